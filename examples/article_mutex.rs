@@ -1,13 +1,14 @@
-//! A flash sale in one process: 99 tasks want 3 items, eight run at a time, and a mutex keeps them apart.
+//! A flash sale in one process: 99 tasks want 3 items, eight run at a time, and a mutex keeps them
+//! apart.
 //!
 //! ```text
 //! cargo run --release --example article_mutex
 //! ZK_CONNECT=127.0.0.1:2181 cargo run --release --example article_mutex
 //! ```
 //!
-//! This is the program of an article about Curator, with one error less. There each task took an item off the
-//! stock if the stock was not below zero, so it sold one item too many. Here a task sells only if there is an
-//! item left.
+//! This is the program of an article about Curator, with one error less. There each task took an
+//! item off the stock if the stock was not below zero, so it sold one item too many. Here a task
+//! sells only if there is an item left.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -39,7 +40,11 @@ async fn main() -> Result<(), Error> {
     let client = Client::builder()
         .session_timeout(Duration::from_secs(5))
         .connect_timeout(Duration::from_secs(5))
-        .retry_policy(RetryPolicy::exponential(Duration::from_secs(1), 3, Duration::from_secs(5)))
+        .retry_policy(RetryPolicy::exponential(
+            Duration::from_secs(1),
+            3,
+            Duration::from_secs(5),
+        ))
         .connect(&servers)
         .await?;
     let mutex = InterProcessMutex::new(&client, PATH)?;
@@ -69,9 +74,10 @@ async fn main() -> Result<(), Error> {
     println!("remaining stock: {left}");
 
     if sold + left != STOCK || (sold_out > 0 && left > 0) || mutex.is_acquired_in_this_process() {
-        return Err(
-            format!("{sold} sold of {STOCK}, {sold_out} found nothing left, and {left} are left").into()
-        );
+        return Err(format!(
+            "{sold} sold of {STOCK}, {sold_out} found nothing left, and {left} are left"
+        )
+        .into());
     }
     client.close().await?;
     Ok(())
@@ -84,8 +90,8 @@ enum Outcome {
 }
 
 async fn purchase(mutex: &InterProcessMutex, stock: &AtomicU32) -> Result<Outcome, Error> {
-    // The article asks `isAcquiredInThisProcess()` before it releases. Here only the holder has a guard to
-    // release.
+    // The article asks `isAcquiredInThisProcess()` before it releases. Here only the holder has a
+    // guard to release.
     let guard = match mutex.acquire(WAIT).await {
         Ok(guard) => guard,
         // Others hold the lock, or the servers did not answer in this time.

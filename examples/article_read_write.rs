@@ -1,14 +1,14 @@
-//! Readers and writers in one process: 16 tasks look at the stock under a read lock, beside each other, and
-//! then buy under the write lock, one at a time.
+//! Readers and writers in one process: 16 tasks look at the stock under a read lock, beside each
+//! other, and then buy under the write lock, one at a time.
 //!
 //! ```text
 //! cargo run --release --example article_read_write
 //! ZK_CONNECT=127.0.0.1:2181 cargo run --release --example article_read_write
 //! ```
 //!
-//! This is the other program of the article about Curator. Eight tasks run at a time. The first eight readers
-//! see 3 together; then come the eight writers, three of which find an item. The other eight readers have
-//! queued behind them and see 0.
+//! This is the other program of the article about Curator. Eight tasks run at a time. The first
+//! eight readers see 3 together; then come the eight writers, three of which find an item. The
+//! other eight readers have queued behind them and see 0.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -40,7 +40,11 @@ async fn main() -> Result<(), Error> {
     let client = Client::builder()
         .session_timeout(Duration::from_secs(5))
         .connect_timeout(Duration::from_secs(5))
-        .retry_policy(RetryPolicy::exponential(Duration::from_secs(1), 3, Duration::from_secs(5)))
+        .retry_policy(RetryPolicy::exponential(
+            Duration::from_secs(1),
+            3,
+            Duration::from_secs(5),
+        ))
         .connect(&servers)
         .await?;
     let lock = Arc::new(InterProcessReadWriteLock::new(&client, PATH)?);
@@ -79,13 +83,14 @@ async fn look(lock: &InterProcessReadWriteLock, stock: &AtomicU32) -> Result<(),
     Ok(())
 }
 
-/// Buys an item under the write lock, alone; returns whether there was one. Others may have bought since
-/// `look`, so the stock is read again.
+/// Buys an item under the write lock, alone; returns whether there was one. Others may have bought
+/// since `look`, so the stock is read again.
 async fn buy(lock: &InterProcessReadWriteLock, stock: &AtomicU32) -> Result<bool, Error> {
     let guard = lock.write_lock().acquire(WAIT).await?;
     let left = stock.load(Ordering::Relaxed);
     if left > 0 {
-        // Reading and writing the stock are two steps with time in between. The lock makes them one.
+        // Reading and writing the stock are two steps with time in between. The lock makes them
+        // one.
         tokio::time::sleep(PAYING).await;
         stock.store(left - 1, Ordering::Relaxed);
         println!("sold one, left {}", left - 1);

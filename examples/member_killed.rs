@@ -6,16 +6,18 @@
 //! cargo run --release --example member_killed -- --majority    # what an ensemble does not survive
 //! ```
 //!
-//! Starts three ZooKeeper members. A holder acquires a mutex, and a rival in a session of its own waits for
-//! it. Then the member that the holder is connected to is killed, and started again; and after that the
-//! leader. Each time the session moves to another member: the lock is `Suspended` and then `Held`, and a
-//! write under it is committed. The rival is granted the lock when the holder releases it, and no earlier.
+//! Starts three ZooKeeper members. A holder acquires a mutex, and a rival in a session of its own
+//! waits for it. Then the member that the holder is connected to is killed, and started again; and
+//! after that the leader. Each time the session moves to another member: the lock is `Suspended`
+//! and then `Held`, and a write under it is committed. The rival is granted the lock when the
+//! holder releases it, and no earlier.
 //!
-//! With `--majority` two of the three members are killed at once. Nothing can be committed then: the holder
-//! is told that it has lost the lock; the rival is granted it only after that, when the members are back.
+//! With `--majority` two of the three members are killed at once. Nothing can be committed then:
+//! the holder is told that it has lost the lock; the rival is granted it only after that, when the
+//! members are back.
 //!
-//! Exits with 0 if the lock was kept, with 1 if it was lost or two held it at once, with 2 if the run could
-//! not take place, and with 69 (`EX_UNAVAILABLE`) if this machine has no ZooKeeper.
+//! Exits with 0 if the lock was kept, with 1 if it was lost or two held it at once, with 2 if the
+//! run could not take place, and with 69 (`EX_UNAVAILABLE`) if this machine has no ZooKeeper.
 
 #[path = "common/mod.rs"]
 mod common;
@@ -66,19 +68,32 @@ struct Arguments {
 
 impl Arguments {
     fn session_timeout(&self) -> Duration {
-        Duration::from_secs(self.session_timeout.unwrap_or(if self.majority { 4 } else { 30 }))
+        Duration::from_secs(
+            self.session_timeout
+                .unwrap_or(if self.majority { 4 } else { 30 }),
+        )
     }
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let report = runtime.map_err(Error::from).and_then(|runtime| runtime.block_on(run(&arguments)));
-    let concluded = report.and_then(|report| program::conclude(NAME, Some(verdict(&arguments, &report)?)));
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build();
+    let report = runtime
+        .map_err(Error::from)
+        .and_then(|runtime| runtime.block_on(run(&arguments)));
+    let concluded =
+        report.and_then(|report| program::conclude(NAME, Some(verdict(&arguments, &report)?)));
     concluded.unwrap_or_else(|error| {
         eprintln!("{NAME}: {error}");
         let missing = matches!(error.downcast_ref(), Some(ServerError::Missing(_)));
-        ExitCode::from(if missing { NO_ZOOKEEPER } else { program::TROUBLE })
+        ExitCode::from(if missing {
+            NO_ZOOKEEPER
+        } else {
+            program::TROUBLE
+        })
     })
 }
 
@@ -88,9 +103,16 @@ fn verdict(arguments: &Arguments, report: &Report) -> Result<Verdict, Error> {
         (report.most_inside > 1).then(|| format!("{} held the lock at once", report.most_inside)),
         (!report.tokens_rise).then(|| "the rival's token is not above the holder's".to_owned()),
     ];
-    let json = if arguments.json { serde_json::to_string(report)? + "\n" } else { String::new() };
+    let json = if arguments.json {
+        serde_json::to_string(report)? + "\n"
+    } else {
+        String::new()
+    };
     Ok(Verdict {
-        claim: format!("the lock was kept over {} kills, and one held it at a time", report.kills.len()),
+        claim: format!(
+            "the lock was kept over {} kills, and one held it at a time",
+            report.kills.len()
+        ),
         text: json,
         broken_promises: broken.into_iter().flatten().collect(),
         troubles: Vec::new(),
@@ -158,7 +180,9 @@ async fn run(arguments: &Arguments) -> Result<Report, Error> {
 
     let inside = Arc::new(Inside::default());
     let client = connect(&servers, session_timeout).await?;
-    let guard = InterProcessMutex::new(&client, LOCK)?.acquire(PATIENCE).await?;
+    let guard = InterProcessMutex::new(&client, LOCK)?
+        .acquire(PATIENCE)
+        .await?;
     inside.enter();
     guard.transaction().create(RECORD, b"1").commit().await?;
     let rival_client = connect(&servers, session_timeout).await?;
@@ -200,7 +224,9 @@ async fn run(arguments: &Arguments) -> Result<Report, Error> {
         start_again(&servers, &(0..MEMBERS).collect::<Vec<_>>())?;
     } else {
         eprintln!("the holder releases the lock");
-        tokio::time::timeout(PATIENCE, guard.release()).await.map_err(|_| "the release took too long")??;
+        tokio::time::timeout(PATIENCE, guard.release())
+            .await
+            .map_err(|_| "the release took too long")??;
     }
     let (granted, rivals_token) = tokio::time::timeout(PATIENCE, rival)
         .await
@@ -230,10 +256,14 @@ enum Victim {
 }
 
 async fn connect(servers: &ZooKeeper, session_timeout: Duration) -> Result<Client, Error> {
-    Ok(Client::builder().session_timeout(session_timeout).connect(&servers.connect_string()).await?)
+    Ok(Client::builder()
+        .session_timeout(session_timeout)
+        .connect(&servers.connect_string())
+        .await?)
 }
 
-/// Has the rival wait for the lock, until its node is in the queue. The task tells when it was granted.
+/// Has the rival wait for the lock, until its node is in the queue. The task tells when it was
+/// granted.
 async fn queue(
     client: &Client,
     inside: &Arc<Inside>,
@@ -256,13 +286,18 @@ async fn queue(
         }
         Ok::<_, Error>(())
     };
-    tokio::time::timeout(PATIENCE, queued).await.map_err(|_| "the rival did not queue")??;
+    tokio::time::timeout(PATIENCE, queued)
+        .await
+        .map_err(|_| "the rival did not queue")??;
     Ok(rival)
 }
 
 /// Asks the members which of them serves the client's session.
 async fn member_of(client: &Client, servers: &ZooKeeper) -> Result<usize, Error> {
-    let session = format!("sid={:#x},", client.session_id().ok_or("the client has no session")?);
+    let session = format!(
+        "sid={:#x},",
+        client.session_id().ok_or("the client has no session")?
+    );
     let find = async {
         loop {
             let serves = |member: &usize| {
@@ -275,14 +310,20 @@ async fn member_of(client: &Client, servers: &ZooKeeper) -> Result<usize, Error>
             tokio::time::sleep(PAUSE).await;
         }
     };
-    Ok(tokio::time::timeout(PATIENCE, find).await.map_err(|_| "no member serves the holder's session")?)
+    Ok(tokio::time::timeout(PATIENCE, find)
+        .await
+        .map_err(|_| "no member serves the holder's session")?)
 }
 
 fn start_again(servers: &ZooKeeper, members: &[usize]) -> Result<(), Error> {
     block_in_place(|| {
         // First all of them: one alone has no quorum to serve with.
-        members.iter().try_for_each(|&member| servers.start(member))?;
-        members.iter().try_for_each(|&member| servers.wait_serving(member).map(drop))
+        members
+            .iter()
+            .try_for_each(|&member| servers.start(member))?;
+        members
+            .iter()
+            .try_for_each(|&member| servers.wait_serving(member).map(drop))
     })?;
     Ok(())
 }
@@ -295,7 +336,9 @@ async fn kill(
     guard: &LockGuard,
 ) -> Result<(Kill, Option<Lost>), Error> {
     let at = member_of(client, servers).await?;
-    let had_the_leader = members.iter().any(|&member| servers.mode(member) == Some(Mode::Leader));
+    let had_the_leader = members
+        .iter()
+        .any(|&member| servers.mode(member) == Some(Mode::Leader));
     let mut kill = Kill {
         members: members.iter().map(|member| member + 1).collect(),
         had_the_leader,
@@ -306,7 +349,11 @@ async fn kill(
     let mut state = guard.state();
     let killed = Instant::now();
     block_in_place(|| members.iter().for_each(|&member| servers.kill(member)));
-    let names: Vec<_> = kill.members.iter().map(|number| format!("member {number}")).collect();
+    let names: Vec<_> = kill
+        .members
+        .iter()
+        .map(|number| format!("member {number}"))
+        .collect();
     let roles = match (kill.had_the_leader, kill.had_the_holders_connection) {
         (true, true) => ": the leader, and the holder's connection",
         (true, false) => ": the leader",
@@ -347,7 +394,12 @@ async fn kill(
 /// Writes under the lock. One whose outcome is unknown is sent again, until the lock is lost.
 async fn write(guard: &LockGuard) -> Result<(), TransactionError> {
     loop {
-        match guard.transaction().set_data(RECORD, b"0", None).commit().await {
+        match guard
+            .transaction()
+            .set_data(RECORD, b"0", None)
+            .commit()
+            .await
+        {
             Err(TransactionError::Unknown { .. }) => tokio::time::sleep(PAUSE).await,
             outcome => return outcome,
         }

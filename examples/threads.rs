@@ -5,9 +5,9 @@
 //! cargo run --release --example threads -- read-write
 //! ```
 //!
-//! They print what `article_mutex` and `article_read_write` print, which run the same as tasks. Eight
-//! threads, as in the article, share one client. `ZK_CONNECT=127.0.0.1:2181` names other servers than the one
-//! inside this process.
+//! They print what `article_mutex` and `article_read_write` print, which run the same as tasks.
+//! Eight threads, as in the article, share one client. `ZK_CONNECT=127.0.0.1:2181` names other
+//! servers than the one inside this process.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -38,7 +38,8 @@ fn main() -> Result<(), Error> {
     Ok(())
 }
 
-/// Runs `task` so many times on the threads, each taking the next as it is done. Returns the first failure.
+/// Runs `task` so many times on the threads, each taking the next as it is done. Returns the first
+/// failure.
 fn run(tasks: u32, task: impl Fn() -> Result<(), Error> + Sync) -> Result<(), Error> {
     let (begun, failed) = (AtomicU32::new(0), Mutex::new(None));
     thread::scope(|scope| {
@@ -55,7 +56,10 @@ fn run(tasks: u32, task: impl Fn() -> Result<(), Error> + Sync) -> Result<(), Er
     failed.into_inner()?.map_or(Ok(()), Err)
 }
 
-#[expect(clippy::disallowed_methods, reason = "a purchase takes its time; nothing is waited for")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a purchase takes its time; nothing is waited for"
+)]
 fn pay() {
     thread::sleep(PAYING);
 }
@@ -97,7 +101,9 @@ fn read_write(client: &Client) -> Result<(), Error> {
         println!("read {}", stock.load(Ordering::Relaxed));
         guard.blocking_release()?;
 
-        let guard = lock.write_lock().blocking_acquire(Duration::from_secs(10))?;
+        let guard = lock
+            .write_lock()
+            .blocking_acquire(Duration::from_secs(10))?;
         match stock.load(Ordering::Relaxed) {
             0 => println!("out of stock"),
             left => {

@@ -1,6 +1,6 @@
-//! Replaces the library's `src/session/threads/background.rs` in a simulation: one thread of the operating system runs
-//! all processes, in virtual time. A thread is a [`Host`] there, whose tasks end with the first of them, as those of a
-//! runtime do, and are not polled while it is frozen.
+//! Replaces the library's `src/session/threads/background.rs` in a simulation: one thread of the
+//! operating system runs all processes, in virtual time. A thread is a [`Host`] there, whose tasks
+//! end with the first of them, as those of a runtime do, and are not polled while it is frozen.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -24,8 +24,8 @@ pub trait Host: fmt::Debug + Send + Sync {
     /// Returns another thread of the process.
     fn thread(&self) -> Arc<dyn Host>;
 
-    /// Polls a task of this thread, which is the [current](set_current) one meanwhile. A thread that is frozen
-    /// keeps the waker and does not poll.
+    /// Polls a task of this thread, which is the [current](set_current) one meanwhile. A thread
+    /// that is frozen keeps the waker and does not poll.
     fn poll(&self, context: &mut Context<'_>, task: &mut dyn FnMut(&mut Context<'_>));
 
     /// Takes a task of this thread, to be aborted at the [end](Self::end).
@@ -61,13 +61,19 @@ impl Handle {
         &self,
         task: impl Future<Output = T> + Send + 'static,
     ) -> JoinHandle<T> {
-        let task = tokio::spawn(On { host: Some(Arc::clone(&self.0)), task: Box::pin(task) });
+        let task = tokio::spawn(On {
+            host: Some(Arc::clone(&self.0)),
+            task: Box::pin(task),
+        });
         self.0.adopt(task.abort_handle());
         task
     }
 }
 
-pub(crate) fn start(_name: &str, work: impl Future<Output = ()> + Send + 'static) -> io::Result<Handle> {
+pub(crate) fn start(
+    _name: &str,
+    work: impl Future<Output = ()> + Send + 'static,
+) -> io::Result<Handle> {
     let host = current().ok_or_else(nowhere)?.thread();
     let thread = Handle(Arc::clone(&host));
     let over = Over(host);
@@ -93,7 +99,9 @@ pub(crate) fn run_blocking(_name: &str, work: impl FnOnce() + Send + 'static) ->
     Err(io::ErrorKind::Unsupported.into())
 }
 
-pub(crate) fn spawn<T: Send + 'static>(task: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
+pub(crate) fn spawn<T: Send + 'static>(
+    task: impl Future<Output = T> + Send + 'static,
+) -> JoinHandle<T> {
     match current() {
         Some(host) => Handle(host).spawn(task),
         None => tokio::spawn(task),
@@ -101,7 +109,10 @@ pub(crate) fn spawn<T: Send + 'static>(task: impl Future<Output = T> + Send + 's
 }
 
 pub(crate) fn here<F: Future>(task: F) -> On<F> {
-    On { host: current(), task: Box::pin(task) }
+    On {
+        host: current(),
+        task: Box::pin(task),
+    }
 }
 
 /// A future that is polled on a simulated thread.
@@ -115,7 +126,9 @@ impl<F: Future> Future for On<F> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         let Self { host, task } = &mut *self;
-        let Some(host) = host else { return task.as_mut().poll(context) };
+        let Some(host) = host else {
+            return task.as_mut().poll(context);
+        };
         let mut polled = Poll::Pending;
         host.poll(context, &mut |context| polled = task.as_mut().poll(context));
         polled
@@ -139,7 +152,10 @@ thread_local! {
 
 impl<T: Send + Sync + 'static> OfProcess<T> {
     pub(crate) const fn new() -> Self {
-        Self { of: PhantomData, _size: 0 }
+        Self {
+            of: PhantomData,
+            _size: 0,
+        }
     }
 
     fn key(&self) -> Option<(u64, usize)> {

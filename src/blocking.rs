@@ -4,8 +4,8 @@ use std::pin::pin;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// Whether the future asks to be polled, for the thread that sleeps until it does. Not by `thread::park`,
-/// whose wake-ups another sleeper inside the poll could take.
+/// Whether the future asks to be polled, for the thread that sleeps until it does. Not by
+/// `thread::park`, whose wake-ups another sleeper inside the poll could take.
 #[derive(Default)]
 struct Bell {
     rung: Mutex<bool>,
@@ -31,12 +31,12 @@ impl Wake for Bell {
     }
 }
 
-/// Blocks the thread until a future of this crate is ready. Their timers and their I/O are on the session's
-/// thread, so they need no runtime here.
+/// Blocks the thread until a future of this crate is ready. Their timers and their I/O are on the
+/// session's thread, so they need no runtime here.
 ///
-/// Tokio's own blocking methods panic in asynchronous code. This cannot tell: what tokio lets others ask
-/// (`Handle::try_current`) says the same on a worker, which must not block, and in `spawn_blocking`, which is
-/// made for it.
+/// Tokio's own blocking methods panic in asynchronous code. This cannot tell: what tokio lets
+/// others ask (`Handle::try_current`) says the same on a worker, which must not block, and in
+/// `spawn_blocking`, which is made for it.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     let bell = Arc::<Bell>::default();
@@ -74,7 +74,11 @@ mod tests {
         let count = std::future::poll_fn(move |context| {
             context.waker().wake_by_ref();
             left -= 1;
-            if left == 0 { Poll::Ready("done") } else { Poll::Pending }
+            if left == 0 {
+                Poll::Ready("done")
+            } else {
+                Poll::Pending
+            }
         });
         assert_eq!(block_on(count), "done");
     }

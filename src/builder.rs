@@ -17,9 +17,9 @@ use crate::values::shown::Quoted;
 ///
 /// The `builder` function of each recipe returns it, and shows all options that the recipe has.
 ///
-/// All handles of one client for one path and recipe share their options: the first handle decides, and a
-/// later one inherits the options that it leaves unset. So do the handles of a mutex and of a leader selector
-/// with each other. Counters and persistent nodes share nothing.
+/// All handles of one client for one path and recipe share their options: the first handle decides,
+/// and a later one inherits the options that it leaves unset. So do the handles of a mutex and of a
+/// leader selector with each other. Counters and persistent nodes share nothing.
 ///
 /// # Examples
 /// ```
@@ -53,7 +53,12 @@ pub struct RecipeBuilder<R> {
 impl<R> Clone for RecipeBuilder<R> {
     fn clone(&self) -> Self {
         let (client, path, asked) = (self.client.clone(), self.path.clone(), self.asked.clone());
-        Self { client, path, asked, ..*self }
+        Self {
+            client,
+            path,
+            asked,
+            ..*self
+        }
     }
 }
 
@@ -66,7 +71,14 @@ impl<R> fmt::Debug for RecipeBuilder<R> {
 impl<R> RecipeBuilder<R> {
     pub(crate) fn new(client: &Client, path: &str) -> Self {
         let (client, path, asked) = (client.clone(), path.to_owned(), RequestedOptions::default());
-        Self { client, path, asked, protected: false, location: Location::caller(), recipe: PhantomData }
+        Self {
+            client,
+            path,
+            asked,
+            protected: false,
+            location: Location::caller(),
+            recipe: PhantomData,
+        }
     }
 
     pub(crate) fn path_lock(&self, recipe: Recipe) -> Result<Arc<PathLock>, BuildError> {
@@ -75,7 +87,13 @@ impl<R> RecipeBuilder<R> {
 
     /// Returns a path lock that shares neither options nor nodes with those of the client.
     pub(crate) fn unshared_path_lock(&self, recipe: Recipe) -> Result<Arc<PathLock>, BuildError> {
-        PathLock::get(&Arc::default(), &self.client.core, &self.path, recipe, &self.asked)
+        PathLock::get(
+            &Arc::default(),
+            &self.client.core,
+            &self.path,
+            recipe,
+            &self.asked,
+        )
     }
 
     /// Sets the ACL of the nodes, and of missing directories.
@@ -88,8 +106,8 @@ impl<R> RecipeBuilder<R> {
 
     /// Sets the kind of the nodes that are created for missing directories.
     ///
-    /// The default is [`ParentNodes::Container`], as in Curator; with [kazoo's dialect](Dialect::Kazoo), for
-    /// recipes that have it, it is [`ParentNodes::Persistent`].
+    /// The default is [`ParentNodes::Container`], as in Curator; with [kazoo's
+    /// dialect](Dialect::Kazoo), for recipes that have it, it is [`ParentNodes::Persistent`].
     #[doc(alias = "dontUseContainerParents")]
     pub fn parents(mut self, parents: ParentNodes) -> Self {
         self.asked.parents = Some(parents);
@@ -102,32 +120,35 @@ impl<R: sealed::Buildable> RecipeBuilder<R> {
     /// persistent node is created in the background: their methods report later errors.
     ///
     /// # Errors
-    /// - [`BuildError::InvalidPath`] if ZooKeeper would refuse the path, or it is `/`, below `/zookeeper`, or
-    ///   longer than 16 KiB with the namespace.
+    /// - [`BuildError::InvalidPath`] if ZooKeeper would refuse the path, or it is `/`, below
+    ///   `/zookeeper`, or longer than 16 KiB with the namespace.
     /// - [`BuildError::InvalidOption`] if an option has a value that cannot work.
-    /// - [`BuildError::ConflictingOptions`] if the same client uses the path with another value of an option.
-    ///   The id of a selector is called `data` then.
+    /// - [`BuildError::ConflictingOptions`] if the same client uses the path with another value of
+    ///   an option. The id of a selector is called `data` then.
     /// - [`BuildError::LimitMismatch`] if the same client uses a semaphore with another limit.
-    /// - [`BuildError::MixedRecipes`] if the same client uses the path for a recipe with another kind of
-    ///   queue.
+    /// - [`BuildError::MixedRecipes`] if the same client uses the path for a recipe with another
+    ///   kind of queue.
     ///
-    /// A client uses a path while there is a live handle or guard, or a call whose nodes are still being
-    /// deleted.
+    /// A client uses a path while there is a live handle or guard, or a call whose nodes are still
+    /// being deleted.
     #[doc(alias = "start")]
     #[doc(alias = "create")]
     #[track_caller]
     pub fn build(self) -> Result<R, BuildError> {
-        R::built(Self { location: Location::caller(), ..self })
+        R::built(Self {
+            location: Location::caller(),
+            ..self
+        })
     }
 }
 
 impl<R: sealed::HasData> RecipeBuilder<R> {
     /// Sets the data of the nodes, for people and tools that look at them; no recipe reads it.
     ///
-    /// The data may have at most 1,000,000 bytes, because ZooKeeper refuses requests over 1 MiB; acquiring
-    /// several permits of a semaphore at once is one request. The default is one line that identifies this
-    /// process, an [`Identity`](crate::Identity); Curator's default is the address of its host. Kazoo reads
-    /// the data as UTF-8.
+    /// The data may have at most 1,000,000 bytes, because ZooKeeper refuses requests over 1 MiB;
+    /// acquiring several permits of a semaphore at once is one request. The default is one line
+    /// that identifies this process, an [`Identity`](crate::Identity); Curator's default is the
+    /// address of its host. Kazoo reads the data as UTF-8.
     #[doc(alias = "getLockNodeBytes")]
     #[doc(alias = "setNodeData")]
     pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
@@ -184,15 +205,17 @@ macro_rules! lock_constructors {
         impl $lock {
             #[doc = concat!("Creates a handle of the ", $noun, " at `path`, without any I/O.")]
             ///
-            /// The handle has the options of this client's existing handles for the path, or the defaults.
+            /// The handle has the options of this client's existing handles for the path, or the
+            /// defaults.
             ///
             /// # Errors
-            /// - [`BuildError::InvalidPath`](crate::BuildError::InvalidPath) if ZooKeeper would refuse the
-            ///   path, or it is `/`, below `/zookeeper`, or longer than 16 KiB with the namespace.
-            /// - [`BuildError::MixedRecipes`](crate::BuildError::MixedRecipes) if this client uses the path
-            ///   for a recipe with another kind of queue (a read-write lock, where this is none, or the
-            ///   reverse). It does so while there is a live handle or guard, or a call whose nodes are still
-            ///   being deleted.
+            /// - [`BuildError::InvalidPath`](crate::BuildError::InvalidPath) if ZooKeeper would
+            ///   refuse the path, or it is `/`, below `/zookeeper`, or longer than 16 KiB with the
+            ///   namespace.
+            /// - [`BuildError::MixedRecipes`](crate::BuildError::MixedRecipes) if this client uses
+            ///   the path for a recipe with another kind of queue (a read-write lock, where this is
+            ///   none, or the reverse). It does so while there is a live handle or guard, or a call
+            ///   whose nodes are still being deleted.
             ///
             /// # Examples
             /// ```
@@ -214,9 +237,10 @@ macro_rules! lock_constructors {
 
             #[doc = concat!("Creates a handle of the ", $noun, " of `key` below `prefix`, without any I/O.")]
             ///
-            /// The path is the prefix, a slash, and the key as [`LockPath::segment`](crate::LockPath::segment)
-            /// escapes it: keys with a slash, or with characters that ZooKeeper refuses, are possible, and
-            /// different keys have different locks.
+            /// The path is the prefix, a slash, and the key as
+            /// [`LockPath::segment`](crate::LockPath::segment) escapes it: keys with a slash, or
+            /// with characters that ZooKeeper refuses, are possible, and different keys have
+            /// different locks.
             ///
             /// # Errors
             /// See [`new`](Self::new).

@@ -28,15 +28,17 @@ use crate::values::tls::TlsOptions;
 
 /// A connection to ZooKeeper that outlives its sessions, and from which all recipes are made.
 ///
-/// A client is cheap to clone, and clones share everything. The session runs on a separate thread, so a task
-/// that blocks your runtime loses no lock. When a session ends, all locks held in it are lost, and the client
-/// establishes another session by its [`RetryPolicy`], in which waiters queue again, in the same order.
+/// A client is cheap to clone, and clones share everything. The session runs on a separate thread,
+/// so a task that blocks your runtime loses no lock. When a session ends, all locks held in it are
+/// lost, and the client establishes another session by its [`RetryPolicy`], in which waiters queue
+/// again, in the same order.
 ///
-/// The session lives as long as any clone, recipe or guard of the client. When the last of them is dropped,
-/// the session is closed in the background. A process that exits earlier leaves its locks held until the
-/// session expires, so call [`close`](Self::close) at the end of `main`.
+/// The session lives as long as any clone, recipe or guard of the client. When the last of them is
+/// dropped, the session is closed in the background. A process that exits earlier leaves its locks
+/// held until the session expires, so call [`close`](Self::close) at the end of `main`.
 ///
-/// A forked child process must not use the client, because it has no thread that serves the connection.
+/// A forked child process must not use the client, because it has no thread that serves the
+/// connection.
 ///
 /// # Examples
 /// ```
@@ -92,7 +94,8 @@ impl Client {
     /// [`ConnectError`] if the connect string or its namespace cannot be used.
     ///
     /// # Cancel safety
-    /// If the future is dropped, a session without nodes may be left on the servers until it expires.
+    /// If the future is dropped, a session without nodes may be left on the servers until it
+    /// expires.
     ///
     /// # Examples
     /// ```
@@ -114,10 +117,11 @@ impl Client {
         Self::builder().connect(servers).await
     }
 
-    /// Returns a client for `host:port[,host:port…][/namespace]` with the default options, which connects in
-    /// the background.
+    /// Returns a client for `host:port[,host:port…][/namespace]` with the default options, which
+    /// connects in the background.
     ///
-    /// Use this for a service that may start before ZooKeeper does; see [`ClientBuilder::connect_lazy`].
+    /// Use this for a service that may start before ZooKeeper does; see
+    /// [`ClientBuilder::connect_lazy`].
     ///
     /// # Errors
     /// Returns a [`ConnectError`] if the connect string or its namespace cannot be used; never
@@ -166,7 +170,11 @@ impl Client {
     }
 
     pub(crate) fn new(core: Arc<Core>) -> Self {
-        Self { core, path_locks: Arc::default(), nodes: Arc::default() }
+        Self {
+            core,
+            path_locks: Arc::default(),
+            nodes: Arc::default(),
+        }
     }
 
     /// Returns the current state of the connection.
@@ -218,7 +226,9 @@ impl Client {
     #[doc(alias = "ConnectionStateListener")]
     #[doc(alias = "getConnectionStateListenable")]
     pub fn watch_state(&self) -> StateWatch<ConnectionState> {
-        StateWatch::new(self.core.watch_state(), |state| *state == ConnectionState::Closed)
+        StateWatch::new(self.core.watch_state(), |state| {
+            *state == ConnectionState::Closed
+        })
     }
 
     /// Returns the id of the current session; `None` if there is none.
@@ -244,8 +254,8 @@ impl Client {
 
     /// Returns the session timeout that the servers granted; `None` if there is no session.
     ///
-    /// It may differ from the requested timeout, which the servers move into their limits, by default 2 to 20
-    /// of their ticks.
+    /// It may differ from the requested timeout, which the servers move into their limits, by
+    /// default 2 to 20 of their ticks.
     ///
     /// # Examples
     /// ```
@@ -267,18 +277,19 @@ impl Client {
         self.core.live().map(|session| session.timeout())
     }
 
-    /// Waits until the servers have deleted the nodes of all earlier calls and guards that were dropped,
-    /// cancelled or timed out.
+    /// Waits until the servers have deleted the nodes of all earlier calls and guards that were
+    /// dropped, cancelled or timed out.
     ///
-    /// This tries once more to delete nodes whose deletion the servers have refused. It does not wait for
-    /// guards that are still held, nor for a dropped [`LeaderLatch`](crate::LeaderLatch) or
-    /// [`PersistentNode`](crate::PersistentNode): close these.
+    /// This tries once more to delete nodes whose deletion the servers have refused. It does not
+    /// wait for guards that are still held, nor for a dropped [`LeaderLatch`](crate::LeaderLatch)
+    /// or [`PersistentNode`](crate::PersistentNode): close these.
     ///
     /// # Errors
-    /// Returns [`ReleaseError::TimedOut`] if this takes longer than `timeout`; the cleanup continues in the
-    /// background. A session that the client has given up in an outage counts until the servers have ended it, since its
-    /// nodes are there until then. Returns [`ReleaseError::Refused`] if the servers refuse to delete nodes of this
-    /// client, each of which blocks its lock, and [`ReleaseError::SessionNotClosed`] if the client is closed and no
+    /// Returns [`ReleaseError::TimedOut`] if this takes longer than `timeout`; the cleanup
+    /// continues in the background. A session that the client has given up in an outage counts
+    /// until the servers have ended it, since its nodes are there until then. Returns
+    /// [`ReleaseError::Refused`] if the servers refuse to delete nodes of this client, each of
+    /// which blocks its lock, and [`ReleaseError::SessionNotClosed`] if the client is closed and no
     /// server has confirmed that.
     ///
     /// # Cancel safety
@@ -309,16 +320,18 @@ impl Client {
     /// Asks the contender that owns `node` to release its lock, or to leave the queue.
     ///
     /// This writes Curator's marker into the node. A holder is notified by
-    /// [`LockGuard::revoked`](crate::LockGuard::revoked), or by the listener of a revocable Curator lock, and
-    /// decides whether to release the lock. Returns `Ok` if the node no longer exists. A lock's
-    /// [`participants`](crate::InterProcessMutex::participants) returns the nodes in its queue.
+    /// [`LockGuard::revoked`](crate::LockGuard::revoked), or by the listener of a revocable Curator
+    /// lock, and decides whether to release the lock. Returns `Ok` if the node no longer exists. A
+    /// lock's [`participants`](crate::InterProcessMutex::participants) returns the nodes in its
+    /// queue.
     ///
     /// # Errors
-    /// - [`ErrorKind::NoAuth`](crate::ErrorKind::NoAuth) if the ACL of the node denies this client WRITE.
-    /// - [`ErrorKind::Rejected`](crate::ErrorKind::Rejected) if the path cannot be used with the namespace of
-    ///   this client. Nothing is sent.
-    /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server answered: the marker may have
-    ///   been written.
+    /// - [`ErrorKind::NoAuth`](crate::ErrorKind::NoAuth) if the ACL of the node denies this client
+    ///   WRITE.
+    /// - [`ErrorKind::Rejected`](crate::ErrorKind::Rejected) if the path cannot be used with the
+    ///   namespace of this client. Nothing is sent.
+    /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server answered: the marker
+    ///   may have been written.
     /// - See [`Error`] for the other kinds.
     ///
     /// # Cancel safety
@@ -351,27 +364,34 @@ impl Client {
     #[doc(alias = "attemptRevoke")]
     pub async fn attempt_revoke(&self, node: &NodePath) -> Result<(), Error> {
         let (core, asked) = (Arc::clone(&self.core), node.clone());
-        let asked = self.core.run(async move { revoke::request_revocation(&core, &asked).await });
-        asked.await.unwrap_or_else(|| Err(revoke::not_asked(&self.core, node, self.core.why_ended())))
+        let asked = self
+            .core
+            .run(async move { revoke::request_revocation(&core, &asked).await });
+        asked
+            .await
+            .unwrap_or_else(|| Err(revoke::not_asked(&self.core, node, self.core.why_ended())))
     }
 
     /// Lends the client's session to other code, which then needs no separate session.
     ///
-    /// `work` gets a handle of the session in which this client holds its locks, and runs in the caller's
-    /// task. While there is no session, the call waits for one for as long as the retry policy allows. `work`
-    /// runs once: its requests are not repeated, and it is dropped when the session ends. The paths of these
-    /// requests are below a namespace in the connect string, but not below the builder's.
+    /// `work` gets a handle of the session in which this client holds its locks, and runs in the
+    /// caller's task. While there is no session, the call waits for one for as long as the retry
+    /// policy allows. `work` runs once: its requests are not repeated, and it is dropped when the
+    /// session ends. The paths of these requests are below a namespace in the connect string, but
+    /// not below the builder's.
     ///
-    /// Keep no clone of the handle: until the last clone is dropped, the session stays open, with the nodes
-    /// of all locks, and [`close`](Self::close) returns [`SessionNotClosed`](ReleaseError::SessionNotClosed).
-    /// Wait for watches inside `work`. A session that watches more than 128 KiB of paths cannot reconnect,
-    /// and the client limits only its own watches. A reply of several megabytes delays heartbeats.
+    /// Keep no clone of the handle: until the last clone is dropped, the session stays open, with
+    /// the nodes of all locks, and [`close`](Self::close) returns
+    /// [`SessionNotClosed`](ReleaseError::SessionNotClosed). Wait for watches inside `work`. A
+    /// session that watches more than 128 KiB of paths cannot reconnect, and the client limits only
+    /// its own watches. A reply of several megabytes delays heartbeats.
     ///
     /// # Errors
-    /// Returns an error of kind [`Connection`](crate::ErrorKind::Connection) if no server granted a session,
-    /// or the session ended before the work was done; the work's requests may have been carried out. The kind
-    /// is [`AuthFailed`](crate::ErrorKind::AuthFailed) or [`Closed`](crate::ErrorKind::Closed) if the client
-    /// gets no more sessions. Errors of the work itself are in its output.
+    /// Returns an error of kind [`Connection`](crate::ErrorKind::Connection) if no server granted a
+    /// session, or the session ended before the work was done; the work's requests may have been
+    /// carried out. The kind is [`AuthFailed`](crate::ErrorKind::AuthFailed) or
+    /// [`Closed`](crate::ErrorKind::Closed) if the client gets no more sessions. Errors of the work
+    /// itself are in its output.
     ///
     /// # Cancel safety
     /// Dropping the future drops the work. Requests that it has sent may still be carried out.
@@ -388,28 +408,33 @@ impl Client {
     /// # }
     /// ```
     #[doc(alias = "getZookeeperClient")]
-    pub async fn request<F: Future>(&self, work: impl FnOnce(zk::Client) -> F) -> Result<F::Output, Error> {
+    pub async fn request<F: Future>(
+        &self,
+        work: impl FnOnce(zk::Client) -> F,
+    ) -> Result<F::Output, Error> {
         waker::contain(self.core.lend(work)).await
     }
 
-    /// Closes the session, which deletes all of this client's nodes, and waits until a server confirms it.
+    /// Closes the session, which deletes all of this client's nodes, and waits until a server
+    /// confirms it.
     ///
-    /// Before that, all guards report the loss of their locks. Waiting calls, and all later uses of the
-    /// client, end with [`ErrorKind::Closed`](crate::ErrorKind::Closed). To let running work finish, call
-    /// [`drain`](Self::drain) instead.
+    /// Before that, all guards report the loss of their locks. Waiting calls, and all later uses of
+    /// the client, end with [`ErrorKind::Closed`](crate::ErrorKind::Closed). To let running work
+    /// finish, call [`drain`](Self::drain) instead.
     ///
-    /// This waits for at most the session timeout. If a server is or becomes reachable in that time, the
-    /// locks are free immediately; otherwise they are free when the session expires. To wait less, wrap the
-    /// call in [`tokio::time::timeout`]: closing continues on the client's thread while the process lives.
-    /// Calling this again returns the same result.
+    /// This waits for at most the session timeout. If a server is or becomes reachable in that
+    /// time, the locks are free immediately; otherwise they are free when the session expires. To
+    /// wait less, wrap the call in [`tokio::time::timeout`]: closing continues on the client's
+    /// thread while the process lives. Calling this again returns the same result.
     ///
     /// # Errors
-    /// Returns [`ReleaseError::SessionNotClosed`] if no server confirmed the end of a session in time: its
-    /// nodes are deleted when it expires. This may be an earlier session, which the client gave up in an
-    /// outage.
+    /// Returns [`ReleaseError::SessionNotClosed`] if no server confirmed the end of a session in
+    /// time: its nodes are deleted when it expires. This may be an earlier session, which the
+    /// client gave up in an outage.
     ///
     /// # Cancel safety
-    /// The client is closed from the first poll on. If the future is dropped, only the result is lost.
+    /// The client is closed from the first poll on. If the future is dropped, only the result is
+    /// lost.
     ///
     /// # Examples
     /// Stop the workers, wait for them, then close:
@@ -459,26 +484,28 @@ impl Client {
         self.core.close().await
     }
 
-    /// Waits until the locks are released, then closes the client, for the orderly stop of a service.
+    /// Waits until the locks are released, then closes the client, for the orderly stop of a
+    /// service.
     ///
     /// From now on, waiting and later calls that acquire a lock end with
-    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed), which stops a worker that asks for its next lock.
-    /// Existing guards continue to work in every respect. Once the last guard is released, dropped or lost,
-    /// and its node deleted, the client is [closed](Self::close). A latch leaves its election, as by
-    /// [`LeaderLatch::close`](crate::LeaderLatch::close), and the work of a
-    /// [`LeaderSelector`](crate::LeaderSelector) counts as a guard. [Kept](crate::RecipeBuilder::sticky)
-    /// nodes without a guard are deleted at once, and all other nodes of this client with its session.
+    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed), which stops a worker that asks for its next
+    /// lock. Existing guards continue to work in every respect. Once the last guard is released,
+    /// dropped or lost, and its node deleted, the client is [closed](Self::close). A latch leaves
+    /// its election, as by [`LeaderLatch::close`](crate::LeaderLatch::close), and the work of a
+    /// [`LeaderSelector`](crate::LeaderSelector) counts as a guard.
+    /// [Kept](crate::RecipeBuilder::sticky) nodes without a guard are deleted at once, and all
+    /// other nodes of this client with its session.
     ///
-    /// If guards remain after `timeout`, the client is closed nevertheless: their locks are lost, and the
-    /// error says where each was acquired. If no server answers, closing can take another session timeout (30
-    /// s by default). Your shutdown grace period must cover both; otherwise, limit both together by
-    /// [`tokio::time::timeout`]. A grace period of 30 s, the default of Kubernetes, has room for
-    /// `timeout(Duration::from_secs(28), client.drain(Duration::from_secs(15)))`; a session that is not
-    /// closed in that time expires.
+    /// If guards remain after `timeout`, the client is closed nevertheless: their locks are lost,
+    /// and the error says where each was acquired. If no server answers, closing can take another
+    /// session timeout (30 s by default). Your shutdown grace period must cover both; otherwise,
+    /// limit both together by [`tokio::time::timeout`]. A grace period of 30 s, the default of
+    /// Kubernetes, has room for `timeout(Duration::from_secs(28),
+    /// client.drain(Duration::from_secs(15)))`; a session that is not closed in that time expires.
     ///
     /// # Errors
-    /// [`ReleaseError::StillHeld`] if guards were left, and [`ReleaseError::SessionNotClosed`] if no server
-    /// confirmed the end of the session. The client is closed in any case.
+    /// [`ReleaseError::StillHeld`] if guards were left, and [`ReleaseError::SessionNotClosed`] if
+    /// no server confirmed the end of the session. The client is closed in any case.
     ///
     /// # Cancel safety
     /// If the future is dropped, the client acquires no more locks, but is not closed: call
@@ -519,11 +546,14 @@ impl Client {
         let started = Instant::now();
         let mut held = holdings::drain(&self.core, &self.path_locks, timeout).await;
         if held.is_empty() {
-            // This waits for the answers to releases under way before the session ends. An error about nodes
-            // that are left does not matter, because they are deleted with the session.
-            let _ = self.core.flush(timeout.saturating_sub(started.elapsed())).await;
-            // This looks again, because a hold that one caller was handing to another in memory may have
-            // belonged to neither at that moment.
+            // This waits for the answers to releases under way before the session ends. An error
+            // about nodes that are left does not matter, because they are deleted with the session.
+            let _ = self
+                .core
+                .flush(timeout.saturating_sub(started.elapsed()))
+                .await;
+            // This looks again, because a hold that one caller was handing to another in memory may
+            // have belonged to neither at that moment.
             let left = timeout.saturating_sub(started.elapsed());
             held = holdings::drain(&self.core, &self.path_locks, left).await;
         }
@@ -531,15 +561,19 @@ impl Client {
             (closed, true) => closed,
             (closed, false) => {
                 let source = closed.err().map(|error| Arc::new(error) as _);
-                Err(ReleaseError::StillHeld { timeout, held, source })
+                Err(ReleaseError::StillHeld {
+                    timeout,
+                    held,
+                    source,
+                })
             }
         }
     }
 
     /// Returns the locks that guards of this client hold now, in the order of their paths.
     ///
-    /// A service can show them on a page. They are the locks of all recipes, permits included, but not those
-    /// of other processes, nor locks whose lease has ended.
+    /// A service can show them on a page. They are the locks of all recipes, permits included, but
+    /// not those of other processes, nor locks whose lease has ended.
     ///
     /// # Examples
     /// ```
@@ -563,14 +597,16 @@ impl Client {
 
     /// Waits until a guard of this client holds the lock at `path`; returns at once if one does.
     ///
-    /// It is for tests: before one lets a session expire, or stops the server or the service, it needs to know
-    /// that the lock is held, and the guard is deep in the service. It sees the current holds and keeps no
-    /// history, so a lock that is acquired and released at once may have been held without being seen.
+    /// It is for tests: before one lets a session expire, or stops the server or the service, it
+    /// needs to know that the lock is held, and the guard is deep in the service. It sees the
+    /// current holds and keeps no history, so a lock that is acquired and released at once may have
+    /// been held without being seen.
     ///
-    /// It does not return before the call that acquires the lock has returned its guard: a session that
-    /// expires before that is not a loss, since the call goes on in the next one.
+    /// It does not return before the call that acquires the lock has returned its guard: a session
+    /// that expires before that is not a loss, since the call goes on in the next one.
     ///
-    /// If there are several holds at the path, it returns one of them; `None` if the client is closed first.
+    /// If there are several holds at the path, it returns one of them; `None` if the client is
+    /// closed first.
     ///
     /// # Cancel safety
     /// Cancel safe: this only waits.
@@ -602,11 +638,11 @@ impl Client {
         holdings::held(&self.core, &self.path_locks, path.as_ref()).await
     }
 
-    /// Waits until no guard of this client holds the lock at `path`: released, dropped or lost. Returns at
-    /// once if none does.
+    /// Waits until no guard of this client holds the lock at `path`: released, dropped or lost.
+    /// Returns at once if none does.
     ///
-    /// The node of a guard that was dropped may still be there: [`flush`](Self::flush) waits for its
-    /// deletion.
+    /// The node of a guard that was dropped may still be there: [`flush`](Self::flush) waits for
+    /// its deletion.
     ///
     /// # Cancel safety
     /// Cancel safe: this only waits.
@@ -639,8 +675,9 @@ impl Client {
     /// See [`connect`](Self::connect).
     ///
     /// # Examples
-    /// A program without an executor. Calls that acquire or release a lock have variants with this prefix.
-    /// Other calls work with any `block_on`, because no future of this crate needs a runtime.
+    /// A program without an executor. Calls that acquire or release a lock have variants with this
+    /// prefix. Other calls work with any `block_on`, because no future of this crate needs a
+    /// runtime.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -726,21 +763,22 @@ pub struct ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// Sets the session timeout: how long the servers keep the session, and its locks, without hearing from
-    /// this process.
+    /// Sets the session timeout: how long the servers keep the session, and its locks, without
+    /// hearing from this process.
     ///
-    /// The default is 30 s (Curator's is 60 s). The servers move it into their limits, by default 2 to 20 of
-    /// their ticks, which is 4 to 40 s with ZooKeeper's default tick of 2 s. [`Client::session_timeout`]
-    /// returns the granted timeout.
+    /// The default is 30 s (Curator's is 60 s). The servers move it into their limits, by default 2
+    /// to 20 of their ticks, which is 4 to 40 s with ZooKeeper's default tick of 2 s.
+    /// [`Client::session_timeout`] returns the granted timeout.
     ///
-    /// With a longer timeout, others wait longer for a crashed holder; with a shorter one, locks are lost in
-    /// shorter outages. With a granted timeout of T:
+    /// With a longer timeout, others wait longer for a crashed holder; with a shorter one, locks
+    /// are lost in shorter outages. With a granted timeout of T:
     ///
-    /// - **A crashed holder blocks the others** until its session expires, for up to T and a tick. (A holder
-    ///   that closes its client or drops its guard does not.)
-    /// - **An outage loses no lock** if a server commits a write again within T/2 of the beginning of the
-    ///   outage, reconnecting included: the session lease lasts 2T/3 from its last renewal (with the [default
-    ///   margin](LeaseMargin::Standard)), and this renewal may be T/6 old when the outage begins.
+    /// - **A crashed holder blocks the others** until its session expires, for up to T and a tick.
+    ///   (A holder that closes its client or drops its guard does not.)
+    /// - **An outage loses no lock** if a server commits a write again within T/2 of the beginning
+    ///   of the outage, reconnecting included: the session lease lasts 2T/3 from its last renewal
+    ///   (with the [default margin](LeaseMargin::Standard)), and this renewal may be T/6 old when
+    ///   the outage begins.
     ///
     /// | T | a crashed holder blocks others for up to | an outage loses no lock if a write commits again within | leader killed | leader hangs |
     /// |---|---|---|---|---|
@@ -749,9 +787,10 @@ impl ClientBuilder {
     /// | 30 s | 32 s | 15 s | kept | kept |
     /// | 40 s | 42 s | 20 s | kept | kept |
     ///
-    /// The last two columns are for servers with the default `tickTime` (2 s) and `syncLimit` (5). A killed
-    /// leader is replaced within a few seconds. A leader that hangs is noticed only after `syncLimit` ticks
-    /// (10 s); the election and a reconnect come on top. A smaller `syncLimit` allows a smaller T.
+    /// The last two columns are for servers with the default `tickTime` (2 s) and `syncLimit` (5).
+    /// A killed leader is replaced within a few seconds. A leader that hangs is noticed only after
+    /// `syncLimit` ticks (10 s); the election and a reconnect come on top. A smaller `syncLimit`
+    /// allows a smaller T.
     ///
     /// # Examples
     /// ```
@@ -775,18 +814,19 @@ impl ClientBuilder {
 
     /// Sets how long one attempt to get a session may take.
     ///
-    /// The default is 5 s (Curator's is 15 s). Within that time, the client asks the servers in turn,
-    /// repeatedly. [`connect`](Self::connect) makes one such attempt. [`connect_lazy`](Self::connect_lazy)
-    /// and the replacement of a lost session repeat the attempt by the [retry policy](Self::retry_policy). A
+    /// The default is 5 s (Curator's is 15 s). Within that time, the client asks the servers in
+    /// turn, repeatedly. [`connect`](Self::connect) makes one such attempt.
+    /// [`connect_lazy`](Self::connect_lazy) and the replacement of a lost session repeat the
+    /// attempt by the [retry policy](Self::retry_policy). A
     /// [`try_lock`](crate::InterProcessMutex::try_lock) waits that long for an answer.
     ///
-    /// The client leaves a silent server for another one, when connecting and later, after the *server
-    /// timeout*: a third of this time or an eighth of the granted session timeout, whichever is less, but at
-    /// least half a second. If the servers grant another session timeout than the requested one, and the
-    /// server timeout changes with it, connecting establishes a second session and closes the first. If in a
-    /// whole session timeout no write is answered within the server timeout, the next session has twice the
-    /// server timeout, up to 2/5 of the session timeout. After a session that lasted ten session timeouts,
-    /// the doubling is undone.
+    /// The client leaves a silent server for another one, when connecting and later, after the
+    /// *server timeout*: a third of this time or an eighth of the granted session timeout,
+    /// whichever is less, but at least half a second. If the servers grant another session timeout
+    /// than the requested one, and the server timeout changes with it, connecting establishes a
+    /// second session and closes the first. If in a whole session timeout no write is answered
+    /// within the server timeout, the next session has twice the server timeout, up to 2/5 of the
+    /// session timeout. After a session that lasted ten session timeouts, the doubling is undone.
     ///
     /// # Examples
     /// ```
@@ -807,8 +847,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets how often, and after which pauses, the client repeats a failed request or the replacement of a
-    /// lost session.
+    /// Sets how often, and after which pauses, the client repeats a failed request or the
+    /// replacement of a lost session.
     ///
     /// The default is [`RetryPolicy::exponential(1 s, 3, 5 s)`](RetryPolicy::exponential).
     ///
@@ -861,13 +901,13 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets the name of this client, which the nodes of its locks show to others together with the host and
-    /// the process.
+    /// Sets the name of this client, which the nodes of its locks show to others together with the
+    /// host and the process.
     ///
     /// The default is the file name of the program. [`queue`](crate::InterProcessMutex::queue),
     /// [`holders`](crate::InterProcessMutex::holders) and the message of a timeout show it; see
-    /// [`Identity`](crate::Identity). The name is for people, so clients may share one. It may have at most
-    /// 100 bytes, and no control characters; otherwise [`connect`](Self::connect) returns
+    /// [`Identity`](crate::Identity). The name is for people, so clients may share one. It may have
+    /// at most 100 bytes, and no control characters; otherwise [`connect`](Self::connect) returns
     /// [`ConnectError::InvalidName`](crate::ConnectError::InvalidName). A lock with its own
     /// [`data`](crate::RecipeBuilder::data) does not show the name.
     ///
@@ -942,15 +982,16 @@ impl ClientBuilder {
 
     /// Connects to the servers by TLS only (feature `tls`).
     ///
-    /// The default is no TLS. All addresses in the connect string must have the `secureClientPort` of the
-    /// server; the prefix `tcp+tls://` may be left out, and `tcp://` is refused. Servers that use the
-    /// client's certificate as its credentials (`X509AuthenticationProvider`) identify the client by the name
-    /// in the certificate, and [`Acl::creator_all`] applies to that name.
+    /// The default is no TLS. All addresses in the connect string must have the `secureClientPort`
+    /// of the server; the prefix `tcp+tls://` may be left out, and `tcp://` is refused. Servers
+    /// that use the client's certificate as its credentials (`X509AuthenticationProvider`) identify
+    /// the client by the name in the certificate, and [`Acl::creator_all`] applies to that name.
     ///
     /// # Errors
-    /// [`connect`](Self::connect) returns [`ConnectError::InvalidTls`] if the options cannot be used. If a
-    /// handshake fails, [`ConnectError::TimedOut`] says for each server [why](crate::ServerFailure): its
-    /// certificate is from an unknown CA or for another host, or it requires a different client certificate.
+    /// [`connect`](Self::connect) returns [`ConnectError::InvalidTls`] if the options cannot be
+    /// used. If a handshake fails, [`ConnectError::TimedOut`] says for each server
+    /// [why](crate::ServerFailure): its certificate is from an unknown CA or for another host, or
+    /// it requires a different client certificate.
     ///
     /// # Examples
     /// ```
@@ -976,18 +1017,19 @@ impl ClientBuilder {
         self
     }
 
-    /// Authenticates by SASL DIGEST-MD5 as `user`, with the password in the servers' JAAS configuration
-    /// (feature `sasl-digest-md5`).
+    /// Authenticates by SASL DIGEST-MD5 as `user`, with the password in the servers' JAAS
+    /// configuration (feature `sasl-digest-md5`).
     ///
-    /// The default is no SASL. DIGEST-MD5 sends no password, but it encrypts nothing, and MD5 is weak, so use
-    /// it with TLS. Servers that are not configured for SASL accept the client without the user, and then
-    /// refuse to create nodes with an ACL for that user ([`Acl::creator_all`]).
+    /// The default is no SASL. DIGEST-MD5 sends no password, but it encrypts nothing, and MD5 is
+    /// weak, so use it with TLS. Servers that are not configured for SASL accept the client without
+    /// the user, and then refuse to create nodes with an ACL for that user ([`Acl::creator_all`]).
     ///
     /// # Errors
-    /// [`connect`](Self::connect) returns [`ConnectError::AuthFailed`] at once if a server refuses the user or
-    /// the password, and [`ConnectError::InvalidCredentials`] if these cannot be sent: the user contains a
-    /// quotation mark, a backslash or a control character, or one of the two contains an accented letter of
-    /// Latin-1. If a server refuses them later, on another connection, the client is closed.
+    /// [`connect`](Self::connect) returns [`ConnectError::AuthFailed`] at once if a server refuses
+    /// the user or the password, and [`ConnectError::InvalidCredentials`] if these cannot be sent:
+    /// the user contains a quotation mark, a backslash or a control character, or one of the two
+    /// contains an accented letter of Latin-1. If a server refuses them later, on another
+    /// connection, the client is closed.
     ///
     /// # Examples
     /// ```
@@ -1035,11 +1077,11 @@ impl ClientBuilder {
 
     /// Sets the prefixes of paths by which metrics distinguish locks (feature `metrics`).
     ///
-    /// The label `prefix` of a lock is the longest of these prefixes that is the lock's path or a directory
-    /// above it; otherwise it is `other`, as for all locks by default. So however many paths there are, the
-    /// label has at most one value more than there are prefixes. A lock's path is the one passed to the
-    /// recipe, without the namespace; a `/` at the beginning of a prefix may be left out. See
-    /// [`observability`](crate::observability).
+    /// The label `prefix` of a lock is the longest of these prefixes that is the lock's path or a
+    /// directory above it; otherwise it is `other`, as for all locks by default. So however many
+    /// paths there are, the label has at most one value more than there are prefixes. A lock's path
+    /// is the one passed to the recipe, without the namespace; a `/` at the beginning of a prefix
+    /// may be left out. See [`observability`](crate::observability).
     ///
     /// # Examples
     /// ```
@@ -1055,22 +1097,26 @@ impl ClientBuilder {
     /// # }
     /// ```
     #[cfg(feature = "metrics")]
-    pub fn metrics_prefixes(mut self, prefixes: impl IntoIterator<Item = impl Into<String>>) -> Self {
+    pub fn metrics_prefixes(
+        mut self,
+        prefixes: impl IntoIterator<Item = impl Into<String>>,
+    ) -> Self {
         self.setup.metrics_prefixes = prefixes.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Sets a connector of `zookeeper-client`, for options that this builder does not have: Kerberos (SASL
-    /// GSSAPI, feature `sasl-gssapi`), or certificates that are replaced while the client is connected.
+    /// Sets a connector of `zookeeper-client`, for options that this builder does not have:
+    /// Kerberos (SASL GSSAPI, feature `sasl-gssapi`), or certificates that are replaced while the
+    /// client is connected.
     ///
     /// This builder's session timeout and credentials are added to the connector, and its `tls` and
-    /// `sasl_digest` replace the connector's. If the connector has TLS options, the client uses TLS for
-    /// addresses of the form `tcp+tls://host:port` in the connect string, and does not explain a failed
-    /// handshake.
+    /// `sasl_digest` replace the connector's. If the connector has TLS options, the client uses TLS
+    /// for addresses of the form `tcp+tls://host:port` in the connect string, and does not explain
+    /// a failed handshake.
     ///
-    /// The connector must make sessions that this client may own. Do not use `with_session` (the client would
-    /// never stop asking for an expired session), `with_detached` (closing would not delete the nodes) or
-    /// `with_readonly`.
+    /// The connector must make sessions that this client may own. Do not use `with_session` (the
+    /// client would never stop asking for an expired session), `with_detached` (closing would not
+    /// delete the nodes) or `with_readonly`.
     ///
     /// # Examples
     /// ```
@@ -1094,14 +1140,16 @@ impl ClientBuilder {
 
     /// Connects to `host:port[,host:port…][/namespace]`.
     ///
-    /// This makes one attempt, within the connect timeout. A service that may start before its servers should
-    /// use [`connect_lazy`](Self::connect_lazy).
+    /// This makes one attempt, within the connect timeout. A service that may start before its
+    /// servers should use [`connect_lazy`](Self::connect_lazy).
     ///
     /// # Errors
-    /// See [`ConnectError`]; the connect timeout is that of [`connect_timeout`](Self::connect_timeout).
+    /// See [`ConnectError`]; the connect timeout is that of
+    /// [`connect_timeout`](Self::connect_timeout).
     ///
     /// # Cancel safety
-    /// If the future is dropped, a session without nodes may be left on the servers until it expires.
+    /// If the future is dropped, a session without nodes may be left on the servers until it
+    /// expires.
     ///
     /// # Examples
     /// ```
@@ -1124,18 +1172,19 @@ impl ClientBuilder {
 
     /// Returns a client for `host:port[,host:port…][/namespace]`, which connects in the background.
     ///
-    /// Use this for a service that may start before ZooKeeper does, and must not fail then. For as long as it
-    /// lives, the client tries to establish its first session in rounds, each by the [retry
-    /// policy](Self::retry_policy), with a pause of a second between the rounds. Until it succeeds, its
-    /// [state](Client::state) is [`ConnectionState::Connecting`]. Calls wait for the first session as for any
-    /// later one: no longer than their timeout, and no longer than one round. After that they return
-    /// [`ErrorKind::Connection`](crate::ErrorKind::Connection), whose sources say what failed for each
-    /// server.
+    /// Use this for a service that may start before ZooKeeper does, and must not fail then. For as
+    /// long as it lives, the client tries to establish its first session in rounds, each by the
+    /// [retry policy](Self::retry_policy), with a pause of a second between the rounds. Until it
+    /// succeeds, its [state](Client::state) is [`ConnectionState::Connecting`]. Calls wait for the
+    /// first session as for any later one: no longer than their timeout, and no longer than one
+    /// round. After that they return [`ErrorKind::Connection`](crate::ErrorKind::Connection), whose
+    /// sources say what failed for each server.
     ///
     /// # Errors
-    /// Returns a [`ConnectError`] if the connect string, the namespace or the ACL cannot be used, and
-    /// [`ConnectError::Setup`] if the client's thread cannot be started; never [`ConnectError::TimedOut`]. If
-    /// the servers refuse the credentials, now or later, the client is closed.
+    /// Returns a [`ConnectError`] if the connect string, the namespace or the ACL cannot be used,
+    /// and [`ConnectError::Setup`] if the client's thread cannot be started; never
+    /// [`ConnectError::TimedOut`]. If the servers refuse the credentials, now or later, the client
+    /// is closed.
     ///
     /// # Examples
     /// ```

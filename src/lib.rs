@@ -1,8 +1,8 @@
 //! Distributed locks for tokio on Apache ZooKeeper: the recipes of Apache Curator, in Rust.
 //!
-//! Use them in a service whose processes must not do certain things at the same time: sell the last item,
-//! hand out an order number, refresh a cache while another process writes the row behind it, or run the
-//! nightly job.
+//! Use them in a service whose processes must not do certain things at the same time: sell the last
+//! item, hand out an order number, refresh a cache while another process writes the row behind it,
+//! or run the nightly job.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -48,56 +48,61 @@
 //! | a list of the running processes, and a watch on it | [`GroupMember`] |
 //! | a notification when the client, a leader or a node changes its state | [`StateWatch`] |
 //!
-//! Every lock can be acquired with a [lease](InterProcessMutex::acquire_with_lease), the time after which the
-//! lock is released even if its holder is still running.
+//! Every lock can be acquired with a [lease](InterProcessMutex::acquire_with_lease), the time after
+//! which the lock is released even if its holder is still running.
 //!
-//! A mutex and a fair lock on the same path exclude each other, within and across processes. A read-write
-//! lock needs its own path: if a mutex uses the same path, calls on both fail with
+//! A mutex and a fair lock on the same path exclude each other, within and across processes. A
+//! read-write lock needs its own path: if a mutex uses the same path, calls on both fail with
 //! [`ErrorKind::MixedRecipes`].
 //!
 //! # What a lock proves
-//! While the session that holds a lock lives, ZooKeeper grants the lock to no other session. The client's
-//! locks are valid for a *session lease*, which the client renews by a committed transaction, at intervals of
-//! a sixth of the session timeout (by default). (Reads, pings and `sync` prove nothing, because a server that
-//! is cut off from the other servers still answers them, while the others grant the lock to another session.)
-//! When the last renewal is two thirds of the session timeout old, the guard reports the loss, before the
-//! servers can expire the session. So when the network or servers fail, the holder is notified before another
-//! process is granted the lock.
+//! While the session that holds a lock lives, ZooKeeper grants the lock to no other session. The
+//! client's locks are valid for a *session lease*, which the client renews by a committed
+//! transaction, at intervals of a sixth of the session timeout (by default). (Reads, pings and
+//! `sync` prove nothing, because a server that is cut off from the other servers still answers
+//! them, while the others grant the lock to another session.) When the last renewal is two thirds
+//! of the session timeout old, the guard reports the loss, before the servers can expire the
+//! session. So when the network or servers fail, the holder is notified before another process is
+//! granted the lock.
 //!
-//! No lock can stop *your* process: after a long pause (caused by a hypervisor, `SIGSTOP` or a closed laptop
-//! lid), it resumes where it stopped, and writes. Two things protect the data from such writes:
+//! No lock can stop *your* process: after a long pause (caused by a hypervisor, `SIGSTOP` or a
+//! closed laptop lid), it resumes where it stopped, and writes. Two things protect the data from
+//! such writes:
 //!
-//! * **The fencing token.** Store the highest [`FencingToken`] with the data, and for a read-write lock also
-//!   the highest [`ReadToken`]. In the transaction that reads or writes, reject a `ReadToken` below the
-//!   highest `FencingToken`, and a `FencingToken` below the highest token of either type. [`FenceGate`] has
-//!   the rule and its SQL.
-//! * **A transaction** ([`LockGuard::transaction`]) for data in ZooKeeper: the servers check in the same step
-//!   that the lock node still exists. A value that you read earlier may be stale, so read it with
-//!   [`LockGuard::get_data`], and pass its version to [`set_data`](Transaction::set_data) or
-//!   [`check`](Transaction::check).
+//! * **The fencing token.** Store the highest [`FencingToken`] with the data, and for a read-write
+//!   lock also the highest [`ReadToken`]. In the transaction that reads or writes, reject a
+//!   `ReadToken` below the highest `FencingToken`, and a `FencingToken` below the highest token of
+//!   either type. [`FenceGate`] has the rule and its SQL.
+//! * **A transaction** ([`LockGuard::transaction`]) for data in ZooKeeper: the servers check in the
+//!   same step that the lock node still exists. A value that you read earlier may be stale, so read
+//!   it with [`LockGuard::get_data`], and pass its version to [`set_data`](Transaction::set_data)
+//!   or [`check`](Transaction::check).
 //!
-//! For long work, [`LockGuard::while_held`] drops a future when the lock is lost, [`LockGuard::lost`] is a
-//! future for `select!`, and [`LockGuard::state`] shows an interruption before it becomes a loss. None of
-//! these stops a [`spawn_blocking`](tokio::task::spawn_blocking) closure: [move the guard into
-//! it](LockGuard::while_held).
+//! For long work, [`LockGuard::while_held`] drops a future when the lock is lost,
+//! [`LockGuard::lost`] is a future for `select!`, and [`LockGuard::state`] shows an interruption
+//! before it becomes a loss. None of these stops a [`spawn_blocking`](tokio::task::spawn_blocking)
+//! closure: [move the guard into it](LockGuard::while_held).
 //!
-//! All servers of the ensemble must have the same `minSessionTimeout`, `maxSessionTimeout` and `tickTime`,
-//! because the client does not notice a session timeout that shrinks on a reconnect.
+//! All servers of the ensemble must have the same `minSessionTimeout`, `maxSessionTimeout` and
+//! `tickTime`, because the client does not notice a session timeout that shrinks on a reconnect.
 //!
 //! # How it behaves
-//! * **Timeouts cover the whole call.** A call that returns `TimedOut` is not granted the lock later.
+//! * **Timeouts cover the whole call.** A call that returns `TimedOut` is not granted the lock
+//!   later.
 //! * **Cancelling is safe.** You may drop a call that acquires a lock at any time, or wrap it in
-//!   [`tokio::time::timeout`] or `select!`: its nodes are deleted in the background, even if the servers have
-//!   not answered yet. For other calls, see *Cancel safety* in their documentation.
-//! * **A lock belongs to its guard**, not to a thread or a task. Any task that has the guard can release it.
-//! * **Thousands of tasks of one process may wait for one lock.** They wait in memory, in order, behind one
-//!   node on the servers, and [hand the lock over](RecipeBuilder::hand_off) without a request.
-//! * **A handler that is dropped drops its guards.** Web frameworks drop the future of a request when its
-//!   caller disconnects, which releases the lock in the middle of the work. Move work that must be completed
-//!   to a task, together with its guard: [`LockGuard::while_held_owned`].
+//!   [`tokio::time::timeout`] or `select!`: its nodes are deleted in the background, even if the
+//!   servers have not answered yet. For other calls, see *Cancel safety* in their documentation.
+//! * **A lock belongs to its guard**, not to a thread or a task. Any task that has the guard can
+//!   release it.
+//! * **Thousands of tasks of one process may wait for one lock.** They wait in memory, in order,
+//!   behind one node on the servers, and [hand the lock over](RecipeBuilder::hand_off) without a
+//!   request.
+//! * **A handler that is dropped drops its guards.** Web frameworks drop the future of a request
+//!   when its caller disconnects, which releases the lock in the middle of the work. Move work that
+//!   must be completed to a task, together with its guard: [`LockGuard::while_held_owned`].
 //! * **A blocked executor does not lose its locks**, because the session runs on a separate thread.
-//! * **When a session expires**, its guards report the loss, and its waiters queue again in the next session,
-//!   in the same order among themselves.
+//! * **When a session expires**, its guards report the loss, and its waiters queue again in the
+//!   next session, in the same order among themselves.
 //! * **Any executor may poll the futures.** Their timers run on the session's thread.
 //!
 //! # Coming from tokio::sync
@@ -121,18 +126,19 @@
 //! | `watch::Receiver`: `borrow`, `changed`, `wait_for` | [`StateWatch`]: [`get`](StateWatch::get), [`changed`](StateWatch::changed), [`wait_for`](StateWatch::wait_for), which return copies and block nothing |
 //!
 //! These points differ:
-//! * **The lock does not own the data**, which is in a database or another service. So each guard has a
-//!   [fencing token](LockGuard::fencing_token), which the owner of the data can compare.
+//! * **The lock does not own the data**, which is in a database or another service. So each guard
+//!   has a [fencing token](LockGuard::fencing_token), which the owner of the data can compare.
 //! * **A lock can be lost while its guard lives**, for example when the session ends. Check
 //!   [`LockGuard::is_held`], or run the work in [`LockGuard::while_held`].
-//! * **Releasing is a request.** Dropping a guard sends it in the background; `release().await` returns the
-//!   outcome. Call [`Client::close`] at the end of `main`; otherwise locks whose release has not been sent
-//!   stay held until the session expires.
+//! * **Releasing is a request.** Dropping a guard sends it in the background; `release().await`
+//!   returns the outcome. Call [`Client::close`] at the end of `main`; otherwise locks whose
+//!   release has not been sent stay held until the session expires.
 //! * **A cancelled call** loses its place in the queue, as in tokio, and its node is deleted in the
 //!   background: [`Client::flush`] waits for this deletion.
-//! * **Waiters of one client are served in order**, as in tokio, except for `try_lock`; a read-write lock has
-//!   a separate order for each side. Clients take turns in the order of their nodes, within the bounds of
-//!   `hand_off`. [`InterProcessFairLock`] keeps the order of arrival across all clients.
+//! * **Waiters of one client are served in order**, as in tokio, except for `try_lock`; a
+//!   read-write lock has a separate order for each side. Clients take turns in the order of their
+//!   nodes, within the bounds of `hand_off`. [`InterProcessFairLock`] keeps the order of arrival
+//!   across all clients.
 //!
 //! # Coming from Curator
 //! | Curator | here |
@@ -176,33 +182,37 @@
 //! | `LockInternals` and its driver | not public |
 //! | barriers, queues, caches, `SharedValue`, `DistributedAtomicInteger`, service discovery | no equivalent |
 //!
-//! Mutexes of Curator and go-zookeeper use the same node names, so they share a queue with this crate's
-//! mutexes on the same path. The same holds for read-write locks, but Curator before 5.5 downgrades unsafely
-//! (CURATOR-621). Locks of kazoo (Python) use other names: select them with [`Dialect::Kazoo`].
+//! Mutexes of Curator and go-zookeeper use the same node names, so they share a queue with this
+//! crate's mutexes on the same path. The same holds for read-write locks, but Curator before 5.5
+//! downgrades unsafely (CURATOR-621). Locks of kazoo (Python) use other names: select them with
+//! [`Dialect::Kazoo`].
 //!
 //! # Errors
-//! A failed request is reported as an [`Error`], which has a [`kind`](Error::kind). Calls that can fail only
-//! in this way return it directly: the queries of a lock, [`Client::attempt_revoke`],
-//! [`InterProcessMutex::break_lock`] and [`InterProcessSemaphore::set_limit`]. Calls that can also fail in
-//! other ways return an enum with a variant `Request` for the [`Error`] and a method `kind()`:
-//! [`AcquireError`], [`TransactionError`], [`ConversionError`], [`OnceError`], [`PersistentNodeError`],
-//! [`AtomicLongError`], and [`TryLockError`], whose variant `Acquire` wraps an `AcquireError`.
-//! [`BuildError`], [`ConnectError`] and [`ReleaseError`] contain no [`Error`]. Each of these
-//! errors has `is_retryable()` and `path()`, and its message says what to do, if anything. A loss is a state
-//! of the guard, not a failed request: after it, methods that need the lock return [`Lost`].
+//! A failed request is reported as an [`Error`], which has a [`kind`](Error::kind). Calls that can
+//! fail only in this way return it directly: the queries of a lock, [`Client::attempt_revoke`],
+//! [`InterProcessMutex::break_lock`] and [`InterProcessSemaphore::set_limit`]. Calls that can also
+//! fail in other ways return an enum with a variant `Request` for the [`Error`] and a method
+//! `kind()`: [`AcquireError`], [`TransactionError`], [`ConversionError`], [`OnceError`],
+//! [`PersistentNodeError`], [`AtomicLongError`], and [`TryLockError`], whose variant `Acquire`
+//! wraps an `AcquireError`. [`BuildError`], [`ConnectError`] and [`ReleaseError`] contain no
+//! [`Error`]. Each of these errors has `is_retryable()` and `path()`, and its message says what to
+//! do, if anything. A loss is a state of the guard, not a failed request: after it, methods that
+//! need the lock return [`Lost`].
 //!
 //! # Logging
-//! Events are emitted with `tracing`, with targets that begin with `zookeeper_recipes`. `ERROR`: the client
-//! is closed or has no session, or a leftover node blocks a lock. `WARN`: a lock is lost, connecting fails,
-//! or a call without a timeout waits for a lock that its own client holds (the event names the line that
-//! waits and the line that acquired the lock). `INFO`: a session begins or ends. `DEBUG`: a request fails
-//! (the event names the client's reaction); also, with the target `zookeeper_recipes::lock`, a span for each
-//! wait and each hold. [`observability`] lists all names.
+//! Events are emitted with `tracing`, with targets that begin with `zookeeper_recipes`. `ERROR`:
+//! the client is closed or has no session, or a leftover node blocks a lock. `WARN`: a lock is
+//! lost, connecting fails, or a call without a timeout waits for a lock that its own client holds
+//! (the event names the line that waits and the line that acquired the lock). `INFO`: a session
+//! begins or ends. `DEBUG`: a request fails (the event names the client's reaction); also, with the
+//! target `zookeeper_recipes::lock`, a span for each wait and each hold. [`observability`] lists
+//! all names.
 //!
 //! # Pages
-//! [`guide`] links to all of them: [`do_i_need_this`], [`cookbook`], [`from_curator`], [`from_redisson`],
-//! [`why_no_redlock`], [`in_a_web_service`], [`testing_a_service`], [`observability`], [`operating`], and
-//! [`failures`], which says what each error and each warning means.
+//! [`guide`] links to all of them: [`do_i_need_this`], [`cookbook`], [`from_curator`],
+//! [`from_redisson`], [`why_no_redlock`], [`in_a_web_service`], [`testing_a_service`],
+//! [`observability`], [`operating`], and [`failures`], which says what each error and each warning
+//! means.
 //!
 //! # Features
 //! No feature is on by default.
@@ -232,9 +242,9 @@ mod values;
 pub use builder::RecipeBuilder;
 pub use client::{Client, ClientBuilder};
 pub use error::{
-    AcquireError, Acquisition, AtomicLongError, BuildError, ConnectError, Contention, ConversionError, Error,
-    ErrorKind, Holding, Lost, LostReason, OnceError, OrBusy, PersistentNodeError, ReleaseError,
-    ServerFailure, TransactionError, TryLockError,
+    AcquireError, Acquisition, AtomicLongError, BuildError, ConnectError, Contention,
+    ConversionError, Error, ErrorKind, Holding, Lost, LostReason, OnceError, OrBusy,
+    PersistentNodeError, ReleaseError, ServerFailure, TransactionError, TryLockError,
 };
 pub use locks::fair_lock::{InterProcessFairLock, QueuedLock};
 pub use locks::fence::{FenceGate, StaleToken};
@@ -244,7 +254,9 @@ pub use locks::lock::InterProcessLock;
 pub use locks::mode;
 pub use locks::multi_lock::{InterProcessMultiLock, MultiLockGuard};
 pub use locks::mutex::InterProcessMutex;
-pub use locks::read_write_lock::{InterProcessReadLock, InterProcessReadWriteLock, InterProcessWriteLock};
+pub use locks::read_write_lock::{
+    InterProcessReadLock, InterProcessReadWriteLock, InterProcessWriteLock,
+};
 pub use locks::semaphore::{InterProcessSemaphore, SemaphorePermit};
 pub use locks::transaction::Transaction;
 pub use protocol::lease::LeaseMargin;
@@ -273,8 +285,8 @@ pub mod simulation {
     pub use crate::session::threads::background::{Host, set_current};
 }
 
-// The pages of `docs` that are modules of the documentation. A page links to the files of other pages;
-// `links.md` redirects these links to modules, because it is included first.
+// The pages of `docs` that are modules of the documentation. A page links to the files of other
+// pages; `links.md` redirects these links to modules, because it is included first.
 macro_rules! pages {
     ($($name:ident: $file:literal,)+) => {$(
         #[cfg(any(doc, doctest))]

@@ -9,13 +9,14 @@ use crate::session::threads::waker;
 /// A watch of the state of a client, of a participant in an election or of a node.
 ///
 /// Returned by `watch_state` of [`Client`](crate::Client::watch_state),
-/// [`LeaderLatch`](crate::LeaderLatch::watch_state), [`PersistentNode`](crate::PersistentNode::watch_state) and
-/// [`GroupMember`](crate::GroupMember::watch_state). A watch that is slow may miss states in between, but always
-/// gets the latest. It keeps nothing open, and continues after the watched object is dropped, up to the last
-/// state, which is `Closed`.
+/// [`LeaderLatch`](crate::LeaderLatch::watch_state),
+/// [`PersistentNode`](crate::PersistentNode::watch_state) and
+/// [`GroupMember`](crate::GroupMember::watch_state). A watch that is slow may miss states in
+/// between, but always gets the latest. It keeps nothing open, and continues after the watched
+/// object is dropped, up to the last state, which is `Closed`.
 ///
-/// It returns a copy, and calls a predicate with a copy: a caller that is slow, blocks or panics delays
-/// neither the session nor another watch. It needs no runtime.
+/// It returns a copy, and calls a predicate with a copy: a caller that is slow, blocks or panics
+/// delays neither the session nor another watch. It needs no runtime.
 ///
 /// A clone starts where the original is, and both continue independently.
 ///
@@ -41,8 +42,9 @@ use crate::session::threads::waker;
 /// ```
 #[derive(Clone)]
 pub struct StateWatch<S> {
-    /// Not handed out, nor what it lends: while that is kept, the sender waits, which is the session's thread
-    /// (docs/protocol.md#no-lock-across-await). So no code of a caller runs under its lock either.
+    /// Not handed out, nor what it lends: while that is kept, the sender waits, which is the
+    /// session's thread (docs/protocol.md#no-lock-across-await). So no code of a caller runs under
+    /// its lock either.
     receiver: watch::Receiver<S>,
     is_last: fn(&S) -> bool,
 }
@@ -78,11 +80,11 @@ impl<S: Copy + Send + Sync> StateWatch<S> {
         *self.receiver.borrow()
     }
 
-    /// Waits for a state that this watch has not returned, and returns it. The first call returns the latest
-    /// state at once.
+    /// Waits for a state that this watch has not returned, and returns it. The first call returns
+    /// the latest state at once.
     ///
-    /// Nothing is lost between two calls: if the state changed then, the next call returns the latest at once,
-    /// also where it has changed back.
+    /// Nothing is lost between two calls: if the state changed then, the next call returns the
+    /// latest at once, also where it has changed back.
     ///
     /// Returns `None` after the last state, `Closed`, has been returned.
     ///
@@ -119,15 +121,16 @@ impl<S: Copy + Send + Sync> StateWatch<S> {
         Some(self.take().0)
     }
 
-    /// Waits for a state for which `predicate` is true, and returns it; at once if it is true for the latest.
+    /// Waits for a state for which `predicate` is true, and returns it; at once if it is true for
+    /// the latest.
     ///
     /// States that come and go while the predicate runs, or before this is polled, may be missed.
     ///
     /// Returns `None` if it is not true for the last state, `Closed`.
     ///
     /// # Cancel safety
-    /// Cancel safe: this only waits. If the future is dropped, if the predicate panics or if `None` is
-    /// returned, [`changed`](Self::changed) returns the same state as without this call.
+    /// Cancel safe: this only waits. If the future is dropped, if the predicate panics or if `None`
+    /// is returned, [`changed`](Self::changed) returns the same state as without this call.
     ///
     /// # Examples
     /// ```
@@ -145,8 +148,8 @@ impl<S: Copy + Send + Sync> StateWatch<S> {
     /// # }
     /// ```
     pub async fn wait_for(&mut self, mut predicate: impl FnMut(&S) -> bool) -> Option<S> {
-        // This watch only advances when a state is returned: states that only the predicate has seen do not
-        // count.
+        // This watch only advances when a state is returned: states that only the predicate has
+        // seen do not count.
         let mut ahead = self.clone();
         let (mut state, _) = ahead.take();
         while !predicate(&state) {
@@ -156,7 +159,8 @@ impl<S: Copy + Send + Sync> StateWatch<S> {
         Some(state)
     }
 
-    /// Returns the latest state, which counts as returned from now on, and whether it did not before.
+    /// Returns the latest state, which counts as returned from now on, and whether it did not
+    /// before.
     fn take(&mut self) -> (S, bool) {
         let state = self.receiver.borrow_and_update();
         (*state, state.has_changed())
@@ -202,7 +206,11 @@ mod tests {
     fn changes_are_returned_once_from_the_latest_on() {
         let (sender, mut watch) = watch();
         assert_eq!(watch.get(), 1);
-        assert_eq!(changes(&mut watch), Some(1), "at once, and `get` does not count");
+        assert_eq!(
+            changes(&mut watch),
+            Some(1),
+            "at once, and `get` does not count"
+        );
         assert_pending!(task::spawn(watch.changed()).poll());
         sender.send_replace(2);
         sender.send_replace(3);
@@ -235,10 +243,20 @@ mod tests {
     #[test]
     fn a_state_that_was_waited_for_is_returned_once() {
         let (sender, mut watch) = watch();
-        assert_ready_eq!(task::spawn(watch.wait_for(|state| *state == 1)).poll(), Some(1));
-        assert_ready_eq!(task::spawn(watch.wait_for(|state| *state == 1)).poll(), Some(1), "for the latest");
+        assert_ready_eq!(
+            task::spawn(watch.wait_for(|state| *state == 1)).poll(),
+            Some(1)
+        );
+        assert_ready_eq!(
+            task::spawn(watch.wait_for(|state| *state == 1)).poll(),
+            Some(1),
+            "for the latest"
+        );
         let mut clone = watch.clone();
-        assert_pending!(task::spawn(clone.changed()).poll(), "nor does the clone return it");
+        assert_pending!(
+            task::spawn(clone.changed()).poll(),
+            "nor does the clone return it"
+        );
         {
             let mut waiting = task::spawn(watch.wait_for(|state| *state == 3));
             assert_pending!(waiting.poll());
@@ -257,7 +275,10 @@ mod tests {
     fn a_predicate_that_panics_takes_nothing() {
         let (sender, mut watch) = watch();
         let panics = |_: &u32| panic!("as the test asked for");
-        catch_unwind(AssertUnwindSafe(|| task::spawn(watch.wait_for(panics)).poll())).unwrap_err();
+        catch_unwind(AssertUnwindSafe(|| {
+            task::spawn(watch.wait_for(panics)).poll()
+        }))
+        .unwrap_err();
         assert_eq!(changes(&mut watch), Some(1));
         sender.send_replace(2);
         assert_eq!(changes(&mut watch), Some(2));
@@ -272,11 +293,17 @@ mod tests {
         sender.send_replace(LAST);
         assert!(waiting.is_woken());
         assert_ready_eq!(waiting.poll(), None);
-        assert_ready_eq!(task::spawn(watch.wait_for(|state| *state == 2)).poll(), None);
+        assert_ready_eq!(
+            task::spawn(watch.wait_for(|state| *state == 2)).poll(),
+            None
+        );
         assert_eq!(changes(&mut watch), Some(LAST), "it has not been returned");
         assert_eq!(changes(&mut watch), None);
         assert_eq!(changes(&mut watch), None);
-        assert_ready_eq!(task::spawn(watch.wait_for(|state| *state == LAST)).poll(), Some(LAST));
+        assert_ready_eq!(
+            task::spawn(watch.wait_for(|state| *state == LAST)).poll(),
+            Some(LAST)
+        );
     }
 
     #[test]
@@ -284,7 +311,10 @@ mod tests {
         let (sender, mut watch) = watch();
         sender.send_replace(2);
         drop(sender);
-        assert_ready_eq!(task::spawn(watch.wait_for(|state| *state == 3)).poll(), None);
+        assert_ready_eq!(
+            task::spawn(watch.wait_for(|state| *state == 3)).poll(),
+            None
+        );
         assert_eq!(changes(&mut watch), Some(2));
         assert_eq!(changes(&mut watch), None);
         assert_eq!(watch.get(), 2);

@@ -1,5 +1,6 @@
-//! A tracing subscriber that blocks, as one does that writes to a pipe that is full, costs no lock; and a session's
-//! thread that is blocked, as by a waker of the caller's, takes nothing along that a holder is promised.
+//! A tracing subscriber that blocks, as one does that writes to a pipe that is full, costs no lock;
+//! and a session's thread that is blocked, as by a waker of the caller's, takes nothing along that
+//! a holder is promised.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;
@@ -35,8 +36,12 @@ struct State {
     losses: Vec<String>,
 }
 
-static STATE: Mutex<State> =
-    Mutex::new(State { closed: false, inside: 0, threads: BTreeSet::new(), losses: Vec::new() });
+static STATE: Mutex<State> = Mutex::new(State {
+    closed: false,
+    inside: 0,
+    threads: BTreeSet::new(),
+    losses: Vec::new(),
+});
 static OPENED: Condvar = Condvar::new();
 static ENTERED: Notify = Notify::const_new();
 static LOGGED: Notify = Notify::const_new();
@@ -66,7 +71,9 @@ fn block_if_closed(metadata: &Metadata<'_>, text: &str) {
         return;
     }
     let mut state = state();
-    state.threads.insert(thread::current().name().unwrap_or_default().to_owned());
+    state
+        .threads
+        .insert(thread::current().name().unwrap_or_default().to_owned());
     LOGGED.notify_one();
     while state.closed {
         state = OPENED.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -133,17 +140,35 @@ async fn a_subscriber_that_blocks_costs_no_lock() {
     }
     // Something that is logged.
     let strays = InterProcessMutex::new(&client, "/locks/strays").unwrap();
-    within("the lock", strays.lock()).await.unwrap().release().await.unwrap();
+    within("the lock", strays.lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     while state().threads.is_empty() {
         within("a log entry", LOGGED.notified()).await;
     }
     // Longer than a session lives without heartbeats.
     tokio::time::sleep(TIMEOUT).await;
     assert!(guard.is_held(), "{:?}", guard.state());
-    within("the lock", strays.lock()).await.unwrap().release().await.unwrap();
+    within("the lock", strays.lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     assert!(server.expire_session(session(&client)));
-    assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::SessionExpired);
-    within("the lock, in the next session", strays.lock()).await.unwrap().release().await.unwrap();
+    assert_eq!(
+        within("the loss", guard.lost()).await.reason(),
+        LostReason::SessionExpired
+    );
+    within("the lock, in the next session", strays.lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     within("the end", client.close()).await.unwrap();
     {
         let state = state();
@@ -177,8 +202,16 @@ async fn every_loss_is_logged_once_whatever_the_reason() {
     let client = connect_as(Client::builder().session_timeout(TIMEOUT), &server).await;
     let other = connect_as(Client::builder().session_timeout(TIMEOUT), &server).await;
     let mut logged = Vec::new();
-    for reason in [LostReason::NodeDeleted, LostReason::SessionExpired, LostReason::Closed] {
-        let client = if reason == LostReason::NodeDeleted { &other } else { &client };
+    for reason in [
+        LostReason::NodeDeleted,
+        LostReason::SessionExpired,
+        LostReason::Closed,
+    ] {
+        let client = if reason == LostReason::NodeDeleted {
+            &other
+        } else {
+            &client
+        };
         let guard = within("the lock", mutex(client).lock()).await.unwrap();
         let node = guard.node();
         match reason {
@@ -197,7 +230,10 @@ async fn every_loss_is_logged_once_whatever_the_reason() {
     let losses = std::mem::take(&mut state().losses);
     assert_eq!(losses.len(), logged.len(), "{losses:?}");
     for (node, loss) in logged.iter().zip(&losses) {
-        assert!(loss.contains(node.rsplit_once('/').unwrap().1), "{losses:?}");
+        assert!(
+            loss.contains(node.rsplit_once('/').unwrap().1),
+            "{losses:?}"
+        );
     }
 }
 
@@ -233,19 +269,34 @@ async fn a_lease_that_is_over_is_told_while_the_sessions_thread_is_blocked() {
     // The node goes, and the loss is logged, when the thread goes on.
     open();
     let gone = node.clone();
-    until(&server, "the end of the node", move |view| !view.exists(&gone)).await;
-    within("the lock", call).await.unwrap().release().await.unwrap();
+    until(&server, "the end of the node", move |view| {
+        !view.exists(&gone)
+    })
+    .await;
+    within("the lock", call)
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     while state().losses.is_empty() {
         within("what was lost in the log", LOGGED.notified()).await;
     }
     client.close().await.unwrap();
     let losses = std::mem::take(&mut *state()).losses;
-    assert!(losses.len() == 1 && losses[0].contains("its lease is over"), "{losses:?}");
+    assert!(
+        losses.len() == 1 && losses[0].contains("its lease is over"),
+        "{losses:?}"
+    );
 }
 
 async fn a_loss_is_told_while_the_sessions_thread_is_blocked() {
     let _open = OpenOnDrop;
-    let server = Server::builder().tick(TIMEOUT / 40).max_session_timeout(TIMEOUT).start().unwrap();
+    let server = Server::builder()
+        .tick(TIMEOUT / 40)
+        .max_session_timeout(TIMEOUT)
+        .start()
+        .unwrap();
     let client = connect_as(Client::builder().session_timeout(TIMEOUT), &server).await;
     let guard = within("the lock", mutex(&client).lock()).await.unwrap();
     let other = InterProcessMutex::new(&client, "/locks/other").unwrap();
@@ -257,7 +308,12 @@ async fn a_loss_is_told_while_the_sessions_thread_is_blocked() {
     let broken = within("the third lock", broken.lock()).await.unwrap();
     let mut broken_lost = Box::pin(broken.lost());
     let waker = broken_waker();
-    assert!(broken_lost.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    assert!(
+        broken_lost
+            .as_mut()
+            .poll(&mut Context::from_waker(&waker))
+            .is_pending()
+    );
 
     state().closed = true;
     let mut calls = Vec::new();
@@ -270,7 +326,11 @@ async fn a_loss_is_told_while_the_sessions_thread_is_blocked() {
     assert_eq!(doubt, LockState::Suspended);
     let work = guard.while_held(std::future::pending::<()>());
     let (lost, work) = within("the loss", async { tokio::join!(guard.lost(), work) }).await;
-    assert_eq!(state().inside, 2, "the sessions' threads could have told it");
+    assert_eq!(
+        state().inside,
+        2,
+        "the sessions' threads could have told it"
+    );
     assert!(
         server.exists(&guard.node()),
         "another process may have been granted the lock before it was told"
@@ -278,20 +338,37 @@ async fn a_loss_is_told_while_the_sessions_thread_is_blocked() {
     assert!(!broken.is_held());
     assert_eq!(lost.reason(), LostReason::LeaseExpired);
     assert_eq!(work.unwrap_err().reason(), LostReason::LeaseExpired);
-    assert_eq!(within("a change", guard.state_changed(LockState::Suspended)).await, guard.state());
+    assert_eq!(
+        within("a change", guard.state_changed(LockState::Suspended)).await,
+        guard.state()
+    );
 
     // No question and no release logs where it is asked.
     assert!(!guard.is_held());
     assert_eq!(guard.state(), LockState::Lost(LostReason::LeaseExpired));
     assert!(guard.reenter().is_err());
     assert!(guard.while_held(async {}).await.is_err());
-    assert!(guard.transaction().check("/locks", None).commit().await.is_err());
+    assert!(
+        guard
+            .transaction()
+            .check("/locks", None)
+            .commit()
+            .await
+            .is_err()
+    );
     assert!(!mutex(&client).is_acquired_in_this_process());
     let (first, second) = (guard.node(), other.node());
     let released = within("the answer", guard.release()).await;
-    assert!(matches!(released, Err(ReleaseError::Lost(_))), "{released:?}");
-    // The holders are told one after the other, and one that is dropped before its turn was released, not lost.
-    assert_eq!(within("the other loss", other.lost()).await.reason(), LostReason::LeaseExpired);
+    assert!(
+        matches!(released, Err(ReleaseError::Lost(_))),
+        "{released:?}"
+    );
+    // The holders are told one after the other, and one that is dropped before its turn was
+    // released, not lost.
+    assert_eq!(
+        within("the other loss", other.lost()).await.reason(),
+        LostReason::LeaseExpired
+    );
     drop(other);
     {
         let state = state();
@@ -310,7 +387,10 @@ async fn a_loss_is_told_while_the_sessions_thread_is_blocked() {
     drop(within("the lock", calls.pop().unwrap()).await.unwrap());
     for node in [&first, &second] {
         let gone = node.clone();
-        until(&server, "the end of the node", move |view| !view.exists(&gone)).await;
+        until(&server, "the end of the node", move |view| {
+            !view.exists(&gone)
+        })
+        .await;
     }
     client.flush(SOON).await.unwrap();
     client.close().await.unwrap();
@@ -319,6 +399,10 @@ async fn a_loss_is_told_while_the_sessions_thread_is_blocked() {
     assert_eq!(losses.len(), 5, "{losses:?}");
     for node in [first, second] {
         let name = node.rsplit_once('/').unwrap().1;
-        assert_eq!(losses.iter().filter(|loss| loss.contains(name)).count(), 1, "{losses:?}");
+        assert_eq!(
+            losses.iter().filter(|loss| loss.contains(name)).count(),
+            1,
+            "{losses:?}"
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! `docker-compose.yml` is the ensemble that the documentation promises: the engine that would say so
-//! is not on every machine, so what can be read is checked here.
+//! `docker-compose.yml` is the ensemble that the documentation promises: the engine that would say
+//! so is not on every machine, so what can be read is checked here.
 #![expect(clippy::expect_used, clippy::panic, reason = "a test")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +12,10 @@ const FILE: &str = include_str!("../docker-compose.yml");
 fn compose() -> (Yaml<'static>, BTreeMap<String, Yaml<'static>>) {
     let file = Yaml::load_from_str(FILE).expect("YAML").swap_remove(0);
     let services = file["services"].as_mapping().expect("services");
-    let services = services.iter().map(|(name, service)| (text(name), merged(service))).collect();
+    let services = services
+        .iter()
+        .map(|(name, service)| (text(name), merged(service)))
+        .collect();
     (file, services)
 }
 
@@ -23,20 +26,35 @@ fn merged(node: &Yaml<'static>) -> Yaml<'static> {
     };
     let mut all = own.clone();
     let base = all.remove(&Yaml::value_from_str("<<"));
-    for (key, value) in base.as_ref().and_then(|b| b.as_mapping()).into_iter().flatten() {
+    for (key, value) in base
+        .as_ref()
+        .and_then(|b| b.as_mapping())
+        .into_iter()
+        .flatten()
+    {
         if !all.contains_key(key) {
             all.insert(key.clone(), value.clone());
         }
     }
-    Yaml::Mapping(all.into_iter().map(|(key, value)| (key, merged(&value))).collect())
+    Yaml::Mapping(
+        all.into_iter()
+            .map(|(key, value)| (key, merged(&value)))
+            .collect(),
+    )
 }
 
 fn text(node: &Yaml<'_>) -> String {
-    node.as_str().unwrap_or_else(|| panic!("{node:?} is not a string")).to_owned()
+    node.as_str()
+        .unwrap_or_else(|| panic!("{node:?} is not a string"))
+        .to_owned()
 }
 
 fn texts(node: &Yaml<'_>) -> Vec<String> {
-    node.as_sequence().unwrap_or_else(|| panic!("{node:?} is not a list")).iter().map(text).collect()
+    node.as_sequence()
+        .unwrap_or_else(|| panic!("{node:?} is not a list"))
+        .iter()
+        .map(text)
+        .collect()
 }
 
 #[test]
@@ -61,7 +79,10 @@ fn every_member_knows_itself_and_the_others() {
         let id = text(&environment["ZOO_MY_ID"]);
         assert_eq!(id, (index + 1).to_string());
         let own = format!("server.{id}={name}:2888:3888;2181");
-        assert!(servers.split(' ').any(|server| server == own), "{own} not in {servers}");
+        assert!(
+            servers.split(' ').any(|server| server == own),
+            "{own} not in {servers}"
+        );
         assert_eq!(servers.split(' ').count(), services.len());
         lists.insert(servers);
     }
@@ -72,7 +93,10 @@ fn every_member_knows_itself_and_the_others() {
 fn extended_types_and_four_letter_words_are_on() {
     for service in compose().1.values() {
         let environment = &service["environment"];
-        assert_eq!(text(&environment["JVMFLAGS"]), "-Dzookeeper.extendedTypesEnabled=true");
+        assert_eq!(
+            text(&environment["JVMFLAGS"]),
+            "-Dzookeeper.extendedTypesEnabled=true"
+        );
         assert_eq!(text(&environment["ZOO_4LW_COMMANDS_WHITELIST"]), "*");
     }
 }
@@ -80,18 +104,36 @@ fn extended_types_and_four_letter_words_are_on() {
 #[test]
 fn only_the_loopback_interface_is_published() {
     let (_, services) = compose();
-    let ports: Vec<_> = services.values().flat_map(|service| texts(&service["ports"])).collect();
-    assert_eq!(ports, ["127.0.0.1:2181:2181", "127.0.0.1:2182:2181", "127.0.0.1:2183:2181"]);
+    let ports: Vec<_> = services
+        .values()
+        .flat_map(|service| texts(&service["ports"]))
+        .collect();
+    assert_eq!(
+        ports,
+        [
+            "127.0.0.1:2181:2181",
+            "127.0.0.1:2182:2181",
+            "127.0.0.1:2183:2181"
+        ]
+    );
 }
 
 #[test]
 fn every_member_has_named_volumes_of_its_own() {
     let (file, services) = compose();
-    let declared: BTreeSet<_> = file["volumes"].as_mapping().expect("volumes").keys().map(text).collect();
+    let declared: BTreeSet<_> = file["volumes"]
+        .as_mapping()
+        .expect("volumes")
+        .keys()
+        .map(text)
+        .collect();
     let mut used = BTreeSet::new();
     for service in services.values() {
         let volumes = texts(&service["volumes"]);
-        let places: Vec<_> = volumes.iter().filter_map(|v| Some(v.split_once(':')?.1)).collect();
+        let places: Vec<_> = volumes
+            .iter()
+            .filter_map(|v| Some(v.split_once(':')?.1))
+            .collect();
         assert_eq!(places, ["/data", "/datalog"]);
         for volume in &volumes {
             let (name, _) = volume.split_once(':').expect("name:place");
@@ -109,7 +151,10 @@ fn every_member_has_a_health_check() {
         assert_eq!(texts(&check["test"])[..3], ["CMD", "bash", "-c"]);
         assert!(check["retries"].as_integer().is_some_and(|n| n > 1));
         for duration in ["interval", "timeout", "start_period"] {
-            assert!(text(&check[duration]).ends_with('s'), "{duration} has no unit");
+            assert!(
+                text(&check[duration]).ends_with('s'),
+                "{duration} has no unit"
+            );
         }
     }
 }

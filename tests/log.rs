@@ -45,11 +45,20 @@ async fn a_loss_by_refused_credentials_is_logged_with_the_end_of_the_session() {
     server.cut(session(&client), Cut::Fin);
     within("the loss", guard.lost()).await;
     let mut states = client.watch_state();
-    within("the end", states.wait_for(|state| *state == ConnectionState::Closed)).await.unwrap();
+    within(
+        "the end",
+        states.wait_for(|state| *state == ConnectionState::Closed),
+    )
+    .await
+    .unwrap();
     logged("session over").await;
     let entries = entries();
-    let logged =
-        |level, text: &str| entries.iter().filter(|(of, entry)| *of == level && entry.contains(text)).count();
+    let logged = |level, text: &str| {
+        entries
+            .iter()
+            .filter(|(of, entry)| *of == level && entry.contains(text))
+            .count()
+    };
     assert_eq!(logged(Level::WARN, "lock lost"), 1, "{entries:?}");
     assert_eq!(logged(Level::INFO, "session over"), 1, "{entries:?}");
 }
@@ -64,9 +73,14 @@ async fn locks_that_are_given_back_by_close_are_no_warnings() {
     within("the end", client.close()).await.unwrap();
     logged("session over").await;
     let entries = entries();
-    let grave = entries.iter().filter(|(level, _)| *level <= Level::WARN).count();
-    let lost =
-        entries.iter().filter(|(level, entry)| *level == Level::DEBUG && entry.contains("lock lost")).count();
+    let grave = entries
+        .iter()
+        .filter(|(level, _)| *level <= Level::WARN)
+        .count();
+    let lost = entries
+        .iter()
+        .filter(|(level, entry)| *level == Level::DEBUG && entry.contains("lock lost"))
+        .count();
     assert_eq!((grave, lost), (0, 2), "{entries:?}");
 }
 
@@ -79,20 +93,33 @@ async fn a_call_that_waits_for_its_own_client_is_logged_with_both_lines() {
     let again = tokio::spawn(mutex.lock());
     is_logged(held_at, asked_at).await;
     guard.release().await.unwrap();
-    within("the second lock", again).await.unwrap().unwrap().release().await.unwrap();
+    within("the second lock", again)
+        .await
+        .unwrap()
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     client.close().await.unwrap();
 }
 
 async fn a_call_for_several_locks_that_waits_for_its_own_client_is_logged_too() {
     let (_server, [client]) = with_clients(start(), connect).await;
-    let both = InterProcessMultiLock::from_paths(&client, ["/locks/first", "/locks/second"]).unwrap();
+    let both =
+        InterProcessMultiLock::from_paths(&client, ["/locks/first", "/locks/second"]).unwrap();
     let held_at = line!() + 1;
     let guard = within("the locks", both.lock()).await.unwrap();
     let asked_at = line!() + 1;
     let again = tokio::spawn(both.lock());
     is_logged(held_at, asked_at).await;
     guard.release().await.unwrap();
-    within("the second time", again).await.unwrap().unwrap().release().await.unwrap();
+    within("the second time", again)
+        .await
+        .unwrap()
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     client.close().await.unwrap();
 }
 
@@ -100,14 +127,21 @@ async fn is_logged(held_at: u32, asked_at: u32) {
     let (level, text) = logged("this client itself holds").await;
     assert_eq!(level, Level::WARN, "{text}");
     for line in [held_at, asked_at] {
-        assert!(text.contains(&format!("{}:{line}:", file!())), "{line}: {text}");
+        assert!(
+            text.contains(&format!("{}:{line}:", file!())),
+            "{line}: {text}"
+        );
     }
 }
 
-/// Waits for an entry: all are logged by a thread that does nothing else, in the order in which they were noted.
+/// Waits for an entry: all are logged by a thread that does nothing else, in the order in which
+/// they were noted.
 async fn logged(text: &str) -> (Level, String) {
     loop {
-        let entry = entries().iter().find(|(_, entry)| entry.contains(text)).cloned();
+        let entry = entries()
+            .iter()
+            .find(|(_, entry)| entry.contains(text))
+            .cloned();
         match entry {
             Some(entry) => return entry,
             None => within(text, NEWS.notified()).await,

@@ -1,5 +1,5 @@
-//! What a waiter costs this process, and that cycles cost it nothing. Alone in their process, whose allocations
-//! they count.
+//! What a waiter costs this process, and that cycles cost it nothing. Alone in their process, whose
+//! allocations they count.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::io::{BufRead, BufReader, Lines, Read};
@@ -25,8 +25,8 @@ async fn the_memory_of_a_waiter_is_what_the_documentation_says() {
     for attempt in &mut waiting {
         assert_pending!(attempt.poll());
     }
-    // The session's requests are answered in order, so by then all are in the queue and have seen where they
-    // stand.
+    // The session's requests are answered in order, so by then all are in the queue and have seen
+    // where they stand.
     while lock.participants().await.unwrap().len() < WAITERS + 1 {}
     let mut place = within("a place", lock.enqueue()).await.unwrap();
     assert_eq!(place.position().await.unwrap(), WAITERS + 1);
@@ -34,7 +34,12 @@ async fn the_memory_of_a_waiter_is_what_the_documentation_says() {
     println!("{each} bytes a waiter");
     assert!((500..MEMORY).contains(&each), "{each} bytes a waiter");
     drop((holder, waiting));
-    within("the grant", place.lock()).await.unwrap().release().await.unwrap();
+    within("the grant", place.lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     client.close().await.unwrap();
     server.stop();
 }
@@ -55,14 +60,23 @@ async fn a_waiter_for_a_place_costs_less_than_one_in_the_queue() {
     for attempt in &mut waiting {
         assert_pending!(attempt.poll());
     }
-    // The session's thread polls new tasks in the order in which they were spawned, and a flush is one of them.
+    // The session's thread polls new tasks in the order in which they were spawned, and a flush is
+    // one of them.
     within("a flush", client.flush(SOON)).await.unwrap();
     let each = ALLOCATED.current_usage().saturating_sub(before) / WAITERS;
     println!("{each} bytes a waiter without a place");
-    assert!((500..WITHOUT_PLACE).contains(&each), "{each} bytes a waiter without a place");
+    assert!(
+        (500..WITHOUT_PLACE).contains(&each),
+        "{each} bytes a waiter without a place"
+    );
     assert_eq!(lock.participants().await.unwrap().len(), 1);
     drop((holder, waiting));
-    within("the grant", lock.lock()).await.unwrap().release().await.unwrap();
+    within("the grant", lock.lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     client.close().await.unwrap();
     server.stop();
 }
@@ -84,7 +98,14 @@ async fn cycles_leave_nothing() {
         let guard = fair.lock().await.unwrap();
         let cancelled = pending(fair.lock());
         drop((cancelled, guard));
-        documents.read_lock().lock().await.unwrap().release().await.unwrap();
+        documents
+            .read_lock()
+            .lock()
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
         mutex.try_lock().await.unwrap().release().await.unwrap();
         client.flush(SOON).await.unwrap();
     };
@@ -99,7 +120,10 @@ async fn cycles_leave_nothing() {
     let grown = ALLOCATED.current_usage().saturating_sub(before);
     println!("{grown} bytes more after {CYCLES} cycles");
     // One number that is left of each would be 24,000.
-    assert!(grown < 8 * CYCLES, "{grown} bytes more after {CYCLES} cycles");
+    assert!(
+        grown < 8 * CYCLES,
+        "{grown} bytes more after {CYCLES} cycles"
+    );
     client.close().await.unwrap();
     server.stop();
 }
@@ -124,12 +148,21 @@ impl Elsewhere {
             .spawn()
             .unwrap();
         let mut output = BufReader::new(server.stdout.take().unwrap()).lines();
-        let servers = output.find_map(|line| Some(line.unwrap().split_once(SERVE)?.1.to_owned())).unwrap();
-        Self { server, output, servers, _alone: alone }
+        let servers = output
+            .find_map(|line| Some(line.unwrap().split_once(SERVE)?.1.to_owned()))
+            .unwrap();
+        Self {
+            server,
+            output,
+            servers,
+            _alone: alone,
+        }
     }
 
     async fn client(&self) -> Client {
-        let builder = Client::builder().session_timeout(HOUR).connect_timeout(SOON);
+        let builder = Client::builder()
+            .session_timeout(HOUR)
+            .connect_timeout(SOON);
         builder.connect(&self.servers).await.unwrap()
     }
 

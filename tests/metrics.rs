@@ -1,6 +1,10 @@
-//! What a recorder is told of locks: counted by the exporter for Prometheus, served by the example's server, and
-//! scraped over loopback.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+//! What a recorder is told of locks: counted by the exporter for Prometheus, served by the
+//! example's server, and scraped over loopback.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 #[path = "../examples/prometheus/serve.rs"]
 mod serve;
@@ -18,12 +22,22 @@ type Scrape = BTreeMap<String, f64>;
 
 async fn scrape(address: SocketAddr) -> Scrape {
     let mut connection = TcpStream::connect(address).await.unwrap();
-    connection.write_all(b"GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n").await.unwrap();
+    connection
+        .write_all(b"GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n")
+        .await
+        .unwrap();
     let mut answer = String::new();
-    within("the metrics", connection.read_to_string(&mut answer)).await.unwrap();
+    within("the metrics", connection.read_to_string(&mut answer))
+        .await
+        .unwrap();
     let (head, text) = answer.split_once("\r\n\r\n").unwrap();
-    assert!(head.starts_with("HTTP/1.1 200 ") && head.contains("text/plain"), "{head}");
-    let values = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    assert!(
+        head.starts_with("HTTP/1.1 200 ") && head.contains("text/plain"),
+        "{head}"
+    );
+    let values = text
+        .lines()
+        .filter(|line| !line.is_empty() && !line.starts_with('#'));
     values
         .map(|line| {
             let (key, value) = line.rsplit_once(' ').unwrap();
@@ -32,7 +46,8 @@ async fn scrape(address: SocketAddr) -> Scrape {
         .collect()
 }
 
-/// Scrapes until this value is there: the thread that tells the recorder is not waited for otherwise.
+/// Scrapes until this value is there: the thread that tells the recorder is not waited for
+/// otherwise.
 async fn until(address: SocketAddr, key: &str, value: f64) -> Scrape {
     let reached = async {
         loop {
@@ -44,39 +59,71 @@ async fn until(address: SocketAddr, key: &str, value: f64) -> Scrape {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(SOON, reached).await.unwrap_or_else(|_| panic!("{key} is not {value}"))
+    tokio::time::timeout(SOON, reached)
+        .await
+        .unwrap_or_else(|_| panic!("{key} is not {value}"))
 }
 
 /// The names in the first column of the page's table.
 fn documented() -> BTreeSet<String> {
-    let page =
-        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/observability.md")).unwrap();
-    let names = page.lines().filter_map(|line| line.strip_prefix("| `zookeeper_recipes_")?.split_once('`'));
-    names.map(|(name, _)| format!("zookeeper_recipes_{name}")).collect()
+    let page = std::fs::read_to_string(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/docs/observability.md"
+    ))
+    .unwrap();
+    let names = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `zookeeper_recipes_")?.split_once('`'));
+    names
+        .map(|(name, _)| format!("zookeeper_recipes_{name}"))
+        .collect()
 }
 
 /// The values of a field, in the page's table of fields.
 fn values_of(field: &str) -> Vec<String> {
-    let page =
-        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/observability.md")).unwrap();
-    let row = page.lines().find_map(|line| line.strip_prefix(&format!("| {field} | "))).unwrap();
+    let page = std::fs::read_to_string(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/docs/observability.md"
+    ))
+    .unwrap();
+    let row = page
+        .lines()
+        .find_map(|line| line.strip_prefix(&format!("| {field} | ")))
+        .unwrap();
     let is_value = |word: &&str| word.chars().all(|c| c.is_lowercase() || c == '_');
-    let values: Vec<_> = row.split('`').skip(1).step_by(2).filter(is_value).map(str::to_owned).collect();
+    let values: Vec<_> = row
+        .split('`')
+        .skip(1)
+        .step_by(2)
+        .filter(is_value)
+        .map(str::to_owned)
+        .collect();
     // The names of methods that explain a value are linked.
-    values.into_iter().filter(|value| !row.contains(&format!("[`{value}`]"))).collect()
+    values
+        .into_iter()
+        .filter(|value| !row.contains(&format!("[`{value}`]")))
+        .collect()
 }
 
 /// One test: there is one recorder for the process.
 #[tokio::test]
 async fn what_becomes_of_locks_is_counted() {
-    let metrics = PrometheusBuilder::new().set_buckets(&[0.05, 60.0]).unwrap().install_recorder().unwrap();
+    let metrics = PrometheusBuilder::new()
+        .set_buckets(&[0.05, 60.0])
+        .unwrap()
+        .install_recorder()
+        .unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(serve::serve(listener, metrics));
 
     let server = start_impatient();
     let timeout = Duration::from_secs(1);
-    let builder = || Client::builder().session_timeout(timeout).metrics_prefixes(["/inventory", "/cache"]);
+    let builder = || {
+        Client::builder()
+            .session_timeout(timeout)
+            .metrics_prefixes(["/inventory", "/cache"])
+    };
     let client = connect_as(builder(), &server).await;
     let other = connect_as(builder(), &server).await;
     let mutex = |client: &Client, path: &str| InterProcessMutex::new(client, path).unwrap();
@@ -84,20 +131,35 @@ async fn what_becomes_of_locks_is_counted() {
     // Two paths with one prefix, and one without.
     let inventory = r#"{recipe="mutex",prefix="/inventory"}"#;
     for path in ["/inventory/sku-1", "/inventory/sku-2", "/inventories"] {
-        within("the lock", mutex(&client, path).lock()).await.unwrap().release().await.unwrap();
+        within("the lock", mutex(&client, path).lock())
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
     }
-    let holder = within("the lock", mutex(&client, "/inventory/sku-1").lock()).await.unwrap();
+    let holder = within("the lock", mutex(&client, "/inventory/sku-1").lock())
+        .await
+        .unwrap();
     let second = mutex(&other, "/inventory/sku-1");
     let second = tokio::spawn(async move { second.lock().await });
     let queued = format!("zookeeper_recipes_lock_queue_ahead_count{inventory}");
     let scraped = until(address, &queued, 1.0).await;
-    // From the first call on every counter is there, so that its first event is a change: as an alert asks for.
+    // From the first call on every counter is there, so that its first event is a change: as an
+    // alert asks for.
     for (counter, key, values) in [
         ("lock_losses_total", "reason", values_of("how it was lost")),
         ("lock_grants_total", "how", values_of("`how`")),
-        ("lock_not_granted_total", "reason", values_of("`reason` of `lock.not_granted`")),
+        (
+            "lock_not_granted_total",
+            "reason",
+            values_of("`reason` of `lock.not_granted`"),
+        ),
     ] {
-        for value in values.iter().filter(|value| !(counter == "lock_grants_total" && *value == "list")) {
+        for value in values
+            .iter()
+            .filter(|value| !(counter == "lock_grants_total" && *value == "list"))
+        {
             let key = format!(
                 r#"zookeeper_recipes_{counter}{{recipe="mutex",prefix="/inventory",{key}="{value}"}}"#
             );
@@ -108,22 +170,50 @@ async fn what_becomes_of_locks_is_counted() {
         let key = format!(r#"zookeeper_recipes_sessions_ended_total{{reason="{reason}"}}"#);
         assert_eq!(scraped.get(&key), Some(&0.0), "{key}");
     }
-    let began = scraped.keys().filter(|key| key.contains("_total")).cloned().collect::<BTreeSet<_>>();
-    for counter in ["orphans_deleted_total", "heartbeats_late_total", "observer_missed_total"] {
+    let began = scraped
+        .keys()
+        .filter(|key| key.contains("_total"))
+        .cloned()
+        .collect::<BTreeSet<_>>();
+    for counter in [
+        "orphans_deleted_total",
+        "heartbeats_late_total",
+        "observer_missed_total",
+    ] {
         assert_eq!(scraped[&format!("zookeeper_recipes_{counter}")], 0.0);
     }
-    assert_eq!(scraped[&format!("zookeeper_recipes_lock_waiting{inventory}")], 1.0);
-    assert_eq!(scraped[&format!("zookeeper_recipes_lock_held{inventory}")], 1.0);
-    within("the answer", mutex(&other, "/inventory/sku-1").try_lock()).await.unwrap_err();
+    assert_eq!(
+        scraped[&format!("zookeeper_recipes_lock_waiting{inventory}")],
+        1.0
+    );
+    assert_eq!(
+        scraped[&format!("zookeeper_recipes_lock_held{inventory}")],
+        1.0
+    );
+    within("the answer", mutex(&other, "/inventory/sku-1").try_lock())
+        .await
+        .unwrap_err();
     // It waits and is held for longer than the first bucket.
     tokio::time::sleep(Duration::from_millis(60)).await;
     drop(holder);
     drop(within("the lock", second).await.unwrap().unwrap());
-    until(address, &format!("zookeeper_recipes_lock_hold_seconds_count{inventory}"), 4.0).await;
-    let scraped = until(address, &format!("zookeeper_recipes_lock_held{inventory}"), 0.0).await;
+    until(
+        address,
+        &format!("zookeeper_recipes_lock_hold_seconds_count{inventory}"),
+        4.0,
+    )
+    .await;
+    let scraped = until(
+        address,
+        &format!("zookeeper_recipes_lock_held{inventory}"),
+        0.0,
+    )
+    .await;
     let of = |name: &str| {
         let key = format!("zookeeper_recipes_{name}");
-        *scraped.get(&key).unwrap_or_else(|| panic!("no {key} in {scraped:#?}"))
+        *scraped
+            .get(&key)
+            .unwrap_or_else(|| panic!("no {key} in {scraped:#?}"))
     };
     let with = |label: &str| inventory.replace('}', &format!(",{label}}}"));
     assert_eq!(of(&format!("lock_waiting{inventory}")), 0.0);
@@ -131,24 +221,52 @@ async fn what_becomes_of_locks_is_counted() {
     assert_eq!(of(&format!("lock_wait_seconds_count{inventory}")), 4.0);
     assert!(of(&format!("lock_wait_seconds_sum{inventory}")) >= 0.06);
     assert!(of(&format!("lock_hold_seconds_bucket{}", with(r#"le="0.05""#))) <= 3.0);
-    assert_eq!(of(&format!("lock_hold_seconds_bucket{}", with(r#"le="60""#))), 4.0);
-    assert_eq!(of(&format!("lock_grants_total{}", with(r#"how="list""#))), 3.0);
-    assert_eq!(of(&format!("lock_grants_total{}", with(r#"how="event""#))), 1.0);
-    assert_eq!(of(&format!("lock_not_granted_total{}", with(r#"reason="busy""#))), 1.0);
-    assert_eq!(of(r#"lock_grants_total{recipe="mutex",prefix="other",how="list"}"#), 1.0);
+    assert_eq!(
+        of(&format!("lock_hold_seconds_bucket{}", with(r#"le="60""#))),
+        4.0
+    );
+    assert_eq!(
+        of(&format!("lock_grants_total{}", with(r#"how="list""#))),
+        3.0
+    );
+    assert_eq!(
+        of(&format!("lock_grants_total{}", with(r#"how="event""#))),
+        1.0
+    );
+    assert_eq!(
+        of(&format!(
+            "lock_not_granted_total{}",
+            with(r#"reason="busy""#)
+        )),
+        1.0
+    );
+    assert_eq!(
+        of(r#"lock_grants_total{recipe="mutex",prefix="other",how="list"}"#),
+        1.0
+    );
     assert_eq!(of("sessions_begun_total"), 2.0);
 
     // In memory, and a conversion, which moves the hold to another recipe.
-    let room = InterProcessMutex::builder(&client, "/cache/room").hand_off(8, SOON).build().unwrap();
+    let room = InterProcessMutex::builder(&client, "/cache/room")
+        .hand_off(8, SOON)
+        .build()
+        .unwrap();
     let holder = within("the lock", room.lock()).await.unwrap();
     let mut waiter = task::spawn(room.lock());
     assert_pending!(waiter.poll());
     drop(holder);
     drop(within("the lock", waiter).await.unwrap());
     let memory = r#"{recipe="mutex",prefix="/cache",how="memory"}"#;
-    until(address, &format!("zookeeper_recipes_lock_grants_total{memory}"), 1.0).await;
+    until(
+        address,
+        &format!("zookeeper_recipes_lock_grants_total{memory}"),
+        1.0,
+    )
+    .await;
     let documents = InterProcessReadWriteLock::new(&client, "/cache/documents").unwrap();
-    let writer = within("the lock", documents.write_lock().lock()).await.unwrap();
+    let writer = within("the lock", documents.write_lock().lock())
+        .await
+        .unwrap();
     let reader = within("the conversion", writer.downgrade()).await.unwrap();
     let read = r#"{recipe="read_lock",prefix="/cache"}"#;
     let write = r#"{recipe="write_lock",prefix="/cache"}"#;
@@ -156,13 +274,18 @@ async fn what_becomes_of_locks_is_counted() {
     assert_eq!(scraped[&format!("zookeeper_recipes_lock_held{write}")], 0.0);
 
     // An orphan, a late beat, a loss, and the end of a session.
-    let held = within("the lock", mutex(&client, "/cache/late").lock()).await.unwrap();
+    let held = within("the lock", mutex(&client, "/cache/late").lock())
+        .await
+        .unwrap();
     let late = mutex(&other, "/cache/late");
-    within("the answer", late.acquire(Duration::from_secs(1))).await.unwrap_err();
+    within("the answer", late.acquire(Duration::from_secs(1)))
+        .await
+        .unwrap_err();
     until(address, "zookeeper_recipes_orphans_deleted_total", 1.0).await;
     let beat = server.hold_reply(Match::op(Op::Multi).session(session(&client)));
     within("a beat", beat.wait_hit()).await;
-    // Longer than the interval, which is a sixth of the session timeout; the lease is valid for two thirds.
+    // Longer than the interval, which is a sixth of the session timeout; the lease is valid for two
+    // thirds.
     tokio::time::sleep(timeout / 4).await;
     beat.release();
     let late = async {
@@ -173,25 +296,51 @@ async fn what_becomes_of_locks_is_counted() {
     };
     within("a late beat", late).await;
     assert!(server.expire_session(session(&client)));
-    assert_eq!(within("the loss", held.lost()).await.reason(), LostReason::SessionExpired);
+    assert_eq!(
+        within("the loss", held.lost()).await.reason(),
+        LostReason::SessionExpired
+    );
     drop((held, reader));
     let lost = r#"{recipe="mutex",prefix="/cache",reason="session_expired"}"#;
-    until(address, &format!("zookeeper_recipes_lock_losses_total{lost}"), 1.0).await;
-    let scraped =
-        until(address, r#"zookeeper_recipes_sessions_ended_total{reason="session_expired"}"#, 1.0).await;
+    until(
+        address,
+        &format!("zookeeper_recipes_lock_losses_total{lost}"),
+        1.0,
+    )
+    .await;
+    let scraped = until(
+        address,
+        r#"zookeeper_recipes_sessions_ended_total{reason="session_expired"}"#,
+        1.0,
+    )
+    .await;
 
     // What the page says, and no path anywhere.
-    assert!(scraped.keys().all(|key| !key.contains("sku")), "{scraped:#?}");
+    assert!(
+        scraped.keys().all(|key| !key.contains("sku")),
+        "{scraped:#?}"
+    );
     let parts = ["_bucket", "_sum", "_count"];
     let name = |key: &String| {
         let name = key.split('{').next().unwrap_or_default();
-        parts.iter().find_map(|part| name.strip_suffix(part)).unwrap_or(name).to_owned()
+        parts
+            .iter()
+            .find_map(|part| name.strip_suffix(part))
+            .unwrap_or(name)
+            .to_owned()
     };
     let told: BTreeSet<String> = scraped.keys().map(name).collect();
     assert_eq!(told, documented());
     // Each label of a counter is one with which it began.
-    let labels = |key: &str| key.replace("/cache", "/inventory").replace("other", "/inventory");
-    let mutexes = scraped.keys().filter(|key| key.contains("_total{") && !key.contains("_lock\""));
-    let late: Vec<_> = mutexes.filter(|key| !began.contains(&labels(key))).collect();
+    let labels = |key: &str| {
+        key.replace("/cache", "/inventory")
+            .replace("other", "/inventory")
+    };
+    let mutexes = scraped
+        .keys()
+        .filter(|key| key.contains("_total{") && !key.contains("_lock\""));
+    let late: Vec<_> = mutexes
+        .filter(|key| !began.contains(&labels(key)))
+        .collect();
     assert!(late.is_empty(), "{late:#?}");
 }

@@ -1,5 +1,11 @@
-//! A tracing subscriber that panics, once, at a line that the client logs: it costs that line and nothing else.
-#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+//! A tracing subscriber that panics, once, at a line that the client logs: it costs that line and
+//! nothing else.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 use std::convert::Infallible;
 use std::sync::{Once, PoisonError};
@@ -31,9 +37,13 @@ static ENDED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 fn panic_if_asked(line: &Metadata<'_>, text: &str) {
     let mut trigger = TRIGGER.lock().unwrap_or_else(PoisonError::into_inner);
     // `tests/watching_blocked.rs` has what is told of calls.
-    let counts = line.target().starts_with("zookeeper_recipes") && line.target() != "zookeeper_recipes::lock";
+    let counts = line.target().starts_with("zookeeper_recipes")
+        && line.target() != "zookeeper_recipes::lock";
     if text.contains("session over") {
-        ENDED.lock().unwrap_or_else(PoisonError::into_inner).push(text.to_owned());
+        ENDED
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(text.to_owned());
     }
     let strikes = match &mut *trigger {
         None => false,
@@ -50,7 +60,10 @@ fn panic_if_asked(line: &Metadata<'_>, text: &str) {
         panic!("as the test asked for");
     }
     if text.contains("lock lost") {
-        LOGGED.lock().unwrap_or_else(PoisonError::into_inner).push(text.to_owned());
+        LOGGED
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(text.to_owned());
     }
 }
 
@@ -65,7 +78,10 @@ fn panic_at(what: &str) {
 }
 
 fn has_panicked() -> bool {
-    TRIGGER.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+    TRIGGER
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .is_none()
 }
 
 /// Waits until a text is among these that contains `what`, and one of `of`.
@@ -79,7 +95,8 @@ async fn until_among(texts: &'static Mutex<Vec<String>>, what: &'static str, of:
     tokio::task::spawn_blocking(waiting).await.unwrap().unwrap();
 }
 
-/// Waits until the end of a session is told, and with it all lines before: one thread tells them, in their order.
+/// Waits until the end of a session is told, and with it all lines before: one thread tells them,
+/// in their order.
 async fn until_told(session: i64) {
     until_among(&ENDED, "session over", vec![format!("{session:#x}")]).await;
 }
@@ -89,7 +106,11 @@ async fn until_told(session: i64) {
 #[tokio::test]
 async fn a_panic_costs_a_line() {
     a_panic_at_any_line_costs_no_call_and_leaves_no_node().await;
-    for line in ["no session yet", "it is asked for again", "fails in connecting to"] {
+    for line in [
+        "no session yet",
+        "it is asked for again",
+        "fails in connecting to",
+    ] {
         a_panic_while_there_is_no_server_costs_no_client(line).await;
     }
     a_panic_while_listing_does_not_stop_all_lists().await;
@@ -98,7 +119,8 @@ async fn a_panic_costs_a_line() {
     a_panic_while_a_loss_is_logged_costs_no_other_lock().await;
 }
 
-/// The first line of a scenario with a fault for each kind of call, then the second, until it has no more.
+/// The first line of a scenario with a fault for each kind of call, then the second, until it has
+/// no more.
 async fn a_panic_at_any_line_costs_no_call_and_leaves_no_node() {
     let mut line = 0;
     loop {
@@ -122,45 +144,80 @@ async fn faults_everywhere(what: &str) {
     let guard = within("the lock", mutex.lock()).await.expect(what);
     within("the release", guard.release()).await.expect(what);
     let listed = lose(Op::GetChildren);
-    assert!(within("the queue", mutex.participants()).await.expect(what).is_empty(), "{what}");
+    assert!(
+        within("the queue", mutex.participants())
+            .await
+            .expect(what)
+            .is_empty(),
+        "{what}"
+    );
     let read = lose(Op::GetData);
     let job = OnceJob::new(&client, "/jobs/close", "monday").run(async |_| Ok::<_, Infallible>(()));
-    assert!(matches!(within("the job", job).await.expect(what), OnceOutcome::Ran(())), "{what}");
+    assert!(
+        matches!(
+            within("the job", job).await.expect(what),
+            OnceOutcome::Ran(())
+        ),
+        "{what}"
+    );
     let member = PersistentNode::new(&client, "/members/a", "x").unwrap();
-    within("the node", member.wait_for_initial_create(SOON)).await.expect(what);
+    within("the node", member.wait_for_initial_create(SOON))
+        .await
+        .expect(what);
     let written = lose(Op::SetData);
     within("the data", member.set_data("y")).await.expect(what);
     assert_eq!(member.state(), PersistentNodeState::Present, "{what}");
     let latch = LeaderLatch::new(&client, "/leaders").unwrap();
-    let leader = within("the leadership", latch.leadership()).await.expect(what);
-    let hits: Vec<_> =
-        lost.iter().chain([&listed, &read, &written]).map(|fault| fault.hits().len()).collect();
+    let leader = within("the leadership", latch.leadership())
+        .await
+        .expect(what);
+    let hits: Vec<_> = lost
+        .iter()
+        .chain([&listed, &read, &written])
+        .map(|fault| fault.hits().len())
+        .collect();
     assert_eq!(hits, [1; 5], "{what}");
     let held = within("the lock", mutex.lock()).await.expect(what);
     // Its deletion is refused at first.
     server.fail(Match::op(Op::Delete).session(session(&client)), NO_AUTH);
     let refused = within("the release", held.release()).await;
-    assert!(matches!(refused, Err(ReleaseError::Refused { .. })), "{what}: {refused:?}");
+    assert!(
+        matches!(refused, Err(ReleaseError::Refused { .. })),
+        "{what}: {refused:?}"
+    );
     client.flush(SOON).await.expect(what);
     let held = within("the lock", mutex.lock()).await.expect(what);
     server.expire_session(session(&client));
     within("the loss of the lock", held.lost()).await;
     within("the loss of the leadership", leader.lost()).await;
     drop((held, leader));
-    let leader = within("the leadership", latch.leadership()).await.expect(what);
-    within("the lock", mutex.lock()).await.expect(what).release().await.expect(what);
+    let leader = within("the leadership", latch.leadership())
+        .await
+        .expect(what);
+    within("the lock", mutex.lock())
+        .await
+        .expect(what)
+        .release()
+        .await
+        .expect(what);
     until(&server, "the node", |view| view.exists("/members/a")).await;
     within("the data", member.set_data("z")).await.expect(what);
-    within("the end of the node", member.close()).await.expect(what);
+    within("the end of the node", member.close())
+        .await
+        .expect(what);
     drop(leader);
-    within("the end of the latch", latch.close()).await.expect(what);
+    within("the end of the latch", latch.close())
+        .await
+        .expect(what);
     client.flush(SOON).await.expect(what);
     assert_eq!(client.state(), ConnectionState::Connected, "{what}");
     assert_eq!(server.children(DIRECTORY), ["stray"], "{what}");
     let empty = [server.children("/leaders"), server.children("/members")];
     assert_eq!(empty, [[""; 0]; 2], "{what}");
     let last = session(&client);
-    within("the end of the client", client.close()).await.expect(what);
+    within("the end of the client", client.close())
+        .await
+        .expect(what);
     until_told(last).await;
 }
 
@@ -178,10 +235,16 @@ async fn a_panic_while_there_is_no_server_costs_no_client(line: &str) {
     server.restart().unwrap();
     let mut states = client.watch_state();
     let connected = states.wait_for(|state| *state == ConnectionState::Connected);
-    assert!(within("a session", connected).await.is_some(), "{line}: {:?}", client.state());
+    assert!(
+        within("a session", connected).await.is_some(),
+        "{line}: {:?}",
+        client.state()
+    );
     let mutex = InterProcessMutex::new(&client, DIRECTORY).unwrap();
     drop(within("the lock", mutex.lock()).await.expect(line));
-    within("the end of the client", client.close()).await.expect(line);
+    within("the end of the client", client.close())
+        .await
+        .expect(line);
 }
 
 async fn a_panic_while_listing_does_not_stop_all_lists() {
@@ -192,35 +255,70 @@ async fn a_panic_while_listing_does_not_stop_all_lists() {
     panic_at("are not contenders");
     drop(within("the lock", lock.read_lock().lock()).await.unwrap());
     let second = lock.read_lock().acquire(Duration::from_secs(2)).await;
-    assert!(second.is_ok(), "the lock is free, and was not granted: {}", second.unwrap_err());
+    assert!(
+        second.is_ok(),
+        "the lock is free, and was not granted: {}",
+        second.unwrap_err()
+    );
 }
 
 async fn a_panic_during_a_conversion_leaves_no_node() {
     let (server, [client]) = with_clients(start(), connect).await;
     let lock = InterProcessReadWriteLock::new(&client, DIRECTORY).unwrap();
     let writer = within("the lock", lock.write_lock().lock()).await.unwrap();
-    server.fail(Match::op(Op::Multi).session(session(&client)).path_contains("__READ__"), THROTTLED);
+    server.fail(
+        Match::op(Op::Multi)
+            .session(session(&client))
+            .path_contains("__READ__"),
+        THROTTLED,
+    );
     panic_at("NotNow");
-    drop(within("the conversion, which is repeated", writer.downgrade()).await.unwrap());
-    until(&server, "an empty directory", |view| view.children(DIRECTORY).is_empty()).await;
+    drop(
+        within("the conversion, which is repeated", writer.downgrade())
+            .await
+            .unwrap(),
+    );
+    until(&server, "an empty directory", |view| {
+        view.children(DIRECTORY).is_empty()
+    })
+    .await;
 }
 
-/// The transaction is committed, its reply is lost, and the panic comes before anything else is asked.
+/// The transaction is committed, its reply is lost, and the panic comes before anything else is
+/// asked.
 async fn a_panic_while_permits_are_taken_leaves_none() {
     let (server, [client]) = with_clients(start(), connect).await;
     let semaphore = InterProcessSemaphore::new(&client, DIRECTORY, 2).unwrap();
-    drop(within("the permits", semaphore.acquire_many(2, SOON)).await.unwrap());
+    drop(
+        within("the permits", semaphore.acquire_many(2, SOON))
+            .await
+            .unwrap(),
+    );
     client.flush(SOON).await.unwrap();
     let leases = format!("{DIRECTORY}/leases");
-    let takes = Match::op(Op::Multi).session(session(&client)).path_prefix(format!("{leases}/"));
+    let takes = Match::op(Op::Multi)
+        .session(session(&client))
+        .path_prefix(format!("{leases}/"));
     let lost = server.drop_reply(takes, Loss::Close);
     panic_at("request failed");
-    drop(within("the permits, by the next transaction", semaphore.acquire_many(2, SOON)).await.unwrap());
+    drop(
+        within(
+            "the permits, by the next transaction",
+            semaphore.acquire_many(2, SOON),
+        )
+        .await
+        .unwrap(),
+    );
     assert!(!lost.hits().is_empty());
     let empty = format!("{DIRECTORY}/locks");
-    let left = move |view: View<'_>| view.children(&leases).is_empty() && view.children(&empty).is_empty();
+    let left =
+        move |view: View<'_>| view.children(&leases).is_empty() && view.children(&empty).is_empty();
     until(&server, "empty directories", left).await;
-    drop(within("the permits", semaphore.acquire_many(2, SOON)).await.unwrap());
+    drop(
+        within("the permits", semaphore.acquire_many(2, SOON))
+            .await
+            .unwrap(),
+    );
 }
 
 async fn a_panic_while_a_loss_is_logged_costs_no_other_lock() {
@@ -250,7 +348,9 @@ async fn a_panic_while_a_loss_is_logged_costs_no_other_lock() {
     // The beats go on.
     let sent = server.counters().requests_of(session(&client), Op::Multi);
     let id = session(&client);
-    until(&server, "two more beats", move |view| view.counters().requests_of(id, Op::Multi) >= sent + 2)
-        .await;
+    until(&server, "two more beats", move |view| {
+        view.counters().requests_of(id, Op::Multi) >= sent + 2
+    })
+    .await;
     assert!(kept.is_held(), "{:?}", kept.state());
 }

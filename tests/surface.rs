@@ -1,6 +1,10 @@
-//! What users build on, beyond what a lock does: the properties of the types, the texts of the errors, the
-//! defaults, and what the crate is made of.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+//! What users build on, beyond what a lock does: the properties of the types, the texts of the
+//! errors, the defaults, and what the crate is made of.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 #[path = "surface/architecture.rs"]
 mod architecture;
@@ -91,21 +95,38 @@ fn types_go_anywhere() {
 
     // A trait for results, and a type of the feature `tls`, which its own tests check.
     let no_types = ["OrBusy", "TlsOptions"];
-    for name in architecture::public_names().iter().filter(|name| !no_types.contains(&name.as_str())) {
-        let is_checked = checked
-            .iter()
-            .any(|checked| checked.split(|c: char| !c.is_alphanumeric()).any(|word| word == name));
-        assert!(is_checked, "{name} is public, and not among the types that this test checks");
+    for name in architecture::public_names()
+        .iter()
+        .filter(|name| !no_types.contains(&name.as_str()))
+    {
+        let is_checked = checked.iter().any(|checked| {
+            checked
+                .split(|c: char| !c.is_alphanumeric())
+                .any(|word| word == name)
+        });
+        assert!(
+            is_checked,
+            "{name} is public, and not among the types that this test checks"
+        );
     }
 }
 
 /// One line, without a capital or a full stop, and without what the source says by itself.
 fn assert_well_put(error: &dyn Error) {
     let text = error.to_string();
-    assert!(!text.is_empty() && !text.contains('\n') && !text.ends_with('.'), "{text}");
-    assert!(text.starts_with(|first: char| !first.is_uppercase()) || text.starts_with("ZooKeeper"), "{text}");
+    assert!(
+        !text.is_empty() && !text.contains('\n') && !text.ends_with('.'),
+        "{text}"
+    );
+    assert!(
+        text.starts_with(|first: char| !first.is_uppercase()) || text.starts_with("ZooKeeper"),
+        "{text}"
+    );
     if let Some(source) = error.source() {
-        assert!(!text.contains(&source.to_string()), "{text} repeats its source");
+        assert!(
+            !text.contains(&source.to_string()),
+            "{text} repeats its source"
+        );
     }
 }
 
@@ -115,20 +136,42 @@ async fn errors_of_building_name_the_path_and_the_option() {
     let invalid = InterProcessMutex::new(&client, "no/slash").unwrap_err();
     assert!(invalid.to_string().contains("\"no/slash\""), "{invalid}");
     assert_well_put(&invalid);
-    let option = InterProcessMutex::builder(&client, DIRECTORY).hand_off(0, SOON).build().unwrap_err();
-    assert!(option.to_string().contains(DIRECTORY) && option.to_string().contains("`hand_off`"), "{option}");
+    let option = InterProcessMutex::builder(&client, DIRECTORY)
+        .hand_off(0, SOON)
+        .build()
+        .unwrap_err();
+    assert!(
+        option.to_string().contains(DIRECTORY) && option.to_string().contains("`hand_off`"),
+        "{option}"
+    );
     assert_well_put(&option);
     let _first = mutex(&client);
-    let conflict = InterProcessMutex::builder(&client, DIRECTORY).data("x").build().unwrap_err();
+    let conflict = InterProcessMutex::builder(&client, DIRECTORY)
+        .data("x")
+        .build()
+        .unwrap_err();
     assert!(
         conflict.to_string().contains(DIRECTORY) && conflict.to_string().contains("`data`"),
         "{conflict}"
     );
     assert_well_put(&conflict);
-    let namespace = Client::builder().namespace("a//b").connect(&server.connect_string()).await.unwrap_err();
-    assert!(namespace.source().is_some_and(|source| source.to_string().contains("a//b")), "{namespace}");
+    let namespace = Client::builder()
+        .namespace("a//b")
+        .connect(&server.connect_string())
+        .await
+        .unwrap_err();
+    assert!(
+        namespace
+            .source()
+            .is_some_and(|source| source.to_string().contains("a//b")),
+        "{namespace}"
+    );
     assert_well_put(&namespace);
-    assert_eq!(server.counters().total_requests(), 0, "nothing was asked of a server for any of these");
+    assert_eq!(
+        server.counters().total_requests(),
+        0,
+        "nothing was asked of a server for any of these"
+    );
 }
 
 #[tokio::test]
@@ -137,7 +180,10 @@ async fn errors_of_releasing_say_what_is_left() {
     let guard = within("the grant", mutex(&client).lock()).await.unwrap();
     assert!(server.expire_session(session(&client)));
     let lost = within("the loss", guard.lost()).await;
-    assert!(lost.to_string().contains("\"/locks/sku-42\"") && lost.to_string().contains("expired"), "{lost}");
+    assert!(
+        lost.to_string().contains("\"/locks/sku-42\"") && lost.to_string().contains("expired"),
+        "{lost}"
+    );
     assert_eq!(lost.path(), DIRECTORY);
     assert_well_put(&lost);
     let error = within("the release", guard.release()).await.unwrap_err();
@@ -151,11 +197,24 @@ async fn errors_of_releasing_say_what_is_left() {
 async fn errors_of_transactions_say_that_none_is_to_be_sent_again_as_it_is() {
     let (server, [client]) = with_clients(start(), connect).await;
     let guard = within("the grant", mutex(&client).lock()).await.unwrap();
-    let invalid = guard.transaction().check("stock", None).commit().await.unwrap_err();
-    assert!(matches!(invalid, TransactionError::InvalidPath(_)), "{invalid}");
+    let invalid = guard
+        .transaction()
+        .check("stock", None)
+        .commit()
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(invalid, TransactionError::InvalidPath(_)),
+        "{invalid}"
+    );
     assert!(server.expire_session(session(&client)));
     within("the loss", guard.lost()).await;
-    let lost = within("the answer", guard.transaction().check("/stock", None).commit()).await.unwrap_err();
+    let lost = within(
+        "the answer",
+        guard.transaction().check("/stock", None).commit(),
+    )
+    .await
+    .unwrap_err();
     assert!(matches!(lost, TransactionError::Lost(_)), "{lost}");
     for error in [invalid, lost] {
         assert!(!error.is_retryable(), "{error}");
@@ -171,10 +230,18 @@ async fn default_connect_timeout_is_5_s() {
     let started = Instant::now();
     let error = within("the end", Client::connect(&addr)).await.unwrap_err();
     let took = started.elapsed();
-    let ConnectError::TimedOut { timeout, .. } = &error else { panic!("{error}") };
+    let ConnectError::TimedOut { timeout, .. } = &error else {
+        panic!("{error}")
+    };
     assert_eq!(*timeout, Duration::from_secs(5));
-    assert!(took >= *timeout && took < *timeout + Duration::from_secs(20), "{took:?}");
-    assert!(error.to_string().contains(&addr) && error.to_string().contains("5s"), "{error}");
+    assert!(
+        took >= *timeout && took < *timeout + Duration::from_secs(20),
+        "{took:?}"
+    );
+    assert!(
+        error.to_string().contains(&addr) && error.to_string().contains("5s"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -187,7 +254,11 @@ async fn other_defaults() {
     assert_eq!(LeaseMargin::default(), LeaseMargin::Standard);
     let server = Server::start().unwrap();
     let client = connect_as(Client::builder(), &server).await;
-    assert_eq!(client.state(), ConnectionState::Connected, "as soon as it is connected");
+    assert_eq!(
+        client.state(),
+        ConnectionState::Connected,
+        "as soon as it is connected"
+    );
     let guard = within("the grant", mutex(&client).lock()).await.unwrap();
     assert_eq!(server.node(DIRECTORY).unwrap().kind, NodeKind::Container);
     let data = String::from_utf8(server.node(&guard.node()).unwrap().data).unwrap();
@@ -195,11 +266,20 @@ async fn other_defaults() {
         data.contains(&format!("/{}/surface-", std::process::id())) && data.contains(" since "),
         "{data}"
     );
-    let raw = zookeeper_client::Client::connect(&server.connect_string()).await.unwrap();
+    let raw = zookeeper_client::Client::connect(&server.connect_string())
+        .await
+        .unwrap();
     let all = zookeeper_client::Permission::ALL;
     for path in [DIRECTORY, &guard.node()] {
         let (acl, _) = raw.get_acl(path).await.unwrap();
-        assert_eq!(acl, [zookeeper_client::Acl::new(all, zookeeper_client::AuthId::anyone())], "{path}");
+        assert_eq!(
+            acl,
+            [zookeeper_client::Acl::new(
+                all,
+                zookeeper_client::AuthId::anyone()
+            )],
+            "{path}"
+        );
     }
     guard.release().await.unwrap();
 }
@@ -208,7 +288,12 @@ fn hides(what: &str, shown: &dyn Debug) {
     for text in [format!("{shown:?}"), format!("{shown:#?}")] {
         assert!(!text.contains("geheim"), "{what}: {text}");
         // As a list of bytes.
-        assert!(!text.replace(char::is_whitespace, "").contains("103,101,104"), "{what}: {text}");
+        assert!(
+            !text
+                .replace(char::is_whitespace, "")
+                .contains("103,101,104"),
+            "{what}: {text}"
+        );
         assert!(!text.contains("hash-of-it"), "{what}: {text}");
     }
 }
@@ -216,7 +301,12 @@ fn hides(what: &str, shown: &dyn Debug) {
 #[tokio::test]
 async fn credentials_stay_out_of_logs() {
     let server = start();
-    let acl = || [Acl::open(), Acl::new("digest", "owner:hash-of-it", Permissions::ALL)];
+    let acl = || {
+        [
+            Acl::open(),
+            Acl::new("digest", "owner:hash-of-it", Permissions::ALL),
+        ]
+    };
     hides("an ACL", &acl());
     let builder = Client::builder().auth("digest", "owner:geheim").acl(acl());
     hides("the client's builder", &builder);
@@ -243,7 +333,8 @@ fn read(path: impl AsRef<Path>) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Whether a file that a test of this program writes is up to date; with `WRITE_PAGES=1`, writes it anew.
+/// Whether a file that a test of this program writes is up to date; with `WRITE_PAGES=1`, writes it
+/// anew.
 #[track_caller]
 fn assert_written(path: &str, text: &str) {
     let file = root().join(path);
@@ -253,7 +344,10 @@ fn assert_written(path: &str, text: &str) {
         return;
     }
     let is_written = std::fs::read_to_string(file).is_ok_and(|written| written == text);
-    assert!(is_written, "{path} is out of date: write it by `WRITE_PAGES=1 cargo test --test surface`");
+    assert!(
+        is_written,
+        "{path} is out of date: write it by `WRITE_PAGES=1 cargo test --test surface`"
+    );
 }
 
 /// The names in one table of a manifest.
@@ -271,33 +365,75 @@ fn keys(manifest: &str, table: &str) -> Vec<String> {
 
 /// Whether a dependency is there with a feature only.
 fn is_optional(manifest: &str, name: &str) -> bool {
-    manifest.lines().any(|line| line.starts_with(&format!("{name} =")) && line.contains("optional = true"))
+    manifest
+        .lines()
+        .any(|line| line.starts_with(&format!("{name} =")) && line.contains("optional = true"))
 }
 
 #[test]
 fn the_library_depends_on_nine_crates() {
     let manifest = read("Cargo.toml");
-    let (optional, always): (Vec<_>, Vec<_>) =
-        keys(&manifest, "[dependencies]").into_iter().partition(|name| is_optional(&manifest, name));
-    let nine = ["async-trait", "base64ct", "rustix", "sha1_smol", "thiserror", "tokio", "tracing", "uuid"];
+    let (optional, always): (Vec<_>, Vec<_>) = keys(&manifest, "[dependencies]")
+        .into_iter()
+        .partition(|name| is_optional(&manifest, name));
+    let nine = [
+        "async-trait",
+        "base64ct",
+        "rustix",
+        "sha1_smol",
+        "thiserror",
+        "tokio",
+        "tracing",
+        "uuid",
+    ];
     assert_eq!(always, [&nine[..], &["zookeeper-client"]].concat());
-    assert_eq!(optional, ["metrics", "rustls", "rustls-pki-types", "serde"], "each of a feature");
-    assert!(!manifest.contains("[target."), "no table of dependencies but that one");
-    assert!(!manifest.contains("[dependencies."), "no table of dependencies but that one");
-    assert!(manifest.lines().any(|line| line == "default = []"), "no feature is on by default");
+    assert_eq!(
+        optional,
+        ["metrics", "rustls", "rustls-pki-types", "serde"],
+        "each of a feature"
+    );
+    assert!(
+        !manifest.contains("[target."),
+        "no table of dependencies but that one"
+    );
+    assert!(
+        !manifest.contains("[dependencies."),
+        "no table of dependencies but that one"
+    );
+    assert!(
+        manifest.lines().any(|line| line == "default = []"),
+        "no feature is on by default"
+    );
     let server = keys(&read("test-server/Cargo.toml"), "[dependencies]");
-    assert_eq!(server, ["thiserror", "tokio", "tracing"], "the test server has its own codec");
+    assert_eq!(
+        server,
+        ["thiserror", "tokio", "tracing"],
+        "the test server has its own codec"
+    );
 }
 
 #[test]
 fn architecture_says_what_each_dependency_is_for() {
     let page = read("ARCHITECTURE.md");
     let (_, list) = page.split_once("\n## Dependencies\n").unwrap();
-    for member in ["", "lockbench/", "test-server/", "test-support/", "zk-test-server/", "zklock/"] {
+    for member in [
+        "",
+        "lockbench/",
+        "test-server/",
+        "test-support/",
+        "zk-test-server/",
+        "zklock/",
+    ] {
         let manifest = read(format!("{member}Cargo.toml"));
-        for name in ["[dependencies]", "[dev-dependencies]"].iter().flat_map(|table| keys(&manifest, table)) {
+        for name in ["[dependencies]", "[dev-dependencies]"]
+            .iter()
+            .flat_map(|table| keys(&manifest, table))
+        {
             let ours = ["zookeeper-recipes"].contains(&name.as_str());
-            assert!(ours || list.contains(&format!("`{name}`")), "{member}Cargo.toml: {name}");
+            assert!(
+                ours || list.contains(&format!("`{name}`")),
+                "{member}Cargo.toml: {name}"
+            );
         }
     }
 }
@@ -307,15 +443,28 @@ fn published_crates_say_what_they_are_and_carry_their_licences() {
     for member in ["", "test-server/", "zk-test-server/", "zklock/"] {
         let manifest = read(format!("{member}Cargo.toml"));
         let fields = keys(&manifest, "[package]");
-        for field in
-            ["description", "keywords", "categories", "documentation", "readme", "rust-version", "license"]
-        {
-            assert!(fields.iter().any(|name| name == field), "{member}Cargo.toml has no {field}");
+        for field in [
+            "description",
+            "keywords",
+            "categories",
+            "documentation",
+            "readme",
+            "rust-version",
+            "license",
+        ] {
+            assert!(
+                fields.iter().any(|name| name == field),
+                "{member}Cargo.toml has no {field}"
+            );
         }
         // A package holds its own directory only.
         for licence in ["LICENSE-MIT", "LICENSE-APACHE"] {
             let file = root().join(format!("{member}{licence}"));
-            assert!(std::fs::symlink_metadata(&file).unwrap().is_file(), "{}", file.display());
+            assert!(
+                std::fs::symlink_metadata(&file).unwrap().is_file(),
+                "{}",
+                file.display()
+            );
             assert_eq!(read(file), read(licence));
         }
     }
@@ -323,7 +472,9 @@ fn published_crates_say_what_they_are_and_carry_their_licences() {
 
 /// A source file without its unit tests, which are at its end.
 fn without_unit_tests(text: &str) -> &str {
-    text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default()
+    text.split("#[cfg(test)]\nmod tests {")
+        .next()
+        .unwrap_or_default()
 }
 
 /// All source files of the library, relative to its root.
@@ -354,20 +505,42 @@ fn files_below(directory: &str) -> Vec<PathBuf> {
 #[test]
 fn a_sleep_in_a_test_says_why() {
     let mut sleeps = 0;
-    let all =
-        ["tests", "test-support", "test-server/tests", "simulation/tests", "zk-test-server", "zklock/tests"];
+    let all = [
+        "tests",
+        "test-support",
+        "test-server/tests",
+        "simulation/tests",
+        "zk-test-server",
+        "zklock/tests",
+    ];
     for path in all.iter().flat_map(|directory| files_below(directory)) {
         if path.extension().is_none_or(|extension| extension != "rs") {
             continue;
         }
         let text = read(&path);
         let lines: Vec<&str> = text.lines().map(str::trim).collect();
-        let asleep = |line: &&str| ["::sleep(", "::sleep_until("].iter().any(|call| line.contains(call));
-        for (number, _) in lines.iter().enumerate().filter(|(_, line)| asleep(line) && !line.contains('"')) {
+        let asleep = |line: &&str| {
+            ["::sleep(", "::sleep_until("]
+                .iter()
+                .any(|call| line.contains(call))
+        };
+        for (number, _) in lines
+            .iter()
+            .enumerate()
+            .filter(|(_, line)| asleep(line) && !line.contains('"'))
+        {
             sleeps += 1;
             let above = &lines[number.saturating_sub(3)..number];
-            let says_why = above.iter().any(|line| line.starts_with("//") || line.starts_with("reason = "));
-            assert!(says_why, "{}:{}: {}", path.display(), number + 1, lines[number]);
+            let says_why = above
+                .iter()
+                .any(|line| line.starts_with("//") || line.starts_with("reason = "));
+            assert!(
+                says_why,
+                "{}:{}: {}",
+                path.display(),
+                number + 1,
+                lines[number]
+            );
         }
     }
     assert!(sleeps > 0);
@@ -383,10 +556,16 @@ fn things_can_be_shown() {
     shown::<LostReason>();
     assert_eq!(ConnectionState::Suspended.to_string(), "suspended");
     assert_eq!(LockState::Held.to_string(), "held");
-    assert_eq!(LockState::Lost(LostReason::Closed).to_string(), "lost: its client was closed");
+    assert_eq!(
+        LockState::Lost(LostReason::Closed).to_string(),
+        "lost: its client was closed"
+    );
     assert_eq!(PersistentNodeState::Absent.to_string(), "absent");
     let token = FencingToken::from_parts(7, 1);
-    assert_eq!(LeadershipState::Leader(token).to_string(), "leader with the token 7-1");
+    assert_eq!(
+        LeadershipState::Leader(token).to_string(),
+        "leader with the token 7-1"
+    );
     assert_eq!(LeadershipState::Follower.to_string(), "follower");
     assert_eq!(Token::from(token).to_string(), "write-7-1");
     assert_eq!(FencingToken::from_parts(7, 1).to_string(), "7-1");
@@ -415,19 +594,40 @@ async fn what_is_logged_is_one_short_line() {
     let lock = mutex(&client);
     let id = format!("{:#x}", session(&client));
     let shown = assert_brief(&client);
-    assert!(shown.contains("Connected") && shown.contains(&id), "{shown}");
-    assert_eq!(assert_brief(&lock), format!("InterProcessMutex({DIRECTORY:?})"));
+    assert!(
+        shown.contains("Connected") && shown.contains(&id),
+        "{shown}"
+    );
+    assert_eq!(
+        assert_brief(&lock),
+        format!("InterProcessMutex({DIRECTORY:?})")
+    );
     let builder = InterProcessMutex::builder(&client, DIRECTORY).data(vec![7; 10_000]);
-    assert_eq!(assert_brief(&builder), format!("RecipeBuilder({DIRECTORY:?})"));
+    assert_eq!(
+        assert_brief(&builder),
+        format!("RecipeBuilder({DIRECTORY:?})")
+    );
     let guard = within("the grant", lock.lock()).await.unwrap();
     assert!(assert_brief(&guard).contains(guard.node().as_str()));
-    let transaction = guard.transaction().create("/secret", vec![7; 10_000]).set_data("/x", "password", None);
+    let transaction = guard
+        .transaction()
+        .create("/secret", vec![7; 10_000])
+        .set_data("/x", "password", None);
     let shown = assert_brief(&transaction);
-    assert!(shown.contains("operations: 2") && shown.contains("10008 bytes"), "{shown}");
-    assert!(!shown.contains("password") && !shown.contains("7, 7"), "{shown}");
+    assert!(
+        shown.contains("operations: 2") && shown.contains("10008 bytes"),
+        "{shown}"
+    );
+    assert!(
+        !shown.contains("password") && !shown.contains("7, 7"),
+        "{shown}"
+    );
     let error = within("the end", lock.try_lock()).await.unwrap_err();
     let shown = assert_brief(&error);
-    assert!(shown.starts_with("TryLockError::WouldBlock(") && shown.contains(&error.to_string()), "{shown}");
+    assert!(
+        shown.starts_with("TryLockError::WouldBlock(") && shown.contains(&error.to_string()),
+        "{shown}"
+    );
     drop(transaction);
     guard.release().await.unwrap();
 }

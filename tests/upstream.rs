@@ -1,10 +1,13 @@
-//! What `docs/upstream` says about `zookeeper-client` 0.11.2, on a server in the process. A test that fails
-//! after an update of that library: the page can go, and so can what we do about it.
+//! What `docs/upstream` says about `zookeeper-client` 0.11.2, on a server in the process. A test
+//! that fails after an update of that library: the page can go, and so can what we do about it.
 //!
-//! With a patched build (`docs/upstream/patched.sh`), `UPSTREAM_PATCHES` names the patches, and the tests
-//! expect the repair.
+//! With a patched build (`docs/upstream/patched.sh`), `UPSTREAM_PATCHES` names the patches, and the
+//! tests expect the repair.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-#![expect(clippy::disallowed_methods, reason = "what is wrong with `Client::lock` is what this shows")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "what is wrong with `Client::lock` is what this shows"
+)]
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -20,27 +23,37 @@ const A_WHILE: Duration = Duration::from_millis(500);
 /// How long the relay holds what the server says.
 const DELAY: Duration = Duration::from_millis(20);
 
-/// Whether this build lacks all of these patches, so that the tests see the library as it was published.
+/// Whether this build lacks all of these patches, so that the tests see the library as it was
+/// published.
 fn without(patches: &[&str]) -> bool {
     let applied = std::env::var("UPSTREAM_PATCHES").unwrap_or_default();
-    !applied.split([',', ' ']).any(|applied| patches.contains(&applied))
+    !applied
+        .split([',', ' '])
+        .any(|applied| patches.contains(&applied))
 }
 
 async fn connect(servers: &str) -> zk::Client {
-    within("a session", zk::Client::connect(servers)).await.unwrap()
+    within("a session", zk::Client::connect(servers))
+        .await
+        .unwrap()
 }
 
 /// A server with a session that ends this long after its last word, and no sooner or later.
 async fn impatient(session_timeout: Duration) -> (Server, zk::Client) {
-    let server = Server::builder().tick(session_timeout / 20).start().unwrap();
+    let server = Server::builder()
+        .tick(session_timeout / 20)
+        .start()
+        .unwrap();
     let connector = zk::Client::connector().with_session_timeout(session_timeout);
-    let client = within("a session", connector.connect(&server.connect_string())).await.unwrap();
+    let client = within("a session", connector.connect(&server.connect_string()))
+        .await
+        .unwrap();
     assert_eq!(client.session_timeout(), session_timeout);
     (server, client)
 }
 
-/// Waits for the loss of a connection. A state watcher keeps the latest state alone: of a quick reconnect it
-/// tells no `Disconnected`, only that there is news.
+/// Waits for the loss of a connection. A state watcher keeps the latest state alone: of a quick
+/// reconnect it tells no `Disconnected`, only that there is news.
 async fn lost_connection(states: &mut zk::StateWatcher) -> zk::SessionState {
     let state = within("the cut", states.changed()).await;
     assert!(!state.is_terminated(), "{state}");
@@ -54,7 +67,8 @@ fn open() -> zk::Acls<'static> {
 /// When each piece of what a client says arrived at a relay.
 type Arrivals = Arc<Mutex<Vec<Instant>>>;
 
-/// A relay that holds each answer of the server for [`DELAY`], as a network would, for one connection.
+/// A relay that holds each answer of the server for [`DELAY`], as a network would, for one
+/// connection.
 async fn relay(server: SocketAddr) -> (String, Arrivals) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -90,8 +104,8 @@ async fn relay(server: SocketAddr) -> (String, Arrivals) {
     (address, arrivals)
 }
 
-/// Sends two requests at once, five times, and returns how often the second one came later than it was sent:
-/// when the first was answered.
+/// Sends two requests at once, five times, and returns how often the second one came later than it
+/// was sent: when the first was answered.
 async fn flights_held(server: SocketAddr) -> usize {
     let (address, arrivals) = relay(server).await;
     let client = connect(&address).await;
@@ -116,8 +130,9 @@ async fn flights_held(server: SocketAddr) -> usize {
 async fn the_second_request_of_a_flight_waits_for_the_first_answer() {
     let server = Server::start().unwrap();
     let mut held = Vec::new();
-    // Not on every connection: on which depends on an address in memory, docs/upstream/one-write.md. And on a
-    // machine that is late by more than TCP's patience, all is acknowledged at once, as on a new connection.
+    // Not on every connection: on which depends on an address in memory,
+    // docs/upstream/one-write.md. And on a machine that is late by more than TCP's patience, all is
+    // acknowledged at once, as on a new connection.
     for _ in 0..20 {
         let connections: JoinSet<_> = (0..5).map(|_| flights_held(server.addr())).collect();
         held = within("the flights", connections.join_all()).await;
@@ -133,10 +148,15 @@ async fn the_second_request_of_a_flight_waits_for_the_first_answer() {
 #[cfg(target_os = "linux")]
 fn waits_of_the_reactor() -> Option<u64> {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
-    let statuses = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("status")).ok());
+    let statuses =
+        tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("status")).ok());
     let mut reactors = statuses.filter(|status| status.starts_with("Name:\tasync-io\n"));
-    let waits =
-        reactors.next()?.lines().find_map(|l| l.strip_prefix("voluntary_ctxt_switches:"))?.trim().parse();
+    let waits = reactors
+        .next()?
+        .lines()
+        .find_map(|l| l.strip_prefix("voluntary_ctxt_switches:"))?
+        .trim()
+        .parse();
     Some(waits.unwrap())
 }
 
@@ -147,11 +167,18 @@ fn each_answer_wakes_a_thread_that_does_not_read_it() {
     if std::env::var_os("UPSTREAM_ALONE").is_none() {
         let name = "each_answer_wakes_a_thread_that_does_not_read_it";
         let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
-        let status = alone.args([name, "--exact"]).env("UPSTREAM_ALONE", "1").status().unwrap();
+        let status = alone
+            .args([name, "--exact"])
+            .env("UPSTREAM_ALONE", "1")
+            .status()
+            .unwrap();
         assert!(status.success());
         return;
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     runtime.block_on(async {
         let server = Server::start().unwrap();
         let client = connect(&server.connect_string()).await;
@@ -160,7 +187,11 @@ fn each_answer_wakes_a_thread_that_does_not_read_it() {
             client.check_stat("/").await.unwrap();
         }
         let waits = waits_of_the_reactor().unwrap_or(0) - before;
-        assert_eq!(waits > 100, without(&["tokio-sockets"]), "{waits} for 1,000 requests");
+        assert_eq!(
+            waits > 100,
+            without(&["tokio-sockets"]),
+            "{waits} for 1,000 requests"
+        );
     });
 }
 
@@ -178,7 +209,11 @@ async fn a_cancelled_lock_leaves_its_node() {
     let empty = |view: View<'_>| view.children("/lock").is_empty();
     let deleted = server.wait_until(empty, A_WHILE).await;
     assert_eq!(!deleted, without(&["lock-cancel"]));
-    assert_eq!(client.state(), zk::SessionState::SyncConnected, "the node stays as long as the session");
+    assert_eq!(
+        client.state(),
+        zk::SessionState::SyncConnected,
+        "the node stays as long as the session"
+    );
 }
 
 #[tokio::test]
@@ -187,10 +222,17 @@ async fn dropping_a_clone_of_an_owned_lock_releases_it() {
     server.create("/lock", "").unwrap();
     let client = connect(&server.connect_string()).await;
     let prefix = zk::LockPrefix::new_curator("/lock", "n-").unwrap();
-    let lock = within("the lock", client.lock(prefix, b"", open())).await.unwrap().into_owned();
+    let lock = within("the lock", client.lock(prefix, b"", open()))
+        .await
+        .unwrap()
+        .into_owned();
     drop(lock.clone());
     let gone = server.wait_until(|view| view.children("/lock").is_empty(), SOON);
-    assert!(gone.await, "held by nobody, and `lock` is still there: {}", lock.lock_path());
+    assert!(
+        gone.await,
+        "held by nobody, and `lock` is still there: {}",
+        lock.lock_path()
+    );
 }
 
 #[tokio::test]
@@ -198,7 +240,12 @@ async fn a_persistent_watch_is_lost_on_reconnect() {
     let server = Server::start().unwrap();
     server.create("/n", "").unwrap();
     let client = connect(&server.connect_string()).await;
-    let mut watcher = within("the watch", client.watch("/n", zk::AddWatchMode::Persistent)).await.unwrap();
+    let mut watcher = within(
+        "the watch",
+        client.watch("/n", zk::AddWatchMode::Persistent),
+    )
+    .await
+    .unwrap();
     assert!(server.cut(client.session_id().0, Cut::Fin));
     let mut next = async || loop {
         let event = watcher.changed().await;
@@ -208,7 +255,10 @@ async fn a_persistent_watch_is_lost_on_reconnect() {
             return event.event_type;
         }
     };
-    assert_eq!(within("the connection", next()).await, zk::EventType::Session);
+    assert_eq!(
+        within("the connection", next()).await,
+        zk::EventType::Session
+    );
     server.set_data("/n", "new").unwrap();
     let told = tokio::time::timeout(A_WHILE, next()).await;
     assert_eq!(told.is_err(), without(&["set-watches"]), "{told:?}");
@@ -243,15 +293,28 @@ async fn a_request_that_is_too_large_looks_like_a_lost_connection() {
     let client = connect(&server.connect_string()).await;
     let options = zk::CreateMode::Persistent.with_acls(open());
     let mut states = client.state_watcher();
-    let error = within("the answer", client.create("/big", &vec![0; 2 << 20], &options)).await.unwrap_err();
-    assert!(matches!(error, zk::Error::ConnectionLoss | zk::Error::Custom(_)), "{error:?}");
+    let error = within(
+        "the answer",
+        client.create("/big", &vec![0; 2 << 20], &options),
+    )
+    .await
+    .unwrap_err();
+    assert!(
+        matches!(error, zk::Error::ConnectionLoss | zk::Error::Custom(_)),
+        "{error:?}"
+    );
     lost_connection(&mut states).await;
 }
 
 #[test]
 fn a_watcher_panics_when_the_runtime_of_its_session_ends() {
     let server = Server::start().unwrap();
-    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = || {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap()
+    };
     let (of_the_session, another) = (runtime(), runtime());
     let (client, watcher) = of_the_session.block_on(async {
         let client = connect(&server.connect_string()).await;
@@ -261,7 +324,11 @@ fn a_watcher_panics_when_the_runtime_of_its_session_ends() {
     drop(of_the_session);
     let ended = another.block_on(async { tokio::spawn(watcher.changed()).await });
     assert!(ended.unwrap_err().is_panic());
-    assert_eq!(client.state(), zk::SessionState::SyncConnected, "of a session that nobody serves");
+    assert_eq!(
+        client.state(),
+        zk::SessionState::SyncConnected,
+        "of a session that nobody serves"
+    );
 }
 
 /// Answers a connect with this session, and everything else with success, until the client is gone.
@@ -275,10 +342,19 @@ async fn answer_as(session: i64, mut stream: TcpStream) -> std::io::Result<()> {
             [&frame[..4], &[0; 12]].concat()
         } else {
             let (timeout, password) = (10_000_i32, [7; 16]);
-            [&[0; 4][..], &timeout.to_be_bytes(), &session.to_be_bytes(), &[0, 0, 0, 16], &password, &[0]]
-                .concat()
+            [
+                &[0; 4][..],
+                &timeout.to_be_bytes(),
+                &session.to_be_bytes(),
+                &[0, 0, 0, 16],
+                &password,
+                &[0],
+            ]
+            .concat()
         };
-        stream.write_u32(u32::try_from(answer.len()).unwrap()).await?;
+        stream
+            .write_u32(u32::try_from(answer.len()).unwrap())
+            .await?;
         stream.write_all(&answer).await?;
     }
 }
@@ -305,21 +381,34 @@ async fn another_session_is_taken_for_the_same_one() {
     while state == zk::SessionState::Disconnected {
         state = within("a state", states.changed()).await;
     }
-    assert_eq!(state, zk::SessionState::SyncConnected, "no end of session 1");
-    assert_eq!(client.session_id(), zk::SessionId(1), "though the server speaks of session 2");
+    assert_eq!(
+        state,
+        zk::SessionState::SyncConnected,
+        "no end of session 1"
+    );
+    assert_eq!(
+        client.session_id(),
+        zk::SessionId(1),
+        "though the server speaks of session 2"
+    );
 }
 
 #[tokio::test]
 async fn an_unanswered_ping_is_not_noticed_while_events_arrive() {
     let (server, client) = impatient(Duration::from_secs(5)).await;
     server.create("/n", "").unwrap();
-    let mut watcher = within("the watch", client.watch("/n", zk::AddWatchMode::Persistent)).await.unwrap();
+    let mut watcher = within(
+        "the watch",
+        client.watch("/n", zk::AddWatchMode::Persistent),
+    )
+    .await
+    .unwrap();
     let mut states = client.state_watcher();
     let id = client.session_id().0;
     let started = Instant::now();
     assert!(server.stall(id, Direction::ToServer));
-    // 2/5 of the session timeout is how long a client should wait for an answer. The events end with the
-    // session.
+    // 2/5 of the session timeout is how long a client should wait for an answer. The events end
+    // with the session.
     let events = async {
         while server.sessions().iter().any(|session| session.id == id) {
             server.set_data("/n", "").unwrap();
@@ -332,7 +421,10 @@ async fn an_unanswered_ping_is_not_noticed_while_events_arrive() {
         () = events => return,
     };
     let apart = started.elapsed();
-    assert!(apart > client.session_timeout() * 4 / 5, "{state} after {apart:?}");
+    assert!(
+        apart > client.session_timeout() * 4 / 5,
+        "{state} after {apart:?}"
+    );
 }
 
 #[tokio::test]
@@ -352,13 +444,19 @@ async fn mkdir_goes_on_while_others_delete() {
     }
 }
 
-/// Returns when each of the first tries came to a server that gives no session, since before the first.
+/// Returns when each of the first tries came to a server that gives no session, since before the
+/// first.
 async fn tries(addresses: usize, count: usize) -> Vec<Duration> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let servers = vec![listener.local_addr().unwrap().to_string(); addresses].join(",");
     let started = Instant::now();
     let connecting = tokio::spawn(async move {
-        drop(zk::Client::connector().with_session_timeout(Duration::from_secs(60)).connect(&servers).await);
+        drop(
+            zk::Client::connector()
+                .with_session_timeout(Duration::from_secs(60))
+                .connect(&servers)
+                .await,
+        );
     });
     let mut tries = Vec::new();
     while tries.len() < count {
@@ -373,23 +471,41 @@ async fn tries(addresses: usize, count: usize) -> Vec<Duration> {
 // Shows: reconnect
 #[tokio::test]
 async fn the_pauses_between_tries_are_as_documented() {
-    // Of three addresses: as many tenths of a second before the second pass, twice as many before the third, and half
-    // tenths within a pass, each a little longer by chance.
+    // Of three addresses: as many tenths of a second before the second pass, twice as many before
+    // the third, and half tenths within a pass, each a little longer by chance.
     let least = [0, 0, 0, 300, 350, 450, 1_050, 1_100].map(Duration::from_millis);
     let at_most = least[7] + Duration::from_millis(2 * 100 + 3 * 50);
     let all: JoinSet<_> = (0..5).map(|_| tries(3, least.len())).collect();
     let all = all.join_all().await;
     for tries in &all {
-        assert!(tries.iter().zip(&least).all(|(at, least)| at >= least), "{tries:?}");
+        assert!(
+            tries.iter().zip(&least).all(|(at, least)| at >= least),
+            "{tries:?}"
+        );
     }
     // A busy machine is late for some.
-    assert!(all.iter().any(|tries| tries[7] < at_most + A_WHILE), "{all:?}");
+    assert!(
+        all.iter().any(|tries| tries[7] < at_most + A_WHILE),
+        "{all:?}"
+    );
     // A long list: never more than a second, however long it is.
-    let least = [0; 12].map(Duration::from_millis).into_iter().chain([Duration::from_secs(1)]);
+    let least = [0; 12]
+        .map(Duration::from_millis)
+        .into_iter()
+        .chain([Duration::from_secs(1)]);
     let all: JoinSet<_> = (0..5).map(|_| tries(12, 13)).collect();
     let all = all.join_all().await;
     for tries in &all {
-        assert!(tries.iter().zip(least.clone()).all(|(at, least)| *at >= least), "{tries:?}");
+        assert!(
+            tries
+                .iter()
+                .zip(least.clone())
+                .all(|(at, least)| *at >= least),
+            "{tries:?}"
+        );
     }
-    assert!(all.iter().any(|tries| tries[11] < Duration::from_secs(1)), "{all:?}");
+    assert!(
+        all.iter().any(|tries| tries[11] < Duration::from_secs(1)),
+        "{all:?}"
+    );
 }

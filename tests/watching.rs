@@ -1,5 +1,9 @@
 //! What a tracing subscriber is told of locks, and that it is told what docs/observability.md says.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -37,7 +41,9 @@ impl Told {
     }
 
     fn number(&self, name: &str) -> f64 {
-        self.field(name).parse().unwrap_or_else(|_| panic!("{name} of {self:?}"))
+        self.field(name)
+            .parse()
+            .unwrap_or_else(|_| panic!("{name} of {self:?}"))
     }
 }
 
@@ -72,7 +78,12 @@ impl Capture {
     }
 
     fn told(&self, name: &str) -> Vec<Told> {
-        self.seen().told.iter().filter(|told| told.name == name).cloned().collect()
+        self.seen()
+            .told
+            .iter()
+            .filter(|told| told.name == name)
+            .cloned()
+            .collect()
     }
 
     /// Waits until this has been told so often.
@@ -124,9 +135,19 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Capture {
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
         let mut fields = Fields::new();
         attributes.record(&mut Values(&mut fields));
-        let parent = context.span(id).and_then(|span| span.parent()).map(|span| span.name());
+        let parent = context
+            .span(id)
+            .and_then(|span| span.parent())
+            .map(|span| span.name());
         let name = attributes.metadata().name();
-        let told = Told { name, fields, parent, closed: false, is_span: true, thread: thread() };
+        let told = Told {
+            name,
+            fields,
+            parent,
+            closed: false,
+            is_span: true,
+            thread: thread(),
+        };
         self.change(|seen| {
             seen.open.insert(id.into_u64(), seen.told.len());
             seen.told.push(told);
@@ -148,7 +169,14 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Capture {
         event.record(&mut Values(&mut fields));
         let parent = context.event_span(event).map(|span| span.name());
         let name = event.metadata().name();
-        let told = Told { name, fields, parent, closed: false, is_span: false, thread: thread() };
+        let told = Told {
+            name,
+            fields,
+            parent,
+            closed: false,
+            is_span: false,
+            thread: thread(),
+        };
         self.change(|seen| seen.told.push(told));
     }
 
@@ -181,32 +209,65 @@ async fn a_call_and_its_hold_are_spans_in_the_caller_s() {
         guard.release().await.unwrap();
         node
     };
-    let node = order.instrument(tracing::info_span!("order", id = 17)).await;
+    let node = order
+        .instrument(tracing::info_span!("order", id = 17))
+        .await;
     let order = capture.closed("order", 1).await.remove(0);
     assert_eq!(order.field("id"), "17");
 
     let acquire = capture.closed("lock.acquire", 1).await.remove(0);
-    assert_eq!((acquire.parent, acquire.field("path")), (Some("order"), DIRECTORY));
-    assert_eq!((acquire.field("recipe"), acquire.field("outcome")), ("mutex", "list"));
+    assert_eq!(
+        (acquire.parent, acquire.field("path")),
+        (Some("order"), DIRECTORY)
+    );
+    assert_eq!(
+        (acquire.field("recipe"), acquire.field("outcome")),
+        ("mutex", "list")
+    );
     assert!(acquire.number("wait_ms") > 0.0, "{acquire:?}");
     let hold = capture.closed("lock.hold", 1).await.remove(0);
-    assert_eq!((hold.parent, hold.field("path"), hold.field("recipe")), (Some("order"), DIRECTORY, "mutex"));
+    assert_eq!(
+        (hold.parent, hold.field("path"), hold.field("recipe")),
+        (Some("order"), DIRECTORY, "mutex")
+    );
     assert_eq!((hold.field("node"), hold.field("session")), (&*node, "1"));
-    assert_eq!((hold.field("how"), hold.field("outcome")), ("list", "released"));
+    assert_eq!(
+        (hold.field("how"), hold.field("outcome")),
+        ("list", "released")
+    );
     assert!(hold.number("hold_ms") > 0.0, "{hold:?}");
 
     let asked = capture.event("lock.asked").await;
-    assert_eq!((asked.parent, asked.field("recipe")), (Some("lock.acquire"), "mutex"));
+    assert_eq!(
+        (asked.parent, asked.field("recipe")),
+        (Some("lock.acquire"), "mutex")
+    );
     let granted = capture.event("lock.granted").await;
-    assert_eq!((granted.parent, granted.field("node")), (Some("lock.acquire"), &*node));
+    assert_eq!(
+        (granted.parent, granted.field("node")),
+        (Some("lock.acquire"), &*node)
+    );
     assert_eq!(granted.number("wait_ms"), acquire.number("wait_ms"));
     let released = capture.event("lock.released").await;
-    assert_eq!((released.parent, released.field("by")), (Some("lock.hold"), "call"));
+    assert_eq!(
+        (released.parent, released.field("by")),
+        (Some("lock.hold"), "call")
+    );
     assert_eq!(released.number("hold_ms"), hold.number("hold_ms"));
     assert_eq!(capture.told("lock.queued").len(), 0, "it was free");
     // In the order in which they happened.
-    let order = |name| capture.seen().told.iter().position(|told| told.name == name).unwrap();
-    assert!(order("lock.asked") < order("lock.granted") && order("lock.granted") < order("lock.released"));
+    let order = |name| {
+        capture
+            .seen()
+            .told
+            .iter()
+            .position(|told| told.name == name)
+            .unwrap()
+    };
+    assert!(
+        order("lock.asked") < order("lock.granted")
+            && order("lock.granted") < order("lock.released")
+    );
 }
 
 // Shows: told-apart
@@ -214,15 +275,27 @@ async fn a_call_and_its_hold_are_spans_in_the_caller_s() {
 async fn no_thread_but_one_of_its_own_tells() {
     let (capture, _default) = Capture::of_this_test();
     let (_server, [client]) = with_clients(start(), connect).await;
-    let mutex =
-        InterProcessMutex::builder(&client, DIRECTORY).sticky(Duration::from_secs(9)).build().unwrap();
+    let mutex = InterProcessMutex::builder(&client, DIRECTORY)
+        .sticky(Duration::from_secs(9))
+        .build()
+        .unwrap();
     let guard = within("the lock", mutex.lock()).await.unwrap();
     let waiter = pending(mutex.lock());
     drop(guard);
-    within("the lock", waiter).await.unwrap().release().await.unwrap();
+    within("the lock", waiter)
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     drop(mutex.try_lock().await.unwrap());
     capture.closed("lock.hold", 3).await;
-    let threads: BTreeSet<String> = capture.seen().told.iter().map(|told| told.thread.clone()).collect();
+    let threads: BTreeSet<String> = capture
+        .seen()
+        .told
+        .iter()
+        .map(|told| told.thread.clone())
+        .collect();
     assert_eq!(threads, BTreeSet::from([WATCH_THREAD.to_owned()]));
 }
 
@@ -234,11 +307,17 @@ async fn a_wait_is_told_with_its_node_and_how_many_are_ahead() {
     let second = mutex(&other);
     let second = tokio::spawn(async move { second.lock().await });
     let queued = capture.event("lock.queued").await;
-    assert_eq!((queued.parent, queued.field("ahead")), (Some("lock.acquire"), "1"));
+    assert_eq!(
+        (queued.parent, queued.field("ahead")),
+        (Some("lock.acquire"), "1")
+    );
     drop(holder);
     let second = within("the lock", second).await.unwrap().unwrap();
     assert_eq!(queued.field("node"), second.node().name());
-    let granted = capture.until("lock.granted", 1, |told| told.field("how") == "event").await.remove(0);
+    let granted = capture
+        .until("lock.granted", 1, |told| told.field("how") == "event")
+        .await
+        .remove(0);
     assert_eq!(granted.field("node"), second.node().name());
     let released = capture.event("lock.released").await;
     assert_eq!(released.field("by"), "drop");
@@ -254,7 +333,9 @@ async fn a_call_without_a_lock_says_why() {
     let _holder = within("the lock", mutex(&one).lock()).await.unwrap();
     let mutex = mutex(&other);
     within("the answer", mutex.try_lock()).await.unwrap_err();
-    within("the answer", mutex.acquire(Duration::from_secs(1))).await.unwrap_err();
+    within("the answer", mutex.acquire(Duration::from_secs(1)))
+        .await
+        .unwrap_err();
     let cancelled = pending(mutex.lock());
     drop(cancelled);
     other.close().await.unwrap();
@@ -265,7 +346,13 @@ async fn a_call_without_a_lock_says_why() {
     assert!(denied[1].number("wait_ms") >= 1000.0, "{denied:?}");
     // The holder's is closed too.
     let calls = capture.closed("lock.acquire", 5).await;
-    assert_eq!(calls.iter().filter(|told| told.field("outcome") == "busy").count(), 1);
+    assert_eq!(
+        calls
+            .iter()
+            .filter(|told| told.field("outcome") == "busy")
+            .count(),
+        1
+    );
 }
 
 #[tokio::test]
@@ -273,7 +360,11 @@ async fn grants_say_how() {
     let (capture, _default) = Capture::of_this_test();
     let (_server, [client]) = with_clients(start(), connect).await;
     let how = async |what: &str, path: &str, expected: &[&str]| {
-        let granted = capture.until("lock.granted", expected.len(), |told| told.field("path") == path).await;
+        let granted = capture
+            .until("lock.granted", expected.len(), |told| {
+                told.field("path") == path
+            })
+            .await;
         let how: Vec<&str> = granted.iter().map(|told| told.field("how")).collect();
         assert_eq!(how, expected, "{what}");
     };
@@ -286,12 +377,20 @@ async fn grants_say_how() {
     drop(holder);
     let next = within("the lock", place.lock()).await.unwrap();
     how("a fair lock", DIRECTORY, &["list", "handed_over"]).await;
-    let handed_over =
-        everything().until("lock.handed_over", 1, |told| told.field("node") == node.name()).await.remove(0);
-    assert_eq!((handed_over.field("to"), handed_over.parent), (next.node().name(), None));
+    let handed_over = everything()
+        .until("lock.handed_over", 1, |told| {
+            told.field("node") == node.name()
+        })
+        .await
+        .remove(0);
+    assert_eq!(
+        (handed_over.field("to"), handed_over.parent),
+        (next.node().name(), None)
+    );
     drop(next);
     // In memory, and kept.
-    let builder = InterProcessMutex::builder(&client, "/locks/sticky").sticky(Duration::from_secs(9));
+    let builder =
+        InterProcessMutex::builder(&client, "/locks/sticky").sticky(Duration::from_secs(9));
     let sticky = builder.hand_off(8, Duration::from_secs(9)).build().unwrap();
     let holder = within("the lock", sticky.lock()).await.unwrap();
     let waiter = pending(sticky.lock());
@@ -300,11 +399,15 @@ async fn grants_say_how() {
     drop(within("the lock", sticky.lock()).await.unwrap());
     how("a room", "/locks/sticky", &["list", "memory", "kept"]).await;
     // Another reader of the same node.
-    let readers =
-        InterProcessReadWriteLock::builder(&client, "/locks/readers").sticky(Duration::from_secs(9));
+    let readers = InterProcessReadWriteLock::builder(&client, "/locks/readers")
+        .sticky(Duration::from_secs(9));
     let readers = readers.build().unwrap();
-    let first = within("the lock", readers.read_lock().lock()).await.unwrap();
-    let second = within("the lock", readers.read_lock().lock()).await.unwrap();
+    let first = within("the lock", readers.read_lock().lock())
+        .await
+        .unwrap();
+    let second = within("the lock", readers.read_lock().lock())
+        .await
+        .unwrap();
     how("readers", "/locks/readers", &["list", "shared"]).await;
     drop((first, second));
 }
@@ -314,16 +417,25 @@ async fn grants_say_how() {
 async fn a_loss_ends_the_hold() {
     let (capture, _default) = Capture::of_this_test();
     let server = start_impatient();
-    let client = connect_as(Client::builder().session_timeout(Duration::from_secs(1)), &server).await;
+    let client = connect_as(
+        Client::builder().session_timeout(Duration::from_secs(1)),
+        &server,
+    )
+    .await;
     let guard = within("the lock", mutex(&client).lock()).await.unwrap();
     let node = guard.node();
     server.delete(&node).unwrap();
-    assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::NodeDeleted);
+    assert_eq!(
+        within("the loss", guard.lost()).await.reason(),
+        LostReason::NodeDeleted
+    );
     drop(guard);
     let hold = capture.closed("lock.hold", 1).await.remove(0);
     assert_eq!(hold.field("outcome"), "node_deleted");
     assert_eq!(capture.told("lock.released").len(), 0, "it ends once");
-    everything().until("lock.lost", 1, |told| told.field("node") == node.name()).await;
+    everything()
+        .until("lock.lost", 1, |told| told.field("node") == node.name())
+        .await;
 }
 
 #[tokio::test]
@@ -333,15 +445,27 @@ async fn conversions_are_told_with_the_new_recipe() {
     let lock = InterProcessReadWriteLock::new(&client, DIRECTORY).unwrap();
     let writer = within("the lock", lock.write_lock().lock()).await.unwrap();
     let reader = within("the conversion", writer.downgrade()).await.unwrap();
-    let writer = within("the conversion", reader.try_upgrade()).await.unwrap();
+    let writer = within("the conversion", reader.try_upgrade())
+        .await
+        .unwrap();
     writer.release().await.unwrap();
     let converted = capture.until("lock.converted", 2, |_| true).await;
     let recipes: Vec<&str> = converted.iter().map(|told| told.field("recipe")).collect();
     assert_eq!(recipes, ["read_lock", "write_lock"]);
-    assert!(converted.iter().all(|told| told.parent == Some("lock.hold")));
+    assert!(
+        converted
+            .iter()
+            .all(|told| told.parent == Some("lock.hold"))
+    );
     let hold = capture.closed("lock.hold", 1).await.remove(0);
-    assert_eq!((hold.field("recipe"), hold.field("outcome")), ("write_lock", "released"));
-    assert_eq!(capture.event("lock.asked").await.field("recipe"), "write_lock");
+    assert_eq!(
+        (hold.field("recipe"), hold.field("outcome")),
+        ("write_lock", "released")
+    );
+    assert_eq!(
+        capture.event("lock.asked").await.field("recipe"),
+        "write_lock"
+    );
 }
 
 /// Several nodes, one call: it is over with the last.
@@ -351,33 +475,65 @@ async fn several_nodes_of_one_call_are_one_hold() {
     let (capture, _default) = Capture::of_this_test();
     let (_server, [client]) = with_clients(start(), connect).await;
     let semaphore = InterProcessSemaphore::new(&client, DIRECTORY, 3).unwrap();
-    let mut permits = within("the permits", semaphore.acquire_many(2, Duration::from_secs(9))).await.unwrap();
+    let mut permits = within(
+        "the permits",
+        semaphore.acquire_many(2, Duration::from_secs(9)),
+    )
+    .await
+    .unwrap();
     let one = permits.split(1).unwrap();
     within("the release", one.release()).await.unwrap();
-    within("the refusal", semaphore.try_acquire_many(3)).await.unwrap_err();
+    within("the refusal", semaphore.try_acquire_many(3))
+        .await
+        .unwrap_err();
     // What is told in order shows that the first release was not the end.
     capture.event("lock.not_granted").await;
     assert_eq!(capture.told("lock.released").len(), 0);
     drop(permits);
-    assert_eq!(capture.event("lock.released").await.field("recipe"), "semaphore");
+    assert_eq!(
+        capture.event("lock.released").await.field("recipe"),
+        "semaphore"
+    );
     let granted = capture.event("lock.granted").await;
-    assert_eq!((granted.field("holds"), granted.field("path")), ("2", DIRECTORY));
+    assert_eq!(
+        (granted.field("holds"), granted.field("path")),
+        ("2", DIRECTORY)
+    );
 
     let both = InterProcessMultiLock::from_paths(&client, ["/accounts/4", "/accounts/17"]).unwrap();
-    within("both", both.lock()).await.unwrap().release().await.unwrap();
+    within("both", both.lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     let holds = capture.closed("lock.hold", 2).await;
-    assert_eq!((holds[1].field("recipe"), holds[1].field("path")), ("multi_lock", "/accounts/17"));
-    assert_eq!(capture.until("lock.released", 2, |_| true).await[1].field("recipe"), "multi_lock");
+    assert_eq!(
+        (holds[1].field("recipe"), holds[1].field("path")),
+        ("multi_lock", "/accounts/17")
+    );
+    assert_eq!(
+        capture.until("lock.released", 2, |_| true).await[1].field("recipe"),
+        "multi_lock"
+    );
 }
 
 /// The names in the first columns of the tables below a heading.
 fn documented(heading: &str) -> BTreeSet<String> {
-    let page =
-        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/observability.md")).unwrap();
+    let page = std::fs::read_to_string(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/docs/observability.md"
+    ))
+    .unwrap();
     let (_, part) = page.split_once(heading).unwrap();
     let part = part.split("\n# ").next().unwrap();
-    let names = part.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
-    names.map(|(name, _)| name.to_owned()).filter(|name| name.contains('.')).collect()
+    let names = part
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
+    names
+        .map(|(name, _)| name.to_owned())
+        .filter(|name| name.contains('.'))
+        .collect()
 }
 
 #[tokio::test]
@@ -389,7 +545,12 @@ async fn the_names_that_are_told_are_those_of_the_page() {
     let lock = InterProcessReadWriteLock::new(&client, "/locks/names").unwrap();
     let writer = within("the lock", lock.write_lock().lock()).await.unwrap();
     // An orphan: of a call that has a node and gives up.
-    within("the answer", lock.read_lock().acquire(Duration::from_secs(1))).await.unwrap_err();
+    within(
+        "the answer",
+        lock.read_lock().acquire(Duration::from_secs(1)),
+    )
+    .await
+    .unwrap_err();
     drop(within("the conversion", writer.downgrade()).await.unwrap());
     let fair = fair(&client);
     let holder = within("the lock", fair.lock()).await.unwrap();
@@ -397,30 +558,54 @@ async fn the_names_that_are_told_are_those_of_the_page() {
     drop(holder);
     let lost = within("the lock", place.lock()).await.unwrap();
     let everything = everything();
-    everything.until("lock.handed_over", 1, |told| told.field("to") == lost.node().name()).await;
-    everything.until("orphan.deleted", 1, |told| told.field("path") == "/locks/names").await;
+    everything
+        .until("lock.handed_over", 1, |told| {
+            told.field("to") == lost.node().name()
+        })
+        .await;
+    everything
+        .until("orphan.deleted", 1, |told| {
+            told.field("path") == "/locks/names"
+        })
+        .await;
     // A heartbeat that is answered after more than its interval, which is a sixth of a second.
     let beat = server.hold_reply(Match::op(Op::Multi).session(session(&client)));
     within("a beat", beat.wait_hit()).await;
     // Longer than the interval; the lease is valid for two thirds of a second.
     tokio::time::sleep(timeout / 4).await;
     beat.release();
-    everything.until("heartbeat.late", 1, |told| told.number("took_ms") > 160.0).await;
+    everything
+        .until("heartbeat.late", 1, |told| told.number("took_ms") > 160.0)
+        .await;
     server.expire_session(session(&client));
     within("the loss", lost.lost()).await;
     let node = lost.node();
-    everything.until("lock.lost", 1, |told| told.field("node") == node.name()).await;
+    everything
+        .until("lock.lost", 1, |told| told.field("node") == node.name())
+        .await;
     everything.until("session.ended", 1, |_| true).await;
     capture.closed("lock.hold", 3).await;
 
     let names = |capture: &Capture| -> BTreeSet<String> {
-        let named = |told: &&Told| told.is_span || told.name.starts_with(|c: char| c.is_ascii_lowercase());
+        let named =
+            |told: &&Told| told.is_span || told.name.starts_with(|c: char| c.is_ascii_lowercase());
         // Events without a name of their own are called by their lines.
         let stable = |told: &&Told| !told.name.starts_with("event ");
-        capture.seen().told.iter().filter(named).filter(stable).map(|told| told.name.to_owned()).collect()
+        capture
+            .seen()
+            .told
+            .iter()
+            .filter(named)
+            .filter(stable)
+            .map(|told| told.name.to_owned())
+            .collect()
     };
     let mut told = names(&capture);
-    told.extend(names(everything).into_iter().filter(|name| name.contains('.')));
+    told.extend(
+        names(everything)
+            .into_iter()
+            .filter(|name| name.contains('.')),
+    );
     // Told in tests/watching_blocked.rs.
     told.insert("observer.missed".to_owned());
     assert_eq!(told, documented("# Spans and events"));

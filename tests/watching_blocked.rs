@@ -1,5 +1,6 @@
-//! A tracing subscriber, and with the feature `metrics` a recorder, that block and panic: the thread that tells
-//! them is theirs, and no lock is lost. Alone in their process, which has one such thread.
+//! A tracing subscriber, and with the feature `metrics` a recorder, that block and panic: the
+//! thread that tells them is theirs, and no lock is lost. Alone in their process, which has one
+//! such thread.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::{Condvar, MutexGuard, PoisonError};
@@ -32,7 +33,12 @@ struct State {
     missed: u64,
 }
 
-static STATE: Mutex<State> = Mutex::new(State { mood: Mood::Good, inside: false, granted: 0, missed: 0 });
+static STATE: Mutex<State> = Mutex::new(State {
+    mood: Mood::Good,
+    inside: false,
+    granted: 0,
+    missed: 0,
+});
 static CHANGED: Condvar = Condvar::new();
 static NEWS: Notify = Notify::const_new();
 
@@ -119,8 +125,8 @@ mod recorder {
     use std::sync::Arc;
 
     use metrics::{
-        Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
-        SharedString, Unit,
+        Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata,
+        Recorder, SharedString, Unit,
     };
 
     use super::foreign;
@@ -173,7 +179,9 @@ mod recorder {
 async fn a_watcher_costs_no_lock() {
     tracing::subscriber::set_global_default(Foreign).unwrap();
     #[cfg(feature = "metrics")]
-    metrics::set_global_recorder(recorder::Foreign).map_err(|_| ()).unwrap();
+    metrics::set_global_recorder(recorder::Foreign)
+        .map_err(|_| ())
+        .unwrap();
     for mood in [Mood::Blocks, Mood::Panics] {
         locks_outlive_one_that(mood).await;
     }
@@ -191,12 +199,16 @@ async fn locks_outlive_one_that(mood: Mood) {
     // Longer than a session lives without heartbeats.
     tokio::time::sleep(TIMEOUT).await;
     assert!(guard.is_held(), "{:?}", guard.state());
-    // Hand-overs of both kinds, a conversion would come to the same, and releases by a call and by a drop.
+    // Hand-overs of both kinds, a conversion would come to the same, and releases by a call and by
+    // a drop.
     let mut waiter = task::spawn(mutex(&client).lock());
     assert_pending!(waiter.poll());
     within("the release", guard.release()).await.unwrap();
     drop(within("the lock", waiter).await.unwrap());
-    let room = InterProcessMutex::builder(&client, "/locks/room").hand_off(8, SOON).build().unwrap();
+    let room = InterProcessMutex::builder(&client, "/locks/room")
+        .hand_off(8, SOON)
+        .build()
+        .unwrap();
     let holder = within("the lock", room.lock()).await.unwrap();
     let mut waiter = task::spawn(room.lock());
     assert_pending!(waiter.poll());
@@ -213,14 +225,22 @@ async fn locks_outlive_one_that(mood: Mood) {
     // What comes next is told, in both moods: of calls that begin now, at least.
     let before = state().granted;
     let client = connect_as(Client::builder().session_timeout(TIMEOUT), &server).await;
-    within("the lock", mutex(&client).lock()).await.unwrap().release().await.unwrap();
+    within("the lock", mutex(&client).lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     until("a grant", |state| state.granted > before).await;
 }
 
 async fn a_call_that_cannot_be_observed_is_counted() {
     let server = start();
     let client = connect_as(Client::builder().session_timeout(TIMEOUT), &server).await;
-    let mutex = InterProcessMutex::builder(&client, "/locks/kept").sticky(SOON).build().unwrap();
+    let mutex = InterProcessMutex::builder(&client, "/locks/kept")
+        .sticky(SOON)
+        .build()
+        .unwrap();
     drop(within("the lock", mutex.lock()).await.unwrap());
     state().inside = false;
     be(Mood::Blocks);

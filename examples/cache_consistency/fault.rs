@@ -29,7 +29,10 @@ struct Victim {
 
 impl FaultInjector {
     pub(crate) fn new(session_timeout: Duration) -> Self {
-        Self { session_timeout, victim: None }
+        Self {
+            session_timeout,
+            victim: None,
+        }
     }
 
     /// Whether [`on_tick`](Self::on_tick) is to be called.
@@ -37,8 +40,8 @@ impl FaultInjector {
         self.victim.is_some()
     }
 
-    /// Kills a worker that stops itself inside, which is in the history already, or leaves it paused. Returns
-    /// a notice for the terminal; `None` if the worker has ended.
+    /// Kills a worker that stops itself inside, which is in the history already, or leaves it
+    /// paused. Returns a notice for the terminal; `None` if the worker has ended.
     pub(crate) fn on_stop(
         &mut self,
         worker: u32,
@@ -56,8 +59,19 @@ impl FaultInjector {
             }
             Fault::Pause(role) => {
                 let (paused, since) = (monotonic(), Instant::now());
-                self.victim = Some(Victim { worker, role, pid, from, paused, since });
-                let role = if role == Role::Reader { "reader" } else { "writer" };
+                self.victim = Some(Victim {
+                    worker,
+                    role,
+                    pid,
+                    from,
+                    paused,
+                    since,
+                });
+                let role = if role == Role::Reader {
+                    "reader"
+                } else {
+                    "writer"
+                };
                 format!("a {role} is stopped")
             }
         }))
@@ -67,24 +81,38 @@ impl FaultInjector {
         self.session_timeout
     }
 
-    /// Resumes the victim if this section shows that its session has expired: a writer was inside after a
-    /// reader, or a reader after a writer. The victim goes on where it was, and does not know of the other.
-    pub(crate) fn on_section(&mut self, section: &Section, history: &mut History) -> Result<(), Error> {
-        let replaced = |victim: &mut Victim| section.from > victim.from && section.role != victim.role;
-        self.victim.take_if(replaced).map_or(Ok(()), |victim| resume(&victim, history))
+    /// Resumes the victim if this section shows that its session has expired: a writer was inside
+    /// after a reader, or a reader after a writer. The victim goes on where it was, and does not
+    /// know of the other.
+    pub(crate) fn on_section(
+        &mut self,
+        section: &Section,
+        history: &mut History,
+    ) -> Result<(), Error> {
+        let replaced =
+            |victim: &mut Victim| section.from > victim.from && section.role != victim.role;
+        self.victim
+            .take_if(replaced)
+            .map_or(Ok(()), |victim| resume(&victim, history))
     }
 
     /// Resumes the victim if no other has got the lock for far longer than its session lasts.
     pub(crate) fn on_tick(&mut self, history: &mut History) -> Result<(), Error> {
         let pause = self.session_timeout * 2 + Duration::from_secs(10);
         let overdue = |victim: &mut Victim| victim.since.elapsed() >= pause;
-        self.victim.take_if(overdue).map_or(Ok(()), |victim| resume(&victim, history))
+        self.victim
+            .take_if(overdue)
+            .map_or(Ok(()), |victim| resume(&victim, history))
     }
 }
 
 fn resume(victim: &Victim, history: &mut History) -> Result<(), Error> {
     kill_process(victim.pid, Signal::CONT)?;
     let until = monotonic();
-    history.incidents.push(Incident::Paused { worker: victim.worker, from: victim.paused, until });
+    history.incidents.push(Incident::Paused {
+        worker: victim.worker,
+        from: victim.paused,
+        until,
+    });
     Ok(())
 }

@@ -63,7 +63,13 @@ impl History {
     pub(crate) fn left(&mut self, worker: u32, role: Role, ending: Ending, until: u64) -> Section {
         // A worker that was refused at its first step has not reported that it was inside.
         let from = self.inside.remove(&worker).unwrap_or(until);
-        let section = Section { worker, role, from, until, ending: Some(ending) };
+        let section = Section {
+            worker,
+            role,
+            from,
+            until,
+            ending: Some(ending),
+        };
         self.sections.push(section);
         section
     }
@@ -72,15 +78,21 @@ impl History {
     pub(crate) fn killed(&mut self, worker: u32) {
         self.incidents.push(Incident::Killed { worker });
         if let Some(from) = self.inside.remove(&worker) {
-            self.sections.push(Section { worker, role: Role::Writer, from, until: from, ending: None });
+            self.sections.push(Section {
+                worker,
+                role: Role::Writer,
+                from,
+                until: from,
+                ending: None,
+            });
         }
     }
 
     /// Whether a worker was killed.
     pub(crate) fn was_killed(&self, worker: u32) -> bool {
-        self.incidents
-            .iter()
-            .any(|incident| matches!(incident, Incident::Killed { worker: killed } if *killed == worker))
+        self.incidents.iter().any(
+            |incident| matches!(incident, Incident::Killed { worker: killed } if *killed == worker),
+        )
     }
 
     /// Converts a moment to seconds since the start.
@@ -93,12 +105,13 @@ impl History {
         self.seconds(self.finished)
     }
 
-    /// Counts the readers that went in while a writer was inside, and the writers that went in while any
-    /// other was.
+    /// Counts the readers that went in while a writer was inside, and the writers that went in
+    /// while any other was.
     pub(crate) fn overlaps(&self) -> u32 {
         let sections = self.sections.iter();
-        let mut sections: Vec<_> =
-            sections.map(|section| (section.from, section.until, section.role)).collect();
+        let mut sections: Vec<_> = sections
+            .map(|section| (section.from, section.until, section.role))
+            .collect();
         sections.sort_unstable_by_key(|&(from, ..)| from);
         let (mut overlaps, mut last_writer, mut last) = (0, 0, 0);
         for (from, until, role) in sections {

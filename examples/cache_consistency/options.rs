@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::common::parse_duration;
 
-/// A cache in front of a table, shared by several processes, which a distributed lock keeps from going stale.
+/// A cache in front of a table, shared by several processes, which a distributed lock keeps from
+/// going stale.
 #[derive(Debug, Parser)]
 #[command(name = "cache_consistency")]
 pub(crate) struct Options {
@@ -21,29 +22,32 @@ pub(crate) struct Options {
     /// Updates of the row, by all writers together [default: 100; --kill-one, --pause-one: 20]
     #[arg(long, value_name = "N")]
     writes: Option<u32>,
-    /// How long a process thinks between its two steps: a reader between the row and the cache, a writer
-    /// between the cache and the row [default: 1ms; --kill-one, --pause-one: 100ms]
+    /// How long a process thinks between its two steps: a reader between the row and the cache, a
+    /// writer between the cache and the row [default: 1ms; --kill-one, --pause-one: 100ms]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     think: Option<Duration>,
-    /// How long a process waits for the lock. After that a reader reads the row and leaves the cache alone,
-    /// and a writer gives up
+    /// How long a process waits for the lock. After that a reader reads the row and leaves the
+    /// cache alone, and a writer gives up
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
     wait: Duration,
-    /// Kills (SIGKILL) a writer between its two steps: the others go on when its session has expired
+    /// Kills (SIGKILL) a writer between its two steps: the others go on when its session has
+    /// expired
     #[arg(long)]
     kill_one: bool,
-    /// Pauses (SIGSTOP) a reader between its two steps until a writer has been inside, then lets it go on and
-    /// fill the cache; or a writer, until a reader has filled the cache that it had emptied [default: reader]
+    /// Pauses (SIGSTOP) a reader between its two steps until a writer has been inside, then lets it
+    /// go on and fill the cache; or a writer, until a reader has filled the cache that it had
+    /// emptied [default: reader]
     #[arg(long, value_enum, value_name = "WHO", num_args = 0..=1, require_equals = true, default_missing_value = "reader")]
     pause_one: Option<Role>,
-    /// The session timeout: how long the servers keep the lock of a process that is silent. They have limits
-    /// for it, by default 4s to 40s [default: 5s; --kill-one, --pause-one: 4s]
+    /// The session timeout: how long the servers keep the lock of a process that is silent. They
+    /// have limits for it, by default 4s to 40s [default: 5s; --kill-one, --pause-one: 4s]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     session_timeout: Option<Duration>,
     /// The lock that keeps readers and writers apart
     #[arg(long, value_enum, default_value_t = Lock::ReadWrite)]
     lock: Lock,
-    /// ZooKeeper servers, host:port[,host:port...] [default: $ZK_CONNECT, or a server in this process]
+    /// ZooKeeper servers, host:port[,host:port...] [default: $ZK_CONNECT, or a server in this
+    /// process]
     #[arg(long, value_name = "SERVERS")]
     pub(crate) connect: Option<String>,
     /// Prints the result as one JSON object too, as the last line
@@ -81,8 +85,8 @@ pub(crate) enum Fault {
     Pause(Role),
 }
 
-/// In which of its critical sections a worker is paused, and in which it is killed: later, because one writer
-/// may be both.
+/// In which of its critical sections a worker is paused, and in which it is killed: later, because
+/// one writer may be both.
 const PAUSED_IN: u32 = 2;
 const KILLED_IN: u32 = 5;
 
@@ -116,7 +120,11 @@ impl Config {
 
     /// Returns what a worker does: the first ones are the writers.
     pub(crate) fn role_of(&self, worker: u32) -> Role {
-        if worker < self.writers { Role::Writer } else { Role::Reader }
+        if worker < self.writers {
+            Role::Writer
+        } else {
+            Role::Reader
+        }
     }
 
     /// Returns how often a writer writes.
@@ -149,8 +157,11 @@ impl Options {
     pub(crate) fn from_command_line() -> Self {
         let options = Self::parse();
         if options.lock == Lock::None && !options.faults().is_empty() {
-            let words = "without a lock nobody holds it: --lock none with --kill-one or --pause-one";
-            Self::command().error(ErrorKind::ArgumentConflict, words).exit();
+            let words =
+                "without a lock nobody holds it: --lock none with --kill-one or --pause-one";
+            Self::command()
+                .error(ErrorKind::ArgumentConflict, words)
+                .exit();
         }
         options
     }
@@ -158,15 +169,22 @@ impl Options {
     /// Returns the faults to inject.
     pub(crate) fn faults(&self) -> Vec<Fault> {
         let kill = self.kill_one.then_some(Fault::Kill);
-        self.pause_one.map(Fault::Pause).into_iter().chain(kill).collect()
+        self.pause_one
+            .map(Fault::Pause)
+            .into_iter()
+            .chain(kill)
+            .collect()
     }
 
     /// Returns the options with their defaults.
     pub(crate) fn config(&self) -> Config {
         let ms = Duration::from_millis;
         // A fault needs time to hit a worker between its steps.
-        let (writes, think, session_timeout) =
-            if self.faults().is_empty() { (100, ms(1), ms(5_000)) } else { (20, ms(100), ms(4_000)) };
+        let (writes, think, session_timeout) = if self.faults().is_empty() {
+            (100, ms(1), ms(5_000))
+        } else {
+            (20, ms(100), ms(4_000))
+        };
         Config {
             readers: self.readers,
             writers: self.writers,

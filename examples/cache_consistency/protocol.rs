@@ -1,7 +1,7 @@
 //! What the run and its workers send to each other.
 //!
-//! A worker gets its [`Assignment`] and sends [`Message::Ready`]. Writers end when they have done their
-//! writes. Readers go on until the next command, read once more, and end.
+//! A worker gets its [`Assignment`] and sends [`Message::Ready`]. Writers end when they have done
+//! their writes. Readers go on until the next command, read once more, and end.
 
 use std::path::PathBuf;
 
@@ -16,7 +16,8 @@ pub(crate) struct Assignment {
     /// How often a writer writes.
     pub(crate) writes: u32,
     pub(crate) config: Config,
-    /// The critical sections, from 1, in which it stops itself between its two steps, and for which fault.
+    /// The critical sections, from 1, in which it stops itself between its two steps, and for which
+    /// fault.
     pub(crate) stops: Vec<(u32, Fault)>,
     pub(crate) servers: String,
     pub(crate) lock: String,
@@ -30,11 +31,11 @@ pub(crate) struct Assignment {
 pub(crate) enum Message {
     /// It has a session, the table and the cache, and waits for the command to start.
     Ready,
-    /// It has been inside since `from`, has done the first of its two steps, and thinks, or stops itself for
-    /// a fault.
+    /// It has been inside since `from`, has done the first of its two steps, and thinks, or stops
+    /// itself for a fault.
     Entered { from: u64, stops: Option<Fault> },
-    /// It is done, and releases the lock next. `until` is the last moment at which the lock is known to have
-    /// been held; without a lock, it is `at`.
+    /// It is done, and releases the lock next. `until` is the last moment at which the lock is
+    /// known to have been held; without a lock, it is `at`.
     Left { at: u64, ending: Ending, until: u64 },
     /// What a reader has read since its last such message.
     Read(Tally),

@@ -18,7 +18,8 @@ pub(crate) struct Figures {
     writes: u32,
     /// Reads of an older version than the one that was in the table before they began.
     stale_reads: u32,
-    /// Readers that went in while a writer was inside, and writers that went in while any other was.
+    /// Readers that went in while a writer was inside, and writers that went in while any other
+    /// was.
     overlaps: u32,
     seconds: f64,
     readers: u32,
@@ -71,12 +72,27 @@ pub(crate) struct Findings {
 
 impl Report {
     /// Compares the reports with the table.
-    pub(crate) fn new(findings: Findings, config: Config, faults: Vec<Fault>, backend: Backend) -> Self {
-        let Findings { tallies, history, failures, table_version, cache_version } = findings;
+    pub(crate) fn new(
+        findings: Findings,
+        config: Config,
+        faults: Vec<Fault>,
+        backend: Backend,
+    ) -> Self {
+        let Findings {
+            tallies,
+            history,
+            failures,
+            table_version,
+            cache_version,
+        } = findings;
         let mut all = Tally::default();
         tallies.iter().for_each(|&tally| all.add(tally));
         let count = |is: fn(Ending) -> bool| {
-            history.sections.iter().filter(|section| section.ending.is_some_and(is)).count() as u32
+            history
+                .sections
+                .iter()
+                .filter(|section| section.ending.is_some_and(is))
+                .count() as u32
         };
         let reported = count(|ending| matches!(ending, Ending::Written { .. }));
         // The table had its first version before the run.
@@ -85,7 +101,11 @@ impl Report {
         for incident in &history.incidents {
             match *incident {
                 Incident::Killed { worker } => killed = Some(config.name_of(worker)),
-                Incident::Paused { worker, from, until } => {
+                Incident::Paused {
+                    worker,
+                    from,
+                    until,
+                } => {
                     paused = Some((config.name_of(worker), round((until - from) as f64 / 1e9)));
                 }
             }
@@ -105,7 +125,9 @@ impl Report {
             timed_out: all.timed_out,
             lost: config.writes.saturating_sub(writes),
             // A writer that was killed between its write and the report of it: the write counts.
-            unaccounted: writes.abs_diff(reported).saturating_sub(u32::from(killed.is_some())),
+            unaccounted: writes
+                .abs_diff(reported)
+                .saturating_sub(u32::from(killed.is_some())),
             failed: failures.len() as u32,
             table_version,
             cache_version,
@@ -113,7 +135,14 @@ impl Report {
             paused_seconds: paused.as_ref().map_or(0.0, |(_, seconds)| *seconds),
             paused: paused.map(|(name, _)| name),
         };
-        Self { figures, config, faults, tallies, history, first_failure: failures.into_iter().next() }
+        Self {
+            figures,
+            config,
+            faults,
+            tallies,
+            history,
+            first_failure: failures.into_iter().next(),
+        }
     }
 
     /// Returns what holds if nothing is broken.
@@ -125,30 +154,51 @@ impl Report {
     /// Returns what must not happen and did, a line each.
     pub(crate) fn broken_promises(&self) -> Vec<String> {
         let figures = &self.figures;
-        let left_stale = figures.cache_version.is_some_and(|version| version != figures.table_version);
-        let lost = if figures.killed.is_some() || figures.failed > 0 { 0 } else { figures.lost };
+        let left_stale = figures
+            .cache_version
+            .is_some_and(|version| version != figures.table_version);
+        let lost = if figures.killed.is_some() || figures.failed > 0 {
+            0
+        } else {
+            figures.lost
+        };
         let promises = [
             (figures.stale_reads, "reads were stale"),
-            (u32::from(left_stale), "entry is stale in the cache, and stays there until the next write"),
-            (figures.overlaps, "times a worker went in while a writer was inside, or to write beside others"),
+            (
+                u32::from(left_stale),
+                "entry is stale in the cache, and stays there until the next write",
+            ),
+            (
+                figures.overlaps,
+                "times a worker went in while a writer was inside, or to write beside others",
+            ),
             (figures.unaccounted, "writes are not accounted for"),
             (lost, "writes are missing"),
         ];
-        promises.iter().filter(|(times, _)| *times > 0).map(|(n, what)| format!("{n} {what}")).collect()
+        promises
+            .iter()
+            .filter(|(times, _)| *times > 0)
+            .map(|(n, what)| format!("{n} {what}"))
+            .collect()
     }
 
     /// Returns what could not be done as it was asked for, a line each.
     pub(crate) fn troubles(&self) -> Vec<String> {
         let failure = self.first_failure.as_ref();
         let failure = failure.map(|failure| format!("a worker failed: {failure}"));
-        failure.into_iter().chain(self.missed_fault().map(str::to_owned)).collect()
+        failure
+            .into_iter()
+            .chain(self.missed_fault().map(str::to_owned))
+            .collect()
     }
 
     /// Returns why a fault that was asked for did not happen, or had no effect; `None` if all did.
     fn missed_fault(&self) -> Option<&'static str> {
         let figures = &self.figures;
         self.faults.iter().find_map(|fault| match fault {
-            Fault::Kill if figures.killed.is_none() => Some("there was nobody to kill: no writer was inside"),
+            Fault::Kill if figures.killed.is_none() => {
+                Some("there was nobody to kill: no writer was inside")
+            }
             Fault::Pause(_) if figures.paused.is_none() => {
                 Some("there was nobody to stop: no worker was inside")
             }
@@ -191,23 +241,45 @@ impl fmt::Display for Report {
             writeln!(f, "{name:<24}{number:>8}")?;
         }
         writeln!(f)?;
-        writeln!(f, "{:<12}{:>12}{:>8}{:>8}", "worker", "was inside", "reads", "stale")?;
+        writeln!(
+            f,
+            "{:<12}{:>12}{:>8}{:>8}",
+            "worker", "was inside", "reads", "stale"
+        )?;
         for (worker, tally) in (0..).zip(&self.tallies) {
-            let sections = self.history.sections.iter().filter(|section| section.worker == worker).count();
-            writeln!(f, "{:<12}{sections:>12}{:>8}{:>8}", config.name_of(worker), tally.reads, tally.stale)?;
+            let sections = self
+                .history
+                .sections
+                .iter()
+                .filter(|section| section.worker == worker)
+                .count();
+            writeln!(
+                f,
+                "{:<12}{sections:>12}{:>8}{:>8}",
+                config.name_of(worker),
+                tally.reads,
+                tally.stale
+            )?;
         }
         writeln!(f)?;
         let cached = match figures.cache_version {
             Some(version) => format!("version {version}"),
             None => "nothing".to_owned(),
         };
-        writeln!(f, "at the end: version {} in the table, {cached} in the cache", figures.table_version)?;
+        writeln!(
+            f,
+            "at the end: version {} in the table, {cached} in the cache",
+            figures.table_version
+        )?;
         if let Some(writer) = &figures.killed {
             writeln!(f, "{writer} was killed while it had the lock")?;
         }
         if let Some(worker) = &figures.paused {
             let seconds = figures.paused_seconds;
-            writeln!(f, "{worker} was stopped for {seconds:.3} s while it had the lock")?;
+            writeln!(
+                f,
+                "{worker} was stopped for {seconds:.3} s while it had the lock"
+            )?;
         }
         Ok(())
     }

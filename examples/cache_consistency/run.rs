@@ -26,13 +26,19 @@ pub(crate) async fn run(options: &Options) -> Result<Option<Report>, Error> {
     let config = options.config();
     let servers = Servers::find(options.connect.as_deref())?;
     // Before the workers start, to learn whether there are servers, and which timeout they grant.
-    let client =
-        Client::builder().session_timeout(config.session_timeout).connect(&servers.connect_string).await?;
+    let client = Client::builder()
+        .session_timeout(config.session_timeout)
+        .connect(&servers.connect_string)
+        .await?;
     let session_timeout = client.session_timeout().unwrap_or(config.session_timeout);
     let directory = tempfile::Builder::new().prefix("cache-").tempdir()?;
     store::create(directory.path())?;
     // A path of this run's own, so that two runs on the same servers do not wait for each other.
-    let run = directory.path().file_name().unwrap_or_default().to_string_lossy();
+    let run = directory
+        .path()
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy();
     let assignments = (0..config.workers()).map(|worker| Assignment {
         role: config.role_of(worker),
         writes: config.writes_of(worker),
@@ -46,8 +52,12 @@ pub(crate) async fn run(options: &Options) -> Result<Option<Report>, Error> {
     let mut workers = Workers::new();
     let mut monitor = Monitor::new(&config, options.verbose);
     let done = unless_interrupted(async {
-        workers.start(assignments, |message| matches!(message, Message::Ready)).await?;
-        monitor.watch(&mut workers, FaultInjector::new(session_timeout)).await
+        workers
+            .start(assignments, |message| matches!(message, Message::Ready))
+            .await?;
+        monitor
+            .watch(&mut workers, FaultInjector::new(session_timeout))
+            .await
     })
     .await?;
     // Also after an interrupt: no worker is left behind.
@@ -55,10 +65,21 @@ pub(crate) async fn run(options: &Options) -> Result<Option<Report>, Error> {
     let Some(done) = done else { return Ok(None) };
     done?;
 
-    let Monitor { history, tallies, failures, .. } = monitor;
+    let Monitor {
+        history,
+        tallies,
+        failures,
+        ..
+    } = monitor;
     let table_version = Table::open(directory.path())?.version()?;
     let cache_version = Cache::open(directory.path())?.get()?;
-    let findings = Findings { tallies, history, failures, table_version, cache_version };
+    let findings = Findings {
+        tallies,
+        history,
+        failures,
+        table_version,
+        cache_version,
+    };
     let report = Report::new(findings, config, options.faults(), servers.backend);
     client.close().await?;
     Ok(Some(report))
@@ -121,7 +142,8 @@ impl Monitor {
                     if let Some(fault) = stops {
                         let pid = workers.pid(worker);
                         let notice = faults.on_stop(worker, from, fault, pid, &mut self.history)?;
-                        countdown = notice.map(|what| Countdown::start(&bar, what, faults.session_timeout()));
+                        countdown = notice
+                            .map(|what| Countdown::start(&bar, what, faults.session_timeout()));
                         self.log(worker, monotonic(), "has stopped");
                     }
                     false
@@ -143,15 +165,18 @@ impl Monitor {
                     false
                 }
                 FromWorker::Message(Message::Failed(error)) => {
-                    self.failures.push(format!("{}: {error}", self.config.name_of(worker)));
+                    self.failures
+                        .push(format!("{}: {error}", self.config.name_of(worker)));
                     true
                 }
                 FromWorker::Message(Message::Ready) => false,
                 FromWorker::Message(Message::Done) => true,
                 FromWorker::Exited => {
                     if working[worker as usize] && !self.history.was_killed(worker) {
-                        self.failures
-                            .push(format!("{}: it ended without a message", self.config.name_of(worker)));
+                        self.failures.push(format!(
+                            "{}: it ended without a message",
+                            self.config.name_of(worker)
+                        ));
                     }
                     true
                 }
@@ -174,7 +199,10 @@ impl Monitor {
     fn log(&mut self, worker: u32, at: u64, what: &str) {
         if self.verbose {
             let seconds = self.history.seconds(at);
-            self.log.add(at, format!("{seconds:9.3} s  {}: {what}", self.config.name_of(worker)));
+            self.log.add(
+                at,
+                format!("{seconds:9.3} s  {}: {what}", self.config.name_of(worker)),
+            );
         }
     }
 }

@@ -29,18 +29,25 @@ const ATTEMPTS: u32 = 3;
 
 /// Runs a worker, from its assignment to the end of its session.
 pub(crate) fn run() -> Result<(), Error> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work())
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?
+        .block_on(work())
 }
 
 async fn work() -> Result<(), Error> {
-    // Ctrl-C goes to all processes of a terminal. The run stops its workers itself, so that they can close
-    // their sessions.
+    // Ctrl-C goes to all processes of a terminal. The run stops its workers itself, so that they
+    // can close their sessions.
     let _interrupts = signal(SignalKind::interrupt())?;
     let mut commands = Commands::listen()?;
-    let Some(assignment) = commands.assignment::<Assignment>().await? else { return Ok(()) };
+    let Some(assignment) = commands.assignment::<Assignment>().await? else {
+        return Ok(());
+    };
     let config = assignment.config;
-    let client =
-        Client::builder().session_timeout(config.session_timeout).connect(&assignment.servers).await?;
+    let client = Client::builder()
+        .session_timeout(config.session_timeout)
+        .connect(&assignment.servers)
+        .await?;
     let mut worker = Worker {
         table: Table::open(&assignment.directory)?,
         cache: Cache::open(&assignment.directory)?,
@@ -102,11 +109,14 @@ impl Worker {
         send(&Message::Read(self.audited_read().await?))
     }
 
-    /// Reads as an application would, and before that looks into the table for the version that the read must
-    /// not miss.
+    /// Reads as an application would, and before that looks into the table for the version that the
+    /// read must not miss.
     async fn audited_read(&mut self) -> Result<Tally, Error> {
         let committed = self.table.version()?;
-        let mut tally = Tally { reads: 1, ..Tally::default() };
+        let mut tally = Tally {
+            reads: 1,
+            ..Tally::default()
+        };
         let version = match self.cache.get()? {
             // Without the lock: a writer takes the entry out before it changes the row.
             Some(version) => {
@@ -125,20 +135,28 @@ impl Worker {
         Ok(tally)
     }
 
-    /// Reads the row and puts it into the cache, under the read lock, so that no write comes in between.
-    /// Returns `None` if the lock was not granted in time, or was lost at once.
+    /// Reads the row and puts it into the cache, under the read lock, so that no write comes in
+    /// between. Returns `None` if the lock was not granted in time, or was lost at once.
     async fn read_through(&mut self) -> Result<Option<u32>, Error> {
         let guard = match self.config.lock {
             Lock::None => None,
-            Lock::ReadWrite => match self.lock.read_lock().acquire(self.config.wait).await.or_busy()? {
+            Lock::ReadWrite => match self
+                .lock
+                .read_lock()
+                .acquire(self.config.wait)
+                .await
+                .or_busy()?
+            {
                 Acquired(guard) => Some(guard),
                 Busy => return Ok(None),
             },
         };
-        let Some(section) = CriticalSection::enter(guard) else { return Ok(None) };
+        let Some(section) = CriticalSection::enter(guard) else {
+            return Ok(None);
+        };
         let Some(version) = self.table.read(section.token())? else {
-            // The process was paused before the first step for longer than its session, and a writer has been
-            // inside.
+            // The process was paused before the first step for longer than its session, and a
+            // writer has been inside.
             section.leave(Ending::Refused).await?;
             return Ok(Some(self.table.version()?));
         };
@@ -155,10 +173,18 @@ impl Worker {
     /// Thinks between the two steps, or stops this process there if a fault is due.
     async fn think<M: Mode>(&mut self, section: &CriticalSection<M>) -> Result<(), Error> {
         self.sections += 1;
-        let stops = self.stops.iter().find(|(number, _)| *number == self.sections).map(|(_, fault)| *fault);
-        send(&Message::Entered { from: section.from, stops })?;
+        let stops = self
+            .stops
+            .iter()
+            .find(|(number, _)| *number == self.sections)
+            .map(|(_, fault)| *fault);
+        send(&Message::Entered {
+            from: section.from,
+            stops,
+        })?;
         if stops.is_some() {
-            // Stops all threads, also the session's. If the parent resumes this process, it goes on here.
+            // Stops all threads, also the session's. If the parent resumes this process, it goes on
+            // here.
             kill_process(getpid(), Signal::STOP)?;
         }
         tokio::time::sleep(self.config.think).await;
@@ -187,7 +213,9 @@ impl Worker {
                 Lock::None => None,
                 Lock::ReadWrite => Some(self.lock.write_lock().acquire(self.config.wait).await?),
             };
-            let Some(section) = CriticalSection::enter(guard) else { continue };
+            let Some(section) = CriticalSection::enter(guard) else {
+                continue;
+            };
             let ending = self.update(&section).await?;
             section.leave(ending).await?;
             if ending != Ending::Refused {
@@ -197,8 +225,8 @@ impl Worker {
         Err(format!("a writer lost the lock {ATTEMPTS} times in a row").into())
     }
 
-    /// Takes the entry out of the cache, and then changes the row, both under the write lock. In this order,
-    /// a writer that dies in between leaves an empty cache, not a stale one.
+    /// Takes the entry out of the cache, and then changes the row, both under the write lock. In
+    /// this order, a writer that dies in between leaves an empty cache, not a stale one.
     async fn update(&mut self, section: &CriticalSection<mode::Write>) -> Result<Ending, Error> {
         if self.cache.clear(section.token())? == Step::Refused {
             return Ok(Ending::Refused);
@@ -221,7 +249,10 @@ impl<M: Mode> CriticalSection<M> {
     /// Enters the section; returns `None` if the lock was lost between its grant and now.
     fn enter(guard: Option<LockGuard<M>>) -> Option<Self> {
         let from = monotonic();
-        guard.as_ref().is_none_or(LockGuard::is_held).then_some(Self { guard, from })
+        guard
+            .as_ref()
+            .is_none_or(LockGuard::is_held)
+            .then_some(Self { guard, from })
     }
 
     fn token(&self) -> Option<M::Token> {
@@ -235,7 +266,9 @@ impl<M: Mode> CriticalSection<M> {
         let until = if held { at } else { self.from };
         // Before the release: the next holder's first message comes after this one.
         send(&Message::Left { at, ending, until })?;
-        let Some(guard) = self.guard else { return Ok(()) };
+        let Some(guard) = self.guard else {
+            return Ok(());
+        };
         match guard.release().await {
             // After a loss the tokens have kept the table and the cache consistent.
             Ok(()) | Err(ReleaseError::Lost(_)) => Ok(()),

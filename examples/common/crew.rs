@@ -1,7 +1,7 @@
 //! A crew: worker processes that each have a number of things to do, without any talk in between.
 //!
-//! The run starts them all at the same moment, counts what is done, and kills the worker that has stopped
-//! itself for that.
+//! The run starts them all at the same moment, counts what is done, and kills the worker that has
+//! stopped itself for that.
 
 use std::time::Duration;
 
@@ -62,27 +62,33 @@ pub(crate) fn stop_to_be_killed() -> Result<(), Error> {
 
 /// Runs a worker, from its assignment to the end of its sessions.
 pub(crate) fn run_worker<W: Worker>() -> Result<(), Error> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-        // Ctrl-C goes to all processes of a terminal. The run stops its workers itself, so that they can
-        // close their sessions.
-        let _interrupts = signal(SignalKind::interrupt())?;
-        let mut commands = Commands::listen()?;
-        let Some(assignment) = commands.assignment::<W::Assignment>().await? else { return Ok(()) };
-        let worker = W::prepare(assignment).await?;
-        send(&Message::<()>::Ready)?;
-        if let Some(start) = commands.next().await {
-            let start = start.parse()?;
-            tokio::select! {
-                tally = worker.work(start) => send(&match tally {
-                    Ok(tally) => Message::Done(tally),
-                    Err(error) => Message::Failed(chain(&*error)),
-                })?,
-                // No command but their end concerns it now. Dropping the work leaves no lock behind.
-                () = async { while commands.next().await.is_some() {} } => {}
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?
+        .block_on(async {
+            // Ctrl-C goes to all processes of a terminal. The run stops its workers itself, so that
+            // they can close their sessions.
+            let _interrupts = signal(SignalKind::interrupt())?;
+            let mut commands = Commands::listen()?;
+            let Some(assignment) = commands.assignment::<W::Assignment>().await? else {
+                return Ok(());
+            };
+            let worker = W::prepare(assignment).await?;
+            send(&Message::<()>::Ready)?;
+            if let Some(start) = commands.next().await {
+                let start = start.parse()?;
+                tokio::select! {
+                    tally = worker.work(start) => send(&match tally {
+                        Ok(tally) => Message::Done(tally),
+                        Err(error) => Message::Failed(chain(&*error)),
+                    })?,
+                    // No command but their end concerns it now. Dropping the work leaves no lock
+                    // behind.
+                    () = async { while commands.next().await.is_some() {} } => {}
+                }
             }
-        }
-        worker.close().await
-    })
+            worker.close().await
+        })
 }
 
 /// What became of a crew.
@@ -100,14 +106,20 @@ impl<T> Outcome<T> {
     /// Returns what could not be done as it was asked for, a line each.
     pub(crate) fn troubles(&self, kill_one: bool) -> Vec<String> {
         let not_killed = kill_one && self.killed.is_none();
-        let not_killed = not_killed.then(|| "there was no worker to kill: none got so far".to_owned());
-        self.failures.first().cloned().into_iter().chain(not_killed).collect()
+        let not_killed =
+            not_killed.then(|| "there was no worker to kill: none got so far".to_owned());
+        self.failures
+            .first()
+            .cloned()
+            .into_iter()
+            .chain(not_killed)
+            .collect()
     }
 }
 
-/// Runs a worker for each assignment, from the first one's start to the last one's end; returns `None` if
-/// that was interrupted. `steps` and `what` are how many things are to be done in all, and what they are;
-/// `session_timeout` is that of the workers.
+/// Runs a worker for each assignment, from the first one's start to the last one's end; returns
+/// `None` if that was interrupted. `steps` and `what` are how many things are to be done in all,
+/// and what they are; `session_timeout` is that of the workers.
 pub(crate) async fn run<T: DeserializeOwned + Send + 'static>(
     assignments: impl IntoIterator<Item = impl Serialize>,
     steps: u32,
@@ -116,7 +128,9 @@ pub(crate) async fn run<T: DeserializeOwned + Send + 'static>(
 ) -> Result<Option<Outcome<T>>, Error> {
     let mut workers = Workers::<Message<T>>::new();
     let outcome = unless_interrupted(async {
-        workers.start(assignments, |message| matches!(message, Message::Ready)).await?;
+        workers
+            .start(assignments, |message| matches!(message, Message::Ready))
+            .await?;
         watch(&mut workers, &progress_bar(steps, what), session_timeout).await
     })
     .await?;
@@ -130,7 +144,12 @@ async fn watch<T: DeserializeOwned + Send + 'static>(
     bar: &ProgressBar,
     session_timeout: Duration,
 ) -> Result<Outcome<T>, Error> {
-    let mut outcome = Outcome { tallies: Vec::new(), failures: Vec::new(), killed: None, seconds: 0.0 };
+    let mut outcome = Outcome {
+        tallies: Vec::new(),
+        failures: Vec::new(),
+        killed: None,
+        seconds: 0.0,
+    };
     let mut countdown = None;
     // The first step may take long, and nothing would be drawn until then.
     bar.tick();
@@ -138,7 +157,9 @@ async fn watch<T: DeserializeOwned + Send + 'static>(
     workers.send_all(&start.to_string()).await;
     let mut working = vec![true; workers.len()];
     while working.contains(&true) {
-        let Some((worker, event)) = workers.next().await else { break };
+        let Some((worker, event)) = workers.next().await else {
+            break;
+        };
         match event {
             FromWorker::Message(Message::Ready) => {}
             FromWorker::Message(Message::Step) => bar.inc(1),
@@ -152,7 +173,9 @@ async fn watch<T: DeserializeOwned + Send + 'static>(
             }
             FromWorker::Message(Message::Failed(error)) => {
                 working[worker as usize] = false;
-                outcome.failures.push(format!("worker {} failed: {error}", worker + 1));
+                outcome
+                    .failures
+                    .push(format!("worker {} failed: {error}", worker + 1));
             }
             FromWorker::Message(Message::Done(tally)) => {
                 working[worker as usize] = false;
@@ -161,7 +184,9 @@ async fn watch<T: DeserializeOwned + Send + 'static>(
             FromWorker::Exited => {
                 let was_working = std::mem::replace(&mut working[worker as usize], false);
                 if was_working && outcome.killed != Some(worker) {
-                    outcome.failures.push(format!("worker {} ended without a message", worker + 1));
+                    outcome
+                        .failures
+                        .push(format!("worker {} ended without a message", worker + 1));
                 }
             }
         }
@@ -175,7 +200,8 @@ async fn watch<T: DeserializeOwned + Send + 'static>(
 /// Creates the progress bar, which is drawn only if stderr is a terminal.
 pub(crate) fn progress_bar(steps: u32, what: &str) -> ProgressBar {
     let bar = ProgressBar::new(steps.into());
-    match ProgressStyle::with_template(&format!("{{bar:20}} {{pos}}/{{len}} {what}  {{wide_msg}}")) {
+    match ProgressStyle::with_template(&format!("{{bar:20}} {{pos}}/{{len}} {what}  {{wide_msg}}"))
+    {
         Ok(style) => bar.with_style(style),
         Err(_) => bar,
     }

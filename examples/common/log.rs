@@ -10,8 +10,8 @@ use super::monotonic;
 /// How long a line is kept back, so that an earlier one of another worker can still come before it.
 const DELAY: Duration = Duration::from_millis(100);
 
-/// Lines with the moments that they tell of. Each worker reports in order, but the pipes of two workers are
-/// read in any order.
+/// Lines with the moments that they tell of. Each worker reports in order, but the pipes of two
+/// workers are read in any order.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     lines: VecDeque<(u64, String)>,

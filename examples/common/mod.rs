@@ -1,5 +1,5 @@
-//! What the examples with several processes share: the program, the servers, the worker processes, the data,
-//! the log, and the clock.
+//! What the examples with several processes share: the program, the servers, the worker processes,
+//! the data, the log, and the clock.
 
 #![allow(dead_code, reason = "each example uses a part of it")]
 
@@ -22,7 +22,8 @@ use zookeeper_test_server::Server;
 /// Any failure of an example.
 pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// The in-process server's tick, a tenth of ZooKeeper's default: it expires sessions on multiples of it.
+/// The in-process server's tick, a tenth of ZooKeeper's default: it expires sessions on multiples
+/// of it.
 const TICK: Duration = Duration::from_millis(200);
 /// The longest session timeout that the in-process server grants.
 const MAX_SESSION_TIMEOUT: Duration = Duration::from_secs(600);
@@ -55,16 +56,29 @@ pub(crate) struct Servers {
 }
 
 impl Servers {
-    /// Returns the servers of `connect`, or else of `ZK_CONNECT`; starts one in this process if neither names
-    /// any.
+    /// Returns the servers of `connect`, or else of `ZK_CONNECT`; starts one in this process if
+    /// neither names any.
     pub(crate) fn find(connect: Option<&str>) -> Result<Self, Error> {
-        let given = connect.map(str::to_owned).or_else(|| std::env::var("ZK_CONNECT").ok());
+        let given = connect
+            .map(str::to_owned)
+            .or_else(|| std::env::var("ZK_CONNECT").ok());
         if let Some(connect_string) = given.filter(|servers| !servers.is_empty()) {
-            return Ok(Self { connect_string, backend: Backend::ZooKeeper, in_process: None });
+            return Ok(Self {
+                connect_string,
+                backend: Backend::ZooKeeper,
+                in_process: None,
+            });
         }
-        let server = Server::builder().tick(TICK).max_session_timeout(MAX_SESSION_TIMEOUT).start()?;
+        let server = Server::builder()
+            .tick(TICK)
+            .max_session_timeout(MAX_SESSION_TIMEOUT)
+            .start()?;
         let connect_string = server.connect_string();
-        Ok(Self { connect_string, backend: Backend::InProcess, in_process: Some(server) })
+        Ok(Self {
+            connect_string,
+            backend: Backend::InProcess,
+            in_process: Some(server),
+        })
     }
 }
 
@@ -78,19 +92,23 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
         "us" => Ok(Duration::from_micros(number)),
         "ms" => Ok(Duration::from_millis(number)),
         "s" => Ok(Duration::from_secs(number)),
-        "m" => number.checked_mul(60).map(Duration::from_secs).ok_or_else(wrong),
+        "m" => number
+            .checked_mul(60)
+            .map(Duration::from_secs)
+            .ok_or_else(wrong),
         _ => Err(wrong()),
     }
 }
 
-/// Returns the nanoseconds of `CLOCK_MONOTONIC`: all processes of a host share that clock, and it is never
-/// set.
+/// Returns the nanoseconds of `CLOCK_MONOTONIC`: all processes of a host share that clock, and it
+/// is never set.
 pub(crate) fn monotonic() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
 }
 
-/// Returns a name that no other run on these servers has, so that two runs do not get into each other's way.
+/// Returns a name that no other run on these servers has, so that two runs do not get into each
+/// other's way.
 pub(crate) fn run_name() -> String {
     format!("run-{}-{}", std::process::id(), monotonic())
 }
@@ -100,7 +118,8 @@ pub(crate) fn round(seconds: f64) -> f64 {
     (seconds * 1e6).round() / 1e6
 }
 
-/// Returns an error's text with those of its sources. A source that the text ends with already is left out.
+/// Returns an error's text with those of its sources. A source that the text ends with already is
+/// left out.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -29,8 +29,8 @@ pub(crate) struct Verdict {
     pub(crate) troubles: Vec<String>,
 }
 
-/// Returns a table of figures below a heading, without the rows of zero; with `json`, followed by all of them
-/// as one JSON object.
+/// Returns a table of figures below a heading, without the rows of zero; with `json`, followed by
+/// all of them as one JSON object.
 pub(crate) fn table(
     heading: &str,
     rows: &[(&str, &dyn fmt::Display)],
@@ -50,11 +50,15 @@ pub(crate) fn table(
 
 /// Returns the promises that were broken, a line each.
 pub(crate) fn broken(promises: &[(u32, &str)]) -> Vec<String> {
-    promises.iter().filter(|(times, _)| *times > 0).map(|(times, what)| format!("{times} {what}")).collect()
+    promises
+        .iter()
+        .filter(|(times, _)| *times > 0)
+        .map(|(times, what)| format!("{times} {what}"))
+        .collect()
 }
 
-/// Runs this process: as a worker if it was started as one, or else `run`, which returns `None` if it was
-/// interrupted.
+/// Runs this process: as a worker if it was started as one, or else `run`, which returns `None` if
+/// it was interrupted.
 pub(crate) fn run(
     name: &str,
     worker: impl FnOnce() -> Result<(), Error>,
@@ -87,7 +91,13 @@ fn paint(text: &str, colour: u8) -> String {
 
 /// Prints a verdict, and returns the exit code.
 pub(crate) fn conclude(name: &str, verdict: Option<Verdict>) -> Result<ExitCode, Error> {
-    let Some(Verdict { claim, text, broken_promises, troubles }) = verdict else {
+    let Some(Verdict {
+        claim,
+        text,
+        broken_promises,
+        troubles,
+    }) = verdict
+    else {
         eprintln!("{name}: interrupted");
         return Ok(ExitCode::from(INTERRUPTED));
     };
@@ -108,8 +118,8 @@ pub(crate) fn conclude(name: &str, verdict: Option<Verdict>) -> Result<ExitCode,
     })
 }
 
-/// Runs a future to its end; drops it and returns `None` if this process is told to stop before (Ctrl-C,
-/// SIGTERM).
+/// Runs a future to its end; drops it and returns `None` if this process is told to stop before
+/// (Ctrl-C, SIGTERM).
 pub(crate) async fn unless_interrupted<F: Future>(future: F) -> Result<Option<F::Output>, Error> {
     let mut interrupts = signal(SignalKind::interrupt())?;
     let mut terminations = signal(SignalKind::terminate())?;

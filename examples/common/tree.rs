@@ -12,13 +12,21 @@ pub(crate) struct Tree(Client);
 
 impl Tree {
     pub(crate) async fn connect(servers: &str, session_timeout: Duration) -> Result<Self, Error> {
-        Ok(Self(Client::connector().with_session_timeout(session_timeout).connect(servers).await?))
+        Ok(Self(
+            Client::connector()
+                .with_session_timeout(session_timeout)
+                .connect(servers)
+                .await?,
+        ))
     }
 
     /// Creates a node and its parents.
     pub(crate) async fn make(&self, path: &str, data: &str) -> Result<(), Error> {
         let persistent = CreateMode::Persistent.with_acls(Acls::anyone_all());
-        if let Some((parent, _)) = path.rsplit_once('/').filter(|(parent, _)| !parent.is_empty()) {
+        if let Some((parent, _)) = path
+            .rsplit_once('/')
+            .filter(|(parent, _)| !parent.is_empty())
+        {
             self.0.mkdir(parent, &persistent).await?;
         }
         self.create(path, data).await
@@ -39,8 +47,9 @@ impl Tree {
 
     /// Returns a node's data and its version; `None` if there is no such node.
     ///
-    /// It reads what was committed before the call. Without the `sync`, the server of this session may not
-    /// yet know what others have written, even if the session of the locks has seen that they are done.
+    /// It reads what was committed before the call. Without the `sync`, the server of this session
+    /// may not yet know what others have written, even if the session of the locks has seen that
+    /// they are done.
     pub(crate) async fn read(&self, path: &str) -> Result<Option<(String, i32)>, Error> {
         self.0.sync(path).await?;
         match self.0.get_data(path).await {
@@ -52,7 +61,10 @@ impl Tree {
 
     /// Returns a node's number and its version.
     pub(crate) async fn number(&self, path: &str) -> Result<(u32, i32), Error> {
-        let (data, version) = self.read(path).await?.ok_or_else(|| format!("there is no node {path}"))?;
+        let (data, version) = self
+            .read(path)
+            .await?
+            .ok_or_else(|| format!("there is no node {path}"))?;
         Ok((data.parse()?, version))
     }
 

@@ -18,7 +18,9 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Whether this process was started as a worker.
 pub(crate) fn is_worker() -> bool {
-    std::env::args_os().nth(1).is_some_and(|first| first == ARGUMENT)
+    std::env::args_os()
+        .nth(1)
+        .is_some_and(|first| first == ARGUMENT)
 }
 
 /// The commands from the parent process. Their end means that the worker is to stop.
@@ -26,7 +28,8 @@ pub(crate) fn is_worker() -> bool {
 pub(crate) struct Commands(mpsc::UnboundedReceiver<String>);
 
 impl Commands {
-    /// Reads stdin on a thread of its own: a read cannot be cancelled, and the process can end without it.
+    /// Reads stdin on a thread of its own: a read cannot be cancelled, and the process can end
+    /// without it.
     pub(crate) fn listen() -> Result<Self, Error> {
         resume_when_orphaned()?;
         let (sender, lines) = mpsc::unbounded_channel();
@@ -43,7 +46,12 @@ impl Commands {
 
     /// Waits for the assignment, the first command; returns `None` if the worker is to stop.
     pub(crate) async fn assignment<A: DeserializeOwned>(&mut self) -> Result<Option<A>, Error> {
-        Ok(self.0.recv().await.map(|line| serde_json::from_str(&line)).transpose()?)
+        Ok(self
+            .0
+            .recv()
+            .await
+            .map(|line| serde_json::from_str(&line))
+            .transpose()?)
     }
 
     /// Waits for the next command; returns `None` if the worker is to stop.
@@ -52,8 +60,8 @@ impl Commands {
     }
 }
 
-/// Has the kernel send SIGCONT when the parent dies. A worker that the parent has stopped would stay for ever
-/// otherwise; resumed, it finds its stdin closed and ends.
+/// Has the kernel send SIGCONT when the parent dies. A worker that the parent has stopped would
+/// stay for ever otherwise; resumed, it finds its stdin closed and ends.
 fn resume_when_orphaned() -> Result<(), Error> {
     #[cfg(target_os = "linux")]
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::CONT))?;

@@ -1,7 +1,8 @@
-//! The parent's side: the worker processes, which are this program again, each with a session of its own.
+//! The parent's side: the worker processes, which are this program again, each with a session of
+//! its own.
 //!
-//! A worker gets its assignment as its first command, and reports when it is ready. The next command,
-//! whatever it says, starts its work. The end of its stdin stops it.
+//! A worker gets its assignment as its first command, and reports when it is ready. The next
+//! command, whatever it says, starts its work. The end of its stdin stops it.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -45,7 +46,11 @@ pub(crate) enum FromWorker<M> {
 impl<M: DeserializeOwned + Send + 'static> Workers<M> {
     pub(crate) fn new() -> Self {
         let (sender, events) = mpsc::unbounded_channel();
-        Self { workers: Vec::new(), events, sender }
+        Self {
+            workers: Vec::new(),
+            events,
+            sender,
+        }
     }
 
     /// Starts a worker for each assignment, and waits until all are ready.
@@ -63,11 +68,15 @@ impl<M: DeserializeOwned + Send + 'static> Workers<M> {
                 .kill_on_drop(true)
                 .spawn()
                 .map_err(|error| format!("worker {worker} could not be started: {error}"))?;
-            let (Some(mut stdin), Some(stdout)) = (process.stdin.take(), process.stdout.take()) else {
+            let (Some(mut stdin), Some(stdout)) = (process.stdin.take(), process.stdout.take())
+            else {
                 return Err(format!("worker {worker} has no pipes").into());
             };
             write_line(&mut stdin, &serde_json::to_string(&assignment)?).await?;
-            self.workers.push(Worker { process, stdin: Some(stdin) });
+            self.workers.push(Worker {
+                process,
+                stdin: Some(stdin),
+            });
             tokio::spawn(forward(worker, stdout, self.sender.clone()));
         }
         for _ in 0..self.workers.len() {
@@ -92,7 +101,11 @@ impl<M: DeserializeOwned + Send + 'static> Workers<M> {
 
     /// Sends a command to a worker.
     pub(crate) async fn send(&mut self, worker: u32, command: &str) {
-        if let Some(stdin) = self.workers.get_mut(worker as usize).and_then(|worker| worker.stdin.as_mut()) {
+        if let Some(stdin) = self
+            .workers
+            .get_mut(worker as usize)
+            .and_then(|worker| worker.stdin.as_mut())
+        {
             // If the worker has died, that comes as an event.
             let _ = write_line(stdin, command).await;
         }
@@ -121,7 +134,10 @@ impl<M: DeserializeOwned + Send + 'static> Workers<M> {
         }
         let deadline = tokio::time::Instant::now() + STOP_TIMEOUT;
         for worker in &mut self.workers {
-            if tokio::time::timeout_at(deadline, worker.process.wait()).await.is_err() {
+            if tokio::time::timeout_at(deadline, worker.process.wait())
+                .await
+                .is_err()
+            {
                 // It does not react. The run is over, so a failure to kill it changes nothing.
                 let _ = worker.process.kill().await;
             }
@@ -131,7 +147,9 @@ impl<M: DeserializeOwned + Send + 'static> Workers<M> {
 
 impl Worker {
     fn pid(&self) -> Option<Pid> {
-        self.process.id().and_then(|id| Pid::from_raw(id.try_into().ok()?))
+        self.process
+            .id()
+            .and_then(|id| Pid::from_raw(id.try_into().ok()?))
     }
 }
 
@@ -143,7 +161,9 @@ async fn forward<M: DeserializeOwned>(
     let mut lines = BufReader::new(stdout).lines();
     while let Ok(Some(line)) = lines.next_line().await {
         // A worker that was killed may have left half a line.
-        let Ok(message) = serde_json::from_str(&line) else { break };
+        let Ok(message) = serde_json::from_str(&line) else {
+            break;
+        };
         if events.send((worker, FromWorker::Message(message))).is_err() {
             return;
         }

@@ -7,18 +7,18 @@
 //! ZK_CONNECT=127.0.0.1:2181 cargo run --release --example controller
 //! ```
 //!
-//! The first leader is killed (SIGKILL) in the middle of its work; when its session has expired, another
-//! leads. That one is stopped (SIGSTOP) right before a write, until a third one leads and has written. Then
-//! it is woken (SIGCONT), and goes on where it was: it writes. The store, a row of an SQLite database,
-//! compares the fencing token of its term, and refuses it. With `--no-fence` the store compares nothing:
-//! the write of a former leader is taken over those of the present one.
+//! The first leader is killed (SIGKILL) in the middle of its work; when its session has expired,
+//! another leads. That one is stopped (SIGSTOP) right before a write, until a third one leads and
+//! has written. Then it is woken (SIGCONT), and goes on where it was: it writes. The store, a row
+//! of an SQLite database, compares the fencing token of its term, and refuses it. With `--no-fence`
+//! the store compares nothing: the write of a former leader is taken over those of the present one.
 //!
-//! Two lead at once if one begins its work while that of another is under way. For a process that is killed
-//! or stopped, its last word before that counts as the end; one that is woken must not take itself for the
-//! leader.
+//! Two lead at once if one begins its work while that of another is under way. For a process that
+//! is killed or stopped, its last word before that counts as the end; one that is woken must not
+//! take itself for the leader.
 //!
-//! Exits with 0 only if no two led at once and no stale write was taken; otherwise with 1, or with 2 if the
-//! run could not take place.
+//! Exits with 0 only if no two led at once and no stale write was taken; otherwise with 1, or with
+//! 2 if the run could not take place.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -41,7 +41,10 @@ use worker::Assignment;
 fn main() -> ExitCode {
     program::run("controller", worker::run, || {
         let options = Options::from_command_line();
-        tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(control(&options))
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?
+            .block_on(control(&options))
     })
 }
 
@@ -62,7 +65,9 @@ async fn control(options: &Options) -> Result<Option<Verdict>, Error> {
         db: db.clone(),
         config: config.clone(),
     });
-    let Some(outcome) = run::run(assignments, config.session_timeout).await? else { return Ok(None) };
+    let Some(outcome) = run::run(assignments, config.session_timeout).await? else {
+        return Ok(None);
+    };
     let audit = store.audit()?;
     client.close().await?;
     report::verdict(options, &config, servers.backend, &outcome, &audit).map(Some)

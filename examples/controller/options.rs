@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::common::options::RunOptions;
 use crate::common::parse_duration;
 
-/// Three processes, of which one leads and writes; it is killed, and the next one is stopped and woken.
+/// Three processes, of which one leads and writes; it is killed, and the next one is stopped and
+/// woken.
 #[derive(Debug, Parser)]
 #[command(name = "controller")]
 pub(crate) struct Options {

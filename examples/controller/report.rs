@@ -53,13 +53,19 @@ pub(crate) fn verdict(
     let promises = [
         (figures.overlaps, "times two led at once"),
         (figures.stale_writes, "writes of former leaders were taken"),
-        (figures.terms_out_of_order, "terms are not greater than the one before"),
+        (
+            figures.terms_out_of_order,
+            "terms are not greater than the one before",
+        ),
     ];
     let how = match config.recipe {
         Recipe::Selector => "LeaderSelector",
         Recipe::Latch => "LeaderLatch",
     };
-    let heading = format!("{PROCESSES} processes, {how}, {backend}: {:.3} s", figures.seconds);
+    let heading = format!(
+        "{PROCESSES} processes, {how}, {backend}: {:.3} s",
+        figures.seconds
+    );
     let text = program::table(
         &heading,
         &[
@@ -75,14 +81,29 @@ pub(crate) fn verdict(
     let missing = [
         (!outcome.killed, "no leader was killed"),
         (!outcome.woken, "no leader was stopped and woken"),
-        (outcome.done + 1 != PROCESSES, "not every process but the one that was killed has led to the end"),
+        (
+            outcome.done + 1 != PROCESSES,
+            "not every process but the one that was killed has led to the end",
+        ),
     ];
-    let missing = missing.into_iter().filter(|(is_missing, _)| *is_missing).map(|(_, what)| what.to_owned());
+    let missing = missing
+        .into_iter()
+        .filter(|(is_missing, _)| *is_missing)
+        .map(|(_, what)| what.to_owned());
     let fenced = figures.fenced;
     Ok(Verdict {
-        claim: format!("one leader at a time in {} terms; stale writes refused: {fenced}", audit.terms),
+        claim: format!(
+            "one leader at a time in {} terms; stale writes refused: {fenced}",
+            audit.terms
+        ),
         text,
         broken_promises: program::broken(&promises),
-        troubles: outcome.failures.first().cloned().into_iter().chain(missing).collect(),
+        troubles: outcome
+            .failures
+            .first()
+            .cloned()
+            .into_iter()
+            .chain(missing)
+            .collect(),
     })
 }

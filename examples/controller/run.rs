@@ -15,7 +15,8 @@ use crate::worker::Message;
 /// What became of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
-    /// How often one began to lead while another did, or took itself for the leader when it was woken.
+    /// How often one began to lead while another did, or took itself for the leader when it was
+    /// woken.
     pub(crate) overlaps: u32,
     /// Writes that the store has refused.
     pub(crate) fenced: u32,
@@ -43,7 +44,9 @@ pub(crate) async fn run(
 ) -> Result<Option<Outcome>, Error> {
     let mut workers = Workers::<Message>::new();
     let outcome = unless_interrupted(async {
-        workers.start(assignments, |message| matches!(message, Message::Ready)).await?;
+        workers
+            .start(assignments, |message| matches!(message, Message::Ready))
+            .await?;
         watch(&mut workers, session_timeout).await
     })
     .await?;
@@ -61,26 +64,37 @@ struct Watched {
 impl Watched {
     fn say(&self, worker: u32, what: &str) {
         let seconds = monotonic().saturating_sub(self.start) as f64 / 1e9;
-        self.bar.suspend(|| eprintln!("{seconds:8.3} s  process {} {what}", worker + 1));
+        self.bar
+            .suspend(|| eprintln!("{seconds:8.3} s  process {} {what}", worker + 1));
     }
 }
 
-async fn watch(workers: &mut Workers<Message>, session_timeout: Duration) -> Result<Outcome, Error> {
+async fn watch(
+    workers: &mut Workers<Message>,
+    session_timeout: Duration,
+) -> Result<Outcome, Error> {
     let (mut outcome, mut leads) = (Outcome::default(), Vec::<Lead>::new());
     let mut stopped = None;
     let start = monotonic();
     let style = ProgressStyle::with_template("{spinner} {wide_msg}")?;
-    let watched = Watched { bar: ProgressBar::new_spinner().with_style(style), start };
+    let watched = Watched {
+        bar: ProgressBar::new_spinner().with_style(style),
+        start,
+    };
     let mut countdown = None;
     workers.send_all("start").await;
     let mut working = vec![true; workers.len()];
     while working.contains(&true) {
-        let Some((worker, event)) = workers.next().await else { break };
+        let Some((worker, event)) = workers.next().await else {
+            break;
+        };
         let message = match event {
             FromWorker::Message(message) => message,
             FromWorker::Exited => {
                 if std::mem::replace(&mut working[worker as usize], false) {
-                    outcome.failures.push(format!("process {} ended without a message", worker + 1));
+                    outcome
+                        .failures
+                        .push(format!("process {} ended without a message", worker + 1));
                 }
                 continue;
             }
@@ -90,11 +104,17 @@ async fn watch(workers: &mut Workers<Message>, session_timeout: Duration) -> Res
             Message::Leads { at } => {
                 countdown = None;
                 watched.say(worker, "leads");
-                leads.push(Lead { worker, from: at, to: u64::MAX });
+                leads.push(Lead {
+                    worker,
+                    from: at,
+                    to: u64::MAX,
+                });
             }
             Message::Wrote => {
                 // The next leader has written: now the write of the last one would be wrong.
-                if let Some(pid) = stopped.take_if(|stopped| *stopped != worker).and_then(|s| workers.pid(s))
+                if let Some(pid) = stopped
+                    .take_if(|stopped| *stopped != worker)
+                    .and_then(|s| workers.pid(s))
                 {
                     kill_process(pid, Signal::CONT)?;
                 }
@@ -105,7 +125,11 @@ async fn watch(workers: &mut Workers<Message>, session_timeout: Duration) -> Res
             }
             Message::Stopped { at, to_be_killed } => {
                 end(&mut leads, worker, at);
-                let what = if to_be_killed { "was killed" } else { "is stopped before a write" };
+                let what = if to_be_killed {
+                    "was killed"
+                } else {
+                    "is stopped before a write"
+                };
                 watched.say(worker, what);
                 let waiting_for = format!("process {} {what}", worker + 1);
                 countdown = Some(Countdown::start(&watched.bar, waiting_for, session_timeout));
@@ -131,7 +155,9 @@ async fn watch(workers: &mut Workers<Message>, session_timeout: Duration) -> Res
             }
             Message::Failed(error) => {
                 working[worker as usize] = false;
-                outcome.failures.push(format!("process {} failed: {error}", worker + 1));
+                outcome
+                    .failures
+                    .push(format!("process {} failed: {error}", worker + 1));
             }
         }
     }

@@ -46,13 +46,18 @@ impl Store {
     /// Notes that a term begins.
     pub(crate) fn begin(&self, term: FencingToken) -> Result<(), Error> {
         let (zxid, n): (i64, i64) = term.into();
-        self.0.execute("INSERT INTO term (zxid, n) VALUES (?1, ?2)", params![zxid, n])?;
+        self.0.execute(
+            "INSERT INTO term (zxid, n) VALUES (?1, ?2)",
+            params![zxid, n],
+        )?;
         Ok(())
     }
 
     /// Returns how many leaders have been stopped so far.
     pub(crate) fn stops(&self) -> Result<u32, Error> {
-        Ok(self.0.query_row("SELECT count(*) FROM stop", [], |row| row.get(0))?)
+        Ok(self
+            .0
+            .query_row("SELECT count(*) FROM stop", [], |row| row.get(0))?)
     }
 
     /// Notes that a leader is stopped.
@@ -61,8 +66,8 @@ impl Store {
         Ok(())
     }
 
-    /// Writes in a term; returns `false` if a later one has been shown here, and writes nothing then. Without
-    /// the fence it does not compare.
+    /// Writes in a term; returns `false` if a later one has been shown here, and writes nothing
+    /// then. Without the fence it does not compare.
     pub(crate) fn write(&mut self, term: FencingToken, fence: bool) -> Result<bool, Error> {
         let (zxid, n): (i64, i64) = term.into();
         let transaction = self.0.transaction()?;
@@ -75,7 +80,10 @@ impl Store {
             // Dropping the transaction rolls it back.
             return Ok(false);
         }
-        transaction.execute("INSERT INTO write (zxid, n) VALUES (?1, ?2)", params![zxid, n])?;
+        transaction.execute(
+            "INSERT INTO write (zxid, n) VALUES (?1, ?2)",
+            params![zxid, n],
+        )?;
         transaction.commit()?;
         Ok(true)
     }

@@ -65,44 +65,62 @@ impl Drop for EndOnDrop {
 
 /// Runs a worker, from its assignment to the end of its session.
 pub(crate) fn run() -> Result<(), Error> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-        // Ctrl-C goes to all processes of a terminal. The run stops its workers itself, so that they can
-        // close their sessions.
-        let _interrupts = signal(SignalKind::interrupt())?;
-        let mut commands = Commands::listen()?;
-        let Some(assignment) = commands.assignment::<Assignment>().await? else { return Ok(()) };
-        let session_timeout = assignment.config.session_timeout;
-        let client = Client::builder().session_timeout(session_timeout).connect(&assignment.servers).await?;
-        let store = Mutex::new(Store::open(&assignment.db)?);
-        send(&Message::Ready)?;
-        if commands.next().await.is_some() {
-            tokio::select! {
-                led = lead(&client, &assignment, &store) => send(&match led {
-                    Ok(()) => Message::Done,
-                    Err(error) => Message::Failed(chain(&*error)),
-                })?,
-                // No command but their end concerns it now. Dropping the work gives the leadership up.
-                () = async { while commands.next().await.is_some() {} } => {}
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?
+        .block_on(async {
+            // Ctrl-C goes to all processes of a terminal. The run stops its workers itself, so that
+            // they can close their sessions.
+            let _interrupts = signal(SignalKind::interrupt())?;
+            let mut commands = Commands::listen()?;
+            let Some(assignment) = commands.assignment::<Assignment>().await? else {
+                return Ok(());
+            };
+            let session_timeout = assignment.config.session_timeout;
+            let client = Client::builder()
+                .session_timeout(session_timeout)
+                .connect(&assignment.servers)
+                .await?;
+            let store = Mutex::new(Store::open(&assignment.db)?);
+            send(&Message::Ready)?;
+            if commands.next().await.is_some() {
+                tokio::select! {
+                    led = lead(&client, &assignment, &store) => send(&match led {
+                        Ok(()) => Message::Done,
+                        Err(error) => Message::Failed(chain(&*error)),
+                    })?,
+                    // No command but their end concerns it now. Dropping the work gives the
+                    // leadership up.
+                    () = async { while commands.next().await.is_some() {} } => {}
+                }
             }
-        }
-        close(client).await
-    })
+            close(client).await
+        })
 }
 
 /// Takes part in the election until this process has led and done its work.
 async fn lead(client: &Client, assignment: &Assignment, store: &Mutex<Store>) -> Result<(), Error> {
-    let Assignment { process, path, config, .. } = assignment;
+    let Assignment {
+        process,
+        path,
+        config,
+        ..
+    } = assignment;
     let id = format!("process {}", process + 1);
     match config.recipe {
         Recipe::Selector => {
             let selector = LeaderSelector::builder(client, path).id(id).build()?;
-            selector.lead(|term| work(term, config, store, || selector.has_leadership())).await?
+            selector
+                .lead(|term| work(term, config, store, || selector.has_leadership()))
+                .await?
         }
         Recipe::Latch => {
             let latch = LeaderLatch::builder(client, path).id(id).build()?;
             let done = loop {
                 let leadership = latch.leadership().await?;
-                let work = work(leadership.fencing_token(), config, store, || leadership.is_held());
+                let work = work(leadership.fencing_token(), config, store, || {
+                    leadership.is_held()
+                });
                 // A leader that has lost its term is in the election again.
                 if let Ok(done) = leadership.while_held(work).await {
                     break done;
@@ -134,12 +152,19 @@ async fn work(
         let stops = lock(store).stops()?;
         if write > config.writes / 2 && stops < STOPS {
             lock(store).stop()?;
-            send(&Message::Stopped { at: monotonic(), to_be_killed: stops == 0 })?;
+            send(&Message::Stopped {
+                at: monotonic(),
+                to_be_killed: stops == 0,
+            })?;
             kill_process(getpid(), Signal::STOP)?;
             send(&Message::Woken { leads: leads() })?;
         }
         let is_taken = lock(store).write(term, config.fence)?;
-        send(&if is_taken { Message::Wrote } else { Message::Fenced })?;
+        send(&if is_taken {
+            Message::Wrote
+        } else {
+            Message::Fenced
+        })?;
     }
     Ok(())
 }

@@ -7,15 +7,17 @@
 //! ZK_CONNECT=127.0.0.1:2181 cargo run --release --example daily_job
 //! ```
 //!
-//! A day takes 200 ms here. The job pays a day's interest: it reads the balance, works, and writes the new
-//! balance. All nodes call `once` with the day as the occasion: one has the lock and runs the job, and the
-//! transaction that records the day writes the balance too. A node that dies before that (`--kill-one`) has
-//! done nothing: when its session has expired, the next node gets the lock, finds no record, and does the
-//! job. One that dies after that has done it, and the next node finds the record. A flag that is set before
-//! the work would skip the day, and one that is set after it would not keep the others from working too.
+//! A day takes 200 ms here. The job pays a day's interest: it reads the balance, works, and writes
+//! the new balance. All nodes call `once` with the day as the occasion: one has the lock and runs
+//! the job, and the transaction that records the day writes the balance too. A node that dies
+//! before that (`--kill-one`) has done nothing: when its session has expired, the next node gets
+//! the lock, finds no record, and does the job. One that dies after that has done it, and the next
+//! node finds the record. A flag that is set before the work would skip the day, and one that is
+//! set after it would not keep the others from working too.
 //!
-//! The job may begin more than once, and takes effect once. Exits with 0 only if ZooKeeper has one record of
-//! each day and the balance fits; otherwise with 1, or with 2 if the run could not take place.
+//! The job may begin more than once, and takes effect once. Exits with 0 only if ZooKeeper has one
+//! record of each day and the balance fits; otherwise with 1, or with 2 if the run could not take
+//! place.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -37,7 +39,10 @@ use worker::{Assignment, Node};
 fn main() -> ExitCode {
     program::run("daily_job", crew::run_worker::<Node>, || {
         let options = Options::from_command_line();
-        tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(live(&options))
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?
+            .block_on(live(&options))
     })
 }
 
@@ -64,5 +69,7 @@ async fn live(options: &Options) -> Result<Option<Verdict>, Error> {
     let books = Books::read(&tree, &root).await?;
     tree.delete(&root).await?;
     client.close().await?;
-    outcome.map(|outcome| report::verdict(options, &config, servers.backend, &outcome, &books)).transpose()
+    outcome
+        .map(|outcome| report::verdict(options, &config, servers.backend, &outcome, &books))
+        .transpose()
 }

@@ -28,12 +28,12 @@ pub(crate) struct Options {
     /// How long a node waits for the lock
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
     wait: Duration,
-    /// Kills (SIGKILL) the first node that does the job of the third day, in the middle of it: another does
-    /// the job when its session has expired
+    /// Kills (SIGKILL) the first node that does the job of the third day, in the middle of it:
+    /// another does the job when its session has expired
     #[arg(long)]
     pub(crate) kill_one: bool,
-    /// The session timeout: how long the servers keep the lock of a node that is silent [default: 5s;
-    /// --kill-one: 4s]
+    /// The session timeout: how long the servers keep the lock of a node that is silent [default:
+    /// 5s; --kill-one: 4s]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     session_timeout: Option<Duration>,
     /// The lock that keeps the nodes apart
@@ -72,7 +72,9 @@ impl Options {
         let options = Self::parse();
         if options.lock == Lock::None && options.kill_one {
             let words = "without a lock no node does the job alone: --lock none with --kill-one";
-            Self::command().error(ErrorKind::ArgumentConflict, words).exit();
+            Self::command()
+                .error(ErrorKind::ArgumentConflict, words)
+                .exit();
         }
         options
     }

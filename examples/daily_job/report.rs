@@ -56,8 +56,13 @@ pub(crate) fn verdict(
     outcome: &Outcome<()>,
     books: &Books,
 ) -> Result<Verdict, Error> {
-    let records_of =
-        |day: u32| books.recorded.iter().filter(|name| name.starts_with(&worker::day_prefix(day))).count();
+    let records_of = |day: u32| {
+        books
+            .recorded
+            .iter()
+            .filter(|name| name.starts_with(&worker::day_prefix(day)))
+            .count()
+    };
     let days_with =
         |is: fn(usize) -> bool| (1..=config.days).filter(|&day| is(records_of(day))).count() as u32;
     let figures = Figures {
@@ -76,15 +81,27 @@ pub(crate) fn verdict(
     };
     let promises = [
         (figures.repeated, "days have more than one record"),
-        (if figures.failed == 0 { figures.missed } else { 0 }, "days have no record"),
-        (figures.runs_recorded.abs_diff(figures.balance), "is the difference of the balance and the records"),
+        (
+            if figures.failed == 0 {
+                figures.missed
+            } else {
+                0
+            },
+            "days have no record",
+        ),
+        (
+            figures.runs_recorded.abs_diff(figures.balance),
+            "is the difference of the balance and the records",
+        ),
     ];
     let how = match config.lock {
         Lock::Mutex => "mutex",
         Lock::None => "without a lock",
     };
-    let heading =
-        format!("{} days, {} nodes, {how}, {backend}: {:.3} s", config.days, config.nodes, figures.seconds);
+    let heading = format!(
+        "{} days, {} nodes, {how}, {backend}: {:.3} s",
+        config.days, config.nodes, figures.seconds
+    );
     let text = program::table(
         &heading,
         &[

@@ -16,7 +16,8 @@ const ATTEMPTS: u32 = 10;
 /// The day of which a node is killed in the job, from 1.
 const KILLED_ON: u32 = 3;
 
-/// The directories of what was begun and of what was done: a node for each, whose name begins with the day.
+/// The directories of what was begun and of what was done: a node for each, whose name begins with
+/// the day.
 pub(crate) const STARTED: &str = "started";
 pub(crate) const RECORDED: &str = "recorded";
 
@@ -51,10 +52,19 @@ impl Worker for Node {
     type Tally = ();
 
     async fn prepare(assignment: Assignment) -> Result<Self, Error> {
-        let Assignment { servers, config, .. } = &assignment;
-        let client = Client::builder().session_timeout(config.session_timeout).connect(servers).await?;
+        let Assignment {
+            servers, config, ..
+        } = &assignment;
+        let client = Client::builder()
+            .session_timeout(config.session_timeout)
+            .connect(servers)
+            .await?;
         let tree = Tree::connect(servers, config.session_timeout).await?;
-        Ok(Self { client, tree, assignment })
+        Ok(Self {
+            client,
+            tree,
+            assignment,
+        })
     }
 
     async fn work(&self, start: u64) -> Result<(), Error> {
@@ -86,8 +96,11 @@ impl Node {
             let today = OnceJob::new(&self.client, &job, format!("day-{day:04}")).wait(config.wait);
             match today.run(|run| self.do_alone(run, day, attempt)).await {
                 Ok(OnceOutcome::Ran(()) | OnceOutcome::AlreadyRun { .. }) => return Ok(()),
-                // The lock was lost, or no server has said what became of the record: the record tells.
-                Err(OnceError::Lost(_) | OnceError::NotRecorded { .. } | OnceError::Unknown { .. }) => {}
+                // The lock was lost, or no server has said what became of the record: the record
+                // tells.
+                Err(
+                    OnceError::Lost(_) | OnceError::NotRecorded { .. } | OnceError::Unknown { .. },
+                ) => {}
                 Err(error) => return Err(error.into()),
             }
         }
@@ -96,7 +109,9 @@ impl Node {
 
     /// Does the job of a day. What it writes takes effect with the record, and so once.
     async fn do_alone(&self, run: OnceRun, day: u32, attempt: u32) -> Result<(), Error> {
-        let Assignment { root, node, config, .. } = &self.assignment;
+        let Assignment {
+            root, node, config, ..
+        } = &self.assignment;
         let is_first = self.names_of(STARTED, day).await?.is_empty();
         self.start(day, attempt).await?;
         let path = balance(root);
@@ -107,21 +122,31 @@ impl Node {
         }
         tokio::time::sleep(config.work).await;
         let entry = format!("{root}/{RECORDED}/{}{node}", day_prefix(day));
-        run.record_with(move |writes| writes.set_data(&path, paid.to_string(), version).create(&entry, ""));
+        run.record_with(move |writes| {
+            writes
+                .set_data(&path, paid.to_string(), version)
+                .create(&entry, "")
+        });
         Ok(())
     }
 
     /// Does the job of a day if it is not recorded, and hopes that no other node does.
     async fn do_unprotected(&self, day: u32) -> Result<(), Error> {
-        let Assignment { root, node, config, .. } = &self.assignment;
+        let Assignment {
+            root, node, config, ..
+        } = &self.assignment;
         if self.is_recorded(day).await? {
             return Ok(());
         }
         self.start(day, 0).await?;
         let (balance, _) = self.tree.number(&balance(root)).await?;
         tokio::time::sleep(config.work).await;
-        self.tree.set(&self::balance(root), &(balance + 1).to_string()).await?;
-        self.tree.create(&format!("{root}/{RECORDED}/{}{node}", day_prefix(day)), "").await
+        self.tree
+            .set(&self::balance(root), &(balance + 1).to_string())
+            .await?;
+        self.tree
+            .create(&format!("{root}/{RECORDED}/{}{node}", day_prefix(day)), "")
+            .await
     }
 
     async fn is_recorded(&self, day: u32) -> Result<bool, Error> {
@@ -131,12 +156,20 @@ impl Node {
     /// Notes that this node begins the job of a day.
     async fn start(&self, day: u32, attempt: u32) -> Result<(), Error> {
         let Assignment { root, node, .. } = &self.assignment;
-        self.tree.create(&format!("{root}/{STARTED}/{}{node}-{attempt}", day_prefix(day)), "").await
+        self.tree
+            .create(
+                &format!("{root}/{STARTED}/{}{node}-{attempt}", day_prefix(day)),
+                "",
+            )
+            .await
     }
 
     /// Returns what a directory has of a day.
     async fn names_of(&self, directory: &str, day: u32) -> Result<Vec<String>, Error> {
-        let mut names = self.tree.children(&format!("{}/{directory}", self.assignment.root)).await?;
+        let mut names = self
+            .tree
+            .children(&format!("{}/{directory}", self.assignment.root))
+            .await?;
         names.retain(|name| name.starts_with(&day_prefix(day)));
         Ok(names)
     }

@@ -34,7 +34,12 @@ pub(crate) struct Assignment {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Command {
     /// Lets so many contend for a lock.
-    Contend { kind: Kind, contenders: u32, servers: String, path: String },
+    Contend {
+        kind: Kind,
+        contenders: u32,
+        servers: String,
+        path: String,
+    },
     /// Its contender that holds the lock releases it, and contends again.
     Release,
     /// All its contenders leave.
@@ -57,24 +62,40 @@ pub(crate) enum Message {
 
 /// Runs a process, until there are no more commands.
 pub(crate) fn run() -> Result<(), Error> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-        // Ctrl-C goes to all processes of a terminal. The run stops its workers itself.
-        let _interrupts = signal(SignalKind::interrupt())?;
-        let mut commands = Commands::listen()?;
-        let Some(Assignment { session_timeout }) = commands.assignment().await? else { return Ok(()) };
-        send(&Message::Ready)?;
-        while let Some(command) = commands.next().await {
-            // A command to leave that comes after all have left by an error.
-            let Command::Contend { kind, contenders, servers, path } = serde_json::from_str(&command)? else {
-                continue;
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?
+        .block_on(async {
+            // Ctrl-C goes to all processes of a terminal. The run stops its workers itself.
+            let _interrupts = signal(SignalKind::interrupt())?;
+            let mut commands = Commands::listen()?;
+            let Some(Assignment { session_timeout }) = commands.assignment().await? else {
+                return Ok(());
             };
-            let contention = Contention { servers, path, session_timeout, release: Arc::default() };
-            if let Err(error) = contention.run(kind, contenders, &mut commands).await {
-                send(&Message::Failed(chain(&*error)))?;
+            send(&Message::Ready)?;
+            while let Some(command) = commands.next().await {
+                // A command to leave that comes after all have left by an error.
+                let Command::Contend {
+                    kind,
+                    contenders,
+                    servers,
+                    path,
+                } = serde_json::from_str(&command)?
+                else {
+                    continue;
+                };
+                let contention = Contention {
+                    servers,
+                    path,
+                    session_timeout,
+                    release: Arc::default(),
+                };
+                if let Err(error) = contention.run(kind, contenders, &mut commands).await {
+                    send(&Message::Failed(chain(&*error)))?;
+                }
             }
-        }
-        Ok(())
-    })
+            Ok(())
+        })
 }
 
 /// The contenders of this process for one lock.
@@ -97,9 +118,14 @@ impl Contention {
                     let connector = connector.with_session_timeout(self.session_timeout);
                     sessions.push(connector.connect(&self.servers).await?);
                 }
-                let mut states: Vec<_> = sessions.iter().map(|session| session.state_watcher()).collect();
-                let contend = |session| naive(session, self.path.clone(), Arc::clone(&self.release));
-                self.until_left(sessions.into_iter().map(contend), commands).await?;
+                let mut states: Vec<_> = sessions
+                    .iter()
+                    .map(|session| session.state_watcher())
+                    .collect();
+                let contend =
+                    |session| naive(session, self.path.clone(), Arc::clone(&self.release));
+                self.until_left(sessions.into_iter().map(contend), commands)
+                    .await?;
                 // Their sessions end when they are dropped.
                 for state in &mut states {
                     while !state.peek_state().is_terminated() {
@@ -151,7 +177,11 @@ impl Contention {
 }
 
 /// Contends for the naive lock, for ever.
-async fn naive(session: zookeeper_client::Client, path: String, release: Arc<Notify>) -> Result<(), Error> {
+async fn naive(
+    session: zookeeper_client::Client,
+    path: String,
+    release: Arc<Notify>,
+) -> Result<(), Error> {
     let ephemeral = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
     loop {
         match session.create(&path, b"", &ephemeral).await {

@@ -23,7 +23,10 @@ const STYLE: &str =
 /// Draws a line for each lock.
 pub(crate) fn draw(curve: &[Point]) -> String {
     let most_waiters = curve.last().map_or(1, |point| point.waiters);
-    let most = curve.iter().map(|point| point.naive.max(point.sequential)).fold(1.0, f64::max);
+    let most = curve
+        .iter()
+        .map(|point| point.naive.max(point.sequential))
+        .fold(1.0, f64::max);
     let x = |waiters: u32| LEFT + f64::from(waiters) / f64::from(most_waiters) * PLOT_WIDTH;
     let y = |notifications: f64| TOP + (1.0 - notifications / most) * PLOT_HEIGHT;
     let mut svg = format!(
@@ -33,26 +36,74 @@ pub(crate) fn draw(curve: &[Point]) -> String {
 <rect x="{LEFT}" y="{TOP}" width="{PLOT_WIDTH}" height="{PLOT_HEIGHT}" fill="#f1f3f6"/>
 "##
     );
-    text(&mut svg, (LEFT, 28.0), "big", "start", "Notifications per release");
-    text(&mut svg, (LEFT, 46.0), "faint", "start", "all others wait while one has the lock");
+    text(
+        &mut svg,
+        (LEFT, 28.0),
+        "big",
+        "start",
+        "Notifications per release",
+    );
+    text(
+        &mut svg,
+        (LEFT, 46.0),
+        "faint",
+        "start",
+        "all others wait while one has the lock",
+    );
     for tick in ticks(most.ceil() as u32).filter(|&tick| f64::from(tick) <= most) {
         let at = y(f64::from(tick));
         let right = LEFT + PLOT_WIDTH;
         // Writing to a string does not fail.
-        let _ = writeln!(svg, r##"<path d="M{LEFT} {at:.1}H{right}" stroke="#fff"/>"##);
-        text(&mut svg, (LEFT - 8.0, at + 4.0), "faint", "end", &tick.to_string());
+        let _ = writeln!(
+            svg,
+            r##"<path d="M{LEFT} {at:.1}H{right}" stroke="#fff"/>"##
+        );
+        text(
+            &mut svg,
+            (LEFT - 8.0, at + 4.0),
+            "faint",
+            "end",
+            &tick.to_string(),
+        );
     }
     for tick in ticks(most_waiters) {
-        text(&mut svg, (x(tick), TOP + PLOT_HEIGHT + 18.0), "faint", "middle", &tick.to_string());
+        text(
+            &mut svg,
+            (x(tick), TOP + PLOT_HEIGHT + 18.0),
+            "faint",
+            "middle",
+            &tick.to_string(),
+        );
     }
     let middle = LEFT + PLOT_WIDTH / 2.0;
-    text(&mut svg, (middle, TOP + PLOT_HEIGHT + 40.0), "", "middle", "waiters");
+    text(
+        &mut svg,
+        (middle, TOP + PLOT_HEIGHT + 40.0),
+        "",
+        "middle",
+        "waiters",
+    );
     for (name, color) in [("naive", NAIVE), ("sequential", SEQUENTIAL)] {
-        let value = |point: &Point| if name == "naive" { point.naive } else { point.sequential };
-        let points: Vec<_> = curve.iter().map(|point| (x(point.waiters), y(value(point)))).collect();
-        let line: Vec<_> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+        let value = |point: &Point| {
+            if name == "naive" {
+                point.naive
+            } else {
+                point.sequential
+            }
+        };
+        let points: Vec<_> = curve
+            .iter()
+            .map(|point| (x(point.waiters), y(value(point))))
+            .collect();
+        let line: Vec<_> = points
+            .iter()
+            .map(|(x, y)| format!("{x:.1},{y:.1}"))
+            .collect();
         let line = line.join(" ");
-        let _ = writeln!(svg, r#"<polyline points="{line}" fill="none" stroke="{color}" stroke-width="2"/>"#);
+        let _ = writeln!(
+            svg,
+            r#"<polyline points="{line}" fill="none" stroke="{color}" stroke-width="2"/>"#
+        );
         for (point, (x, y)) in curve.iter().zip(&points) {
             let title = format!("{name}, {} waiters: {:.1}", point.waiters, value(point));
             let _ = writeln!(
@@ -72,13 +123,18 @@ pub(crate) fn draw(curve: &[Point]) -> String {
 /// Returns round numbers from 0 to a maximum.
 fn ticks(max: u32) -> impl Iterator<Item = u32> {
     let steps = (0..).flat_map(|power| [1, 2, 5].map(|digit| digit * 10_u32.saturating_pow(power)));
-    let step = steps.into_iter().find(|&step| max / step <= TICKS).unwrap_or_else(|| max.max(1));
+    let step = steps
+        .into_iter()
+        .find(|&step| max / step <= TICKS)
+        .unwrap_or_else(|| max.max(1));
     (0..=max).step_by(step as usize)
 }
 
 /// Writes a text, which has no characters that XML would mistake.
 fn text(svg: &mut String, (x, y): (f64, f64), class: &str, anchor: &str, text: &str) {
     // Writing to a string does not fail.
-    let _ =
-        writeln!(svg, r#"<text x="{x:.1}" y="{y:.1}" class="{class}" text-anchor="{anchor}">{text}</text>"#);
+    let _ = writeln!(
+        svg,
+        r#"<text x="{x:.1}" y="{y:.1}" class="{class}" text-anchor="{anchor}">{text}</text>"#
+    );
 }

@@ -6,17 +6,18 @@
 //! ZK_CONNECT=127.0.0.1:2181 cargo run --release --example herd
 //! ```
 //!
-//! The naive lock is one ephemeral node: the client that creates it has the lock, and all others watch it.
-//! When it is deleted, all are notified and try to create it; one succeeds, and the others set their watches
-//! again. With the sequential nodes of `InterProcessMutex`, each waiter watches the one before it, and a
-//! release notifies one.
+//! The naive lock is one ephemeral node: the client that creates it has the lock, and all others
+//! watch it. When it is deleted, all are notified and try to create it; one succeeds, and the
+//! others set their watches again. With the sequential nodes of `InterProcessMutex`, each waiter
+//! watches the one before it, and a release notifies one.
 //!
-//! The contenders are in several processes, with a session each. When one has the lock and all others wait,
-//! the holder is told to release it, and goes to the back of the queue. The notifications are those that the
-//! server in this process counts; those of real servers are counted on their way, by a proxy.
+//! The contenders are in several processes, with a session each. When one has the lock and all
+//! others wait, the holder is told to release it, and goes to the back of the queue. The
+//! notifications are those that the server in this process counts; those of real servers are
+//! counted on their way, by a proxy.
 //!
-//! Exits with 0 only if no release of the sequential lock notified more than one waiter; otherwise with 1,
-//! or with 2 if the run could not take place.
+//! Exits with 0 only if no release of the sequential lock notified more than one waiter; otherwise
+//! with 1, or with 2 if the run could not take place.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -38,7 +39,10 @@ use options::Options;
 fn main() -> ExitCode {
     program::run("herd", contender::run, || {
         let options = Options::from_command_line();
-        tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(compare(&options))
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?
+            .block_on(compare(&options))
     })
 }
 
@@ -64,11 +68,17 @@ struct Figures {
 async fn compare(options: &Options) -> Result<Option<Verdict>, Error> {
     let servers = Servers::find(options.run.connect.as_deref())?;
     let start = monotonic();
-    let Some(curve) = measure::measure(options, &servers).await? else { return Ok(None) };
+    let Some(curve) = measure::measure(options, &servers).await? else {
+        return Ok(None);
+    };
     let last = curve.last().copied().ok_or("nothing was measured")?;
     let figures = Figures {
         backend: servers.backend,
-        counted_by: if servers.in_process.is_some() { "server" } else { "wire" },
+        counted_by: if servers.in_process.is_some() {
+            "server"
+        } else {
+            "wire"
+        },
         waiters: last.waiters,
         naive_notifications_per_release: last.naive,
         sequential_notifications_per_release: last.sequential,
@@ -88,7 +98,13 @@ async fn compare(options: &Options) -> Result<Option<Verdict>, Error> {
     );
     text += "notifications per release\n";
     text += &format!("{:>9}{:>12}{:>12}\n", "waiters", "naive", "sequential");
-    for Point { waiters, naive, sequential, .. } in &figures.curve {
+    for Point {
+        waiters,
+        naive,
+        sequential,
+        ..
+    } in &figures.curve
+    {
         text += &format!("{waiters:>9}{naive:>12.1}{sequential:>12.1}\n");
     }
     if options.run.json {
@@ -96,7 +112,9 @@ async fn compare(options: &Options) -> Result<Option<Verdict>, Error> {
     }
     let (naive, waiters) = (last.naive, last.waiters);
     Ok(Some(Verdict {
-        claim: format!("a release wakes one of {waiters} waiters; with the naive lock it wakes {naive:.0}"),
+        claim: format!(
+            "a release wakes one of {waiters} waiters; with the naive lock it wakes {naive:.0}"
+        ),
         text,
         broken_promises: program::broken(&[(
             figures.herds,

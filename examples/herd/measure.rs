@@ -18,8 +18,9 @@ use crate::wire::Wire;
 /// How often it is looked whether all wait who have to.
 const TICK: Duration = Duration::from_millis(2);
 
-/// How long a contender of the mutex has, after its node is there, to set its watch at a real server: nothing
-/// shows that from outside. One without a watch would not be notified, and not be counted.
+/// How long a contender of the mutex has, after its node is there, to set its watch at a real
+/// server: nothing shows that from outside. One without a watch would not be notified, and not be
+/// counted.
 const TIME_TO_WATCH: Duration = Duration::from_millis(20);
 
 /// What was measured with a number of waiters.
@@ -35,7 +36,10 @@ pub(crate) struct Point {
 }
 
 /// Measures both locks with some numbers of waiters; returns `None` if that was interrupted.
-pub(crate) async fn measure(options: &Options, servers: &Servers) -> Result<Option<Vec<Point>>, Error> {
+pub(crate) async fn measure(
+    options: &Options,
+    servers: &Servers,
+) -> Result<Option<Vec<Point>>, Error> {
     let client = Client::connect(&servers.connect_string).await?;
     let tree = Tree::connect(&servers.connect_string, options.session_timeout).await?;
     let root = format!("/herd/{}", run_name());
@@ -47,17 +51,32 @@ pub(crate) async fn measure(options: &Options, servers: &Servers) -> Result<Opti
     let mut workers = Workers::<Message>::new();
     let sizes = options.sizes();
     let curve = unless_interrupted(async {
-        let assignments =
-            (0..options.processes).map(|_| Assignment { session_timeout: options.session_timeout });
-        workers.start(assignments, |message| matches!(message, Message::Ready)).await?;
+        let assignments = (0..options.processes).map(|_| Assignment {
+            session_timeout: options.session_timeout,
+        });
+        workers
+            .start(assignments, |message| matches!(message, Message::Ready))
+            .await?;
         let bar = progress_bar(sizes.len() as u32 * 2 * options.releases, "releases");
-        let mut herd =
-            Herd { options, servers, wire, client: &client, root: &root, workers: &mut workers, bar };
+        let mut herd = Herd {
+            options,
+            servers,
+            wire,
+            client: &client,
+            root: &root,
+            workers: &mut workers,
+            bar,
+        };
         let mut curve = Vec::new();
         for waiters in sizes {
             let (naive, _) = herd.releases(Kind::Naive, waiters).await?;
             let (sequential, herds) = herd.releases(Kind::Sequential, waiters).await?;
-            curve.push(Point { waiters, naive, sequential, herds });
+            curve.push(Point {
+                waiters,
+                naive,
+                sequential,
+                herds,
+            });
         }
         herd.bar.finish_and_clear();
         Ok::<_, Error>(curve)
@@ -94,40 +113,60 @@ struct Stage {
 }
 
 impl Herd<'_> {
-    /// Has a lock released some times, each time with so many waiters. Returns how many notifications each
-    /// release caused on average, and how many releases caused more than one.
+    /// Has a lock released some times, each time with so many waiters. Returns how many
+    /// notifications each release caused on average, and how many releases caused more than one.
     async fn releases(&mut self, kind: Kind, waiters: u32) -> Result<(f64, u32), Error> {
         let path = match kind {
             Kind::Naive => format!("{}/naive-{waiters}", self.root),
             Kind::Sequential => format!("/locks{}/{waiters}", self.root),
         };
-        let servers = self.wire.as_ref().map_or(&self.servers.connect_string, |wire| &wire.connect_string);
+        let servers = self
+            .wire
+            .as_ref()
+            .map_or(&self.servers.connect_string, |wire| &wire.connect_string);
         let servers = servers.clone();
         let mutex = InterProcessMutex::new(self.client, &path)?;
         let processes = self.options.processes;
         for process in 0..processes {
             // One more than there are waiters: the holder.
             let contenders = (process..waiters + 1).step_by(processes as usize).count() as u32;
-            let command = Command::Contend { kind, contenders, servers: servers.clone(), path: path.clone() };
-            self.workers.send(process, &serde_json::to_string(&command)?).await;
+            let command = Command::Contend {
+                kind,
+                contenders,
+                servers: servers.clone(),
+                path: path.clone(),
+            };
+            self.workers
+                .send(process, &serde_json::to_string(&command)?)
+                .await;
         }
-        let what = if kind == Kind::Naive { "naive" } else { "sequential" };
+        let what = if kind == Kind::Naive {
+            "naive"
+        } else {
+            "sequential"
+        };
         self.bar.set_message(format!("{what}, {waiters} waiters"));
         let mut stage = Stage::default();
         let (mut total, mut herds) = (0, 0);
-        self.until_settled(kind, waiters, &mutex, &mut stage).await?;
+        self.until_settled(kind, waiters, &mutex, &mut stage)
+            .await?;
         for _ in 0..self.options.releases {
             let before = self.notifications();
             let holder = stage.holder.take().ok_or("the lock has no holder")?;
             stage.waiting = 0;
-            self.workers.send(holder, &serde_json::to_string(&Command::Release)?).await;
-            self.until_settled(kind, waiters, &mutex, &mut stage).await?;
+            self.workers
+                .send(holder, &serde_json::to_string(&Command::Release)?)
+                .await;
+            self.until_settled(kind, waiters, &mutex, &mut stage)
+                .await?;
             let notified = self.notifications() - before;
             total += notified;
             herds += u32::from(notified > 1);
             self.bar.inc(1);
         }
-        self.workers.send_all(&serde_json::to_string(&Command::Leave)?).await;
+        self.workers
+            .send_all(&serde_json::to_string(&Command::Leave)?)
+            .await;
         while stage.left < processes {
             self.hear(&mut stage).await?;
         }
@@ -146,7 +185,9 @@ impl Herd<'_> {
             self.hear(stage).await?;
         }
         if kind == Kind::Sequential {
-            while (mutex.participants().await?.len() as u32) < waiters + 1 || !self.all_watch(waiters) {
+            while (mutex.participants().await?.len() as u32) < waiters + 1
+                || !self.all_watch(waiters)
+            {
                 tokio::time::sleep(TICK).await;
             }
             if self.wire.is_some() {

@@ -39,7 +39,9 @@ impl Options {
 
     /// Returns the numbers of waiters to measure, in order.
     pub(crate) fn sizes(&self) -> Vec<u32> {
-        let mut sizes: Vec<u32> = (0..=5).map(|fifth| (self.waiters * fifth / 5).max(1)).collect();
+        let mut sizes: Vec<u32> = (0..=5)
+            .map(|fifth| (self.waiters * fifth / 5).max(1))
+            .collect();
         sizes.dedup();
         sizes
     }

@@ -30,7 +30,10 @@ impl Wire {
             Some((servers, root)) => (servers, format!("/{root}")),
             None => (connect_string, String::new()),
         };
-        let servers: Arc<[String]> = servers.split(',').map(|server| server.trim().to_owned()).collect();
+        let servers: Arc<[String]> = servers
+            .split(',')
+            .map(|server| server.trim().to_owned())
+            .collect();
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let connect_string = format!("{}{root}", listener.local_addr()?);
         let notifications = Arc::new(AtomicU64::new(0));
@@ -38,10 +41,18 @@ impl Wire {
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let first = next.fetch_add(1, Ordering::Relaxed);
-                tokio::spawn(serve(client, Arc::clone(&servers), first, Arc::clone(&count)));
+                tokio::spawn(serve(
+                    client,
+                    Arc::clone(&servers),
+                    first,
+                    Arc::clone(&count),
+                ));
             }
         });
-        Ok(Self { connect_string, notifications })
+        Ok(Self {
+            connect_string,
+            notifications,
+        })
     }
 
     /// Returns how many notifications have passed.
@@ -50,10 +61,18 @@ impl Wire {
     }
 }
 
-/// Serves one connection. Its end, by an error too, is what both sides get to see, as without a proxy.
+/// Serves one connection. Its end, by an error too, is what both sides get to see, as without a
+/// proxy.
 async fn serve(client: TcpStream, servers: Arc<[String]>, first: usize, count: Arc<AtomicU64>) {
-    for server in servers.iter().cycle().skip(first % servers.len()).take(servers.len()) {
-        let Ok(server) = TcpStream::connect(server).await else { continue };
+    for server in servers
+        .iter()
+        .cycle()
+        .skip(first % servers.len())
+        .take(servers.len())
+    {
+        let Ok(server) = TcpStream::connect(server).await else {
+            continue;
+        };
         let ((mut from_client, to_client), (from_server, mut to_server)) =
             (client.into_split(), server.into_split());
         tokio::select! {

@@ -13,14 +13,15 @@ use crate::options::Fault;
 use crate::protocol::{Event, EventKind};
 use crate::store::Store;
 
-/// How long a worker is paused before it is killed: the messages that it had sent before have arrived by
-/// then.
+/// How long a worker is paused before it is killed: the messages that it had sent before have
+/// arrived by then.
 const SETTLE: Duration = Duration::from_millis(100);
 
 /// How often the servers are asked whether a worker's session has expired.
 const EXPIRY_POLL: Duration = Duration::from_millis(5);
 
-/// Waits for a holder that has read the stock and has not written yet, and hits it with the next fault.
+/// Waits for a holder that has read the stock and has not written yet, and hits it with the next
+/// fault.
 #[derive(Debug)]
 pub(crate) struct FaultInjector {
     faults: VecDeque<Fault>,
@@ -46,7 +47,12 @@ struct Victim {
 
 impl FaultInjector {
     pub(crate) fn new(faults: Vec<Fault>, session_timeout: Duration) -> Self {
-        Self { faults: faults.into(), session_timeout, victim: None, expiries: JoinSet::new() }
+        Self {
+            faults: faults.into(),
+            session_timeout,
+            victim: None,
+            expiries: JoinSet::new(),
+        }
     }
 
     /// Whether [`on_tick`](Self::on_tick) is to be called.
@@ -54,7 +60,8 @@ impl FaultInjector {
         !self.faults.is_empty() || !self.expiries.is_empty()
     }
 
-    /// Acts on an event that is in the history already. Returns a notice for the terminal, if there is news.
+    /// Acts on an event that is in the history already. Returns a notice for the terminal, if there
+    /// is news.
     pub(crate) fn on_event(
         &mut self,
         event: &Event,
@@ -63,12 +70,20 @@ impl FaultInjector {
         store: &mut Store,
         history: &mut History,
     ) -> Result<Option<String>, Error> {
-        let Some(&Section { worker, product, from, .. }) = history.last_of(event.user) else {
+        let Some(&Section {
+            worker,
+            product,
+            from,
+            ..
+        }) = history.last_of(event.user)
+        else {
             return Ok(None);
         };
         let Some(victim) = &self.victim else {
             let has_stock = matches!(event.kind, EventKind::Read { left: 1.. });
-            let (true, Some(pid), Some(lock)) = (has_stock, pid, &locks[product]) else { return Ok(None) };
+            let (true, Some(pid), Some(lock)) = (has_stock, pid, &locks[product]) else {
+                return Ok(None);
+            };
             if self.faults.is_empty() {
                 return Ok(None);
             }
@@ -78,27 +93,41 @@ impl FaultInjector {
             }
             let (paused, since) = (monotonic(), Instant::now());
             if store.is_write_locked()? || store.has_bought(event.user)? {
-                // It was writing for another of its users, and would block all others; or it has written, and
-                // not said so yet. The next holder may not have.
+                // It was writing for another of its users, and would block all others; or it has
+                // written, and not said so yet. The next holder may not have.
                 kill_process(pid, Signal::CONT)?;
                 return Ok(None);
             }
             let expiry = self.expiries.spawn(until_expired(worker, lock.clone()));
             let user = event.user;
-            self.victim = Some(Victim { worker, pid, user, product, from, paused, since, expiry });
+            self.victim = Some(Victim {
+                worker,
+                pid,
+                user,
+                product,
+                from,
+                paused,
+                since,
+                expiry,
+            });
             return Ok(Some(format!("worker {} is stopped", worker + 1)));
         };
         // The signal came too late: the victim had left its critical section.
         let escaped = victim.user == event.user && matches!(event.kind, EventKind::Ended { .. });
-        // Another user was granted the lock after the victim: its session has expired, or it had released the
-        // lock.
-        let replaced =
-            product == victim.product && from > victim.from && matches!(event.kind, EventKind::Read { .. });
+        // Another user was granted the lock after the victim: its session has expired, or it had
+        // released the lock.
+        let replaced = product == victim.product
+            && from > victim.from
+            && matches!(event.kind, EventKind::Read { .. });
         if escaped || replaced && victim.since.elapsed() < self.session_timeout / 2 {
             self.resume_unharmed()?;
             return Ok(None);
         }
-        if replaced { self.strike(history) } else { Ok(None) }
+        if replaced {
+            self.strike(history)
+        } else {
+            Ok(None)
+        }
     }
 
     /// Acts on the time that has passed. Returns a notice for the terminal, if there is news.
@@ -109,7 +138,9 @@ impl FaultInjector {
                 history.incidents.push(Incident::Expired { worker, at });
             }
         }
-        let Some(victim) = &self.victim else { return Ok(None) };
+        let Some(victim) = &self.victim else {
+            return Ok(None);
+        };
         let pause = match self.faults.front() {
             Some(Fault::Kill) => SETTLE,
             // By then another user has got the lock, if any wants it.
@@ -134,18 +165,30 @@ impl FaultInjector {
         let (Some(victim), Some(fault)) = (self.victim.take(), self.faults.pop_front()) else {
             return Ok(None);
         };
-        let Victim { worker, pid, paused, .. } = victim;
+        let Victim {
+            worker,
+            pid,
+            paused,
+            ..
+        } = victim;
         Ok(match fault {
             Fault::Kill => {
                 kill_process(pid, Signal::KILL)?;
-                history.incidents.push(Incident::Killed { worker, at: monotonic() });
+                history.incidents.push(Incident::Killed {
+                    worker,
+                    at: monotonic(),
+                });
                 Some(format!("worker {} was killed", worker + 1))
             }
             Fault::Pause => {
-                // The present holder has read the stock and has not written yet: the worst moment to resume
-                // its predecessor.
+                // The present holder has read the stock and has not written yet: the worst moment
+                // to resume its predecessor.
                 kill_process(pid, Signal::CONT)?;
-                history.incidents.push(Incident::Paused { worker, from: paused, until: monotonic() });
+                history.incidents.push(Incident::Paused {
+                    worker,
+                    from: paused,
+                    until: monotonic(),
+                });
                 None
             }
         })
@@ -163,16 +206,16 @@ impl FaultInjector {
 
 /// Waits until all threads of a worker have stopped, and returns `false` if it has ended instead.
 ///
-/// The signal only asks for it: a thread that runs a system call ends that first, and may lock the database
-/// by it.
+/// The signal only asks for it: a thread that runs a system call ends that first, and may lock the
+/// database by it.
 fn has_stopped(pid: Pid) -> Result<bool, Error> {
     let options = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
     let status = waitid(WaitId::Pid(pid), options)?;
     Ok(status.is_some_and(|status| status.stopped()))
 }
 
-/// Waits until the lock's first node is gone, and returns when that was. The node is a paused worker's, so
-/// only the end of its session deletes it.
+/// Waits until the lock's first node is gone, and returns when that was. The node is a paused
+/// worker's, so only the end of its session deletes it.
 async fn until_expired(worker: u32, lock: ProductLock) -> Option<(u32, u64)> {
     let holder = lock.participants().await.ok()?.into_iter().next()?;
     let mut ticks = tokio::time::interval(EXPIRY_POLL);

@@ -98,7 +98,11 @@ impl History {
                 ended: None,
             });
         }
-        let Some(section) = self.last.get(&user).and_then(|&index| self.sections.get_mut(index)) else {
+        let Some(section) = self
+            .last
+            .get(&user)
+            .and_then(|&index| self.sections.get_mut(index))
+        else {
             return;
         };
         match kind {
@@ -107,7 +111,11 @@ impl History {
             EventKind::Held => section.marks.push((at, Mark::Held)),
             EventKind::Lost(reason) => {
                 // Both the guard and its release may have told of the loss.
-                if !section.marks.iter().any(|(_, mark)| matches!(mark, Mark::Lost(_))) {
+                if !section
+                    .marks
+                    .iter()
+                    .any(|(_, mark)| matches!(mark, Mark::Lost(_)))
+                {
                     section.marks.push((at, Mark::Lost(reason.clone())));
                 }
             }
@@ -144,16 +152,22 @@ impl History {
     /// Returns the worker that was paused, if one was, and for how many seconds.
     pub(crate) fn paused(&self) -> Option<(u32, f64)> {
         self.incidents.iter().find_map(|incident| match incident {
-            Incident::Paused { worker, from, until } => Some((*worker, (until - from) as f64 / 1e9)),
+            Incident::Paused {
+                worker,
+                from,
+                until,
+            } => Some((*worker, (until - from) as f64 / 1e9)),
             Incident::Killed { .. } | Incident::Expired { .. } => None,
         })
     }
 
-    /// Returns each section that began while another of the same product was still known to have the lock.
+    /// Returns each section that began while another of the same product was still known to have
+    /// the lock.
     pub(crate) fn overlaps(&self) -> Vec<Overlap> {
         let sections = self.sections.iter().enumerate();
-        let mut sections: Vec<_> =
-            sections.map(|(index, section)| (section.product, section.from, section.until, index)).collect();
+        let mut sections: Vec<_> = sections
+            .map(|(index, section)| (section.product, section.from, section.until, index))
+            .collect();
         sections.sort_unstable();
         let mut overlaps = Vec::new();
         let (mut current, mut latest) = (usize::MAX, 0);
@@ -162,7 +176,11 @@ impl History {
                 (current, latest) = (product, 0);
             }
             if from < latest {
-                overlaps.push(Overlap { section, from, until: latest.min(until) });
+                overlaps.push(Overlap {
+                    section,
+                    from,
+                    until: latest.min(until),
+                });
             }
             latest = latest.max(until);
         }

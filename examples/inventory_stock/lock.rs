@@ -23,7 +23,9 @@ impl ProductLock {
         Ok(match kind {
             Lock::Mutex => Some(Self::Mutex(InterProcessMutex::new(client, path)?)),
             Lock::Fair => Some(Self::Fair(InterProcessFairLock::new(client, path)?)),
-            Lock::ReadWrite => Some(Self::ReadWrite(InterProcessReadWriteLock::new(client, path)?)),
+            Lock::ReadWrite => Some(Self::ReadWrite(InterProcessReadWriteLock::new(
+                client, path,
+            )?)),
             Lock::None => None,
         })
     }
@@ -37,12 +39,19 @@ impl ProductLock {
         }
     }
 
-    /// Acquires the lock for a user who looks, beside others who look; returns `None` if there is no read
-    /// lock.
-    pub(crate) async fn acquire_read(&self, wait: Duration) -> Result<Option<AnyGuard>, AcquireError> {
+    /// Acquires the lock for a user who looks, beside others who look; returns `None` if there is
+    /// no read lock.
+    pub(crate) async fn acquire_read(
+        &self,
+        wait: Duration,
+    ) -> Result<Option<AnyGuard>, AcquireError> {
         match self {
             Self::Mutex(_) | Self::Fair(_) => Ok(None),
-            Self::ReadWrite(lock) => lock.read_lock().acquire(wait).await.map(|guard| Some(guard.into())),
+            Self::ReadWrite(lock) => lock
+                .read_lock()
+                .acquire(wait)
+                .await
+                .map(|guard| Some(guard.into())),
         }
     }
 

@@ -28,30 +28,35 @@ pub(crate) struct Options {
     /// Worker processes that serve them
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=256))]
     workers: u32,
-    /// How long a user waits for the lock [article-sale: 200ms, article-rush, --kill-one, --pause-one: 30s]
+    /// How long a user waits for the lock [article-sale: 200ms, article-rush, --kill-one,
+    /// --pause-one: 30s]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     wait: Option<Duration>,
-    /// How long a user thinks between reading the stock and buying [article-sale: 1ms, article-rush: 1s,
-    /// --kill-one, --pause-one: 500ms]
+    /// How long a user thinks between reading the stock and buying [article-sale: 1ms,
+    /// article-rush: 1s, --kill-one, --pause-one: 500ms]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     think: Option<Duration>,
-    /// Kills (SIGKILL) the worker that holds the lock: the others go on when its session has expired
+    /// Kills (SIGKILL) the worker that holds the lock: the others go on when its session has
+    /// expired
     #[arg(long)]
     kill_one: bool,
-    /// Pauses (SIGSTOP) the worker that holds the lock until another has got it, then lets it go on and write
+    /// Pauses (SIGSTOP) the worker that holds the lock until another has got it, then lets it go on
+    /// and write
     #[arg(long)]
     pause_one: bool,
-    /// The session timeout: how long the servers keep the lock of a worker that is silent. They have limits
-    /// for it, by default 4s to 40s [default: 5s; --kill-one, --pause-one: 4s]
+    /// The session timeout: how long the servers keep the lock of a worker that is silent. They
+    /// have limits for it, by default 4s to 40s [default: 5s; --kill-one, --pause-one: 4s]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     session_timeout: Option<Duration>,
     /// The lock that keeps the users apart
     #[arg(long, value_enum, default_value_t = Lock::Mutex)]
     lock: Lock,
-    /// ZooKeeper servers, host:port[,host:port...] [default: $ZK_CONNECT, or a server in this process]
+    /// ZooKeeper servers, host:port[,host:port...] [default: $ZK_CONNECT, or a server in this
+    /// process]
     #[arg(long, value_name = "SERVERS")]
     pub(crate) connect: Option<String>,
-    /// Keeps the database in this file; that of an earlier sale is replaced [default: a temporary file]
+    /// Keeps the database in this file; that of an earlier sale is replaced [default: a temporary
+    /// file]
     #[arg(long, value_name = "FILE")]
     pub(crate) db: Option<PathBuf>,
     /// Prints the result as one JSON object too, as the last line
@@ -65,15 +70,16 @@ pub(crate) struct Options {
     pub(crate) verbose: bool,
 }
 
-/// How many users of a worker wait at a time if each has a node on the servers: the nodes of eight workers
-/// still fit into one list of children.
+/// How many users of a worker wait at a time if each has a node on the servers: the nodes of eight
+/// workers still fit into one list of children.
 const FAIR_AT_ONCE: usize = 500;
 
 #[derive(Clone, Copy, Debug, ValueEnum, Serialize, Deserialize)]
 pub(crate) enum Scenario {
     /// The sale of an article about Curator's mutex: many users, few items, a short wait
     ArticleSale,
-    /// The rush of an article about a lock in Redis: 100,000 users, a long wait, a second of work per order
+    /// The rush of an article about a lock in Redis: 100,000 users, a long wait, a second of work
+    /// per order
     ArticleRush,
 }
 
@@ -102,7 +108,8 @@ pub(crate) enum Lock {
     Mutex,
     /// `InterProcessFairLock`: every user who waits has a node of their own
     Fair,
-    /// `InterProcessReadWriteLock`: users look at the stock under the read lock, and buy under the write lock
+    /// `InterProcessReadWriteLock`: users look at the stock under the read lock, and buy under the
+    /// write lock
     ReadWrite,
     /// No lock, to see what happens
     None,
@@ -147,8 +154,11 @@ impl Options {
     pub(crate) fn from_command_line() -> Self {
         let options = Self::parse();
         if options.lock == Lock::None && !options.faults().is_empty() {
-            let words = "without a lock nobody holds it: --lock none with --kill-one or --pause-one";
-            Self::command().error(ErrorKind::ArgumentConflict, words).exit();
+            let words =
+                "without a lock nobody holds it: --lock none with --kill-one or --pause-one";
+            Self::command()
+                .error(ErrorKind::ArgumentConflict, words)
+                .exit();
         }
         options
     }
@@ -156,7 +166,10 @@ impl Options {
     /// Returns the faults to inject, in order.
     pub(crate) fn faults(&self) -> Vec<Fault> {
         let faults = [(self.kill_one, Fault::Kill), (self.pause_one, Fault::Pause)];
-        faults.into_iter().filter_map(|(wanted, fault)| wanted.then_some(fault)).collect()
+        faults
+            .into_iter()
+            .filter_map(|(wanted, fault)| wanted.then_some(fault))
+            .collect()
     }
 
     /// Returns the options with the scenario's defaults.
@@ -164,9 +177,9 @@ impl Options {
         let faults = !self.faults().is_empty();
         let ms = Duration::from_millis;
         let (stock, users, wait, think, at_once) = match self.scenario {
-            // A fault needs time: to hit a user inside, and for a session to expire. Four users at a time:
-            // with all of them at once, on a slow machine the end of the queue would not be reached within
-            // 200 ms.
+            // A fault needs time: to hit a user inside, and for a session to expire. Four users at
+            // a time: with all of them at once, on a slow machine the end of the queue would not be
+            // reached within 200 ms.
             Scenario::ArticleSale if faults => (3, 99, ms(30_000), ms(500), 4),
             Scenario::ArticleSale => (3, 99, ms(200), ms(1), 4),
             Scenario::ArticleRush => (10, 100_000, ms(30_000), ms(1_000), usize::MAX),
@@ -179,7 +192,11 @@ impl Options {
             stock: self.stock.unwrap_or(stock),
             users: self.users.unwrap_or(users),
             workers: self.workers,
-            at_once: if self.lock == Lock::Fair { at_once.min(FAIR_AT_ONCE) } else { at_once },
+            at_once: if self.lock == Lock::Fair {
+                at_once.min(FAIR_AT_ONCE)
+            } else {
+                at_once
+            },
             wait: self.wait.unwrap_or(wait),
             think: self.think.unwrap_or(think),
             session_timeout: self.session_timeout.unwrap_or(session_timeout),

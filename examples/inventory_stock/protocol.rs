@@ -1,7 +1,7 @@
 //! What the sale and its workers send to each other.
 //!
-//! A worker gets its [`Assignment`] and sends [`Message::Ready`]. It reports each critical section as it
-//! goes, now and then the users who have left, and at the end [`Message::Done`].
+//! A worker gets its [`Assignment`] and sends [`Message::Ready`]. It reports each critical section
+//! as it goes, now and then the users who have left, and at the end [`Message::Done`].
 
 use std::path::PathBuf;
 
@@ -24,7 +24,9 @@ pub(crate) struct Assignment {
 impl Assignment {
     /// Returns the users of this worker, in the order in which they come.
     pub(crate) fn users(&self) -> impl Iterator<Item = u32> + use<> {
-        (1..=self.config.users).skip(self.worker as usize).step_by(self.config.workers as usize)
+        (1..=self.config.users)
+            .skip(self.worker as usize)
+            .step_by(self.config.workers as usize)
     }
 
     /// Returns the path of a product's lock.
@@ -69,8 +71,8 @@ pub(crate) enum EventKind {
     Held,
     /// The lock is lost, for this reason.
     Lost(String),
-    /// The user is done, and releases the lock next. `until` is the last moment at which the lock is known to
-    /// have been held; without a lock, it is now.
+    /// The user is done, and releases the lock next. `until` is the last moment at which the lock
+    /// is known to have been held; without a lock, it is now.
     Ended { ending: Ending, until: u64 },
 }
 

@@ -61,11 +61,14 @@ impl Ledger {
         self.history.record(worker, event, &self.config);
     }
 
-    /// Returns the log's line about an event that has been recorded; `None` if nothing is to be logged.
+    /// Returns the log's line about an event that has been recorded; `None` if nothing is to be
+    /// logged.
     pub(crate) fn log_line(&self, event: &Event) -> Option<String> {
         let section = self.history.last_of(event.user).filter(|_| self.verbose)?;
         let text = match &event.kind {
-            EventKind::Entered { waited: Some(waited) } => {
+            EventKind::Entered {
+                waited: Some(waited),
+            } => {
                 format!("got the lock after {:.3} s", *waited as f64 / 1e9)
             }
             EventKind::Entered { waited: None } => "went in".to_owned(),
@@ -73,7 +76,9 @@ impl Ledger {
             EventKind::Suspended => "is not sure of the lock any more".to_owned(),
             EventKind::Held => "is sure of the lock again".to_owned(),
             // Reported a second time.
-            EventKind::Lost(_) if section.marks.iter().all(|(at, _)| *at != event.at) => return None,
+            EventKind::Lost(_) if section.marks.iter().all(|(at, _)| *at != event.at) => {
+                return None;
+            }
             EventKind::Lost(reason) => format!("has lost the lock: {reason}"),
             EventKind::Ended { ending, .. } => match ending {
                 Ending::Sold { left } => format!("bought one, left {left}, and releases"),
@@ -84,7 +89,10 @@ impl Ledger {
         };
         let seconds = self.history.seconds(event.at);
         let (worker, sku) = (section.worker + 1, 42 + section.product);
-        Some(format!("{seconds:9.3} s  worker {worker}  sku-{sku}  user {}: {text}", event.user))
+        Some(format!(
+            "{seconds:9.3} s  worker {worker}  sku-{sku}  user {}: {text}",
+            event.user
+        ))
     }
 
     /// Records how a user's visit ended.
@@ -106,16 +114,32 @@ impl Ledger {
     /// Counts the users who never went inside.
     fn outside(&self) -> Outside {
         let mut outside = Outside::default();
-        let users = (1..).zip(&self.outcomes).filter(|(user, _)| self.history.last_of(*user).is_none());
+        let users = (1..)
+            .zip(&self.outcomes)
+            .filter(|(user, _)| self.history.last_of(*user).is_none());
         users.for_each(|(_, outcome)| outside.add(outcome.as_ref()));
         outside
     }
 
     /// Compares the reports with the database.
     pub(crate) fn close(self, counts: &[Count], faults: &[Fault]) -> Report {
-        let Config { stock, users, workers, .. } = self.config;
-        let mut skus: Vec<_> = counts.iter().map(|count| Product::new(stock, count)).collect();
-        let mut shares = vec![Share { sections: 0, sold: 0 }; workers as usize];
+        let Config {
+            stock,
+            users,
+            workers,
+            ..
+        } = self.config;
+        let mut skus: Vec<_> = counts
+            .iter()
+            .map(|count| Product::new(stock, count))
+            .collect();
+        let mut shares = vec![
+            Share {
+                sections: 0,
+                sold: 0
+            };
+            workers as usize
+        ];
         let mut waits = Vec::new();
         let mut fenced = 0;
         for section in &self.history.sections {
@@ -130,12 +154,22 @@ impl Ledger {
             for order in &count.orders {
                 bought[order.user as usize - 1] += 1;
                 shares[self.config.worker_of(order.user) as usize].sold += 1;
-                winners
-                    .push((order.id, Winner { user: order.user, sku: count.sku.clone(), left: order.left }));
+                winners.push((
+                    order.id,
+                    Winner {
+                        user: order.user,
+                        sku: count.sku.clone(),
+                        left: order.left,
+                    },
+                ));
             }
         }
         winners.sort_unstable_by_key(|(id, _)| *id);
-        let winners: Vec<_> = winners.into_iter().take(WINNERS).map(|(_, winner)| winner).collect();
+        let winners: Vec<_> = winners
+            .into_iter()
+            .take(WINNERS)
+            .map(|(_, winner)| winner)
+            .collect();
 
         let (mut sold_out, mut timed_out, mut lost, mut failed, mut unaccounted) = (0, 0, 0, 0, 0);
         let mut first_failure = None;
@@ -183,7 +217,11 @@ impl Ledger {
             unaccounted,
             left: skus.iter().map(|product| product.left).sum(),
             vanished: skus.iter().map(|product| product.vanished).sum(),
-            sent_away: skus.iter().filter(|product| product.left > 0).map(|product| product.sent_away).sum(),
+            sent_away: skus
+                .iter()
+                .filter(|product| product.left > 0)
+                .map(|product| product.sent_away)
+                .sum(),
             killed: self.history.killed().map(|worker| worker + 1),
             paused: paused.map(|(worker, _)| worker + 1),
             paused_seconds: paused.map_or(0.0, |(_, seconds)| round(seconds)),
@@ -191,15 +229,24 @@ impl Ledger {
             wait_p99_ms: percentile(&waits, 99),
             skus,
         };
-        Report { figures, config: self.config, faults: faults.to_vec(), winners, shares, first_failure }
+        Report {
+            figures,
+            config: self.config,
+            faults: faults.to_vec(),
+            winners,
+            shares,
+            first_failure,
+        }
     }
 }
 
-/// Returns the smallest of the sorted values that `percent` of them do not exceed, in milliseconds for
-/// nanoseconds.
+/// Returns the smallest of the sorted values that `percent` of them do not exceed, in milliseconds
+/// for nanoseconds.
 fn percentile(sorted: &[u64], percent: usize) -> f64 {
     let rank = (sorted.len() * percent).div_ceil(100).max(1);
-    sorted.get(rank - 1).map_or(0.0, |&nanoseconds| nanoseconds as f64 / 1e6)
+    sorted
+        .get(rank - 1)
+        .map_or(0.0, |&nanoseconds| nanoseconds as f64 / 1e6)
 }
 
 /// The result as `--json` prints it.
@@ -224,8 +271,9 @@ pub(crate) struct Figures {
     outside: Outside,
     /// Orders that took nothing off the stock.
     oversold: u32,
-    /// Users who went in while another was inside, which lasts until the last moment at which the guard said
-    /// that the lock was held: a worker that was paused inside did not ask it after that, and was refused.
+    /// Users who went in while another was inside, which lasts until the last moment at which the
+    /// guard said that the lock was held: a worker that was paused inside did not ask it after
+    /// that, and was refused.
     overlaps: u32,
     /// Reads and writes that the database refused because of an old token.
     fenced: u32,
@@ -284,7 +332,10 @@ impl Outside {
             (self.failed, "failed"),
         ];
         let reasons = reasons.iter().filter(|(users, _)| *users > 0);
-        reasons.map(|(users, what)| format!("{users} {what}")).collect::<Vec<_>>().join(", ")
+        reasons
+            .map(|(users, what)| format!("{users} {what}"))
+            .collect::<Vec<_>>()
+            .join(", ")
     }
 }
 
@@ -304,8 +355,8 @@ struct Product {
 
 impl Product {
     fn new(stock: u32, count: &Count) -> Self {
-        // Each order takes one item. Orders beyond what was taken sold an item twice; if updates of the stock
-        // were lost, there may even be some left.
+        // Each order takes one item. Orders beyond what was taken sold an item twice; if updates of
+        // the stock were lost, there may even be some left.
         let sold = count.orders.len() as u32;
         let taken = stock.saturating_sub(count.left);
         Self {
@@ -350,9 +401,17 @@ pub(crate) struct Report {
 impl Report {
     /// Returns what holds if nothing is broken.
     pub(crate) fn claim(&self) -> String {
-        let Figures { sold, stock, users, .. } = self.figures;
-        let of_one = if self.config.skus > 1 { " for one product" } else { "" };
-        format!("{sold} of {stock} sold, none twice; never two of {users} users inside at once{of_one}")
+        let Figures {
+            sold, stock, users, ..
+        } = self.figures;
+        let of_one = if self.config.skus > 1 {
+            " for one product"
+        } else {
+            ""
+        };
+        format!(
+            "{sold} of {stock} sold, none twice; never two of {users} users inside at once{of_one}"
+        )
     }
 
     /// Returns what must not happen and did, a line each.
@@ -362,10 +421,17 @@ impl Report {
             (figures.oversold, "orders took nothing off the stock"),
             (figures.vanished, "items left the stock without an order"),
             (figures.overlaps, "users went in while another was inside"),
-            (figures.sent_away, "users were told that nothing is left while something is"),
+            (
+                figures.sent_away,
+                "users were told that nothing is left while something is",
+            ),
             (figures.unaccounted, "users are not accounted for"),
         ];
-        promises.iter().filter(|(times, _)| *times > 0).map(|(n, what)| format!("{n} {what}")).collect()
+        promises
+            .iter()
+            .filter(|(times, _)| *times > 0)
+            .map(|(n, what)| format!("{n} {what}"))
+            .collect()
     }
 
     /// Returns what could not be done as it was asked for, a line each.
@@ -373,14 +439,19 @@ impl Report {
         let failed = self.figures.failed;
         let failure = self.first_failure.as_ref();
         let failure = failure.map(|failure| format!("{failed} users failed, the first: {failure}"));
-        failure.into_iter().chain(self.missed_fault().map(str::to_owned)).collect()
+        failure
+            .into_iter()
+            .chain(self.missed_fault().map(str::to_owned))
+            .collect()
     }
 
     /// Returns why a fault that was asked for did not happen, or had no effect; `None` if all did.
     fn missed_fault(&self) -> Option<&'static str> {
         let figures = &self.figures;
         self.faults.iter().find_map(|fault| match fault {
-            Fault::Kill if figures.killed.is_none() => Some("there was nobody to kill: no worker was inside"),
+            Fault::Kill if figures.killed.is_none() => {
+                Some("there was nobody to kill: no worker was inside")
+            }
             Fault::Pause if figures.paused.is_none() => {
                 Some("there was nobody to stop: no worker was inside")
             }
@@ -429,8 +500,19 @@ impl fmt::Display for Report {
         }
         writeln!(f)?;
         if self.figures.skus.len() > 1 {
-            writeln!(f, "{:<12}{:>12}{:>8}{:>8}", "product", "in stock", "sold", "left")?;
-            for Product { sku, stock, sold, left, .. } in self.figures.skus.iter().take(PRODUCTS) {
+            writeln!(
+                f,
+                "{:<12}{:>12}{:>8}{:>8}",
+                "product", "in stock", "sold", "left"
+            )?;
+            for Product {
+                sku,
+                stock,
+                sold,
+                left,
+                ..
+            } in self.figures.skus.iter().take(PRODUCTS)
+            {
                 writeln!(f, "{sku:<12}{stock:>12}{sold:>8}{left:>8}")?;
             }
             if self.figures.skus.len() > PRODUCTS {
@@ -438,15 +520,27 @@ impl fmt::Display for Report {
             }
             writeln!(f)?;
         }
-        writeln!(f, "{:<12}{:>12}{:>8}{:>8}", "worker", "was inside", "sold", "share")?;
+        writeln!(
+            f,
+            "{:<12}{:>12}{:>8}{:>8}",
+            "worker", "was inside", "sold", "share"
+        )?;
         for (worker, share) in (1..).zip(&self.shares) {
             let percent = f64::from(share.sold) * 100.0 / f64::from(figures.sold.max(1));
-            writeln!(f, "{worker:<12}{:>12}{:>8}{percent:>7.0}%", share.sections, share.sold)?;
+            writeln!(
+                f,
+                "{worker:<12}{:>12}{:>8}{percent:>7.0}%",
+                share.sections, share.sold
+            )?;
         }
         writeln!(f)?;
         write!(f, "{} users were inside", figures.inside)?;
         if figures.inside_again > 0 {
-            write!(f, ", {} of them again after losing the lock", figures.inside_again)?;
+            write!(
+                f,
+                ", {} of them again after losing the lock",
+                figures.inside_again
+            )?;
         }
         if figures.outside.total() > 0 {
             write!(f, "; of the others, {}", figures.outside.text())?;
@@ -464,7 +558,10 @@ impl fmt::Display for Report {
         }
         if let Some(worker) = figures.paused {
             let seconds = figures.paused_seconds;
-            writeln!(f, "worker {worker} was stopped for {seconds:.3} s while it had the lock")?;
+            writeln!(
+                f,
+                "worker {worker} was stopped for {seconds:.3} s while it had the lock"
+            )?;
         }
         if self.winners.is_empty() {
             return Ok(());

@@ -30,17 +30,28 @@ const SAMPLE_INTERVAL: Duration = Duration::from_millis(5);
 /// How often the fault injector and the log look at the clock.
 const TICK: Duration = Duration::from_millis(20);
 
-/// Holds the sale, from the first worker's start to the last one's end; returns `None` if it was interrupted.
+/// Holds the sale, from the first worker's start to the last one's end; returns `None` if it was
+/// interrupted.
 pub(crate) async fn hold(options: &Options) -> Result<Option<Report>, Error> {
     let config = options.config();
     let servers = Servers::find(options.connect.as_deref())?;
-    let client =
-        Client::builder().session_timeout(config.session_timeout).connect(&servers.connect_string).await?;
+    let client = Client::builder()
+        .session_timeout(config.session_timeout)
+        .connect(&servers.connect_string)
+        .await?;
     let directory = tempfile::Builder::new().prefix("flash-sale-").tempdir()?;
-    // A directory of this sale's own, so that two sales on the same servers do not wait for each other.
-    let sale = directory.path().file_name().unwrap_or_default().to_string_lossy();
+    // A directory of this sale's own, so that two sales on the same servers do not wait for each
+    // other.
+    let sale = directory
+        .path()
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy();
     let lock_root = format!("/inventory/{sale}");
-    let db = options.db.clone().unwrap_or_else(|| directory.path().join("shop.sqlite"));
+    let db = options
+        .db
+        .clone()
+        .unwrap_or_else(|| directory.path().join("shop.sqlite"));
     let assignment = |worker| Assignment {
         worker,
         config: config.clone(),
@@ -48,8 +59,12 @@ pub(crate) async fn hold(options: &Options) -> Result<Option<Report>, Error> {
         lock_root: lock_root.clone(),
         db: db.clone(),
     };
-    let new_lock = |sku: String| ProductLock::new(config.lock, &client, &assignment(0).lock_path(&sku));
-    let locks = config.products().map(new_lock).collect::<Result<Vec<_>, _>>()?;
+    let new_lock =
+        |sku: String| ProductLock::new(config.lock, &client, &assignment(0).lock_path(&sku));
+    let locks = config
+        .products()
+        .map(new_lock)
+        .collect::<Result<Vec<_>, _>>()?;
 
     let mut store = Store::create(&db)?;
     for (sku, lock) in config.products().zip(&locks) {
@@ -64,7 +79,9 @@ pub(crate) async fn hold(options: &Options) -> Result<Option<Report>, Error> {
     }
     // Before the sale, so that a file that cannot be written does not waste one.
     let mut timeline = match &options.timeline {
-        Some(file) => Some(File::create(file).map_err(|error| format!("{}: {error}", file.display()))?),
+        Some(file) => {
+            Some(File::create(file).map_err(|error| format!("{}: {error}", file.display()))?)
+        }
         None => None,
     };
     // The servers may have granted another timeout than the one that was asked for.
@@ -74,10 +91,20 @@ pub(crate) async fn hold(options: &Options) -> Result<Option<Report>, Error> {
     let mut workers = Workers::new();
     let sold = unless_interrupted(async {
         workers
-            .start((0..config.workers).map(assignment), |message| matches!(message, Message::Ready))
+            .start((0..config.workers).map(assignment), |message| {
+                matches!(message, Message::Ready)
+            })
             .await?;
         let faults = FaultInjector::new(options.faults(), session_timeout);
-        sell(&mut workers, &config, &locks, &mut store, &mut ledger, faults).await
+        sell(
+            &mut workers,
+            &config,
+            &locks,
+            &mut store,
+            &mut ledger,
+            faults,
+        )
+        .await
     })
     .await?;
     // Also after an interrupt: no worker is left behind.
@@ -86,7 +113,10 @@ pub(crate) async fn hold(options: &Options) -> Result<Option<Report>, Error> {
     sold?;
 
     // All workers have ended, so the database does not change any more.
-    let counts = config.products().map(|sku| store.count(sku)).collect::<Result<Vec<_>, _>>()?;
+    let counts = config
+        .products()
+        .map(|sku| store.count(sku))
+        .collect::<Result<Vec<_>, _>>()?;
     if let Some(file) = &mut timeline {
         file.write_all(timeline::draw(ledger.history(), &config).as_bytes())?;
     }
@@ -132,7 +162,9 @@ async fn sell(
                 let pid = workers.pid(worker);
                 ledger.record_event(worker, &event);
                 // Before the log is written: the worker goes on meanwhile.
-                if let Some(notice) = faults.on_event(&event, pid, locks, store, ledger.history_mut())? {
+                if let Some(notice) =
+                    faults.on_event(&event, pid, locks, store, ledger.history_mut())?
+                {
                     countdown = Some(Countdown::start(&bar, notice, faults.session_timeout()));
                 }
                 if let Some(line) = ledger.log_line(&event) {

@@ -3,7 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction, TransactionBehavior, params};
+use rusqlite::{
+    Connection, ErrorCode, OptionalExtension, Transaction, TransactionBehavior, params,
+};
 use zookeeper_recipes::Token;
 
 use crate::common::Error;
@@ -17,9 +19,9 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a transaction may take before its process is taken to be paused in it.
 const STUCK: Duration = Duration::from_millis(500);
 
-/// A token is two columns. The table keeps the highest token of a writer and the highest of a reader; the
-/// holder of a lock shows its token when it reads and when it writes, and no earlier holder is let in after
-/// it.
+/// A token is two columns. The table keeps the highest token of a writer and the highest of a
+/// reader; the holder of a lock shows its token when it reads and when it writes, and no earlier
+/// holder is let in after it.
 const TABLES: &str = "
     DROP TABLE IF EXISTS stock;
     DROP TABLE IF EXISTS orders;
@@ -67,7 +69,9 @@ impl Store {
     /// Creates the tables. Writes to a file only if it is new, or an earlier sale's.
     pub(crate) fn create(path: &Path) -> Result<Self, Error> {
         let store = Self::open(path)?;
-        store.create_tables().map_err(|error| unusable(path, &error))?;
+        store
+            .create_tables()
+            .map_err(|error| unusable(path, &error))?;
         Ok(store)
     }
 
@@ -76,7 +80,8 @@ impl Store {
         let open = || {
             let db = Connection::open(path)?;
             db.busy_timeout(BUSY_TIMEOUT)?;
-            // What is committed survives a killed process. A power cut is not what this example is about.
+            // What is committed survives a killed process. A power cut is not what this example is
+            // about.
             db.pragma_update(None, "synchronous", "NORMAL")?;
             Ok::<_, Error>(Self { db })
         };
@@ -84,14 +89,19 @@ impl Store {
     }
 
     fn create_tables(&self) -> Result<(), Error> {
-        let tables: u32 = self.db.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
-        let id: i32 = self.db.pragma_query_value(None, "application_id", |row| row.get(0))?;
+        let tables: u32 = self
+            .db
+            .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+        let id: i32 = self
+            .db
+            .pragma_query_value(None, "application_id", |row| row.get(0))?;
         if tables > 0 && id != APPLICATION_ID {
             return Err("it has tables that are not a sale's".into());
         }
         // With a write-ahead log a reader never waits for a writer.
         self.db.execute_batch("PRAGMA journal_mode = WAL")?;
-        self.db.pragma_update(None, "application_id", APPLICATION_ID)?;
+        self.db
+            .pragma_update(None, "application_id", APPLICATION_ID)?;
         self.db.execute_batch(TABLES)?;
         Ok(())
     }
@@ -106,18 +116,23 @@ impl Store {
 
     /// Returns the stock, without comparing a token.
     pub(crate) fn left(&self, sku: &str) -> Result<u32, Error> {
-        let mut select = self.db.prepare_cached("SELECT left FROM stock WHERE sku = ?1")?;
+        let mut select = self
+            .db
+            .prepare_cached("SELECT left FROM stock WHERE sku = ?1")?;
         let left = select.query_row([sku], |row| row.get(0)).optional()?;
         left.ok_or_else(|| format!("there is no {sku} in the database").into())
     }
 
-    /// Returns the stock to the holder of a lock, and refuses all earlier holders from now on; returns `None`
-    /// if a later holder has been here.
+    /// Returns the stock to the holder of a lock, and refuses all earlier holders from now on;
+    /// returns `None` if a later holder has been here.
     ///
-    /// The read needs the token too. A former holder may resume between this read and the write that is
-    /// computed from it; a database that compared tokens only in writes would accept both writes.
+    /// The read needs the token too. A former holder may resume between this read and the write
+    /// that is computed from it; a database that compared tokens only in writes would accept both
+    /// writes.
     pub(crate) fn read(&mut self, sku: &str, token: Token) -> Result<Option<u32>, Error> {
-        let transaction = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let transaction = self
+            .db
+            .transaction_with_behavior(TransactionBehavior::Immediate)?;
         if !accept(&transaction, sku, token)? {
             return Ok(None);
         }
@@ -128,7 +143,8 @@ impl Store {
         Ok(Some(left))
     }
 
-    /// Writes the new stock and the order, or neither. With a token, only if no later holder has been here.
+    /// Writes the new stock and the order, or neither. With a token, only if no later holder has
+    /// been here.
     pub(crate) fn sell(
         &mut self,
         sku: &str,
@@ -136,7 +152,9 @@ impl Store {
         user: u32,
         token: Option<Token>,
     ) -> Result<Sale, Error> {
-        let transaction = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let transaction = self
+            .db
+            .transaction_with_behavior(TransactionBehavior::Immediate)?;
         if let Some(token) = token {
             if !accept(&transaction, sku, token)? {
                 return Ok(Sale::Fenced);
@@ -144,17 +162,26 @@ impl Store {
         }
         let (zxid, n) = token.map(<(i64, i64)>::from).unzip();
         let update = "UPDATE stock SET left = ?2 WHERE sku = ?1";
-        transaction.prepare_cached(update)?.execute(params![sku, left])?;
-        let insert = "INSERT INTO orders (sku, user, left, token_zxid, token_n) VALUES (?1, ?2, ?3, ?4, ?5)";
-        transaction.prepare_cached(insert)?.execute(params![sku, user, left, zxid, n])?;
+        transaction
+            .prepare_cached(update)?
+            .execute(params![sku, left])?;
+        let insert =
+            "INSERT INTO orders (sku, user, left, token_zxid, token_n) VALUES (?1, ?2, ?3, ?4, ?5)";
+        transaction
+            .prepare_cached(insert)?
+            .execute(params![sku, user, left, zxid, n])?;
         transaction.commit()?;
         Ok(Sale::Committed)
     }
 
-    /// Whether a process keeps all others from writing: one that was paused in the middle of a transaction.
+    /// Whether a process keeps all others from writing: one that was paused in the middle of a
+    /// transaction.
     pub(crate) fn is_write_locked(&mut self) -> Result<bool, Error> {
         self.db.busy_timeout(STUCK)?;
-        let locked = match self.db.transaction_with_behavior(TransactionBehavior::Immediate) {
+        let locked = match self
+            .db
+            .transaction_with_behavior(TransactionBehavior::Immediate)
+        {
             Ok(_) => false,
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => true,
             Err(error) => return Err(error.into()),
@@ -165,23 +192,37 @@ impl Store {
 
     /// Whether there is an order of this user.
     pub(crate) fn has_bought(&self, user: u32) -> Result<bool, Error> {
-        let mut select = self.db.prepare_cached("SELECT EXISTS (SELECT 1 FROM orders WHERE user = ?1)")?;
+        let mut select = self
+            .db
+            .prepare_cached("SELECT EXISTS (SELECT 1 FROM orders WHERE user = ?1)")?;
         Ok(select.query_row([user], |row| row.get(0))?)
     }
 
     /// Returns the stock and the orders of a product.
     pub(crate) fn count(&self, sku: String) -> Result<Count, Error> {
-        let mut select = self.db.prepare("SELECT id, user, left FROM orders WHERE sku = ?1 ORDER BY id")?;
+        let mut select = self
+            .db
+            .prepare("SELECT id, user, left FROM orders WHERE sku = ?1 ORDER BY id")?;
         let orders = select
-            .query_map([&sku], |row| Ok(Order { id: row.get(0)?, user: row.get(1)?, left: row.get(2)? }))?
+            .query_map([&sku], |row| {
+                Ok(Order {
+                    id: row.get(0)?,
+                    user: row.get(1)?,
+                    left: row.get(2)?,
+                })
+            })?
             .collect::<Result<_, _>>()?;
-        Ok(Count { left: self.left(&sku)?, sku, orders })
+        Ok(Count {
+            left: self.left(&sku)?,
+            sku,
+            orders,
+        })
     }
 }
 
-/// Stores the token and returns `true`, unless a later holder has been here: a later writer, or, for a
-/// writer, a later reader. (Readers hold the lock together, so none makes another's token too old.) This is
-/// all that a resource has to do to be safe from former holders.
+/// Stores the token and returns `true`, unless a later holder has been here: a later writer, or,
+/// for a writer, a later reader. (Readers hold the lock together, so none makes another's token too
+/// old.) This is all that a resource has to do to be safe from former holders.
 fn accept(transaction: &Transaction<'_>, sku: &str, token: Token) -> Result<bool, Error> {
     let (zxid, n) = token.into();
     let update = match token {

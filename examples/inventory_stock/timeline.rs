@@ -11,8 +11,8 @@ const LEFT: f64 = 100.0;
 const PLOT: f64 = 960.0;
 const RIGHT: f64 = 40.0;
 const TOP: f64 = 70.0;
-/// The height of a section. Sections of one worker that overlap, with locks of different products, are drawn
-/// one below the other.
+/// The height of a section. Sections of one worker that overlap, with locks of different products,
+/// are drawn one below the other.
 const LANE: f64 = 14.0;
 const GAP: f64 = 8.0;
 /// The width of a section that would be too short to be seen.
@@ -37,20 +37,29 @@ pub(crate) fn draw(history: &History, config: &Config) -> String {
     let rows = rows(history, config);
     let bottom = rows.last().map_or(TOP, |row| row.y + row.height + GAP);
     let (width, height) = (LEFT + PLOT + RIGHT, bottom + 102.0);
-    let scale = Scale { history, seconds: history.seconds(history.finished).max(1e-3) };
+    let scale = Scale {
+        history,
+        seconds: history.seconds(history.finished).max(1e-3),
+    };
     let mut svg = Svg::default();
     svg.line(&format!(
         r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}">"#
     ));
     svg.line(HEAD);
-    svg.line(&format!(r##"<rect width="{width}" height="{height}" fill="#fff"/>"##));
+    svg.line(&format!(
+        r##"<rect width="{width}" height="{height}" fill="#fff"/>"##
+    ));
     let held = match config.lock {
         Lock::None => "Who was inside when, without a lock",
         Lock::Mutex | Lock::Fair => "Who held the lock when",
         Lock::ReadWrite => "Who held the write lock when",
     };
     svg.text(LEFT, 28.0, "big", held);
-    let products = if config.skus == 1 { "one product" } else { &format!("{} products", config.skus) };
+    let products = if config.skus == 1 {
+        "one product"
+    } else {
+        &format!("{} products", config.skus)
+    };
     let subtitle = format!(
         "{} users, {products}, {} in stock of each, {} workers, {:.3} s",
         config.users, config.stock, config.workers, scale.seconds
@@ -66,7 +75,13 @@ pub(crate) fn draw(history: &History, config: &Config) -> String {
     }
     for (worker, row) in (0..).zip(&rows) {
         for (section, lane) in &row.sections {
-            draw_section(&mut svg, &scale, row.y + *lane as f64 * LANE, section, killed_at(history, worker));
+            draw_section(
+                &mut svg,
+                &scale,
+                row.y + *lane as f64 * LANE,
+                section,
+                killed_at(history, worker),
+            );
         }
     }
     // Over everything else: they must not be overlooked.
@@ -87,14 +102,22 @@ struct Row<'a> {
 }
 
 fn rows<'a>(history: &'a History, config: &Config) -> Vec<Row<'a>> {
-    let mut rows: Vec<_> =
-        (0..config.workers).map(|_| Row { y: 0.0, height: LANE, sections: Vec::new() }).collect();
+    let mut rows: Vec<_> = (0..config.workers)
+        .map(|_| Row {
+            y: 0.0,
+            height: LANE,
+            sections: Vec::new(),
+        })
+        .collect();
     let mut lanes: Vec<Vec<u64>> = vec![Vec::new(); config.workers as usize];
     for section in &history.sections {
         let end = end_of(section, killed_at(history, section.worker), history);
         let lanes = &mut lanes[section.worker as usize];
         // The first lane that is free by then.
-        let lane = lanes.iter().position(|&until| until <= section.from).unwrap_or(lanes.len());
+        let lane = lanes
+            .iter()
+            .position(|&until| until <= section.from)
+            .unwrap_or(lanes.len());
         if lane == lanes.len() {
             lanes.push(0);
         }
@@ -111,14 +134,20 @@ fn rows<'a>(history: &'a History, config: &Config) -> Vec<Row<'a>> {
 }
 
 fn killed_at(history: &History, worker: u32) -> Option<u64> {
-    history.incidents.iter().find_map(|incident| match *incident {
-        Incident::Killed { worker: killed, at } if killed == worker => Some(at),
-        _ => None,
-    })
+    history
+        .incidents
+        .iter()
+        .find_map(|incident| match *incident {
+            Incident::Killed { worker: killed, at } if killed == worker => Some(at),
+            _ => None,
+        })
 }
 
 fn was_lost(section: &Section) -> bool {
-    section.marks.iter().any(|(_, mark)| matches!(mark, Mark::Lost(_)))
+    section
+        .marks
+        .iter()
+        .any(|(_, mark)| matches!(mark, Mark::Lost(_)))
 }
 
 /// Returns when the section's bar ends.
@@ -150,9 +179,16 @@ fn axis(svg: &mut Svg, scale: &Scale<'_>, bottom: f64) {
     // 1, 2 or 5 times a power of ten.
     let least = scale.seconds / TICKS;
     let power = 10_f64.powf(least.log10().floor());
-    let step = [1.0, 2.0, 5.0, 10.0].map(|factor| factor * power).into_iter().find(|&step| step >= least);
+    let step = [1.0, 2.0, 5.0, 10.0]
+        .map(|factor| factor * power)
+        .into_iter()
+        .find(|&step| step >= least);
     let step = step.unwrap_or(power * 10.0);
-    let decimals = if power < 1.0 { (-power.log10()).round() as usize } else { 0 };
+    let decimals = if power < 1.0 {
+        (-power.log10()).round() as usize
+    } else {
+        0
+    };
     for tick in 0..=(scale.seconds / step + 1e-9) as u32 {
         let seconds = f64::from(tick) * step;
         let x = scale.at(seconds);
@@ -160,7 +196,12 @@ fn axis(svg: &mut Svg, scale: &Scale<'_>, bottom: f64) {
             r##"<line x1="{x:.1}" x2="{x:.1}" y1="{:.1}" y2="{bottom:.1}" stroke="#d5dae1"/>"##,
             TOP - 6.0
         ));
-        svg.text(x - 8.0, bottom + 14.0, "faint", &format!("{seconds:.decimals$} s"));
+        svg.text(
+            x - 8.0,
+            bottom + 14.0,
+            "faint",
+            &format!("{seconds:.decimals$} s"),
+        );
     }
 }
 
@@ -171,12 +212,22 @@ fn draw_incident(svg: &mut Svg, scale: &Scale<'_>, rows: &[Row<'_>], incident: &
             svg.rect((x, row.y, LEFT + PLOT - x, row.height), "#fff", "killed");
             cross(svg, x, row.y + LANE / 2.0);
         }
-        Incident::Paused { worker, from, until } => {
+        Incident::Paused {
+            worker,
+            from,
+            until,
+        } => {
             let row = &rows[worker as usize];
             let (x, end) = (scale.x(from), scale.x(until));
-            let title =
-                format!("stopped for {:.3} s", scale.history.seconds(until) - scale.history.seconds(from));
-            svg.rect((x, row.y - 3.0, end - x, row.height + 6.0), "url(#stopped)", &title);
+            let title = format!(
+                "stopped for {:.3} s",
+                scale.history.seconds(until) - scale.history.seconds(from)
+            );
+            svg.rect(
+                (x, row.y - 3.0, end - x, row.height + 6.0),
+                "url(#stopped)",
+                &title,
+            );
         }
         Incident::Expired { worker, at } => {
             let row = &rows[worker as usize];
@@ -188,13 +239,24 @@ fn draw_incident(svg: &mut Svg, scale: &Scale<'_>, rows: &[Row<'_>], incident: &
 fn draw_overlap(svg: &mut Svg, scale: &Scale<'_>, rows: &[Row<'_>], overlap: &Overlap) {
     let section = &scale.history.sections[overlap.section];
     let row = &rows[section.worker as usize];
-    let Some((_, lane)) = row.sections.iter().find(|(drawn, _)| std::ptr::eq(*drawn, section)) else {
+    let Some((_, lane)) = row
+        .sections
+        .iter()
+        .find(|(drawn, _)| std::ptr::eq(*drawn, section))
+    else {
         return;
     };
     let (x, end) = (scale.x(overlap.from), scale.x(overlap.until));
     let y = row.y + *lane as f64 * LANE;
-    let title = format!("two inside at once: user {} went in beside another", section.user);
-    svg.rect((x, y + 2.0, (end - x).max(THINNEST), LANE - 4.0), OVERLAP, &title);
+    let title = format!(
+        "two inside at once: user {} went in beside another",
+        section.user
+    );
+    svg.rect(
+        (x, y + 2.0, (end - x).max(THINNEST), LANE - 4.0),
+        OVERLAP,
+        &title,
+    );
 }
 
 fn draw_section(svg: &mut Svg, scale: &Scale<'_>, y: f64, section: &Section, killed: Option<u64>) {
@@ -207,7 +269,10 @@ fn draw_section(svg: &mut Svg, scale: &Scale<'_>, y: f64, section: &Section, kil
         Some((_, Ending::Failed)) => (REFUSED, "failed".to_owned()),
         None => (UNFINISHED, "never came out".to_owned()),
     };
-    let (from, until) = (scale.history.seconds(section.from), scale.history.seconds(end));
+    let (from, until) = (
+        scale.history.seconds(section.from),
+        scale.history.seconds(end),
+    );
     let title = format!(
         "user {}, sku-{}: {from:.3} s to {until:.3} s, {outcome}",
         section.user,
@@ -215,8 +280,16 @@ fn draw_section(svg: &mut Svg, scale: &Scale<'_>, y: f64, section: &Section, kil
     );
     // Filled while the lock is known to have been held, an outline after that.
     let known = scale.x(section.until.max(section.from).min(end));
-    let known = if section.ended.is_none() { end_x } else { known };
-    svg.rect((x, y + 2.0, (known - x).max(THINNEST), LANE - 4.0), colour, &title);
+    let known = if section.ended.is_none() {
+        end_x
+    } else {
+        known
+    };
+    svg.rect(
+        (x, y + 2.0, (known - x).max(THINNEST), LANE - 4.0),
+        colour,
+        &title,
+    );
     if was_lost(section) {
         svg.line(&format!(
             r#"<rect x="{known:.2}" y="{:.2}" width="{:.2}" height="{:.2}" fill="none" stroke="{colour}" stroke-dasharray="3 2"/>"#,
@@ -231,7 +304,11 @@ fn draw_section(svg: &mut Svg, scale: &Scale<'_>, y: f64, section: &Section, kil
             Mark::Suspended => {
                 let until = section.marks.get(number + 1).map_or(end, |(at, _)| *at);
                 let width = (scale.x(until) - x).max(THINNEST);
-                svg.rect((x, y + 2.0, width, LANE - 4.0), SUSPENDED, "suspended: not sure of the lock");
+                svg.rect(
+                    (x, y + 2.0, width, LANE - 4.0),
+                    SUSPENDED,
+                    "suspended: not sure of the lock",
+                );
             }
             Mark::Held => {}
             Mark::Lost(reason) => lost(svg, x, y + LANE / 2.0, &format!("lost: {reason}")),
@@ -270,7 +347,11 @@ fn legend(svg: &mut Svg, y: f64) {
         (REFUSED, "refused"),
         (UNFINISHED, "never came out"),
     ];
-    let more = [(OVERLAP, "two inside at once"), (SUSPENDED, "suspended"), ("url(#stopped)", "stopped")];
+    let more = [
+        (OVERLAP, "two inside at once"),
+        (SUSPENDED, "suspended"),
+        ("url(#stopped)", "stopped"),
+    ];
     let mut x = LEFT;
     for (colour, words) in bars.into_iter().chain(more) {
         svg.rect((x, y - 9.0, 18.0, 10.0), colour, "");
@@ -298,13 +379,19 @@ impl Svg {
     }
 
     fn text(&mut self, x: f64, y: f64, class: &str, words: &str) {
-        self.line(&format!(r#"<text x="{x:.1}" y="{y:.1}" class="{class}">{}</text>"#, escape(words)));
+        self.line(&format!(
+            r#"<text x="{x:.1}" y="{y:.1}" class="{class}">{}</text>"#,
+            escape(words)
+        ));
     }
 
     /// Draws a rectangle, given by x, y, width and height.
     fn rect(&mut self, (x, y, width, height): (f64, f64, f64, f64), fill: &str, title: &str) {
-        let title =
-            if title.is_empty() { String::new() } else { format!("<title>{}</title>", escape(title)) };
+        let title = if title.is_empty() {
+            String::new()
+        } else {
+            format!("<title>{}</title>", escape(title))
+        };
         self.line(&format!(
             r#"<rect x="{x:.2}" y="{y:.2}" width="{width:.2}" height="{height:.2}" fill="{fill}">{title}</rect>"#
         ));
@@ -312,5 +399,8 @@ impl Svg {
 }
 
 fn escape(words: &str) -> String {
-    words.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+    words
+        .replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
 }

@@ -41,22 +41,34 @@ pub(crate) fn run() -> Result<(), Error> {
 }
 
 async fn work() -> Result<(), Error> {
-    // Ctrl-C goes to all processes of a terminal. The sale stops its workers itself, so that they can close
-    // their sessions.
+    // Ctrl-C goes to all processes of a terminal. The sale stops its workers itself, so that they
+    // can close their sessions.
     let _interrupts = signal(SignalKind::interrupt())?;
     let mut commands = Commands::listen()?;
-    let Some(assignment) = commands.assignment::<Assignment>().await? else { return Ok(()) };
+    let Some(assignment) = commands.assignment::<Assignment>().await? else {
+        return Ok(());
+    };
 
     let store = Mutex::new(Store::open(&assignment.db)?);
     let config = &assignment.config;
-    let client =
-        Client::builder().session_timeout(config.session_timeout).connect(&assignment.servers).await?;
+    let client = Client::builder()
+        .session_timeout(config.session_timeout)
+        .connect(&assignment.servers)
+        .await?;
     let products = config.products().map(|sku| {
         let lock = ProductLock::new(config.lock, &client, &assignment.lock_path(&sku))?;
-        Ok::<_, Error>(Product { sku: sku.into(), lock, sold_out: watch::Sender::new(false) })
+        Ok::<_, Error>(Product {
+            sku: sku.into(),
+            lock,
+            sold_out: watch::Sender::new(false),
+        })
     });
     let products = products.collect::<Result<_, _>>()?;
-    let shop = Arc::new(Shop { store, products, config: config.clone() });
+    let shop = Arc::new(Shop {
+        store,
+        products,
+        config: config.clone(),
+    });
 
     send(&Message::Ready)?;
     if commands.next().await.is_some() {
@@ -66,7 +78,11 @@ async fn work() -> Result<(), Error> {
 }
 
 /// Serves the worker's users, until all have left or the worker is to stop.
-async fn serve_all(assignment: &Assignment, shop: &Arc<Shop>, commands: &mut Commands) -> Result<(), Error> {
+async fn serve_all(
+    assignment: &Assignment,
+    shop: &Arc<Shop>,
+    commands: &mut Commands,
+) -> Result<(), Error> {
     let mut waiting = assignment.users();
     let mut visits = JoinSet::new();
     let mut left = Vec::new();
@@ -100,17 +116,22 @@ async fn visit(shop: Arc<Shop>, user: u32) -> Visit {
         Some(lock) => shop.serve(user, lock).await,
         None => shop.serve_unlocked(user).await,
     };
-    Visit { user, outcome: outcome.unwrap_or_else(|error| Outcome::Failed(chain(&*error))) }
+    Visit {
+        user,
+        outcome: outcome.unwrap_or_else(|error| Outcome::Failed(chain(&*error))),
+    }
 }
 
-/// Returns `Busy` if another holds the lock until the user's time is up, and if the servers did not answer in
-/// that time.
+/// Returns `Busy` if another holds the lock until the user's time is up, and if the servers did not
+/// answer in that time.
 async fn in_time<G>(
     acquired: impl Future<Output = Result<G, AcquireError>>,
     time_left: impl Fn() -> Duration,
 ) -> Result<Acquisition<G>, AcquireError> {
     match acquired.await {
-        Err(error) if error.kind() == Some(ErrorKind::Connection) && time_left().is_zero() => Ok(Busy),
+        Err(error) if error.kind() == Some(ErrorKind::Connection) && time_left().is_zero() => {
+            Ok(Busy)
+        }
         acquired => acquired.or_busy(),
     }
 }
@@ -140,7 +161,8 @@ impl Shop {
         let came = Instant::now();
         for _ in 0..ATTEMPTS {
             let time_left = || self.config.wait.saturating_sub(came.elapsed());
-            // This read decides nothing, but saves waiting for the lock of a product that is sold out.
+            // This read decides nothing, but saves waiting for the lock of a product that is sold
+            // out.
             match self.look(product, lock, time_left).await? {
                 Some(0) => return Ok(Outcome::SoldOut),
                 Some(_) => {}
@@ -153,25 +175,30 @@ impl Shop {
                 // Dropping the other future takes this user out of the queue.
                 _ = sold_out.wait_for(|&sold_out| sold_out) => return Ok(Outcome::SoldOut),
             };
-            let Acquired(guard) = guard else { return Ok(Outcome::TimedOut) };
+            let Acquired(guard) = guard else {
+                return Ok(Outcome::TimedOut);
+            };
             let (waited, entered) = (queued.elapsed(), monotonic());
             if !guard.is_held() {
                 // Lost between its grant and now: this user has not been inside.
                 continue;
             }
-            match self.run_section(user, entered, Some((guard, waited))).await? {
+            match self
+                .run_section(user, entered, Some((guard, waited)))
+                .await?
+            {
                 Ending::Sold { .. } => return Ok(Outcome::Sold),
                 Ending::SoldOut => return Ok(Outcome::SoldOut),
-                // This process was paused for longer than its session, and others have had the lock. Start
-                // again.
+                // This process was paused for longer than its session, and others have had the
+                // lock. Start again.
                 Ending::Refused | Ending::Failed => {}
             }
         }
         Err(format!("the lock was lost {ATTEMPTS} times in a row").into())
     }
 
-    /// Reads the stock without buying, under the read lock if there is one; returns `None` if that was not
-    /// granted in time.
+    /// Reads the stock without buying, under the read lock if there is one; returns `None` if that
+    /// was not granted in time.
     async fn look(
         self: &Arc<Self>,
         product: &Product,
@@ -179,10 +206,15 @@ impl Shop {
         time_left: impl Fn() -> Duration,
     ) -> Result<Option<u32>, Error> {
         let guard = in_time(lock.acquire_read(time_left()), time_left).await?;
-        let Acquired(guard) = guard else { return Ok(None) };
+        let Acquired(guard) = guard else {
+            return Ok(None);
+        };
         let token = guard.as_ref().map(AnyGuard::fencing_token);
         let fenced = match token {
-            Some(token) => self.with_store(product, move |store, sku| store.read(sku, token)).await?,
+            Some(token) => {
+                self.with_store(product, move |store, sku| store.read(sku, token))
+                    .await?
+            }
             None => None,
         };
         let left = match fenced {
@@ -208,8 +240,8 @@ impl Shop {
         }
     }
 
-    /// Runs a user's critical section and reports its steps. `lock` is the guard, and how long the user
-    /// waited for it.
+    /// Runs a user's critical section and reports its steps. `lock` is the guard, and how long the
+    /// user waited for it.
     async fn run_section(
         self: &Arc<Self>,
         user: u32,
@@ -217,14 +249,17 @@ impl Shop {
         lock: Option<(AnyGuard, Duration)>,
     ) -> Result<Ending, Error> {
         let (guard, waited) = lock.unzip();
-        let waited = waited.map(|waited| waited.as_nanos().try_into()).transpose()?;
+        let waited = waited
+            .map(|waited| waited.as_nanos().try_into())
+            .transpose()?;
         report_at(entered, user, EventKind::Entered { waited })?;
         let token = guard.as_ref().map(AnyGuard::fencing_token);
         let known_held = AtomicU64::new(entered);
         let bought = tokio::select! {
             biased;
-            // This only watches. A loss does not stop the purchase, because a pause can come between any
-            // question to the guard and the write: refusing what comes too late is the database's part.
+            // This only watches. A loss does not stop the purchase, because a pause can come
+            // between any question to the guard and the write: refusing what comes too late is the
+            // database's part.
             error = watch_guard(guard.as_ref(), user, &known_held) => Err(error),
             bought = self.buy(user, token) => bought,
         };
@@ -232,13 +267,18 @@ impl Shop {
         if guard.as_ref().is_none_or(AnyGuard::is_held) {
             known_held.store(left, Ordering::Relaxed);
         }
-        let (ending, until) = (*bought.as_ref().unwrap_or(&Ending::Failed), known_held.into_inner());
+        let (ending, until) = (
+            *bought.as_ref().unwrap_or(&Ending::Failed),
+            known_held.into_inner(),
+        );
         // Before the release: the next holder's first event comes after this one.
         report_at(left, user, EventKind::Ended { ending, until })?;
         if let Some(guard) = guard {
             match guard.release().await {
                 Ok(()) => {}
-                Err(ReleaseError::Lost(lost)) => report(user, EventKind::Lost(lost.reason().to_string()))?,
+                Err(ReleaseError::Lost(lost)) => {
+                    report(user, EventKind::Lost(lost.reason().to_string()))?;
+                }
                 Err(error) => eprintln!("user {user}: {}", chain(&error)),
             }
         }
@@ -249,17 +289,27 @@ impl Shop {
     async fn buy(self: &Arc<Self>, user: u32, token: Option<Token>) -> Result<Ending, Error> {
         let product = self.product_of(user);
         let left = match token {
-            Some(token) => self.with_store(product, move |store, sku| store.read(sku, token)).await?,
+            Some(token) => {
+                self.with_store(product, move |store, sku| store.read(sku, token))
+                    .await?
+            }
             None => Some(self.left(product).await?),
         };
-        let Some(left) = left else { return Ok(Ending::Refused) };
+        let Some(left) = left else {
+            return Ok(Ending::Refused);
+        };
         report(user, EventKind::Read { left })?;
         let Some(rest) = left.checked_sub(1) else {
             product.sold_out.send_replace(true);
             return Ok(Ending::SoldOut);
         };
         tokio::time::sleep(self.config.think).await;
-        match self.with_store(product, move |store, sku| store.sell(sku, rest, user, token)).await? {
+        match self
+            .with_store(product, move |store, sku| {
+                store.sell(sku, rest, user, token)
+            })
+            .await?
+        {
             Sale::Committed => Ok(Ending::Sold { left: rest }),
             Sale::Fenced => Ok(Ending::Refused),
         }
@@ -267,7 +317,9 @@ impl Shop {
 
     /// Returns the stock without a token.
     async fn left(self: &Arc<Self>, product: &Product) -> Result<u32, Error> {
-        let left = self.with_store(product, |store, sku| store.left(sku)).await?;
+        let left = self
+            .with_store(product, |store, sku| store.left(sku))
+            .await?;
         if left == 0 && !*product.sold_out.borrow() {
             product.sold_out.send_replace(true);
         }
@@ -289,10 +341,12 @@ impl Shop {
     }
 }
 
-/// Reports each change of the guard's state, and notes until when the lock is known to have been held.
-/// Returns only if a report fails.
+/// Reports each change of the guard's state, and notes until when the lock is known to have been
+/// held. Returns only if a report fails.
 async fn watch_guard(guard: Option<&AnyGuard>, user: u32, known_held: &AtomicU64) -> Error {
-    let Some(guard) = guard else { return std::future::pending().await };
+    let Some(guard) = guard else {
+        return std::future::pending().await;
+    };
     let mut ticks = tokio::time::interval(STATE_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut known = LockState::Held;

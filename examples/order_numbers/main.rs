@@ -8,19 +8,20 @@
 //! ZK_CONNECT=127.0.0.1:2181 cargo run --release --example order_numbers
 //! ```
 //!
-//! The next number is in a node of ZooKeeper. Under the mutex, a worker reads it, and writes its successor
-//! and the order, with its number, in one transaction: both are there, or neither is, so no number is
-//! missing. The transaction names the version of the counter that was read, and the order's node has the
-//! order's name. If its reply is lost, the worker looks for the order: it has its number, or it takes
-//! another. A transaction that arrives late finds another version of the counter.
+//! The next number is in a node of ZooKeeper. Under the mutex, a worker reads it, and writes its
+//! successor and the order, with its number, in one transaction: both are there, or neither is, so
+//! no number is missing. The transaction names the version of the counter that was read, and the
+//! order's node has the order's name. If its reply is lost, the worker looks for the order: it has
+//! its number, or it takes another. A transaction that arrives late finds another version of the
+//! counter.
 //!
-//! With `--lock counter` each process takes blocks of numbers from a `DistributedAtomicLong`. That needs no
-//! lock and, for a whole block, as many requests as for one number, and leaves gaps: what is left of a block
-//! is not used.
+//! With `--lock counter` each process takes blocks of numbers from a `DistributedAtomicLong`. That
+//! needs no lock and, for a whole block, as many requests as for one number, and leaves gaps: what
+//! is left of a block is not used.
 //!
-//! Exits with 0 only if the nodes of the orders say that no number is there twice, under the mutex no number
-//! is missing, and the only orders that are not there are those of a killed process; otherwise with 1, or
-//! with 2 if the run could not take place.
+//! Exits with 0 only if the nodes of the orders say that no number is there twice, under the mutex
+//! no number is missing, and the only orders that are not there are those of a killed process;
+//! otherwise with 1, or with 2 if the run could not take place.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -42,7 +43,10 @@ use worker::{Assignment, Process};
 fn main() -> ExitCode {
     program::run("order_numbers", crew::run_worker::<Process>, || {
         let options = Options::from_command_line();
-        tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(place_orders(&options))
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?
+            .block_on(place_orders(&options))
     })
 }
 
@@ -63,9 +67,12 @@ async fn place_orders(options: &Options) -> Result<Option<Verdict>, Error> {
         config: config.clone(),
         is_killed: options.kill_one && process == 0,
     });
-    let outcome = crew::run::<u32>(assignments, config.orders, "orders", config.session_timeout).await?;
+    let outcome =
+        crew::run::<u32>(assignments, config.orders, "orders", config.session_timeout).await?;
     let orders = Orders::read(&tree, &root, &config).await?;
     tree.delete(&root).await?;
     client.close().await?;
-    outcome.map(|outcome| report::verdict(options, &config, servers.backend, &outcome, &orders)).transpose()
+    outcome
+        .map(|outcome| report::verdict(options, &config, servers.backend, &outcome, &orders))
+        .transpose()
 }

@@ -28,12 +28,12 @@ pub(crate) struct Options {
     /// How long a worker waits for the lock
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
     wait: Duration,
-    /// Kills (SIGKILL) a process that has the lock and has read the next number; with --lock counter, one
-    /// that has a number which is in no order yet
+    /// Kills (SIGKILL) a process that has the lock and has read the next number; with --lock
+    /// counter, one that has a number which is in no order yet
     #[arg(long)]
     pub(crate) kill_one: bool,
-    /// The session timeout: how long the servers keep the lock of a process that is silent [default: 5s;
-    /// --kill-one: 4s]
+    /// The session timeout: how long the servers keep the lock of a process that is silent
+    /// [default: 5s; --kill-one: 4s]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     session_timeout: Option<Duration>,
     /// How the numbers are kept distinct
@@ -94,7 +94,9 @@ impl Options {
         let options = Self::parse();
         if options.lock == Lock::None && options.kill_one {
             let words = "without a lock there is no holder to kill: --lock none with --kill-one";
-            Self::command().error(ErrorKind::ArgumentConflict, words).exit();
+            Self::command()
+                .error(ErrorKind::ArgumentConflict, words)
+                .exit();
         }
         options
     }

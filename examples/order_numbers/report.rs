@@ -73,7 +73,10 @@ pub(crate) fn verdict(
     let different: BTreeSet<u32> = numbers.iter().copied().collect();
     let (issued, distinct) = (numbers.len() as u32, different.len() as u32);
     let max = different.last().copied();
-    let lost = missing.iter().filter(|&&process| Some(process) == outcome.killed).count() as u32;
+    let lost = missing
+        .iter()
+        .filter(|&&process| Some(process) == outcome.killed)
+        .count() as u32;
     let figures = Figures {
         backend,
         lock: config.lock,
@@ -94,8 +97,22 @@ pub(crate) fn verdict(
     };
     let promises = [
         (figures.duplicates, "orders have the number of another"),
-        (if config.lock == Lock::Mutex { figures.gaps } else { 0 }, "numbers are missing"),
-        (if figures.failed == 0 { figures.missing } else { 0 }, "orders are missing"),
+        (
+            if config.lock == Lock::Mutex {
+                figures.gaps
+            } else {
+                0
+            },
+            "numbers are missing",
+        ),
+        (
+            if figures.failed == 0 {
+                figures.missing
+            } else {
+                0
+            },
+            "orders are missing",
+        ),
     ];
     let how = match config.lock {
         Lock::Mutex => "mutex",
@@ -106,7 +123,8 @@ pub(crate) fn verdict(
         "{} orders, {} workers in {} processes, {how}, {backend}: {:.3} s",
         config.orders, config.workers, config.processes, figures.seconds
     );
-    let number = |number: Option<u32>| number.map_or_else(|| "none".to_owned(), |number| number.to_string());
+    let number =
+        |number: Option<u32>| number.map_or_else(|| "none".to_owned(), |number| number.to_string());
     let text = program::table(
         &heading,
         &[
@@ -124,7 +142,9 @@ pub(crate) fn verdict(
         options.run.json.then_some(&figures),
     )?;
     let claim = match config.lock {
-        Lock::Mutex => format!("{issued} orders have the numbers 1 to {issued}: none twice, none missing"),
+        Lock::Mutex => {
+            format!("{issued} orders have the numbers 1 to {issued}: none twice, none missing")
+        }
         _ => format!("{issued} orders have {distinct} numbers: none twice"),
     };
     Ok(Verdict {

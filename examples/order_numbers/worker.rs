@@ -63,15 +63,26 @@ enum Numbers {
 
 impl Worker for Process {
     type Assignment = Assignment;
-    /// How many attempts to place an order had no known outcome, or failed, and were followed by another.
+    /// How many attempts to place an order had no known outcome, or failed, and were followed by
+    /// another.
     type Tally = u32;
 
     async fn prepare(assignment: Assignment) -> Result<Self, Error> {
-        let Assignment { servers, root, config, .. } = &assignment;
-        let client = Client::builder().session_timeout(config.session_timeout).connect(servers).await?;
+        let Assignment {
+            servers,
+            root,
+            config,
+            ..
+        } = &assignment;
+        let client = Client::builder()
+            .session_timeout(config.session_timeout)
+            .connect(servers)
+            .await?;
         let tree = Tree::connect(servers, config.session_timeout).await?;
         let numbers = match config.lock {
-            Lock::Mutex => Numbers::Mutex(InterProcessMutex::new(&client, format!("/locks{root}"))?),
+            Lock::Mutex => {
+                Numbers::Mutex(InterProcessMutex::new(&client, format!("/locks{root}"))?)
+            }
             Lock::Counter => {
                 let counter = DistributedAtomicLong::new(&client, format!("{root}/counter"))?;
                 Numbers::Counter(counter.cached(config.block)?)
@@ -142,8 +153,8 @@ impl Shared {
             match transaction.commit().await {
                 // Dropping the guard releases the lock.
                 Ok(()) => return Ok(()),
-                // The guard was lost, or the outcome is unknown, or a transaction of which that was said has
-                // been committed meanwhile: the next attempt looks.
+                // The guard was lost, or the outcome is unknown, or a transaction of which that was
+                // said has been committed meanwhile: the next attempt looks.
                 Err(
                     TransactionError::Lost(_)
                     | TransactionError::Unknown { .. }
@@ -159,7 +170,9 @@ impl Shared {
     async fn place_with(&self, numbers: &CachedAtomicLong, order: u32) -> Result<(), Error> {
         let number = numbers.next_id().await?;
         self.think().await?;
-        self.tree.create(&node_of(&self.assignment.root, order), &number.to_string()).await
+        self.tree
+            .create(&node_of(&self.assignment.root, order), &number.to_string())
+            .await
     }
 
     /// Takes the next number, and hopes that no other worker takes it.
@@ -169,7 +182,9 @@ impl Shared {
         let (number, _) = self.tree.number(&next).await?;
         self.think().await?;
         self.tree.set(&next, &(number + 1).to_string()).await?;
-        self.tree.create(&node_of(root, order), &number.to_string()).await
+        self.tree
+            .create(&node_of(root, order), &number.to_string())
+            .await
     }
 
     /// Thinks with a number in hand, or is killed there.

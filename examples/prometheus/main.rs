@@ -38,7 +38,10 @@ async fn main() -> Result<(), Error> {
     let servers = std::env::var("ZK_CONNECT").unwrap_or_else(|_| local.connect_string());
     for seed in 1..=2 {
         // A label for the inventory; all other locks are `other`, however many there are.
-        let client = Client::builder().metrics_prefixes(["/inventory"]).connect(&servers).await?;
+        let client = Client::builder()
+            .metrics_prefixes(["/inventory"])
+            .connect(&servers)
+            .await?;
         tokio::spawn(async move {
             if let Err(error) = sell(&client, seed).await {
                 eprintln!("no more sales: {error}");
@@ -46,7 +49,9 @@ async fn main() -> Result<(), Error> {
         });
     }
 
-    let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:0".to_owned());
+    let address = std::env::args()
+        .nth(1)
+        .unwrap_or_else(|| "127.0.0.1:0".to_owned());
     let listener = TcpListener::bind(address).await?;
     println!("http://{}/metrics", listener.local_addr()?);
     tokio::select! {

@@ -1,4 +1,5 @@
-//! Serves what a recorder has counted, as text, to each connection: as much of HTTP as Prometheus needs.
+//! Serves what a recorder has counted, as text, to each connection: as much of HTTP as Prometheus
+//! needs.
 
 use std::io;
 

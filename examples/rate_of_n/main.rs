@@ -1,4 +1,5 @@
-//! At most n at a time: many visitors of several processes use a service that bears n of them at once.
+//! At most n at a time: many visitors of several processes use a service that bears n of them at
+//! once.
 //!
 //! ```text
 //! cargo run --release --example rate_of_n
@@ -7,13 +8,14 @@
 //! ZK_CONNECT=127.0.0.1:2181 cargo run --release --example rate_of_n
 //! ```
 //!
-//! A visitor acquires a permit of an `InterProcessSemaphore`, uses the service, and releases the permit.
-//! Each permit has a slot, from 0 to n - 1, which no other holder has meanwhile: here the number of a
-//! connection of the service, of which it has n.
+//! A visitor acquires a permit of an `InterProcessSemaphore`, uses the service, and releases the
+//! permit. Each permit has a slot, from 0 to n - 1, which no other holder has meanwhile: here the
+//! number of a connection of the service, of which it has n.
 //!
-//! The service is an SQLite database, which writes down who comes and who goes, in that order. Exits with 0
-//! only if it says that never more than n were there, no two used the same connection at once, and all
-//! visitors were served; otherwise with 1, or with 2 if the run could not take place.
+//! The service is an SQLite database, which writes down who comes and who goes, in that order.
+//! Exits with 0 only if it says that never more than n were there, no two used the same connection
+//! at once, and all visitors were served; otherwise with 1, or with 2 if the run could not take
+//! place.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -35,7 +37,10 @@ use worker::{Assignment, Visitors};
 fn main() -> ExitCode {
     program::run("rate_of_n", crew::run_worker::<Visitors>, || {
         let options = Options::from_command_line();
-        tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(visit(&options))
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?
+            .block_on(visit(&options))
     })
 }
 
@@ -55,9 +60,16 @@ async fn visit(options: &Options) -> Result<Option<Verdict>, Error> {
         db: db.clone(),
         config: options.config.clone(),
     });
-    let outcome =
-        crew::run::<()>(assignments, options.config.visits, "visits", options.config.session_timeout).await?;
-    let Some(outcome) = outcome else { return Ok(None) };
+    let outcome = crew::run::<()>(
+        assignments,
+        options.config.visits,
+        "visits",
+        options.config.session_timeout,
+    )
+    .await?;
+    let Some(outcome) = outcome else {
+        return Ok(None);
+    };
     let usage = service.usage()?;
     client.close().await?;
     report::verdict(options, servers.backend, &outcome, &usage).map(Some)

@@ -47,9 +47,22 @@ pub(crate) fn verdict(
         seconds: outcome.seconds,
     };
     let promises = [
-        (figures.peak.saturating_sub(config.n), "visitors too many were there at once"),
-        (figures.clashes, "times a visitor used the connection of another"),
-        (if figures.failed == 0 { figures.not_served } else { 0 }, "visitors were not served"),
+        (
+            figures.peak.saturating_sub(config.n),
+            "visitors too many were there at once",
+        ),
+        (
+            figures.clashes,
+            "times a visitor used the connection of another",
+        ),
+        (
+            if figures.failed == 0 {
+                figures.not_served
+            } else {
+                0
+            },
+            "visitors were not served",
+        ),
     ];
     let how = match config.lock {
         Lock::Semaphore => "semaphore",
@@ -70,7 +83,15 @@ pub(crate) fn verdict(
         ],
         options.run.json.then_some(&figures),
     )?;
-    let claim = format!("{} visits, and never more than {} at once", figures.served, config.n);
+    let claim = format!(
+        "{} visits, and never more than {} at once",
+        figures.served, config.n
+    );
     let broken_promises = program::broken(&promises);
-    Ok(Verdict { claim, text, broken_promises, troubles: outcome.troubles(false) })
+    Ok(Verdict {
+        claim,
+        text,
+        broken_promises,
+        troubles: outcome.troubles(false),
+    })
 }

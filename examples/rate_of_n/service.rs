@@ -52,7 +52,9 @@ impl Service {
     }
 
     fn log(&self, slot: u32, change: i64) -> Result<(), Error> {
-        let mut insert = self.0.prepare_cached("INSERT INTO log (slot, change) VALUES (?1, ?2)")?;
+        let mut insert = self
+            .0
+            .prepare_cached("INSERT INTO log (slot, change) VALUES (?1, ?2)")?;
         insert.execute(params![slot, change])?;
         Ok(())
     }
@@ -61,7 +63,8 @@ impl Service {
     pub(crate) fn usage(&self) -> Result<Usage, Error> {
         let mut select = self.0.prepare("SELECT slot, change FROM log ORDER BY id")?;
         let mut rows = select.query([])?;
-        let (mut usage, mut inside, mut at_slot) = (Usage::default(), 0, HashMap::<u32, i64>::new());
+        let (mut usage, mut inside, mut at_slot) =
+            (Usage::default(), 0, HashMap::<u32, i64>::new());
         while let Some(row) = rows.next()? {
             let (slot, change): (u32, i64) = (row.get(0)?, row.get(1)?);
             inside += change;

@@ -38,19 +38,34 @@ impl Worker for Visitors {
 
     async fn prepare(assignment: Assignment) -> Result<Self, Error> {
         let config = &assignment.config;
-        let client =
-            Client::builder().session_timeout(config.session_timeout).connect(&assignment.servers).await?;
+        let client = Client::builder()
+            .session_timeout(config.session_timeout)
+            .connect(&assignment.servers)
+            .await?;
         let semaphore = InterProcessSemaphore::new(&client, &assignment.semaphore, config.n)?;
         let service = Mutex::new(Service::open(&assignment.db)?);
-        Ok(Self(Arc::new(Shared { client, semaphore, service, assignment })))
+        Ok(Self(Arc::new(Shared {
+            client,
+            semaphore,
+            service,
+            assignment,
+        })))
     }
 
     async fn work(&self, _start: u64) -> Result<(), Error> {
-        let Assignment { process, config, .. } = &self.0.assignment;
+        let Assignment {
+            process, config, ..
+        } = &self.0.assignment;
         let mut visitors = JoinSet::new();
         for visitor in 0..config.at_once {
-            let (first, of) = (process * config.at_once + visitor, config.processes * config.at_once);
-            let (shared, visits) = (Arc::clone(&self.0), (first..config.visits).step_by(of as usize));
+            let (first, of) = (
+                process * config.at_once + visitor,
+                config.processes * config.at_once,
+            );
+            let (shared, visits) = (
+                Arc::clone(&self.0),
+                (first..config.visits).step_by(of as usize),
+            );
             visitors.spawn(async move {
                 for visit in visits {
                     shared.visit(visit).await?;
@@ -79,7 +94,9 @@ impl Shared {
             Lock::None => None,
         };
         // Without a semaphore, any connection.
-        let slot = permit.as_ref().map_or(visit % config.n, |permit| permit.slot());
+        let slot = permit
+            .as_ref()
+            .map_or(visit % config.n, |permit| permit.slot());
         self.service().enter(slot)?;
         tokio::time::sleep(config.stay).await;
         self.service().leave(slot)?;

@@ -7,21 +7,21 @@
 //! ZK_CONNECT=127.0.0.1:2181 cargo run --release --example transfer
 //! ```
 //!
-//! The accounts are rows of an SQLite database. A process reads the balances of two accounts, thinks, and
-//! writes both, which it has computed itself: the lock keeps others away from them meanwhile, not the
-//! database. An `InterProcessMultiLock` acquires the mutexes of both accounts, in the same order in all
-//! processes.
+//! The accounts are rows of an SQLite database. A process reads the balances of two accounts,
+//! thinks, and writes both, which it has computed itself: the lock keeps others away from them
+//! meanwhile, not the database. An `InterProcessMultiLock` acquires the mutexes of both accounts,
+//! in the same order in all processes.
 //!
-//! With `--lock nested` a process acquires the mutex of the account that pays, and then that of the other
-//! one. Two processes that transfer in opposite directions each have one and wait for the other: a
-//! deadlock, which ends when one of them waits no longer. A process that gives up a transfer for that
-//! reason stops.
+//! With `--lock nested` a process acquires the mutex of the account that pays, and then that of the
+//! other one. Two processes that transfer in opposite directions each have one and wait for the
+//! other: a deadlock, which ends when one of them waits no longer. A process that gives up a
+//! transfer for that reason stops.
 //!
-//! Each account compares the fencing token of its own mutex whenever its balance is read or written, so
-//! that a process that was paused in between cannot write an old balance.
+//! Each account compares the fencing token of its own mutex whenever its balance is read or
+//! written, so that a process that was paused in between cannot write an old balance.
 //!
-//! Exits with 0 only if the balances are those that the recorded transfers lead to, and all transfers are
-//! recorded; otherwise with 1, or with 2 if the run could not take place.
+//! Exits with 0 only if the balances are those that the recorded transfers lead to, and all
+//! transfers are recorded; otherwise with 1, or with 2 if the run could not take place.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -43,7 +43,10 @@ use worker::{Assignment, Tally, Teller};
 fn main() -> ExitCode {
     program::run("transfer", crew::run_worker::<Teller>, || {
         let options = Options::from_command_line();
-        tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(transfer(&options))
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?
+            .block_on(transfer(&options))
     })
 }
 
@@ -64,8 +67,13 @@ async fn transfer(options: &Options) -> Result<Option<Verdict>, Error> {
         db: db.clone(),
         config: config.clone(),
     });
-    let Some(outcome) =
-        crew::run::<Tally>(assignments, config.transfers, "transfers", config.session_timeout).await?
+    let Some(outcome) = crew::run::<Tally>(
+        assignments,
+        config.transfers,
+        "transfers",
+        config.session_timeout,
+    )
+    .await?
     else {
         return Ok(None);
     };

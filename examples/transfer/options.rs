@@ -21,8 +21,8 @@ pub(crate) struct Options {
     /// Transfers, of all processes together
     #[arg(long, value_name = "N", default_value_t = 120, value_parser = clap::value_parser!(u32).range(..=100_000))]
     transfers: u32,
-    /// How long a process thinks between reading the balances and writing; with --lock nested, also between
-    /// the two locks
+    /// How long a process thinks between reading the balances and writing; with --lock nested, also
+    /// between the two locks
     #[arg(long, value_name = "TIME", default_value = "2ms", value_parser = parse_duration)]
     think: Duration,
     /// How long a process waits for a lock [default: 60s; --lock nested: 1s]
@@ -73,16 +73,27 @@ pub(crate) struct Transfer {
 }
 
 impl Config {
-    /// Returns the transfers of a process, the same in every run: between neighbours, in both directions, so
-    /// that any two processes meet soon.
+    /// Returns the transfers of a process, the same in every run: between neighbours, in both
+    /// directions, so that any two processes meet soon.
     pub(crate) fn transfers_of(&self, process: u32) -> impl Iterator<Item = Transfer> + use<> {
         let (accounts, processes) = (self.accounts, self.processes);
-        (process..self.transfers).step_by(processes as usize).map(move |number| {
-            // The first transfers of the processes 0 and 1 are between the same accounts, and so on.
-            let (one, other) = (number / 2 % accounts, (number / 2 + 1) % accounts);
-            let (from, to) = if number % 2 == 0 { (one, other) } else { (other, one) };
-            Transfer { from, to, amount: i64::from(number % 7) + 1 }
-        })
+        (process..self.transfers)
+            .step_by(processes as usize)
+            .map(move |number| {
+                // The first transfers of the processes 0 and 1 are between the same accounts, and
+                // so on.
+                let (one, other) = (number / 2 % accounts, (number / 2 + 1) % accounts);
+                let (from, to) = if number % 2 == 0 {
+                    (one, other)
+                } else {
+                    (other, one)
+                };
+                Transfer {
+                    from,
+                    to,
+                    amount: i64::from(number % 7) + 1,
+                }
+            })
     }
 }
 

@@ -24,7 +24,8 @@ struct Figures {
     expected_total: i64,
     /// Accounts whose balance is not what the recorded transfers lead to.
     wrong_accounts: u32,
-    /// Transfers that were given up because a lock was not granted in time: with nested locks, by a deadlock.
+    /// Transfers that were given up because a lock was not granted in time: with nested locks, by a
+    /// deadlock.
     timed_out: u32,
     /// Transfers that an account refused because of an old token.
     fenced: u32,
@@ -58,7 +59,10 @@ pub(crate) fn verdict(
         seconds: outcome.seconds,
     };
     let (timed_out, how) = match config.lock {
-        Lock::Multi => ("transfers were given up: the multi-lock was not granted in time", "multi-lock"),
+        Lock::Multi => (
+            "transfers were given up: the multi-lock was not granted in time",
+            "multi-lock",
+        ),
         Lock::Nested => (
             "transfers were given up: a deadlock of processes that have one lock and wait for another",
             "nested locks",
@@ -68,9 +72,23 @@ pub(crate) fn verdict(
     let difference = u32::try_from(audit.total.abs_diff(audit.expected_total))?;
     let promises = [
         (figures.timed_out, timed_out),
-        (difference, if audit.total < audit.expected_total { "are lost" } else { "came from nowhere" }),
+        (
+            difference,
+            if audit.total < audit.expected_total {
+                "are lost"
+            } else {
+                "came from nowhere"
+            },
+        ),
         (figures.wrong_accounts, "accounts have a wrong balance"),
-        (if figures.failed == 0 { figures.not_done } else { 0 }, "transfers were not done"),
+        (
+            if figures.failed == 0 {
+                figures.not_done
+            } else {
+                0
+            },
+            "transfers were not done",
+        ),
     ];
     let heading = format!(
         "{} transfers, {} accounts, {} processes, {how}, {backend}: {:.3} s",
@@ -90,8 +108,15 @@ pub(crate) fn verdict(
         ],
         options.run.json.then_some(&figures),
     )?;
-    let claim =
-        format!("after {} transfers the accounts have {} as before", figures.transfers, figures.total);
+    let claim = format!(
+        "after {} transfers the accounts have {} as before",
+        figures.transfers, figures.total
+    );
     let broken_promises = program::broken(&promises);
-    Ok(Verdict { claim, text, broken_promises, troubles: outcome.troubles(false) })
+    Ok(Verdict {
+        claim,
+        text,
+        broken_promises,
+        troubles: outcome.troubles(false),
+    })
 }

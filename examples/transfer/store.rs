@@ -42,7 +42,10 @@ impl Bank {
     pub(crate) fn create(file: &Path, accounts: u32) -> Result<Self, Error> {
         let db = db::create(file, TABLES)?;
         for account in 0..accounts {
-            db.execute("INSERT INTO account (id, balance) VALUES (?1, ?2)", params![account, START])?;
+            db.execute(
+                "INSERT INTO account (id, balance) VALUES (?1, ?2)",
+                params![account, START],
+            )?;
         }
         Ok(Self(db))
     }
@@ -64,8 +67,8 @@ impl Bank {
         Ok(balance)
     }
 
-    /// Writes the new balances of both accounts, and the transfer; returns `false` if a later token has been
-    /// shown at one of them, and writes nothing then.
+    /// Writes the new balances of both accounts, and the transfer; returns `false` if a later token
+    /// has been shown at one of them, and writes nothing then.
     pub(crate) fn write(
         &mut self,
         transfer: Transfer,
@@ -84,14 +87,18 @@ impl Bank {
                 return Ok(false);
             }
         }
-        transaction.execute("INSERT INTO transfer VALUES (?1, ?2, ?3)", params![from, to, amount])?;
+        transaction.execute(
+            "INSERT INTO transfer VALUES (?1, ?2, ?3)",
+            params![from, to, amount],
+        )?;
         transaction.commit()?;
         Ok(true)
     }
 
     /// Compares the balances with the transfers.
     pub(crate) fn audit(&self) -> Result<Audit, Error> {
-        let sql = "SELECT (SELECT count(*) FROM transfer), sum(balance), count(*) * ?1, sum(balance <> ?1
+        let sql =
+            "SELECT (SELECT count(*) FROM transfer), sum(balance), count(*) * ?1, sum(balance <> ?1
                      + (SELECT coalesce(sum(amount), 0) FROM transfer WHERE payee = account.id)
                      - (SELECT coalesce(sum(amount), 0) FROM transfer WHERE payer = account.id))
                    FROM account";

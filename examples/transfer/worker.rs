@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use zookeeper_recipes::{
     AcquireError,
     Acquisition::{Acquired, Busy},
-    Client, InterProcessMultiLock, InterProcessMutex, LockGuard, MultiLockGuard, OrBusy, ReleaseError,
+    Client, InterProcessMultiLock, InterProcessMutex, LockGuard, MultiLockGuard, OrBusy,
+    ReleaseError,
 };
 
 use crate::common::crew::{self, Worker};
@@ -57,8 +58,15 @@ impl Worker for Teller {
 
     async fn prepare(assignment: Assignment) -> Result<Self, Error> {
         let session_timeout = assignment.config.session_timeout;
-        let client = Client::builder().session_timeout(session_timeout).connect(&assignment.servers).await?;
-        Ok(Self { client, bank: Mutex::new(Bank::open(&assignment.db)?), assignment })
+        let client = Client::builder()
+            .session_timeout(session_timeout)
+            .connect(&assignment.servers)
+            .await?;
+        Ok(Self {
+            client,
+            bank: Mutex::new(Bank::open(&assignment.db)?),
+            assignment,
+        })
     }
 
     async fn work(&self, _start: u64) -> Result<Tally, Error> {
@@ -67,7 +75,9 @@ impl Worker for Teller {
         for transfer in config.transfers_of(self.assignment.process) {
             let mut attempts = 0..ATTEMPTS;
             loop {
-                attempts.next().ok_or_else(|| format!("a transfer lost its locks {ATTEMPTS} times"))?;
+                attempts
+                    .next()
+                    .ok_or_else(|| format!("a transfer lost its locks {ATTEMPTS} times"))?;
                 let Some(guards) = self.acquire(transfer).await? else {
                     tally.timed_out += 1;
                     return Ok(tally);
@@ -94,7 +104,8 @@ impl Teller {
     async fn acquire(&self, transfer: Transfer) -> Result<Option<Guards>, Error> {
         let config = &self.assignment.config;
         let accounts = [transfer.from, transfer.to];
-        let [from, to] = accounts.map(|account| format!("{}/account-{account}", self.assignment.locks));
+        let [from, to] =
+            accounts.map(|account| format!("{}/account-{account}", self.assignment.locks));
         match config.lock {
             Lock::Multi => {
                 let both = InterProcessMultiLock::from_paths(&self.client, [&from, &to])?;
@@ -105,10 +116,13 @@ impl Teller {
                     InterProcessMutex::new(&self.client, &from)?,
                     InterProcessMutex::new(&self.client, &to)?,
                 );
-                let Some(first) = granted(from.acquire(config.wait).await)? else { return Ok(None) };
+                let Some(first) = granted(from.acquire(config.wait).await)? else {
+                    return Ok(None);
+                };
                 tokio::time::sleep(config.think).await;
                 // If that is not granted in time, dropping the first releases it.
-                Ok(granted(to.acquire(config.wait).await)?.map(|second| Guards::Nested(first, second)))
+                Ok(granted(to.acquire(config.wait).await)?
+                    .map(|second| Guards::Nested(first, second)))
             }
             Lock::None => Ok(Some(Guards::None)),
         }
@@ -124,7 +138,9 @@ impl Teller {
         let [from_token, to_token] = tokens;
         let from = self.bank().balance(transfer.from, from_token)?;
         let to = self.bank().balance(transfer.to, to_token)?;
-        let (Some(from), Some(to)) = (from, to) else { return Ok(false) };
+        let (Some(from), Some(to)) = (from, to) else {
+            return Ok(false);
+        };
         tokio::time::sleep(self.assignment.config.think).await;
         let balances = [from - transfer.amount, to + transfer.amount];
         self.bank().write(transfer, balances, tokens)

@@ -40,7 +40,10 @@ pub(crate) fn run(options: &Options) -> Result<bool, Error> {
         print(&report.gates_table())?;
     }
     if let Some(path) = &options.json {
-        named(path, fs::write(path, serde_json::to_string_pretty(&report)?))?;
+        named(
+            path,
+            fs::write(path, serde_json::to_string_pretty(&report)?),
+        )?;
     }
     if let Some(directory) = &options.svg {
         named(directory, fs::create_dir_all(directory))?;
@@ -88,7 +91,9 @@ fn measure(options: &Options) -> Result<Report, Error> {
     };
     let mut report = Report::default();
     for scenario in &scenarios {
-        let measured = bench.scenario(scenario).map_err(|error| format!("{}: {error}", scenario.name))?;
+        let measured = bench
+            .scenario(scenario)
+            .map_err(|error| format!("{}: {error}", scenario.name))?;
         print(&format!("{}\n", measured.table(scenario)))?;
         report.scenarios.insert(scenario.name.clone(), measured);
     }
@@ -112,13 +117,19 @@ fn chosen(options: &Options, effort: Effort) -> Result<Vec<Scenario>, Error> {
     });
     if options.beside.is_some() {
         for scenario in &mut scenarios {
-            let twins: Vec<_> = scenario.contenders.iter().filter_map(Contender::twin).collect();
+            let twins: Vec<_> = scenario
+                .contenders
+                .iter()
+                .filter_map(Contender::twin)
+                .collect();
             scenario.contenders.extend(twins);
         }
     }
     if !options.contender.is_empty() {
         for scenario in &mut scenarios {
-            scenario.contenders.retain(|contender| options.contender.iter().any(|n| n == contender.name));
+            scenario
+                .contenders
+                .retain(|contender| options.contender.iter().any(|n| n == contender.name));
         }
     }
     scenarios.retain(|scenario| !scenario.contenders.is_empty());
@@ -132,9 +143,23 @@ fn list(scenarios: &[Scenario]) -> String {
     let mut absent = BTreeMap::new();
     let mut text = String::new();
     for scenario in scenarios {
-        let names: Vec<_> = scenario.contenders.iter().map(|contender| contender.name).collect();
-        let full = if scenario.from == Effort::Full { " (not with --quick)" } else { "" };
-        text += &format!("{:<22}{}{full}\n{:<22}{}\n", scenario.name, scenario.about, "", names.join(", "));
+        let names: Vec<_> = scenario
+            .contenders
+            .iter()
+            .map(|contender| contender.name)
+            .collect();
+        let full = if scenario.from == Effort::Full {
+            " (not with --quick)"
+        } else {
+            ""
+        };
+        text += &format!(
+            "{:<22}{}{full}\n{:<22}{}\n",
+            scenario.name,
+            scenario.about,
+            "",
+            names.join(", ")
+        );
         for contender in &scenario.contenders {
             if let Some(why) = contender.absence() {
                 absent.insert(contender.name, why);
@@ -152,13 +177,18 @@ fn machine(bench: &Bench, took: Duration) -> BTreeMap<String, String> {
     let mut facts = bench.servers.versions();
     facts.extend(bench.programs.versions());
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let model = cpuinfo
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split_once(": "));
     if let Some((_, model)) = model {
         facts.insert("processor".to_owned(), model.to_owned());
     }
     let processors = std::thread::available_parallelism().map_or(0, std::num::NonZeroUsize::get);
     facts.insert("processors".to_owned(), processors.to_string());
-    facts.insert("effort".to_owned(), format!("{:?}", bench.effort).to_lowercase());
+    facts.insert(
+        "effort".to_owned(),
+        format!("{:?}", bench.effort).to_lowercase(),
+    );
     facts.insert("seconds".to_owned(), took.as_secs().to_string());
     facts
 }
@@ -185,11 +215,14 @@ struct Bench {
 impl Bench {
     /// Runs a scenario's rounds.
     fn scenario(&mut self, scenario: &Scenario) -> Result<ScenarioReport, Error> {
-        let (mut present, mut absent, mut bytes_per_task) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
+        let (mut present, mut absent, mut bytes_per_task) =
+            (Vec::new(), BTreeMap::new(), BTreeMap::new());
         for contender in &scenario.contenders {
             if let Some(why) = contender.absence() {
                 if peers::required() && contender.program.missing().is_some() {
-                    return Err(format!("{}: {why}, and REQUIRE_PEERS is set", contender.name).into());
+                    return Err(
+                        format!("{}: {why}, and REQUIRE_PEERS is set", contender.name).into(),
+                    );
                 }
                 absent.insert(contender.name.to_owned(), why);
                 continue;
@@ -217,7 +250,12 @@ impl Bench {
             matches!(whose, Processes::OfProgram(_))
         });
         let lost_updates = std::mem::take(&mut self.lost_updates);
-        Ok(ScenarioReport { absent, bytes_per_task, lost_updates, ..ScenarioReport::new(scenario, rounds) })
+        Ok(ScenarioReport {
+            absent,
+            bytes_per_task,
+            lost_updates,
+            ..ScenarioReport::new(scenario, rounds)
+        })
     }
 
     /// Starts the processes of a contender, and what they connect to.
@@ -230,12 +268,18 @@ impl Bench {
             };
             workers.push(Worker::start(contender.name, command)?);
         }
-        self.servers.connect_string(contender.program, scenario.place).map(drop)
+        self.servers
+            .connect_string(contender.program, scenario.place)
+            .map(drop)
     }
 
-    /// Has a contender connect, make its directories, and fill caches, untimed. Of a crowd, returns how many
-    /// bytes each task has in memory.
-    fn warm_up(&mut self, scenario: &Scenario, contender: &Contender) -> Result<Option<f64>, Error> {
+    /// Has a contender connect, make its directories, and fill caches, untimed. Of a crowd, returns
+    /// how many bytes each task has in memory.
+    fn warm_up(
+        &mut self,
+        scenario: &Scenario,
+        contender: &Contender,
+    ) -> Result<Option<f64>, Error> {
         if self.effort == Effort::Smoke {
             return Ok(None);
         }
@@ -248,7 +292,11 @@ impl Bench {
         }
         let before = memory(self)?;
         let started = Instant::now();
-        let workers = self.workers.get(&contender.processes()).into_iter().flatten();
+        let workers = self
+            .workers
+            .get(&contender.processes())
+            .into_iter()
+            .flatten();
         let cold = !workers.take(scenario.processes).all(Worker::is_warm);
         let least = contender.program.warm_up().filter(|_| cold);
         self.part(scenario, contender, self.effort.length() / 2)?;
@@ -257,7 +305,11 @@ impl Bench {
             self.part(scenario, contender, self.effort.length())?;
         }
         if least.is_some() {
-            self.workers.get_mut(&contender.processes()).into_iter().flatten().for_each(Worker::set_warm);
+            self.workers
+                .get_mut(&contender.processes())
+                .into_iter()
+                .flatten()
+                .for_each(Worker::set_warm);
         }
         let more = scenario.all_tasks().saturating_sub(few.all_tasks());
         Ok(crowd.then(|| used as f64 / more as f64))
@@ -270,9 +322,15 @@ impl Bench {
         contender: &Contender,
         length: Duration,
     ) -> Result<Measured, Error> {
-        let servers = self.servers.connect_string(contender.program, scenario.place)?;
+        let servers = self
+            .servers
+            .connect_string(contender.program, scenario.place)?;
         let mut job = scenario.job(contender, length, servers);
-        let shared = if scenario.processes > 1 { Some(SharedCounters::new(scenario.paths)?) } else { None };
+        let shared = if scenario.processes > 1 {
+            Some(SharedCounters::new(scenario.paths)?)
+        } else {
+            None
+        };
         job.counter_file = shared.as_ref().map(SharedCounters::path);
         let ours = self.all_processes();
         let (before, requests) = (Reading::now(&ours)?, self.requests(scenario, contender)?);
@@ -280,8 +338,13 @@ impl Bench {
             CROWD.. => NodeCount::start(&self.servers, scenario.place.ensemble, &job.root),
             _ => None,
         };
-        let workers = self.workers.get_mut(&contender.processes()).ok_or("this contender was not started")?;
-        let workers = workers.get_mut(..scenario.processes).ok_or("too few processes")?;
+        let workers = self
+            .workers
+            .get_mut(&contender.processes())
+            .ok_or("this contender was not started")?;
+        let workers = workers
+            .get_mut(..scenario.processes)
+            .ok_or("too few processes")?;
         let turn = match scenario.course {
             Course::Together => turn::together(workers, &job)?,
             Course::InTurn => turn::in_turn(workers, &job)?,
@@ -293,11 +356,15 @@ impl Bench {
             Some(counters) => turn.lost_updates + turn.exclusive_cycles.abs_diff(counters.sum()?),
         };
         if lost > 0 && contender.excludes() {
-            *self.lost_updates.entry(contender.name.to_owned()).or_default() += lost;
+            *self
+                .lost_updates
+                .entry(contender.name.to_owned())
+                .or_default() += lost;
         }
         let mut measured = Measured::new(&turn.measured, after.since(before));
         measured.lock_nodes = lock_nodes;
-        measured.resident_bytes = Some(Memory::of(self.processes_of(scenario, contender))?.resident);
+        measured.resident_bytes =
+            Some(Memory::of(self.processes_of(scenario, contender))?.resident);
         measured.requests = requests.zip(later).map(|(before, later)| {
             let asked = self.servers.requests_of_a_question(scenario.place.ensemble);
             later.saturating_sub(before).saturating_sub(asked)
@@ -307,7 +374,8 @@ impl Bench {
 
     /// How many requests the servers of a contender have received, if they count them.
     fn requests(&self, scenario: &Scenario, contender: &Contender) -> Result<Option<u64>, Error> {
-        // The servers count all, and of those who take turns, or wait while one gives up, one is measured.
+        // The servers count all, and of those who take turns, or wait while one gives up, one is
+        // measured.
         let all = scenario.course == Course::Together && scenario.give_up_micros.is_none();
         match contender.program.is_on_zookeeper() && all {
             true => self.servers.requests(scenario.place.ensemble).map(Some),
@@ -317,7 +385,11 @@ impl Bench {
 
     /// The processes of a contender in a scenario.
     fn processes_of(&self, scenario: &Scenario, contender: &Contender) -> Vec<u32> {
-        let workers = self.workers.get(&contender.processes()).into_iter().flatten();
+        let workers = self
+            .workers
+            .get(&contender.processes())
+            .into_iter()
+            .flatten();
         workers.take(scenario.processes).map(Worker::id).collect()
     }
 

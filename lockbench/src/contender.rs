@@ -19,7 +19,8 @@ pub(crate) enum Program {
 /// Whose some worker processes are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Processes {
-    /// All contenders' of a program that takes long to become warm: they stay from scenario to scenario.
+    /// All contenders' of a program that takes long to become warm: they stay from scenario to
+    /// scenario.
     OfProgram(Program),
     /// One contender's, in one scenario.
     OfContender(&'static str),
@@ -38,25 +39,54 @@ pub(crate) struct Contender {
     pub(crate) about: &'static str,
 }
 
-const fn contender(name: &'static str, program: Program, recipe: Recipe, about: &'static str) -> Contender {
-    Contender { name, program, recipe, objects: Objects::PerTask, beside: false, about }
+const fn contender(
+    name: &'static str,
+    program: Program,
+    recipe: Recipe,
+    about: &'static str,
+) -> Contender {
+    Contender {
+        name,
+        program,
+        recipe,
+        objects: Objects::PerTask,
+        beside: false,
+        about,
+    }
 }
 
-pub(crate) const OURS: Contender = contender("ours", Program::Ours, Recipe::Mutex, "`InterProcessMutex`");
-pub(crate) const OURS_FAIR: Contender =
-    contender("ours_fair", Program::Ours, Recipe::Fair, "`InterProcessFairLock`");
-pub(crate) const OURS_STICKY: Contender =
-    contender("ours_sticky", Program::Ours, Recipe::Sticky, "`InterProcessMutex` with `sticky`");
-pub(crate) const OURS_READ_WRITE: Contender =
-    contender("ours_read_write", Program::Ours, Recipe::ReadWrite, "`InterProcessReadWriteLock`");
+pub(crate) const OURS: Contender =
+    contender("ours", Program::Ours, Recipe::Mutex, "`InterProcessMutex`");
+pub(crate) const OURS_FAIR: Contender = contender(
+    "ours_fair",
+    Program::Ours,
+    Recipe::Fair,
+    "`InterProcessFairLock`",
+);
+pub(crate) const OURS_STICKY: Contender = contender(
+    "ours_sticky",
+    Program::Ours,
+    Recipe::Sticky,
+    "`InterProcessMutex` with `sticky`",
+);
+pub(crate) const OURS_READ_WRITE: Contender = contender(
+    "ours_read_write",
+    Program::Ours,
+    Recipe::ReadWrite,
+    "`InterProcessReadWriteLock`",
+);
 pub(crate) const OURS_READ_WRITE_STICKY: Contender = contender(
     "ours_read_write_sticky",
     Program::Ours,
     Recipe::ReadWriteSticky,
     "`InterProcessReadWriteLock` with `sticky`",
 );
-pub(crate) const BARE: Contender =
-    contender("bare", Program::Bare, Recipe::Mutex, "create and delete of a lock node, awaited: no lock");
+pub(crate) const BARE: Contender = contender(
+    "bare",
+    Program::Bare,
+    Recipe::Mutex,
+    "create and delete of a lock node, awaited: no lock",
+);
 pub(crate) const BARE_APART: Contender = contender(
     "bare_apart",
     Program::BareApart,
@@ -83,7 +113,12 @@ pub(crate) const CURATOR: Contender = contender(
 );
 pub(crate) const CURATOR_SHARED: Contender = Contender {
     objects: Objects::Shared,
-    ..contender("curator_shared", Program::Curator, Recipe::Mutex, "the same, one object for all threads")
+    ..contender(
+        "curator_shared",
+        Program::Curator,
+        Recipe::Mutex,
+        "the same, one object for all threads",
+    )
 };
 pub(crate) const CURATOR_READ_WRITE: Contender = contender(
     "curator_read_write",
@@ -91,7 +126,8 @@ pub(crate) const CURATOR_READ_WRITE: Contender = contender(
     Recipe::ReadWrite,
     "Curator's `InterProcessReadWriteLock`",
 );
-pub(crate) const KAZOO: Contender = contender("kazoo", Program::Kazoo, Recipe::Mutex, "kazoo's `Lock`");
+pub(crate) const KAZOO: Contender =
+    contender("kazoo", Program::Kazoo, Recipe::Mutex, "kazoo's `Lock`");
 pub(crate) const REDIS: Contender = contender(
     "redis",
     Program::Redis,
@@ -101,8 +137,18 @@ pub(crate) const REDIS: Contender = contender(
 
 /// What another build of this program does, see [`Contender::twin`].
 const BESIDE: [Contender; 3] = [
-    Contender { name: "beside_ours", beside: true, about: "the same in the build of --beside", ..OURS },
-    Contender { name: "beside_bare", beside: true, about: "the same in the build of --beside", ..BARE },
+    Contender {
+        name: "beside_ours",
+        beside: true,
+        about: "the same in the build of --beside",
+        ..OURS
+    },
+    Contender {
+        name: "beside_bare",
+        beside: true,
+        about: "the same in the build of --beside",
+        ..BARE
+    },
     Contender {
         name: "beside_client_lock",
         beside: true,

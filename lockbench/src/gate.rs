@@ -27,8 +27,8 @@ pub(crate) enum Quantity {
     LockNodes,
     /// What a task that waits costs, with all that belongs to it, in bytes.
     Memory,
-    /// By how much the memory of a process is larger after the last round than after the second, in MiB. What
-    /// an allocator gave back before the first round, it takes again in that.
+    /// By how much the memory of a process is larger after the last round than after the second, in
+    /// MiB. What an allocator gave back before the first round, it takes again in that.
     Growth,
 }
 
@@ -49,7 +49,11 @@ impl Quantity {
 
     /// Returns the better of two figures.
     fn better(self, one: f64, other: f64) -> f64 {
-        if self == Self::Rate { one.max(other) } else { one.min(other) }
+        if self == Self::Rate {
+            one.max(other)
+        } else {
+            one.min(other)
+        }
     }
 }
 
@@ -129,7 +133,10 @@ struct Gate {
 impl Gate {
     /// Returns the same, which falls short of `bound` because of `limit`.
     const fn short_of(self, bound: Bound, limit: &'static str) -> Self {
-        Self { aim: Some(Aim { bound, limit }), ..self }
+        Self {
+            aim: Some(Aim { bound, limit }),
+            ..self
+        }
     }
 }
 
@@ -140,17 +147,43 @@ const fn relative(
     bound: Bound,
     against: &'static [&'static str],
 ) -> Gate {
-    Gate { scenario, ours, quantity, bound, against: Against::Best(against), aim: None }
+    Gate {
+        scenario,
+        ours,
+        quantity,
+        bound,
+        against: Against::Best(against),
+        aim: None,
+    }
 }
 
-const fn absolute(scenario: &'static str, ours: &'static str, quantity: Quantity, at_most: f64) -> Gate {
-    Gate { scenario, ours, quantity, bound: Bound::AtMost(at_most), against: Against::One, aim: None }
+const fn absolute(
+    scenario: &'static str,
+    ours: &'static str,
+    quantity: Quantity,
+    at_most: f64,
+) -> Gate {
+    Gate {
+        scenario,
+        ours,
+        quantity,
+        bound: Bound::AtMost(at_most),
+        against: Against::One,
+        aim: None,
+    }
 }
 
 /// The cost of a grant grows no faster than the list that the servers must send.
 const fn growth(more: &'static str, ours: &'static str, fewer: &'static str, times: f64) -> Gate {
     let against = Against::Scenario(fewer);
-    Gate { scenario: more, ours, quantity: Quantity::Time, bound: Bound::AtMost(times), against, aim: None }
+    Gate {
+        scenario: more,
+        ours,
+        quantity: Quantity::Time,
+        bound: Bound::AtMost(times),
+        against,
+        aim: None,
+    }
 }
 
 /// What keeps a free lock from the time of `bare`, which shares its caller's runtime.
@@ -162,8 +195,8 @@ const QUEUE: &str = "five requests a grant, as Curator and `Client::lock` have, 
 /// What a figure reaches in some runs, and not in all.
 const NOISE: &str = "reached in some runs, and in others not: the gate has room for those";
 
-/// All gates. Where one falls short of an aim, it is where the figure is, with room for a busy machine:
-/// beyond it, something has become worse.
+/// All gates. Where one falls short of an aim, it is where the figure is, with room for a busy
+/// machine: beyond it, something has become worse.
 const ALL: &[Gate] = {
     use Bound::{AtLeast, AtMost};
     use Quantity::{Cpu, Growth, Latency, LockNodes, Memory, Rate, Requests, Seconds, Time};
@@ -249,7 +282,10 @@ pub(crate) type Reports = BTreeMap<String, ScenarioReport>;
 /// Judges the gates of all scenarios that were measured.
 pub(crate) fn judge(reports: &Reports) -> Vec<Verdict> {
     let measured = |gate: &&Gate| reports.contains_key(gate.scenario);
-    ALL.iter().filter(measured).map(|gate| gate.judge(reports)).collect()
+    ALL.iter()
+        .filter(measured)
+        .map(|gate| gate.judge(reports))
+        .collect()
 }
 
 impl Gate {
@@ -277,11 +313,20 @@ impl Gate {
         let figures = match self.against {
             Against::One => ours,
             Against::Best(others) => {
-                let others: Option<Vec<_>> = others.iter().map(|name| self.figures(report, name)).collect();
+                let others: Option<Vec<_>> = others
+                    .iter()
+                    .map(|name| self.figures(report, name))
+                    .collect();
                 let best = others?.into_iter().reduce(|one, other| {
-                    one.into_iter().zip(other).map(|(one, other)| self.quantity.better(one, other)).collect()
+                    one.into_iter()
+                        .zip(other)
+                        .map(|(one, other)| self.quantity.better(one, other))
+                        .collect()
                 });
-                ours.into_iter().zip(best?).map(|(ours, best)| ours / best).collect()
+                ours.into_iter()
+                    .zip(best?)
+                    .map(|(ours, best)| ours / best)
+                    .collect()
             }
             Against::Scenario(other) => {
                 let other = Spread::of(self.figures(reports.get(other)?, self.ours)?)?;
@@ -297,7 +342,8 @@ impl Gate {
         match self.quantity {
             Quantity::Memory => Some(vec![*report.bytes_per_task.get(name)?]),
             Quantity::Growth => {
-                let resident: Option<Vec<u64>> = rounds().map(|round| round?.resident_bytes).collect();
+                let resident: Option<Vec<u64>> =
+                    rounds().map(|round| round?.resident_bytes).collect();
                 let resident = resident?;
                 let (early, last) = (*resident.get(1)?, *resident.last()?);
                 Some(vec![(last as f64 - early as f64) / f64::from(1 << 20)])
@@ -332,19 +378,31 @@ mod tests {
                 .map(|(name, time)| (name.to_owned(), Measured::of_cycles(10, time * 10.0)))
                 .into()
         };
-        let report =
-            ScenarioReport { rounds: times.iter().map(round).collect(), ..ScenarioReport::default() };
+        let report = ScenarioReport {
+            rounds: times.iter().map(round).collect(),
+            ..ScenarioReport::default()
+        };
         [("free_awaited".to_owned(), report)].into()
     }
 
-    const TIME: Gate = relative("free_awaited", "ours", Quantity::Time, Bound::AtMost(1.15), &["bare"]);
+    const TIME: Gate = relative(
+        "free_awaited",
+        "ours",
+        Quantity::Time,
+        Bound::AtMost(1.15),
+        &["bare"],
+    );
 
     #[test]
     fn the_median_of_the_rounds_ratios_counts() {
         let verdict = TIME.judge(&reports(&[(1.1, 1.0), (2.2, 2.0), (9.0, 1.0)]));
         assert!(verdict.met);
         assert!((verdict.measured.unwrap().median - 1.1).abs() < 1e-9);
-        assert!(!TIME.judge(&reports(&[(1.2, 1.0), (2.4, 2.0), (0.1, 1.0)])).met);
+        assert!(
+            !TIME
+                .judge(&reports(&[(1.2, 1.0), (2.4, 2.0), (0.1, 1.0)]))
+                .met
+        );
     }
 
     #[test]
@@ -371,14 +429,22 @@ mod tests {
 
     #[test]
     fn a_rate_must_be_high() {
-        let rate = Gate { quantity: Quantity::Rate, bound: Bound::AtLeast(2.0), ..TIME };
+        let rate = Gate {
+            quantity: Quantity::Rate,
+            bound: Bound::AtLeast(2.0),
+            ..TIME
+        };
         assert!(rate.judge(&reports(&[(1.0, 2.0)])).met);
         assert!(!rate.judge(&reports(&[(1.0, 1.9)])).met);
     }
 
     #[test]
     fn against_several_the_best_one_of_each_round_counts() {
-        let both = Gate { against: Against::Best(&["bare", "ours"]), bound: Bound::AtMost(1.0), ..TIME };
+        let both = Gate {
+            against: Against::Best(&["bare", "ours"]),
+            bound: Bound::AtMost(1.0),
+            ..TIME
+        };
         assert!(both.judge(&reports(&[(1.0, 3.0)])).met);
         assert!(!both.judge(&reports(&[(3.0, 1.0)])).met);
     }
@@ -386,7 +452,10 @@ mod tests {
     #[test]
     fn against_another_scenario_its_median_counts() {
         let mut all = reports(&[(30.0, 1.0)]);
-        all.insert("few".to_owned(), reports(&[(3.0, 1.0), (4.0, 1.0), (90.0, 1.0)])["free_awaited"].clone());
+        all.insert(
+            "few".to_owned(),
+            reports(&[(3.0, 1.0), (4.0, 1.0), (90.0, 1.0)])["free_awaited"].clone(),
+        );
         let gate = |times| growth("free_awaited", "ours", "few", times);
         assert!(gate(7.5).judge(&all).met);
         assert!(!gate(7.4).judge(&all).met);
@@ -397,7 +466,13 @@ mod tests {
         let gate = absolute("free_awaited", "ours", Quantity::Growth, 1.0);
         let grown = |mebibytes: [u64; 3]| {
             let mut all = reports(&[(1.0, 1.0); 3]);
-            for (round, size) in all.get_mut("free_awaited").unwrap().rounds.iter_mut().zip(mebibytes) {
+            for (round, size) in all
+                .get_mut("free_awaited")
+                .unwrap()
+                .rounds
+                .iter_mut()
+                .zip(mebibytes)
+            {
                 round.get_mut("ours").unwrap().resident_bytes = Some(size << 20);
             }
             gate.judge(&all).met
@@ -410,7 +485,10 @@ mod tests {
     #[test]
     fn what_was_not_measured_is_not_met() {
         assert!(!TIME.judge(&Reports::new()).met);
-        let other = Gate { against: Against::Best(&["curator"]), ..TIME };
+        let other = Gate {
+            against: Against::Best(&["curator"]),
+            ..TIME
+        };
         assert!(!other.judge(&reports(&[(1.0, 1.0)])).met);
     }
 
@@ -429,7 +507,13 @@ mod tests {
                 Against::One => &[],
             };
             for name in others.iter().chain([&gate.ours]) {
-                assert!(scenario.contenders.iter().any(|contender| contender.name == *name), "{gate}");
+                assert!(
+                    scenario
+                        .contenders
+                        .iter()
+                        .any(|contender| contender.name == *name),
+                    "{gate}"
+                );
             }
         }
     }

@@ -1,5 +1,5 @@
-//! What the orchestrator and a worker say to each other: one JSON object per line, orders on the worker's
-//! stdin and answers on its stdout.
+//! What the orchestrator and a worker say to each other: one JSON object per line, orders on the
+//! worker's stdin and answers on its stdout.
 
 use serde::{Deserialize, Serialize};
 
@@ -76,12 +76,12 @@ pub(crate) struct Job {
     /// After how many cycles a task ends although the round lasts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) cycles_per_task: Option<u64>,
-    /// How long a task holds the lock while it counts, so that a lock that does not exclude is found out. 0
-    /// where time is measured.
+    /// How long a task holds the lock while it counts, so that a lock that does not exclude is
+    /// found out. 0 where time is measured.
     #[serde(default)]
     pub(crate) hold_micros: u64,
-    /// The lock is held, all tasks but one wait for it, and the cycles of that one are to ask for it, to wait
-    /// for so long, and to give up.
+    /// The lock is held, all tasks but one wait for it, and the cycles of that one are to ask for
+    /// it, to wait for so long, and to give up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) give_up_micros: Option<u64>,
     /// What all paths begin with.
@@ -130,16 +130,27 @@ mod tests {
 
     #[test]
     fn an_order_is_read_as_it_is_documented() {
-        let Order::Run(job) = serde_json::from_str(JOB).unwrap() else { panic!("a job") };
-        assert_eq!((job.recipe, job.release, job.cycles_per_task), (Recipe::Mutex, Release::Awaited, None));
-        assert!(matches!(serde_json::from_str(r#"{"quit": true}"#).unwrap(), Order::Quit(true)));
+        let Order::Run(job) = serde_json::from_str(JOB).unwrap() else {
+            panic!("a job")
+        };
+        assert_eq!(
+            (job.recipe, job.release, job.cycles_per_task),
+            (Recipe::Mutex, Release::Awaited, None)
+        );
+        assert!(matches!(
+            serde_json::from_str(r#"{"quit": true}"#).unwrap(),
+            Order::Quit(true)
+        ));
     }
 
     #[test]
     fn an_answer_is_a_result_or_an_error() {
         let done = r#"{"cycles": 3, "elapsed_micros": 10, "cpu_micros": 4, "lost_updates": 0,
             "latency_micros": {"p50": 1, "p90": 1, "p99": 2, "p999": 2, "max": 2}}"#;
-        assert!(matches!(serde_json::from_str(done).unwrap(), Answer::Done(Done { cycles: 3, .. })));
+        assert!(matches!(
+            serde_json::from_str(done).unwrap(),
+            Answer::Done(Done { cycles: 3, .. })
+        ));
         let failed = r#"{"error": "no server"}"#;
         assert!(
             matches!(serde_json::from_str(failed).unwrap(), Answer::Failed { error } if error == "no server")

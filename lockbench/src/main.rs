@@ -1,7 +1,9 @@
-//! Measures the locks of this workspace beside others, on servers that it starts itself: all contenders take
-//! turns in each round of one run, and what counts is the ratio between two contenders in the same round.
+//! Measures the locks of this workspace beside others, on servers that it starts itself: all
+//! contenders take turns in each round of one run, and what counts is the ratio between two
+//! contenders in the same round.
 //!
-//! The orchestrator asks one worker process per contender; see `job` for what they say to each other.
+//! The orchestrator asks one worker process per contender; see `job` for what they say to each
+//! other.
 
 mod bench;
 mod contender;
@@ -40,7 +42,9 @@ const TROUBLE: u8 = 2;
 fn main() -> ExitCode {
     let options = Options::parse();
     let result = match &options.command {
-        Some(Command::Worker { name, classes }) => worker::serve(name, classes.as_deref()).map(|()| true),
+        Some(Command::Worker { name, classes }) => {
+            worker::serve(name, classes.as_deref()).map(|()| true)
+        }
         Some(Command::Holder { name }) => holder::serve(name).map(|()| true),
         Some(Command::Matrix(options)) => matrix::run(options),
         None => bench::run(&options),

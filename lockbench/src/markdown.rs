@@ -17,22 +17,37 @@ pub(crate) fn fill(page: &str, report: &Report, scenarios: &[Scenario]) -> Resul
     let lines = format!("there is no line {BEGIN} with a line {END} after it");
     let (before, rest) = page.split_once(BEGIN).ok_or_else(|| lines.clone())?;
     let (_, after) = rest.split_once(END).ok_or(lines)?;
-    Ok(format!("{before}{BEGIN}\n{}{END}{after}", tables(report, scenarios)))
+    Ok(format!(
+        "{before}{BEGIN}\n{}{END}{after}",
+        tables(report, scenarios)
+    ))
 }
 
 fn tables(report: &Report, scenarios: &[Scenario]) -> String {
     let legend = [contenders(), meanings(report, scenarios)].concat();
-    let measured = [factors(report, scenarios), figures(report, scenarios), gates(report)].concat();
+    let measured = [
+        factors(report, scenarios),
+        figures(report, scenarios),
+        gates(report),
+    ]
+    .concat();
     [machine(report), legend, measured].concat()
 }
 
 fn machine(report: &Report) -> String {
-    let facts: Vec<_> = report.machine.iter().map(|(name, fact)| format!("{name} {fact}")).collect();
+    let facts: Vec<_> = report
+        .machine
+        .iter()
+        .map(|(name, fact)| format!("{name} {fact}"))
+        .collect();
     format!("Measured with: {}.\n", facts.join(", "))
 }
 
 fn contenders() -> String {
-    let rows: String = contender::ALL.iter().map(|c| format!("| `{}` | {} |\n", c.name, c.about)).collect();
+    let rows: String = contender::ALL
+        .iter()
+        .map(|c| format!("| `{}` | {} |\n", c.name, c.about))
+        .collect();
     format!("\n### Contenders\n| contender | is |\n|---|---|\n{rows}")
 }
 
@@ -51,23 +66,40 @@ fn meanings(report: &Report, scenarios: &[Scenario]) -> String {
 
 /// How many times as fast each of ours is as the others.
 fn factors(report: &Report, scenarios: &[Scenario]) -> String {
-    let others: Vec<&Contender> = contender::ALL.iter().filter(|contender| !contender.is_ours()).collect();
+    let others: Vec<&Contender> = contender::ALL
+        .iter()
+        .filter(|contender| !contender.is_ours())
+        .collect();
     let mut text = String::from("\n### How many times as fast\n");
-    let names: Vec<_> = others.iter().map(|other| format!("`{}`", other.name)).collect();
+    let names: Vec<_> = others
+        .iter()
+        .map(|other| format!("`{}`", other.name))
+        .collect();
     let _ = writeln!(text, "| scenario | ours | | than {} |", names.join(" | "));
     let _ = writeln!(text, "|---|---|---:|{}", "---:|".repeat(others.len()));
     for (scenario, measured) in measured(report, scenarios) {
-        for ours in scenario.contenders.iter().filter(|contender| contender.is_ours()) {
-            let Some(figures) = measured.contenders.get(ours.name) else { continue };
+        for ours in scenario
+            .contenders
+            .iter()
+            .filter(|contender| contender.is_ours())
+        {
+            let Some(figures) = measured.contenders.get(ours.name) else {
+                continue;
+            };
             let value = match scenario.measure {
                 Measure::Time => format!("{} µs", shown(figures.micros_per_cycle.median)),
                 Measure::Rate => format!("{}/s", shown(figures.cycles_per_second.median)),
             };
             let factor = |other: &&Contender| {
-                let ratio = measured.ratios.get(&format!("{}/{}", ours.name, other.name))?;
+                let ratio = measured
+                    .ratios
+                    .get(&format!("{}/{}", ours.name, other.name))?;
                 Some(shown(ratio.cycles_per_second.median))
             };
-            let factors: Vec<_> = others.iter().map(|other| factor(other).unwrap_or_default()).collect();
+            let factors: Vec<_> = others
+                .iter()
+                .map(|other| factor(other).unwrap_or_default())
+                .collect();
             let _ = writeln!(
                 text,
                 "| `{}` | `{}` | {value} | {} |",
@@ -88,7 +120,9 @@ fn figures(report: &Report, scenarios: &[Scenario]) -> String {
     text += "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n";
     for (scenario, measured) in measured(report, scenarios) {
         for contender in &scenario.contenders {
-            let Some(figures) = measured.contenders.get(contender.name) else { continue };
+            let Some(figures) = measured.contenders.get(contender.name) else {
+                continue;
+            };
             let (time, latency) = (figures.micros_per_cycle, figures.latency_micros);
             let _ = writeln!(
                 text,
@@ -103,7 +137,9 @@ fn figures(report: &Report, scenarios: &[Scenario]) -> String {
                 shown(latency.p99),
                 shown(latency.p999),
                 shown(figures.cpu_micros_per_cycle.median),
-                figures.requests_per_cycle.map_or_else(String::new, |requests| shown(requests.median)),
+                figures
+                    .requests_per_cycle
+                    .map_or_else(String::new, |requests| shown(requests.median)),
                 measured.marked_rounds,
                 measured.rounds.len(),
             );
@@ -119,7 +155,11 @@ fn gates(report: &Report) -> String {
     for verdict in &report.gates {
         let word = if verdict.met { "met" } else { "**missed**" };
         let aim = verdict.aim.as_ref().map_or_else(String::new, |aim| {
-            let word = if aim.reached { "reached" } else { "not reached" };
+            let word = if aim.reached {
+                "reached"
+            } else {
+                "not reached"
+            };
             format!("{}, {word}: {}", aim.bound, aim.limit)
         });
         let _ = match verdict.measured {
@@ -129,7 +169,11 @@ fn gates(report: &Report) -> String {
                 verdict.gate, verdict.bound, is.median, is.lower_quartile, is.upper_quartile
             ),
             None => {
-                writeln!(text, "| {} | {} | not measured | | {word} | {aim} |", verdict.gate, verdict.bound)
+                writeln!(
+                    text,
+                    "| {} | {} | not measured | | {word} | {aim} |",
+                    verdict.gate, verdict.bound
+                )
             }
         };
     }
@@ -141,7 +185,9 @@ fn measured<'a>(
     report: &'a Report,
     scenarios: &'a [Scenario],
 ) -> impl Iterator<Item = (&'a Scenario, &'a ScenarioReport)> {
-    scenarios.iter().filter_map(|scenario| Some((scenario, report.scenarios.get(&scenario.name)?)))
+    scenarios
+        .iter()
+        .filter_map(|scenario| Some((scenario, report.scenarios.get(&scenario.name)?)))
 }
 
 #[cfg(test)]
@@ -152,8 +198,14 @@ mod tests {
     fn what_is_between_the_lines_is_replaced_and_nothing_else() {
         let page = format!("# Title\n{BEGIN}\nold\n{END}\nthe end\n");
         let filled = fill(&page, &Report::default(), &[]).unwrap();
-        assert!(filled.starts_with("# Title\n") && filled.ends_with("\nthe end\n"), "{filled}");
-        assert!(filled.contains("### Gates") && !filled.contains("old"), "{filled}");
+        assert!(
+            filled.starts_with("# Title\n") && filled.ends_with("\nthe end\n"),
+            "{filled}"
+        );
+        assert!(
+            filled.contains("### Gates") && !filled.contains("old"),
+            "{filled}"
+        );
         assert_eq!(fill(&filled, &Report::default(), &[]).unwrap(), filled);
     }
 

@@ -6,8 +6,9 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::matrix::Fault;
 
-/// Measures locks beside each other: this workspace's, the two bare writes below them, `Client::lock`, Java
-/// Curator, kazoo and Redis, in interleaved rounds, on servers that it starts itself.
+/// Measures locks beside each other: this workspace's, the two bare writes below them,
+/// `Client::lock`, Java Curator, kazoo and Redis, in interleaved rounds, on servers that it starts
+/// itself.
 #[derive(Debug, Parser)]
 #[command(name = "lockbench")]
 pub(crate) struct Options {
@@ -17,8 +18,8 @@ pub(crate) struct Options {
     /// Exits with 1 if a gate is missed, and prints which.
     #[arg(long)]
     pub(crate) check: bool,
-    /// One short round of each scenario: shows that all of them work and all locks exclude, and measures
-    /// nothing.
+    /// One short round of each scenario: shows that all of them work and all locks exclude, and
+    /// measures nothing.
     #[arg(long, conflicts_with_all = ["quick", "check"])]
     pub(crate) smoke: bool,
     /// Writes everything that was measured to a file.
@@ -27,7 +28,8 @@ pub(crate) struct Options {
     /// Draws what was measured, as SVG files in a directory.
     #[arg(long, value_name = "DIR")]
     pub(crate) svg: Option<PathBuf>,
-    /// Writes tables of what was measured into a page that has a place for them, such as PERFORMANCE.md.
+    /// Writes tables of what was measured into a page that has a place for them, such as
+    /// PERFORMANCE.md.
     #[arg(long, value_name = "FILE")]
     pub(crate) markdown: Option<PathBuf>,
     /// Measures nothing, and takes what an earlier run wrote with --json.
@@ -39,8 +41,8 @@ pub(crate) struct Options {
     /// Only these contenders; may be repeated.
     #[arg(long, value_name = "CONTENDER")]
     pub(crate) contender: Vec<String>,
-    /// Another build of this program, such as one with a patched `zookeeper-client` (docs/upstream): what it
-    /// does is measured too, for comparison only.
+    /// Another build of this program, such as one with a patched `zookeeper-client`
+    /// (docs/upstream): what it does is measured too, for comparison only.
     #[arg(long, value_name = "PROGRAM")]
     pub(crate) beside: Option<PathBuf>,
     /// Prints what is measured, and measures nothing.
@@ -67,8 +69,8 @@ pub(crate) enum Command {
         /// Which.
         name: String,
     },
-    /// Compares what locks do when something breaks: holders that are killed, stopped or cut off, answers
-    /// that are lost, servers that restart, and updates that a holder makes too late.
+    /// Compares what locks do when something breaks: holders that are killed, stopped or cut off,
+    /// answers that are lost, servers that restart, and updates that a holder makes too late.
     Matrix(MatrixOptions),
 }
 

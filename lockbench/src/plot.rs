@@ -30,7 +30,11 @@ enum Shape {
     /// Time per cycle of each contender in one scenario.
     Bars(&'static str),
     /// A figure of each contender over the number at the end of the scenarios' names.
-    Lines { scenarios: &'static str, axis: &'static str, figure: fn(&ContenderReport) -> f64 },
+    Lines {
+        scenarios: &'static str,
+        axis: &'static str,
+        figure: fn(&ContenderReport) -> f64,
+    },
 }
 
 const PICTURES: [Picture; 6] = [
@@ -105,7 +109,11 @@ pub(crate) fn draw(report: &Report) -> Vec<(&'static str, String)> {
                 };
                 bars(picture, &contenders.iter().map(bar).collect::<Vec<_>>())
             }
-            Shape::Lines { scenarios, axis, figure } => {
+            Shape::Lines {
+                scenarios,
+                axis,
+                figure,
+            } => {
                 let lines = lines_of(report, scenarios, *figure);
                 if lines.is_empty() {
                     return None;
@@ -123,15 +131,23 @@ fn lines_of(report: &Report, scenarios: &str, figure: fn(&ContenderReport) -> f6
     let mut numbered: Vec<(u32, _)> = report
         .scenarios
         .iter()
-        .filter_map(|(name, scenario)| Some((name.strip_prefix(scenarios)?.parse().ok()?, scenario)))
+        .filter_map(|(name, scenario)| {
+            Some((name.strip_prefix(scenarios)?.parse().ok()?, scenario))
+        })
         .collect();
     numbered.sort_by_key(|(number, _)| *number);
     let line = |contender: &Contender| {
         let point = |(number, scenario): &(u32, &crate::report::ScenarioReport)| {
-            Some((f64::from(*number), figure(scenario.contenders.get(contender.name)?)))
+            Some((
+                f64::from(*number),
+                figure(scenario.contenders.get(contender.name)?),
+            ))
         };
         let points: Vec<_> = numbered.iter().filter_map(point).collect();
-        (!points.is_empty()).then(|| Line { name: contender.name.to_owned(), points })
+        (!points.is_empty()).then(|| Line {
+            name: contender.name.to_owned(),
+            points,
+        })
     };
     contender::ALL.iter().filter_map(line).collect()
 }
@@ -168,7 +184,13 @@ fn bars(picture: &Picture, values: &[(String, f64)]) -> String {
             BAR - 7.0,
             color(name)
         );
-        text(&mut svg, (left + width + 6.0, y + 14.0), "faint", "start", &shown(*value));
+        text(
+            &mut svg,
+            (left + width + 6.0, y + 14.0),
+            "faint",
+            "start",
+            &shown(*value),
+        );
     }
     svg + "</svg>\n"
 }
@@ -186,21 +208,48 @@ fn lines_over(picture: &Picture, axis: &str, lines: &[Line]) -> String {
     );
     for tick in scale_y.powers_of_ten() {
         let at = scale_y.place(tick);
-        let _ = writeln!(svg, r##"<path d="M{LEFT} {at:.1}H{right}" stroke="#fff"/>"##);
-        text(&mut svg, (LEFT - 8.0, at + 4.0), "faint", "end", &shown(tick));
+        let _ = writeln!(
+            svg,
+            r##"<path d="M{LEFT} {at:.1}H{right}" stroke="#fff"/>"##
+        );
+        text(
+            &mut svg,
+            (LEFT - 8.0, at + 4.0),
+            "faint",
+            "end",
+            &shown(tick),
+        );
     }
     let mut ticks: Vec<f64> = points().map(|(x, _)| x).collect();
     ticks.sort_by(f64::total_cmp);
     ticks.dedup();
     for tick in ticks {
-        text(&mut svg, (scale_x.place(tick), TOP + PLOT_HEIGHT + 18.0), "faint", "middle", &shown(tick));
+        text(
+            &mut svg,
+            (scale_x.place(tick), TOP + PLOT_HEIGHT + 18.0),
+            "faint",
+            "middle",
+            &shown(tick),
+        );
     }
-    text(&mut svg, (LEFT + PLOT_WIDTH / 2.0, TOP + PLOT_HEIGHT + 40.0), "", "middle", axis);
+    text(
+        &mut svg,
+        (LEFT + PLOT_WIDTH / 2.0, TOP + PLOT_HEIGHT + 40.0),
+        "",
+        "middle",
+        axis,
+    );
     let mut names = Vec::new();
     for line in lines {
-        let places: Vec<_> =
-            line.points.iter().map(|(x, y)| (scale_x.place(*x), scale_y.place(*y))).collect();
-        let path: Vec<_> = places.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+        let places: Vec<_> = line
+            .points
+            .iter()
+            .map(|(x, y)| (scale_x.place(*x), scale_y.place(*y)))
+            .collect();
+        let path: Vec<_> = places
+            .iter()
+            .map(|(x, y)| format!("{x:.1},{y:.1}"))
+            .collect();
         let color = color(&line.name);
         let _ = writeln!(
             svg,
@@ -225,22 +274,34 @@ fn lines_over(picture: &Picture, axis: &str, lines: &[Line]) -> String {
 
 /// Writes the name of each line behind its end; those that end above each other are moved apart.
 fn write_names(svg: &mut String, mut names: Vec<((f64, f64), &str, &str)>) {
-    names.sort_by(|((x, y), ..), ((other_x, other_y), ..)| x.total_cmp(other_x).then(y.total_cmp(other_y)));
+    names.sort_by(|((x, y), ..), ((other_x, other_y), ..)| {
+        x.total_cmp(other_x).then(y.total_cmp(other_y))
+    });
     for column in names.chunk_by(|((x, _), ..), ((other, _), ..)| x == other) {
-        let places = apart(&column.iter().map(|((_, y), ..)| *y).collect::<Vec<_>>(), NAME);
+        let places = apart(
+            &column.iter().map(|((_, y), ..)| *y).collect::<Vec<_>>(),
+            NAME,
+        );
         for (((x, _), name, color), y) in column.iter().zip(places) {
             let (x, y) = (x + 12.0, y + 4.0);
-            let _ = writeln!(svg, r#"<text x="{x:.1}" y="{y:.1}" style="fill:{color}">{name}</text>"#);
+            let _ = writeln!(
+                svg,
+                r#"<text x="{x:.1}" y="{y:.1}" style="fill:{color}">{name}</text>"#
+            );
         }
     }
 }
 
-/// Moves sorted places apart, so that each is so far below the one before, and none moves farther than it
-/// must.
+/// Moves sorted places apart, so that each is so far below the one before, and none moves farther
+/// than it must.
 fn apart(places: &[f64], distance: f64) -> Vec<f64> {
     let mut apart: Vec<f64> = Vec::with_capacity(places.len());
     for place in places {
-        apart.push(apart.last().map_or(*place, |last| place.max(last + distance)));
+        apart.push(
+            apart
+                .last()
+                .map_or(*place, |last| place.max(last + distance)),
+        );
     }
     apart
 }
@@ -256,18 +317,29 @@ struct Scale {
 impl Scale {
     /// From the least value to the greatest.
     fn over(values: impl Iterator<Item = f64>, from: f64, to: f64) -> Self {
-        let (least, most) = values.fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), value| {
-            (value.log10().min(least), value.log10().max(most))
-        });
+        let (least, most) = values.fold(
+            (f64::INFINITY, f64::NEG_INFINITY),
+            |(least, most), value| (value.log10().min(least), value.log10().max(most)),
+        );
         // A single value lies in the middle.
         let widen = if most > least { 0.0 } else { 0.5 };
-        Self { least: least - widen, most: most + widen, from, to }
+        Self {
+            least: least - widen,
+            most: most + widen,
+            from,
+            to,
+        }
     }
 
     /// The same, up to powers of ten on both sides.
     fn decades(values: impl Iterator<Item = f64>, from: f64, to: f64) -> Self {
         let Self { least, most, .. } = Self::over(values, from, to);
-        Self { least: least.floor(), most: most.ceil(), from, to }
+        Self {
+            least: least.floor(),
+            most: most.ceil(),
+            from,
+            to,
+        }
     }
 
     fn place(&self, value: f64) -> f64 {
@@ -294,8 +366,10 @@ fn begin(picture: &Picture, height: f64) -> String {
 /// Writes a text, which has no characters that XML would mistake.
 fn text(svg: &mut String, (x, y): (f64, f64), class: &str, anchor: &str, text: &str) {
     // Writing to a string does not fail.
-    let _ =
-        writeln!(svg, r#"<text x="{x:.1}" y="{y:.1}" class="{class}" text-anchor="{anchor}">{text}</text>"#);
+    let _ = writeln!(
+        svg,
+        r#"<text x="{x:.1}" y="{y:.1}" class="{class}" text-anchor="{anchor}">{text}</text>"#
+    );
 }
 
 /// Returns a number with as many digits as say something, and commas between thousands.
@@ -324,7 +398,10 @@ mod tests {
     #[test]
     fn numbers_are_short() {
         let all = [0.0, 0.0023, 0.25, 1.0, 9.999, 42.4, 1234.0, 1_234_567.0].map(shown);
-        assert_eq!(all, ["0", "0.0023", "0.25", "1", "10", "42", "1,234", "1,234,567"]);
+        assert_eq!(
+            all,
+            ["0", "0.0023", "0.25", "1", "10", "42", "1,234", "1,234,567"]
+        );
     }
 
     #[test]
@@ -335,7 +412,10 @@ mod tests {
     #[test]
     fn a_scale_is_logarithmic_and_holds_all_values() {
         let scale = Scale::decades([20.0, 5000.0].into_iter(), 0.0, 300.0);
-        assert_eq!((scale.place(10.0), scale.place(100.0), scale.place(10_000.0)), (0.0, 100.0, 300.0));
+        assert_eq!(
+            (scale.place(10.0), scale.place(100.0), scale.place(10_000.0)),
+            (0.0, 100.0, 300.0)
+        );
         assert_eq!(scale.powers_of_ten().count(), 4);
         let one = Scale::over([64.0].into_iter(), 0.0, 100.0);
         assert!((one.place(64.0) - 50.0).abs() < 1e-9);
@@ -343,22 +423,37 @@ mod tests {
 
     #[test]
     fn the_picture_has_a_bar_for_each_and_the_longest_is_as_wide_as_the_plot() {
-        let svg = bars(&PICTURES[0], &[("bare".to_owned(), 400.0), ("kazoo".to_owned(), 1600.0)]);
-        assert!(svg.contains(r#"width="130.0""#) && svg.contains(r#"width="520.0""#), "{svg}");
+        let svg = bars(
+            &PICTURES[0],
+            &[("bare".to_owned(), 400.0), ("kazoo".to_owned(), 1600.0)],
+        );
+        assert!(
+            svg.contains(r#"width="130.0""#) && svg.contains(r#"width="520.0""#),
+            "{svg}"
+        );
         assert!(svg.find(">bare<").unwrap() < svg.find(">kazoo<").unwrap());
     }
 
     #[test]
     fn a_line_goes_through_all_of_its_points() {
-        let line = Line { name: "ours".to_owned(), points: vec![(1.0, 10.0), (10.0, 100.0)] };
+        let line = Line {
+            name: "ours".to_owned(),
+            points: vec![(1.0, 10.0), (10.0, 100.0)],
+        };
         let svg = lines_over(&PICTURES[2], "sessions", &[line]);
-        assert!(svg.contains(r#"<polyline points="80.0,364.0 600.0,64.0""#), "{svg}");
+        assert!(
+            svg.contains(r#"<polyline points="80.0,364.0 600.0,64.0""#),
+            "{svg}"
+        );
     }
 
     /// Also that of one which ends before the others.
     #[test]
     fn a_name_stands_behind_the_end_of_its_line() {
-        let line = |name: &str, points| Line { name: name.to_owned(), points };
+        let line = |name: &str, points| Line {
+            name: name.to_owned(),
+            points,
+        };
         let lines = [
             line("ours", vec![(1.0, 10.0), (100.0, 100.0)]),
             line("curator", vec![(1.0, 10.0), (10.0, 100.0)]),
@@ -366,8 +461,14 @@ mod tests {
         ];
         let svg = lines_over(&PICTURES[2], "sessions", &lines);
         for (name, x, y) in [("ours", 612, 68), ("curator", 352, 68), ("kazoo", 352, 83)] {
-            let found = svg.lines().find(|line| line.ends_with(&format!(">{name}</text>"))).unwrap();
-            assert!(found.contains(&format!(r#"x="{x}.0" y="{y}.0""#)), "{found}");
+            let found = svg
+                .lines()
+                .find(|line| line.ends_with(&format!(">{name}</text>")))
+                .unwrap();
+            assert!(
+                found.contains(&format!(r#"x="{x}.0" y="{y}.0""#)),
+                "{found}"
+            );
         }
     }
 }

@@ -11,7 +11,8 @@ use serde::Serialize;
 use crate::Error;
 use crate::job::{Answer, Done, Job, Order};
 
-/// How much longer than its round a worker may take: to connect, to make 10,000 directories, to queue.
+/// How much longer than its round a worker may take: to connect, to make 10,000 directories, to
+/// queue.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// How long a worker that was told to quit may take to close its sessions.
 const FAREWELL: Duration = Duration::from_secs(10);
@@ -30,7 +31,9 @@ impl Worker {
     /// Starts the worker of a contender.
     pub(crate) fn start(name: &str, mut command: Command) -> Result<Self, Error> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().map_err(|error| format!("{name}: {command:?}: {error}"))?;
+        let mut child = command
+            .spawn()
+            .map_err(|error| format!("{name}: {command:?}: {error}"))?;
         let orders = child.stdin.take();
         let out = child.stdout.take().ok_or("no stdout")?;
         let (sender, answers) = mpsc::channel();
@@ -41,7 +44,13 @@ impl Worker {
                 }
             }
         });
-        Ok(Self { name: name.to_owned(), child, orders, answers, warm: false })
+        Ok(Self {
+            name: name.to_owned(),
+            child,
+            orders,
+            answers,
+            warm: false,
+        })
     }
 
     pub(crate) fn id(&self) -> u32 {
@@ -66,7 +75,13 @@ impl Worker {
     /// Waits for what came of the round that was begun.
     pub(crate) fn end(&mut self, job: &Job) -> Result<Done, Error> {
         let patience = Duration::from_micros(job.micros) + PATIENCE;
-        let late = || format!("{} did not answer within {} s", self.name, patience.as_secs());
+        let late = || {
+            format!(
+                "{} did not answer within {} s",
+                self.name,
+                patience.as_secs()
+            )
+        };
         let line = self.answer(patience).ok_or_else(late)?;
         match serde_json::from_str(&line) {
             Ok(Answer::Done(done)) => Ok(done),

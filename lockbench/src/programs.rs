@@ -47,17 +47,22 @@ impl Program {
 }
 
 impl Programs {
-    /// Those whose classes are in this directory, or are put there; without one, in one of their own.
+    /// Those whose classes are in this directory, or are put there; without one, in one of their
+    /// own.
     pub(crate) fn compiled_to(classes: Option<&Path>) -> Self {
-        Self { curator: classes.map(|directory| Classes::Shared(directory.to_owned())) }
+        Self {
+            curator: classes.map(|directory| Classes::Shared(directory.to_owned())),
+        }
     }
 
     /// Returns the command that starts a worker.
     pub(crate) fn command(&mut self, program: Program) -> Result<Command, Error> {
         match program {
-            Program::Ours | Program::Bare | Program::BareApart | Program::ClientLock | Program::Redis => {
-                Ok(worker(&std::env::current_exe()?, program))
-            }
+            Program::Ours
+            | Program::Bare
+            | Program::BareApart
+            | Program::ClientLock
+            | Program::Redis => Ok(worker(&std::env::current_exe()?, program)),
             Program::Curator => self.curator(&peers::curator()?),
             Program::Kazoo => {
                 let mut command = Command::new(peers::kazoo()?.python);
@@ -75,7 +80,12 @@ impl Programs {
                 let classes = self.classes(&peer)?;
                 // A small machine that starts quickly.
                 let mut command = Command::new(&peer.java);
-                command.args(["-Xmx64m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData"]);
+                command.args([
+                    "-Xmx64m",
+                    "-XX:TieredStopAtLevel=1",
+                    "-XX:+UseSerialGC",
+                    "-XX:-UsePerfData",
+                ]);
                 command.args(java_arguments(&classes, &peer, "CuratorHolder"));
                 Ok(command)
             }
@@ -94,13 +104,20 @@ impl Programs {
 
     /// What the peers are.
     pub(crate) fn versions(&self) -> BTreeMap<String, String> {
-        let curator = peers::curator().ok().and_then(|peer| peer.version).map(|version| ("curator", version));
+        let curator = peers::curator()
+            .ok()
+            .and_then(|peer| peer.version)
+            .map(|version| ("curator", version));
         let kazoo = peers::kazoo().ok().map(|peer| ("kazoo", peer.version));
-        curator.into_iter().chain(kazoo).map(|(name, version)| (name.to_owned(), version)).collect()
+        curator
+            .into_iter()
+            .chain(kazoo)
+            .map(|(name, version)| (name.to_owned(), version))
+            .collect()
     }
 
-    /// Java as on a server: the compilers and the collector that it chooses for this machine, and a heap
-    /// whose size does not change.
+    /// Java as on a server: the compilers and the collector that it chooses for this machine, and a
+    /// heap whose size does not change.
     fn curator(&mut self, peer: &CuratorPeer) -> Result<Command, Error> {
         let classes = self.classes(peer)?;
         let mut command = Command::new(&peer.java);
@@ -145,7 +162,13 @@ fn sources() -> &'static Path {
 
 /// Compiles Curator's worker.
 fn compile(peer: &CuratorPeer, classes: &Path) -> Result<(), Error> {
-    let sources = ["CuratorHolder.java", "CuratorWorker.java", "Job.java", "Place.java", "Round.java"];
+    let sources = [
+        "CuratorHolder.java",
+        "CuratorWorker.java",
+        "Job.java",
+        "Place.java",
+        "Round.java",
+    ];
     let mut javac = peer.compiler();
     javac.args(["-cp", &peer.classpath]).arg("-d").arg(classes);
     javac.args(sources.map(|name| self::sources().join("curator").join(name)));

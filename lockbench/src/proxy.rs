@@ -1,13 +1,14 @@
 //! Distance: a TCP hop that passes on what it is sent a fixed time later.
 //!
-//! On loopback a client pays for what it computes, and hardly for how often it waits for the server. Where
-//! the servers are in another zone, a flight costs a millisecond or two, and what counts is how many there
-//! are.
+//! On loopback a client pays for what it computes, and hardly for how often it waits for the
+//! server. Where the servers are in another zone, a flight costs a millisecond or two, and what
+//! counts is how many there are.
 //!
-//! What arrives together is passed on together and in order, so that a request that waits for the answer to
-//! another pays for two flights, and one that is sent behind it does not. The end of a stream is late, too.
-//! Each direction of a connection has two threads, of which one stamps what arrives and the other passes it
-//! on in due time; neither waits for the other unless there is a megabyte on the way.
+//! What arrives together is passed on together and in order, so that a request that waits for the
+//! answer to another pays for two flights, and one that is sent behind it does not. The end of a
+//! stream is late, too. Each direction of a connection has two threads, of which one stamps what
+//! arrives and the other passes it on in due time; neither waits for the other unless there is a
+//! megabyte on the way.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -53,7 +54,12 @@ impl DelayProxy {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?;
         let (closed, streams) = (AtomicBool::new(false), Mutex::default());
-        let shared = Arc::new(Shared { target, delay, closed, streams });
+        let shared = Arc::new(Shared {
+            target,
+            delay,
+            closed,
+            streams,
+        });
         let acceptor = Arc::clone(&shared);
         spawn("accept", move || acceptor.accept(&listener))?;
         Ok(Self { address, shared })
@@ -103,7 +109,9 @@ impl Shared {
         }
         if self.closed.load(Ordering::SeqCst) {
             // A drop since the connection was accepted has not found these.
-            return [&client, &server].iter().try_for_each(|stream| stream.shutdown(Shutdown::Both));
+            return [&client, &server]
+                .iter()
+                .try_for_each(|stream| stream.shutdown(Shutdown::Both));
         }
         self.pump(client.try_clone()?, server.try_clone()?)?;
         self.pump(server, client)
@@ -118,7 +126,10 @@ impl Shared {
 }
 
 fn spawn(what: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    thread::Builder::new().name(format!("proxy: {what}")).spawn(run).map(drop)
+    thread::Builder::new()
+        .name(format!("proxy: {what}"))
+        .spawn(run)
+        .map(drop)
 }
 
 /// Notes of what arrives when it is to be passed on.
@@ -128,7 +139,14 @@ fn stamp(mut from: TcpStream, delay: Duration, sender: &SyncSender<Chunk>) {
         // A connection that breaks ends, as far as the other side is concerned.
         let length = from.read(&mut buffer).unwrap_or(0);
         let bytes = buffer.get(..length).unwrap_or_default().to_vec();
-        if sender.send(Chunk { due: Instant::now() + delay, bytes }).is_err() || length == 0 {
+        if sender
+            .send(Chunk {
+                due: Instant::now() + delay,
+                bytes,
+            })
+            .is_err()
+            || length == 0
+        {
             return;
         }
     }
@@ -137,7 +155,8 @@ fn stamp(mut from: TcpStream, delay: Duration, sender: &SyncSender<Chunk>) {
 /// Passes on what is due.
 #[expect(clippy::disallowed_methods, reason = "the delay is what this is for")]
 fn pass_on(receiver: &Receiver<Chunk>, mut to: TcpStream) {
-    // Linux wakes up to 50 us late unless told that it matters. Without that the delay is a little longer.
+    // Linux wakes up to 50 us late unless told that it matters. Without that the delay is a little
+    // longer.
     let _ = set_current_timer_slack(NonZeroU64::new(1));
     for Chunk { due, bytes } in receiver {
         thread::sleep(due.saturating_duration_since(Instant::now()));
@@ -172,7 +191,10 @@ mod tests {
 
     fn proxy(delay: Duration) -> (DelayProxy, TcpListener) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        (DelayProxy::start(listener.local_addr().unwrap(), delay).unwrap(), listener)
+        (
+            DelayProxy::start(listener.local_addr().unwrap(), delay).unwrap(),
+            listener,
+        )
     }
 
     /// How long bytes are on their way.
@@ -201,8 +223,8 @@ mod tests {
         let (proxy, listener) = proxy(delay);
         let (client, server) = pair(&proxy, &listener);
         let (begun, mut quickest) = (Instant::now(), Duration::MAX);
-        // More by 0.1 ms on a machine that has nothing else to do. A busy one lets a few through at that
-        // pace.
+        // More by 0.1 ms on a machine that has nothing else to do. A busy one lets a few through at
+        // that pace.
         while quickest >= 2 * delay {
             assert!(begun.elapsed() < LONG, "{quickest:?}");
             quickest = quickest.min(takes(&client, &server));
@@ -217,8 +239,11 @@ mod tests {
         let sent = Instant::now();
         let expected: Vec<u8> = (0..=u8::MAX).cycle().take(1_000_000).collect();
         let (expect, sender) = (expected.clone(), client.try_clone().unwrap());
-        let writer =
-            thread::spawn(move || expected.chunks(1000).try_for_each(|chunk| (&sender).write_all(chunk)));
+        let writer = thread::spawn(move || {
+            expected
+                .chunks(1000)
+                .try_for_each(|chunk| (&sender).write_all(chunk))
+        });
         let mut bytes = vec![0; expect.len()];
         (&server).read_exact(&mut bytes).unwrap();
         writer.join().unwrap().unwrap();
@@ -243,7 +268,11 @@ mod tests {
         let (proxy, listener) = proxy(DELAY);
         let (client, _server) = pair(&proxy, &listener);
         let (ended, end) = channel();
-        let reader = thread::spawn(move || ended.send((&client).read(&mut [0; 1]).unwrap_or(0)).unwrap());
+        let reader = thread::spawn(move || {
+            ended
+                .send((&client).read(&mut [0; 1]).unwrap_or(0))
+                .unwrap();
+        });
         drop(proxy);
         assert_eq!(end.recv_timeout(LONG).unwrap(), 0);
         reader.join().unwrap();

@@ -33,11 +33,16 @@ impl Measured {
     /// Sums up what the processes of a contender did.
     pub(crate) fn new(done: &[Done], theft: Theft) -> Self {
         let worst = |percentile: fn(&Latency) -> f64| {
-            done.iter().map(|done| percentile(&done.latency_micros)).fold(0.0, f64::max)
+            done.iter()
+                .map(|done| percentile(&done.latency_micros))
+                .fold(0.0, f64::max)
         };
         Self {
             cycles: done.iter().map(|done| done.cycles).sum(),
-            elapsed_micros: done.iter().map(|done| done.elapsed_micros).fold(0.0, f64::max),
+            elapsed_micros: done
+                .iter()
+                .map(|done| done.elapsed_micros)
+                .fold(0.0, f64::max),
             cpu_micros: done.iter().map(|done| done.cpu_micros).sum(),
             latency_micros: Latency {
                 p50: worst(|latency| latency.p50),
@@ -71,7 +76,13 @@ impl Measured {
 
     #[cfg(test)]
     pub(crate) fn of_cycles(cycles: u64, elapsed_micros: f64) -> Self {
-        let latency = Latency { p50: 1.0, p90: 1.0, p99: 1.0, p999: 1.0, max: 1.0 };
+        let latency = Latency {
+            p50: 1.0,
+            p90: 1.0,
+            p99: 1.0,
+            p999: 1.0,
+            max: 1.0,
+        };
         let done = Done {
             cycles,
             elapsed_micros,
@@ -80,7 +91,13 @@ impl Measured {
             lost_updates: 0,
             exclusive_cycles: None,
         };
-        Self::new(&[done], Theft { stolen: 0.0, others: 0.0 })
+        Self::new(
+            &[done],
+            Theft {
+                stolen: 0.0,
+                others: 0.0,
+            },
+        )
     }
 }
 
@@ -131,7 +148,10 @@ impl ScenarioReport {
     pub(crate) fn new(scenario: &Scenario, rounds: Vec<Round>) -> Self {
         let mut report = Self {
             about: scenario.about.to_owned(),
-            marked_rounds: rounds.iter().filter(|round| round.values().any(|m| m.theft.counts())).count(),
+            marked_rounds: rounds
+                .iter()
+                .filter(|round| round.values().any(|m| m.theft.counts()))
+                .count(),
             rounds,
             ..Self::default()
         };
@@ -140,10 +160,20 @@ impl ScenarioReport {
                 report.contenders.insert(contender.name.to_owned(), figures);
             }
         }
-        for ours in scenario.contenders.iter().filter(|contender| contender.is_ours()) {
-            for other in scenario.contenders.iter().filter(|other| other.name != ours.name) {
+        for ours in scenario
+            .contenders
+            .iter()
+            .filter(|contender| contender.is_ours())
+        {
+            for other in scenario
+                .contenders
+                .iter()
+                .filter(|other| other.name != ours.name)
+            {
                 if let Some(ratios) = RatioReport::new(&report.rounds, ours.name, other.name) {
-                    report.ratios.insert(format!("{}/{}", ours.name, other.name), ratios);
+                    report
+                        .ratios
+                        .insert(format!("{}/{}", ours.name, other.name), ratios);
                 }
             }
         }
@@ -159,9 +189,14 @@ impl ScenarioReport {
             "  {:<18}{:>12}{:>12}{:>12}{:>12}{:>12}{:>10}   ratio to it, its quartiles",
             "", "cycles/s", "µs/cycle", "p50 µs", "p99 µs", "CPU µs", "requests"
         );
-        let first = scenario.contenders.iter().find(|contender| contender.is_ours());
+        let first = scenario
+            .contenders
+            .iter()
+            .find(|contender| contender.is_ours());
         for contender in &scenario.contenders {
-            let Some(figures) = self.contenders.get(contender.name) else { continue };
+            let Some(figures) = self.contenders.get(contender.name) else {
+                continue;
+            };
             let _ = write!(
                 text,
                 "  {:<18}{:>12.0}{:>12.2}{:>12.2}{:>12.2}{:>12.2}{:>10}",
@@ -171,18 +206,32 @@ impl ScenarioReport {
                 figures.latency_micros.p50,
                 figures.latency_micros.p99,
                 figures.cpu_micros_per_cycle.median,
-                figures.requests_per_cycle.map_or_else(String::new, |r| format!("{:.2}", r.median)),
+                figures
+                    .requests_per_cycle
+                    .map_or_else(String::new, |r| format!("{:.2}", r.median)),
             );
-            let ratio = first.and_then(|ours| self.ratios.get(&format!("{}/{}", ours.name, contender.name)));
+            let ratio = first.and_then(|ours| {
+                self.ratios
+                    .get(&format!("{}/{}", ours.name, contender.name))
+            });
             if let Some(ratio) = ratio {
                 let ratio = ratio.of(scenario.measure);
                 let (low, high) = (ratio.lower_quartile, ratio.upper_quartile);
-                let _ = write!(text, "   {}  [{} {}]", shown(ratio.median), shown(low), shown(high));
+                let _ = write!(
+                    text,
+                    "   {}  [{} {}]",
+                    shown(ratio.median),
+                    shown(low),
+                    shown(high)
+                );
             }
             text.push('\n');
         }
         for (name, bytes) in &self.bytes_per_task {
-            let _ = writeln!(text, "  {name}: {bytes:.0} bytes per task, its own included");
+            let _ = writeln!(
+                text,
+                "  {name}: {bytes:.0} bytes per task, its own included"
+            );
         }
         for (name, lost) in &self.lost_updates {
             let _ = writeln!(text, "  {name} LOST {lost} UPDATES: it does not exclude");
@@ -205,14 +254,19 @@ impl ScenarioReport {
 impl ContenderReport {
     fn new(rounds: &[Round], name: &str) -> Option<Self> {
         let rounds: Vec<&Measured> = rounds.iter().filter_map(|round| round.get(name)).collect();
-        let spread = |figure: &dyn Fn(&Measured) -> f64| Spread::of(rounds.iter().map(|round| figure(round)));
-        let percentile =
-            |of: fn(&Latency) -> f64| spread(&|round| of(&round.latency_micros)).map(|spread| spread.median);
+        let spread = |figure: &dyn Fn(&Measured) -> f64| {
+            Spread::of(rounds.iter().map(|round| figure(round)))
+        };
+        let percentile = |of: fn(&Latency) -> f64| {
+            spread(&|round| of(&round.latency_micros)).map(|spread| spread.median)
+        };
         Some(Self {
             cycles_per_second: spread(&Measured::cycles_per_second)?,
             micros_per_cycle: spread(&Measured::micros_per_cycle)?,
             cpu_micros_per_cycle: spread(&Measured::cpu_micros_per_cycle)?,
-            requests_per_cycle: Spread::of(rounds.iter().filter_map(|round| round.requests_per_cycle())),
+            requests_per_cycle: Spread::of(
+                rounds.iter().filter_map(|round| round.requests_per_cycle()),
+            ),
             latency_micros: Latency {
                 p50: percentile(|latency| latency.p50)?,
                 p90: percentile(|latency| latency.p90)?,
@@ -234,12 +288,11 @@ impl RatioReport {
     }
 
     fn new(rounds: &[Round], ours: &str, other: &str) -> Option<Self> {
-        let ratio =
-            |quantity: Quantity| {
-                Spread::of(rounds.iter().filter_map(|round| {
-                    Some(quantity.of(round.get(ours)?)? / quantity.of(round.get(other)?)?)
-                }))
-            };
+        let ratio = |quantity: Quantity| {
+            Spread::of(rounds.iter().filter_map(|round| {
+                Some(quantity.of(round.get(ours)?)? / quantity.of(round.get(other)?)?)
+            }))
+        };
         Some(Self {
             time_per_cycle: ratio(Quantity::Time)?,
             cycles_per_second: ratio(Quantity::Rate)?,
@@ -263,7 +316,9 @@ impl Report {
         let lost = |(scenario, report): (&String, &ScenarioReport)| {
             let scenario = scenario.clone();
             let lines = report.lost_updates.iter();
-            lines.map(|(name, lost)| format!("{scenario}: {name} lost {lost} updates")).collect::<Vec<_>>()
+            lines
+                .map(|(name, lost)| format!("{scenario}: {name} lost {lost} updates"))
+                .collect::<Vec<_>>()
         };
         self.scenarios.iter().flat_map(lost).collect()
     }
@@ -283,9 +338,17 @@ impl Report {
             );
             let word = if verdict.met { "met   " } else { "MISSED" };
             // Writing to a string does not fail.
-            let _ = writeln!(text, "  {word}  {}: {measured}, {}", verdict.gate, verdict.bound);
+            let _ = writeln!(
+                text,
+                "  {word}  {}: {measured}, {}",
+                verdict.gate, verdict.bound
+            );
             if let Some(aim) = &verdict.aim {
-                let word = if aim.reached { "reached" } else { "not reached" };
+                let word = if aim.reached {
+                    "reached"
+                } else {
+                    "not reached"
+                };
                 let _ = writeln!(text, "            aim {}: {word}; {}", aim.bound, aim.limit);
             }
         }
@@ -300,11 +363,20 @@ mod tests {
     #[test]
     fn a_lost_update_is_told_of_by_scenario_and_contender() {
         let of = |lost: &[(&str, u64)]| ScenarioReport {
-            lost_updates: lost.iter().map(|(name, lost)| ((*name).to_owned(), *lost)).collect(),
+            lost_updates: lost
+                .iter()
+                .map(|(name, lost)| ((*name).to_owned(), *lost))
+                .collect(),
             ..ScenarioReport::default()
         };
-        let scenarios = [("rush".to_owned(), of(&[])), ("sessions_8".to_owned(), of(&[("redis", 3)]))];
-        let report = Report { scenarios: scenarios.into(), ..Report::default() };
+        let scenarios = [
+            ("rush".to_owned(), of(&[])),
+            ("sessions_8".to_owned(), of(&[("redis", 3)])),
+        ];
+        let report = Report {
+            scenarios: scenarios.into(),
+            ..Report::default()
+        };
         assert_eq!(report.lost_updates(), ["sessions_8: redis lost 3 updates"]);
     }
 }

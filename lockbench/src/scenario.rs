@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::contender::{
-    BARE, BARE_APART, BARE_TURNS, CLIENT_LOCK, CURATOR, CURATOR_READ_WRITE, CURATOR_SHARED, Contender, KAZOO,
-    OURS, OURS_FAIR, OURS_READ_WRITE, OURS_READ_WRITE_STICKY, OURS_STICKY, REDIS,
+    BARE, BARE_APART, BARE_TURNS, CLIENT_LOCK, CURATOR, CURATOR_READ_WRITE, CURATOR_SHARED,
+    Contender, KAZOO, OURS, OURS_FAIR, OURS_READ_WRITE, OURS_READ_WRITE_STICKY, OURS_STICKY, REDIS,
 };
 use crate::job::{Job, Release};
 use crate::servers::{Ensemble, Place};
@@ -83,11 +83,19 @@ impl Effort {
 }
 
 impl Scenario {
-    fn new(name: impl Into<String>, about: &'static str, measure: Measure, contenders: &[Contender]) -> Self {
+    fn new(
+        name: impl Into<String>,
+        about: &'static str,
+        measure: Measure,
+        contenders: &[Contender],
+    ) -> Self {
         Self {
             name: name.into(),
             about,
-            place: Place { ensemble: Ensemble::One, distant: false },
+            place: Place {
+                ensemble: Ensemble::One,
+                distant: false,
+            },
             measure,
             course: Course::Together,
             processes: 1,
@@ -107,11 +115,23 @@ impl Scenario {
     }
 
     fn distant(self) -> Self {
-        Self { place: Place { distant: true, ..self.place }, ..self }
+        Self {
+            place: Place {
+                distant: true,
+                ..self.place
+            },
+            ..self
+        }
     }
 
     fn on_three(self) -> Self {
-        Self { place: Place { ensemble: Ensemble::Three, ..self.place }, ..self }
+        Self {
+            place: Place {
+                ensemble: Ensemble::Three,
+                ..self.place
+            },
+            ..self
+        }
     }
 
     /// Returns the same in a small way: what shows that it works, and not how fast.
@@ -173,7 +193,16 @@ impl Scenario {
 
 /// All scenarios, in the order in which they are run.
 pub(crate) fn all() -> Vec<Scenario> {
-    [free(), sessions(), in_process(), kept(), read_mostly(), locks(), waiters()].concat()
+    [
+        free(),
+        sessions(),
+        in_process(),
+        kept(),
+        read_mostly(),
+        locks(),
+        waiters(),
+    ]
+    .concat()
 }
 
 /// One task and one lock that is free.
@@ -183,11 +212,20 @@ fn free() -> Vec<Scenario> {
     let cold = [OURS, BARE, BARE_APART, CLIENT_LOCK];
     vec![
         awaited("free_awaited", "one task, one free lock, release awaited"),
-        awaited("free_awaited_distant", "the same with 1 ms of delay each way").distant(),
+        awaited(
+            "free_awaited_distant",
+            "the same with 1 ms of delay each way",
+        )
+        .distant(),
         awaited("free_awaited_three", "the same on three members").on_three(),
         Scenario {
             release: Release::Dropped,
-            ..Scenario::new("free_dropped", "one task, one free lock, guard dropped", Measure::Time, &cold)
+            ..Scenario::new(
+                "free_dropped",
+                "one task, one free lock, guard dropped",
+                Measure::Time,
+                &cold,
+            )
         },
         Scenario {
             keep_from_succession: true,
@@ -209,8 +247,11 @@ fn sessions() -> Vec<Scenario> {
         sessions,
         ..Scenario::new(format!("sessions_{sessions}"), about, Measure::Rate, &all)
     };
-    let three =
-        Scenario { name: "sessions_8_three".to_owned(), about: "8 sessions on three members", ..of(8) };
+    let three = Scenario {
+        name: "sessions_8_three".to_owned(),
+        about: "8 sessions on three members",
+        ..of(8)
+    };
     vec![of(2), of(8), of(32), of(128), three.on_three()]
 }
 
@@ -221,14 +262,36 @@ fn in_process() -> Vec<Scenario> {
         tasks,
         ..Scenario::new(format!("inproc_{tasks}"), about, Measure::Rate, contenders)
     };
-    let all = [OURS, OURS_FAIR, CLIENT_LOCK, CURATOR, CURATOR_SHARED, KAZOO, REDIS];
+    let all = [
+        OURS,
+        OURS_FAIR,
+        CLIENT_LOCK,
+        CURATOR,
+        CURATOR_SHARED,
+        KAZOO,
+        REDIS,
+    ];
     // What takes a second or more to have each of 256 tasks hold the lock once is left out of some.
-    let most = [OURS, OURS_FAIR, BARE_TURNS, CLIENT_LOCK, CURATOR, CURATOR_SHARED, REDIS];
+    let most = [
+        OURS,
+        OURS_FAIR,
+        BARE_TURNS,
+        CLIENT_LOCK,
+        CURATOR,
+        CURATOR_SHARED,
+        REDIS,
+    ];
     vec![
         of(8, &all),
         of(64, &most),
-        Scenario { most_rounds: 5, ..of(256, &most) },
-        Scenario { most_rounds: 3, ..of(10_000, &[OURS, OURS_FAIR]) },
+        Scenario {
+            most_rounds: 5,
+            ..of(256, &most)
+        },
+        Scenario {
+            most_rounds: 3,
+            ..of(10_000, &[OURS, OURS_FAIR])
+        },
         Scenario {
             name: "inproc_10000_mutex".to_owned(),
             from: Effort::Full,
@@ -245,11 +308,24 @@ fn kept() -> Vec<Scenario> {
         processes: 2,
         ..Scenario::new(name, about, Measure::Time, &[OURS_STICKY, BARE])
     };
-    let rush = "100,000 users of one process at once; time until all have had the lock and their answer";
+    let rush =
+        "100,000 users of one process at once; time until all have had the lock and their answer";
     vec![
-        Scenario::new("sticky", "one task, a lock that is kept", Measure::Time, &[OURS_STICKY, REDIS]),
-        taken("sticky_taken", "another process takes a kept lock that is not in use"),
-        taken("sticky_taken_distant", "the same with 1 ms of delay each way").distant(),
+        Scenario::new(
+            "sticky",
+            "one task, a lock that is kept",
+            Measure::Time,
+            &[OURS_STICKY, REDIS],
+        ),
+        taken(
+            "sticky_taken",
+            "another process takes a kept lock that is not in use",
+        ),
+        taken(
+            "sticky_taken_distant",
+            "the same with 1 ms of delay each way",
+        )
+        .distant(),
         Scenario {
             tasks: 100_000,
             cycles_per_task: Some(1),
@@ -260,7 +336,12 @@ fn kept() -> Vec<Scenario> {
             tasks: 256,
             cycles_per_task: Some(800),
             most_rounds: 5,
-            ..Scenario::new("growth", "1,000,000 cycles of 256 tasks", Measure::Time, &[OURS])
+            ..Scenario::new(
+                "growth",
+                "1,000,000 cycles of 256 tasks",
+                Measure::Time,
+                &[OURS],
+            )
         },
     ]
 }
@@ -279,7 +360,11 @@ fn read_mostly() -> Vec<Scenario> {
         )
     };
     let all = [OURS_READ_WRITE, OURS_READ_WRITE_STICKY, CURATOR_READ_WRITE];
-    vec![of(1, 8, &all), of(8, 1, &all), of(32, 1, &[OURS_READ_WRITE, OURS_READ_WRITE_STICKY])]
+    vec![
+        of(1, 8, &all),
+        of(8, 1, &all),
+        of(32, 1, &[OURS_READ_WRITE, OURS_READ_WRITE_STICKY]),
+    ]
 }
 
 /// Many locks that are free.
@@ -296,7 +381,14 @@ fn locks() -> Vec<Scenario> {
     };
     let all = [OURS, BARE, BARE_APART, CLIENT_LOCK, CURATOR, KAZOO, REDIS];
     let many = [OURS, BARE, CLIENT_LOCK, REDIS];
-    vec![of(64, &all), Scenario { most_rounds: 3, from: Effort::Full, ..of(10_000, &many) }]
+    vec![
+        of(64, &all),
+        Scenario {
+            most_rounds: 3,
+            from: Effort::Full,
+            ..of(10_000, &many)
+        },
+    ]
 }
 
 /// What a grant costs when many wait.
@@ -319,7 +411,10 @@ fn waiters() -> Vec<Scenario> {
         ..of(waiters)
     };
     let all = [10, 100, 1000, 5000];
-    all.into_iter().map(of).chain(all.into_iter().map(gives_up)).collect()
+    all.into_iter()
+        .map(of)
+        .chain(all.into_iter().map(gives_up))
+        .collect()
 }
 
 #[cfg(test)]
@@ -334,7 +429,11 @@ mod tests {
         let names: BTreeSet<_> = all.iter().map(|scenario| &scenario.name).collect();
         assert_eq!(names.len(), all.len());
         for scenario in &all {
-            let names: BTreeSet<_> = scenario.contenders.iter().map(|contender| contender.name).collect();
+            let names: BTreeSet<_> = scenario
+                .contenders
+                .iter()
+                .map(|contender| contender.name)
+                .collect();
             assert_eq!(names.len(), scenario.contenders.len(), "{}", scenario.name);
         }
     }
@@ -342,8 +441,17 @@ mod tests {
     #[test]
     fn a_scenario_of_several_processes_has_no_contender_that_shares_one_with_another() {
         for scenario in all().iter().filter(|scenario| scenario.processes > 1) {
-            let processes: BTreeSet<_> = scenario.contenders.iter().map(Contender::processes).collect();
-            assert_eq!(processes.len(), scenario.contenders.len(), "{}", scenario.name);
+            let processes: BTreeSet<_> = scenario
+                .contenders
+                .iter()
+                .map(Contender::processes)
+                .collect();
+            assert_eq!(
+                processes.len(),
+                scenario.contenders.len(),
+                "{}",
+                scenario.name
+            );
         }
     }
 }

@@ -45,17 +45,30 @@ pub(crate) struct Servers {
 
 impl Servers {
     /// Returns where a program connects. Starts what is not running.
-    pub(crate) fn connect_string(&mut self, program: Program, place: Place) -> Result<String, Error> {
+    pub(crate) fn connect_string(
+        &mut self,
+        program: Program,
+        place: Place,
+    ) -> Result<String, Error> {
         let addresses = match program.is_on_zookeeper() {
             true => {
                 let servers = self.start(place.ensemble)?;
-                (0..servers.len()).map(|member| servers.address(member)).collect()
+                (0..servers.len())
+                    .map(|member| servers.address(member))
+                    .collect()
             }
             false => vec![self.start_redis()?.address()],
         };
         let mut seen = Vec::with_capacity(addresses.len());
         for address in addresses {
-            seen.push(if place.distant { self.proxy(address)? } else { address }.to_string());
+            seen.push(
+                if place.distant {
+                    self.proxy(address)?
+                } else {
+                    address
+                }
+                .to_string(),
+            );
         }
         Ok(seen.join(","))
     }
@@ -72,7 +85,9 @@ impl Servers {
     fn proxy(&mut self, target: SocketAddr) -> Result<SocketAddr, Error> {
         Ok(match self.proxies.entry(target) {
             Entry::Occupied(proxy) => proxy.get().address(),
-            Entry::Vacant(vacant) => vacant.insert(DelayProxy::start(target, DISTANCE)?).address(),
+            Entry::Vacant(vacant) => vacant
+                .insert(DelayProxy::start(target, DISTANCE)?)
+                .address(),
         })
     }
 
@@ -90,20 +105,34 @@ impl Servers {
     pub(crate) fn versions(&self) -> BTreeMap<String, String> {
         let version = self.running.values().next().and_then(ZooKeeper::version);
         let zookeeper = version.map(|version| ("zookeeper".to_owned(), version.to_owned()));
-        let redis = self.redis.as_ref().map(|redis| ("redis".to_owned(), redis.version().to_owned()));
+        let redis = self
+            .redis
+            .as_ref()
+            .map(|redis| ("redis".to_owned(), redis.version().to_owned()));
         zookeeper.into_iter().chain(redis).collect()
     }
 
     /// The process numbers of all servers.
     pub(crate) fn ids(&self) -> Vec<u32> {
-        let members = self.running.values().flat_map(|servers| (0..servers.len()).map(|i| servers.pid(i)));
-        members.flatten().chain(self.redis.as_ref().map(Redis::pid)).collect()
+        let members = self
+            .running
+            .values()
+            .flat_map(|servers| (0..servers.len()).map(|i| servers.pid(i)));
+        members
+            .flatten()
+            .chain(self.redis.as_ref().map(Redis::pid))
+            .collect()
     }
 
     /// How many requests the members of an ensemble have received of their clients.
     pub(crate) fn requests(&self, ensemble: Ensemble) -> Result<u64, Error> {
-        let servers = self.running.get(&ensemble).ok_or("these servers do not run")?;
-        (0..servers.len()).map(|member| packets(&servers.four_letter(member, "mntr")?)).sum()
+        let servers = self
+            .running
+            .get(&ensemble)
+            .ok_or("these servers do not run")?;
+        (0..servers.len())
+            .map(|member| packets(&servers.four_letter(member, "mntr")?))
+            .sum()
     }
 
     /// Returns what asks a server for its ephemeral nodes: the first member, if it is the only one.
@@ -111,20 +140,26 @@ impl Servers {
         &self,
         ensemble: Ensemble,
     ) -> Option<impl Fn() -> Result<String, Error> + Send + 'static> {
-        let address = self.running.get(&ensemble).filter(|servers| servers.len() == 1)?.address(0);
+        let address = self
+            .running
+            .get(&ensemble)
+            .filter(|servers| servers.len() == 1)?
+            .address(0);
         Some(move || ask(address, "dump"))
     }
 
     /// How many of them are a question of [`requests`](Self::requests) itself.
     pub(crate) fn requests_of_a_question(&self, ensemble: Ensemble) -> u64 {
-        self.running.get(&ensemble).map_or(0, |servers| servers.len() as u64)
+        self.running
+            .get(&ensemble)
+            .map_or(0, |servers| servers.len() as u64)
     }
 }
 
-/// Servers as in production, as far as one machine has room, and not the tests', of which many run at once:
-/// half a gigabyte of heap each, taken at the start; all of Java's compilers; ZooKeeper's own defaults for
-/// the tick, on which the heartbeats depend, for the limits, and for snapshots (every 100,000 transactions).
-/// Only warnings are logged, and nothing is forced to a disk.
+/// Servers as in production, as far as one machine has room, and not the tests', of which many run
+/// at once: half a gigabyte of heap each, taken at the start; all of Java's compilers; ZooKeeper's
+/// own defaults for the tick, on which the heartbeats depend, for the limits, and for snapshots
+/// (every 100,000 transactions). Only warnings are logged, and nothing is forced to a disk.
 fn options() -> Options {
     Options::new()
         .directory(DIRECTORY)
@@ -151,8 +186,13 @@ fn ask(address: SocketAddr, word: &str) -> Result<String, Error> {
 
 /// Reads the answer to `mntr`.
 fn packets(mntr: &str) -> Result<u64, Error> {
-    let line = mntr.lines().find_map(|line| line.strip_prefix("zk_packets_received\t"));
-    Ok(line.ok_or_else(|| format!("no zk_packets_received in {mntr:?}"))?.trim().parse()?)
+    let line = mntr
+        .lines()
+        .find_map(|line| line.strip_prefix("zk_packets_received\t"));
+    Ok(line
+        .ok_or_else(|| format!("no zk_packets_received in {mntr:?}"))?
+        .trim()
+        .parse()?)
 }
 
 #[cfg(test)]

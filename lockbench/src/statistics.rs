@@ -23,10 +23,14 @@ impl Spread {
     }
 }
 
-/// Returns the number below which a part of sorted numbers lies, interpolated between the two next to it.
+/// Returns the number below which a part of sorted numbers lies, interpolated between the two next
+/// to it.
 fn at(sorted: &[f64], part: f64) -> Option<f64> {
     let position = part * (sorted.len().checked_sub(1)? as f64);
-    let (below, above) = (sorted.get(position.floor() as usize)?, sorted.get(position.ceil() as usize)?);
+    let (below, above) = (
+        sorted.get(position.floor() as usize)?,
+        sorted.get(position.ceil() as usize)?,
+    );
     Some(below + (above - below) * position.fract())
 }
 

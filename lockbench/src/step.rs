@@ -1,5 +1,5 @@
-//! What the matrix and a holder say to each other: one JSON object per line, like the jobs of `job`, but a
-//! holder does one step of a lock at a time.
+//! What the matrix and a holder say to each other: one JSON object per line, like the jobs of
+//! `job`, but a holder does one step of a lock at a time.
 
 use std::path::PathBuf;
 
@@ -38,8 +38,8 @@ pub(crate) struct Open {
     pub(crate) path: String,
     /// The session timeout, or the time to live of a key.
     pub(crate) millis: u64,
-    /// Whether it listens to the state of its connection, or looks at the clock, where the lock leaves that
-    /// to its user.
+    /// Whether it listens to the state of its connection, or looks at the clock, where the lock
+    /// leaves that to its user.
     pub(crate) careful: bool,
     /// Where it notes every few milliseconds whether it holds the lock.
     pub(crate) journal: PathBuf,
@@ -82,7 +82,11 @@ impl Poll {
         let mut words = line.split(' ');
         let mut number = || words.next()?.parse::<i64>().ok();
         let (asked, answered, held) = (number()?, number()?, number()?);
-        Some(Self { asked, answered, held: held == 1 })
+        Some(Self {
+            asked,
+            answered,
+            held: held == 1,
+        })
     }
 }
 
@@ -100,14 +104,23 @@ mod tests {
     fn a_step_is_read_as_the_peers_read_it() {
         let text = serde_json::to_string(&Step::Acquire(true)).unwrap();
         assert_eq!(text, r#"{"acquire":true}"#);
-        let open =
-            r#"{"open": {"servers": "a:1", "path": "/p", "millis": 4000, "careful": true, "journal": "/j"}}"#;
-        assert!(matches!(serde_json::from_str(open).unwrap(), Step::Open(Open { careful: true, .. })));
+        let open = r#"{"open": {"servers": "a:1", "path": "/p", "millis": 4000, "careful": true, "journal": "/j"}}"#;
+        assert!(matches!(
+            serde_json::from_str(open).unwrap(),
+            Step::Open(Open { careful: true, .. })
+        ));
     }
 
     #[test]
     fn a_line_of_a_journal_is_read_whole_or_not() {
-        assert_eq!(Poll::read("3 5 1"), Some(Poll { asked: 3, answered: 5, held: true }));
+        assert_eq!(
+            Poll::read("3 5 1"),
+            Some(Poll {
+                asked: 3,
+                answered: 5,
+                held: true
+            })
+        );
         assert_eq!(Poll::read("3 5"), None);
     }
 }

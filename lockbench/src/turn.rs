@@ -30,7 +30,10 @@ pub(crate) fn together(workers: &mut [Worker], job: &Job) -> Result<Turn, Error>
     for worker in &mut *workers {
         worker.begin(job)?;
     }
-    let measured: Vec<Done> = workers.iter_mut().map(|worker| worker.end(job)).collect::<Result<_, _>>()?;
+    let measured: Vec<Done> = workers
+        .iter_mut()
+        .map(|worker| worker.end(job))
+        .collect::<Result<_, _>>()?;
     Ok(Turn {
         exclusive_cycles: measured.iter().map(exclusive).sum(),
         lost_updates: measured.iter().map(|done| done.lost_updates).sum(),
@@ -38,11 +41,16 @@ pub(crate) fn together(workers: &mut [Worker], job: &Job) -> Result<Turn, Error>
     })
 }
 
-/// Has two processes use the lock in turn, once each, and measures the second one: it finds what the first
-/// one left.
+/// Has two processes use the lock in turn, once each, and measures the second one: it finds what
+/// the first one left.
 pub(crate) fn in_turn(workers: &mut [Worker], job: &Job) -> Result<Turn, Error> {
-    let [first, second] = workers else { return Err("two processes take turns".into()) };
-    let once = Job { cycles_per_task: Some(1), ..job.clone() };
+    let [first, second] = workers else {
+        return Err("two processes take turns".into());
+    };
+    let once = Job {
+        cycles_per_task: Some(1),
+        ..job.clone()
+    };
     let (started, length) = (Instant::now(), Duration::from_micros(job.micros));
     let (mut all, mut exclusive_cycles, mut lost_updates) = (Vec::new(), 0, 0);
     for times in 1..=*TAKEN.end() {
@@ -59,7 +67,11 @@ pub(crate) fn in_turn(workers: &mut [Worker], job: &Job) -> Result<Turn, Error> 
             break;
         }
     }
-    Ok(Turn { measured: vec![one_after_the_other(&all)], exclusive_cycles, lost_updates })
+    Ok(Turn {
+        measured: vec![one_after_the_other(&all)],
+        exclusive_cycles,
+        lost_updates,
+    })
 }
 
 fn exclusive(done: &Done) -> u64 {
@@ -72,13 +84,22 @@ fn one_after_the_other(all: &[Done]) -> Done {
     latencies.sort_by(f64::total_cmp);
     let at = |part: f64| {
         let position = (part * latencies.len() as f64).ceil() as usize;
-        latencies.get(position.saturating_sub(1)).copied().unwrap_or(f64::NAN)
+        latencies
+            .get(position.saturating_sub(1))
+            .copied()
+            .unwrap_or(f64::NAN)
     };
     Done {
         cycles: all.iter().map(|done| done.cycles).sum(),
         elapsed_micros: all.iter().map(|done| done.elapsed_micros).sum(),
         cpu_micros: all.iter().map(|done| done.cpu_micros).sum(),
-        latency_micros: Latency { p50: at(0.5), p90: at(0.9), p99: at(0.99), p999: at(0.999), max: at(1.0) },
+        latency_micros: Latency {
+            p50: at(0.5),
+            p90: at(0.9),
+            p99: at(0.99),
+            p999: at(0.999),
+            max: at(1.0),
+        },
         lost_updates: 0,
         exclusive_cycles: None,
     }
@@ -90,7 +111,9 @@ pub(crate) struct SharedCounters(tempfile::NamedTempFile);
 
 impl SharedCounters {
     pub(crate) fn new(paths: usize) -> Result<Self, Error> {
-        let file = tempfile::Builder::new().prefix("lockbench-").tempfile_in("/dev/shm")?;
+        let file = tempfile::Builder::new()
+            .prefix("lockbench-")
+            .tempfile_in("/dev/shm")?;
         file.as_file().set_len(8 * paths as u64)?;
         Ok(Self(file))
     }
@@ -101,7 +124,9 @@ impl SharedCounters {
 
     pub(crate) fn sum(&self) -> Result<u64, Error> {
         let bytes = fs::read(self.0.path())?;
-        let counters = bytes.chunks_exact(8).filter_map(|bytes| bytes.try_into().ok());
+        let counters = bytes
+            .chunks_exact(8)
+            .filter_map(|bytes| bytes.try_into().ok());
         Ok(counters.map(u64::from_ne_bytes).sum())
     }
 }
@@ -125,7 +150,11 @@ impl NodeCount {
             loop {
                 // One that could not be asked, because everything is busy, is asked again.
                 if let Ok(dump) = ephemerals() {
-                    most = most.max(dump.lines().filter(|line| line.starts_with(&prefix)).count() as u64);
+                    most = most.max(
+                        dump.lines()
+                            .filter(|line| line.starts_with(&prefix))
+                            .count() as u64,
+                    );
                 }
                 if stopped.recv_timeout(LOOK) != Err(RecvTimeoutError::Timeout) {
                     return most;
@@ -152,7 +181,13 @@ mod tests {
             cycles: 1,
             elapsed_micros: 10.0 * latency,
             cpu_micros: 1.0,
-            latency_micros: Latency { p50: latency, p90: latency, p99: latency, p999: latency, max: latency },
+            latency_micros: Latency {
+                p50: latency,
+                p90: latency,
+                p99: latency,
+                p999: latency,
+                max: latency,
+            },
             lost_updates: 0,
             exclusive_cycles: None,
         };
@@ -165,7 +200,11 @@ mod tests {
     fn processes_count_in_one_file() {
         let counters = SharedCounters::new(2).unwrap();
         assert_eq!(counters.sum().unwrap(), 0);
-        fs::write(counters.path(), [5_u64.to_ne_bytes(), 37_u64.to_ne_bytes()].concat()).unwrap();
+        fs::write(
+            counters.path(),
+            [5_u64.to_ne_bytes(), 37_u64.to_ne_bytes()].concat(),
+        )
+        .unwrap();
         assert_eq!(counters.sum().unwrap(), 42);
     }
 }

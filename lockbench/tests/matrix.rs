@@ -22,9 +22,17 @@ const TRIALS: [(&str, &str, bool); 6] = [
 fn main() {
     let mut suite = Suite::new();
     for (lock, fault, overlaps) in TRIALS {
-        let name =
-            format!("{fault}::{}", if overlaps { "two_hold_it_at_once" } else { "no_two_hold_it_at_once" });
-        suite.add_needing(lock, &name, needs(lock), move |()| one_trial(lock, fault, overlaps));
+        let name = format!(
+            "{fault}::{}",
+            if overlaps {
+                "two_hold_it_at_once"
+            } else {
+                "no_two_hold_it_at_once"
+            }
+        );
+        suite.add_needing(lock, &name, needs(lock), move |()| {
+            one_trial(lock, fault, overlaps)
+        });
     }
     suite.run()
 }
@@ -44,13 +52,31 @@ fn needs(lock: &str) -> Result<(), Missing> {
 fn one_trial(lock: &str, fault: &str, overlaps: bool) -> Outcome {
     let file = tempfile::NamedTempFile::new()?;
     let mut matrix = Command::new(env!("CARGO_BIN_EXE_lockbench"));
-    matrix.args(["matrix", "--lock", lock, "--fault", fault, "--repeat", "1", "--seconds", "0"]);
-    matrix.args(["--timeout", "3000", "--json"]).arg(file.path());
+    matrix.args([
+        "matrix",
+        "--lock",
+        lock,
+        "--fault",
+        fault,
+        "--repeat",
+        "1",
+        "--seconds",
+        "0",
+    ]);
+    matrix
+        .args(["--timeout", "3000", "--json"])
+        .arg(file.path());
     let output = matrix.stdin(Stdio::null()).output()?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    let report: Value =
-        serde_json::from_slice(&std::fs::read(file.path())?).map_err(|error| format!("{error}: {said}"))?;
+    let report: Value = serde_json::from_slice(&std::fs::read(file.path())?)
+        .map_err(|error| format!("{error}: {said}"))?;
     let outcome = &report["locks"][lock]["faults"][fault][0];
-    let fine = outcome["overlap_ms"].is_number() == overlaps && outcome["left"] == 0 && outcome["stuck"] == 0;
-    if fine && output.status.success() { Ok(()) } else { Err(format!("{outcome} {said}").into()) }
+    let fine = outcome["overlap_ms"].is_number() == overlaps
+        && outcome["left"] == 0
+        && outcome["stuck"] == 0;
+    if fine && output.status.success() {
+        Ok(())
+    } else {
+        Err(format!("{outcome} {said}").into())
+    }
 }

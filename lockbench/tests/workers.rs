@@ -26,25 +26,63 @@ struct Contender {
 }
 
 const CONTENDERS: [Contender; 6] = [
-    Contender { worker: "bare", recipes: &[], shares: false },
-    Contender { worker: "ours", recipes: &["mutex", "fair", "read_write"], shares: true },
-    Contender { worker: "client_lock", recipes: &["mutex"], shares: false },
-    Contender { worker: "curator", recipes: &["mutex", "read_write"], shares: true },
-    Contender { worker: "kazoo", recipes: &["mutex"], shares: true },
-    Contender { worker: "redis", recipes: &["mutex"], shares: true },
+    Contender {
+        worker: "bare",
+        recipes: &[],
+        shares: false,
+    },
+    Contender {
+        worker: "ours",
+        recipes: &["mutex", "fair", "read_write"],
+        shares: true,
+    },
+    Contender {
+        worker: "client_lock",
+        recipes: &["mutex"],
+        shares: false,
+    },
+    Contender {
+        worker: "curator",
+        recipes: &["mutex", "read_write"],
+        shares: true,
+    },
+    Contender {
+        worker: "kazoo",
+        recipes: &["mutex"],
+        shares: true,
+    },
+    Contender {
+        worker: "redis",
+        recipes: &["mutex"],
+        shares: true,
+    },
 ];
 
 fn main() {
     let mut suite = Suite::new();
-    for Contender { worker, recipes, shares } in CONTENDERS {
-        let mut add = |name: String, test: fn(&str, &str, &str) -> Outcome, recipe: &'static str| {
-            suite.add_needing(worker, &name, needs(worker), move |()| {
-                with_servers(worker, |servers| test(worker, recipe, servers))
-            });
-        };
+    for Contender {
+        worker,
+        recipes,
+        shares,
+    } in CONTENDERS
+    {
+        let mut add =
+            |name: String, test: fn(&str, &str, &str) -> Outcome, recipe: &'static str| {
+                suite.add_needing(worker, &name, needs(worker), move |()| {
+                    with_servers(worker, |servers| test(worker, recipe, servers))
+                });
+            };
         for recipe in recipes {
-            add(format!("{recipe}::excludes_tasks_and_sessions"), excludes, recipe);
-            add(format!("{recipe}::excludes_processes"), excludes_processes, recipe);
+            add(
+                format!("{recipe}::excludes_tasks_and_sessions"),
+                excludes,
+                recipe,
+            );
+            add(
+                format!("{recipe}::excludes_processes"),
+                excludes_processes,
+                recipe,
+            );
         }
         if shares {
             add(
@@ -54,14 +92,30 @@ fn main() {
             );
         }
         if matches!(worker, "curator" | "kazoo") {
-            add("none::loses_updates_and_says_so".to_owned(), loses_updates, "none");
-            add("mutex::ten_thousand_threads_are_unsupported".to_owned(), refuses_a_crowd, "mutex");
+            add(
+                "none::loses_updates_and_says_so".to_owned(),
+                loses_updates,
+                "none",
+            );
+            add(
+                "mutex::ten_thousand_threads_are_unsupported".to_owned(),
+                refuses_a_crowd,
+                "mutex",
+            );
         }
         if worker == "bare" {
-            add("no_lock::loses_updates_and_says_so".to_owned(), loses_updates, "mutex");
+            add(
+                "no_lock::loses_updates_and_says_so".to_owned(),
+                loses_updates,
+                "mutex",
+            );
         }
         if worker == "redis" {
-            add("read_write::is_unsupported".to_owned(), refuses, "read_write");
+            add(
+                "read_write::is_unsupported".to_owned(),
+                refuses,
+                "read_write",
+            );
         }
     }
     suite.run()
@@ -85,7 +139,11 @@ fn with_servers(worker: &str, test: impl FnOnce(&str) -> Outcome) -> Outcome {
         let server = Redis::start().map_err(|e| e.to_string())?;
         return test(&server.address().to_string());
     }
-    test(&shared_standalone().map_err(|e| e.to_string())?.connect_string())
+    test(
+        &shared_standalone()
+            .map_err(|e| e.to_string())?
+            .connect_string(),
+    )
 }
 
 fn command(worker: &str) -> Command {
@@ -103,8 +161,15 @@ fn classes() -> &'static Path {
         drop(fs::remove_dir_all(&classes));
         fs::create_dir_all(&classes).expect("a directory");
         // It has nothing to do, so it ends.
-        let status = command("curator").arg("--classes").arg(&classes).stdin(Stdio::null()).status();
-        assert!(status.expect("a worker").success(), "Curator's worker cannot be compiled");
+        let status = command("curator")
+            .arg("--classes")
+            .arg(&classes)
+            .stdin(Stdio::null())
+            .status();
+        assert!(
+            status.expect("a worker").success(),
+            "Curator's worker cannot be compiled"
+        );
         classes
     })
 }
@@ -124,8 +189,15 @@ impl Worker {
         }
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("a worker");
-        let (orders, answers) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
-        Self { child, orders, answers: BufReader::new(answers) }
+        let (orders, answers) = (
+            child.stdin.take().expect("piped"),
+            child.stdout.take().expect("piped"),
+        );
+        Self {
+            child,
+            orders,
+            answers: BufReader::new(answers),
+        }
     }
 
     fn begin(&mut self, job: &Value) -> Outcome {
@@ -145,11 +217,19 @@ impl Worker {
 
     /// Has it end, which it must do when there is nothing more to read.
     fn finish(self) -> Outcome {
-        let Self { mut child, orders, answers } = self;
+        let Self {
+            mut child,
+            orders,
+            answers,
+        } = self;
         drop(orders);
         let status = child.wait()?;
         drop(answers);
-        if status.success() { Ok(()) } else { Err(format!("{status}").into()) }
+        if status.success() {
+            Ok(())
+        } else {
+            Err(format!("{status}").into())
+        }
     }
 }
 
@@ -158,26 +238,39 @@ fn job(recipe: &str, servers: &str) -> Value {
         "scenario": "test", "recipe": recipe, "sessions": 2, "tasks": 3, "paths": 1,
         "read_percent": if recipe == "read_write" { 50 } else { 0 },
         "release": "awaited", "objects": "per_task", "keep_from_succession": false, "hold_micros": 500,
-        // Cycles end a round, not the time: on a busy machine a worker that has just started is slow.
+        // Cycles end a round, not the time: on a busy machine a worker that has just started is
+        // slow.
         "micros": 60_000_000, "cycles_per_task": 10,
         "root": unique_path("lockbench"), "servers": servers, "counter_file": null,
     })
 }
 
 fn number(answer: &Value, member: &str) -> u64 {
-    answer[member].as_u64().unwrap_or_else(|| panic!("{member} in {answer}"))
+    answer[member]
+        .as_u64()
+        .unwrap_or_else(|| panic!("{member} in {answer}"))
 }
 
 /// An answer is complete, and no update is lost.
 fn assert_excluded(answer: &Value) {
-    assert_eq!(number(answer, "cycles"), 60, "ten for each of six tasks: {answer}");
+    assert_eq!(
+        number(answer, "cycles"),
+        60,
+        "ten for each of six tasks: {answer}"
+    );
     assert_eq!(number(answer, "lost_updates"), 0, "{answer}");
     for member in ["elapsed_micros", "cpu_micros"] {
-        assert!(answer[member].as_f64().is_some_and(|n| n >= 0.0), "{member} in {answer}");
+        assert!(
+            answer[member].as_f64().is_some_and(|n| n >= 0.0),
+            "{member} in {answer}"
+        );
     }
     let percentiles =
         ["p50", "p90", "p99", "p999", "max"].map(|name| answer["latency_micros"][name].as_f64());
-    assert!(percentiles.iter().all(Option::is_some) && percentiles.is_sorted(), "{answer}");
+    assert!(
+        percentiles.iter().all(Option::is_some) && percentiles.is_sorted(),
+        "{answer}"
+    );
 }
 
 fn excludes(worker: &str, recipe: &str, servers: &str) -> Outcome {
@@ -192,7 +285,11 @@ fn excludes(worker: &str, recipe: &str, servers: &str) -> Outcome {
         let answer = worker.run(&job)?;
         assert_excluded(&answer);
         if recipe != "read_write" {
-            assert_eq!(number(&answer, "exclusive_cycles"), number(&answer, "cycles"), "{answer}");
+            assert_eq!(
+                number(&answer, "exclusive_cycles"),
+                number(&answer, "cycles"),
+                "{answer}"
+            );
         }
     }
     worker.finish()
@@ -212,14 +309,18 @@ fn excludes_processes(worker: &str, recipe: &str, servers: &str) -> Outcome {
     let mut job = job(recipe, servers);
     job["counter_file"] = counters.path().to_string_lossy().into();
     let mut workers: Vec<_> = (0..2).map(|_| Worker::start(worker)).collect();
-    workers.iter_mut().try_for_each(|worker| worker.begin(&job))?;
+    workers
+        .iter_mut()
+        .try_for_each(|worker| worker.begin(&job))?;
     let mut exclusive = 0;
     for worker in &mut workers {
         let answer = worker.end()?;
         assert_excluded(&answer);
         exclusive += number(&answer, "exclusive_cycles");
     }
-    let counted = fs::read(counters.path())?.try_into().map(u64::from_ne_bytes);
+    let counted = fs::read(counters.path())?
+        .try_into()
+        .map(u64::from_ne_bytes);
     assert_eq!(counted, Ok(exclusive));
     assert!(exclusive > 0);
     workers.into_iter().try_for_each(Worker::finish)
@@ -246,7 +347,12 @@ fn refuses(worker: &str, recipe: &str, servers: &str) -> Outcome {
 fn refused(worker: &str, job: &Value, other: &Value) -> Outcome {
     let mut worker = Worker::start(worker);
     let answer = worker.run(job)?;
-    assert!(answer["error"].as_str().is_some_and(|error| error.starts_with("unsupported: ")), "{answer}");
+    assert!(
+        answer["error"]
+            .as_str()
+            .is_some_and(|error| error.starts_with("unsupported: ")),
+        "{answer}"
+    );
     assert_excluded(&worker.run(other)?);
     worker.finish()
 }

@@ -1,4 +1,5 @@
-//! A shop's web service: each order is a sale under the lock of its item. docs/service.md has the design.
+//! A shop's web service: each order is a sale under the lock of its item. docs/service.md has the
+//! design.
 
 #[cfg(feature = "metrics")]
 pub mod metrics;
@@ -16,7 +17,9 @@ use axum::routing::{get, post};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
-use zookeeper_recipes::{AcquireError, BuildError, Client, ConnectionState, ErrorKind, InterProcessMutex};
+use zookeeper_recipes::{
+    AcquireError, BuildError, Client, ConnectionState, ErrorKind, InterProcessMutex,
+};
 
 pub use stock::{Sale, Stock};
 
@@ -25,8 +28,8 @@ pub type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// How long an order waits for the lock of its item: a customer waits for it.
 pub const WAIT: Duration = Duration::from_secs(1);
-/// How long a sale waits for the database, at each of two statements: no work under a lock is longer. Reading
-/// the item, before the lock, waits as long.
+/// How long a sale waits for the database, at each of two statements: no work under a lock is
+/// longer. Reading the item, before the lock, waits as long.
 pub const DATABASE_WAIT: Duration = Duration::from_secs(5);
 /// After how long the servers end the session, and release the locks, of an instance that is gone.
 pub const SESSION_TIMEOUT: Duration = Duration::from_secs(10);
@@ -49,8 +52,8 @@ pub struct Shop {
 }
 
 impl Shop {
-    /// Sells one item under its lock. An item that is not in the database gets no lock, whose directory would
-    /// stay in ZooKeeper for a while: callers must not create them at will.
+    /// Sells one item under its lock. An item that is not in the database gets no lock, whose
+    /// directory would stay in ZooKeeper for a while: callers must not create them at will.
     ///
     /// # Errors
     /// - [`BuildError`] if the item's name is too long for a path.
@@ -64,8 +67,8 @@ impl Shop {
         // A caller who leaves during the wait leaves the queue: axum drops this future.
         let guard = lock.acquire(self.wait).await?;
         let stock = Arc::clone(&self.stock);
-        // A caller who leaves from here on changes nothing: the closure runs to its end, and holds the lock
-        // until then.
+        // A caller who leaves from here on changes nothing: the closure runs to its end, and holds
+        // the lock until then.
         let sale = spawn_blocking(move || (stock.sell(&sku, guard.fencing_token()), guard));
         let (sale, guard) = sale.await?;
         if let Err(error) = guard.release().await {
@@ -83,9 +86,11 @@ async fn order(State(shop): State<Shop>, Path(sku): Path<String>) -> Response {
         Ok(Sale::SoldOut) => (StatusCode::CONFLICT, "sold out\n").into_response(),
         Ok(Sale::Unknown) => (StatusCode::NOT_FOUND, "no such item\n").into_response(),
         Ok(Sale::Refused) => try_again("the lock was lost, and another process has written since"),
-        Err(error) if error.is::<BuildError>() => {
-            (StatusCode::BAD_REQUEST, "the name of the item is too long\n").into_response()
-        }
+        Err(error) if error.is::<BuildError>() => (
+            StatusCode::BAD_REQUEST,
+            "the name of the item is too long\n",
+        )
+            .into_response(),
         Err(error) => match error.downcast_ref::<AcquireError>() {
             // The message of a timeout names the holder.
             Some(busy) if busy.is_retryable() || busy.kind() == Some(ErrorKind::Closed) => {
@@ -100,7 +105,11 @@ async fn order(State(shop): State<Shop>, Path(sku): Path<String>) -> Response {
 }
 
 fn try_again(why: &str) -> Response {
-    (StatusCode::SERVICE_UNAVAILABLE, [(RETRY_AFTER, RETRY_AFTER_SECONDS)], format!("{why}\n"))
+    (
+        StatusCode::SERVICE_UNAVAILABLE,
+        [(RETRY_AFTER, RETRY_AFTER_SECONDS)],
+        format!("{why}\n"),
+    )
         .into_response()
 }
 
@@ -108,7 +117,10 @@ fn try_again(why: &str) -> Response {
 async fn ready(State(shop): State<Shop>) -> (StatusCode, String) {
     match shop.client.state() {
         ConnectionState::Connected => (StatusCode::OK, "ready\n".to_owned()),
-        state => (StatusCode::SERVICE_UNAVAILABLE, format!("the connection to ZooKeeper is {state}\n")),
+        state => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            format!("the connection to ZooKeeper is {state}\n"),
+        ),
     }
 }
 
@@ -138,16 +150,20 @@ pub async fn serve(
         // Its receiver is gone if the server has failed.
         let _ = stops.send(());
     };
-    let mut served =
-        tokio::spawn(axum::serve(listener, routes).with_graceful_shutdown(stopping).into_future());
+    let mut served = tokio::spawn(
+        axum::serve(listener, routes)
+            .with_graceful_shutdown(stopping)
+            .into_future(),
+    );
     tokio::select! {
-        // The server without a connection ends in the same moment, and the session is to be closed all the
-        // same.
+        // The server without a connection ends in the same moment, and the session is to be closed
+        // all the same.
         biased;
         _ = stopped => {}
         failed = &mut served => return Ok(failed??),
     }
-    // The listener is closed. This refuses orders that wait for a lock, and waits for sales under way.
+    // The listener is closed. This refuses orders that wait for a lock, and waits for sales under
+    // way.
     let drained = client.drain(drain).await;
     // A caller that does not read its answer is not waited for.
     if let Ok(served) = tokio::time::timeout(LAST_ANSWERS, served).await {

@@ -34,7 +34,11 @@ pub(crate) async fn scrape() -> Response {
     match RECORDER.get() {
         Some(recorder) => {
             recorder.run_upkeep();
-            ([(CONTENT_TYPE, "text/plain; version=0.0.4")], recorder.render()).into_response()
+            (
+                [(CONTENT_TYPE, "text/plain; version=0.0.4")],
+                recorder.render(),
+            )
+                .into_response()
         }
         None => StatusCode::NOT_FOUND.into_response(),
     }

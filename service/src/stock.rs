@@ -68,18 +68,25 @@ impl Stock {
     pub fn sell(&self, sku: &str, token: FencingToken) -> Result<Sale> {
         let mut connection = self.connect()?;
         let reading = begin(&mut connection)?;
-        let Some(before) = left(&reading, sku)? else { return Ok(Sale::Unknown) };
+        let Some(before) = left(&reading, sku)? else {
+            return Ok(Sale::Unknown);
+        };
         if !admits(&reading, sku, token)? {
             return Ok(Sale::Refused);
         }
         reading.commit()?;
         // Between the two the customer pays, say: only the lock keeps other orders away.
-        let Some(after) = before.checked_sub(1) else { return Ok(Sale::SoldOut) };
+        let Some(after) = before.checked_sub(1) else {
+            return Ok(Sale::SoldOut);
+        };
         let writing = begin(&mut connection)?;
         if !admits(&writing, sku, token)? {
             return Ok(Sale::Refused);
         }
-        writing.execute("UPDATE stock SET left_over = ?2 WHERE sku = ?1", params![sku, after])?;
+        writing.execute(
+            "UPDATE stock SET left_over = ?2 WHERE sku = ?1",
+            params![sku, after],
+        )?;
         writing.commit()?;
         Ok(Sale::Sold { left: after })
     }
@@ -96,7 +103,11 @@ fn begin(connection: &mut Connection) -> Result<Transaction<'_>> {
 }
 
 fn left(connection: &Connection, sku: &str) -> Result<Option<u32>> {
-    connection.query_row("SELECT left_over FROM stock WHERE sku = ?1", [sku], |row| row.get(0)).optional()
+    connection
+        .query_row("SELECT left_over FROM stock WHERE sku = ?1", [sku], |row| {
+            row.get(0)
+        })
+        .optional()
 }
 
 /// Stores the token, unless the stored one is greater. Returns whether it was stored.

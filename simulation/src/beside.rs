@@ -1,9 +1,9 @@
-//! The same small world for two locks: this library's mutex, and `zookeeper_client::Client::lock`, on which
-//! no test of this library depends. Machines, faults and times follow from the seed alone, so both meet the
-//! same.
+//! The same small world for two locks: this library's mutex, and `zookeeper_client::Client::lock`,
+//! on which no test of this library depends. Machines, faults and times follow from the seed alone,
+//! so both meet the same.
 //!
-//! The guard of `Client::lock` has no signal of a loss. Its users can watch the state of the session, so here
-//! it is held while that is `SyncConnected`.
+//! The guard of `Client::lock` has no signal of a loss. Its users can watch the state of the
+//! session, so here it is held while that is `SyncConnected`.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -35,7 +35,8 @@ const CALLERS: u64 = 2;
 pub enum Kind {
     Ours,
     ClientLock,
-    /// The same, and no caller drops a call that waits, although its documentation says that this is safe.
+    /// The same, and no caller drops a call that waits, although its documentation says that this
+    /// is safe.
     ClientLockUndropped,
 }
 
@@ -83,7 +84,9 @@ impl Found {
 
     /// Whether the lock did nothing of what no lock may do.
     pub fn is_fine(&self) -> bool {
-        [self.overlaps, self.left, self.stuck, self.panics].iter().all(|count| count.0 == 0)
+        [self.overlaps, self.left, self.stuck, self.panics]
+            .iter()
+            .all(|count| count.0 == 0)
     }
 }
 
@@ -124,7 +127,10 @@ impl Machine {
         let (thread, executor) = (process.thread(), process.thread());
         let session = match kind {
             Kind::Ours => {
-                let (builder, servers) = (Client::builder().session_timeout(time), format!("{name}:{PORT}"));
+                let (builder, servers) = (
+                    Client::builder().session_timeout(time),
+                    format!("{name}:{PORT}"),
+                );
                 let client = host::on(&thread, async move { builder.connect_lazy(&servers) }).await;
                 let client = client.expect("the options are valid");
                 let mutex = InterProcessMutex::new(&client, PATH).expect("the path is valid");
@@ -135,7 +141,15 @@ impl Machine {
             }
         };
         let (link, is_dead) = (net.link(&name), AtomicBool::new(false));
-        Self { name, link, process, thread, executor, session, is_dead }
+        Self {
+            name,
+            link,
+            process,
+            thread,
+            executor,
+            session,
+            is_dead,
+        }
     }
 
     fn may_act(&self) -> bool {
@@ -151,12 +165,16 @@ impl Machine {
         };
         let client = {
             let mut place = place.lock().await;
-            match place.clone().filter(|client| !client.state().is_terminated()) {
+            match place
+                .clone()
+                .filter(|client| !client.state().is_terminated())
+            {
                 Some(client) => client,
                 None => {
                     let servers = format!("{}:{PORT}", self.name);
                     let connecting = async move {
-                        let connector = zookeeper_client::Client::connector().with_session_timeout(time);
+                        let connector =
+                            zookeeper_client::Client::connector().with_session_timeout(time);
                         connector.connect(&servers).await
                     };
                     let client = host::on(&self.thread, connecting).await.ok()?;
@@ -165,7 +183,9 @@ impl Machine {
             }
         };
         let directory = || CreateMode::Container.with_acls(Acls::anyone_all());
-        let options = LockOptions::new(Acls::anyone_all()).with_ancestor_options(directory()).ok()?;
+        let options = LockOptions::new(Acls::anyone_all())
+            .with_ancestor_options(directory())
+            .ok()?;
         let prefix = LockPrefix::new_curator(PATH, "lock-").ok()?;
         let held = client.lock(prefix, b"", options).await.ok()?.into_owned();
         Some(Guard::ClientLock(Box::new((held, client.clone()))))
@@ -208,11 +228,14 @@ impl World {
     /// Asks all who could act on the lock at this moment.
     fn look(&self) {
         let inside = lock(&self.inside);
-        let acts =
-            |(_, machine, guard): &&(u64, Arc<Machine>, Arc<Guard>)| machine.may_act() && guard.is_held();
+        let acts = |(_, machine, guard): &&(u64, Arc<Machine>, Arc<Guard>)| {
+            machine.may_act() && guard.is_held()
+        };
         let held: Vec<u64> = inside.iter().filter(acts).map(|(who, ..)| *who).collect();
         for (one, two) in lock(&self.both).look(&held) {
-            self.found(&format!("{one} and {two} hold it at once"), |found| &mut found.overlaps);
+            self.found(&format!("{one} and {two} hold it at once"), |found| {
+                &mut found.overlaps
+            });
         }
     }
 
@@ -224,7 +247,10 @@ impl World {
             });
             let got = match self.kind {
                 Kind::ClientLockUndropped => machine.acquire(self.time).await,
-                _ => timeout(wait, machine.acquire(self.time)).await.ok().flatten(),
+                _ => timeout(wait, machine.acquire(self.time))
+                    .await
+                    .ok()
+                    .flatten(),
             };
             let Some(guard) = got else {
                 sleep(Duration::from_millis(rng.range(1, 50))).await;
@@ -238,7 +264,11 @@ impl World {
             let guard = Arc::new(guard);
             lock(&self.inside).push((who, Arc::clone(&machine), Arc::clone(&guard)));
             self.look();
-            let most = if rng.one_in(8) { 2 * self.time.as_millis() as u64 } else { 50 };
+            let most = if rng.one_in(8) {
+                2 * self.time.as_millis() as u64
+            } else {
+                50
+            };
             sleep(Duration::from_millis(rng.range(0, most))).await;
             lock(&self.inside).retain(|(other, ..)| *other != who);
             Machine::release(Arc::into_inner(guard).expect("the only one")).await;
@@ -247,8 +277,16 @@ impl World {
     }
 
     /// Makes faults for a while, and heals them.
-    async fn break_things(self: &Arc<Self>, server: &Server, machines: &mut Machines, rng: &mut Rng) {
-        let (end, time) = (Instant::now() + self.time * 30, self.time.as_millis() as u64);
+    async fn break_things(
+        self: &Arc<Self>,
+        server: &Server,
+        machines: &mut Machines,
+        rng: &mut Rng,
+    ) {
+        let (end, time) = (
+            Instant::now() + self.time * 30,
+            self.time.as_millis() as u64,
+        );
         while Instant::now() < end {
             sleep(Duration::from_millis(rng.range(50, time))).await;
             lock(&self.found).faults += 1;
@@ -261,8 +299,11 @@ impl World {
             let long = Duration::from_millis(long);
             match rng.range(0, 8) {
                 0..2 => {
-                    const WAYS: [&[Way]; 3] =
-                        [&[Way::ToServer], &[Way::ToClient], &[Way::ToServer, Way::ToClient]];
+                    const WAYS: [&[Way]; 3] = [
+                        &[Way::ToServer],
+                        &[Way::ToClient],
+                        &[Way::ToServer, Way::ToClient],
+                    ];
                     let ways = *rng.pick(&WAYS);
                     ways.iter().for_each(|way| machine.link.hold(*way));
                     tokio::spawn(async move {
@@ -338,19 +379,31 @@ impl Machines {
 async fn live(kind: Kind, seed: u64, mut rng: Rng) -> Found {
     let (net, began) = (Net::current(), Instant::now());
     let time = Duration::from_secs(*rng.pick(&[4, 10]));
-    let builder = Server::builder().tick(time / 10).min_session_timeout(Duration::from_millis(1));
-    let server = builder.max_session_timeout(Duration::from_secs(3600)).serve(Port::open());
+    let builder = Server::builder()
+        .tick(time / 10)
+        .min_session_timeout(Duration::from_millis(1));
+    let server = builder
+        .max_session_timeout(Duration::from_secs(3600))
+        .serve(Port::open());
     let server = server.expect("the simulation has a runtime");
     let world = Arc::new(World {
         kind,
         seed,
         time,
         stopped: watch::Sender::new(false),
-        found: Mutex::new(Found { worlds: 1, ..Found::default() }),
+        found: Mutex::new(Found {
+            worlds: 1,
+            ..Found::default()
+        }),
         inside: Mutex::default(),
         both: Mutex::default(),
     });
-    let mut machines = Machines { kind, net, started: 0, all: Vec::new() };
+    let mut machines = Machines {
+        kind,
+        net,
+        started: 0,
+        all: Vec::new(),
+    };
     for _ in 0..MACHINES {
         machines.start(&world, &mut rng).await;
     }
@@ -379,7 +432,9 @@ async fn live(kind: Kind, seed: u64, mut rng: Rng) -> Found {
     for (machine, _) in &machines.all {
         match timeout(limit, machine.acquire(time)).await {
             Ok(Some(guard)) => Machine::release(guard).await,
-            _ => world.found("the lock is not granted after healing", |found| &mut found.stuck),
+            _ => world.found("the lock is not granted after healing", |found| {
+                &mut found.stuck
+            }),
         }
     }
     sleep(time * 2).await;
@@ -411,7 +466,14 @@ pub fn play(kind: Kind, seed: u64) -> Found {
     };
     let outcome = simnet::run(seed, before, move |rng| live(kind, seed, rng));
     // The world itself has failed.
-    outcome.map_or_else(|_| Found { worlds: 1, panics: Count(1, 1), ..Found::default() }, |(found, _)| found)
+    outcome.map_or_else(
+        |_| Found {
+            worlds: 1,
+            panics: Count(1, 1),
+            ..Found::default()
+        },
+        |(found, _)| found,
+    )
 }
 
 #[cfg(test)]

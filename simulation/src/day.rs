@@ -41,7 +41,10 @@ impl Machines {
         let process = Host::new(number);
         let (session, executor) = (process.thread(), process.thread());
         let plan = &self.world.plan;
-        let builder = Client::builder().session_timeout(plan.session_timeout).margin(plan.margin).name(&name);
+        let builder = Client::builder()
+            .session_timeout(plan.session_timeout)
+            .margin(plan.margin)
+            .name(&name);
         let (servers, hosts) = glue::servers(&name, plan.members);
         let connects = lock(&self.rng).one_in(4);
         let connect = async move {
@@ -94,9 +97,12 @@ impl Machines {
             let which = rng.range(0, all.len() as u64) as usize;
             all.swap_remove(which)
         };
-        self.world.fault("client replaced", || machine.number.to_string());
+        self.world
+            .fault("client replaced", || machine.number.to_string());
         let timeout_ms = self.world.plan.timeout_ms();
-        let drain = rng.one_in(2).then(|| Duration::from_millis(rng.range(0, 2 * timeout_ms)));
+        let drain = rng
+            .one_in(2)
+            .then(|| Duration::from_millis(rng.range(0, 2 * timeout_ms)));
         let rest = Duration::from_millis(rng.range(1, 500));
         let (world, old) = (Arc::clone(&self.world), Arc::clone(&machine));
         let end = async move {
@@ -147,7 +153,12 @@ impl Machines {
 async fn live(plan: Plan, trace: bool, mut rng: Rng) -> Report {
     let net = Net::current();
     if plan.far {
-        net.set_latency(Latency { min: 1, max: 60, spike: 20, most: 2_000 });
+        net.set_latency(Latency {
+            min: 1,
+            max: 60,
+            spike: 20,
+            most: 2_000,
+        });
     }
     let builder = Server::builder()
         .tick(plan.session_timeout / 10)
@@ -155,8 +166,11 @@ async fn live(plan: Plan, trace: bool, mut rng: Rng) -> Report {
         .max_session_timeout(Duration::from_secs(3600))
         .clock_rate(plan.clock_rate)
         .touch_interval(plan.touch_interval);
-    let server =
-        Arc::new(builder.serve_members(Port::open_all(plan.members)).expect("the simulation has a runtime"));
+    let server = Arc::new(
+        builder
+            .serve_members(Port::open_all(plan.members))
+            .expect("the simulation has a runtime"),
+    );
     let world = Arc::new(World::new(plan, &server, trace));
     let plan = &world.plan;
     if plan.sweep_ms > 0 {
@@ -196,7 +210,8 @@ async fn live(plan: Plan, trace: bool, mut rng: Rng) -> Report {
     };
     faults::make(&Stage::new(&world, &server, &net), &machines, &mut rng).await;
 
-    // Everything works from here on. Callers go on, with time enough for each to be granted what it waits for.
+    // Everything works from here on. Callers go on, with time enough for each to be granted what it
+    // waits for.
     world.heal();
     sleep(2 * Duration::from_millis(recovery::limit(plan.timeout_ms()))).await;
 
@@ -204,7 +219,10 @@ async fn live(plan: Plan, trace: bool, mut rng: Rng) -> Report {
     let patience = plan.session_timeout * 6 + Duration::from_secs(120);
     world.stop();
     let mut callers = std::mem::take(&mut *lock(&machines.callers));
-    let _ = timeout(patience, async { while callers.join_next().await.is_some() {} }).await;
+    let _ = timeout(patience, async {
+        while callers.join_next().await.is_some() {}
+    })
+    .await;
     world.check(ends::callers(callers.len()));
     drop(callers);
     worlds::check_calm(&world, &server);
@@ -215,21 +233,33 @@ async fn live(plan: Plan, trace: bool, mut rng: Rng) -> Report {
 
     drop((machines, all));
     // The dead are switched on again, and know nothing of their connections.
-    net.links().iter().filter(|link| link.is_dead()).for_each(|link| {
-        link.reset();
-    });
+    net.links()
+        .iter()
+        .filter(|link| link.is_dead())
+        .for_each(|link| {
+            link.reset();
+        });
     sleep(Duration::from_secs(1)).await;
     let alive = Handle::current().metrics().num_alive_tasks();
-    world.check(left::nothing(server.watches(), alive.saturating_sub(tasks), world.processes()));
+    world.check(left::nothing(
+        server.watches(),
+        alive.saturating_sub(tasks),
+        world.processes(),
+    ));
     let mut report = std::mem::take(&mut *lock(&world.report));
-    report.violations.extend(panics::seen().into_iter().map(|text| format!("seed {}: {text}", plan.seed)));
+    report.violations.extend(
+        panics::seen()
+            .into_iter()
+            .map(|text| format!("seed {}: {text}", plan.seed)),
+    );
     report.virtual_ms = world.now();
     report.least_margin_ms = world.least_margin();
     report.processes = world.processes();
     report.connects = server.counters().requests(Op::Connect);
     let log = server.log();
     let mut hasher = DefaultHasher::new();
-    log.iter().for_each(|entry| format!("{entry:?}").hash(&mut hasher));
+    log.iter()
+        .for_each(|entry| format!("{entry:?}").hash(&mut hasher));
     report.log = (log.last().map_or(0, |entry| entry.n), hasher.finish());
     report.messages = net.messages.load(Ordering::Relaxed);
     report.random_numbers = interpose::randoms();
@@ -237,7 +267,12 @@ async fn live(plan: Plan, trace: bool, mut rng: Rng) -> Report {
 }
 
 /// Closes the clients: no node and no session is left.
-async fn leave_nothing(world: &World, server: &Server, machines: &[Arc<Machine>], patience: Duration) {
+async fn leave_nothing(
+    world: &World,
+    server: &Server,
+    machines: &[Arc<Machine>],
+    patience: Duration,
+) {
     let plan = &world.plan;
     for machine in machines {
         let flushed = timeout(patience, machine.client.flush(patience)).await.ok();
@@ -246,7 +281,10 @@ async fn leave_nothing(world: &World, server: &Server, machines: &[Arc<Machine>]
     // Nodes that sticky locks keep go after a while, and those of the dead with their sessions.
     sleep(plan.session_timeout * 3 + Duration::from_secs(10)).await;
     for place in 0..plan.paths() {
-        world.check(left::no_node(&path(place), &worlds::left(plan, server, place)));
+        world.check(left::no_node(
+            &path(place),
+            &worlds::left(plan, server, place),
+        ));
     }
     worlds::check_end(world, server);
     for (index, machine) in machines.iter().enumerate() {
@@ -273,10 +311,20 @@ pub fn play(plan: Plan, trace: bool) -> Report {
     let outcome = simnet::run(seed, before, move |rng| live(plan, trace, rng));
     let (mut report, bytes) = outcome.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
-        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic");
-        (Report { violations: vec![format!("seed {seed}: {text}")], ..Report::default() }, 0)
+        let text = text
+            .or_else(|| panic.downcast_ref::<&str>().copied())
+            .unwrap_or("a panic");
+        (
+            Report {
+                violations: vec![format!("seed {seed}: {text}")],
+                ..Report::default()
+            },
+            0,
+        )
     });
     let memory = left::no_memory(bytes, report.processes);
-    report.violations.extend(memory.err().map(|text| format!("seed {seed}: {text}")));
+    report
+        .violations
+        .extend(memory.err().map(|text| format!("seed {seed}: {text}")));
     report
 }

@@ -1,4 +1,5 @@
-//! What the library and the test server are given by the simulation: threads, and connections in memory.
+//! What the library and the test server are given by the simulation: threads, and connections in
+//! memory.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -41,13 +42,20 @@ pub fn install() {
     simulation::set_current(|| Some(Arc::new(Thread(host::current()?))));
 }
 
-/// The port on which clients reach the server; of an ensemble the first member, and the others have the next ones.
+/// The port on which clients reach the server; of an ensemble the first member, and the others have
+/// the next ones.
 pub const PORT: u16 = 2181;
 
 /// The connect string of a machine, and its links: one to each member.
 pub fn servers(machine: &str, members: usize) -> (String, Vec<String>) {
-    let hosts: Vec<String> = (0..members).map(|member| format!("{machine}-{member}")).collect();
-    let each: Vec<String> = hosts.iter().zip(PORT..).map(|(host, port)| format!("{host}:{port}")).collect();
+    let hosts: Vec<String> = (0..members)
+        .map(|member| format!("{machine}-{member}"))
+        .collect();
+    let each: Vec<String> = hosts
+        .iter()
+        .zip(PORT..)
+        .map(|(host, port)| format!("{host}:{port}"))
+        .collect();
     (each.join(","), hosts)
 }
 
@@ -69,7 +77,10 @@ impl Port {
     }
 
     pub fn at(number: u16) -> Self {
-        Self { number, listener: Some(TcpListener::bind(number)) }
+        Self {
+            number,
+            listener: Some(TcpListener::bind(number)),
+        }
     }
 }
 

@@ -79,17 +79,25 @@ impl Held {
         })
     }
 
-    pub async fn get_data(&self, path: &str) -> Option<Result<Option<(Vec<u8>, i32)>, TransactionError>> {
-        Some(each!(self, guard => guard.get_data(path).await, other => match other {
-            Held::Term(term) => term.get_data(path).await,
-            _ => return None,
-        }))
+    pub async fn get_data(
+        &self,
+        path: &str,
+    ) -> Option<Result<Option<(Vec<u8>, i32)>, TransactionError>> {
+        Some(
+            each!(self, guard => guard.get_data(path).await, other => match other {
+                Held::Term(term) => term.get_data(path).await,
+                _ => return None,
+            }),
+        )
     }
 
     /// The tokens that rise from one grant to the next, of each of its paths that it has alone.
     pub fn tokens(&self) -> Vec<Option<(i64, u64)>> {
         match self {
-            Self::Lock(guard) => vec![Some((guard.fencing_token().zxid(), guard.fencing_token().counter()))],
+            Self::Lock(guard) => vec![Some((
+                guard.fencing_token().zxid(),
+                guard.fencing_token().counter(),
+            ))],
             Self::Write(guard) => vec![Some(numbers(guard.fencing_token()))],
             Self::Term(term) => vec![Some(numbers(term.fencing_token()))],
             Self::Selected(_, token) | Self::Run(token) => vec![Some(numbers(*token))],
@@ -184,12 +192,12 @@ pub struct Grant {
     /// Its paths: several of a multi-lock.
     pub parts: Vec<Part>,
     pub nodes: Vec<String>,
-    /// Whether its node was deleted by another process. It is told with the next heartbeat, and may stand beside
-    /// others until then: RELIABILITY.md promises no more.
+    /// Whether its node was deleted by another process. It is told with the next heartbeat, and may
+    /// stand beside others until then: RELIABILITY.md promises no more.
     pub is_broken: AtomicBool,
     pub granted: u64,
-    /// Whether it was held when its caller learned of it, by nodes that no other process had deleted: then it
-    /// comes behind all grants before it.
+    /// Whether it was held when its caller learned of it, by nodes that no other process had
+    /// deleted: then it comes behind all grants before it.
     pub counts: bool,
     /// Whether its caller was told that it is lost.
     pub is_told: AtomicBool,
@@ -216,6 +224,11 @@ impl Guard for Arc<Grant> {
     }
 
     fn show(&self) -> String {
-        format!("{:?} {:?} of {}", self.held.state(), self.nodes, self.machine.number)
+        format!(
+            "{:?} {:?} of {}",
+            self.held.state(),
+            self.nodes,
+            self.machine.number
+        )
     }
 }

@@ -41,7 +41,8 @@ pub enum Profile {
     Processes,
     Nodes,
     Quorum,
-    /// Late answers, one client after another: other faults would end them before they are late enough.
+    /// Late answers, one client after another: other faults would end them before they are late
+    /// enough.
     Late,
 }
 
@@ -49,7 +50,8 @@ pub enum Profile {
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub seed: u64,
-    /// What is at each path: the same at all of them, or anything, for what recipes of one client do to each other.
+    /// What is at each path: the same at all of them, or anything, for what recipes of one client
+    /// do to each other.
     pub kinds: Vec<Kind>,
     pub clients: u64,
     /// The callers of each client.
@@ -61,7 +63,8 @@ pub struct Plan {
     pub clock_rate: f64,
     pub touch_interval: Duration,
     pub margin: LeaseMargin,
-    /// How many callers of a client have a lock in a row, and for how long, before another is let in; 0 is the default.
+    /// How many callers of a client have a lock in a row, and for how long, before another is let
+    /// in; 0 is the default.
     pub handoff: u32,
     pub handoff_ms: u64,
     pub sticky: bool,
@@ -75,7 +78,8 @@ pub struct Plan {
     pub pause_ms: u64,
     /// How often containers are swept beside the faults; 0 is never.
     pub sweep_ms: u64,
-    /// How often nodes of contenders are deleted by another process; once in so many faults, and 0 is never.
+    /// How often nodes of contenders are deleted by another process; once in so many faults, and 0
+    /// is never.
     pub broken: u64,
     /// The longest time from one fault to the next.
     pub fault_ms: u64,
@@ -118,10 +122,19 @@ impl Plan {
             Kind::Node,
         ];
         let (kind, mixed, paths) = (*rng.pick(&all), rng.one_in(3), rng.range(1, 4) as usize);
-        let kinds: Vec<Kind> = (0..paths).map(|_| if mixed { *rng.pick(&all) } else { kind }).collect();
-        // Numbers are taken in a moment: a quarter of an hour of that is half a million times the same.
-        let counts = kinds.iter().any(|kind| matches!(kind, Kind::Counter | Kind::Register));
-        let session_timeout = if counts { Duration::from_secs(4) } else { session_timeout };
+        let kinds: Vec<Kind> = (0..paths)
+            .map(|_| if mixed { *rng.pick(&all) } else { kind })
+            .collect();
+        // Numbers are taken in a moment: a quarter of an hour of that is half a million times the
+        // same.
+        let counts = kinds
+            .iter()
+            .any(|kind| matches!(kind, Kind::Counter | Kind::Register));
+        let session_timeout = if counts {
+            Duration::from_secs(4)
+        } else {
+            session_timeout
+        };
         let (drifts, lags) = (rng.one_in(3), rng.one_in(3));
         let plan = Self {
             seed,
@@ -131,9 +144,21 @@ impl Plan {
             session_timeout,
             time: session_timeout * 30,
             // The standard margin is a sixth of the timeout, and allows for this.
-            clock_rate: if drifts { *rng.pick(&[0.9, 1.05, 1.1]) } else { 1.0 },
-            touch_interval: if lags { session_timeout / 20 } else { Duration::ZERO },
-            margin: if rng.one_in(4) { LeaseMargin::Strict } else { LeaseMargin::Standard },
+            clock_rate: if drifts {
+                *rng.pick(&[0.9, 1.05, 1.1])
+            } else {
+                1.0
+            },
+            touch_interval: if lags {
+                session_timeout / 20
+            } else {
+                Duration::ZERO
+            },
+            margin: if rng.one_in(4) {
+                LeaseMargin::Strict
+            } else {
+                LeaseMargin::Standard
+            },
             handoff: *rng.pick(&[0, 0, 1, 8]),
             handoff_ms: *rng.pick(&[50, 500]),
             sticky: rng.one_in(3),
@@ -163,9 +188,16 @@ impl Plan {
         plan.with_faults(&mut rng)
     }
 
-    /// Mutexes and fair locks without options, of which it is known who is next and how many are woken.
+    /// Mutexes and fair locks without options, of which it is known who is next and how many are
+    /// woken.
     fn calm(self) -> Self {
-        let plain = |kind: &Kind| if *kind == Kind::Mutex { Kind::Mutex } else { Kind::Fair };
+        let plain = |kind: &Kind| {
+            if *kind == Kind::Mutex {
+                Kind::Mutex
+            } else {
+                Kind::Fair
+            }
+        };
         Self {
             kinds: self.kinds.iter().map(plain).collect(),
             handoff: 0,
@@ -192,13 +224,26 @@ impl Plan {
             Profile::Quorum,
             Profile::Late,
         ]);
-        let members = if profile == Profile::Quorum { 3 } else { *rng.pick(&[1, 1, 3]) };
-        let plan = Self { profile, members, ..self };
-        if profile == Profile::Late && !plan.long && !plan.calm { plan.late() } else { plan }
+        let members = if profile == Profile::Quorum {
+            3
+        } else {
+            *rng.pick(&[1, 1, 3])
+        };
+        let plan = Self {
+            profile,
+            members,
+            ..self
+        };
+        if profile == Profile::Late && !plan.long && !plan.calm {
+            plan.late()
+        } else {
+            plan
+        }
     }
 
-    /// Locks that are held until answers come late, and then for long enough to be granted to another, who waits. Without
-    /// other delays: a client that has lost its connection does not get another in time.
+    /// Locks that are held until answers come late, and then for long enough to be granted to
+    /// another, who waits. Without other delays: a client that has lost its connection does not get
+    /// another in time.
     fn late(self) -> Self {
         let session_timeout = Duration::from_secs(4);
         Self {

@@ -37,7 +37,11 @@ pub struct Sum {
 impl Sum {
     /// Of no world so far.
     pub fn from_seed(first_seed: u64) -> Self {
-        Self { first_seed, last_seed: first_seed.saturating_sub(1), ..Self::default() }
+        Self {
+            first_seed,
+            last_seed: first_seed.saturating_sub(1),
+            ..Self::default()
+        }
     }
 
     /// Adds a world.
@@ -49,16 +53,24 @@ impl Sum {
         self.connects += world.connects;
         self.virtual_hours += world.virtual_ms as f64 / 3.6e6;
         self.held_hours += world.held_ms as f64 / 3.6e6;
-        for (sum, part) in [(&mut self.faults, world.faults), (&mut self.sometimes, world.sometimes)] {
+        for (sum, part) in [
+            (&mut self.faults, world.faults),
+            (&mut self.sometimes, world.sometimes),
+        ] {
             for (name, count) in part {
                 *sum.entry(name).or_default() += count;
             }
         }
-        self.least_margin_ms = self.least_margin_ms.into_iter().chain(world.least_margin_ms).min();
+        self.least_margin_ms = self
+            .least_margin_ms
+            .into_iter()
+            .chain(world.least_margin_ms)
+            .min();
         self.slowest_recovery_ms = self.slowest_recovery_ms.max(world.slowest_recovery_ms);
         self.violations += world.violations.len() as u64;
         let room = EXAMPLES.saturating_sub(self.examples.len());
-        self.examples.extend(world.violations.into_iter().take(room));
+        self.examples
+            .extend(world.violations.into_iter().take(room));
     }
 
     /// Returns it as one line of JSON.
@@ -91,8 +103,17 @@ mod tests {
         let mut read: Sum = serde_json::from_str(&sum.json()).unwrap();
         assert_eq!(read, sum);
         read.add(9, world(Some(20), &[]));
-        let found = (read.first_seed, read.last_seed, read.worlds, read.grants, read.virtual_hours);
+        let found = (
+            read.first_seed,
+            read.last_seed,
+            read.worlds,
+            read.grants,
+            read.virtual_hours,
+        );
         assert_eq!(found, (7, 9, 3, 6, 1.5));
-        assert_eq!((read.least_margin_ms, read.violations, read.examples.len()), (Some(20), 1, 1));
+        assert_eq!(
+            (read.least_margin_ms, read.violations, read.examples.len()),
+            (Some(20), 1, 1)
+        );
     }
 }

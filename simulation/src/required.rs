@@ -1,8 +1,9 @@
-//! What has to have happened in a run that is long enough: a fault that never struck, or an error that no caller ever
-//! saw, tests nothing.
+//! What has to have happened in a run that is long enough: a fault that never struck, or an error
+//! that no caller ever saw, tests nothing.
 //!
-//! The rows are those of a run's `faults` and `sometimes`. Those of RELIABILITY.md's tables are what comes of the faults
-//! in [`faults::ALL`]; the rows that no simulated world can have are named here with the reason.
+//! The rows are those of a run's `faults` and `sometimes`. Those of RELIABILITY.md's tables are
+//! what comes of the faults in [`faults::ALL`]; the rows that no simulated world can have are named
+//! here with the reason.
 
 use std::time::Duration;
 
@@ -24,22 +25,23 @@ pub enum When {
 
 use When::{Common, Free, Never, Rare};
 
-/// Fewer than the gate plays in its three minutes of processor time, which is asked to demand these rows.
-/// Each is in one of 35 worlds at least, so that a run without it is one of some thousands.
+/// Fewer than the gate plays in its three minutes of processor time, which is asked to demand these
+/// rows. Each is in one of 35 worlds at least, so that a run without it is one of some thousands.
 const COMMON: u64 = 300;
 const RARE: u64 = 10_000;
 
-/// The variants of an error, as [`World::sometimes`](crate::world::World::sometimes) counts them behind a word.
+/// The variants of an error, as [`World::sometimes`](crate::world::World::sometimes) counts them
+/// behind a word.
 pub struct Variants {
     pub word: &'static str,
     pub name: &'static str,
-    /// The text in which the enum is declared: it is non-exhaustive, so no match outside of its crate shows what is
-    /// missing here.
+    /// The text in which the enum is declared: it is non-exhaustive, so no match outside of its
+    /// crate shows what is missing here.
     pub source: &'static str,
     /// Those of the enum itself.
     pub rows: &'static [(&'static str, When)],
-    /// Those of [`ErrorKind`](zookeeper_recipes::ErrorKind), if a request that failed is one of its variants, or it is
-    /// that enum.
+    /// Those of [`ErrorKind`](zookeeper_recipes::ErrorKind), if a request that failed is one of its
+    /// variants, or it is that enum.
     pub kinds: &'static [(&'static str, When)],
 }
 
@@ -69,13 +71,19 @@ pub const VARIANTS: &[Variants] = &[
         source: include_str!("../../src/error/lost.rs"),
         rows: &[
             ("SessionExpired", Common),
-            ("SessionReplaced", Never("ZooKeeper replaces no session: ClickHouse Keeper does")),
+            (
+                "SessionReplaced",
+                Never("ZooKeeper replaces no session: ClickHouse Keeper does"),
+            ),
             ("NodeDeleted", Common),
             ("LeaseExpired", Common),
             ("LeaseOver", Common),
             ("Closed", Common),
             ("GivenUp", Rare),
-            ("NotConverted", Free("it takes refusals of both nodes of a conversion")),
+            (
+                "NotConverted",
+                Free("it takes refusals of both nodes of a conversion"),
+            ),
         ],
         kinds: &[],
     },
@@ -111,7 +119,10 @@ pub const VARIANTS: &[Variants] = &[
         word: "refused",
         name: "TryLockError",
         source: include_str!("../../src/error/acquire.rs"),
-        rows: &[("Acquire", Never("the variant inside is what counts")), ("WouldBlock", Common)],
+        rows: &[
+            ("Acquire", Never("the variant inside is what counts")),
+            ("WouldBlock", Common),
+        ],
         kinds: &[],
     },
     Variants {
@@ -121,7 +132,10 @@ pub const VARIANTS: &[Variants] = &[
         rows: &[
             ("Lost", Common),
             ("Refused", Rare),
-            ("TimedOut", Free("`flush` returns it, which is a row by itself")),
+            (
+                "TimedOut",
+                Free("`flush` returns it, which is a row by itself"),
+            ),
             (
                 "SessionNotClosed",
                 Never("only close and drain return it, which worlds ask when all is healed"),
@@ -135,7 +149,10 @@ pub const VARIANTS: &[Variants] = &[
         name: "ConversionError<G>",
         source: include_str!("../../src/error/convert.rs"),
         rows: &[
-            ("WouldDeadlock", Never("worlds upgrade by `try_upgrade`, which does not wait")),
+            (
+                "WouldDeadlock",
+                Never("worlds upgrade by `try_upgrade`, which does not wait"),
+            ),
             ("Contended", Common),
             ("Lost", Rare),
         ],
@@ -187,7 +204,10 @@ pub const VARIANTS: &[Variants] = &[
         ],
         kinds: &[
             ("Connection", Rare),
-            ("NoAuth", Free("it takes a denial that meets a look at the record")),
+            (
+                "NoAuth",
+                Free("it takes a denial that meets a look at the record"),
+            ),
             ("Rejected", Free(REFUSED)),
             ("AuthFailed", Never(AUTH)),
             ("Closed", Rare),
@@ -203,7 +223,10 @@ pub const VARIANTS: &[Variants] = &[
         source: include_str!("../../src/error/acquire.rs"),
         rows: &[
             ("TimedOut", Never(WAITS)),
-            ("Orphaned", Free("it takes a latch and a refusal to delete its node")),
+            (
+                "Orphaned",
+                Free("it takes a latch and a refusal to delete its node"),
+            ),
             ("TooManyWaiters", Never(LARGE)),
             ("TooManyWatches", Never(LARGE)),
             ("NodeDeleted", Never(WAITS)),
@@ -284,7 +307,10 @@ pub const VARIANTS: &[Variants] = &[
             ("Closed", Common),
             ("MixedRecipes", Never(FOREIGN)),
             ("SequenceExhausted", Never(LARGE)),
-            ("LimitMismatch", Free("a look meets the moment at which a limit is changed")),
+            (
+                "LimitMismatch",
+                Free("a look meets the moment at which a limit is changed"),
+            ),
             ("InvalidLimit", Never(OPTION)),
         ],
     },
@@ -367,7 +393,10 @@ pub const VARIANTS: &[Variants] = &[
         rows: &[
             ("Lost", Never("a drain releases nothing")),
             ("Refused", Never("a drain releases nothing")),
-            ("TimedOut", Free("`flush` returns it, which is a row by itself")),
+            (
+                "TimedOut",
+                Free("`flush` returns it, which is a row by itself"),
+            ),
             ("SessionNotClosed", Rare),
             ("StillHeld", Rare),
         ],
@@ -386,7 +415,10 @@ pub const VARIANTS: &[Variants] = &[
             ("NoCredentials", Never(AUTH)),
             ("InvalidCredentials", Never(AUTH)),
             ("InvalidTls", Never(AUTH)),
-            ("Setup", Never("worlds start no thread that the system could refuse")),
+            (
+                "Setup",
+                Never("worlds start no thread that the system could refuse"),
+            ),
         ],
         kinds: &[],
     },
@@ -454,69 +486,154 @@ const LOGS: &str = "worlds have no tracing subscriber";
 /// The rows of RELIABILITY.md's tables, by the first words of their faults, in their order.
 pub const RELIABILITY: &[(&str, Shown)] = &[
     // Fault by fault.
-    ("its link breaks or falls silent", By(&["fault: held link", "suspended", "held again"])),
-    ("all its links fall silent", By(&["fault: held link", "lost LeaseExpired"])),
-    ("no member can be reached, and a write", By(&["fault: server down", "suspended", "held again"])),
+    (
+        "its link breaks or falls silent",
+        By(&["fault: held link", "suspended", "held again"]),
+    ),
+    (
+        "all its links fall silent",
+        By(&["fault: held link", "lost LeaseExpired"]),
+    ),
+    (
+        "no member can be reached, and a write",
+        By(&["fault: server down", "suspended", "held again"]),
+    ),
     ("the network forgets its connection", By(&["fault: reset"])),
     ("the leader is killed", By(&["fault: leader deposed"])),
-    ("the member that it is connected to is killed", By(&["fault: member down", "fault: leader deposed"])),
-    ("the majority of the members is killed", By(&["fault: quorum lost", "lost LeaseExpired"])),
+    (
+        "the member that it is connected to is killed",
+        By(&["fault: member down", "fault: leader deposed"]),
+    ),
+    (
+        "the majority of the members is killed",
+        By(&["fault: quorum lost", "lost LeaseExpired"]),
+    ),
     ("the leader hangs", By(&["fault: stalled disk"])),
-    ("the same, with a T too short for it", By(&["fault: stalled disk", "lost LeaseExpired"])),
-    ("its member is cut off from the others", By(&["fault: member cut off"])),
-    ("the servers grant a T", Elsewhere("servers of worlds grant what is asked for")),
+    (
+        "the same, with a T too short for it",
+        By(&["fault: stalled disk", "lost LeaseExpired"]),
+    ),
+    (
+        "its member is cut off from the others",
+        By(&["fault: member cut off"]),
+    ),
+    (
+        "the servers grant a T",
+        Elsewhere("servers of worlds grant what is asked for"),
+    ),
     ("every commit takes longer", By(&["fault: delayed replies"])),
-    ("all servers are killed and come back", By(&["fault: server down"])),
-    ("the same, for longer than 7T/5", By(&["fault: server down", "lost LeaseExpired"])),
+    (
+        "all servers are killed and come back",
+        By(&["fault: server down"]),
+    ),
+    (
+        "the same, for longer than 7T/5",
+        By(&["fault: server down", "lost LeaseExpired"]),
+    ),
     ("a reply is lost", By(&["fault: lost reply"])),
     ("its executor is blocked", By(&["fault: blocked executor"])),
     ("a tracing subscriber blocks", Elsewhere(LOGS)),
-    ("the session's thread is blocked", Elsewhere("callers in worlds have wakers that do not block")),
+    (
+        "the session's thread is blocked",
+        Elsewhere("callers in worlds have wakers that do not block"),
+    ),
     ("a tracing subscriber panics", Elsewhere(LOGS)),
-    ("the work takes longer than the lease", By(&["lost LeaseOver"])),
-    ("it is notified, and takes its time to stop", By(&["stops late"])),
-    ("it is a command of zklock", Elsewhere("a command needs a real process")),
+    (
+        "the work takes longer than the lease",
+        By(&["lost LeaseOver"]),
+    ),
+    (
+        "it is notified, and takes its time to stop",
+        By(&["stops late"]),
+    ),
+    (
+        "it is a command of zklock",
+        Elsewhere("a command needs a real process"),
+    ),
     ("its process is killed", By(&["fault: crash"])),
     ("its process is paused", By(&["fault: frozen process"])),
-    ("its client is drained", By(&["drained", "not drained StillHeld"])),
-    ("its client is closed while calls wait", By(&["closed", "refused Closed"])),
+    (
+        "its client is drained",
+        By(&["drained", "not drained StillHeld"]),
+    ),
+    (
+        "its client is closed while calls wait",
+        By(&["closed", "refused Closed"]),
+    ),
     // Semaphores.
     ("a reply to the transaction", By(&["fault: lost reply"])),
     ("the connection is cut", By(&["fault: reset"])),
     ("the session expires", By(&["fault: session expired"])),
-    ("the call is dropped or its deadline passes", By(&["dropped call", "refused TimedOut"])),
-    ("its node in the queue is deleted", By(&["fault: node deleted"])),
-    ("the node of one permit is deleted", By(&["fault: node deleted", "lost NodeDeleted"])),
+    (
+        "the call is dropped or its deadline passes",
+        By(&["dropped call", "refused TimedOut"]),
+    ),
+    (
+        "its node in the queue is deleted",
+        By(&["fault: node deleted"]),
+    ),
+    (
+        "the node of one permit is deleted",
+        By(&["fault: node deleted", "lost NodeDeleted"]),
+    ),
     ("the lease of one permit ends", By(&["lost LeaseOver"])),
     ("the limit becomes smaller", By(&["resized"])),
     // Counters.
     ("a request is lost before", By(&["fault: lost request"])),
-    ("a reply is lost", By(&["fault: lost reply", "not counted Unknown"])),
-    ("the session ends during the write", By(&["fault: session expired"])),
+    (
+        "a reply is lost",
+        By(&["fault: lost reply", "not counted Unknown"]),
+    ),
+    (
+        "the session ends during the write",
+        By(&["fault: session expired"]),
+    ),
     ("the call is dropped", By(&["dropped sum"])),
-    ("the leader is killed, the servers restart", By(&["fault: leader deposed", "fault: server down"])),
-    ("processes of this crate and of Curator", Elsewhere("Curator needs real processes")),
-    ("the node is deleted by hand", Elsewhere("the checkers of numbers need the node")),
+    (
+        "the leader is killed, the servers restart",
+        By(&["fault: leader deposed", "fault: server down"]),
+    ),
+    (
+        "processes of this crate and of Curator",
+        Elsewhere("Curator needs real processes"),
+    ),
+    (
+        "the node is deleted by hand",
+        Elsewhere("the checkers of numbers need the node"),
+    ),
     // Which mechanism tells.
     ("no write is answered for T", By(&["lost LeaseExpired"])),
-    ("the session's thread is blocked", Elsewhere("a simulated process is frozen as a whole")),
+    (
+        "the session's thread is blocked",
+        Elsewhere("a simulated process is frozen as a whole"),
+    ),
     ("the machine was suspended", By(&["fault: frozen process"])),
-    ("the lease that the holder asked for ends", By(&["lost LeaseOver"])),
+    (
+        "the lease that the holder asked for ends",
+        By(&["lost LeaseOver"]),
+    ),
     ("a renewal is overdue", By(&["suspended"])),
-    ("the lock node was deleted by hand", By(&["lost NodeDeleted"])),
+    (
+        "the lock node was deleted by hand",
+        By(&["lost NodeDeleted"]),
+    ),
     ("the same, while a transaction", By(&["not written Lost"])),
-    ("the session has expired", By(&["lost SessionExpired", "lost Closed"])),
+    (
+        "the session has expired",
+        By(&["lost SessionExpired", "lost Closed"]),
+    ),
     (
         "the task that serves the session has died",
         Elsewhere("nothing in a world ends it: `panics` would say so"),
     ),
 ];
 
-/// So many times as long as it was to be a run may become for the worlds of which rows are demanded.
+/// So many times as long as it was to be a run may become for the worlds of which rows are
+/// demanded.
 const PATIENCE: u32 = 5;
 
-/// Whether a run that has begun so many worlds begins another: for as long as it is to be, and longer on a
-/// machine that is too slow for what is demanded of it.
+/// Whether a run that has begun so many worlds begins another: for as long as it is to be, and
+/// longer on a machine that is too slow for what is demanded of it.
 pub fn goes_on(begun: u64, took: Duration, limit: Duration, is_demanded: bool) -> bool {
     took < limit || is_demanded && begun < COMMON && took < limit * PATIENCE
 }
@@ -526,7 +643,9 @@ pub fn enough(worlds: u64) -> Result<(), String> {
     if worlds >= COMMON {
         return Ok(());
     }
-    Err(format!("{worlds} worlds are too few for what has to happen in {COMMON} to be demanded of them"))
+    Err(format!(
+        "{worlds} worlds are too few for what has to happen in {COMMON} to be demanded of them"
+    ))
 }
 
 /// Returns the rows that should have occurred in a run, and did not.
@@ -537,43 +656,68 @@ pub fn missing(sum: &Sum) -> Vec<String> {
         Free(_) | Never(_) => false,
     };
     let errors = VARIANTS.iter().flat_map(Variants::rows);
-    let others = OTHERS.iter().map(|(name, when)| ((*name).to_owned(), *when));
-    let sometimes =
-        errors.chain(others).filter(|(name, when)| is_due(*when) && !sum.sometimes.contains_key(name));
-    let never = faults::ALL.iter().filter(|name| is_due(Common) && !sum.faults.contains_key(**name));
-    sometimes.map(|(name, _)| name).chain(never.map(|name| format!("fault: {name}"))).collect()
+    let others = OTHERS
+        .iter()
+        .map(|(name, when)| ((*name).to_owned(), *when));
+    let sometimes = errors
+        .chain(others)
+        .filter(|(name, when)| is_due(*when) && !sum.sometimes.contains_key(name));
+    let never = faults::ALL
+        .iter()
+        .filter(|name| is_due(Common) && !sum.faults.contains_key(**name));
+    sometimes
+        .map(|(name, _)| name)
+        .chain(never.map(|name| format!("fault: {name}")))
+        .collect()
 }
 
 /// Returns the rows of a run that no world should have, or that are in no table.
 pub fn unknown(sum: &Sum) -> Vec<String> {
     let never = VARIANTS.iter().flat_map(Variants::rows);
-    let never = never.filter(|(_, when)| matches!(when, Never(_))).map(|(name, _)| name);
-    let faults = sum.faults.keys().filter(|name| !faults::ALL.contains(&name.as_str()));
-    never.filter(|name| sum.sometimes.contains_key(name)).chain(faults.cloned()).collect()
+    let never = never
+        .filter(|(_, when)| matches!(when, Never(_)))
+        .map(|(name, _)| name);
+    let faults = sum
+        .faults
+        .keys()
+        .filter(|name| !faults::ALL.contains(&name.as_str()));
+    never
+        .filter(|name| sum.sometimes.contains_key(name))
+        .chain(faults.cloned())
+        .collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The variants of an enum, by its declaration, which may be in a macro that puts its variants further in.
+    /// The variants of an enum, by its declaration, which may be in a macro that puts its variants
+    /// further in.
     fn declared(source: &str, name: &str) -> Vec<String> {
-        let (before, body) = source.split_once(&format!("pub enum {name} {{\n")).expect("the enum is there");
+        let (before, body) = source
+            .split_once(&format!("pub enum {name} {{\n"))
+            .expect("the enum is there");
         let (body, _) = body.split_once("\n}\n").expect("it ends");
         let indent = if before.ends_with(' ') { 8 } else { 4 };
         let is_variant = |line: &&str| {
             let (space, rest) = line.split_at(indent.min(line.len()));
             space.trim().is_empty() && rest.starts_with(|c: char| c.is_ascii_uppercase())
         };
-        let variant =
-            |line: &str| line.trim().split(['(', '{', ',', ' ']).next().unwrap_or_default().to_owned();
+        let variant = |line: &str| {
+            line.trim()
+                .split(['(', '{', ',', ' '])
+                .next()
+                .unwrap_or_default()
+                .to_owned()
+        };
         body.lines().filter(is_variant).map(variant).collect()
     }
 
     #[test]
     fn every_variant_of_every_error_has_a_row() {
         let kinds = declared(include_str!("../../src/error/request.rs"), "ErrorKind");
-        let names = |rows: &[(&'static str, When)]| rows.iter().map(|(row, _)| *row).collect::<Vec<_>>();
+        let names =
+            |rows: &[(&'static str, When)]| rows.iter().map(|(row, _)| *row).collect::<Vec<_>>();
         for of in VARIANTS {
             let (rows, of_kinds) = (names(of.rows), names(of.kinds));
             let mut own = declared(of.source, of.name);
@@ -584,7 +728,9 @@ mod tests {
                 assert_eq!(own, rows, "{}", of.name);
             }
             // A kind of the name of a variant has one row.
-            let expected = kinds.iter().filter(|kind| has_kinds && !rows.contains(&kind.as_str()));
+            let expected = kinds
+                .iter()
+                .filter(|kind| has_kinds && !rows.contains(&kind.as_str()));
             assert!(expected.eq(of_kinds), "{}: {}", of.word, of.name);
         }
     }
@@ -592,10 +738,16 @@ mod tests {
     #[test]
     fn every_row_of_the_tables_of_promises_is_shown() {
         let page = include_str!("../../RELIABILITY.md");
-        let (tables, _) =
-            page.split_once("## Servers that are not ZooKeeper").expect("it is behind the tables");
-        let cells = tables.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| fault "));
-        let faults: Vec<&str> = cells.filter_map(|line| line.split('|').nth(1)).map(str::trim).collect();
+        let (tables, _) = page
+            .split_once("## Servers that are not ZooKeeper")
+            .expect("it is behind the tables");
+        let cells = tables
+            .lines()
+            .filter(|line| line.starts_with("| ") && !line.starts_with("| fault "));
+        let faults: Vec<&str> = cells
+            .filter_map(|line| line.split('|').nth(1))
+            .map(str::trim)
+            .collect();
         let plain = |text: &str| text.replace(['[', ']', '`'], "");
         assert_eq!(faults.len(), RELIABILITY.len(), "{faults:#?}");
         for (fault, (row, _)) in faults.iter().zip(RELIABILITY) {
@@ -603,10 +755,17 @@ mod tests {
         }
         let demanded = |name: &&str| {
             let of = VARIANTS.iter().flat_map(Variants::rows);
-            let others = OTHERS.iter().map(|(name, when)| ((*name).to_owned(), *when));
+            let others = OTHERS
+                .iter()
+                .map(|(name, when)| ((*name).to_owned(), *when));
             let has = |when| matches!(when, Common | Rare);
-            let fault = name.strip_prefix("fault: ").is_some_and(|name| faults::ALL.contains(&name));
-            fault || of.chain(others).any(|(row, when)| row == **name && has(when))
+            let fault = name
+                .strip_prefix("fault: ")
+                .is_some_and(|name| faults::ALL.contains(&name));
+            fault
+                || of
+                    .chain(others)
+                    .any(|(row, when)| row == **name && has(when))
         };
         for (row, shown) in RELIABILITY {
             if let By(names) = shown {
@@ -617,11 +776,19 @@ mod tests {
     }
 
     fn full(worlds: u64) -> Sum {
-        let mut sum = Sum { worlds, ..Sum::from_seed(1) };
-        let rows = VARIANTS.iter().flat_map(Variants::rows).filter(|(_, when)| !matches!(when, Never(_)));
+        let mut sum = Sum {
+            worlds,
+            ..Sum::from_seed(1)
+        };
+        let rows = VARIANTS
+            .iter()
+            .flat_map(Variants::rows)
+            .filter(|(_, when)| !matches!(when, Never(_)));
         sum.sometimes.extend(rows.map(|(name, _)| (name, 1)));
-        sum.sometimes.extend(OTHERS.iter().map(|(name, _)| ((*name).to_owned(), 1)));
-        sum.faults.extend(faults::ALL.iter().map(|name| ((*name).to_owned(), 1)));
+        sum.sometimes
+            .extend(OTHERS.iter().map(|(name, _)| ((*name).to_owned(), 1)));
+        sum.faults
+            .extend(faults::ALL.iter().map(|name| ((*name).to_owned(), 1)));
         sum
     }
 
@@ -633,7 +800,10 @@ mod tests {
         sum.sometimes.remove("not upgraded Lost");
         sum.sometimes.remove("lost LeaseOver");
         sum.faults.remove("quorum lost");
-        assert_eq!(missing(&sum), ["lost LeaseOver", "not upgraded Lost", "fault: quorum lost"]);
+        assert_eq!(
+            missing(&sum),
+            ["lost LeaseOver", "not upgraded Lost", "fault: quorum lost"]
+        );
         sum.worlds = COMMON;
         assert_eq!(missing(&sum), ["lost LeaseOver", "fault: quorum lost"]);
         enough(sum.worlds).unwrap();
@@ -645,7 +815,9 @@ mod tests {
     #[test]
     fn a_slow_machine_has_more_time_for_what_is_demanded() {
         let limit = Duration::from_secs(10);
-        let on = |begun, secs, is_demanded| goes_on(begun, Duration::from_secs(secs), limit, is_demanded);
+        let on = |begun, secs, is_demanded| {
+            goes_on(begun, Duration::from_secs(secs), limit, is_demanded)
+        };
         assert!(on(COMMON, 9, true) && on(0, 9, false));
         assert!(on(COMMON - 1, 10, true) && on(COMMON - 1, 49, true));
         assert!(!on(COMMON, 10, true) && !on(COMMON - 1, 10, false) && !on(0, 50, true));

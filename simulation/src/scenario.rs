@@ -1,9 +1,10 @@
-//! Tests in virtual time that read as those in real time: `use simulation::scenario::tokio;`, and `#[tokio::test]` runs
-//! its body with a server in memory behind [`Server::start`](zookeeper_test_server::Server::start), clients that reach
-//! it by a network in memory, and a clock that jumps to the next timer.
+//! Tests in virtual time that read as those in real time: `use simulation::scenario::tokio;`, and
+//! `#[tokio::test]` runs its body with a server in memory behind
+//! [`Server::start`](zookeeper_test_server::Server::start), clients that reach it by a network in
+//! memory, and a clock that jumps to the next timer.
 //!
-//! All of it is one simulated process on one thread: what blocks that is a deadlock. Threads of the operating system
-//! and runtimes inside of a test are for tests in real time.
+//! All of it is one simulated process on one thread: what blocks that is a deadlock. Threads of the
+//! operating system and runtimes inside of a test are for tests in real time.
 
 use std::cell::Cell;
 use std::sync::Once;
@@ -61,7 +62,12 @@ pub mod tokio {
 }
 
 /// A message takes a millisecond, always.
-const LATENCY: Latency = Latency { min: 1, max: 1, spike: u64::MAX, most: 1 };
+const LATENCY: Latency = Latency {
+    min: 1,
+    max: 1,
+    spike: u64::MAX,
+    most: 1,
+};
 
 fn start(builder: Builder) -> Option<io::Result<Server>> {
     Net::is_here().then(|| builder.serve(Port::at(Net::current().free_port())))
@@ -122,6 +128,8 @@ mod tests {
     #[tokio::test]
     #[should_panic(expected = "tasks that panicked")]
     async fn a_task_that_panics_fails_its_test() {
-        tokio::spawn(async { panic!("on purpose") }).await.unwrap_err();
+        tokio::spawn(async { panic!("on purpose") })
+            .await
+            .unwrap_err();
     }
 }

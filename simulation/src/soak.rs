@@ -1,5 +1,5 @@
-//! A run that goes on where it was stopped, or killed: which seeds are played, and the log that tells of
-//! them.
+//! A run that goes on where it was stopped, or killed: which seeds are played, and the log that
+//! tells of them.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -20,7 +20,11 @@ pub struct Seeds {
 impl Seeds {
     /// Those behind a sum.
     pub fn after(sum: &Sum) -> Self {
-        Self { next: sum.last_seed + 1, again: sum.unfinished.clone(), begun: BTreeSet::new() }
+        Self {
+            next: sum.last_seed + 1,
+            again: sum.unfinished.clone(),
+            begun: BTreeSet::new(),
+        }
     }
 
     /// Begins one.
@@ -38,10 +42,14 @@ impl Seeds {
         self.begun.remove(&seed);
     }
 
-    /// Those up to a seed that have not ended: worlds take seconds or minutes, and a later one may be there
-    /// earlier.
+    /// Those up to a seed that have not ended: worlds take seconds or minutes, and a later one may
+    /// be there earlier.
     pub fn unfinished(&self, last: u64) -> BTreeSet<u64> {
-        self.again.union(&self.begun).copied().filter(|seed| *seed <= last).collect()
+        self.again
+            .union(&self.begun)
+            .copied()
+            .filter(|seed| *seed <= last)
+            .collect()
     }
 }
 
@@ -50,24 +58,42 @@ impl Seeds {
 pub struct Log(File);
 
 impl Log {
-    /// Opens a log, or makes it. Returns the sum up to its end; `None` if it is new. A process that was
-    /// killed may have written a part of its last line: that is taken away, and the line before it counts.
+    /// Opens a log, or makes it. Returns the sum up to its end; `None` if it is new. A process that
+    /// was killed may have written a part of its last line: that is taken away, and the line before
+    /// it counts.
     ///
     /// # Errors
     /// If it cannot be read and written, or has lines, of which none is a sum.
     pub fn open(path: &str) -> io::Result<(Self, Option<Sum>)> {
-        let mut file = File::options().read(true).append(true).create(true).open(path)?;
+        let mut file = File::options()
+            .read(true)
+            .append(true)
+            .create(true)
+            .open(path)?;
         let mut text = Vec::new();
         file.read_to_end(&mut text)?;
-        let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        let whole = text
+            .iter()
+            .rposition(|byte| *byte == b'\n')
+            .map_or(0, |end| end + 1);
         if whole == 0 && !text.is_empty() {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "it has no whole line"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "it has no whole line",
+            ));
         }
-        let lines = text[..whole].split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        let lines = text[..whole]
+            .split(|byte| *byte == b'\n')
+            .filter(|line| !line.is_empty());
         // One that did not fit on a full disk has the next behind it, in the same line.
-        let sum = lines.rev().find_map(|line| serde_json::from_slice(line).ok());
+        let sum = lines
+            .rev()
+            .find_map(|line| serde_json::from_slice(line).ok());
         if sum.is_none() && whole > 0 {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "none of its lines is a sum"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "none of its lines is a sum",
+            ));
         }
         if whole < text.len() {
             file.set_len(whole as u64)?;
@@ -93,7 +119,13 @@ mod tests {
 
     /// Plays a seed: nothing happens in its world.
     fn play(sum: &mut Sum, seeds: &mut Seeds, seed: u64) {
-        sum.add(seed, Report { grants: seed, ..Report::default() });
+        sum.add(
+            seed,
+            Report {
+                grants: seed,
+                ..Report::default()
+            },
+        );
         seeds.ended(seed);
         sum.unfinished = seeds.unfinished(sum.last_seed);
     }
@@ -123,7 +155,11 @@ mod tests {
 
     #[test]
     fn a_seed_that_was_not_begun_again_in_time_stays_unfinished() {
-        let before = Sum { unfinished: BTreeSet::from([2, 3]), last_seed: 4, ..Sum::default() };
+        let before = Sum {
+            unfinished: BTreeSet::from([2, 3]),
+            last_seed: 4,
+            ..Sum::default()
+        };
         let mut seeds = Seeds::after(&before);
         assert_eq!(seeds.begin(), 2);
         seeds.ended(2);
@@ -137,7 +173,13 @@ mod tests {
         let _ = fs::remove_file(path);
         let (log, sum) = Log::open(path).unwrap();
         assert_eq!(sum, None);
-        let (first, second) = (Sum::from_seed(7), Sum { worlds: 2, ..Sum::from_seed(7) });
+        let (first, second) = (
+            Sum::from_seed(7),
+            Sum {
+                worlds: 2,
+                ..Sum::from_seed(7)
+            },
+        );
         log.add(&first).unwrap();
         assert_eq!(Log::open(path).unwrap().1, Some(first.clone()));
         // Killed in the middle of the next line.
@@ -146,7 +188,10 @@ mod tests {
         let (log, sum) = Log::open(path).unwrap();
         assert_eq!(sum, Some(first.clone()));
         log.add(&second).unwrap();
-        assert_eq!(fs::read_to_string(path).unwrap(), format!("{}\n{}\n", first.json(), second.json()));
+        assert_eq!(
+            fs::read_to_string(path).unwrap(),
+            format!("{}\n{}\n", first.json(), second.json())
+        );
         // The disk was full for a while.
         fs::write(path, format!("{}\n{half}{}\n", first.json(), second.json())).unwrap();
         assert_eq!(Log::open(path).unwrap().1, Some(first));

@@ -63,7 +63,9 @@ pub struct Report {
 pub fn variant(value: &dyn std::fmt::Debug) -> String {
     let text = format!("{value:?}");
     // The kind of a request that failed, in an enum of what else may happen.
-    let text = text.split_once("::Request(").map_or(&*text, |(_, request)| request);
+    let text = text
+        .split_once("::Request(")
+        .map_or(&*text, |(_, request)| request);
     let name = text.split(['(', '{', ' ', '\"']).next().unwrap_or_default();
     // Errors say what type they are, too.
     name.rsplit(':').next().unwrap_or_default().to_owned()
@@ -152,7 +154,9 @@ pub struct World {
 
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // A caller that panics is a violation, and the world goes on.
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    mutex
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 impl World {
@@ -264,12 +268,16 @@ impl World {
 
     pub fn fault(&self, name: &str, detail: impl FnOnce() -> String) {
         self.say(|| format!("fault: {name} {}", detail()));
-        *lock(&self.report).faults.entry(name.to_owned()).or_default() += 1;
+        *lock(&self.report)
+            .faults
+            .entry(name.to_owned())
+            .or_default() += 1;
     }
 
     /// A fault that keeps answers of servers from clients lasts for so long.
     pub fn shakes(&self, time: Duration) {
-        self.shaken.fetch_max(self.now() + time.as_millis() as u64, Ordering::Relaxed);
+        self.shaken
+            .fetch_max(self.now() + time.as_millis() as u64, Ordering::Relaxed);
     }
 
     /// Keeps whose a session is.
@@ -282,7 +290,10 @@ impl World {
     fn entry<'a>(&self, entry: &'a LogEntry) -> Entry<'a> {
         let makes = matches!(entry.op, Op::Create | Op::Multi);
         Entry {
-            at: entry.at.saturating_duration_since(self.log_start).as_millis() as u64,
+            at: entry
+                .at
+                .saturating_duration_since(self.log_start)
+                .as_millis() as u64,
             session: entry.session,
             path: &entry.path,
             may_have_others: entry.op == Op::Multi && entry.path.starts_with("/locks"),
@@ -304,7 +315,9 @@ impl World {
         let _ = self.server.wait_until_blocking(
             |view| {
                 let mut first = view.log().map(|entry| (entry.n, self.entry(entry).at));
-                let is_whole = first.next().is_none_or(|(number, at)| number == 0 || at < since);
+                let is_whole = first
+                    .next()
+                    .is_none_or(|(number, at)| number == 0 || at < since);
                 let mut log = view.log().rev().map(|entry| self.entry(entry));
                 found = look.take().filter(|_| is_whole).map(|look| look(&mut log));
                 true
@@ -323,7 +336,8 @@ impl World {
         }
     }
 
-    /// Whether the servers have denied something below a path to a machine, whose call began at `began`.
+    /// Whether the servers have denied something below a path to a machine, whose call began at
+    /// `began`.
     fn was_denied(&self, machine: &Machine, path: &str, began: u64) -> bool {
         if !lock(&self.report).faults.contains_key("access denied") {
             return false;
@@ -331,7 +345,8 @@ impl World {
         // An answer may be late, and the call may go by one that was asked for before it.
         let since = began.saturating_sub(2 * self.plan.recovery_ms());
         let whose = self.whose(machine);
-        self.history(since, |log| history::denied(log, path, since, whose)).unwrap_or(true)
+        self.history(since, |log| history::denied(log, path, since, whose))
+            .unwrap_or(true)
     }
 
     /// When a client has connected last, since a moment; that moment if it has not since.
@@ -344,10 +359,10 @@ impl World {
             .unwrap_or(since)
     }
 
-    /// Whether another contender's node was made at a path since a call of a machine began. Only where the
-    /// client makes no other calls, and what servers show is no older than it, and where answers arrive:
-    /// without one a client does not know that its own last node is gone (seed 1382). The call itself has
-    /// made so many at most.
+    /// Whether another contender's node was made at a path since a call of a machine began. Only
+    /// where the client makes no other calls, and what servers show is no older than it, and where
+    /// answers arrive: without one a client does not know that its own last node is gone (seed
+    /// 1382). The call itself has made so many at most.
     fn has_come(&self, wait: Wait, machine: &Machine, own: u32) -> bool {
         let plan = &self.plan;
         let resizes = plan.resizes && plan.kinds[wait.place] == Kind::Semaphore;
@@ -356,16 +371,27 @@ impl World {
         }
         let whose = self.whose(machine);
         let path = path(wait.place);
-        self.history(wait.began, |log| history::came(log, &path, wait.began, own, whose)).unwrap_or(true)
+        self.history(wait.began, |log| {
+            history::came(log, &path, wait.began, own, whose)
+        })
+        .unwrap_or(true)
     }
 
     /// A caller is granted something at some paths.
-    pub fn enter(&self, shares: &[(usize, Share)], held: Held, machine: &Arc<Machine>) -> Arc<Grant> {
+    pub fn enter(
+        &self,
+        shares: &[(usize, Share)],
+        held: Held,
+        machine: &Arc<Machine>,
+    ) -> Arc<Grant> {
         let who = self.number();
         let (tokens, state, nodes) = (held.tokens(), held.state(), held.nodes());
         let is_broken = {
             // Of what does not know its node any may have been its own.
-            let unknown = nodes.is_empty() && shares.iter().any(|(place, _)| self.is_broken_lately(*place));
+            let unknown = nodes.is_empty()
+                && shares
+                    .iter()
+                    .any(|(place, _)| self.is_broken_lately(*place));
             unknown || lock(&self.broken).may_be(&nodes)
         };
         // The list may have come late, and a renewal after it.
@@ -378,7 +404,11 @@ impl World {
         let counts = held.is_held() && !is_broken;
         let part = |&(place, share): &(usize, Share)| {
             let is_next = share == Share::Exclusive && counts;
-            Part { place, share, number: lock(&self.places[place]).grants.granted(is_next) }
+            Part {
+                place,
+                share,
+                number: lock(&self.places[place]).grants.granted(is_next),
+            }
         };
         let grant = Arc::new(Grant {
             who,
@@ -394,19 +424,29 @@ impl World {
             listens: AtomicU64::new(0),
         });
         self.say(|| {
-            format!("+ {who} of {} in {shares:?}: {tokens:?} {state:?} {:?}", machine.number, grant.nodes)
+            format!(
+                "+ {who} of {} in {shares:?}: {tokens:?} {state:?} {:?}",
+                machine.number, grant.nodes
+            )
         });
         for (part, token) in grant.parts.iter().zip(tokens) {
             let (slots, overlap, backwards) = {
                 let mut place = lock(&self.places[part.place]);
                 let others: Vec<(u64, Vec<u32>)> = {
-                    let held = place.inside.guards().filter(|(_, other)| counts && other.is_held());
-                    held.map(|(other, guard)| (other, guard.held.slots())).collect()
+                    let held = place
+                        .inside
+                        .guards()
+                        .filter(|(_, other)| counts && other.is_held());
+                    held.map(|(other, guard)| (other, guard.held.slots()))
+                        .collect()
                 };
                 let slots = slots::unique(&grant.held.slots(), others);
                 let slots = slots.map_err(|text| format!("{who} {text}"));
                 place.waits.enters();
-                let overlap = place.inside.enter(who, part.share, grant.held.permits(), Arc::clone(&grant));
+                let overlap =
+                    place
+                        .inside
+                        .enter(who, part.share, grant.held.permits(), Arc::clone(&grant));
                 let backwards = match token.filter(|_| counts) {
                     Some(token) => place.tokens.granted(who, token),
                     None => Ok(()),
@@ -427,8 +467,8 @@ impl World {
         grant
     }
 
-    /// A holder uses the resources of its paths, which compare tokens: also one that has lost what it was
-    /// granted, and has not been told, or has not stopped yet.
+    /// A holder uses the resources of its paths, which compare tokens: also one that has lost what
+    /// it was granted, and has not been told, or has not stopped yet.
     fn show_tokens(&self, grant: &Grant) {
         // A process that has crashed does nothing.
         if !grant.counts || grant.machine.is_dead() {
@@ -440,16 +480,27 @@ impl World {
                 let mut place = lock(&self.places[part.place]);
                 let is_accepted = place.gate.admit(token).is_ok();
                 let is_alone = part.share == Share::Exclusive;
-                (is_accepted, place.fenced.shown(grant.who, part.number, is_alone, is_accepted))
+                (
+                    is_accepted,
+                    place
+                        .fenced
+                        .shown(grant.who, part.number, is_alone, is_accepted),
+                )
             };
             self.sometimes(
-                if is_accepted { "let in by its token" } else { "refused for its token" }.to_owned(),
+                if is_accepted {
+                    "let in by its token"
+                } else {
+                    "refused for its token"
+                }
+                .to_owned(),
             );
             self.check(outcome.map_err(|text| format!("at {}: {text}", path(part.place))));
         }
     }
 
-    /// A caller gives back what it was granted, or does not wait any more to be told that it is lost.
+    /// A caller gives back what it was granted, or does not wait any more to be told that it is
+    /// lost.
     pub fn leave(&self, grant: &Grant) {
         let who = grant.who;
         self.say(|| format!("- {who}"));
@@ -464,29 +515,55 @@ impl World {
         lock(&self.anywhere).leaves(self.now());
     }
 
-    /// A caller waits for several paths, of which it has, or may have, a part, until the wait is dropped.
-    pub fn waits_for_all(&self, shares: &[(usize, Share)], machine: &Arc<Machine>) -> WaitForAll<'_> {
+    /// A caller waits for several paths, of which it has, or may have, a part, until the wait is
+    /// dropped.
+    pub fn waits_for_all(
+        &self,
+        shares: &[(usize, Share)],
+        machine: &Arc<Machine>,
+    ) -> WaitForAll<'_> {
         let began = self.now();
         let places = shares.iter().map(|(place, _)| *place).collect();
         let ticket = lock(&self.anywhere).begins(began, Some(Arc::clone(machine)));
         let mut together = lock(&self.together);
         let number = together.last_key_value().map_or(0, |(last, _)| last + 1);
-        together.insert(number, Together { began, machine: Arc::clone(machine), places });
-        WaitForAll { world: self, number, ticket }
+        together.insert(
+            number,
+            Together {
+                began,
+                machine: Arc::clone(machine),
+                places,
+            },
+        );
+        WaitForAll {
+            world: self,
+            number,
+            ticket,
+        }
     }
 
     /// A caller has, or may have, a part of several paths until this is dropped.
     pub fn within(&self, shares: &[(usize, Share)]) -> Within<'_> {
         let places: Vec<usize> = shares.iter().map(|(place, _)| *place).collect();
-        places.iter().for_each(|place| lock(&self.places[*place]).waits.enters());
-        Within { world: self, places, may_hold: false }
+        places
+            .iter()
+            .for_each(|place| lock(&self.places[*place]).waits.enters());
+        Within {
+            world: self,
+            places,
+            may_hold: false,
+        }
     }
 
     /// A caller may hold what is at a path, without waiting for it, until this is dropped.
     pub fn may_hold(&self, place: usize) -> Within<'_> {
         lock(&self.places[place]).waits.enters();
         lock(&self.anywhere).enters();
-        Within { world: self, places: vec![place], may_hold: true }
+        Within {
+            world: self,
+            places: vec![place],
+            may_hold: true,
+        }
     }
 
     /// A caller is told that it has lost what it was granted.
@@ -507,7 +584,11 @@ impl World {
         // One that was frozen has been told late.
         let awake = self.now() > grant.machine.thawed.load(Ordering::Relaxed) + 100;
         if awake && variant(&reason) == "LeaseExpired" {
-            for part in grant.parts.iter().filter(|part| part.share == Share::Exclusive) {
+            for part in grant
+                .parts
+                .iter()
+                .filter(|part| part.share == Share::Exclusive)
+            {
                 lock(&self.margins).lost(part.place, self.now());
             }
         }
@@ -523,13 +604,17 @@ impl World {
 
     /// Writes by the guard of a holder, in one of the ways of a transaction.
     pub async fn write(&self, grant: &Arc<Grant>, rng: &mut Rng) {
-        let Some(part) = grant.parts.first() else { return };
+        let Some(part) = grant.parts.first() else {
+            return;
+        };
         let is_stale = |part: &Part| lock(&self.places[part.place]).grants.is_stale(part.number);
         let was_stale = grant.parts.iter().any(is_stale);
         let node = data(part.place);
         let scratch = format!("{node}/{}", grant.who);
         let text = part.number.to_string();
-        let Some(begun) = grant.held.transaction() else { return };
+        let Some(begun) = grant.held.transaction() else {
+            return;
+        };
         let version = match rng.range(0, 3) {
             // By the version that was read, which others may have passed if they share.
             0 => self.read(grant).await,
@@ -537,8 +622,14 @@ impl World {
         };
         let written = match rng.range(0, 3) {
             0 => begun.set_data(&node, text, version),
-            1 => begun.check(&node, version).create(&scratch, "").set_data(&node, text, version),
-            _ => begun.create(&scratch, "").set_data(&node, text, version).delete(&scratch, None),
+            1 => begun
+                .check(&node, version)
+                .create(&scratch, "")
+                .set_data(&node, text, version),
+            _ => begun
+                .create(&scratch, "")
+                .set_data(&node, text, version)
+                .delete(&scratch, None),
         };
         let written = written.commit().await;
         match &written {
@@ -583,7 +674,11 @@ impl World {
 
     /// Runs a closure on the limits of a semaphore.
     pub fn limits<T>(&self, place: usize, look: impl FnOnce(&mut Limits) -> T) -> T {
-        look(lock(&self.places[place]).limits.get_or_insert_with(|| Limits::new(self.plan.permits)))
+        look(
+            lock(&self.places[place])
+                .limits
+                .get_or_insert_with(|| Limits::new(self.plan.permits)),
+        )
     }
 
     /// Whether a grant is held, and none of its nodes was deleted by another process.
@@ -640,7 +735,8 @@ impl World {
             }
         }
         self.check(
-            closed::ended(held, in_hands, is_drained).map_err(|text| format!("{}: {text}", machine.number)),
+            closed::ended(held, in_hands, is_drained)
+                .map_err(|text| format!("{}: {text}", machine.number)),
         );
     }
 
@@ -648,25 +744,34 @@ impl World {
         self.healed().is_some()
     }
 
-    /// How much longer a caller waits for what is free to be granted: as long as that may take, when nothing
-    /// is broken.
+    /// How much longer a caller waits for what is free to be granted: as long as that may take,
+    /// when nothing is broken.
     pub fn longer(&self) -> Duration {
         let waits = self.is_healed() && !self.is_stopped() && !self.plan.calm;
         Duration::from_millis(if waits { self.plan.recovery_ms() } else { 0 })
     }
 
-    /// A caller waits for what is at a path, until the wait is given back to [`ends`](Self::ends). Without a machine it
-    /// may wait for more than is free.
+    /// A caller waits for what is at a path, until the wait is given back to [`ends`](Self::ends).
+    /// Without a machine it may wait for more than is free.
     pub fn waits(&self, place: usize, machine: Option<&Arc<Machine>>) -> Wait {
         // Nodes that nobody waits for: of who has left, or is dead.
         let has_nodes = !worlds::left(&self.plan, &self.server, place).is_empty();
         let began = self.now();
-        let ticket = lock(&self.places[place]).waits.begins(began, machine.cloned());
+        let ticket = lock(&self.places[place])
+            .waits
+            .begins(began, machine.cloned());
         if let Some(machine) = machine {
             self.know_session(machine);
         }
         let anywhere = lock(&self.anywhere).begins(began, machine.cloned());
-        Wait { place, counts: machine.is_some(), ticket, anywhere, began, has_nodes }
+        Wait {
+            place,
+            counts: machine.is_some(),
+            ticket,
+            anywhere,
+            began,
+            has_nodes,
+        }
     }
 
     /// A wait ends with a grant, or without one.
@@ -674,7 +779,9 @@ impl World {
         let now = self.now();
         lock(&self.anywhere).ends(wait.anywhere, now);
         let mut place = lock(&self.places[wait.place]);
-        let waited = self.healed().and_then(|healed| place.waits.waited(wait.ticket, now, healed));
+        let waited = self
+            .healed()
+            .and_then(|healed| place.waits.waited(wait.ticket, now, healed));
         place.waits.ends(wait.ticket, now);
         drop(place);
         if let Some(waited) = waited.filter(|_| is_granted && wait.counts && !self.plan.calm) {
@@ -690,16 +797,25 @@ impl World {
             (waits.alone_since(wait.ticket), waits.left())
         };
         self.know_session(machine);
-        // One that does not wait looks before it makes a node, and what it finds may be one of a call before
-        // it.
+        // One that does not wait looks before it makes a node, and what it finds may be one of a
+        // call before it.
         let own = u32::from(error != "WouldBlock");
-        let scene =
-            self.scene(machine, &path(wait.place), wait.began, error == "NoAuth" || error == "Orphaned");
-        // Cleanup takes a moment where nothing is broken, and a session timeout after the end of a session.
-        let traces = if scene.undisturbed { 500 } else { 2 * self.plan.timeout_ms() + 5_000 };
+        let scene = self.scene(
+            machine,
+            &path(wait.place),
+            wait.began,
+            error == "NoAuth" || error == "Orphaned",
+        );
+        // Cleanup takes a moment where nothing is broken, and a session timeout after the end of a
+        // session.
+        let traces = if scene.undisturbed {
+            500
+        } else {
+            2 * self.plan.timeout_ms() + 5_000
+        };
         let scene = Scene {
-            // One whose end was told a moment ago is not in the way any more, and the answer that says who is may not be
-            // there yet.
+            // One whose end was told a moment ago is not in the way any more, and the answer that
+            // says who is may not be there yet.
             undisturbed: scene.undisturbed && wait_ms >= 5_000 && self.now() >= left + traces,
             reachable: scene.reachable && wait_ms >= 5_000 && self.now() >= left + traces,
             contended: wait.has_nodes
@@ -710,7 +826,9 @@ impl World {
             ..scene
         };
         let outcome = errors::of_call(error, scene);
-        self.check(outcome.map_err(|text| format!("{} at {}: {text}", machine.number, path(wait.place))));
+        self.check(
+            outcome.map_err(|text| format!("{} at {}: {text}", machine.number, path(wait.place))),
+        );
     }
 
     /// Judges the error of a call for several paths, which was to wait so long.
@@ -722,7 +840,11 @@ impl World {
         error: &str,
         wait_ms: u64,
     ) {
-        let left = shares.iter().map(|(place, _)| lock(&self.places[*place]).waits.left()).max().unwrap_or(0);
+        let left = shares
+            .iter()
+            .map(|(place, _)| lock(&self.places[*place]).waits.left())
+            .max()
+            .unwrap_or(0);
         self.know_session(machine);
         let may_be_denied = error == "NoAuth" || error == "Orphaned";
         let scene = self.scene(machine, "/locks", began, may_be_denied);
@@ -735,7 +857,9 @@ impl World {
             ..scene
         };
         let outcome = errors::of_call(error, scene);
-        self.check(outcome.map_err(|text| format!("{} for all of {shares:?} {text}", machine.number)));
+        self.check(
+            outcome.map_err(|text| format!("{} for all of {shares:?} {text}", machine.number)),
+        );
     }
 
     /// Judges an error of another recipe at a path, by one of the functions of `errors`.
@@ -748,20 +872,31 @@ impl World {
         error: &str,
     ) {
         self.know_session(machine);
-        let scene = Scene { contended: true, ..self.scene(machine, &path(place), began, true) };
+        let scene = Scene {
+            contended: true,
+            ..self.scene(machine, &path(place), began, true)
+        };
         let outcome = judge(error, scene);
-        self.check(outcome.map_err(|text| format!("{} at {}: {text}", machine.number, path(place))));
+        self.check(
+            outcome.map_err(|text| format!("{} at {}: {text}", machine.number, path(place))),
+        );
     }
 
-    /// What is known of a call of a machine that began at `began`, and of what was denied to it below a path.
+    /// What is known of a call of a machine that began at `began`, and of what was denied to it
+    /// below a path.
     fn scene(&self, machine: &Machine, path: &str, began: u64, may_be_denied: bool) -> Scene {
-        let limit = if self.plan.calm { 0 } else { self.plan.recovery_ms() };
+        let limit = if self.plan.calm {
+            0
+        } else {
+            self.plan.recovery_ms()
+        };
         let is_healed = self.healed().is_some_and(|healed| began >= healed + limit);
         let since = self.shaken.load(Ordering::Relaxed) + self.plan.recovery_ms();
-        // Long links take seconds now and then, and connections are given up; with a short session timeout, those of
-        // others are too, by two messages that straggle (seed 51184).
+        // Long links take seconds now and then, and connections are given up; with a short session
+        // timeout, those of others are too, by two messages that straggle (seed 51184).
         let lasts = Duration::from_millis(self.now().saturating_sub(began));
-        let straggles = |link: &Arc<Link>| link.since_straggler().is_some_and(|since| since <= lasts);
+        let straggles =
+            |link: &Arc<Link>| link.since_straggler().is_some_and(|since| since <= lasts);
         let is_steady = !self.plan.far && !machine.links.iter().any(straggles);
         Scene {
             undisturbed: is_healed && !machine.is_dead() && is_steady,
@@ -782,14 +917,28 @@ impl World {
     fn look_at_waits(&self) {
         let (now, limit) = (self.now(), self.plan.recovery_ms());
         let Some(healed) = self.healed() else { return };
-        let lives = |machine: &Option<Arc<Machine>>| machine.as_ref().is_some_and(|one| !one.is_over());
+        let lives =
+            |machine: &Option<Arc<Machine>>| machine.as_ref().is_some_and(|one| !one.is_over());
         let longest = lock(&self.anywhere).longest(now, healed, lives);
-        // A multi-lock that has a part is no holder, and one who waits for that part waits for both calls.
-        let calls = if self.plan.far && self.plan.multi > 0 { recovery::FAR_MS } else { 0 };
-        self.check(recovery::in_time(longest, limit + calls).map_err(|text| format!("everything {text}")));
-        for one in lock(&self.together).values().filter(|one| !one.machine.is_over()) {
+        // A multi-lock that has a part is no holder, and one who waits for that part waits for both
+        // calls.
+        let calls = if self.plan.far && self.plan.multi > 0 {
+            recovery::FAR_MS
+        } else {
+            0
+        };
+        self.check(
+            recovery::in_time(longest, limit + calls).map_err(|text| format!("everything {text}")),
+        );
+        for one in lock(&self.together)
+            .values()
+            .filter(|one| !one.machine.is_over())
+        {
             // It counts as one who may hold a part.
-            let free = one.places.iter().map(|place| lock(&self.places[*place]).waits.free_but_for(1));
+            let free = one
+                .places
+                .iter()
+                .map(|place| lock(&self.places[*place]).waits.free_but_for(1));
             let waited = recovery::waited_for_all(now, healed.max(one.began), free);
             let outcome = recovery::in_time(waited, limit);
             self.check(outcome.map_err(|text| format!("all of {:?} {text}", one.places)));
@@ -808,24 +957,31 @@ impl World {
         self.look_at_waits();
         for (number, place) in self.places.iter().enumerate() {
             let longest = self.healed().map(|healed| {
-                let lives =
-                    |machine: &Option<Arc<Machine>>| machine.as_ref().is_some_and(|one| !one.is_over());
+                let lives = |machine: &Option<Arc<Machine>>| {
+                    machine.as_ref().is_some_and(|one| !one.is_over())
+                };
                 lock(place).waits.longest(now, healed, lives)
             });
             let outcome = recovery::in_time(longest.unwrap_or(0), self.plan.recovery_ms());
             self.check(outcome.map_err(|text| format!("{} {text}", path(number))));
-            let guards: Vec<(u64, Arc<Grant>)> =
-                lock(place).inside.guards().map(|(who, guard)| (who, Arc::clone(guard))).collect();
+            let guards: Vec<(u64, Arc<Grant>)> = lock(place)
+                .inside
+                .guards()
+                .map(|(who, guard)| (who, Arc::clone(guard)))
+                .collect();
             for (who, grant) in guards {
                 let machine = &grant.machine;
                 let thawed = machine.thawed.load(Ordering::Relaxed);
-                let asleep = machine.is_dead() || machine.executor.is_frozen() || now <= thawed + 100;
+                let asleep =
+                    machine.is_dead() || machine.executor.is_frozen() || now <= thawed + 100;
                 let is_held = grant.held.is_held();
                 let knows = grant.is_told.load(Ordering::Relaxed);
                 let outcome = lock(&self.told).look(now, who, is_held, asleep || knows);
                 self.check(outcome);
                 match grant.held.state() {
-                    Some(LockState::Suspended) if !grant.is_suspended.swap(true, Ordering::Relaxed) => {
+                    Some(LockState::Suspended)
+                        if !grant.is_suspended.swap(true, Ordering::Relaxed) =>
+                    {
                         self.sometimes("suspended".to_owned());
                     }
                     Some(LockState::Held) if grant.is_suspended.swap(false, Ordering::Relaxed) => {
@@ -836,22 +992,34 @@ impl World {
                 // A heartbeat tells it within T/6, and without one the lease ends.
                 let (limit, may_act) = (self.plan.timeout_ms(), is_held && !asleep);
                 let connected = || self.connected(machine, grant.granted);
-                let outcome =
-                    lock(&self.broken).look(now, &grant.nodes, grant.granted, may_act, limit, connected);
+                let outcome = lock(&self.broken).look(
+                    now,
+                    &grant.nodes,
+                    grant.granted,
+                    may_act,
+                    limit,
+                    connected,
+                );
                 self.check(outcome.map_err(|text| format!("{who} of {} {text}", machine.number)));
                 let listens = grant.listens.load(Ordering::Relaxed);
                 if may_act && listens > 0 {
                     let outcome = lock(&self.revoked).look(now, &grant.nodes, listens, limit * 2);
-                    self.check(outcome.map_err(|text| format!("{who} of {} {text}", machine.number)));
+                    self.check(
+                        outcome.map_err(|text| format!("{who} of {} {text}", machine.number)),
+                    );
                 }
             }
         }
     }
 
-    /// Whether a node at a path was deleted by another process lately. Then a lost reader that has not been told may
-    /// ask for its upgrade: its write node is before the holder's until the upgrade finds out.
+    /// Whether a node at a path was deleted by another process lately. Then a lost reader that has
+    /// not been told may ask for its upgrade: its write node is before the holder's until the
+    /// upgrade finds out.
     pub fn is_broken_lately(&self, place: usize) -> bool {
-        lock(&self.broken).below(&path(place), self.now().saturating_sub(2 * self.plan.timeout_ms()))
+        lock(&self.broken).below(
+            &path(place),
+            self.now().saturating_sub(2 * self.plan.timeout_ms()),
+        )
     }
 
     /// A node has been deleted by another process.
@@ -866,7 +1034,10 @@ impl World {
         for place in &self.places {
             for (_, grant) in lock(place).inside.guards() {
                 let is_own = match &grant.nodes[..] {
-                    [] => grant.parts.iter().any(|part| node.starts_with(&path(part.place))),
+                    [] => grant
+                        .parts
+                        .iter()
+                        .any(|part| node.starts_with(&path(part.place))),
                     nodes => nodes.iter().any(|own| own == node),
                 };
                 if is_own {
@@ -926,7 +1097,9 @@ pub struct Within<'w> {
 impl Drop for Within<'_> {
     fn drop(&mut self) {
         let now = self.world.now();
-        self.places.iter().for_each(|place| lock(&self.world.places[*place]).waits.leaves(now));
+        self.places
+            .iter()
+            .for_each(|place| lock(&self.world.places[*place]).waits.leaves(now));
         if self.may_hold {
             lock(&self.world.anywhere).leaves(now);
         }

@@ -1,5 +1,5 @@
-//! A call, and the task that works for it and outlives it: the result, the progress, the end. The task is an attempt to
-//! get a lock or permits, or the acquisition of several locks as one.
+//! A call, and the task that works for it and outlives it: the result, the progress, the end. The
+//! task is an attempt to get a lock or permits, or the acquisition of several locks as one.
 //!
 //! Rooms, attempts and multi-locks use it. It starts no task, and never sends a request.
 
@@ -23,8 +23,8 @@ use crate::values::path::LockPath;
 pub(crate) struct Pending<T> {
     client: Arc<Core>,
     path: LockPath,
-    /// A grant that is not taken is dropped with this channel, which releases it. `None` once the result has
-    /// been taken.
+    /// A grant that is not taken is dropped with this channel, which releases it. `None` once the
+    /// result has been taken.
     result: Option<oneshot::Receiver<Result<T, TryLockError>>>,
     /// Tells the task that its caller has left. `None` once the caller cannot leave it any more.
     cancel: Option<oneshot::Sender<Ticket>>,
@@ -44,7 +44,13 @@ impl<T> Pending<T> {
         let (reply, result) = oneshot::channel();
         let (cancel, cancelled) = oneshot::channel();
         let (client, path) = (Arc::clone(client), path.clone());
-        let pending = Self { client, path, result: Some(result), cancel: Some(cancel), number };
+        let pending = Self {
+            client,
+            path,
+            result: Some(result),
+            cancel: Some(cancel),
+            number,
+        };
         (pending, Caller { reply, cancelled })
     }
 
@@ -67,19 +73,26 @@ impl<T> Pending<T> {
 
     /// Waits for the result, once. Dropping this future does not cancel the task.
     pub(crate) async fn result(&mut self) -> Result<T, TryLockError> {
-        let Some(result) = &mut self.result else { return Err(self.used_up().into()) };
+        let Some(result) = &mut self.result else {
+            return Err(self.used_up().into());
+        };
         let answer = waker::contain(self.client.unless_drained(result)).await;
         if answer.is_none() {
             self.leave();
         }
         self.is_taken();
-        // Without an answer the task has ended, with its runtime or by a panic, or the client is drained.
-        answer.and_then(Result::ok).unwrap_or_else(|| Err(self.client.ended(&self.path).into()))
+        // Without an answer the task has ended, with its runtime or by a panic, or the client is
+        // drained.
+        answer
+            .and_then(Result::ok)
+            .unwrap_or_else(|| Err(self.client.ended(&self.path).into()))
     }
 
     /// Returns the error of a call after the result was taken.
     pub(crate) fn used_up(&self) -> AcquireError {
-        self.client.error(Purpose::Lock, self.path.user(), RequestFailure::PlaceUsed).into()
+        self.client
+            .error(Purpose::Lock, self.path.user(), RequestFailure::PlaceUsed)
+            .into()
     }
 
     fn is_taken(&mut self) {
@@ -89,8 +102,8 @@ impl<T> Pending<T> {
 
     fn leave(&mut self) {
         if let Some(cancel) = self.cancel.take() {
-            // A flush that is called right after this waits for the ticket. If the task has ended already, the
-            // ticket comes back and is dropped.
+            // A flush that is called right after this waits for the ticket. If the task has ended
+            // already, the ticket comes back and is dropped.
             drop(cancel.send(self.client.cleanup.ticket(self.number)));
         }
     }
@@ -98,14 +111,15 @@ impl<T> Pending<T> {
 
 impl<T> Drop for Pending<T> {
     fn drop(&mut self) {
-        // First: a grant that is not taken is released before the task hears that its caller has left.
+        // First: a grant that is not taken is released before the task hears that its caller has
+        // left.
         self.result = None;
         self.leave();
     }
 }
 
-/// The state that an attempt and its caller share. Not a watch channel, which is three times as large:
-/// thousands of attempts may be waiting.
+/// The state that an attempt and its caller share. Not a watch channel, which is three times as
+/// large: thousands of attempts may be waiting.
 #[derive(Default)]
 struct ProgressShared {
     known: Mutex<ProgressState>,
@@ -117,7 +131,8 @@ struct ProgressShared {
 struct ProgressState {
     /// The name of its node in the queue; `None` while it has none.
     node: Option<Arc<str>>,
-    /// The event that it waits for. Has the live contenders ahead, by the last list in this session.
+    /// The event that it waits for. Has the live contenders ahead, by the last list in this
+    /// session.
     waiting: Waiting,
     /// Whether there ever were any.
     has_waited: bool,
@@ -216,7 +231,8 @@ impl ProgressReceiver {
 
     /// Waits until the attempt has this node no longer. `None` if it ends with it.
     pub(crate) async fn left(&self, node: &str) -> Option<()> {
-        self.until(|known| (known.node.as_deref() != Some(node)).then_some(())).await
+        self.until(|known| (known.node.as_deref() != Some(node)).then_some(()))
+            .await
     }
 
     async fn until<T>(&self, find: impl Fn(&ProgressState) -> Option<T>) -> Option<T> {

@@ -1,5 +1,6 @@
-//! One held lock, shared by its guards, its session and its conversions, from the registration of its node with the
-//! session to the deletion. Carries out the decisions of its [state](crate::protocol::hold).
+//! One held lock, shared by its guards, its session and its conversions, from the registration of
+//! its node with the session to the deletion. Carries out the decisions of its
+//! [state](crate::protocol::hold).
 //!
 //! A room, a path lock and what is above them use it. It makes no decisions, and sends no request.
 
@@ -23,25 +24,32 @@ use crate::values::path::LockPath;
 
 /// The node of a hold, if the client passes such nodes on in memory.
 pub(crate) trait InRoom: Send + Sync {
-    /// Has a hold leave the node, by the deletion that it needs. Returns the deletion if no other has the
-    /// node next.
-    fn pass_on(&self, held: &Arc<Held>, session: &Arc<Session>, deletion: Deletion) -> Option<Deletion>;
+    /// Has a hold leave the node, by the deletion that it needs. Returns the deletion if no other
+    /// has the node next.
+    fn pass_on(
+        &self,
+        held: &Arc<Held>,
+        session: &Arc<Session>,
+        deletion: Deletion,
+    ) -> Option<Deletion>;
 
-    /// Records that the hold with this number has ended, and its deletion, if it needs one, is on its way.
+    /// Records that the hold with this number has ended, and its deletion, if it needs one, is on
+    /// its way.
     fn over(&self, number: u64, how: Over);
 
-    /// Tells a hold that has the node by now, if it is not the one with this number, that the servers say
-    /// that this node does not exist.
+    /// Tells a hold that has the node by now, if it is not the one with this number, that the
+    /// servers say that this node does not exist.
     fn node_deleted(&self, told: u64, node: Arc<str>);
 
-    /// Records that the servers say that this node does not exist, and notifies all holds that have it.
+    /// Records that the servers say that this node does not exist, and notifies all holds that have
+    /// it.
     fn gone(&self, node: &Arc<str>);
 
     /// Returns whether that is known.
     fn is_gone(&self) -> bool;
 
-    /// Has the hold with this number keep its node for itself, for a conversion. Returns `false` if other
-    /// holds share it.
+    /// Has the hold with this number keep its node for itself, for a conversion. Returns `false` if
+    /// other holds share it.
     fn take_out(&self, hold: u64) -> bool;
 }
 
@@ -62,7 +70,11 @@ pub(crate) struct LocalOwner {
 
 impl LocalOwner {
     pub(crate) fn new(held: &Arc<Held>, location: &'static Location<'static>) -> Self {
-        Self { held: Arc::clone(held), since: Instant::now(), location }
+        Self {
+            held: Arc::clone(held),
+            since: Instant::now(),
+            location,
+        }
     }
 }
 
@@ -81,8 +93,8 @@ pub(crate) struct Held {
     revocation_requested: AtomicBool,
     /// Whether its caller has it; before that it is granted, and may be lost unseen.
     had: AtomicBool,
-    /// Unset if its node is deleted when it is released. This is kept, so that the event that ends the hold
-    /// reaches the record of the holds inside its node, even if the handles are gone.
+    /// Unset if its node is deleted when it is released. This is kept, so that the event that ends
+    /// the hold reaches the record of the holds inside its node, even if the handles are gone.
     room: OnceLock<Arc<dyn InRoom>>,
     /// The other holds of the same value.
     bound: Bound<Self>,
@@ -126,12 +138,12 @@ impl Held {
         })
     }
 
-    /// Has the session look after it, in the state in which it is by now. Returns `false` if the session has
-    /// ended, without a notification of its room.
+    /// Has the session look after it, in the state in which it is by now. Returns `false` if the
+    /// session has ended, without a notification of its room.
     pub(crate) fn register(self: &Arc<Self>, session: &Arc<Session>) -> bool {
         session.look_after(&self.as_held_lock());
-        // This is checked after the registration: an earlier end of the session has not notified this lock.
-        // It is not logged, since the caller does not have the lock yet.
+        // This is checked after the registration: an earlier end of the session has not notified
+        // this lock. It is not logged, since the caller does not have the lock yet.
         let ended = session.end_reason();
         if let Some(reason) = ended {
             let _ = self.change(HoldEvent::Ended(reason));
@@ -144,7 +156,14 @@ impl Held {
     pub(crate) fn heir(&self, session: &Arc<Session>, number: u64) -> Arc<Self> {
         let state = HoldState::new(self.name(), self.kind());
         let directory = self.directory.clone();
-        Self::unregistered(session, &self.cleanup, directory, number, state, self.room.clone())
+        Self::unregistered(
+            session,
+            &self.cleanup,
+            directory,
+            number,
+            state,
+            self.room.clone(),
+        )
     }
 
     /// Returns a new number, greater than all before, for a hold of the same client.
@@ -174,11 +193,13 @@ impl Held {
 
     /// Keeps its node for itself, for a conversion. Returns `false` if other holds share it.
     pub(crate) fn take_out(&self) -> bool {
-        self.room.get().is_none_or(|room| room.take_out(self.number))
+        self.room
+            .get()
+            .is_none_or(|room| room.take_out(self.number))
     }
 
-    /// Takes the node back from a hold that its caller has never had. Returns how the node is to be deleted,
-    /// unless it is gone; the caller must notify the session by [`let_go`](Self::let_go).
+    /// Takes the node back from a hold that its caller has never had. Returns how the node is to be
+    /// deleted, unless it is gone; the caller must notify the session by [`let_go`](Self::let_go).
     pub(crate) fn take_back(&self) -> Option<Deletion> {
         self.change(self.release_event()).delete
     }
@@ -191,7 +212,8 @@ impl Held {
     /// Makes these holds one value of their holder: from here on the loss of one is the loss of all
     /// (docs/protocol.md#one-value). Earlier bonds of these holds end.
     pub(crate) fn bind(all: &[&Arc<Self>]) {
-        let bond = (all.len() > 1).then(|| Bond::new(all.iter().map(|held| Arc::downgrade(held)).collect()));
+        let bond = (all.len() > 1)
+            .then(|| Bond::new(all.iter().map(|held| Arc::downgrade(held)).collect()));
         for held in all {
             held.bound.set(bond.clone());
         }
@@ -204,17 +226,25 @@ impl Held {
         }
     }
 
-    /// Tells the other holds of the same value that this one is lost. They may be of a later session.
+    /// Tells the other holds of the same value that this one is lost. They may be of a later
+    /// session.
     fn lose_others(&self, reason: LostReason) {
         self.bound.tell(self.directory.user(), |other| {
             let kept_until = other.session.upgrade()?.lease().kept_until();
-            HoldEvent::of_other(reason, Weak::ptr_eq(&other.session, &self.session), kept_until)
+            HoldEvent::of_other(
+                reason,
+                Weak::ptr_eq(&other.session, &self.session),
+                kept_until,
+            )
         });
     }
 
-    /// Returns the path of the lock that was lost: of several that are one value, that of the first.
+    /// Returns the path of the lock that was lost: of several that are one value, that of the
+    /// first.
     pub(crate) fn lost_path(&self) -> Arc<str> {
-        self.bound.first_lost().unwrap_or_else(|| self.directory.user().into())
+        self.bound
+            .first_lost()
+            .unwrap_or_else(|| self.directory.user().into())
     }
 
     fn as_held_lock(self: &Arc<Self>) -> Arc<dyn SessionLock> {
@@ -236,20 +266,27 @@ impl Held {
         self.number
     }
 
-    /// Returns how the lock was lost; `None` if it is not. Reads the clock, so that a starved task cannot
-    /// hide a loss. Called by the holder.
+    /// Returns how the lock was lost; `None` if it is not. Reads the clock, so that a starved task
+    /// cannot hide a loss. Called by the holder.
     pub(crate) fn lost(self: &Arc<Self>) -> Option<LostReason> {
         let lost = self.lease_over().or_else(|| self.shared_node_gone());
         let session = self.session.upgrade().filter(|_| lost.is_none());
-        let Some(session) = session.filter(|session| session.lease().state() == LeaseState::Expired) else {
+        let Some(session) =
+            session.filter(|session| session.lease().state() == LeaseState::Expired)
+        else {
             return lost;
         };
-        self.apply(HoldEvent::LeaseExpired { until: session.lease().kept_until() }, None);
+        self.apply(
+            HoldEvent::LeaseExpired {
+                until: session.lease().kept_until(),
+            },
+            None,
+        );
         self.state.borrow().lost()
     }
 
-    /// Returns how the lock was lost, by the lease that the caller has set, whatever that of the session
-    /// says.
+    /// Returns how the lock was lost, by the lease that the caller has set, whatever that of the
+    /// session says.
     fn lease_over(self: &Arc<Self>) -> Option<LostReason> {
         let (lost, has_lease) = {
             let state = self.state.borrow();
@@ -265,8 +302,8 @@ impl Held {
         self.state.borrow().lost()
     }
 
-    /// Returns how the lock was lost if another hold of the same node has learned that the node is gone, and
-    /// its task was paused before it could tell.
+    /// Returns how the lock was lost if another hold of the same node has learned that the node is
+    /// gone, and its task was paused before it could tell.
     fn shared_node_gone(self: &Arc<Self>) -> Option<LostReason> {
         if self.room.get().is_some_and(|room| room.is_gone()) {
             self.node_deleted(self.name());
@@ -274,15 +311,21 @@ impl Held {
         self.state.borrow().lost()
     }
 
-    /// Sets the end of the lease, counted from now; a lease of zero ends at once. Returns how the lock was
-    /// lost, if it is lost then.
+    /// Sets the end of the lease, counted from now; a lease of zero ends at once. Returns how the
+    /// lock was lost, if it is lost then.
     pub(crate) fn set_lease(self: &Arc<Self>, lease: Duration) -> Result<(), LostReason> {
         // This checks the clock of the session first: a lock that may be another's is not extended.
         if let Some(reason) = self.lost() {
             return Err(reason);
         }
         let now = clock::now();
-        if self.apply(HoldEvent::Extend { now, end: now.end_of(lease) }, None) {
+        if self.apply(
+            HoldEvent::Extend {
+                now,
+                end: now.end_of(lease),
+            },
+            None,
+        ) {
             return Ok(());
         }
         Err(self.lost().unwrap_or(LostReason::Closed))
@@ -316,14 +359,17 @@ impl Held {
     }
 
     /// Waits until the lock is lost or its session ends. Keeps neither the session nor the client.
-    pub(crate) fn when_lost(self: &Arc<Self>) -> impl Future<Output = LostReason> + Send + 'static + use<> {
+    pub(crate) fn when_lost(
+        self: &Arc<Self>,
+    ) -> impl Future<Output = LostReason> + Send + 'static + use<> {
         let mut state = self.state.subscribe();
         let session = self.session.upgrade();
         let ended = session.as_deref().map(Session::ended);
         // The hold is not kept: it keeps the cleanup, whose task would outlive the client.
         let held = Arc::downgrade(self);
         async move {
-            // This checks the clock first, since no other task may have noticed an expired lease yet.
+            // This checks the clock first, since no other task may have noticed an expired lease
+            // yet.
             if let Some(reason) = held.upgrade().and_then(|held| held.lost()) {
                 return reason;
             }
@@ -397,8 +443,14 @@ impl Held {
     }
 
     fn release_event(&self) -> HoldEvent {
-        let lease = self.session.upgrade().map_or(LeaseState::Expired, |session| session.lease().state());
-        HoldEvent::Release { lease, now: clock::now() }
+        let lease = self
+            .session
+            .upgrade()
+            .map_or(LeaseState::Expired, |session| session.lease().state());
+        HoldEvent::Release {
+            lease,
+            now: clock::now(),
+        }
     }
 
     fn set(&self, change: impl FnOnce(&mut HoldState)) {
@@ -416,12 +468,12 @@ impl Held {
     }
 
     /// Applies an event to the state, and carries out its effects. Their order matters:
-    /// 1. The state changes, which every other part reads. In a room the next one has the node from here on, so
-    ///    that the session is never without a lock in between.
-    /// 2. The session is notified: it must not check a node that is about to be deleted, and must keep the
-    ///    node of a lost lock even if a later step fails.
-    /// 3. Tasks that wait for the loss are woken. Their wakers are code of other executors, which may panic
-    ///    or call back; the steps before are complete by then.
+    /// 1. The state changes, which every other part reads. In a room the next one has the node from
+    ///    here on, so that the session is never without a lock in between.
+    /// 2. The session is notified: it must not check a node that is about to be deleted, and must
+    ///    keep the node of a lost lock even if a later step fails.
+    /// 3. Tasks that wait for the loss are woken. Their wakers are code of other executors, which
+    ///    may panic or call back; the steps before are complete by then.
     /// 4. Nodes are released, which lets other contenders in: the holder was notified before.
     ///
     /// May be called by the holder. Returns `false` if the state refuses the event.
@@ -442,10 +494,18 @@ impl Held {
             HoldEvent::NodeDeleted { node } => Some(Arc::clone(node)),
             _ => None,
         };
-        let Effects { lost, gone, mut delete, report, refused } = self.change(event);
+        let Effects {
+            lost,
+            gone,
+            mut delete,
+            report,
+            refused,
+        } = self.change(event);
         match lost {
             Some(reason) => self.life.over(CallEnd::Lost(reason)),
-            None if is_release => self.life.over(CallEnd::Released { by_call: done.is_some() }),
+            None if is_release => self.life.over(CallEnd::Released {
+                by_call: done.is_some(),
+            }),
             None => {}
         }
         let session = self.session.upgrade();
@@ -454,7 +514,11 @@ impl Held {
             // First: no other hold says from here on that it is held, and no other joins.
             room.gone(node);
         }
-        let how = if is_release { Over::Released } else { Over::Lost };
+        let how = if is_release {
+            Over::Released
+        } else {
+            Over::Lost
+        };
         let mut over = (is_release || lost.is_some()).then_some(how);
         if let (Some(room), Some(session)) = (room, &session) {
             if let Some(deletion) = delete.take() {
@@ -489,12 +553,19 @@ impl Held {
             }
             // The node was passed on, or left to the others that share it.
             let is_passed_on = is_release && delete.is_none() && over.is_none();
-            let done = if is_passed_on || report.is_some() { self.answer(done) } else { done };
+            let done = if is_passed_on || report.is_some() {
+                self.answer(done)
+            } else {
+                done
+            };
             if let Some(Deletion { node, hand_over }) = delete {
                 self.cleanup.submit(Item {
                     session,
                     directory: self.directory.clone(),
-                    orphan: Orphan::Hold { name: node.as_ref().to_owned(), hand_over },
+                    orphan: Orphan::Hold {
+                        name: node.as_ref().to_owned(),
+                        hand_over,
+                    },
                     number: self.number,
                     until_gone: None,
                     done,
@@ -511,7 +582,13 @@ impl Held {
     /// Reports the result of a release that waits for no deletion.
     fn answer(&self, done: Option<Done>) -> Option<Done> {
         let lost = self.state.borrow().lost();
-        let result = lost.map_or(Ok(()), |reason| Err(Lost { path: self.lost_path(), reason }.into()));
+        let result = lost.map_or(Ok(()), |reason| {
+            Err(Lost {
+                path: self.lost_path(),
+                reason,
+            }
+            .into())
+        });
         // An error means that the release was cancelled, and its result has no receiver.
         done?.send(result).ok();
         None
@@ -556,7 +633,8 @@ mod tests {
     use crate::protocol::lease::LeaseMargin;
     use crate::session::leftovers::cleanup::CleanupQueue;
 
-    /// A session that was never renewed, in which the lease of every lock has expired, and a lock of it.
+    /// A session that was never renewed, in which the lease of every lock has expired, and a lock
+    /// of it.
     async fn expired(server: &Server) -> (Arc<Session>, Arc<Held>) {
         let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
         let (cleanup, _queue) = Cleanup::new();
@@ -574,7 +652,9 @@ mod tests {
         let server = Server::start().unwrap();
         let (session, held) = expired(&server).await;
         let told = held.state.subscribe();
-        let effects = held.change(HoldEvent::LeaseExpired { until: session.lease().kept_until() });
+        let effects = held.change(HoldEvent::LeaseExpired {
+            until: session.lease().kept_until(),
+        });
         assert_eq!(effects.lost, Some(LostReason::LeaseExpired));
         // Although the lease has been renewed since.
         session.lease().renewed(clock::now());
@@ -590,7 +670,10 @@ mod tests {
         assert!(held.tell(HoldEvent::BeginConversion));
         assert_eq!(held.lost(), Some(LostReason::LeaseExpired));
         session.lease().renewed(clock::now());
-        assert!(!held.tell(HoldEvent::EndConversion { node: "other".into(), kind: Kind::Shared }));
+        assert!(!held.tell(HoldEvent::EndConversion {
+            node: "other".into(),
+            kind: Kind::Shared
+        }));
         assert_eq!(held.lost(), Some(LostReason::LeaseExpired));
         assert!(session.holds.any(), "until the conversion has cleaned up");
         held.tell(HoldEvent::ConversionOver(LostReason::Closed));
@@ -598,8 +681,8 @@ mod tests {
         assert!(!session.holds.any());
     }
 
-    /// What a waker finds that runs when the loss is told: the loss, how many attempts a flush waits for, and
-    /// whether the node is on its way to be deleted.
+    /// What a waker finds that runs when the loss is told: the loss, how many attempts a flush
+    /// waits for, and whether the node is on its way to be deleted.
     struct Witness {
         held: Arc<Held>,
         queue: Mutex<CleanupQueue>,
@@ -614,7 +697,8 @@ mod tests {
         }
     }
 
-    /// Lost, then told, then deleted; and a flush that is called when it is told waits for the deletion.
+    /// Lost, then told, then deleted; and a flush that is called when it is told waits for the
+    /// deletion.
     #[tokio::test]
     async fn the_end_of_a_lease_is_told_before_the_node_goes_and_when_a_flush_counts_it() {
         let server = Server::start().unwrap();
@@ -623,19 +707,45 @@ mod tests {
         session.lease().renewed(clock::now());
         let now = clock::now();
         let end = now.plus(Duration::from_secs(3600));
-        for event in [HoldEvent::LeaseOver { now: end }, HoldEvent::Extend { now, end: Some(now) }] {
+        for event in [
+            HoldEvent::LeaseOver { now: end },
+            HoldEvent::Extend {
+                now,
+                end: Some(now),
+            },
+        ] {
             let (cleanup, queue) = Cleanup::new();
             let directory = LockPath::parse("", "/lock").unwrap();
             let state = HoldState::new("x-lock-0000000000".into(), Kind::Exclusive);
-            let held = Held::new(&session, &cleanup, directory, 0, state.with_lease_end(Some(end)));
+            let held = Held::new(
+                &session,
+                &cleanup,
+                directory,
+                0,
+                state.with_lease_end(Some(end)),
+            );
             let (queue, found) = (Mutex::new(queue), Mutex::default());
-            let witness = Arc::new(Witness { held: Arc::clone(&held), queue, found });
+            let witness = Arc::new(Witness {
+                held: Arc::clone(&held),
+                queue,
+                found,
+            });
             let waker = Waker::from(Arc::clone(&witness));
             let mut lost = Box::pin(held.when_lost());
-            assert!(lost.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+            assert!(
+                lost.as_mut()
+                    .poll(&mut Context::from_waker(&waker))
+                    .is_pending()
+            );
             held.apply(event, None);
-            assert_eq!(*witness.found.lock().unwrap(), Some((Some(LostReason::LeaseOver), 1, false)));
-            assert!(witness.queue.lock().unwrap().try_recv().is_ok(), "the node was not left to cleanup");
+            assert_eq!(
+                *witness.found.lock().unwrap(),
+                Some((Some(LostReason::LeaseOver), 1, false))
+            );
+            assert!(
+                witness.queue.lock().unwrap().try_recv().is_ok(),
+                "the node was not left to cleanup"
+            );
         }
     }
 
@@ -675,7 +785,10 @@ mod tests {
         held.enter(Arc::<Room>::clone(&room));
         drop(session);
         held.release(None);
-        assert_eq!(*room.0.lock().unwrap(), Some((held.number(), Over::Released)));
+        assert_eq!(
+            *room.0.lock().unwrap(),
+            Some((held.number(), Over::Released))
+        );
     }
 
     #[tokio::test]

@@ -1,5 +1,5 @@
-//! The one engine under all recipes: the shared state of the handles of one path, attempts to get a lock, and
-//! holds of it.
+//! The one engine under all recipes: the shared state of the handles of one path, attempts to get a
+//! lock, and holds of it.
 
 pub(crate) mod attempts;
 pub(crate) mod call;

@@ -1,9 +1,9 @@
 //! Several locks as one: all of them, or none (docs/protocol.md#multi-lock).
 //! Only the multi-lock's face uses it. It never keeps a part of the locks.
 //!
-//! The work is a task on the session's runtime, as an attempt is: a caller that leaves, or is not polled,
-//! keeps nothing. Its members are acquired in the order of their paths, each by an ordinary attempt, so that
-//! locks that are acquired in that order by others cannot deadlock with them.
+//! The work is a task on the session's runtime, as an attempt is: a caller that leaves, or is not
+//! polled, keeps nothing. Its members are acquired in the order of their paths, each by an ordinary
+//! attempt, so that locks that are acquired in that order by others cannot deadlock with them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -39,9 +39,13 @@ pub(crate) struct MultiMembers {
 }
 
 impl MultiMembers {
-    /// Returns the members of a multi-lock, which the caller has checked and sorted; `None` if there are none.
+    /// Returns the members of a multi-lock, which the caller has checked and sorted; `None` if
+    /// there are none.
     pub(crate) fn new(in_order: Arc<[Member]>) -> Option<Self> {
-        Some(Self { first: in_order.first()?.clone(), in_order })
+        Some(Self {
+            first: in_order.first()?.clone(),
+            in_order,
+        })
     }
 
     pub(crate) fn client(&self) -> &Arc<Core> {
@@ -59,8 +63,9 @@ impl MultiMembers {
     }
 }
 
-/// The members that are held, in the order in which they were acquired. Released in reverse when it is
-/// dropped: a contender that wants several of them, and waits for the first, finds the others free.
+/// The members that are held, in the order in which they were acquired. Released in reverse when it
+/// is dropped: a contender that wants several of them, and waits for the first, finds the others
+/// free.
 #[derive(Default)]
 pub(crate) struct Acquired(Vec<Hold>);
 
@@ -85,14 +90,15 @@ impl Drop for Acquired {
 /// The losses of the members that are held: each resolves with the path lock, and how it was lost.
 type Losses = Vec<BoxFuture<'static, (Arc<PathLock>, LostReason)>>;
 
-/// Acquires all members. Dropping the future stops that, and releases the locks that it has. The kind of
-/// `ask` is that of each member.
+/// Acquires all members. Dropping the future stops that, and releases the locks that it has. The
+/// kind of `ask` is that of each member.
 pub(crate) async fn acquire(members: MultiMembers, ask: Ask) -> Result<Acquired, TryLockError> {
     let (client, path) = (members.client(), members.first().path());
     if let Some(closed) = client.refuses(path) {
         return Err(closed.into());
     }
-    let (mut pending, Caller { reply, cancelled }) = Pending::new(client, path, client.cleanup.number());
+    let (mut pending, Caller { reply, cancelled }) =
+        Pending::new(client, path, client.cleanup.number());
     let started = Instant::now();
     let acquisition = MultiAttempt {
         members: members.clone(),
@@ -117,10 +123,18 @@ pub(crate) async fn acquire(members: MultiMembers, ask: Ask) -> Result<Acquired,
     pending.result().await
 }
 
-/// Has the log say it if the call waits for a member that its own client holds, as that of a single lock
-/// does. The call keeps the returned value for as long as it waits.
+/// Has the log say it if the call waits for a member that its own client holds, as that of a single
+/// lock does. The call keeps the returned value for as long as it waits.
 pub(crate) fn watch_self_wait(members: &MultiMembers, ask: &Ask) -> Vec<Arc<()>> {
-    let watch = |member: &Member| who::watch_self_wait(&member.path_lock, &Ask { kind: member.kind, ..*ask });
+    let watch = |member: &Member| {
+        who::watch_self_wait(
+            &member.path_lock,
+            &Ask {
+                kind: member.kind,
+                ..*ask
+            },
+        )
+    };
     members.in_order.iter().filter_map(watch).collect()
 }
 
@@ -143,12 +157,13 @@ enum Why {
     /// A member was lost, by its path lock.
     Lost(Arc<PathLock>, LostReason),
     Denied(TryLockError),
-    /// The caller has left. [`Client::flush`](crate::Client::flush) waits until the ticket is dropped.
+    /// The caller has left. [`Client::flush`](crate::Client::flush) waits until the ticket is
+    /// dropped.
     CallerGone(Option<Ticket>),
 }
 
-/// How often in a row another process has deleted the node of a member that was held while others were waited
-/// for.
+/// How often in a row another process has deleted the node of a member that was held while others
+/// were waited for.
 #[derive(Default)]
 struct Deletions {
     times: u32,
@@ -177,9 +192,10 @@ impl MultiAttempt {
         });
     }
 
-    /// Acquires all members, in the order of their paths. If one is not granted, or lost while others are
-    /// waited for, all are released: a contender that kept the others, and queued for the lost lock again,
-    /// would not wait in the order of the paths (docs/protocol.md#multi-lock-loss).
+    /// Acquires all members, in the order of their paths. If one is not granted, or lost while
+    /// others are waited for, all are released: a contender that kept the others, and queued for
+    /// the lost lock again, would not wait in the order of the paths
+    /// (docs/protocol.md#multi-lock-loss).
     async fn acquire_all(&mut self, stop: &mut Stop) -> Result<Acquired, Why> {
         if self.ask.budget.if_busy() == IfBusy::Fail {
             self.look_before_try(stop).await?;
@@ -208,8 +224,8 @@ impl MultiAttempt {
         if let Some((path_lock, reason)) = first_lost(&holds.0) {
             return Err(Why::Lost(Arc::clone(path_lock), reason));
         }
-        // The leases of all members begin here, not with their grants: the wait for the next members is no
-        // work under the lock.
+        // The leases of all members begin here, not with their grants: the wait for the next
+        // members is no work under the lock.
         for hold in &holds.0 {
             hold.held.begin_lease(self.ask.lease);
         }
@@ -220,7 +236,9 @@ impl MultiAttempt {
     /// (docs/protocol.md#multi-lock-try).
     async fn look_before_try(&self, stop: &mut Stop) -> Result<(), Why> {
         let members = &self.members.in_order;
-        let Some(session) = self.members.client().live().filter(|_| members.len() > 1) else { return Ok(()) };
+        let Some(session) = self.members.client().live().filter(|_| members.len() > 1) else {
+            return Ok(());
+        };
         let looked = async {
             let mut rest = &**members;
             while !rest.is_empty() {
@@ -232,7 +250,9 @@ impl MultiAttempt {
                 }
                 for (member, way) in some.iter().zip(ways) {
                     if let InTheWay::Live(ahead) = way {
-                        return Err(Why::Denied(member.path_lock.would_block(member.kind, ahead)));
+                        return Err(Why::Denied(
+                            member.path_lock.would_block(member.kind, ahead),
+                        ));
                     }
                 }
             }
@@ -245,7 +265,8 @@ impl MultiAttempt {
         }
     }
 
-    /// Returns why a look has ended without an answer: the caller has left, or the deadline has passed.
+    /// Returns why a look has ended without an answer: the caller has left, or the deadline has
+    /// passed.
     fn stopped(&self, end: Stopped) -> Why {
         match end {
             Stopped::CallerGone(ticket) => Why::CallerGone(ticket),
@@ -263,22 +284,38 @@ impl MultiAttempt {
     /// Returns the request for a member: within the deadline of the whole call.
     fn ask_for(&self, index: usize, member: &Member) -> Ask {
         let budget = match (self.ask.budget, self.ends) {
-            (Budget::Try { .. }, Some(ends)) => {
-                Budget::Try { timeout: ends.saturating_duration_since(Instant::now()) }
-            }
+            (Budget::Try { .. }, Some(ends)) => Budget::Try {
+                timeout: ends.saturating_duration_since(Instant::now()),
+            },
             (budget, _) => budget,
         };
-        let admission = if index < self.tried { Admission::Again } else { Admission::First };
-        Ask { kind: member.kind, budget, admission, lease: None, ..self.ask }
+        let admission = if index < self.tried {
+            Admission::Again
+        } else {
+            Admission::First
+        };
+        Ask {
+            kind: member.kind,
+            budget,
+            admission,
+            lease: None,
+            ..self.ask
+        }
     }
 
     fn is_over(&self) -> bool {
         self.ends.is_some_and(|ends| ends <= Instant::now())
     }
 
-    /// Waits before all members are tried again, because one was lost. Returns an error if they are not to be
-    /// tried again. The ends of sessions are not counted: the next session is waited for by the retry policy.
-    async fn again(&mut self, path_lock: &PathLock, reason: LostReason, stop: &mut Stop) -> Result<(), Why> {
+    /// Waits before all members are tried again, because one was lost. Returns an error if they are
+    /// not to be tried again. The ends of sessions are not counted: the next session is waited for
+    /// by the retry policy.
+    async fn again(
+        &mut self,
+        path_lock: &PathLock,
+        reason: LostReason,
+        stop: &mut Stop,
+    ) -> Result<(), Why> {
         let path = path_lock.path().user();
         log::debug!(path, %reason, "a member of a multi-lock was lost while others were waited for");
         if reason != LostReason::NodeDeleted {
@@ -291,7 +328,10 @@ impl MultiAttempt {
         let failures = *times;
         *times = times.saturating_add(1);
         let since = *since.get_or_insert_with(Instant::now);
-        let error = AcquireError::NodeDeleted { path: path.to_owned(), times: *times };
+        let error = AcquireError::NodeDeleted {
+            path: path.to_owned(),
+            times: *times,
+        };
         let denied = Why::Denied(error.into());
         let Some(pause) = self.members.client().retry.pause(failures, since.elapsed()) else {
             return Err(denied);
@@ -322,18 +362,25 @@ fn read_together(members: &[Member]) -> usize {
         bytes = bytes.saturating_add(member.path_lock.path().server().len() + 20);
         bytes <= MOST_BYTES
     };
-    members.iter().take(MOST_QUEUES).take_while(fits).count().clamp(1, members.len().max(1))
+    members
+        .iter()
+        .take(MOST_QUEUES)
+        .take_while(fits)
+        .count()
+        .clamp(1, members.len().max(1))
 }
 
-/// Reads all queues by one request; by one request for each, sent together, where the servers do not know
-/// that one. The requests are sent when this is called.
+/// Reads all queues by one request; by one request for each, sent together, where the servers do
+/// not know that one. The requests are sent when this is called.
 fn read_queues<'a>(
     session: &'a Arc<Session>,
     path_locks: &'a [&'a Arc<PathLock>],
     handle: &'a zk::Client,
 ) -> impl Future<Output = Vec<Answer<Listing>>> + 'a {
     let paths = path_locks.iter().map(|path_lock| path_lock.path().server());
-    let sent = session.read_together(handle, paths).ok_or_else(|| one_by_one(session, path_locks, handle));
+    let sent = session
+        .read_together(handle, paths)
+        .ok_or_else(|| one_by_one(session, path_locks, handle));
     async move {
         let answer = match sent {
             Ok(together) => together.await,
@@ -346,11 +393,16 @@ fn read_queues<'a>(
                 if matches!(failure.kind, FailureKind::Refused(_)) {
                     return one_by_one(session, path_locks, handle).await;
                 }
-                return path_locks.iter().map(|_| Answer::No(failure.clone())).collect();
+                return path_locks
+                    .iter()
+                    .map(|_| Answer::No(failure.clone()))
+                    .collect();
             }
         };
         let read = |(path_lock, result): (&&Arc<PathLock>, _)| match result {
-            zk::MultiReadResult::Children { children } => Answer::Is(read_list(path_lock, session, children)),
+            zk::MultiReadResult::Children { children } => {
+                Answer::Is(read_list(path_lock, session, children))
+            }
             zk::MultiReadResult::Error { err } => Answer::No(session.failure(err)),
             _ => Answer::no(FailureKind::Unknown),
         };
@@ -364,7 +416,10 @@ fn one_by_one<'a>(
     path_locks: &'a [&'a Arc<PathLock>],
     handle: &'a zk::Client,
 ) -> impl Future<Output = Vec<Answer<Listing>>> + 'a {
-    let asked: Vec<_> = path_locks.iter().map(|path_lock| list_alone(path_lock, session, handle)).collect();
+    let asked: Vec<_> = path_locks
+        .iter()
+        .map(|path_lock| list_alone(path_lock, session, handle))
+        .collect();
     async move {
         let mut lists = Vec::with_capacity(asked.len());
         for list in asked {
@@ -377,9 +432,10 @@ fn one_by_one<'a>(
     }
 }
 
-/// Returns, for each member, the contenders that a newcomer would have to wait for. `certain` is whether the
-/// lists are sent right behind a `sync`: the connected server may lag behind (docs/protocol.md#try-lock).
-/// After an error this finds no contender, and the create that follows reports the error.
+/// Returns, for each member, the contenders that a newcomer would have to wait for. `certain` is
+/// whether the lists are sent right behind a `sync`: the connected server may lag behind
+/// (docs/protocol.md#try-lock). After an error this finds no contender, and the create that follows
+/// reports the error.
 async fn look(session: &Arc<Session>, members: &[Member], certain: bool) -> Vec<InTheWay> {
     let path_locks: Vec<&Arc<PathLock>> = members.iter().map(|member| &member.path_lock).collect();
     let path_locks = &path_locks;

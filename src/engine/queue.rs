@@ -1,15 +1,17 @@
-//! What the attempts of one client at one path share: who creates next, who has slots, which lists are under way.
-//! A path lock and what is above it use it. It never sends a request but the lists, which the attempts hand it.
+//! What the attempts of one client at one path share: who creates next, who has slots, which lists
+//! are under way. A path lock and what is above it use it. It never sends a request but the lists,
+//! which the attempts hand it.
 //!
-//! The [`LocalQueue`] is behind a mutex that is held for one decision at a time. Notices are sent after it is
-//! unlocked.
+//! The [`LocalQueue`] is behind a mutex that is held for one decision at a time. Notices are sent
+//! after it is unlocked.
 //!
-//! The attempts share the lists of the directory. A list counts only for nodes that were created before it was sent
-//! (docs/protocol.md#shared-lists). So an attempt sends its create first, and gets the next list that is sent after
-//! that, never a list that is under way. One list is under way at a time, so that any number of attempts cost one
-//! list per round trip.
+//! The attempts share the lists of the directory. A list counts only for nodes that were created
+//! before it was sent (docs/protocol.md#shared-lists). So an attempt sends its create first, and
+//! gets the next list that is sent after that, never a list that is under way. One list is under
+//! way at a time, so that any number of attempts cost one list per round trip.
 //!
-//! [`Slots`] bound how many attempts of a path lock have a node at a time (docs/protocol.md#bounded-nodes).
+//! [`Slots`] bound how many attempts of a path lock have a node at a time
+//! (docs/protocol.md#bounded-nodes).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -74,8 +76,8 @@ impl NodeOwner for SharedQueue {
     }
 }
 
-/// Returns a list that `list` sends after this call, in the session with this number. It is sent even if the
-/// future is not polled.
+/// Returns a list that `list` sends after this call, in the session with this number. It is sent
+/// even if the future is not polled.
 pub(crate) fn ask_list<L, F>(
     queue: &Arc<SharedQueue>,
     client: &Core,
@@ -94,8 +96,8 @@ where
     async move { answer.await.unwrap_or(Err(zk::Error::ConnectionLoss)) }
 }
 
-/// The task that lists. If it is dropped before it is done, by a panic, the waiting attempts start again, and
-/// the next attempt that asks starts another task.
+/// The task that lists. If it is dropped before it is done, by a panic, the waiting attempts start
+/// again, and the next attempt that asks starts another task.
 struct Sending {
     queue: Arc<SharedQueue>,
     session: u64,
@@ -110,13 +112,17 @@ impl Drop for Sending {
     }
 }
 
-/// Lists for as long as attempts ask. A task on the session's runtime, so that an attempt that leaves does
-/// not drop the list of the others.
+/// Lists for as long as attempts ask. A task on the session's runtime, so that an attempt that
+/// leaves does not drop the list of the others.
 async fn send_lists<F>(queue: Arc<SharedQueue>, session: u64, list: impl Fn() -> F + Send)
 where
     F: Future<Output = ListResult> + Send,
 {
-    let mut sending = Sending { queue, session, is_running: true };
+    let mut sending = Sending {
+        queue,
+        session,
+        is_running: true,
+    };
     while let Some(waiting) = sending.queue.with(|queue| queue.next_list(session)) {
         // The list is sent after the creates of all attempts that wait for it.
         let result = list().await;
@@ -139,7 +145,8 @@ pub(crate) struct Slots {
     waiting: AtomicUsize,
 }
 
-/// The right of an attempt to have nodes. Its orphans keep a copy of the permit until they are deleted.
+/// The right of an attempt to have nodes. Its orphans keep a copy of the permit until they are
+/// deleted.
 pub(crate) struct NodeSlot {
     slots: Arc<Slots>,
     permit: Arc<OwnedSemaphorePermit>,
@@ -160,8 +167,8 @@ impl Slots {
         self.max
     }
 
-    /// Returns the live attempts that are ahead of a contender that waits for a slot. Readers are ahead of a reader only
-    /// while they wait for others themselves.
+    /// Returns the live attempts that are ahead of a contender that waits for a slot. Readers are
+    /// ahead of a reader only while they wait for others themselves.
     pub(crate) fn ahead(&self, kind: Kind) -> Option<Ahead> {
         let count = match kind {
             Kind::Exclusive => &self.live,
@@ -173,17 +180,29 @@ impl Slots {
 
     /// Returns a slot, if one is free.
     pub(crate) fn try_take(self: &Arc<Self>) -> Option<NodeSlot> {
-        Arc::clone(&self.free).try_acquire_owned().ok().map(|permit| self.taken(permit))
+        Arc::clone(&self.free)
+            .try_acquire_owned()
+            .ok()
+            .map(|permit| self.taken(permit))
     }
 
-    /// Waits for a slot, in order of arrival. `None` is not expected: the semaphore is never closed.
+    /// Waits for a slot, in order of arrival. `None` is not expected: the semaphore is never
+    /// closed.
     pub(crate) async fn take(self: &Arc<Self>) -> Option<NodeSlot> {
-        Arc::clone(&self.free).acquire_owned().await.ok().map(|permit| self.taken(permit))
+        Arc::clone(&self.free)
+            .acquire_owned()
+            .await
+            .ok()
+            .map(|permit| self.taken(permit))
     }
 
     fn taken(self: &Arc<Self>, permit: OwnedSemaphorePermit) -> NodeSlot {
         self.live.fetch_add(1, Ordering::Relaxed);
-        NodeSlot { slots: Arc::clone(self), permit: Arc::new(permit), waits: AtomicBool::new(false) }
+        NodeSlot {
+            slots: Arc::clone(self),
+            permit: Arc::new(permit),
+            waits: AtomicBool::new(false),
+        }
     }
 }
 

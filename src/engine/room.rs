@@ -1,9 +1,10 @@
-//! Nodes that several callers of one client share, one after the other (a room) or at once (readers).
-//! A path lock and what is above it use it. It never sends a request.
+//! Nodes that several callers of one client share, one after the other (a room) or at once
+//! (readers). A path lock and what is above it use it. It never sends a request.
 //!
-//! The [`Room`] of one client and mutex, or of one side of a read-write lock, is shared by its callers, its holders
-//! and the [task](crate::engine::attempts::room) that works for it: behind a mutex that is held for one decision at a
-//! time, and never across an await or foreign code. Grants are sent, and anything else happens, after it is unlocked.
+//! The [`Room`] of one client and mutex, or of one side of a read-write lock, is shared by its
+//! callers, its holders and the [task](crate::engine::attempts::room) that works for it: behind a
+//! mutex that is held for one decision at a time, and never across an await or foreign code. Grants
+//! are sent, and anything else happens, after it is unlocked.
 
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,7 +34,8 @@ pub(crate) struct SharedRoom {
     /// Of the kind `Shared` if its callers have a node together.
     pub(crate) kind: Kind,
     pub(crate) sticky: bool,
-    /// The room of the writers, for that of readers. Its mutex may be locked under this one, and not the other way.
+    /// The room of the writers, for that of readers. Its mutex may be locked under this one, and
+    /// not the other way.
     writers: Option<Arc<Self>>,
     /// Wakes the room's task.
     pub(crate) wake: Notify,
@@ -44,7 +46,8 @@ pub(crate) struct RoomState {
     pub(crate) room: Room<Waiter, Instant, LocalOwner>,
     /// The progress of the task's attempt.
     pub(crate) progress: Option<ProgressReceiver>,
-    /// The ticket of an attempt that all callers have left, until the task has released its possible grant.
+    /// The ticket of an attempt that all callers have left, until the task has released its
+    /// possible grant.
     left: Option<Ticket>,
     /// The two numbers of the last fencing token.
     token: (i64, u64),
@@ -70,8 +73,8 @@ pub(crate) struct Look {
 struct RoomNode {
     room: Arc<SharedRoom>,
     number: u64,
-    /// Whether the servers have said that it does not exist. Not in the room, since each guard asks at each
-    /// question.
+    /// Whether the servers have said that it does not exist. Not in the room, since each guard asks
+    /// at each question.
     is_gone: AtomicBool,
 }
 
@@ -101,7 +104,12 @@ pub(crate) struct Granted {
 
 impl Granted {
     pub(crate) fn new(held: Arc<Held>, session: Arc<Session>, token: (i64, u64), how: How) -> Self {
-        Self { held: Some(held), session, token, how }
+        Self {
+            held: Some(held),
+            session,
+            token,
+            how,
+        }
     }
 
     /// Returns the hold, which the caller must release from here on.
@@ -111,7 +119,9 @@ impl Granted {
 
     /// Returns whether the hold has ended before the caller has it.
     fn is_lost(&self) -> bool {
-        self.held.as_ref().is_none_or(|held| held.is_lost_or_released())
+        self.held
+            .as_ref()
+            .is_none_or(|held| held.is_lost_or_released())
     }
 
     /// Sets the lease that the caller has asked for.
@@ -148,7 +158,14 @@ impl SharedRoom {
             look: None,
             task_sleeps_until: None,
         };
-        Arc::new(Self { state: Mutex::new(state), kind, sticky, writers, wake: Notify::new(), guard_changes })
+        Arc::new(Self {
+            state: Mutex::new(state),
+            kind,
+            sticky,
+            writers,
+            wake: Notify::new(),
+            guard_changes,
+        })
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, RoomState> {
@@ -160,9 +177,9 @@ impl SharedRoom {
         self.lock().room.holders().cloned().collect()
     }
 
-    /// Returns the node if it is kept, or shared and open, and the result of `otherwise` if it is not. Both
-    /// happen under the mutex under which a release decides whether a node is kept or goes to a waiting
-    /// caller. A kept node that may not be granted now is released first.
+    /// Returns the node if it is kept, or shared and open, and the result of `otherwise` if it is
+    /// not. Both happen under the mutex under which a release decides whether a node is kept or
+    /// goes to a waiting caller. A kept node that may not be granted now is released first.
     fn take_or<T>(
         &self,
         location: &'static Location<'static>,
@@ -186,7 +203,9 @@ impl SharedRoom {
                 }
                 _ => return Err(otherwise(&mut state)),
             };
-            state.room.enter(held.number(), LocalOwner::new(&held, location));
+            state
+                .room
+                .enter(held.number(), LocalOwner::new(&held, location));
             let Some(session) = session else { continue };
             state.count_grant(&session);
             let token = state.token;
@@ -194,7 +213,11 @@ impl SharedRoom {
             if is_new {
                 held.register(&session);
             }
-            let how = if self.kind == Kind::Shared { How::Shared } else { How::Kept };
+            let how = if self.kind == Kind::Shared {
+                How::Shared
+            } else {
+                How::Kept
+            };
             let granted = Granted::new(held, session, token, how);
             // The session, or the node, may have ended before it was registered.
             if !granted.is_lost() {
@@ -203,8 +226,9 @@ impl SharedRoom {
         }
     }
 
-    /// Handles a caller that may wait. `Ok` if it has the node, which was kept, or is shared. `Err` if it waits,
-    /// with the number of its client's callers that it waits behind; `None` if an attempt must be started for it.
+    /// Handles a caller that may wait. `Ok` if it has the node, which was kept, or is shared. `Err`
+    /// if it waits, with the number of its client's callers that it waits behind; `None` if an
+    /// attempt must be started for it.
     pub(crate) fn arrive(
         &self,
         at: Arrival,
@@ -212,31 +236,35 @@ impl SharedRoom {
         waiter: Waiter,
     ) -> Result<Granted, Option<usize>> {
         let wait = |state: &mut RoomState| {
-            let grants = state.grants.saturating_sub(u64::from(state.room.has_node()));
+            let grants = state
+                .grants
+                .saturating_sub(u64::from(state.room.has_node()));
             state.room.wait(at, Waiter { grants, ..waiter }, deadline);
             (!state.room.wants_attempt()).then(|| state.room.ahead_of_last())
         };
         self.take_or(waiter.location, wait)
     }
 
-    /// Handles a caller that waits for no other. `Err` if it has not got the node: `true` if another caller has it,
-    /// `false` if the servers must be asked.
+    /// Handles a caller that waits for no other. `Err` if it has not got the node: `true` if
+    /// another caller has it, `false` if the servers must be asked.
     pub(crate) fn try_now(&self, location: &'static Location<'static>) -> Result<Granted, bool> {
-        // If the room is behind others, a separate node would show them that a second contender wants the
-        // lock.
-        let look = |state: &mut RoomState| (state.room.hold().cloned(), self.sticky && state.is_behind());
-        self.take_or(location, look).map_err(|(holder, is_behind)| match holder {
-            // A reader that is inside is in no other's way.
-            _ if self.kind == Kind::Shared => false,
-            _ if is_behind => true,
-            // This applies even if it has been released since. A lost hold blocks no other, even if its loss
-            // is not recorded yet.
-            holder => holder.is_some_and(|holder| holder.held.lost().is_none()),
-        })
+        // If the room is behind others, a separate node would show them that a second contender
+        // wants the lock.
+        let look =
+            |state: &mut RoomState| (state.room.hold().cloned(), self.sticky && state.is_behind());
+        self.take_or(location, look)
+            .map_err(|(holder, is_behind)| match holder {
+                // A reader that is inside is in no other's way.
+                _ if self.kind == Kind::Shared => false,
+                _ if is_behind => true,
+                // This applies even if it has been released since. A lost hold blocks no other,
+                // even if its loss is not recorded yet.
+                holder => holder.is_some_and(|holder| holder.held.lost().is_none()),
+            })
     }
 
-    /// Has the hold of a caller that has asked the servers share its node, or hand it over when it is
-    /// released, unless others have one, or are about to. Returns whether it does.
+    /// Has the hold of a caller that has asked the servers share its node, or hand it over when it
+    /// is released, unless others have one, or are about to. Returns whether it does.
     pub(crate) fn adopt(
         self: &Arc<Self>,
         held: &Arc<Held>,
@@ -253,20 +281,36 @@ impl SharedRoom {
         is_adopted
     }
 
-    /// Has the events of a hold that was granted a node reach the room. Called under the mutex, for which an
-    /// event waits from here on. Returns `false` if it has ended already: its node may be on its way out.
+    /// Has the events of a hold that was granted a node reach the room. Called under the mutex, for
+    /// which an event waits from here on. Returns `false` if it has ended already: its node may be
+    /// on its way out.
     fn enter(self: &Arc<Self>, held: &Held) -> bool {
         let (room, number) = (Arc::clone(self), held.number());
-        held.enter(Arc::new(RoomNode { room, number, is_gone: AtomicBool::new(false) }));
+        held.enter(Arc::new(RoomNode {
+            room,
+            number,
+            is_gone: AtomicBool::new(false),
+        }));
         !held.is_lost_or_released()
     }
 
     /// Notes the grant of the current node, before a caller has it.
-    fn opened(&self, state: &mut RoomState, held: &Held, session: &Arc<Session>, token: (i64, u64)) {
+    fn opened(
+        &self,
+        state: &mut RoomState,
+        held: &Held,
+        session: &Arc<Session>,
+        token: (i64, u64),
+    ) {
         state.token = token;
         state.count_grant(session);
-        if self.writers.as_ref().is_some_and(|writers| writers.lock().room.is_waited_for()) {
-            // The writer has found no node that it could close. This one is held, so there is no kept one to release.
+        if self
+            .writers
+            .as_ref()
+            .is_some_and(|writers| writers.lock().room.is_waited_for())
+        {
+            // The writer has found no node that it could close. This one is held, so there is no
+            // kept one to release.
             state.room.give_up();
         } else if self.kind == Kind::Shared {
             // Further readers may join at once.
@@ -276,14 +320,22 @@ impl SharedRoom {
 
     /// Has the task watch the node for others, if it is to be kept and is not watched.
     fn begin_look(&self, state: &mut RoomState, held: &Held, session: &Arc<Session>) {
-        let Some(number) = state.room.begin_look() else { return };
-        let (node, directory, session) = (held.name(), held.directory.clone(), Arc::downgrade(session));
-        state.look = Some(Look { number, node, directory, session });
+        let Some(number) = state.room.begin_look() else {
+            return;
+        };
+        let (node, directory, session) =
+            (held.name(), held.directory.clone(), Arc::downgrade(session));
+        state.look = Some(Look {
+            number,
+            node,
+            directory,
+            session,
+        });
         self.wake.notify_one();
     }
 
-    /// Carries out a decision of the room: wakes the task if there is something for it to do, and releases the hold
-    /// by which a node was kept, if that is the result.
+    /// Carries out a decision of the room: wakes the task if there is something for it to do, and
+    /// releases the hold by which a node was kept, if that is the result.
     fn decide(&self, decide: impl FnOnce(&mut RoomState) -> Option<LocalOwner>) {
         let (kept, wakes) = {
             let mut state = self.lock();
@@ -308,11 +360,17 @@ impl SharedRoom {
 
     /// Gives the node up if it has been kept for `idle`.
     pub(crate) fn give_up_idle(&self, idle: Duration) {
-        self.decide(|state| if state.idle_left(idle).is_zero() { state.room.give_up() } else { None });
+        self.decide(|state| {
+            if state.idle_left(idle).is_zero() {
+                state.room.give_up()
+            } else {
+                None
+            }
+        });
     }
 
-    /// Keeps no node from here on, since the last handle goes. A grant that is on its way to a caller that
-    /// has left is released after this, or was before.
+    /// Keeps no node from here on, since the last handle goes. A grant that is on its way to a
+    /// caller that has left is released after this, or was before.
     pub(crate) fn close(&self) {
         self.decide(|state| state.room.close());
         self.wake.notify_one();
@@ -325,14 +383,19 @@ impl SharedRoom {
 
     /// Records that a list of the directory does not show this node.
     pub(crate) fn not_listed(&self, node: u64) {
-        let hold = self.lock().room.inside(node).next().map(|(_, holder)| Arc::clone(&holder.held));
+        let hold = self
+            .lock()
+            .room
+            .inside(node)
+            .next()
+            .map(|(_, holder)| Arc::clone(&holder.held));
         if let Some(hold) = hold {
             hold.node_deleted(hold.name());
         }
     }
 
-    /// Handles the departure of a caller. The task cancels an attempt that no caller waits for any more, and releases
-    /// its possible grant: a flush waits for that.
+    /// Handles the departure of a caller. The task cancels an attempt that no caller waits for any
+    /// more, and releases its possible grant: a flush waits for that.
     pub(crate) fn leave(&self, at: Arrival, cleanup: &Cleanup) {
         let (waiter, is_abandoned) = {
             let mut state = self.lock();
@@ -349,7 +412,8 @@ impl SharedRoom {
         }
     }
 
-    /// Records that the task has no attempt any more, and that its grant, if any, was passed on or released.
+    /// Records that the task has no attempt any more, and that its grant, if any, was passed on or
+    /// released.
     pub(crate) fn attempt_over(&self) {
         let over = {
             let mut state = self.lock();
@@ -359,10 +423,12 @@ impl SharedRoom {
         drop(over);
     }
 
-    /// Grants the node that the attempt was granted: to the first that waits, or to all if they share it.
-    /// If none waits, it is released.
+    /// Grants the node that the attempt was granted: to the first that waits, or to all if they
+    /// share it. If none waits, it is released.
     pub(crate) fn granted(self: &Arc<Self>, granted: Granted) {
-        let Some(held) = granted.held.clone() else { return };
+        let Some(held) = granted.held.clone() else {
+            return;
+        };
         let (session, token) = (Arc::clone(&granted.session), granted.token);
         // Reads the clock, without the mutex.
         let is_lost = held.lost().is_some();
@@ -374,12 +440,21 @@ impl SharedRoom {
                 // Over before anybody had it: another attempt goes on.
                 return state.room.attempt_ends();
             }
-            let location = state.room.first().map_or(Location::caller(), |waiter| waiter.location);
-            let waiting = state.room.granted(held.number(), LocalOwner::new(&held, location), clock::now());
+            let location = state
+                .room
+                .first()
+                .map_or(Location::caller(), |waiter| waiter.location);
+            let waiting = state.room.granted(
+                held.number(),
+                LocalOwner::new(&held, location),
+                clock::now(),
+            );
             let grant = |waiter: Waiter| {
                 let granted = first.take().unwrap_or_else(|| {
                     let heir = held.heir(&session, held.next_number());
-                    state.room.enter(heir.number(), LocalOwner::new(&heir, waiter.location));
+                    state
+                        .room
+                        .enter(heir.number(), LocalOwner::new(&heir, waiter.location));
                     Granted::new(heir, Arc::clone(&session), token, How::Shared)
                 });
                 (waiter, granted)
@@ -389,7 +464,11 @@ impl SharedRoom {
             served
         };
         // All of them, before one has the lock.
-        for heir in served.iter().skip(1).filter_map(|(_, granted)| granted.held.as_ref()) {
+        for heir in served
+            .iter()
+            .skip(1)
+            .filter_map(|(_, granted)| granted.held.as_ref())
+        {
             heir.register(&session);
         }
         for (waiter, granted) in served {
@@ -403,17 +482,26 @@ impl SharedRoom {
 impl RoomState {
     /// Returns whether others are known to be before the attempt under way.
     fn is_behind(&self) -> bool {
-        self.waiting().is_some_and(|waiting| waiting.ahead().is_some())
+        self.waiting()
+            .is_some_and(|waiting| waiting.ahead().is_some())
     }
 
     /// Returns what the attempt under way waits for.
     pub(crate) fn waiting(&self) -> Option<Waiting> {
-        self.progress.as_ref().filter(|_| self.room.is_under_way()).map(ProgressReceiver::waiting)
+        self.progress
+            .as_ref()
+            .filter(|_| self.room.is_under_way())
+            .map(ProgressReceiver::waiting)
     }
 
-    /// Returns how often the lock was granted, and not lost; 0 if it was not in the session with this number.
+    /// Returns how often the lock was granted, and not lost; 0 if it was not in the session with
+    /// this number.
     pub(crate) fn grants_in(&self, session: Option<u64>) -> u64 {
-        if session == Some(self.granted_in) { self.grants } else { 0 }
+        if session == Some(self.granted_in) {
+            self.grants
+        } else {
+            0
+        }
     }
 
     fn count_grant(&mut self, session: &Session) {
@@ -421,31 +509,42 @@ impl RoomState {
         self.granted_in = session.number();
     }
 
-    /// Returns how long it is until a node that is kept has been so for `idle`; `idle` if it is held.
+    /// Returns how long it is until a node that is kept has been so for `idle`; `idle` if it is
+    /// held.
     pub(crate) fn idle_left(&self, idle: Duration) -> Duration {
-        self.room.kept().map_or(idle, |kept| idle.saturating_sub(kept.since.elapsed()))
+        self.room
+            .kept()
+            .map_or(idle, |kept| idle.saturating_sub(kept.since.elapsed()))
     }
 }
 
 impl InRoom for RoomNode {
-    fn pass_on(&self, held: &Arc<Held>, session: &Arc<Session>, deletion: Deletion) -> Option<Deletion> {
+    fn pass_on(
+        &self,
+        held: &Arc<Held>,
+        session: &Arc<Session>,
+        deletion: Deletion,
+    ) -> Option<Deletion> {
         let (room, first) = (&self.room, held);
         let (mut held, mut deletion) = (Arc::clone(held), deletion);
         loop {
             if self.is_gone() {
                 return None;
             }
-            let healthy = deletion.hand_over && session.is_healthy() && !held.is_revocation_requested();
+            let healthy =
+                deletion.hand_over && session.is_healthy() && !held.is_revocation_requested();
             let (next, heir, token) = {
                 let mut state = room.lock();
-                let next = state.room.released(self.number, held.number(), clock::now(), healthy);
+                let next = state
+                    .room
+                    .released(self.number, held.number(), clock::now(), healthy);
                 let heir = match &next {
                     PassOn::To(at, waiter) => Some((at.number(), waiter.location)),
                     PassOn::Keep => Some((held.next_number(), Location::caller())),
                     PassOn::Stays | PassOn::Delete => None,
                 };
-                // This happens under the mutex: the next caller to arrive must find it. The session is
-                // notified below.
+                // This happens under the mutex: the next caller to arrive must find it. The session
+                // is notified below.
                 let heir = heir.map(|(number, location)| {
                     let heir = held.heir(session, number);
                     state.room.enter(number, LocalOwner::new(&heir, location));
@@ -463,12 +562,15 @@ impl InRoom for RoomNode {
             if !Arc::ptr_eq(first, &held) {
                 held.let_go(session);
             }
-            let Some(heir) = heir else { return matches!(next, PassOn::Delete).then_some(deletion) };
+            let Some(heir) = heir else {
+                return matches!(next, PassOn::Delete).then_some(deletion);
+            };
             if is_lost {
                 self.over(heir.number(), Over::Lost);
             }
             let PassOn::To(_, waiter) = next else {
-                // It is kept: no caller holds it any more, and the one before may never have had it.
+                // It is kept: no caller holds it any more, and the one before may never have had
+                // it.
                 room.guard_changes.tell();
                 return None;
             };
@@ -480,8 +582,8 @@ impl InRoom for RoomNode {
                     observer::handed_over(&held.directory, &node, &node);
                     return None;
                 }
-                // The caller has left in this moment. Not by the drop, which would come back here once more
-                // for each that has left.
+                // The caller has left in this moment. Not by the drop, which would come back here
+                // once more for each that has left.
                 Err(Ok(mut granted)) => {
                     let heir = granted.take()?;
                     deletion = heir.take_back()?;
@@ -492,8 +594,8 @@ impl InRoom for RoomNode {
         }
     }
 
-    /// However the hold ended, no caller has its node next. If it is lost, no guard is there to release a node that is
-    /// kept by it.
+    /// However the hold ended, no caller has its node next. If it is lost, no guard is there to
+    /// release a node that is kept by it.
     fn over(&self, number: u64, how: Over) {
         self.room.decide(|state| match how {
             Over::Released => {
@@ -502,8 +604,8 @@ impl InRoom for RoomNode {
             }
             Over::Lost => {
                 if state.room.is_current(self.number) {
-                    // A lost hold blocked no other any more, as far as the errors of waiting callers are
-                    // concerned (docs/protocol.md#live-contender).
+                    // A lost hold blocked no other any more, as far as the errors of waiting
+                    // callers are concerned (docs/protocol.md#live-contender).
                     state.grants = state.grants.saturating_sub(1);
                 }
                 state.room.lost(self.number)
@@ -517,7 +619,9 @@ impl InRoom for RoomNode {
         let other = {
             let state = self.room.lock();
             let mut inside = state.room.inside(self.number);
-            inside.find(|(number, _)| *number != told).map(|(_, holder)| Arc::clone(&holder.held))
+            inside
+                .find(|(number, _)| *number != told)
+                .map(|(_, holder)| Arc::clone(&holder.held))
         };
         if let Some(held) = other {
             held.node_deleted(node);
@@ -546,7 +650,10 @@ impl InRoom for RoomNode {
     fn take_out(&self, hold: u64) -> bool {
         let (is_alone, wakes) = {
             let mut state = self.room.lock();
-            (state.room.take_out(self.number, hold), self.room.sticky || state.room.wants_attempt())
+            (
+                state.room.take_out(self.number, hold),
+                self.room.sticky || state.room.wants_attempt(),
+            )
         };
         if wakes {
             self.room.wake.notify_one();
@@ -570,7 +677,13 @@ mod tests {
 
     /// A room in which one waits, for whom an attempt is about to begin.
     fn waited_for(cleanup: &Cleanup) -> (Arc<SharedRoom>, Arrival) {
-        let room = SharedRoom::new(Kind::Exclusive, HandOff::NONE, false, None, GuardChanges::default());
+        let room = SharedRoom::new(
+            Kind::Exclusive,
+            HandOff::NONE,
+            false,
+            None,
+            GuardChanges::default(),
+        );
         let at = arrive(&room, cleanup);
         room.lock().room.attempt_begins();
         (room, at)
@@ -579,7 +692,18 @@ mod tests {
     fn waiter() -> (Waiter, oneshot::Receiver<Result<Granted, TryLockError>>) {
         let (reply, told) = oneshot::channel();
         let (location, began) = (Location::caller(), Instant::now());
-        (Waiter { reply, lease: None, location, began, asked: Duration::ZERO, grants: 0, call: None }, told)
+        (
+            Waiter {
+                reply,
+                lease: None,
+                location,
+                began,
+                asked: Duration::ZERO,
+                grants: 0,
+                call: None,
+            },
+            told,
+        )
     }
 
     fn arrive(room: &SharedRoom, cleanup: &Cleanup) -> Arrival {
@@ -589,14 +713,20 @@ mod tests {
     }
 
     /// Returns where it is told.
-    fn arrive_told(room: &SharedRoom, cleanup: &Cleanup) -> oneshot::Receiver<Result<Granted, TryLockError>> {
+    fn arrive_told(
+        room: &SharedRoom,
+        cleanup: &Cleanup,
+    ) -> oneshot::Receiver<Result<Granted, TryLockError>> {
         let (waiter, told) = waiter();
-        assert!(room.arrive(Arrival::new(cleanup.number(), false), None, waiter).is_err());
+        assert!(
+            room.arrive(Arrival::new(cleanup.number(), false), None, waiter)
+                .is_err()
+        );
         told
     }
 
-    /// However the threads meet: one that comes while the node is released has it, and does not wait until it
-    /// is given up.
+    /// However the threads meet: one that comes while the node is released has it, and does not
+    /// wait until it is given up.
     #[tokio::test]
     async fn one_that_comes_with_the_release_has_the_node() {
         let server = Server::start().unwrap();
@@ -604,11 +734,16 @@ mod tests {
         let session = Session::new(1, handle, LeaseMargin::default());
         let (cleanup, _queue) = Cleanup::new();
         let kinds = [Kind::Exclusive, Kind::Shared];
-        for (tries, kind) in
-            [false, true].repeat(500).into_iter().flat_map(|tries| kinds.map(|kind| (tries, kind)))
+        for (tries, kind) in [false, true]
+            .repeat(500)
+            .into_iter()
+            .flat_map(|tries| kinds.map(|kind| (tries, kind)))
         {
             session.lease().renewed(clock::now());
-            let hand_off = HandOff { max: 9, time: Duration::MAX };
+            let hand_off = HandOff {
+                max: 9,
+                time: Duration::MAX,
+            };
             let room = SharedRoom::new(kind, hand_off, true, None, GuardChanges::default());
             let (first, mut told) = waiter();
             let at = || Arrival::new(cleanup.number(), false);
@@ -617,7 +752,12 @@ mod tests {
             let directory = LockPath::parse("", "/lock").unwrap();
             let state = HoldState::new("x-sticky-lock-0000000000".into(), kind);
             let held = Held::new(&session, &cleanup, directory, cleanup.number(), state);
-            room.granted(Granted::new(held, Arc::clone(&session), (1, 0), How::default()));
+            room.granted(Granted::new(
+                held,
+                Arc::clone(&session),
+                (1, 0),
+                How::default(),
+            ));
             let holder = told.try_recv().unwrap().unwrap().take().unwrap();
 
             let both = Barrier::new(2);
@@ -641,8 +781,8 @@ mod tests {
         }
     }
 
-    /// The caller has left, and the last handle with it, while the task was paused with the grant: before the
-    /// room had the node, or after it.
+    /// The caller has left, and the last handle with it, while the task was paused with the grant:
+    /// before the room had the node, or after it.
     // Shows: kept-node
     #[tokio::test]
     async fn a_node_is_kept_for_no_longer_than_there_is_a_handle() {
@@ -652,7 +792,13 @@ mod tests {
         session.lease().renewed(clock::now());
         for closes_first in [true, false] {
             let (cleanup, mut queue) = Cleanup::new();
-            let room = SharedRoom::new(Kind::Exclusive, HandOff::NONE, true, None, GuardChanges::default());
+            let room = SharedRoom::new(
+                Kind::Exclusive,
+                HandOff::NONE,
+                true,
+                None,
+                GuardChanges::default(),
+            );
             arrive(&room, &cleanup);
             room.lock().room.attempt_begins();
             let directory = LockPath::parse("", "/lock").unwrap();
@@ -661,14 +807,22 @@ mod tests {
             if closes_first {
                 room.close();
             }
-            room.granted(Granted::new(held, Arc::clone(&session), (1, 0), How::default()));
+            room.granted(Granted::new(
+                held,
+                Arc::clone(&session),
+                (1, 0),
+                How::default(),
+            ));
             assert_eq!(room.lock().room.kept().is_some(), !closes_first);
             room.close();
             assert!(queue.try_recv().is_ok(), "a node without an owner");
             assert!(!session.holds.any() && room.lock().room.kept().is_none());
             let is_left = Arc::downgrade(&room);
             drop(room);
-            assert!(is_left.upgrade().is_none(), "something in the room keeps it");
+            assert!(
+                is_left.upgrade().is_none(),
+                "something in the room keeps it"
+            );
         }
     }
 
@@ -680,11 +834,25 @@ mod tests {
         let mut scene = Scene::new(&server).await;
         for another_waits in [true, false] {
             scene.renew();
-            let hand_off = HandOff { max: 9, time: Duration::MAX };
-            let room = SharedRoom::new(Kind::Exclusive, hand_off, false, None, GuardChanges::default());
+            let hand_off = HandOff {
+                max: 9,
+                time: Duration::MAX,
+            };
+            let room = SharedRoom::new(
+                Kind::Exclusive,
+                hand_off,
+                false,
+                None,
+                GuardChanges::default(),
+            );
             let mut told: Vec<_> = (0..4).map(|_| arrive_told(&room, &scene.cleanup)).collect();
             room.lock().room.attempt_begins();
-            room.granted(Granted::new(scene.writer(), Arc::clone(&scene.session), (1, 0), How::default()));
+            room.granted(Granted::new(
+                scene.writer(),
+                Arc::clone(&scene.session),
+                (1, 0),
+                How::default(),
+            ));
             let holder = told.remove(0).try_recv().unwrap().unwrap().take().unwrap();
             let mut last = another_waits.then(|| told.pop().unwrap());
             drop(told);
@@ -693,7 +861,10 @@ mod tests {
                 let holder = last.try_recv().unwrap().unwrap().take().unwrap();
                 assert_eq!((scene.deleted(), holder.lost()), (0, None));
                 assert_eq!(
-                    room.holders().iter().map(|owner| owner.held.number()).collect::<Vec<_>>(),
+                    room.holders()
+                        .iter()
+                        .map(|owner| owner.held.number())
+                        .collect::<Vec<_>>(),
                     [holder.number()]
                 );
                 holder.release(None);
@@ -714,18 +885,32 @@ mod tests {
         given_up.tell(HoldEvent::Ended(LostReason::GivenUp));
         assert_eq!(scene.deleted(), 1);
         for (over, deletions) in [(without_node, 0), (released, 0), (given_up, 1)] {
-            let room = SharedRoom::new(Kind::Exclusive, HandOff::NONE, false, None, GuardChanges::default());
+            let room = SharedRoom::new(
+                Kind::Exclusive,
+                HandOff::NONE,
+                false,
+                None,
+                GuardChanges::default(),
+            );
             let mut told = arrive_told(&room, &scene.cleanup);
             room.lock().room.attempt_begins();
-            room.granted(Granted::new(over, Arc::clone(&scene.session), (1, 0), How::default()));
-            assert_eq!(told.try_recv().err(), Some(oneshot::error::TryRecvError::Empty));
+            room.granted(Granted::new(
+                over,
+                Arc::clone(&scene.session),
+                (1, 0),
+                How::default(),
+            ));
+            assert_eq!(
+                told.try_recv().err(),
+                Some(oneshot::error::TryRecvError::Empty)
+            );
             assert!(room.lock().room.wants_attempt(), "no other attempt begins");
             assert_eq!(scene.deleted(), deletions);
         }
     }
 
-    /// The task was paused between its decision to start the attempt and the end of that, for which no caller waits any
-    /// more.
+    /// The task was paused between its decision to start the attempt and the end of that, for which
+    /// no caller waits any more.
     #[test]
     fn a_flush_waits_until_an_attempt_that_all_have_left_is_over() {
         for another_comes in [false, true] {
@@ -746,7 +931,13 @@ mod tests {
 
     /// The room of readers, who share a node.
     fn shared(hand_off: HandOff, sticky: bool) -> Arc<SharedRoom> {
-        SharedRoom::new(Kind::Shared, hand_off, sticky, None, GuardChanges::default())
+        SharedRoom::new(
+            Kind::Shared,
+            hand_off,
+            sticky,
+            None,
+            GuardChanges::default(),
+        )
     }
 
     fn adopt(readers: &Arc<SharedRoom>, reader: &Arc<Held>, scene: &Scene) -> bool {
@@ -783,7 +974,11 @@ mod tests {
             let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
             let session = Session::new(1, handle, LeaseMargin::default());
             let (cleanup, queue) = Cleanup::new();
-            let scene = Self { session, cleanup, queue };
+            let scene = Self {
+                session,
+                cleanup,
+                queue,
+            };
             scene.renew();
             scene
         }
@@ -796,13 +991,25 @@ mod tests {
         fn reader(&self) -> Arc<Held> {
             let directory = LockPath::parse("", "/lock").unwrap();
             let state = HoldState::new("x-__READ__0000000000".into(), Kind::Shared);
-            Held::new(&self.session, &self.cleanup, directory, self.cleanup.number(), state)
+            Held::new(
+                &self.session,
+                &self.cleanup,
+                directory,
+                self.cleanup.number(),
+                state,
+            )
         }
 
         fn writer(&self) -> Arc<Held> {
             let directory = LockPath::parse("", "/lock").unwrap();
             let state = HoldState::new("x-lock-0000000000".into(), Kind::Exclusive);
-            Held::new(&self.session, &self.cleanup, directory, self.cleanup.number(), state)
+            Held::new(
+                &self.session,
+                &self.cleanup,
+                directory,
+                self.cleanup.number(),
+                state,
+            )
         }
 
         /// Returns a room of readers, and the reader who has opened its node.
@@ -868,7 +1075,10 @@ mod tests {
         let mut scene = Scene::new(&server).await;
         let (readers, reader) = scene.opened(HandOff::NONE, true);
         reader.release(None);
-        assert!(reader.take_out() && readers.lock().room.has_node(), "it is kept as before");
+        assert!(
+            reader.take_out() && readers.lock().room.has_node(),
+            "it is kept as before"
+        );
         readers.give_up();
         assert_eq!(scene.deleted(), 1, "a node without an owner");
         for _ in 0..2_000 {
@@ -880,7 +1090,8 @@ mod tests {
         }
     }
 
-    /// The lease of one ends while it is released: two threads end it, and the node stays the other's.
+    /// The lease of one ends while it is released: two threads end it, and the node stays the
+    /// other's.
     // Shows: kept-read-node
     #[tokio::test]
     async fn a_reader_that_is_ended_twice_leaves_its_node_once() {
@@ -905,7 +1116,13 @@ mod tests {
         let mut scene = Scene::new(&server).await;
         for _ in 0..500 {
             scene.renew();
-            let (readers, reader) = scene.opened(HandOff { max: 2, time: Duration::MAX }, false);
+            let (readers, reader) = scene.opened(
+                HandOff {
+                    max: 2,
+                    time: Duration::MAX,
+                },
+                false,
+            );
             let all = Barrier::new(3);
             let joined: Vec<_> = std::thread::scope(|threads| {
                 let join = || {
@@ -913,7 +1130,10 @@ mod tests {
                     join(&readers)
                 };
                 let threads: Vec<_> = (0..3).map(|_| threads.spawn(join)).collect();
-                threads.into_iter().filter_map(|thread| thread.join().unwrap()).collect()
+                threads
+                    .into_iter()
+                    .filter_map(|thread| thread.join().unwrap())
+                    .collect()
             });
             assert_eq!(joined.len(), 1);
             for reader in joined.into_iter().chain([reader]) {
@@ -944,7 +1164,8 @@ mod tests {
         }
     }
 
-    /// One thread closes the node while another takes it out: the node is the reader's from then on.
+    /// One thread closes the node while another takes it out: the node is the reader's from then
+    /// on.
     // Shows: kept-read-node
     #[tokio::test]
     async fn a_node_that_is_taken_out_while_it_is_closed_is_not_deleted() {

@@ -1,5 +1,5 @@
-//! A semaphore's leases and its limit: how they are read, and how the limit is set.
-//! Attempts, which take the permits, questions and the semaphore's face use it. It never takes a permit.
+//! A semaphore's leases and its limit: how they are read, and how the limit is set. Attempts, which
+//! take the permits, questions and the semaphore's face use it. It never takes a permit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,9 +24,9 @@ pub(crate) struct Watches {
     pub(crate) counted: [Watching; 2],
 }
 
-/// Lists the leases and reads the limit, in one flight; with `certain`, right behind a `sync`: the connected server
-/// may lag behind, and show leases that are gone. Also returns the directory, or the node, that the answer is
-/// about.
+/// Lists the leases and reads the limit, in one flight; with `certain`, right behind a `sync`: the
+/// connected server may lag behind, and show leases that are gone. Also returns the directory, or
+/// the node, that the answer is about.
 pub(crate) async fn look<'a>(
     path_lock: &PathLock,
     semaphore: &'a SemaphoreOptions,
@@ -44,8 +44,8 @@ pub(crate) async fn look<'a>(
     }
 }
 
-/// The same as [`look`], with a watch on the leases, and one on the limit, which also tells when a missing one
-/// is created. `limit_exists` is whether it was there at the last look.
+/// The same as [`look`], with a watch on the leases, and one on the limit, which also tells when a
+/// missing one is created. `limit_exists` is whether it was there at the last look.
 pub(crate) async fn look_and_watch<'a>(
     path_lock: &PathLock,
     semaphore: &'a SemaphoreOptions,
@@ -55,7 +55,9 @@ pub(crate) async fn look_and_watch<'a>(
     let unseen = |kind| ((Answer::no(kind), &semaphore.leases), None);
     let counted = |path| session.watches.watch(path, WatchUse::Queue);
     let counted = counted(semaphore.leases.server()).zip(counted(semaphore.limit.server()));
-    let Some(counted) = counted else { return unseen(FailureKind::TooManyWatches) };
+    let Some(counted) = counted else {
+        return unseen(FailureKind::TooManyWatches);
+    };
     let both = session.request(|handle| async move {
         let leases = handle.list_and_watch_children(semaphore.leases.server());
         let limit = read_and_watch_limit(semaphore, &handle, limit_exists);
@@ -67,13 +69,18 @@ pub(crate) async fn look_and_watch<'a>(
     };
     let (leases, on_leases) = split(leases);
     let (limit, on_limit) = split(limit);
-    let watches =
-        on_leases.zip(on_limit).map(|(leases, limit)| Watches { leases, limit, counted: counted.into() });
+    let watches = on_leases.zip(on_limit).map(|(leases, limit)| Watches {
+        leases,
+        limit,
+        counted: counted.into(),
+    });
     (seen(path_lock, semaphore, session, leases, limit), watches)
 }
 
 /// Waits for a `sync`, if one was sent.
-async fn synced(sync: Option<impl Future<Output = Result<(), zk::Error>>>) -> Result<(), zk::Error> {
+async fn synced(
+    sync: Option<impl Future<Output = Result<(), zk::Error>>>,
+) -> Result<(), zk::Error> {
     match sync {
         Some(sync) => sync.await,
         None => Ok(()),
@@ -129,8 +136,8 @@ async fn read_and_watch_limit(
             Err(error) => return Err(error),
         }
     }
-    // A watch for the creation of a node that is missing. If it has been created since the last look, it is a
-    // watch on its data.
+    // A watch for the creation of a node that is missing. If it has been created since the last
+    // look, it is a watch on its data.
     let (exists, watcher) = handle.check_and_watch_stat(path).await?;
     let data = match exists {
         Some(_) => read_limit(semaphore, handle).await?,
@@ -158,17 +165,29 @@ fn seen<'a>(
         Err(error) => return (Answer::No(session.failure(error)), &semaphore.limit),
     };
     let leaving = session.nodes.leaving_of(&semaphore.leases, &leases).len();
-    (Answer::Is(Seen { leases: leases.into(), leaving, limit }), &semaphore.leases)
+    (
+        Answer::Is(Seen {
+            leases: leases.into(),
+            leaving,
+            limit,
+        }),
+        &semaphore.leases,
+    )
 }
 
 /// Reads the data as Curator's `SharedCount` writes it.
 fn decode(data: Option<&(Vec<u8>, i32)>) -> LimitNode {
-    let Some((data, version)) = data else { return LimitNode::Missing };
+    let Some((data, version)) = data else {
+        return LimitNode::Missing;
+    };
     let Ok(bytes) = <[u8; 4]>::try_from(data.as_slice()) else {
         return LimitNode::Invalid(format!("{} bytes", data.len()));
     };
     match i32::from_be_bytes(bytes) {
-        permits @ 1.. => LimitNode::Is { permits: permits.unsigned_abs(), version: *version },
+        permits @ 1.. => LimitNode::Is {
+            permits: permits.unsigned_abs(),
+            version: *version,
+        },
         number => LimitNode::Invalid(format!("the number {number}")),
     }
 }
@@ -191,8 +210,14 @@ pub(crate) async fn set_limit(
             answer => return answer.map(drop),
         }
         makes_above.store(true, Ordering::Relaxed);
-        path_lock.client().make_directories(&handle, above(path), acl, *parents).await?;
-        match session.create(&handle, path, data, (zk::CreateMode::Persistent, acl)).await {
+        path_lock
+            .client()
+            .make_directories(&handle, above(path), acl, *parents)
+            .await?;
+        match session
+            .create(&handle, path, data, (zk::CreateMode::Persistent, acl))
+            .await
+        {
             Err(zk::Error::NodeExists) => {
                 makes_above.store(false, Ordering::Relaxed);
                 handle.set_data(path, data, None).await.map(drop)
@@ -201,8 +226,17 @@ pub(crate) async fn set_limit(
         }
     });
     written.await.map_err(|unanswered| {
-        let subject = if makes_above.load(Ordering::Relaxed) { Subject::Parent } else { Subject::Directory };
-        error_of(path_lock, Purpose::Limit, (&semaphore.limit, subject), unanswered)
+        let subject = if makes_above.load(Ordering::Relaxed) {
+            Subject::Parent
+        } else {
+            Subject::Directory
+        };
+        error_of(
+            path_lock,
+            Purpose::Limit,
+            (&semaphore.limit, subject),
+            unanswered,
+        )
     })
 }
 
@@ -218,7 +252,9 @@ pub(crate) async fn limit(
         synced?;
         data
     });
-    let data = read.await.map_err(|unanswered| unseen(path_lock, &semaphore.limit, unanswered))?;
+    let data = read
+        .await
+        .map_err(|unanswered| unseen(path_lock, &semaphore.limit, unanswered))?;
     match decode(data.as_ref()) {
         LimitNode::Missing => Ok(semaphore.permits),
         LimitNode::Is { permits, .. } => Ok(permits),
@@ -227,7 +263,10 @@ pub(crate) async fn limit(
 }
 
 /// Returns how many permits are free.
-pub(crate) async fn available(path_lock: &PathLock, semaphore: &SemaphoreOptions) -> Result<u32, Error> {
+pub(crate) async fn available(
+    path_lock: &PathLock,
+    semaphore: &SemaphoreOptions,
+) -> Result<u32, Error> {
     let (leases, data) = list(path_lock, semaphore).await?;
     let Some(data) = data else {
         return Err(unseen(path_lock, &semaphore.limit, RequestFailure::NoAuth));
@@ -249,13 +288,19 @@ pub(crate) async fn participants(
     semaphore: &SemaphoreOptions,
 ) -> Result<Vec<NodePath>, Error> {
     let (mut leases, _) = list(path_lock, semaphore).await?;
-    let number = |name: &String| name.rsplit_once('-').and_then(|(_, number)| number.parse::<i64>().ok());
+    let number = |name: &String| {
+        name.rsplit_once('-')
+            .and_then(|(_, number)| number.parse::<i64>().ok())
+    };
     leases.sort_by_cached_key(|name| (number(name), name.clone()));
-    Ok(leases.iter().map(|name| semaphore.leases.user_child(name)).collect())
+    Ok(leases
+        .iter()
+        .map(|name| semaphore.leases.user_child(name))
+        .collect())
 }
 
-/// Returns the names of the leases, and the data that contain the limit; `None` if the servers refuse to show
-/// that.
+/// Returns the names of the leases, and the data that contain the limit; `None` if the servers
+/// refuse to show that.
 async fn list(
     path_lock: &PathLock,
     semaphore: &SemaphoreOptions,
@@ -272,12 +317,16 @@ async fn list(
             limit => Ok((leases, Some(limit?))),
         }
     });
-    looked.await.map_err(|unanswered| unseen(path_lock, &semaphore.leases, unanswered))
+    looked
+        .await
+        .map_err(|unanswered| unseen(path_lock, &semaphore.leases, unanswered))
 }
 
 /// Returns the error of a node that contains no limit.
 pub(crate) fn invalid(path_lock: &PathLock, semaphore: &SemaphoreOptions, found: String) -> Error {
-    path_lock.error(Purpose::Look, RequestFailure::NoLimit(found)).at(semaphore.limit.whole())
+    path_lock
+        .error(Purpose::Look, RequestFailure::NoLimit(found))
+        .at(semaphore.limit.whole())
 }
 
 /// Returns the error of a lease that was taken under another limit.
@@ -287,6 +336,11 @@ pub(crate) fn mismatch(
     theirs: u32,
     lease: &str,
 ) -> Error {
-    let why = RequestFailure::LimitMismatch { ours: semaphore.permits, theirs };
-    path_lock.error(Purpose::Look, why).at(semaphore.leases.user_child(lease))
+    let why = RequestFailure::LimitMismatch {
+        ours: semaphore.permits,
+        theirs,
+    };
+    path_lock
+        .error(Purpose::Look, why)
+        .at(semaphore.leases.user_child(lease))
 }

@@ -1,8 +1,10 @@
-//! Who holds a lock and who waits for it, as its directory shows, and the deletion of a contender's node by hand
-//! (docs/protocol.md#identity, docs/protocol.md#break-lock). Also the warning of a program that waits for itself: the
-//! commonest deadlock is a guard that is kept further up in the same program.
+//! Who holds a lock and who waits for it, as its directory shows, and the deletion of a contender's
+//! node by hand (docs/protocol.md#identity, docs/protocol.md#break-lock). Also the warning of a
+//! program that waits for itself: the commonest deadlock is a guard that is kept further up in the
+//! same program.
 //!
-//! Faces, recipes and multi-locks use it. It gets no lock, and changes nothing on the servers but by `break_lock`.
+//! Faces, recipes and multi-locks use it. It gets no lock, and changes nothing on the servers but
+//! by `break_lock`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -45,15 +47,30 @@ pub(crate) async fn queue(path_lock: Arc<PathLock>) -> Result<Vec<Contender>, Er
 async fn names(path_lock: &Arc<PathLock>) -> Result<Vec<(String, ContenderKind)>, Error> {
     let queue = usable_queue(path_lock).await?;
     let names = queue.iter().flat_map(|queue| queue.contenders());
-    Ok(names.map(|(name, kind)| (name.to_owned(), kind_of(path_lock.naming(), kind))).collect())
+    Ok(names
+        .map(|(name, kind)| (name.to_owned(), kind_of(path_lock.naming(), kind)))
+        .collect())
 }
 
 /// Returns the participants of an election in the order in which they lead, at most `most` of them.
-pub(crate) async fn participants(path_lock: &Arc<PathLock>, most: usize) -> Result<Vec<Participant>, Error> {
+pub(crate) async fn participants(
+    path_lock: &Arc<PathLock>,
+    most: usize,
+) -> Result<Vec<Participant>, Error> {
     let (directory, names) = (path_lock.path(), names(path_lock).await?);
-    let mut found = read(path_lock, directory, names, most, |(name, _), (data, stat), session| {
-        Participant::new(directory.user_child(name), data, stat.ephemeral_owner == session)
-    })
+    let mut found = read(
+        path_lock,
+        directory,
+        names,
+        most,
+        |(name, _), (data, stat), session| {
+            Participant::new(
+                directory.user_child(name),
+                data,
+                stat.ephemeral_owner == session,
+            )
+        },
+    )
     .await?;
     if let Some(first) = found.first_mut() {
         first.leads();
@@ -61,16 +78,24 @@ pub(crate) async fn participants(path_lock: &Arc<PathLock>, most: usize) -> Resu
     Ok(found)
 }
 
-/// Waits until another participant than `known` is the first, and returns it; `None` if there is none.
+/// Waits until another participant than `known` is the first, and returns it; `None` if there is
+/// none.
 pub(crate) async fn leader_changed(
     path_lock: &Arc<PathLock>,
     known: Option<&NodePath>,
 ) -> Result<Option<Participant>, Error> {
     let directory = path_lock.path();
-    let group = Group { client: Arc::clone(path_lock.client()), directory: directory.clone() };
+    let group = Group {
+        client: Arc::clone(path_lock.client()),
+        directory: directory.clone(),
+    };
     loop {
-        // Before the look, so that no change is missed. A server that lags behind tells when it catches up.
-        let changed = group.watch().await.map_err(|why| unseen(path_lock, directory, why))?;
+        // Before the look, so that no change is missed. A server that lags behind tells when it
+        // catches up.
+        let changed = group
+            .watch()
+            .await
+            .map_err(|why| unseen(path_lock, directory, why))?;
         let leader = participants(path_lock, 1).await?.pop();
         if leader.as_ref().map(Participant::node) != known {
             return Ok(leader);
@@ -83,17 +108,25 @@ pub(crate) async fn leader_changed(
 pub(crate) async fn holders(path_lock: Arc<PathLock>) -> Result<Vec<Contender>, Error> {
     if let Some(semaphore) = &path_lock.options().semaphore {
         let leases = semaphore::participants(&path_lock, semaphore).await?;
-        let names = leases.iter().map(|node| (node.name().to_owned(), ContenderKind::Permit));
+        let names = leases
+            .iter()
+            .map(|node| (node.name().to_owned(), ContenderKind::Permit));
         return read_all(&path_lock, &semaphore.leases, names.collect()).await;
     }
-    let Some(queue) = usable_queue(&path_lock).await? else { return Ok(Vec::new()) };
-    let names = queue.holders().map(|(name, kind)| (name.to_owned(), kind_of(path_lock.naming(), kind)));
+    let Some(queue) = usable_queue(&path_lock).await? else {
+        return Ok(Vec::new());
+    };
+    let names = queue
+        .holders()
+        .map(|(name, kind)| (name.to_owned(), kind_of(path_lock.naming(), kind)));
     read_all(&path_lock, path_lock.path(), names.collect()).await
 }
 
 /// Returns the number of contenders of a lock, holders included.
 pub(crate) async fn count(path_lock: Arc<PathLock>) -> Result<usize, Error> {
-    Ok(usable_queue(&path_lock).await?.map_or(0, |queue| queue.contenders().count()))
+    Ok(usable_queue(&path_lock)
+        .await?
+        .map_or(0, |queue| queue.contenders().count()))
 }
 
 /// Reads these contenders.
@@ -103,15 +136,16 @@ async fn read_all(
     names: Vec<(String, ContenderKind)>,
 ) -> Result<Vec<Contender>, Error> {
     let naming = path_lock.naming();
-    let make =
-        |named: Named<'_>, node: NodeRead<'_>, session| contender(naming, directory, named, node, session);
+    let make = |named: Named<'_>, node: NodeRead<'_>, session| {
+        contender(naming, directory, named, node, session)
+    };
     read(path_lock, directory, names, usize::MAX, make).await
 }
 
 type Named<'a> = (&'a str, ContenderKind);
 
-/// Reads the nodes of contenders until `most` are found; missing nodes are left out. `make` gets each node, and
-/// the id of the session that has read it.
+/// Reads the nodes of contenders until `most` are found; missing nodes are left out. `make` gets
+/// each node, and the id of the session that has read it.
 async fn read<T: Send + Sync>(
     path_lock: &Arc<PathLock>,
     directory: &LockPath,
@@ -148,7 +182,12 @@ async fn read<T: Send + Sync>(
             // This contender is not left out: it may be the holder.
             Ok(Err(unreadable)) => {
                 let subject = (directory, Subject::Node(unreadable));
-                return Err(error_of(path_lock, Purpose::Look, subject, RequestFailure::NoAuth));
+                return Err(error_of(
+                    path_lock,
+                    Purpose::Look,
+                    subject,
+                    RequestFailure::NoAuth,
+                ));
             }
             Err(why) => return Err(unseen(path_lock, directory, why)),
         }
@@ -170,29 +209,44 @@ enum Broken {
 }
 
 /// Deletes the node of a contender. Returns whether it existed.
-pub(crate) async fn break_lock(path_lock: &Arc<PathLock>, contender: &Contender) -> Result<bool, Error> {
+pub(crate) async fn break_lock(
+    path_lock: &Arc<PathLock>,
+    contender: &Contender,
+) -> Result<bool, Error> {
     let node = contender.node();
-    let leases = path_lock.options().semaphore.as_ref().map(|semaphore| &semaphore.leases);
+    let leases = path_lock
+        .options()
+        .semaphore
+        .as_ref()
+        .map(|semaphore| &semaphore.leases);
     let directory = [Some(path_lock.path()), leases];
-    let directory = directory.into_iter().flatten().find(|one| one.whole() == node.lock_path());
+    let directory = directory
+        .into_iter()
+        .flatten()
+        .find(|one| one.whole() == node.lock_path());
     let Some(directory) = directory else {
         return Err(not_broken(path_lock, contender, RequestFailure::OtherLock));
     };
     let server = &directory.child(node.name());
-    // Remembers that the node existed: if a deletion gets no answer and the node is gone later, it was
-    // deleted here.
+    // Remembers that the node existed: if a deletion gets no answer and the node is gone later, it
+    // was deleted here.
     let was_there = &AtomicBool::new(false);
     for _ in 0..MOST_LOOKS {
         // Repeated as a whole: by the time of a repetition the node of this name may be another's.
         let deleted = path_lock.client().ask(|_, handle| async move {
             // The server may lag behind, and still show a deleted one.
             handle.sync(server).await?;
-            let stat = handle.check_stat(server).await?.filter(|stat| is_of(contender, stat));
-            let Some(stat) = stat else { return Ok(Broken::NotThere) };
+            let stat = handle
+                .check_stat(server)
+                .await?
+                .filter(|stat| is_of(contender, stat));
+            let Some(stat) = stat else {
+                return Ok(Broken::NotThere);
+            };
             was_there.store(true, Ordering::Relaxed);
-            // The version shows that this is the same node as before. It cannot have been created again with
-            // the same name, number and version in between: that takes a new directory, and as many creates
-            // in it as in the old one.
+            // The version shows that this is the same node as before. It cannot have been created
+            // again with the same name, number and version in between: that takes a new directory,
+            // and as many creates in it as in the old one.
             match handle.delete(server, Some(stat.version)).await {
                 Ok(()) => Ok(Broken::Done),
                 Err(zk::Error::NoNode) => Ok(Broken::NotThere),
@@ -200,7 +254,10 @@ pub(crate) async fn break_lock(path_lock: &Arc<PathLock>, contender: &Contender)
                 Err(error) => Err(error),
             }
         });
-        match deleted.await.map_err(|why| not_broken(path_lock, contender, why))? {
+        match deleted
+            .await
+            .map_err(|why| not_broken(path_lock, contender, why))?
+        {
             Broken::Done => {
                 let (path, node) = (path_lock.path().user(), node.as_str());
                 log::warn!(path, node, owner = %contender, "a contender's node was deleted by `break_lock`");
@@ -211,11 +268,15 @@ pub(crate) async fn break_lock(path_lock: &Arc<PathLock>, contender: &Contender)
             Broken::Written => {}
         }
     }
-    Err(not_broken(path_lock, contender, RequestFailure::Connection(Arc::new(WrittenAgain))))
+    Err(not_broken(
+        path_lock,
+        contender,
+        RequestFailure::Connection(Arc::new(WrittenAgain)),
+    ))
 }
 
-/// Returns whether a node is that of the contender: names of other makers may come back in a directory that was
-/// deleted and made again.
+/// Returns whether a node is that of the contender: names of other makers may come back in a
+/// directory that was deleted and made again.
 fn is_of(contender: &Contender, stat: &zk::Stat) -> bool {
     let known = contender.stat;
     stat.ephemeral_owner == known.session && stat.czxid == known.czxid
@@ -230,12 +291,12 @@ pub(crate) fn not_broken(
     path_lock.error(Purpose::Deletion, why).at(contender.node())
 }
 
-/// Checks a call again that waits without a deadline for a hold of the same client: if it still waits after
-/// [`SELF_WAIT`], the log names both lines, once for each lock of a client. The call keeps the returned value for
-/// as long as it waits.
+/// Checks a call again that waits without a deadline for a hold of the same client: if it still
+/// waits after [`SELF_WAIT`], the log names both lines, once for each lock of a client. The call
+/// keeps the returned value for as long as it waits.
 pub(crate) fn watch_self_wait(path_lock: &Arc<PathLock>, ask: &Ask) -> Option<Arc<()>> {
-    // Other callers of a client may hold permits of a semaphore at the same time. A call with a deadline
-    // reports it in its error.
+    // Other callers of a client may hold permits of a semaphore at the same time. A call with a
+    // deadline reports it in its error.
     if !matches!(ask.budget, Budget::Forever) || path_lock.options().semaphore.is_some() {
         return None;
     }
@@ -244,13 +305,20 @@ pub(crate) fn watch_self_wait(path_lock: &Arc<PathLock>, ask: &Ask) -> Option<Ar
         return None;
     }
     let waiting = Arc::new(());
-    let (still_waits, path_lock, client) =
-        (Arc::downgrade(&waiting), Arc::downgrade(path_lock), Arc::clone(path_lock.client()));
+    let (still_waits, path_lock, client) = (
+        Arc::downgrade(&waiting),
+        Arc::downgrade(path_lock),
+        Arc::clone(path_lock.client()),
+    );
     let (kind, asked_at, number) = (ask.kind, ask.location, holder.held.number());
     client.spawn(async move {
         tokio::time::sleep(SELF_WAIT).await;
-        let Some(path_lock) = path_lock.upgrade() else { return };
-        let holder = path_lock.holder_for(kind).filter(|holder| holder.held.number() == number);
+        let Some(path_lock) = path_lock.upgrade() else {
+            return;
+        };
+        let holder = path_lock
+            .holder_for(kind)
+            .filter(|holder| holder.held.number() == number);
         match holder.filter(|_| still_waits.strong_count() > 0) {
             Some(holder) => {
                 let (path, held_at) = (path_lock.path().user(), holder.location);

@@ -39,28 +39,36 @@ use crate::values::shown::Quoted;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Contention {
-    /// The number of contenders known to be ahead: from the last list of the queue, or at least 1 if the call
-    /// needed no list.
+    /// The number of contenders known to be ahead: from the last list of the queue, or at least 1
+    /// if the call needed no list.
     pub ahead: usize,
-    /// The path of the first of their nodes, without the client's namespace. `None` if the call needed no
-    /// list because it waited for another contender of this client, or this client already has as many nodes
-    /// as it may have.
+    /// The path of the first of their nodes, without the client's namespace. `None` if the call
+    /// needed no list because it waited for another contender of this client, or this client
+    /// already has as many nodes as it may have.
     pub first: Option<NodePath>,
-    /// Who holds the lock: the first in its queue. `None` if that is not known, because no read of its node
-    /// was answered in time or the ACL does not allow it, and of a semaphore, which has several holders.
+    /// Who holds the lock: the first in its queue. `None` if that is not known, because no read of
+    /// its node was answered in time or the ACL does not allow it, and of a semaphore, which has
+    /// several holders.
     pub held_by: Option<Box<Contender>>,
-    /// The blocking hold, if a lock of this type and this client acquired it. The commonest cause of a
-    /// timeout is a guard kept further up in the same program.
+    /// The blocking hold, if a lock of this type and this client acquired it. The commonest cause
+    /// of a timeout is a guard kept further up in the same program.
     pub holder: Option<Box<Holding>>,
 }
 
 impl fmt::Display for Contention {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // For a hold of this client, the line that acquired it says more.
-        let other = self.held_by.as_ref().filter(|held_by| self.holder.is_none() || !held_by.is_mine());
+        let other = self
+            .held_by
+            .as_ref()
+            .filter(|held_by| self.holder.is_none() || !held_by.is_mine());
         let mut text = Vec::new();
         if let Some(other) = other {
-            text.push(format!("held by {}, queued {} ago", other.who(), About(other.age())));
+            text.push(format!(
+                "held by {}, queued {} ago",
+                other.who(),
+                About(other.age())
+            ));
         }
         if self.ahead > 1 {
             text.push(format!("{} contenders are ahead", self.ahead));
@@ -74,9 +82,13 @@ impl fmt::Display for Contention {
         f.write_str(&text.join(", "))?;
         match &self.holder {
             Some(holder) => {
-                let (separator, time) = (if text.is_empty() { "" } else { "; " }, holder.held_for());
+                let (separator, time) =
+                    (if text.is_empty() { "" } else { "; " }, holder.held_for());
                 let location = holder.location();
-                write!(f, "{separator}this process itself has held it for {time:?}, acquired at {location}")
+                write!(
+                    f,
+                    "{separator}this process itself has held it for {time:?}, acquired at {location}"
+                )
             }
             None => Ok(()),
         }
@@ -93,16 +105,20 @@ fn deleted(times: u32) -> String {
 
 /// Says that a lock was not free: in this time, or now if there was none.
 fn late(timeout: Duration) -> String {
-    if timeout.is_zero() { "is not free".to_owned() } else { format!("was not free within {timeout:?}") }
+    if timeout.is_zero() {
+        "is not free".to_owned()
+    } else {
+        format!("was not free within {timeout:?}")
+    }
 }
 
 error_enum! {
     /// Error of acquiring a lock.
     ///
-    /// After any of these the attempt keeps no place in the queue: a node that could not be deleted yet is
-    /// deleted in the background, which [`Client::flush`](crate::Client::flush) waits for. The exception is
-    /// [`QueuedLock::acquire`](crate::QueuedLock::acquire), which keeps its place after `TimedOut`, and in
-    /// some cases after [`ErrorKind::Connection`].
+    /// After any of these the attempt keeps no place in the queue: a node that could not be deleted
+    /// yet is deleted in the background, which [`Client::flush`](crate::Client::flush) waits for.
+    /// The exception is [`QueuedLock::acquire`](crate::QueuedLock::acquire), which keeps its place
+    /// after `TimedOut`, and in some cases after [`ErrorKind::Connection`].
     ///
     /// # Examples
     /// ```
@@ -136,11 +152,12 @@ error_enum! {
     /// # }
     /// ```
     pub enum AcquireError {
-        /// A request failed, or was not sent: no server answered, an ACL denies it, the client is closed ..
+        /// A request failed, or was not sent: no server answered, an ACL denies it, the client is
+        /// closed ..
         Request(Error): kind,
     } or {
-        /// The lock was not free in time: live contenders were seen to hold it, or to be ahead in its queue.
-        /// Time that passed without any seen is a [`Request`](Self::Request) of the kind
+        /// The lock was not free in time: live contenders were seen to hold it, or to be ahead in
+        /// its queue. Time that passed without any seen is a [`Request`](Self::Request) of the kind
         /// [`Connection`](ErrorKind::Connection).
         #[error("the lock {path} {late}: {contention}", late = late(*timeout))]
         #[retryable]
@@ -152,9 +169,9 @@ error_enum! {
             /// The contenders that were ahead.
             contention: Contention,
         },
-        /// A node that this client left in the lock's directory blocks all contenders, and the servers refuse
-        /// to delete it: the ACL of the directory denies this client DELETE. Grant it, or close the client.
-        /// This call has asked for the deletion once more.
+        /// A node that this client left in the lock's directory blocks all contenders, and the
+        /// servers refuse to delete it: the ACL of the directory denies this client DELETE. Grant
+        /// it, or close the client. This call has asked for the deletion once more.
         #[error(
             "the lock {path} is blocked by this client's own node {node}, which it may not delete: grant it \
              DELETE on the lock's directory, or close the client",
@@ -178,28 +195,31 @@ error_enum! {
             /// The limit.
             max: usize,
         },
-        /// The session watches as many nodes as it can: about 120 KiB of paths, because a session that
-        /// watches more than 128 KiB cannot reconnect. Wait for fewer locks at once, use shorter paths, or
-        /// several clients.
+        /// The session watches as many nodes as it can: about 120 KiB of paths, because a session
+        /// that watches more than 128 KiB cannot reconnect. Wait for fewer locks at once, use
+        /// shorter paths, or several clients.
         #[error(
             "no wait for the lock {path}: this client watches as many nodes as a session can; wait for fewer \
              locks at once, or use another client"
         )]
         #[retryable]
         TooManyWatches {},
-        /// Another process deleted this contender's own node: more often than the retry policy allows, or at
-        /// least once if the deadline passed before the node was replaced. From
-        /// [`QueuedLock::position`](crate::QueuedLock::position): the node has not been replaced yet.
+        /// Another process deleted this contender's own node: more often than the retry policy
+        /// allows, or at least once if the deadline passed before the node was replaced. From
+        /// [`QueuedLock::position`](crate::QueuedLock::position): the node has not been replaced
+        /// yet.
         #[error("this client's node for the lock {path} was deleted {}", deleted(*times))]
         #[retryable]
         NodeDeleted {
             /// How often.
             times: u32,
         },
-        /// The lock was granted, and its lease was over before the caller had the guard: the future was not
-        /// polled for that long, or the lease is shorter than the way from the grant to the caller.
+        /// The lock was granted, and its lease was over before the caller had the guard: the future
+        /// was not polled for that long, or the lease is shorter than the way from the grant to the
+        /// caller.
         ///
-        /// The lock is released. Within its time a call asks for the lock again, three times at most.
+        /// The lock is released. Within its time a call asks for the lock again, three times at
+        /// most.
         #[error(
             "the lock {path} was granted, and its lease was over before the caller had it: poll the future, \
              or ask for a longer lease"
@@ -212,9 +232,9 @@ error_enum! {
              call `acquire`"
         )]
         InvalidLease {},
-        /// The semaphore will not give as many permits to one call: they are more than its limit. A call that
-        /// waits ends with this too if the limit has become smaller than the requested number when it is the
-        /// first in the queue.
+        /// The semaphore will not give as many permits to one call: they are more than its limit. A
+        /// call that waits ends with this too if the limit has become smaller than the requested
+        /// number when it is the first in the queue.
         #[error("{asked} permits were asked for at the semaphore {path}, whose limit is {limit}")]
         TooManyPermits {
             /// The number of permits that were asked for.
@@ -222,9 +242,10 @@ error_enum! {
             /// The limit.
             limit: u32,
         },
-        /// The permits are too many for one call, although the limit of the semaphore allows them: one
-        /// transaction takes all of them, and ZooKeeper refuses requests over 1 MiB. Acquire fewer at once
-        /// and [merge](crate::SemaphorePermit::merge) them, or use less [data](crate::RecipeBuilder::data).
+        /// The permits are too many for one call, although the limit of the semaphore allows them:
+        /// one transaction takes all of them, and ZooKeeper refuses requests over 1 MiB. Acquire
+        /// fewer at once and [merge](crate::SemaphorePermit::merge) them, or use less
+        /// [data](crate::RecipeBuilder::data).
         #[error(
             "{asked} permits were asked for at once at the semaphore {path}, and one request to ZooKeeper has room \
              for {most}: acquire fewer at once, or with less data"
@@ -283,9 +304,12 @@ impl TryLockError {
     /// The error of a call with a timeout, after it has `waited`.
     pub(crate) fn timed_out(self, timeout: Duration, waited: Duration) -> AcquireError {
         match self {
-            Self::WouldBlock { path, contention } => {
-                AcquireError::TimedOut { path, timeout, waited, contention }
-            }
+            Self::WouldBlock { path, contention } => AcquireError::TimedOut {
+                path,
+                timeout,
+                waited,
+                contention,
+            },
             Self::Acquire(error) => error,
         }
     }

@@ -8,9 +8,10 @@ use super::request::{Cause, Error, ErrorKind};
 error_enum! {
     /// Error of a [`DistributedAtomicLong`](crate::DistributedAtomicLong).
     ///
-    /// After [`Unknown`](Self::Unknown) the change was made or not; after any other error it was not made,
-    /// and will not be. (After any error of [`next_id`](crate::DistributedAtomicLong::next_id), numbers that
-    /// were not returned may be missing from the sequence.)
+    /// After [`Unknown`](Self::Unknown) the change was made or not; after any other error it was
+    /// not made, and will not be. (After any error of
+    /// [`next_id`](crate::DistributedAtomicLong::next_id), numbers that were not returned may be
+    /// missing from the sequence.)
     ///
     /// # Examples
     /// ```
@@ -37,13 +38,14 @@ error_enum! {
     pub enum AtomicLongError {
         /// A request failed, or was not sent. The change was not made, and will not be.
         ///
-        /// Of the kind [`NoAuth`](ErrorKind::NoAuth) if this client lacks READ and WRITE on the node, or, if
-        /// it is missing, CREATE on the nearest directory above it that exists.
+        /// Of the kind [`NoAuth`](ErrorKind::NoAuth) if this client lacks READ and WRITE on the
+        /// node, or, if it is missing, CREATE on the nearest directory above it that exists.
         Request(Error): kind,
     } or {
-        /// The answer to the write was lost, and it cannot be found out any more whether it was committed:
-        /// the counter was changed since, or no server answered again. The change was made, was not made, or,
-        /// if no server answered again, may still be made. Do not use the number that it would have had.
+        /// The answer to the write was lost, and it cannot be found out any more whether it was
+        /// committed: the counter was changed since, or no server answered again. The change was
+        /// made, was not made, or, if no server answered again, may still be made. Do not use the
+        /// number that it would have had.
         #[error("it is unknown whether the counter {path} was changed: read it again before you go on")]
         Unknown {
             /// The error of the connection.
@@ -72,17 +74,17 @@ error_enum! {
             /// The length of the data, in bytes.
             bytes: usize,
         },
-        /// The servers may delete the node by themselves: an ephemeral node, or a directory (without data,
-        /// with children now or before), which for a lock or another counter is a container. The counter
-        /// would begin again then, and hand out the same numbers.
+        /// The servers may delete the node by themselves: an ephemeral node, or a directory
+        /// (without data, with children now or before), which for a lock or another counter is a
+        /// container. The counter would begin again then, and hand out the same numbers.
         #[error(
             "the node {path} cannot be a counter: it is a directory or an ephemeral node, which the servers \
              may delete; use another path"
         )]
         NotPersistent {},
-        /// The node was changed 2^32 - 1 times, and its version is -1, which in a request means any version:
-        /// no write could tell whether another came first. Stop all users of the counter and set its node to
-        /// the same data by hand, which makes the version 0.
+        /// The node was changed 2^32 - 1 times, and its version is -1, which in a request means any
+        /// version: no write could tell whether another came first. Stop all users of the counter
+        /// and set its node to the same data by hand, which makes the version 0.
         #[error(
             "the versions of the counter {path} are used up: stop its users, and set its node to the same \
              data by hand"

@@ -33,8 +33,8 @@ use crate::values::shown::{Quoted, debug_as_text};
 #[derive(Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// ZooKeeper would refuse the path, or it is `/`, below `/zookeeper`, or longer than 16 KiB with the
-    /// namespace.
+    /// ZooKeeper would refuse the path, or it is `/`, below `/zookeeper`, or longer than 16 KiB
+    /// with the namespace.
     #[error(transparent)]
     InvalidPath(#[from] InvalidPath),
     /// An option has a value that cannot work.
@@ -48,9 +48,9 @@ pub enum BuildError {
         /// The problem with the value.
         reason: &'static str,
     },
-    /// Another handle of the same client for the same path was made with other options. All handles of one
-    /// path share one queue and its options: set the option where the first handle is made, or clone that
-    /// handle.
+    /// Another handle of the same client for the same path was made with other options. All handles
+    /// of one path share one queue and its options: set the option where the first handle is made,
+    /// or clone that handle.
     #[error(
         "option `{option}` of the lock {path} differs from that of another handle of this client: clone that \
          handle, or give both the same options",
@@ -63,8 +63,9 @@ pub enum BuildError {
         /// The setter's name.
         option: &'static str,
     },
-    /// The same client uses the path for a recipe with another kind of queue: there is a live handle or
-    /// guard, or a call whose nodes are still being deleted. A read-write lock needs a separate path.
+    /// The same client uses the path for a recipe with another kind of queue: there is a live
+    /// handle or guard, or a call whose nodes are still being deleted. A read-write lock needs a
+    /// separate path.
     #[error(
         "the path {path} is in use by another recipe of this client: a read-write lock needs a path of its \
          own",
@@ -79,7 +80,9 @@ pub enum BuildError {
     #[error("a multi-lock needs at least one member")]
     NoMembers,
     /// A multi-lock has too many members.
-    #[error("a multi-lock has at most {max} members, not {members}; one lock above them all may do instead")]
+    #[error(
+        "a multi-lock has at most {max} members, not {members}; one lock above them all may do instead"
+    )]
     #[non_exhaustive]
     TooManyMembers {
         /// The number of members.
@@ -87,9 +90,9 @@ pub enum BuildError {
         /// The largest number of members.
         max: usize,
     },
-    /// Two members of a multi-lock are one lock: they have one path, namespace included, and would wait for
-    /// each other. That a mutex and a fair lock, or a read lock and a write lock, are of different types does
-    /// not change that.
+    /// Two members of a multi-lock are one lock: they have one path, namespace included, and would
+    /// wait for each other. That a mutex and a fair lock, or a read lock and a write lock, are of
+    /// different types does not change that.
     #[error(
         "two members of the multi-lock are the lock {path}, which would wait for itself: name each path once",
         path = Quoted(path)
@@ -99,8 +102,8 @@ pub enum BuildError {
         /// The path of both.
         path: String,
     },
-    /// A member of a multi-lock belongs to another client than the first. Each client has a separate session,
-    /// and locks of different sessions are not lost together.
+    /// A member of a multi-lock belongs to another client than the first. Each client has a
+    /// separate session, and locks of different sessions are not lost together.
     #[error(
         "the member {path} of the multi-lock belongs to another client than the first member: make all of \
          them with one client",
@@ -111,8 +114,8 @@ pub enum BuildError {
         /// The member's path.
         path: String,
     },
-    /// The client has a handle of this semaphore that states another limit: one of the two is wrong. To
-    /// change the limit of a semaphore in use, call
+    /// The client has a handle of this semaphore that states another limit: one of the two is
+    /// wrong. To change the limit of a semaphore in use, call
     /// [`set_limit`](crate::InterProcessSemaphore::set_limit).
     #[error(
         "the semaphore {path} was given a limit of {ours} here and of {theirs} by another handle of this \
@@ -147,7 +150,8 @@ impl BuildError {
         }
     }
 
-    /// Returns `false`: the path or an option must be changed, or another handle of this client dropped.
+    /// Returns `false`: the path or an option must be changed, or another handle of this client
+    /// dropped.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         false

@@ -12,7 +12,8 @@ use crate::values::shown::{Quoted, Short, debug_as_text};
 
 /// Why one server gave no session; part of [`ConnectError::TimedOut`].
 ///
-/// After a connect that failed, each server is asked once for its status (`srvr`), which creates no session.
+/// After a connect that failed, each server is asked once for its status (`srvr`), which creates no
+/// session.
 ///
 /// # Examples
 /// ```
@@ -55,7 +56,8 @@ pub enum ServerFailure {
     NotZooKeeper,
     /// It is a ZooKeeper server that serves no requests at the moment: it has no quorum.
     NotServing,
-    /// The server answers, but gave no session: it may be overloaded, or the SASL options do not fit.
+    /// The server answers, but gave no session: it may be overloaded, or the SASL options do not
+    /// fit.
     NoSession,
     /// The server's certificate is not signed by a CA of the client's.
     UntrustedCertificate,
@@ -147,7 +149,9 @@ impl fmt::Display for ServerFailures {
 
 impl Error for ServerFailures {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.source.as_ref().map(|source| &**source as &(dyn Error + 'static))
+        self.source
+            .as_ref()
+            .map(|source| &**source as &(dyn Error + 'static))
     }
 }
 
@@ -166,8 +170,8 @@ impl Error for ServerFailures {
 /// # }
 /// ```
 ///
-/// [`connect`](crate::Client::connect) is one try. A service that may start before its ensemble uses
-/// [`connect_lazy`](crate::ClientBuilder::connect_lazy), which fails for bad arguments only:
+/// [`connect`](crate::Client::connect) is one try. A service that may start before its ensemble
+/// uses [`connect_lazy`](crate::ClientBuilder::connect_lazy), which fails for bad arguments only:
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -185,8 +189,8 @@ impl Error for ServerFailures {
 #[derive(Clone, Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// No server gave a session within the connect timeout. The servers may be down, unreachable, or without
-    /// a quorum: the source says what failed for each.
+    /// No server gave a session within the connect timeout. The servers may be down, unreachable,
+    /// or without a quorum: the source says what failed for each.
     #[error("no ZooKeeper server of {servers} gave a session within {timeout:?}", servers = Short(servers))]
     #[non_exhaustive]
     TimedOut {
@@ -233,8 +237,8 @@ pub enum ConnectError {
         /// The connect string.
         servers: String,
     },
-    /// The client's ACL is for its own credentials ([`Acl::creator_all`](crate::Acl::creator_all)), and it
-    /// has none.
+    /// The client's ACL is for its own credentials ([`Acl::creator_all`](crate::Acl::creator_all)),
+    /// and it has none.
     #[error(
         "the client for {servers} has an ACL that needs credentials: call `auth` or `sasl_digest` of its builder",
         servers = Short(servers)
@@ -253,8 +257,8 @@ pub enum ConnectError {
         /// The problem with them.
         reason: String,
     },
-    /// The TLS options cannot be used: a file cannot be read or is no PEM, there is no CA, or the key is not that
-    /// of the certificate.
+    /// The TLS options cannot be used: a file cannot be read or is no PEM, there is no CA, or the
+    /// key is not that of the certificate.
     #[error("the TLS options of the client for {servers} cannot be used: {reason}", servers = Short(servers))]
     #[non_exhaustive]
     InvalidTls {
@@ -263,7 +267,8 @@ pub enum ConnectError {
         /// The problem with them.
         reason: String,
     },
-    /// The client could not be set up: an option of its connector is wrong, or a thread could not be started.
+    /// The client could not be set up: an option of its connector is wrong, or a thread could not
+    /// be started.
     #[error("the client for {servers} could not be set up", servers = Short(servers))]
     #[non_exhaustive]
     Setup {
@@ -282,7 +287,8 @@ impl ConnectError {
         matches!(self, Self::TimedOut { .. })
     }
 
-    /// Returns the connect string, or `None` if the error is about the namespace or the name of the client.
+    /// Returns the connect string, or `None` if the error is about the namespace or the name of the
+    /// client.
     #[must_use]
     pub fn servers(&self) -> Option<&str> {
         match self {
@@ -297,7 +303,8 @@ impl ConnectError {
         }
     }
 
-    /// Returns the namespace if that cannot be used, otherwise `None`: a connection is not about one path.
+    /// Returns the namespace if that cannot be used, otherwise `None`: a connection is not about
+    /// one path.
     #[must_use]
     pub fn path(&self) -> Option<&str> {
         match self {

@@ -41,8 +41,8 @@ use crate::values::shown::Quoted;
 #[non_exhaustive]
 pub enum ConversionError<G> {
     /// Other guards share the hold ([`reenter`](crate::LockGuard::reenter),
-    /// [`reenter_as_reader`](crate::WriteGuard::reenter_as_reader)). Waiting for them could be waiting for
-    /// the caller itself: release them first.
+    /// [`reenter_as_reader`](crate::WriteGuard::reenter_as_reader)). Waiting for them could be
+    /// waiting for the caller itself: release them first.
     #[error(
         "the lock {path} was not converted: other guards share this hold, release them first",
         path = Quoted(path)
@@ -54,8 +54,8 @@ pub enum ConversionError<G> {
         /// The lock's path.
         path: String,
     },
-    /// Another reader may hold the lock, another conversion is under way, or one has left a node that could
-    /// not be deleted and stays until its session ends.
+    /// Another reader may hold the lock, another conversion is under way, or one has left a node
+    /// that could not be deleted and stays until its session ends.
     #[error("the lock {path} was not converted: another reader may hold it", path = Quoted(path))]
     #[non_exhaustive]
     Contended {
@@ -88,12 +88,22 @@ impl<G> ConversionError<G> {
     /// Hands another guard back.
     pub(crate) fn map<H>(self, into: impl FnOnce(G) -> H) -> ConversionError<H> {
         match self {
-            Self::WouldDeadlock { guard, path } => {
-                ConversionError::WouldDeadlock { guard: into(guard), path }
-            }
-            Self::Contended { guard, path } => ConversionError::Contended { guard: into(guard), path },
-            Self::Lost { guard, source } => ConversionError::Lost { guard: into(guard), source },
-            Self::Request { guard, source } => ConversionError::Request { guard: into(guard), source },
+            Self::WouldDeadlock { guard, path } => ConversionError::WouldDeadlock {
+                guard: into(guard),
+                path,
+            },
+            Self::Contended { guard, path } => ConversionError::Contended {
+                guard: into(guard),
+                path,
+            },
+            Self::Lost { guard, source } => ConversionError::Lost {
+                guard: into(guard),
+                source,
+            },
+            Self::Request { guard, source } => ConversionError::Request {
+                guard: into(guard),
+                source,
+            },
         }
     }
 
@@ -145,7 +155,9 @@ impl<G: fmt::Debug> fmt::Debug for ConversionError<G> {
             Self::Request { guard, source } => {
                 return write!(f, "ConversionError::Request({source:?}, {guard:?})");
             }
-            Self::Lost { guard, source } => return write!(f, "ConversionError::Lost({source:?}, {guard:?})"),
+            Self::Lost { guard, source } => {
+                return write!(f, "ConversionError::Lost({source:?}, {guard:?})");
+            }
             Self::WouldDeadlock { guard, .. } => ("WouldDeadlock", guard),
             Self::Contended { guard, .. } => ("Contended", guard),
         };

@@ -1,10 +1,11 @@
-//! The form of an error with a path in each variant: what all of them say of themselves is written once.
+//! The form of an error with a path in each variant: what all of them say of themselves is written
+//! once.
 
 /// Defines an error whose variants are other errors, or have a `path` and a message.
 ///
-/// `: kind` is behind the errors that can be those of a request. `{path}` in a message is the path, and a variant
-/// marked `#[retryable]` is worth another call. `Debug` is the message, after the names of the type and the
-/// variant.
+/// `: kind` is behind the errors that can be those of a request. `{path}` in a message is the path,
+/// and a variant marked `#[retryable]` is worth another call. `Debug` is the message, after the
+/// names of the type and the variant.
 macro_rules! error_enum {
     (@is_retryable) => {
         false
@@ -56,8 +57,8 @@ macro_rules! error_enum {
                 }
             }
 
-            /// Returns `true` if the same call may succeed later with nothing else changed, and does nothing
-            /// twice.
+            /// Returns `true` if the same call may succeed later with nothing else changed, and
+            /// does nothing twice.
             #[must_use]
             pub fn is_retryable(&self) -> bool {
                 match self {

@@ -79,7 +79,13 @@ impl Holding {
 
 impl fmt::Display for Holding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, for {:?}, acquired at {}", Quoted(&self.path), self.held_for, self.location)
+        write!(
+            f,
+            "{}, for {:?}, acquired at {}",
+            Quoted(&self.path),
+            self.held_for,
+            self.location
+        )
     }
 }
 

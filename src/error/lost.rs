@@ -79,33 +79,34 @@ impl Lost {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LostReason {
-    /// The session expired: the servers had not heard from this client for the session timeout, or this
-    /// client had not heard from them.
+    /// The session expired: the servers had not heard from this client for the session timeout, or
+    /// this client had not heard from them.
     SessionExpired,
     /// On a reconnect a server gave this client another session than the lock's.
     SessionReplaced,
     /// The node of the lock was deleted, by an administrator or another program.
     NodeDeleted,
-    /// The session lease expired: no server has confirmed the session for the session timeout less the
-    /// [margin](crate::LeaseMargin), so the servers may soon grant the lock to another process. If the
-    /// session has survived, they do not do so before the last guard of this hold is dropped, or the session
-    /// timeout has passed since the last renewal.
+    /// The session lease expired: no server has confirmed the session for the session timeout less
+    /// the [margin](crate::LeaseMargin), so the servers may soon grant the lock to another process.
+    /// If the session has survived, they do not do so before the last guard of this hold is
+    /// dropped, or the session timeout has passed since the last renewal.
     LeaseExpired,
     /// The lease that the caller had set by
     /// [`acquire_with_lease`](crate::InterProcessMutex::acquire_with_lease) or
-    /// [`set_lease`](crate::LockGuard::set_lease) ended: the holder was notified, and then the lock was
-    /// released, so that another process may hold it. Unlike [`LeaseExpired`](Self::LeaseExpired), it says
-    /// nothing about the servers or the session.
+    /// [`set_lease`](crate::LockGuard::set_lease) ended: the holder was notified, and then the lock
+    /// was released, so that another process may hold it. Unlike
+    /// [`LeaseExpired`](Self::LeaseExpired), it says nothing about the servers or the session.
     LeaseOver,
     /// The client was closed.
     Closed,
-    /// The leadership was given up by this participant of the election: its latch was closed or dropped, or
-    /// its selector was [interrupted](crate::LeaderSelector::interrupt_leadership).
+    /// The leadership was given up by this participant of the election: its latch was closed or
+    /// dropped, or its selector was [interrupted](crate::LeaderSelector::interrupt_leadership).
     GivenUp,
-    /// ZooKeeper refused to delete a node of a conversion ([`try_upgrade`](crate::ReadGuard::try_upgrade),
-    /// [`downgrade`](crate::WriteGuard::downgrade)), or to tell which of its two nodes exists, so it is
-    /// unknown whether the lock is held for reading or for writing. Both nodes are deleted; if that is
-    /// refused as well, they stay until the session ends.
+    /// ZooKeeper refused to delete a node of a conversion
+    /// ([`try_upgrade`](crate::ReadGuard::try_upgrade),
+    /// [`downgrade`](crate::WriteGuard::downgrade)), or to tell which of its two nodes exists, so
+    /// it is unknown whether the lock is held for reading or for writing. Both nodes are deleted;
+    /// if that is refused as well, they stay until the session ends.
     NotConverted,
 }
 

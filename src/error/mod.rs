@@ -1,12 +1,13 @@
-//! One [`Error`] of a request that failed, and around it a small enum for each question that can end in other
-//! ways too.
+//! One [`Error`] of a request that failed, and around it a small enum for each question that can
+//! end in other ways too.
 //!
-//! Each has `path()` (`servers()` for a connection), says by `is_retryable()` whether the same call may
-//! succeed later with nothing else changed, and keeps the error of the server or the connection as its
-//! [`source`](std::error::Error::source). Its message names the path and, if there is one, a remedy.
+//! Each has `path()` (`servers()` for a connection), says by `is_retryable()` whether the same call
+//! may succeed later with nothing else changed, and keeps the error of the server or the connection
+//! as its [`source`](std::error::Error::source). Its message names the path and, if there is one, a
+//! remedy.
 //!
-//! Enums and their struct-like variants are `#[non_exhaustive]`: a later version may tell apart more, and say
-//! more about it. Match fields with `..`.
+//! Enums and their struct-like variants are `#[non_exhaustive]`: a later version may tell apart
+//! more, and say more about it. Match fields with `..`.
 
 mod acquire;
 mod atomic;

@@ -11,8 +11,8 @@ use crate::values::shown::{Quoted, debug_as_text};
 
 /// Error of [`OnceJob::run`](crate::OnceJob::run).
 ///
-/// After [`Unknown`](Self::Unknown) the job may be recorded; after any other error this call has not recorded
-/// it, and the next call for the occasion, in whichever process, runs it.
+/// After [`Unknown`](Self::Unknown) the job may be recorded; after any other error this call has
+/// not recorded it, and the next call for the occasion, in whichever process, runs it.
 ///
 /// # Examples
 /// ```
@@ -39,13 +39,15 @@ pub enum OnceError {
     #[error(transparent)]
     Build(#[from] BuildError),
     /// The lock could not be acquired: another process kept it for all of the
-    /// [`wait`](crate::OnceJob::wait), perhaps with the job, or no server answered. The job did not run.
+    /// [`wait`](crate::OnceJob::wait), perhaps with the job, or no server answered. The job did not
+    /// run.
     #[error(transparent)]
     Acquire(#[from] AcquireError),
     /// Whether the occasion is recorded could not be read. The job did not run.
     #[error(transparent)]
     Request(#[from] Error),
-    /// The lock was lost. If that was while the job ran, it was dropped, and has done a part of its work.
+    /// The lock was lost. If that was while the job ran, it was dropped, and has done a part of its
+    /// work.
     #[error(transparent)]
     Lost(#[from] Lost),
     /// The job returned an error.
@@ -59,8 +61,9 @@ pub enum OnceError {
         /// The error that the job returned.
         source: Cause,
     },
-    /// The job ran to its end, and is not recorded: the lock was lost just then, or the servers refused the
-    /// record or a write that was to be committed with it ([`record_with`](crate::OnceRun::record_with)).
+    /// The job ran to its end, and is not recorded: the lock was lost just then, or the servers
+    /// refused the record or a write that was to be committed with it
+    /// ([`record_with`](crate::OnceRun::record_with)).
     #[error(
         "the job {path} ran for {occasion} and is not recorded: it will run again",
         path = Quoted(path), occasion = Quoted(occasion)
@@ -74,8 +77,8 @@ pub enum OnceError {
         /// Why.
         source: Box<TransactionError>,
     },
-    /// The job ran to its end, and no server has answered whether it is recorded. The next call for the
-    /// occasion finds out, and runs the job only if it is not.
+    /// The job ran to its end, and no server has answered whether it is recorded. The next call for
+    /// the occasion finds out, and runs the job only if it is not.
     #[error(
         "the job {path} ran for {occasion}, and it is unknown whether it is recorded: the next call finds out",
         path = Quoted(path), occasion = Quoted(occasion)
@@ -92,7 +95,8 @@ pub enum OnceError {
 }
 
 impl OnceError {
-    /// Returns the kind of the request that failed, for the lock or the record; `None` of the other errors.
+    /// Returns the kind of the request that failed, for the lock or the record; `None` of the other
+    /// errors.
     #[must_use]
     pub fn kind(&self) -> Option<ErrorKind> {
         match self {
@@ -102,8 +106,8 @@ impl OnceError {
         }
     }
 
-    /// Returns `true` if the same call may succeed later with nothing else changed. It runs the job again only
-    /// if the occasion is not recorded by then.
+    /// Returns `true` if the same call may succeed later with nothing else changed. It runs the job
+    /// again only if the occasion is not recorded by then.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
@@ -111,9 +115,10 @@ impl OnceError {
             Self::Acquire(error) => error.is_retryable(),
             Self::Request(error) => error.is_retryable(),
             Self::Lost(_) | Self::Failed { .. } | Self::Unknown { .. } => true,
-            Self::NotRecorded { source, .. } => {
-                !matches!(**source, TransactionError::InvalidPath(_) | TransactionError::TooLarge { .. })
-            }
+            Self::NotRecorded { source, .. } => !matches!(
+                **source,
+                TransactionError::InvalidPath(_) | TransactionError::TooLarge { .. }
+            ),
         }
     }
 
@@ -125,7 +130,9 @@ impl OnceError {
             Self::Acquire(error) => error.path(),
             Self::Request(error) => error.path(),
             Self::Lost(lost) => lost.path(),
-            Self::Failed { path, .. } | Self::NotRecorded { path, .. } | Self::Unknown { path, .. } => path,
+            Self::Failed { path, .. }
+            | Self::NotRecorded { path, .. }
+            | Self::Unknown { path, .. } => path,
         }
     }
 }

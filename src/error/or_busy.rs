@@ -11,8 +11,8 @@ mod sealed {
 
 /// The result of [`OrBusy::or_busy`]: that of asking for a lock when a busy lock is not an error.
 ///
-/// Unlike `Option` it is `#[must_use]`, and has no method like `is_some`, which would release the lock by
-/// dropping the guard. Its variants can be imported by themselves.
+/// Unlike `Option` it is `#[must_use]`, and has no method like `is_some`, which would release the
+/// lock by dropping the guard. Its variants can be imported by themselves.
 ///
 /// # Examples
 /// ```
@@ -78,9 +78,9 @@ impl<G> From<Acquisition<G>> for Option<G> {
 /// ```
 ///
 /// # Wrong forms
-/// The lock is released when its guard is dropped. The forms below look right, but drop the guard at once,
-/// and the following code runs without the lock. The right forms give the guard a name and keep it until the
-/// work is done.
+/// The lock is released when its guard is dropped. The forms below look right, but drop the guard
+/// at once, and the following code runs without the lock. The right forms give the guard a name and
+/// keep it until the work is done.
 ///
 /// The compiler rejects these, or warns about them (`unused_must_use`):
 ///
@@ -131,7 +131,8 @@ pub trait OrBusy: sealed::IsResult {
     /// The type of the error, which stays the same.
     type Error;
 
-    /// Returns [`Acquisition::Busy`] for [`AcquireError::TimedOut`] and [`TryLockError::WouldBlock`].
+    /// Returns [`Acquisition::Busy`] for [`AcquireError::TimedOut`] and
+    /// [`TryLockError::WouldBlock`].
     ///
     /// # Errors
     /// Returns every other error unchanged.

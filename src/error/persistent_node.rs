@@ -6,7 +6,8 @@ use super::error_enum::error_enum;
 use super::request::{Cause, Error, ErrorKind};
 
 error_enum! {
-    /// Error of a [`PersistentNode`](crate::PersistentNode) and a [`GroupMember`](crate::GroupMember).
+    /// Error of a [`PersistentNode`](crate::PersistentNode) and a
+    /// [`GroupMember`](crate::GroupMember).
     ///
     /// # Examples
     /// ```
@@ -29,8 +30,9 @@ error_enum! {
     pub enum PersistentNodeError {
         /// A request failed, or was not sent.
         ///
-        /// Of the kind [`NoAuth`](ErrorKind::NoAuth) if this client lacks CREATE on the directory, or the
-        /// nearest one above it that exists, READ and WRITE on the node, or DELETE on the directory.
+        /// Of the kind [`NoAuth`](ErrorKind::NoAuth) if this client lacks CREATE on the directory,
+        /// or the nearest one above it that exists, READ and WRITE on the node, or DELETE on the
+        /// directory.
         Request(Error): kind,
     } or {
         /// The node was not created in time. It will be, once the obstacle is gone.
@@ -42,8 +44,8 @@ error_enum! {
         TimedOut {
             /// How long the call has waited.
             waited: Duration,
-            /// Whether the path has a node of another process, or a node that is not ephemeral, or another
-            /// handle of this client uses it.
+            /// Whether the path has a node of another process, or a node that is not ephemeral, or
+            /// another handle of this client uses it.
             conflict: bool,
             /// The last failure; `None` if there was none.
             source: Option<Cause>,
@@ -54,8 +56,8 @@ error_enum! {
             /// The length of the data, in bytes.
             bytes: usize,
         },
-        /// No server has confirmed that the node is deleted: the session ended before an answer came. The
-        /// node goes when the servers expire that session.
+        /// No server has confirmed that the node is deleted: the session ended before an answer
+        /// came. The node goes when the servers expire that session.
         #[error("no ZooKeeper server has confirmed the deletion of {path}; it goes when its session expires")]
         NotConfirmed {},
     }

@@ -21,8 +21,9 @@ fn and_others(others: usize) -> String {
 /// Error of a release, or of a [`flush`](crate::Client::flush), [`close`](crate::Client::close) or
 /// [`drain`](crate::Client::drain) of a client.
 ///
-/// The guard does not hold the lock after any of these: nodes that are left are deleted in the background, or
-/// go when the session ends. After the error of a close or a drain the client is closed.
+/// The guard does not hold the lock after any of these: nodes that are left are deleted in the
+/// background, or go when the session ends. After the error of a close or a drain the client is
+/// closed.
 ///
 /// # Examples
 /// ```
@@ -47,14 +48,14 @@ fn and_others(others: usize) -> String {
 #[derive(Clone, Error)]
 #[non_exhaustive]
 pub enum ReleaseError {
-    /// The lock was lost before the release, or its session ended before a server confirmed the release. In
-    /// the first case, work since the loss may have overlapped with another holder; in the second case the
-    /// lock was held until the release. [`LockGuard::is_held`](crate::LockGuard::is_held) right before the
-    /// release tells them apart.
+    /// The lock was lost before the release, or its session ended before a server confirmed the
+    /// release. In the first case, work since the loss may have overlapped with another holder; in
+    /// the second case the lock was held until the release.
+    /// [`LockGuard::is_held`](crate::LockGuard::is_held) right before the release tells them apart.
     #[error("the lock {} was released too late: {}", Quoted(_0.path()), _0.reason())]
     Lost(#[from] Lost),
-    /// The servers refused to delete the node: the ACL of the lock's directory denies this client DELETE. The
-    /// node blocks all other contenders until the session ends.
+    /// The servers refused to delete the node: the ACL of the lock's directory denies this client
+    /// DELETE. The node blocks all other contenders until the session ends.
     #[error(
         "ZooKeeper refused to delete the node {node}{}, which blocks the lock until the session ends: grant \
          this client DELETE on the lock's directory, or close the client",
@@ -76,14 +77,14 @@ pub enum ReleaseError {
     )]
     #[non_exhaustive]
     TimedOut {
-        /// The number of locks, and of attempts to acquire one, that have left a node, and of nodes whose
-        /// deletion was refused before and has been asked for again.
+        /// The number of locks, and of attempts to acquire one, that have left a node, and of nodes
+        /// whose deletion was refused before and has been asked for again.
         nodes: usize,
         /// The time that was given.
         waited: Duration,
     },
-    /// No server confirmed in time that the sessions of this client are closed: the last one, and any that it
-    /// gave up in an outage. They end, with their nodes, when they expire.
+    /// No server confirmed in time that the sessions of this client are closed: the last one, and
+    /// any that it gave up in an outage. They end, with their nodes, when they expire.
     #[non_exhaustive]
     #[error(
         "no server confirmed the end of the client's session within {waited:?}; it ends, with its nodes, when \
@@ -93,8 +94,8 @@ pub enum ReleaseError {
         /// The time that passed.
         waited: Duration,
     },
-    /// The time of a [`drain`](crate::Client::drain) was over before all guards were released. The client is
-    /// closed nevertheless, and these locks are lost.
+    /// The time of a [`drain`](crate::Client::drain) was over before all guards were released. The
+    /// client is closed nevertheless, and these locks are lost.
     #[error(
         "after {timeout:?} {} lock(s) were still held, and were lost with the client: {}; have the work under \
          them stop in time, or give it longer",
@@ -120,8 +121,8 @@ impl ReleaseError {
         matches!(self, Self::TimedOut { .. })
     }
 
-    /// Returns the path of the lock that was lost or, the first of them, still held, or of the node that the
-    /// servers refused to delete. `None` if the error is about all nodes of a client.
+    /// Returns the path of the lock that was lost or, the first of them, still held, or of the node
+    /// that the servers refused to delete. `None` if the error is about all nodes of a client.
     #[must_use]
     pub fn path(&self) -> Option<&str> {
         match self {
@@ -133,4 +134,10 @@ impl ReleaseError {
     }
 }
 
-debug_as_text!(ReleaseError { Lost, Refused, TimedOut, SessionNotClosed, StillHeld });
+debug_as_text!(ReleaseError {
+    Lost,
+    Refused,
+    TimedOut,
+    SessionNotClosed,
+    StillHeld
+});

@@ -5,15 +5,18 @@ use std::sync::Arc;
 
 use crate::values::shown::{self, Quoted};
 
-/// The error of ZooKeeper's client library; opaque, so that its version is not part of our interface.
+/// The error of ZooKeeper's client library; opaque, so that its version is not part of our
+/// interface.
 pub(crate) type Cause = Arc<dyn std::error::Error + Send + Sync>;
 
 /// Error of a request that failed, or that could not be sent.
 ///
-/// Calls that only ask the servers return it: `participants`, `queue`, `holders`, `queue_len`, `is_locked`,
-/// `limit`, `available_permits`, `leader`, `set_limit`, `break_lock`,
-/// [`attempt_revoke`](crate::Client::attempt_revoke) and [`Client::request`](crate::Client::request). A call that can end in other ways too returns an enum
-/// with a variant `Request` for it, such as [`AcquireError`](crate::AcquireError), and with a method `kind`.
+/// Calls that only ask the servers return it: `participants`, `queue`, `holders`, `queue_len`,
+/// `is_locked`, `limit`, `available_permits`, `leader`, `set_limit`, `break_lock`,
+/// [`attempt_revoke`](crate::Client::attempt_revoke) and
+/// [`Client::request`](crate::Client::request). A call that can end in other ways too returns an
+/// enum with a variant `Request` for it, such as [`AcquireError`](crate::AcquireError), and with a
+/// method `kind`.
 ///
 /// # Examples
 /// ```
@@ -71,36 +74,39 @@ struct Request {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// No server answered for as long as the retry policy allows, or for the time given if that is shorter.
-    /// The source is the last failure. It has no source if servers answered, but others had deleted a node that the
-    /// request needs, such as the directory of a lock, before the last try. The only kind after which the same call may succeed with nothing else changed.
+    /// No server answered for as long as the retry policy allows, or for the time given if that is
+    /// shorter. The source is the last failure. It has no source if servers answered, but others
+    /// had deleted a node that the request needs, such as the directory of a lock, before the last
+    /// try. The only kind after which the same call may succeed with nothing else changed.
     Connection,
-    /// An ACL denies this client a permission that it needs. The message names the ACL and the permission.
+    /// An ACL denies this client a permission that it needs. The message names the ACL and the
+    /// permission.
     NoAuth,
-    /// The servers refused the request, for a reason that a retry does not change, which the source says; or the
-    /// request makes no sense, and was not sent.
+    /// The servers refused the request, for a reason that a retry does not change, which the source
+    /// says; or the request makes no sense, and was not sent.
     Rejected,
     /// The servers refused the client's credentials; the client is closed.
     AuthFailed,
-    /// The client was closed, or is [drained](crate::Client::drain).
-    /// This is also returned if the object of the call has ended: the latch has left its election, or a
+    /// The client was closed, or is [drained](crate::Client::drain). This is also returned if the
+    /// object of the call has ended: the latch has left its election, or a
     /// [`QueuedLock`](crate::QueuedLock) had already returned its guard or its error.
     Closed,
-    /// The directory holds contenders of another recipe, which queue by other rules: both would be let in.
-    /// Use a separate path for each recipe. A look waits for 1 s whether they leave.
+    /// The directory holds contenders of another recipe, which queue by other rules: both would be
+    /// let in. Use a separate path for each recipe. A look waits for 1 s whether they leave.
     MixedRecipes,
-    /// More than 2^31 nodes were created in the directory: from here on Java and Go clients sort new
-    /// contenders before old ones. Stop all contenders and delete the directory, which starts the numbers
-    /// again.
+    /// More than 2^31 nodes were created in the directory: from here on Java and Go clients sort
+    /// new contenders before old ones. Stop all contenders and delete the directory, which starts
+    /// the numbers again.
     SequenceExhausted,
-    /// Another process has acquired permits of the semaphore under another limit: one of the two is wrong. Give
-    /// all handles the same limit, or store the limit for all with
-    /// [`set_limit`](crate::InterProcessSemaphore::set_limit): then the limits of the handles do not count.
+    /// Another process has acquired permits of the semaphore under another limit: one of the two is
+    /// wrong. Give all handles the same limit, or store the limit for all with
+    /// [`set_limit`](crate::InterProcessSemaphore::set_limit): then the limits of the handles do
+    /// not count.
     LimitMismatch,
-    /// The node that stores the semaphore's limit contains something else than a limit: four bytes, big-endian
-    /// and at least 1, as Curator's `SharedCount` writes them. Of
-    /// [`set_limit`](crate::InterProcessSemaphore::set_limit): the limit was to be zero, or too large, and
-    /// nothing was sent.
+    /// The node that stores the semaphore's limit contains something else than a limit: four bytes,
+    /// big-endian and at least 1, as Curator's `SharedCount` writes them. Of
+    /// [`set_limit`](crate::InterProcessSemaphore::set_limit): the limit was to be zero, or too
+    /// large, and nothing was sent.
     InvalidLimit,
 }
 
@@ -174,7 +180,13 @@ pub(crate) enum RequestFailure {
 impl Error {
     pub(crate) fn new(purpose: Purpose, path: &str, failure: impl Into<RequestFailure>) -> Self {
         let (path, failure) = (path.to_owned(), failure.into());
-        Self(Box::new(Request { purpose, path, node: None, has_credentials: None, failure }))
+        Self(Box::new(Request {
+            purpose,
+            path,
+            node: None,
+            has_credentials: None,
+            failure,
+        }))
     }
 
     /// Names the node.
@@ -195,15 +207,19 @@ impl Error {
         match &self.0.failure {
             RequestFailure::Connection(_) | RequestFailure::Deleted => ErrorKind::Connection,
             RequestFailure::NoAuth => ErrorKind::NoAuth,
-            RequestFailure::Rejected(_) | RequestFailure::InvalidPath(_) | RequestFailure::OtherLock => {
-                ErrorKind::Rejected
-            }
+            RequestFailure::Rejected(_)
+            | RequestFailure::InvalidPath(_)
+            | RequestFailure::OtherLock => ErrorKind::Rejected,
             RequestFailure::AuthFailed => ErrorKind::AuthFailed,
-            RequestFailure::Closed | RequestFailure::PlaceUsed | RequestFailure::Left => ErrorKind::Closed,
+            RequestFailure::Closed | RequestFailure::PlaceUsed | RequestFailure::Left => {
+                ErrorKind::Closed
+            }
             RequestFailure::MixedRecipes => ErrorKind::MixedRecipes,
             RequestFailure::SequenceExhausted => ErrorKind::SequenceExhausted,
             RequestFailure::LimitMismatch { .. } => ErrorKind::LimitMismatch,
-            RequestFailure::NoLimit(_) | RequestFailure::LimitOutOfRange { .. } => ErrorKind::InvalidLimit,
+            RequestFailure::NoLimit(_) | RequestFailure::LimitOutOfRange { .. } => {
+                ErrorKind::InvalidLimit
+            }
         }
     }
 
@@ -214,19 +230,20 @@ impl Error {
         self.kind() == ErrorKind::Connection
     }
 
-    /// Returns the path of the call's object, without the client's namespace: of the lock, the semaphore, the
-    /// election, the counter, the node or the group.
+    /// Returns the path of the call's object, without the client's namespace: of the lock, the
+    /// semaphore, the election, the counter, the node or the group.
     #[must_use]
     pub fn path(&self) -> &str {
         &self.0.path
     }
 
-    /// Returns the path of the node that caused the error, without the client's namespace: the one whose ACL
-    /// denies the request, a node of the other recipe, a permit under another limit, the node with the limit,
-    /// or the contender's. `None` if the error is about no node, or it is not known which.
+    /// Returns the path of the node that caused the error, without the client's namespace: the one
+    /// whose ACL denies the request, a node of the other recipe, a permit under another limit, the
+    /// node with the limit, or the contender's. `None` if the error is about no node, or it is not
+    /// known which.
     ///
-    /// If a lock's directory is missing and cannot be created, it is the directory in which it, or one above it,
-    /// would be.
+    /// If a lock's directory is missing and cannot be created, it is the directory in which it, or
+    /// one above it, would be.
     #[must_use]
     pub fn node(&self) -> Option<&str> {
         self.0.node.as_deref()
@@ -255,15 +272,27 @@ impl fmt::Display for Error {
                     Purpose::Deletion => ": it may be deleted or not",
                     _ => "",
                 };
-                write!(f, "no ZooKeeper server answered a request to {request}{certain}")
+                write!(
+                    f,
+                    "no ZooKeeper server answered a request to {request}{certain}"
+                )
             }
-            RequestFailure::Deleted => write!(f, "cannot {request}: a node was deleted meanwhile; try again"),
+            RequestFailure::Deleted => write!(
+                f,
+                "cannot {request}: a node was deleted meanwhile; try again"
+            ),
             RequestFailure::NoAuth => {
                 let credentials = credentials(request.has_credentials);
-                write!(f, "no permission to {request}: {}{credentials}", request.needed())
+                write!(
+                    f,
+                    "no permission to {request}: {}{credentials}",
+                    request.needed()
+                )
             }
             RequestFailure::Rejected(_) => write!(f, "ZooKeeper refused a request to {request}"),
-            RequestFailure::InvalidPath(_) => write!(f, "cannot {request}: its path cannot be used"),
+            RequestFailure::InvalidPath(_) => {
+                write!(f, "cannot {request}: its path cannot be used")
+            }
             RequestFailure::OtherLock => write!(
                 f,
                 "the node {node} is in no queue of the lock {path}: call `break_lock` of the lock that returned it"
@@ -274,11 +303,18 @@ impl fmt::Display for Error {
                     "cannot {request}: ZooKeeper refused the client's credentials; connect another client"
                 )
             }
-            RequestFailure::Closed => write!(f, "cannot {request}: its client is closed; connect another"),
-            RequestFailure::PlaceUsed => {
-                write!(f, "cannot {request}: the place in its queue has been used; queue again")
+            RequestFailure::Closed => {
+                write!(f, "cannot {request}: its client is closed; connect another")
             }
-            RequestFailure::Left => write!(f, "the latch {path} has left its election: start another"),
+            RequestFailure::PlaceUsed => {
+                write!(
+                    f,
+                    "cannot {request}: the place in its queue has been used; queue again"
+                )
+            }
+            RequestFailure::Left => {
+                write!(f, "the latch {path} has left its election: start another")
+            }
             RequestFailure::MixedRecipes => write!(
                 f,
                 "the path {path} is in use by another recipe: its node {node} queues by other rules; use a path of \
@@ -299,10 +335,16 @@ impl fmt::Display for Error {
                  number of at least 1; store one with `set_limit`, or delete the node"
             ),
             RequestFailure::LimitOutOfRange { asked: 0, .. } => {
-                write!(f, "the limit of the semaphore {path} cannot be zero: set one of at least 1")
+                write!(
+                    f,
+                    "the limit of the semaphore {path} cannot be zero: set one of at least 1"
+                )
             }
             RequestFailure::LimitOutOfRange { asked, largest } => {
-                write!(f, "the limit of the semaphore {path} cannot be {asked}: the largest is {largest}")
+                write!(
+                    f,
+                    "the limit of the semaphore {path} cannot be {asked}: the largest is {largest}"
+                )
             }
         }
     }
@@ -375,7 +417,9 @@ fn needed_to_lock(path: &str, node: &str) -> String {
     } else if matches!(node.strip_prefix(path), Some("/locks" | "/leases")) {
         // Of a semaphore. Contenders' nodes end with a number.
         format!("the ACL of its directory {shown} needs CREATE, DELETE and READ for this client")
-    } else if node.strip_prefix(path) == Some("/permits") || !is_below(path, node) && !is_below(node, path) {
+    } else if node.strip_prefix(path) == Some("/permits")
+        || !is_below(path, node) && !is_below(node, path)
+    {
         // For a semaphore, the node with the limit, which may be at a separate path.
         format!("the ACL of {shown} needs READ for this client")
     } else if is_below(node, path) {
@@ -390,7 +434,8 @@ fn needed_to_lock(path: &str, node: &str) -> String {
 fn is_below(path: &str, directory: &str) -> bool {
     // The root ends with the slash.
     let directory = directory.strip_suffix('/').unwrap_or(directory);
-    path.strip_prefix(directory).is_some_and(|rest| rest.starts_with('/'))
+    path.strip_prefix(directory)
+        .is_some_and(|rest| rest.starts_with('/'))
 }
 
 /// The end of a message about a client to which an ACL denies something.

@@ -1,5 +1,5 @@
-//! The reason why a transaction is not known to be committed, or why data that it depends on could not be
-//! read.
+//! The reason why a transaction is not known to be committed, or why data that it depends on could
+//! not be read.
 
 use super::error_enum::error_enum;
 use super::lost::Lost;
@@ -41,18 +41,18 @@ error_enum! {
         /// The path of an operation, or of the read, is invalid. Nothing was sent.
         InvalidPath(InvalidPath),
     } or {
-        /// The lock is held, but one operation is not possible: its node exists or is missing, has another
-        /// version or children, or an ACL forbids it. Nothing was written.
+        /// The lock is held, but one operation is not possible: its node exists or is missing, has
+        /// another version or children, or an ACL forbids it. Nothing was written.
         #[error("ZooKeeper rejected operation {index} of the transaction, on {path}; nothing was written")]
         Rejected {
-            /// The index of the operation, from 0. It is 0 as well, with the lock node in `path`, if the ACL
-            /// of the lock node hides it from its own client.
+            /// The index of the operation, from 0. It is 0 as well, with the lock node in `path`,
+            /// if the ACL of the lock node hides it from its own client.
             index: usize,
             /// The server's answer.
             source: Cause,
         },
-        /// The connection was lost before the answer came: everything was written, or nothing. Read the data
-        /// again before you go on.
+        /// The connection was lost before the answer came: everything was written, or nothing. Read
+        /// the data again before you go on.
         #[error(
             "it is unknown whether the transaction under the lock {path} was committed: read the data again"
         )]
@@ -60,7 +60,8 @@ error_enum! {
             /// The error of the connection.
             source: Cause,
         },
-        /// The transaction is larger than ZooKeeper's limit for one request (1 MiB). Nothing was sent.
+        /// The transaction is larger than ZooKeeper's limit for one request (1 MiB). Nothing was
+        /// sent.
         #[error(
             "the transaction under the lock {path} has {bytes} bytes; ZooKeeper accepts at most 1 MiB in one \
              request"

@@ -17,27 +17,29 @@ use crate::protocol::node_name::Kind;
 
 /// A mutual exclusion lock in the order of arrival across processes, for many waiters.
 ///
-/// Every contender has a separate node from the beginning, and the lock is granted in the order of the nodes.
-/// On the same path, it shares its queue with [`InterProcessMutex`](crate::InterProcessMutex) and the mutexes
-/// of Curator and go-zookeeper. Three things differ from these:
+/// Every contender has a separate node from the beginning, and the lock is granted in the order of
+/// the nodes. On the same path, it shares its queue with
+/// [`InterProcessMutex`](crate::InterProcessMutex) and the mutexes of Curator and go-zookeeper.
+/// Three things differ from these:
 ///
-/// - **Every waiter is in the queue on the servers**, where the waiters of a mutex share one node of their
-///   client. So the order is that of arrival across processes, and [`participants`](Self::participants)
-///   returns all waiters. A client's waiters beyond [`max_waiters`](RecipeBuilder::max_waiters)
-///   are refused.
-/// - **A place in the queue is a value**: [`enqueue`](Self::enqueue) returns a [`QueuedLock`], which knows
-///   its [`position`](QueuedLock::position) and can be awaited later.
-/// - **Thousands of waiters in one process** set one watch: a waiter behind a waiter of the same session is
-///   woken in memory, and only the first one watches the server. The transaction that deletes the holder's
-///   node hands the lock over if the next node exists and is of the same session. A waiter that arrives
-///   directly behind a waiter of the same session does not list the directory, and waiters that need a list
-///   share it.
+/// - **Every waiter is in the queue on the servers**, where the waiters of a mutex share one node
+///   of their client. So the order is that of arrival across processes, and
+///   [`participants`](Self::participants) returns all waiters. A client's waiters beyond
+///   [`max_waiters`](RecipeBuilder::max_waiters) are refused.
+/// - **A place in the queue is a value**: [`enqueue`](Self::enqueue) returns a [`QueuedLock`],
+///   which knows its [`position`](QueuedLock::position) and can be awaited later.
+/// - **Thousands of waiters in one process** set one watch: a waiter behind a waiter of the same
+///   session is woken in memory, and only the first one watches the server. The transaction that
+///   deletes the holder's node hands the lock over if the next node exists and is of the same
+///   session. A waiter that arrives directly behind a waiter of the same session does not list the
+///   directory, and waiters that need a list share it.
 ///
-/// A place is kept for as long as its session lives. If the session expires, its waiters queue again at the
-/// back, in the same order.
+/// A place is kept for as long as its session lives. If the session expires, its waiters queue
+/// again at the back, in the same order.
 ///
 /// # Memory
-/// A waiter costs less than 6 KiB in this process (which a test measures), and a node on the servers.
+/// A waiter costs less than 6 KiB in this process (which a test measures), and a node on the
+/// servers.
 ///
 /// # Examples
 /// ```
@@ -109,14 +111,22 @@ impl InterProcessFairLock {
     /// # }
     /// ```
     #[track_caller]
-    pub fn enqueue(&self) -> impl Future<Output = Result<QueuedLock, AcquireError>> + Send + 'static + use<> {
+    pub fn enqueue(
+        &self,
+    ) -> impl Future<Output = Result<QueuedLock, AcquireError>> + Send + 'static + use<> {
         let location = Location::caller();
         let path_lock = Arc::clone(&self.path_lock);
         async move {
             let mut ask = Ask::new(Kind::Exclusive, Budget::Forever, location);
             let call = Call::begin(&path_lock, &mut ask);
             let queued = Queued::start(&path_lock, ask);
-            let mut place = QueuedLock { path_lock, queued, came: None, location, call };
+            let mut place = QueuedLock {
+                path_lock,
+                queued,
+                came: None,
+                location,
+                call,
+            };
             if let Some(result) = place.queued.queued().await {
                 // If the lock is granted already, the guard is kept until the caller asks for it.
                 place.keep(result);
@@ -138,12 +148,13 @@ lock_methods!(
 
 impl RecipeBuilder<InterProcessFairLock> {
     /// Sets the maximum number of waiters of this client; further ones are refused with
-    /// [`AcquireError::TooManyWaiters`]. The holder does not count; a waiter that has left counts until its
-    /// node is deleted.
+    /// [`AcquireError::TooManyWaiters`]. The holder does not count; a waiter that has left counts
+    /// until its node is deleted.
     ///
-    /// The number must be from 1 to 15,000, and is 5,000 by default. Other clients cannot list a directory of
-    /// more than 17,000 nodes in one reply (the limit in Java is 1 MiB). Because the waiters of all processes
-    /// count, n processes need a `max_waiters` below 17,000 / n (the default suits three).
+    /// The number must be from 1 to 15,000, and is 5,000 by default. Other clients cannot list a
+    /// directory of more than 17,000 nodes in one reply (the limit in Java is 1 MiB). Because the
+    /// waiters of all processes count, n processes need a `max_waiters` below 17,000 / n (the
+    /// default suits three).
     pub fn max_waiters(mut self, waiters: usize) -> Self {
         self.asked.node_limit = Some(waiters);
         self
@@ -152,9 +163,10 @@ impl RecipeBuilder<InterProcessFairLock> {
 
 /// A place in the queue of an [`InterProcessFairLock`]. Dropping it leaves the queue.
 ///
-/// At the front of the queue, a place is granted the lock even if it is not polled, and then blocks all other
-/// contenders, so drop places that are not used. A place is queued again at the back if its session ends, if
-/// its node is deleted, or if the lock was granted and lost before the place was polled.
+/// At the front of the queue, a place is granted the lock even if it is not polled, and then blocks
+/// all other contenders, so drop places that are not used. A place is queued again at the back if
+/// its session ends, if its node is deleted, or if the lock was granted and lost before the place
+/// was polled.
 ///
 /// # Examples
 /// ```
@@ -188,14 +200,14 @@ pub struct QueuedLock {
 }
 
 impl QueuedLock {
-    /// Returns the number of contenders before this one, of all processes. At 0, the lock is granted, or will
-    /// be in a moment.
+    /// Returns the number of contenders before this one, of all processes. At 0, the lock is
+    /// granted, or will be in a moment.
     ///
     /// # Errors
-    /// - [`AcquireError::NodeDeleted`] while a node that was deleted by another process has not been
-    ///   replaced.
-    /// - [`ErrorKind::Closed`](crate::ErrorKind::Closed) if the place has already returned a guard or an
-    ///   error, or the client is closed.
+    /// - [`AcquireError::NodeDeleted`] while a node that was deleted by another process has not
+    ///   been replaced.
+    /// - [`ErrorKind::Closed`](crate::ErrorKind::Closed) if the place has already returned a guard
+    ///   or an error, or the client is closed.
     /// - See [`InterProcessFairLock::participants`] for the other variants.
     ///
     /// # Cancel safety
@@ -222,7 +234,9 @@ impl QueuedLock {
             match &self.came {
                 Some(Err(error)) => return Err(error.clone()),
                 Some(Ok(_)) => return Ok(0),
-                None if self.queued.pending.result_taken() => return Err(self.queued.pending.used_up()),
+                None if self.queued.pending.result_taken() => {
+                    return Err(self.queued.pending.used_up());
+                }
                 None => {}
             }
             if let Some(position) = self.queued.position().await? {
@@ -236,18 +250,18 @@ impl QueuedLock {
 
     /// Waits for the lock at most for `timeout`; a duration over a year is no deadline.
     ///
-    /// With [`Duration::ZERO`], this returns the lock only if it has already been granted, and unlike
-    /// [`InterProcessFairLock::acquire`] does not wait for the servers.
+    /// With [`Duration::ZERO`], this returns the lock only if it has already been granted, and
+    /// unlike [`InterProcessFairLock::acquire`] does not wait for the servers.
     ///
     /// # Errors
-    /// - [`ErrorKind::Closed`](crate::ErrorKind::Closed) if the place has already returned a guard or an
-    ///   error, or the client is closed.
-    /// - [`AcquireError::TimedOut`] if the lock was not free in time. The place is kept, and can be awaited
-    ///   again.
-    /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if the time passed without an answer from a
-    ///   server, and [`AcquireError::NodeDeleted`] if it passed before the place had a node in place of one that
-    ///   another process deleted. The place is kept. If the retry policy is exhausted, the error is the same, but
-    ///   the place is gone.
+    /// - [`ErrorKind::Closed`](crate::ErrorKind::Closed) if the place has already returned a guard
+    ///   or an error, or the client is closed.
+    /// - [`AcquireError::TimedOut`] if the lock was not free in time. The place is kept, and can be
+    ///   awaited again.
+    /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if the time passed without an
+    ///   answer from a server, and [`AcquireError::NodeDeleted`] if it passed before the place had
+    ///   a node in place of one that another process deleted. The place is kept. If the retry
+    ///   policy is exhausted, the error is the same, but the place is gone.
     /// - See [`AcquireError`] for the other variants, after which the place is gone.
     ///
     /// # Cancel safety
@@ -276,7 +290,9 @@ impl QueuedLock {
     /// # }
     /// ```
     pub async fn acquire(&mut self, timeout: Duration) -> Result<LockGuard, AcquireError> {
-        let Some(deadline) = after(timeout) else { return self.lock().await };
+        let Some(deadline) = after(timeout) else {
+            return self.lock().await;
+        };
         let started = Instant::now();
         loop {
             self.look();
@@ -284,7 +300,9 @@ impl QueuedLock {
                 return came;
             }
             let Some(result) = self.queued.result_until(deadline).await else {
-                return Err(self.queued.late(Kind::Exclusive, timeout, started.elapsed()));
+                return Err(self
+                    .queued
+                    .late(Kind::Exclusive, timeout, started.elapsed()));
             };
             self.keep(result);
         }
@@ -293,8 +311,8 @@ impl QueuedLock {
     /// Waits for the lock.
     ///
     /// # Errors
-    /// - [`ErrorKind::Closed`](crate::ErrorKind::Closed) if the place has already returned a guard or an
-    ///   error, or the client is closed.
+    /// - [`ErrorKind::Closed`](crate::ErrorKind::Closed) if the place has already returned a guard
+    ///   or an error, or the client is closed.
     /// - See [`InterProcessFairLock::lock`] for the other variants, after which the place is gone.
     ///
     /// # Cancel safety
@@ -332,7 +350,8 @@ impl QueuedLock {
         self.path_lock.path().user()
     }
 
-    /// Checks whether the lock was granted, and queues again if it was lost before the caller asked for it.
+    /// Checks whether the lock was granted, and queues again if it was lost before the caller asked
+    /// for it.
     fn look(&mut self) {
         if let Some(result) = self.queued.pending.result_now() {
             self.keep(result);
@@ -345,8 +364,8 @@ impl QueuedLock {
         }
     }
 
-    /// Takes the outcome for the caller. If the client was drained while a grant was still here, the lock is
-    /// released.
+    /// Takes the outcome for the caller. If the client was drained while a grant was still here,
+    /// the lock is released.
     fn take(&mut self) -> Option<Result<LockGuard, AcquireError>> {
         let drained = || self.path_lock.client().refuses(self.path_lock.path());
         let came = self.came.take()?;
@@ -354,9 +373,11 @@ impl QueuedLock {
     }
 
     fn keep(&mut self, result: Result<Hold, TryLockError>) {
-        let result = std::mem::take(&mut self.call).ended(&self.path_lock, result, std::slice::from_ref);
         let result =
-            result.map(LockGuard::new).map_err(|error| error.timed_out(Duration::ZERO, Duration::ZERO));
+            std::mem::take(&mut self.call).ended(&self.path_lock, result, std::slice::from_ref);
+        let result = result
+            .map(LockGuard::new)
+            .map_err(|error| error.timed_out(Duration::ZERO, Duration::ZERO));
         self.came = Some(result);
     }
 }
@@ -378,7 +399,11 @@ mod tests {
         let servers = server.connect_string();
         let client = Client::connect(&servers).await.unwrap();
         let other = Client::connect(&servers).await.unwrap();
-        let _held = InterProcessFairLock::new(&other, "/lock").unwrap().lock().await.unwrap();
+        let _held = InterProcessFairLock::new(&other, "/lock")
+            .unwrap()
+            .lock()
+            .await
+            .unwrap();
         let lock = InterProcessFairLock::new(&client, "/lock").unwrap();
         let mut place = lock.enqueue().await.unwrap();
         let runtime = lock.path_lock.client().runtime.clone();

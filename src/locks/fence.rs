@@ -8,16 +8,18 @@ use crate::values::token::{FencingToken, ReadToken, Token};
 /// Remembers the highest fencing tokens that a resource has seen, and refuses smaller ones.
 ///
 /// This is the rule for a protected resource, here for a resource in memory:
-/// - A **writer** (also the holder of a mutex or a fair lock) is compared with the highest token of a writer
-///   *and* of a reader, and remembered as the highest writer.
-/// - A **reader** is compared with the highest token of a writer only, because readers that hold the lock
-///   together have tokens in no meaningful order, and remembered as the highest reader.
+/// - A **writer** (also the holder of a mutex or a fair lock) is compared with the highest token of
+///   a writer *and* of a reader, and remembered as the highest writer.
+/// - A **reader** is compared with the highest token of a writer only, because readers that hold
+///   the lock together have tokens in no meaningful order, and remembered as the highest reader.
 ///
-/// So a former writer is refused once a later writer or reader has been seen, and a former reader once a
-/// later writer has been seen. Equal tokens pass, because a holder may read and write several times.
+/// So a former writer is refused once a later writer or reader has been seen, and a former reader
+/// once a later writer has been seen. Equal tokens pass, because a holder may read and write
+/// several times.
 ///
-/// **Check the token before a read, too**, if a later write depends on it. Otherwise a former holder that
-/// resumes between the present holder's read and write is admitted, and its write is overwritten.
+/// **Check the token before a read, too**, if a later write depends on it. Otherwise a former
+/// holder that resumes between the present holder's read and write is admitted, and its write is
+/// overwritten.
 ///
 /// # Examples
 /// ```
@@ -41,9 +43,10 @@ use crate::values::token::{FencingToken, ReadToken, Token};
 /// ```
 ///
 /// # In SQL
-/// A resource that stores its data makes the same comparison in the store, in the transaction that reads or
-/// writes. The highest tokens are in 64-bit columns next to the data, which must be `NOT NULL` and 0 by
-/// default, because otherwise no row ever matches. Without read locks, omit the columns for readers.
+/// A resource that stores its data makes the same comparison in the store, in the transaction that
+/// reads or writes. The highest tokens are in 64-bit columns next to the data, which must be `NOT
+/// NULL` and 0 by default, because otherwise no row ever matches. Without read locks, omit the
+/// columns for readers.
 ///
 /// ```sql
 /// CREATE TABLE stock (
@@ -63,15 +66,16 @@ use crate::values::token::{FencingToken, ReadToken, Token};
 /// -- no row matched: the lock is lost; roll back
 /// ```
 ///
-/// The parameters are the key and the two numbers of the guard's token, which converts into `(i64, i64)`.
-/// SQLite, PostgreSQL and MySQL compare pairs like that. For other databases write
-/// `(a < ?2 OR (a = ?2 AND b <= ?3))` for each `<=`, with the outer parentheses, and
-/// `(a < ?2 OR (a = ?2 AND b < ?3))` for the `<` in the `CASE` of the reader. The placeholders are SQLite's;
-/// PostgreSQL writes `$2`, and MySQL `?`, once for each use.
+/// The parameters are the key and the two numbers of the guard's token, which converts into `(i64,
+/// i64)`. SQLite, PostgreSQL and MySQL compare pairs like that. For other databases write `(a < ?2
+/// OR (a = ?2 AND b <= ?3))` for each `<=`, with the outer parentheses, and `(a < ?2 OR (a = ?2 AND
+/// b < ?3))` for the `<` in the `CASE` of the reader. The placeholders are SQLite's; PostgreSQL
+/// writes `$2`, and MySQL `?`, once for each use.
 ///
-/// The number of rows *matched* decides. A MySQL client returns the number of rows changed, and so refuses a
-/// holder that shows its token twice, unless it connects with `CLIENT_FOUND_ROWS` (`useAffectedRows=false` in
-/// JDBC). A missing row refuses every holder, whereas an empty gate admits the first one.
+/// The number of rows *matched* decides. A MySQL client returns the number of rows changed, and so
+/// refuses a holder that shows its token twice, unless it connects with `CLIENT_FOUND_ROWS`
+/// (`useAffectedRows=false` in JDBC). A missing row refuses every holder, whereas an empty gate
+/// admits the first one.
 ///
 /// ```
 /// use rusqlite::{Connection, params};
@@ -128,16 +132,22 @@ impl FenceGate {
     /// ```
     #[must_use]
     pub const fn new() -> Self {
-        Self { highest: Mutex::new(Highest { write: None, read: None }) }
+        Self {
+            highest: Mutex::new(Highest {
+                write: None,
+                read: None,
+            }),
+        }
     }
 
-    /// Admits the holder with this token, and from then on refuses the former holders that it excludes.
+    /// Admits the holder with this token, and from then on refuses the former holders that it
+    /// excludes.
     ///
     /// This takes the token of any guard: [`FencingToken`], [`ReadToken`] or [`Token`].
     ///
     /// # Errors
-    /// [`StaleToken`] if a greater token of a writer has been seen, or, if `token` is a writer's, of a
-    /// reader.
+    /// [`StaleToken`] if a greater token of a writer has been seen, or, if `token` is a writer's,
+    /// of a reader.
     ///
     /// # Examples
     /// ```
@@ -181,7 +191,8 @@ impl FenceGate {
     }
 }
 
-/// Returns the numbers of a token, which order tokens of both kinds. Not every comparison has a meaning.
+/// Returns the numbers of a token, which order tokens of both kinds. Not every comparison has a
+/// meaning.
 fn numbers(token: Token) -> (i64, u64) {
     (token.zxid(), token.counter())
 }

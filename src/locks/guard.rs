@@ -17,37 +17,40 @@ use crate::values::shown::Quoted;
 
 /// A guard that holds a lock until it is dropped or released.
 ///
-/// The lock is held by an ephemeral node on the servers ([`node`](Self::node)). **Dropping the guard releases
-/// the lock** in the background: the client repeats the deletion of the node until the node is gone or the
-/// session has ended. The drop neither blocks nor panics, and needs no runtime. [`release`](Self::release)
-/// does the same and returns the outcome. The guard can be sent to other threads and tasks, and released
-/// there. It cannot be cloned, but [`reenter`](Self::reenter) returns another guard of the same *hold*, which
-/// is one grant of the lock. [`OrBusy`](crate::OrBusy#wrong-forms) lists expressions that drop the guard at
-/// once.
+/// The lock is held by an ephemeral node on the servers ([`node`](Self::node)). **Dropping the
+/// guard releases the lock** in the background: the client repeats the deletion of the node until
+/// the node is gone or the session has ended. The drop neither blocks nor panics, and needs no
+/// runtime. [`release`](Self::release) does the same and returns the outcome. The guard can be sent
+/// to other threads and tasks, and released there. It cannot be cloned, but
+/// [`reenter`](Self::reenter) returns another guard of the same *hold*, which is one grant of the
+/// lock. [`OrBusy`](crate::OrBusy#wrong-forms) lists expressions that drop the guard at once.
 ///
 /// # The mode
-/// `M` is the [`Mode`] in which the lock is held: [`Exclusive`] for a mutex or a fair lock, [`Read`]
-/// ([`ReadGuard`]) or [`Write`] ([`WriteGuard`]) for a read-write lock, and [`Any`] ([`AnyGuard`]) if the
-/// mode is known only at run time. The mode decides the type of the [token](Self::fencing_token) and the
-/// possible conversions; [`mode`](crate::mode) shows code for guards of every mode.
+/// `M` is the [`Mode`] in which the lock is held: [`Exclusive`] for a mutex or a fair lock,
+/// [`Read`] ([`ReadGuard`]) or [`Write`] ([`WriteGuard`]) for a read-write lock, and [`Any`]
+/// ([`AnyGuard`]) if the mode is known only at run time. The mode decides the type of the
+/// [token](Self::fencing_token) and the possible conversions; [`mode`](crate::mode) shows code for
+/// guards of every mode.
 ///
 /// # What it proves, and what it does not
-/// While a lock is held, the client renews the *session lease* by a transaction that a quorum of the servers
-/// must commit, at intervals of a sixth of the session timeout (by default). Once the last renewal is two
-/// thirds of the session timeout old (less with [`LeaseMargin::Strict`](crate::LeaseMargin::Strict)), the
-/// lock is [lost](Self::lost). The servers grant the lock to no other process before the session expires, so
-/// when the network or the servers fail, the holder is notified first. The holder has the remaining third to
-/// stop: the lock node stays until the last guard is dropped or released, or that time has passed. In three
-/// cases the holder may be notified after the next grant, up to a sixth of the session timeout later (by
-/// default): another process deletes the lock node, an administrator ends the session, or a server
-/// (ClickHouse Keeper) replaces the session without reporting it.
+/// While a lock is held, the client renews the *session lease* by a transaction that a quorum of
+/// the servers must commit, at intervals of a sixth of the session timeout (by default). Once the
+/// last renewal is two thirds of the session timeout old (less with
+/// [`LeaseMargin::Strict`](crate::LeaseMargin::Strict)), the lock is [lost](Self::lost). The
+/// servers grant the lock to no other process before the session expires, so when the network or
+/// the servers fail, the holder is notified first. The holder has the remaining third to stop: the
+/// lock node stays until the last guard is dropped or released, or that time has passed. In three
+/// cases the holder may be notified after the next grant, up to a sixth of the session timeout
+/// later (by default): another process deletes the lock node, an administrator ends the session, or
+/// a server (ClickHouse Keeper) replaces the session without reporting it.
 ///
-/// A lock that was acquired with a [lease](crate::InterProcessMutex::acquire_with_lease) can be lost sooner:
-/// when the lease ends, the lock is lost, and is released at once.
+/// A lock that was acquired with a [lease](crate::InterProcessMutex::acquire_with_lease) can be
+/// lost sooner: when the lease ends, the lock is lost, and is released at once.
 ///
-/// No clock in this process helps if the process itself is paused and writes when it resumes. For that case,
-/// pass the [`fencing_token`](Self::fencing_token) to the resource, which refuses smaller tokens
-/// ([`FenceGate`](crate::FenceGate)), or write to ZooKeeper in a [`transaction`](Self::transaction).
+/// No clock in this process helps if the process itself is paused and writes when it resumes. For
+/// that case, pass the [`fencing_token`](Self::fencing_token) to the resource, which refuses
+/// smaller tokens ([`FenceGate`](crate::FenceGate)), or write to ZooKeeper in a
+/// [`transaction`](Self::transaction).
 ///
 /// # Examples
 /// ```
@@ -135,8 +138,8 @@ pub type WriteGuard = LockGuard<Write>;
 
 /// A guard of a lock of any kind, for code that does not depend on the kind.
 ///
-/// A [`LockGuard`] of any mode converts into it, and [`InterProcessLock`](crate::InterProcessLock) returns
-/// it.
+/// A [`LockGuard`] of any mode converts into it, and [`InterProcessLock`](crate::InterProcessLock)
+/// returns it.
 ///
 /// # Examples
 /// ```
@@ -195,7 +198,10 @@ guard_methods!(
 impl<M: Mode + Default> LockGuard<M> {
     pub(crate) fn new(hold: Hold) -> Self {
         hold.note_had();
-        Self { hold: Arc::new(hold), mode: M::default() }
+        Self {
+            hold: Arc::new(hold),
+            mode: M::default(),
+        }
     }
 }
 
@@ -218,14 +224,17 @@ impl<M: Mode> LockGuard<M> {
     pub(crate) fn share<N: Mode>(&self, mode: N) -> Result<LockGuard<N>, Lost> {
         match self.shares().lost_now() {
             Some(lost) => Err(lost),
-            None => Ok(LockGuard { hold: Arc::clone(&self.hold), mode }),
+            None => Ok(LockGuard {
+                hold: Arc::clone(&self.hold),
+                mode,
+            }),
         }
     }
 
     /// Returns another guard of the same hold; the lock is released with the last of these guards.
     ///
-    /// This sends no request. Use it to call a function that takes a guard. Locks are not re-entrant by
-    /// thread or task, because the branches of a `select!` share both.
+    /// This sends no request. Use it to call a function that takes a guard. Locks are not
+    /// re-entrant by thread or task, because the branches of a `select!` share both.
     ///
     /// # Errors
     /// [`Lost`] if the lock is lost.
@@ -281,8 +290,8 @@ impl<M: Mode> LockGuard<M> {
     /// Returns the fencing token of this grant, with which a resource can refuse former holders.
     ///
     /// Its type is [`FencingToken`](crate::FencingToken) for a mutex, a fair lock or a write lock,
-    /// [`ReadToken`](crate::ReadToken) for a read lock, and [`Token`](crate::Token), which is either, for an
-    /// [`AnyGuard`]. [`FenceGate::admit`](crate::FenceGate::admit) takes all three.
+    /// [`ReadToken`](crate::ReadToken) for a read lock, and [`Token`](crate::Token), which is
+    /// either, for an [`AnyGuard`]. [`FenceGate::admit`](crate::FenceGate::admit) takes all three.
     ///
     /// # Examples
     /// ```
@@ -334,8 +343,13 @@ impl<M: Mode> LockGuard<M> {
     }
 }
 
-/// Returns the deadline of a call with this timeout; `None` if it is so far away that the call needs none.
+/// Returns the deadline of a call with this timeout; `None` if it is so far away that the call
+/// needs none.
 pub(crate) fn after(timeout: Duration) -> Option<std::time::Instant> {
     // tokio silently replaces a distant instant with a nearer one.
-    if timeout > LONGEST { None } else { std::time::Instant::now().checked_add(timeout) }
+    if timeout > LONGEST {
+        None
+    } else {
+        std::time::Instant::now().checked_add(timeout)
+    }
 }

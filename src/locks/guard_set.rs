@@ -1,4 +1,5 @@
-//! What guards hold: one lock, or several that are one to their holder. The loss of one is the loss of all.
+//! What guards hold: one lock, or several that are one to their holder. The loss of one is the loss
+//! of all.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -39,9 +40,11 @@ impl<'a> Shares<'a> {
 
     /// Waits until the state differs from `known`. Returns the new one.
     pub(crate) async fn state_changed(self, known: LockState) -> LockState {
-        let Some(first) = self.0.first() else { return self.state() };
-        // Each may be lost by itself. An interruption is one of the session, which all have in common while none is
-        // lost.
+        let Some(first) = self.0.first() else {
+            return self.state();
+        };
+        // Each may be lost by itself. An interruption is one of the session, which all have in
+        // common while none is lost.
         let (mut told, mut lost) = (first.session().lease().watch(), pin!(self.lost()));
         loop {
             first.session().lease().tell();
@@ -70,7 +73,10 @@ impl<'a> Shares<'a> {
             let held = Arc::downgrade(&hold.held);
             Box::pin(async move {
                 let reason = lost.await;
-                Lost { path: held.upgrade().map_or(path, |held| held.lost_path()), reason }
+                Lost {
+                    path: held.upgrade().map_or(path, |held| held.lost_path()),
+                    reason,
+                }
             })
         });
         let mut losses: Vec<_> = losses.collect();
@@ -89,15 +95,19 @@ impl<'a> Shares<'a> {
     pub(crate) fn set_lease(self, lease: Duration) -> Result<(), Lost> {
         match self.lost_now() {
             Some(lost) => Err(lost),
-            None => {
-                self.0.iter().try_for_each(|hold| hold.held.set_lease(lease).map_err(|why| hold.lost_by(why)))
-            }
+            None => self
+                .0
+                .iter()
+                .try_for_each(|hold| hold.held.set_lease(lease).map_err(|why| hold.lost_by(why))),
         }
     }
 
     /// Returns how much is left of the lease that is over first; `None` if there is none.
     pub(crate) fn lease_remaining(self) -> Option<Duration> {
-        self.0.iter().filter_map(|hold| hold.held.lease_remaining()).min()
+        self.0
+            .iter()
+            .filter_map(|hold| hold.held.lease_remaining())
+            .min()
     }
 
     /// Returns an empty transaction, which commits only while all are held.
@@ -106,7 +116,10 @@ impl<'a> Shares<'a> {
     }
 
     /// Reads a node while all are held.
-    pub(crate) async fn get_data(self, path: &str) -> Result<Option<(Vec<u8>, i32)>, TransactionError> {
+    pub(crate) async fn get_data(
+        self,
+        path: &str,
+    ) -> Result<Option<(Vec<u8>, i32)>, TransactionError> {
         let holds: Vec<_> = self.0.iter().map(|hold| &**hold).collect();
         get_data(&holds, path).await
     }
@@ -119,8 +132,9 @@ impl<'a> Shares<'a> {
             let runtime = hold.path_lock.client().runtime.clone();
             Box::pin(async move {
                 // Where the session runs: this future may be polled without any runtime.
-                let mut watch =
-                    AbortOnDrop(runtime.spawn(revoke::revocation_requested(session, directory, held)));
+                let mut watch = AbortOnDrop(
+                    runtime.spawn(revoke::revocation_requested(session, directory, held)),
+                );
                 match (&mut watch.0).await {
                     Ok(true) => {}
                     // Released, or the session has ended: no request can come any more.
@@ -133,14 +147,19 @@ impl<'a> Shares<'a> {
     }
 }
 
-/// Releases all, the last first, and waits for the outcome of each. Returns the first error. The requests are
-/// on their way when this returns.
+/// Releases all, the last first, and waits for the outcome of each. Returns the first error. The
+/// requests are on their way when this returns.
 pub(crate) fn release(
     holds: Vec<Arc<Hold>>,
 ) -> impl Future<Output = Result<(), ReleaseError>> + Send + 'static + use<> {
     let lost = Shares(&holds).lost_now();
     // Of several guards exactly one gets a hold here, however they race.
-    let releases = holds.into_iter().rev().filter_map(Arc::into_inner).map(Hold::release).collect::<Vec<_>>();
+    let releases = holds
+        .into_iter()
+        .rev()
+        .filter_map(Arc::into_inner)
+        .map(Hold::release)
+        .collect::<Vec<_>>();
     async move {
         let mut result = Ok(());
         for release in releases {
@@ -151,8 +170,8 @@ pub(crate) fn release(
     }
 }
 
-/// Runs `work` until it is done or the lock is lost. `lost` resolves at the loss, and `lost_now` reads the
-/// clock.
+/// Runs `work` until it is done or the lock is lost. `lost` resolves at the loss, and `lost_now`
+/// reads the clock.
 pub(crate) async fn while_held<T>(
     lost: impl Future<Output = Lost>,
     lost_now: impl Fn() -> Option<Lost> + Sync,
@@ -176,8 +195,8 @@ pub(crate) async fn while_held<T>(
     }
 }
 
-/// The holds of a multi-lock's members, or of a semaphore's permits. Released in reverse: a contender that
-/// wants several of them, and waits for the first, finds the others free.
+/// The holds of a multi-lock's members, or of a semaphore's permits. Released in reverse: a
+/// contender that wants several of them, and waits for the first, finds the others free.
 pub(crate) struct GuardSet {
     holds: Vec<Arc<Hold>>,
 }
@@ -199,7 +218,9 @@ impl GuardSet {
     pub(crate) fn reenter(&self) -> Result<Self, Lost> {
         match self.shares().lost_now() {
             Some(lost) => Err(lost),
-            None => Ok(Self { holds: self.holds.clone() }),
+            None => Ok(Self {
+                holds: self.holds.clone(),
+            }),
         }
     }
 

@@ -12,13 +12,15 @@ use crate::protocol::hold::LockState;
 use crate::session::threads::BoxFuture;
 
 /// A guard of any kind, for code that does not depend on the kind: of a lock
-/// ([`LockGuard`](crate::LockGuard)), of several ([`MultiLockGuard`](crate::MultiLockGuard)), or of permits
-/// ([`SemaphorePermit`](crate::SemaphorePermit)).
+/// ([`LockGuard`](crate::LockGuard)), of several ([`MultiLockGuard`](crate::MultiLockGuard)), or of
+/// permits ([`SemaphorePermit`](crate::SemaphorePermit)).
 ///
-/// Each guard has its own methods of the same names. Prefer these where the type is known: their futures need
-/// no `Box`. For guards of several kinds of locks there is also one type, [`AnyGuard`](crate::AnyGuard).
+/// Each guard has its own methods of the same names. Prefer these where the type is known: their
+/// futures need no `Box`. For guards of several kinds of locks there is also one type,
+/// [`AnyGuard`](crate::AnyGuard).
 ///
-/// `Box<dyn Guard>` implements the trait, too. It is sealed: only the guards of this crate implement it.
+/// `Box<dyn Guard>` implements the trait, too. It is sealed: only the guards of this crate
+/// implement it.
 ///
 /// # Examples
 /// ```
@@ -79,7 +81,10 @@ pub trait Guard: sealed::IsGuard + fmt::Debug + Send + Sync + 'static {
     ///
     /// # Cancel safety
     /// If the future is dropped, nothing is lost.
-    fn state_changed(&self, known: LockState) -> Pin<Box<dyn Future<Output = LockState> + Send + '_>> {
+    fn state_changed(
+        &self,
+        known: LockState,
+    ) -> Pin<Box<dyn Future<Output = LockState> + Send + '_>> {
         Box::pin(self.shares(Inside(())).state_changed(known))
     }
 
@@ -89,12 +94,12 @@ pub trait Guard: sealed::IsGuard + fmt::Debug + Send + Sync + 'static {
         self.shares(Inside(())).lost_now().is_none()
     }
 
-    /// Returns a future that resolves when a lock or a permit is lost. It does not borrow the guard. See
-    /// [`LockGuard::lost`](crate::LockGuard::lost).
+    /// Returns a future that resolves when a lock or a permit is lost. It does not borrow the
+    /// guard. See [`LockGuard::lost`](crate::LockGuard::lost).
     ///
     /// # Cancel safety
-    /// If the future is dropped, nothing is lost: the next one resolves at once if a lock or a permit was
-    /// lost in between.
+    /// If the future is dropped, nothing is lost: the next one resolves at once if a lock or a
+    /// permit was lost in between.
     fn lost(&self) -> Pin<Box<dyn Future<Output = Lost> + Send>> {
         Box::pin(self.shares(Inside(())).lost())
     }
@@ -117,8 +122,8 @@ pub trait Guard: sealed::IsGuard + fmt::Debug + Send + Sync + 'static {
         self.shares(Inside(())).while_held(work)
     }
 
-    /// Returns a future that resolves when another process requests revocation. It does not borrow the guard.
-    /// See [`LockGuard::revoked`](crate::LockGuard::revoked).
+    /// Returns a future that resolves when another process requests revocation. It does not borrow
+    /// the guard. See [`LockGuard::revoked`](crate::LockGuard::revoked).
     ///
     /// # Cancel safety
     /// If the future is dropped, the watch ends. The next one resolves for the same request.
@@ -154,7 +159,10 @@ pub trait Guard: sealed::IsGuard + fmt::Debug + Send + Sync + 'static {
     ///
     /// # Cancel safety
     /// Cancel safe: this only reads.
-    fn get_data<'a>(&'a self, path: &'a str) -> Pin<Box<dyn Future<Output = DataRead> + Send + 'a>> {
+    fn get_data<'a>(
+        &'a self,
+        path: &'a str,
+    ) -> Pin<Box<dyn Future<Output = DataRead> + Send + 'a>> {
         Box::pin(self.shares(Inside(())).get_data(path))
     }
 
@@ -164,7 +172,8 @@ pub trait Guard: sealed::IsGuard + fmt::Debug + Send + Sync + 'static {
     /// See [`LockGuard::release`](crate::LockGuard::release).
     ///
     /// # Cancel safety
-    /// The call itself releases the locks or permits. If the future is dropped, only the outcome is lost.
+    /// The call itself releases the locks or permits. If the future is dropped, only the outcome is
+    /// lost.
     fn release(self) -> Pin<Box<dyn Future<Output = Result<(), ReleaseError>> + Send>>
     where
         Self: Sized,
@@ -186,7 +195,10 @@ pub(crate) mod sealed {
 
         /// Releases a guard whose type may be unknown.
         #[doc(hidden)]
-        fn release_boxed(self: Box<Self>, inside: Inside) -> BoxFuture<'static, Result<(), ReleaseError>>;
+        fn release_boxed(
+            self: Box<Self>,
+            inside: Inside,
+        ) -> BoxFuture<'static, Result<(), ReleaseError>>;
     }
 
     /// An argument that only this crate can make, so that no other crate calls the method.
@@ -200,23 +212,28 @@ impl<G: Guard + ?Sized> sealed::IsGuard for Box<G> {
         (**self).shares(inside)
     }
 
-    fn release_boxed(self: Box<Self>, inside: Inside) -> BoxFuture<'static, Result<(), ReleaseError>> {
+    fn release_boxed(
+        self: Box<Self>,
+        inside: Inside,
+    ) -> BoxFuture<'static, Result<(), ReleaseError>> {
         (*self).release_boxed(inside)
     }
 }
 
 impl<G: Guard + ?Sized> Guard for Box<G> {}
 
-/// Defines the methods of a guard, and implements the trait, for a type with `shares` and `into_holds`.
+/// Defines the methods of a guard, and implements the trait, for a type with `shares` and
+/// `into_holds`.
 ///
-/// The literals are for the documentation: the part that can be lost, all that the guard holds, and for the
-/// examples an expression that makes a guard.
+/// The literals are for the documentation: the part that can be lost, all that the guard holds, and
+/// for the examples an expression that makes a guard.
 macro_rules! guard_methods {
     ($guard:ident $(<$mode:ident: $bound:ident>)?, $one:literal, $all:literal, $make:literal) => {
         impl $(<$mode: $bound>)? $guard $(<$mode>)? {
             #[doc = concat!("Returns the state: [`Lost`](crate::LockState::Lost) once ", $one, " is lost.")]
             ///
-            /// Each call reads the clock, so a task that was not scheduled for long cannot hide a loss.
+            /// Each call reads the clock, so a task that was not scheduled for long cannot hide a
+            /// loss.
             ///
             /// # Examples
             /// ```
@@ -240,8 +257,8 @@ macro_rules! guard_methods {
 
             /// Waits until the state differs from `known`, and returns the new one.
             ///
-            /// Returns at once if the state differs already, or if the guard is lost. An overdue renewal is
-            /// noticed within a second. Intermediate states may be skipped.
+            /// Returns at once if the state differs already, or if the guard is lost. An overdue
+            /// renewal is noticed within a second. Intermediate states may be skipped.
             ///
             /// # Cancel safety
             /// If the future is dropped, nothing is lost.
@@ -276,8 +293,9 @@ macro_rules! guard_methods {
 
             #[doc = concat!("Returns `true` unless ", $one, " is lost, by the clock.")]
             ///
-            /// A [`Suspended`](crate::LockState::Suspended) guard is held. The answer is advisory: the loss
-            /// may come a moment later, and only the [token](crate::FencingToken) protects the resource then.
+            /// A [`Suspended`](crate::LockState::Suspended) guard is held. The answer is advisory:
+            /// the loss may come a moment later, and only the [token](crate::FencingToken) protects
+            /// the resource then.
             ///
             /// # Examples
             /// ```
@@ -304,15 +322,16 @@ macro_rules! guard_methods {
             ///
             /// A guard without a lease gets one. When the lease ends, the guard is lost, with
             /// [`LostReason::LeaseOver`](crate::LostReason::LeaseOver), and then released; see
-            /// [`acquire_with_lease`](crate::InterProcessMutex::acquire_with_lease). A lease of zero ends at
-            /// once: the guard is lost, and this returns the loss. More than a year is no limit.
+            /// [`acquire_with_lease`](crate::InterProcessMutex::acquire_with_lease). A lease of
+            /// zero ends at once: the guard is lost, and this returns the loss. More than a year is
+            /// no limit.
             ///
-            /// This sends no request. All guards that [share](crate::LockGuard::reenter) a hold share the
-            /// lease.
+            /// This sends no request. All guards that [share](crate::LockGuard::reenter) a hold
+            /// share the lease.
             ///
             /// # Errors
-            /// [`Lost`](crate::Lost) if the guard is lost, by the clock: a lease that has ended cannot be
-            /// extended.
+            /// [`Lost`](crate::Lost) if the guard is lost, by the clock: a lease that has ended
+            /// cannot be extended.
             ///
             /// # Examples
             /// ```
@@ -339,9 +358,9 @@ macro_rules! guard_methods {
             /// Returns how much of the lease is left; `None` if there is no lease.
             ///
             /// [`acquire_with_lease`](crate::InterProcessMutex::acquire_with_lease) or
-            /// [`set_lease`](Self::set_lease) has set the lease. If permits with different leases were
-            /// merged, the first lease to end counts. Returns zero if the lease has ended, or the guard is
-            /// lost for another reason.
+            /// [`set_lease`](Self::set_lease) has set the lease. If permits with different leases
+            /// were merged, the first lease to end counts. Returns zero if the lease has ended, or
+            /// the guard is lost for another reason.
             ///
             /// # Examples
             /// ```
@@ -369,17 +388,17 @@ macro_rules! guard_methods {
             ///
             /// It resolves when the session lease has expired, when a lease of this guard
             /// ([`acquire_with_lease`](crate::InterProcessMutex::acquire_with_lease),
-            /// [`set_lease`](Self::set_lease)) has ended, when the session has ended or the client is closed,
-            /// or when another process has deleted a node of the guard, which is noticed within a sixth of
-            /// the session timeout (by default). The future does not borrow the guard, so another task can
-            /// wait for it.
+            /// [`set_lease`](Self::set_lease)) has ended, when the session has ended or the client
+            /// is closed, or when another process has deleted a node of the guard, which is noticed
+            /// within a sixth of the session timeout (by default). The future does not borrow the
+            /// guard, so another task can wait for it.
             ///
-            /// After a release it stays pending until the session ends, and then resolves although nothing
-            /// was lost: drop it when you release the guard.
+            /// After a release it stays pending until the session ends, and then resolves although
+            /// nothing was lost: drop it when you release the guard.
             ///
             /// # Cancel safety
-            /// If the future is dropped, nothing is lost: the next one resolves at once after a loss in
-            /// between.
+            /// If the future is dropped, nothing is lost: the next one resolves at once after a
+            /// loss in between.
             ///
             /// # Examples
             /// ```
@@ -402,24 +421,26 @@ macro_rules! guard_methods {
 
             #[doc = concat!("Runs `work` while the guard holds ", $all, ", and returns its output.")]
             ///
-            /// As soon as the guard is lost, `work` is dropped. If the guard is lost by the time that `work`
-            /// is done, the output is dropped. [`while_held_owned`](Self::while_held_owned) takes the guard,
-            /// for a separate task.
+            /// As soon as the guard is lost, `work` is dropped. If the guard is lost by the time
+            /// that `work` is done, the output is dropped.
+            /// [`while_held_owned`](Self::while_held_owned) takes the guard, for a separate task.
             ///
             /// # Work that it does not stop
             /// Dropping a future stops what the future does, not what it waits for. A closure of
-            /// [`tokio::task::spawn_blocking`], or a task of [`tokio::spawn`], goes on after `while_held` has
-            /// returned [`Lost`](crate::Lost) or was dropped, and once the guard is dropped, without the
-            /// lock. Move the guard into the closure: then the lock is held for as long as the work lasts,
-            /// and the work can ask [`is_held`](Self::is_held) between its parts.
+            /// [`tokio::task::spawn_blocking`], or a task of [`tokio::spawn`], goes on after
+            /// `while_held` has returned [`Lost`](crate::Lost) or was dropped, and once the guard
+            /// is dropped, without the lock. Move the guard into the closure: then the lock is held
+            /// for as long as the work lasts, and the work can ask [`is_held`](Self::is_held)
+            /// between its parts.
             ///
-            /// The same happens where a framework (hyper, axum) drops the handler of a request because the
-            /// caller has disconnected: the handler's guards are dropped with it, at any `await`. Run work
-            /// that must be completed in a task, with [`while_held_owned`](Self::while_held_owned).
+            /// The same happens where a framework (hyper, axum) drops the handler of a request
+            /// because the caller has disconnected: the handler's guards are dropped with it, at
+            /// any `await`. Run work that must be completed in a task, with
+            /// [`while_held_owned`](Self::while_held_owned).
             ///
             /// # Errors
-            /// [`Lost`](crate::Lost) if the guard is lost. If it was lost before the call, `work` is not
-            /// polled.
+            /// [`Lost`](crate::Lost) if the guard is lost. If it was lost before the call, `work`
+            /// is not polled.
             ///
             /// # Cancel safety
             /// If the future is dropped, `work` is dropped with it. The guard is kept.
@@ -466,15 +487,15 @@ macro_rules! guard_methods {
 
             #[doc = concat!("Runs `work` while it holds ", $all, ", and returns its output with the guard.")]
             ///
-            /// This works like [`while_held`](Self::while_held), but takes the guard, so the future can be
-            /// passed to [`tokio::spawn`]: the lock is held for as long as the task runs.
+            /// This works like [`while_held`](Self::while_held), but takes the guard, so the future
+            /// can be passed to [`tokio::spawn`]: the lock is held for as long as the task runs.
             ///
             /// # Errors
             /// [`Lost`](crate::Lost) if the guard is lost, which is then dropped, after `work`.
             ///
             /// # Cancel safety
-            /// If the future is dropped, or its task aborted, `work` is dropped, and then the guard, which
-            /// releases in the background.
+            /// If the future is dropped, or its task aborted, `work` is dropped, and then the
+            /// guard, which releases in the background.
             ///
             /// # Examples
             /// ```
@@ -496,7 +517,8 @@ macro_rules! guard_methods {
                 self,
                 work: impl Future<Output = T>,
             ) -> impl Future<Output = Result<(T, Self), crate::Lost>> {
-                // This is the order of their drop, polled or not, because the work relies on the guard.
+                // This is the order of their drop, polled or not, because the work relies on the
+                // guard.
                 let owned = (work, self);
                 async move {
                     let (work, guard) = owned;
@@ -526,23 +548,24 @@ macro_rules! guard_methods {
                 self.shares().transaction()
             }
 
-            /// Reads a node, and the version of its data, for a [transaction](Self::transaction) that depends
-            /// on them; returns `None` if there is no such node.
+            /// Reads a node, and the version of its data, for a [transaction](Self::transaction)
+            /// that depends on them; returns `None` if there is no such node.
             ///
-            /// The path is below the client's [namespace](crate::ClientBuilder::namespace), and the node's
-            /// ACL must allow READ. The answer is not older than the grant: it includes every write, through
-            /// any server, that was committed before the previous holder's release (for several locks, before
-            /// each of theirs). It may be out of date when you use it, if others write without the lock or
-            /// the lock is lost, so pass its version to the write.
+            /// The path is below the client's [namespace](crate::ClientBuilder::namespace), and the
+            /// node's ACL must allow READ. The answer is not older than the grant: it includes
+            /// every write, through any server, that was committed before the previous holder's
+            /// release (for several locks, before each of theirs). It may be out of date when you
+            /// use it, if others write without the lock or the lock is lost, so pass its version to
+            /// the write.
             ///
-            /// This costs two requests, a `sync` and the read, sent together and repeated by the client's
-            /// [`RetryPolicy`](crate::RetryPolicy) until a loss.
+            /// This costs two requests, a `sync` and the read, sent together and repeated by the
+            /// client's [`RetryPolicy`](crate::RetryPolicy) until a loss.
             ///
             /// # Errors
-            /// - [`TransactionError::Lost`](crate::TransactionError::Lost) after a loss, even during the
-            ///   read.
-            /// - [`ErrorKind::NoAuth`](crate::ErrorKind::NoAuth) if the ACL of the node denies this client
-            ///   READ.
+            /// - [`TransactionError::Lost`](crate::TransactionError::Lost) after a loss, even
+            ///   during the read.
+            /// - [`ErrorKind::NoAuth`](crate::ErrorKind::NoAuth) if the ACL of the node denies this
+            ///   client READ.
             /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server answered.
             /// - See [`TransactionError`](crate::TransactionError) for the other variants.
             ///
@@ -557,8 +580,8 @@ macro_rules! guard_methods {
             /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
             #[doc = concat!("# let guard = zookeeper_recipes::", $make, ";")]
             /// # server.create("/config/rates", b"old")?;
-            /// let (rates, version) = guard.get_data("/config/rates").await?.ok_or("there are no rates")?;
-            /// if rates == b"old" {
+            /// let (rates, version) = guard.get_data("/config/rates").await?.ok_or("there are no
+            /// rates")?; if rates == b"old" {
             ///     guard.transaction().set_data("/config/rates", b"new", version).commit().await?;
             /// }
             /// assert!(guard.get_data("/config/none").await?.is_none());
@@ -576,16 +599,17 @@ macro_rules! guard_methods {
 
             #[doc = concat!("Returns a future that resolves when revocation of ", $one, " is requested.")]
             ///
-            /// Requests come from [`Client::attempt_revoke`](crate::Client::attempt_revoke), and for locks
-            /// from Curator's `Revoker`. Requests before this call are not missed; for a lock, neither are
-            /// requests before the grant (a permit has a different node than its waiter had). The holder
-            /// decides whether to release. Neither a release nor a loss resolves the future, which does not
-            /// borrow the guard.
+            /// Requests come from [`Client::attempt_revoke`](crate::Client::attempt_revoke), and
+            /// for locks from Curator's `Revoker`. Requests before this call are not missed; for a
+            /// lock, neither are requests before the grant (a permit has a different node than its
+            /// waiter had). The holder decides whether to release. Neither a release nor a loss
+            /// resolves the future, which does not borrow the guard.
             ///
             /// The polled future watches each node of the guard, which costs one request for each.
             ///
             /// # Cancel safety
-            /// If the future is dropped, the watch ends. The next one resolves for the same request.
+            /// If the future is dropped, the watch ends. The next one resolves for the same
+            /// request.
             ///
             /// # Examples
             /// ```
@@ -609,22 +633,22 @@ macro_rules! guard_methods {
 
             #[doc = concat!("Releases ", $all, ", and waits until a server has confirmed it.")]
             ///
-            /// While other guards [share](crate::LockGuard::reenter) the hold, this only gives up this
-            /// guard's share, without a request.
+            /// While other guards [share](crate::LockGuard::reenter) the hold, this only gives up
+            /// this guard's share, without a request.
             ///
-            /// If no server can be reached, this waits until the session has ended, about 1.4 times the
-            /// session timeout, and returns [`ReleaseError::Lost`](crate::ReleaseError::Lost). To wait less,
-            /// wrap the call in [`tokio::time::timeout`]: the release goes on. After a loss this returns at
-            /// once, and nodes are deleted in the background.
+            /// If no server can be reached, this waits until the session has ended, about 1.4 times
+            /// the session timeout, and returns [`ReleaseError::Lost`](crate::ReleaseError::Lost).
+            /// To wait less, wrap the call in [`tokio::time::timeout`]: the release goes on. After
+            /// a loss this returns at once, and nodes are deleted in the background.
             ///
             /// # Errors
-            /// - [`ReleaseError::Lost`](crate::ReleaseError::Lost) if the guard was lost before the call, or
-            ///   if the session ended before a server confirmed the release. In the first case, work since
-            ///   the loss may have overlapped with another holder; in the second case, the lock was held
-            ///   until the call. To tell the two apart, ask [`is_held`](Self::is_held) right before the
-            ///   release.
-            /// - [`ReleaseError::Refused`](crate::ReleaseError::Refused) if the ACL does not allow this
-            ///   client to delete its own node.
+            /// - [`ReleaseError::Lost`](crate::ReleaseError::Lost) if the guard was lost before the
+            ///   call, or if the session ended before a server confirmed the release. In the first
+            ///   case, work since the loss may have overlapped with another holder; in the second
+            ///   case, the lock was held until the call. To tell the two apart, ask
+            ///   [`is_held`](Self::is_held) right before the release.
+            /// - [`ReleaseError::Refused`](crate::ReleaseError::Refused) if the ACL does not allow
+            ///   this client to delete its own node.
             ///
             /// Neither error calls for a repetition. Once the ACL allows DELETE,
             /// [`Client::flush`](crate::Client::flush) tries a refused deletion again.
@@ -661,8 +685,8 @@ macro_rules! guard_methods {
                 $crate::locks::guard_set::release(self.into_holds())
             }
 
-            /// Releases like [`release`](Self::release), and blocks the thread until a server has confirmed
-            /// it.
+            /// Releases like [`release`](Self::release), and blocks the thread until a server has
+            /// confirmed it.
             ///
             /// # Errors
             /// See [`release`](Self::release).

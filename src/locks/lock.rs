@@ -21,18 +21,20 @@ use crate::session::core::Core;
 use crate::values::contender::Contender;
 use crate::values::path::NodePath;
 
-/// A lock of any kind, for code that does not depend on the kind. Curator has an interface of this name.
+/// A lock of any kind, for code that does not depend on the kind. Curator has an interface of this
+/// name.
 ///
-/// Each lock has its own methods of the same names. Prefer these where the type is known: their futures need
-/// no `Box`, and their errors name the caller's line. Errors through this trait name a line of this library.
+/// Each lock has its own methods of the same names. Prefer these where the type is known: their
+/// futures need no `Box`, and their errors name the caller's line. Errors through this trait name a
+/// line of this library.
 ///
-/// References to locks, and locks in a `Box` or an `Arc`, implement the trait, too. With the trait in scope,
-/// `lock()` on an `Arc<InterProcessMutex>` is the trait's method, which returns an [`AnyGuard`]. No lock
-/// needs an `Arc`, because its clones are handles of the same lock.
+/// References to locks, and locks in a `Box` or an `Arc`, implement the trait, too. With the trait
+/// in scope, `lock()` on an `Arc<InterProcessMutex>` is the trait's method, which returns an
+/// [`AnyGuard`]. No lock needs an `Arc`, because its clones are handles of the same lock.
 ///
 /// The trait is sealed: only the locks of this crate, and pointers to them, implement it. Other
-/// implementations could not make a guard, and a sealed trait can gain methods in a minor version. To add
-/// something to a lock (metrics, logging), wrap the lock or the call.
+/// implementations could not make a guard, and a sealed trait can gain methods in a minor version.
+/// To add something to a lock (metrics, logging), wrap the lock or the call.
 ///
 /// # Examples
 /// A lock that is chosen at run time, as `dyn`:
@@ -116,15 +118,16 @@ pub trait InterProcessLock: sealed::IsLock + fmt::Debug + Send + Sync {
     /// Acquires the lock, waiting at most for `timeout`.
     ///
     /// # Errors
-    /// [`AcquireError::TimedOut`] if live contenders were in the way for all that time. See [`AcquireError`]
-    /// for the other variants.
+    /// [`AcquireError::TimedOut`] if live contenders were in the way for all that time. See
+    /// [`AcquireError`] for the other variants.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the place in the queue is lost, and a node that was created is deleted in
-    /// the background.
+    /// If the future is dropped, the place in the queue is lost, and a node that was created is
+    /// deleted in the background.
     async fn acquire(&self, timeout: Duration) -> Result<AnyGuard, AcquireError> {
         let lock = self.member(Inside(()));
-        lock.acquire(within(lock.path_lock.client(), lock.kind, timeout)).await
+        lock.acquire(within(lock.path_lock.client(), lock.kind, timeout))
+            .await
     }
 
     /// Acquires the lock, waiting at most until `deadline`.
@@ -136,7 +139,8 @@ pub trait InterProcessLock: sealed::IsLock + fmt::Debug + Send + Sync {
     /// See [`acquire`](Self::acquire).
     async fn acquire_until(&self, deadline: Instant) -> Result<AnyGuard, AcquireError> {
         let lock = self.member(Inside(()));
-        lock.acquire(until(lock.path_lock.client(), lock.kind, deadline)).await
+        lock.acquire(until(lock.path_lock.client(), lock.kind, deadline))
+            .await
     }
 
     /// Acquires the lock for no longer than `lease`, waiting at most for `wait`.
@@ -150,10 +154,18 @@ pub trait InterProcessLock: sealed::IsLock + fmt::Debug + Send + Sync {
     ///
     /// # Cancel safety
     /// See [`acquire`](Self::acquire).
-    async fn acquire_with_lease(&self, wait: Duration, lease: Duration) -> Result<AnyGuard, AcquireError> {
+    async fn acquire_with_lease(
+        &self,
+        wait: Duration,
+        lease: Duration,
+    ) -> Result<AnyGuard, AcquireError> {
         let lock = self.member(Inside(()));
         let ask = within(lock.path_lock.client(), lock.kind, wait);
-        lock.acquire(Ask { lease: Some(lease), ..ask }).await
+        lock.acquire(Ask {
+            lease: Some(lease),
+            ..ask
+        })
+        .await
     }
 
     /// Acquires the lock, waiting for as long as other contenders are in the way.
@@ -171,21 +183,23 @@ pub trait InterProcessLock: sealed::IsLock + fmt::Debug + Send + Sync {
     /// Acquires the lock if it is free.
     ///
     /// # Errors
-    /// [`TryLockError::WouldBlock`] if a live contender is in the way. See [`AcquireError`] for what
-    /// [`TryLockError::Acquire`] contains.
+    /// [`TryLockError::WouldBlock`] if a live contender is in the way. See [`AcquireError`] for
+    /// what [`TryLockError::Acquire`] contains.
     ///
     /// # Cancel safety
     /// See [`acquire`](Self::acquire).
     async fn try_lock(&self) -> Result<AnyGuard, TryLockError> {
         let lock = self.member(Inside(()));
         let ask = at_once(lock.path_lock.client(), lock.kind);
-        try_lock(Arc::clone(lock.path_lock), ask).await.map(AnyGuard::of)
+        try_lock(Arc::clone(lock.path_lock), ask)
+            .await
+            .map(AnyGuard::of)
     }
 
     /// Returns the paths of the nodes in the lock's queue, in order.
     ///
-    /// The first node of a mutex or a fair lock holds the lock, or is about to. A read lock returns only the
-    /// readers, and a write lock only the writers.
+    /// The first node of a mutex or a fair lock holds the lock, or is about to. A read lock returns
+    /// only the readers, and a write lock only the writers.
     ///
     /// # Errors
     /// See [`Error`].
@@ -199,8 +213,8 @@ pub trait InterProcessLock: sealed::IsLock + fmt::Debug + Send + Sync {
 
     /// Returns all contenders, of all processes and in order: the holders and the waiters.
     ///
-    /// Unlike [`participants`](Self::participants), this returns the readers and the writers of a read-write
-    /// lock together. See [`InterProcessMutex::queue`](crate::InterProcessMutex::queue).
+    /// Unlike [`participants`](Self::participants), this returns the readers and the writers of a
+    /// read-write lock together. See [`InterProcessMutex::queue`](crate::InterProcessMutex::queue).
     ///
     /// # Errors
     /// See [`Error`].
@@ -211,8 +225,8 @@ pub trait InterProcessLock: sealed::IsLock + fmt::Debug + Send + Sync {
         look(self.member(Inside(())).path_lock, who::queue).await
     }
 
-    /// Returns the contenders that hold the lock: none, one, or all readers before the first writer of a
-    /// read-write lock.
+    /// Returns the contenders that hold the lock: none, one, or all readers before the first writer
+    /// of a read-write lock.
     ///
     /// See [`InterProcessMutex::holders`](crate::InterProcessMutex::holders).
     ///
@@ -248,8 +262,8 @@ pub trait InterProcessLock: sealed::IsLock + fmt::Debug + Send + Sync {
         look(self.member(Inside(())).path_lock, who::count).await
     }
 
-    /// Deletes the node of a contender, which then no longer holds the lock, or its place in the queue.
-    /// Returns `false` if the node no longer existed.
+    /// Deletes the node of a contender, which then no longer holds the lock, or its place in the
+    /// queue. Returns `false` if the node no longer existed.
     ///
     /// The holder may still be at work: see
     /// [`InterProcessMutex::break_lock`](crate::InterProcessMutex::break_lock).
@@ -307,7 +321,11 @@ pub(crate) mod sealed {
     }
 
     /// A lock of any type.
-    #[expect(unnameable_types, missing_debug_implementations, reason = "only this crate needs a name for it")]
+    #[expect(
+        unnameable_types,
+        missing_debug_implementations,
+        reason = "only this crate needs a name for it"
+    )]
     #[derive(Clone, Copy)]
     pub struct OneLock<'a> {
         pub(crate) path_lock: &'a Arc<PathLock>,
@@ -317,7 +335,9 @@ pub(crate) mod sealed {
 
 impl sealed::OneLock<'_> {
     async fn acquire(self, ask: Ask) -> Result<AnyGuard, AcquireError> {
-        acquire(Arc::clone(self.path_lock), ask).await.map(AnyGuard::of)
+        acquire(Arc::clone(self.path_lock), ask)
+            .await
+            .map(AnyGuard::of)
     }
 }
 
@@ -330,7 +350,13 @@ pub(crate) fn forever(kind: Kind) -> Ask {
 /// Returns the request of a call that does not wait for other contenders, only for the servers.
 #[track_caller]
 pub(crate) fn at_once(client: &Core, kind: Kind) -> Ask {
-    Ask::new(kind, Budget::Try { timeout: client.connect_timeout }, Location::caller())
+    Ask::new(
+        kind,
+        Budget::Try {
+            timeout: client.connect_timeout,
+        },
+        Location::caller(),
+    )
 }
 
 /// Returns the request of a call with a timeout.
@@ -339,8 +365,10 @@ pub(crate) fn within(client: &Core, kind: Kind, timeout: Duration) -> Ask {
     if timeout.is_zero() {
         return at_once(client, kind);
     }
-    let budget =
-        after(timeout).map_or(Budget::Forever, |deadline| Budget::Until { deadline, asked: timeout });
+    let budget = after(timeout).map_or(Budget::Forever, |deadline| Budget::Until {
+        deadline,
+        asked: timeout,
+    });
     Ask::new(kind, budget, Location::caller())
 }
 
@@ -367,9 +395,12 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, mut ask: Ask) -> Result<Ho
     call.ended(&path_lock, result, std::slice::from_ref)
 }
 
-/// Repeats `attempt` until its caller has a grant that is still held: a grant may be lost on its way here,
-/// while the caller is paused or does not poll.
-#[expect(clippy::manual_async_fn, reason = "each call that waits would store its arguments twice")]
+/// Repeats `attempt` until its caller has a grant that is still held: a grant may be lost on its
+/// way here, while the caller is paused or does not poll.
+#[expect(
+    clippy::manual_async_fn,
+    reason = "each call that waits would store its arguments twice"
+)]
 pub(crate) fn until_had<T, F: Future<Output = Result<T, TryLockError>>>(
     mut ask: Ask,
     attempt: impl Fn(Ask) -> F,
@@ -389,8 +420,11 @@ pub(crate) fn until_had<T, F: Future<Output = Result<T, TryLockError>>>(
                     return Err(error.timed_out(asked, ask.budget.waited(started)));
                 }
             };
-            let Some((path_lock, reason)) = first_lost(holds(&granted)) else { return Ok(granted) };
-            // A deadline alone would not end the repetitions if the lease were too short for this caller.
+            let Some((path_lock, reason)) = first_lost(holds(&granted)) else {
+                return Ok(granted);
+            };
+            // A deadline alone would not end the repetitions if the lease were too short for this
+            // caller.
             unseen_leases += u32::from(reason == LostReason::LeaseOver);
             let in_time = match ask.budget {
                 Budget::Forever => true,
@@ -408,14 +442,19 @@ pub(crate) fn until_had<T, F: Future<Output = Result<T, TryLockError>>>(
 /// Acquires a lock if it is free.
 pub(crate) async fn try_lock(path_lock: Arc<PathLock>, mut ask: Ask) -> Result<Hold, TryLockError> {
     let call = Call::begin(&path_lock, &mut ask);
-    let granted = had(room::acquire(Arc::clone(&path_lock), ask).await, std::slice::from_ref);
+    let granted = had(
+        room::acquire(Arc::clone(&path_lock), ask).await,
+        std::slice::from_ref,
+    );
     call.ended(&path_lock, granted, std::slice::from_ref)
 }
 
 /// Returns an error if the call has a lease of zero.
 pub(crate) fn check_lease(ask: &Ask, path: &str) -> Result<(), AcquireError> {
     match ask.lease {
-        Some(Duration::ZERO) => Err(AcquireError::InvalidLease { path: path.to_owned() }),
+        Some(Duration::ZERO) => Err(AcquireError::InvalidLease {
+            path: path.to_owned(),
+        }),
         Some(_) | None => Ok(()),
     }
 }
@@ -437,54 +476,70 @@ pub(crate) async fn participants(
     path_lock: &Arc<PathLock>,
     kind: Option<Kind>,
 ) -> Result<Vec<NodePath>, Error> {
-    look(path_lock, move |path_lock| async move { look::participants(&path_lock, kind).await }).await
+    look(path_lock, move |path_lock| async move {
+        look::participants(&path_lock, kind).await
+    })
+    .await
 }
 
 /// Runs a query of a lock where its session runs.
-pub(crate) async fn look<T: Send + 'static, F: Future<Output = Result<T, Error>> + Send + 'static>(
+pub(crate) async fn look<
+    T: Send + 'static,
+    F: Future<Output = Result<T, Error>> + Send + 'static,
+>(
     path_lock: &Arc<PathLock>,
     look: impl FnOnce(Arc<PathLock>) -> F + Send,
 ) -> Result<T, Error> {
-    let looked = path_lock.client().run_while_polled(look(Arc::clone(path_lock)));
-    looked.await.unwrap_or_else(|| Err(path_lock.error(Purpose::Look, path_lock.client().why_ended())))
+    let looked = path_lock
+        .client()
+        .run_while_polled(look(Arc::clone(path_lock)));
+    looked
+        .await
+        .unwrap_or_else(|| Err(path_lock.error(Purpose::Look, path_lock.client().why_ended())))
 }
 
 /// Deletes the node of a contender. Returns whether it existed.
-pub(crate) async fn break_lock(path_lock: &Arc<PathLock>, contender: &Contender) -> Result<bool, Error> {
+pub(crate) async fn break_lock(
+    path_lock: &Arc<PathLock>,
+    contender: &Contender,
+) -> Result<bool, Error> {
     let (work, broken) = (Arc::clone(path_lock), contender.clone());
-    let broken = path_lock.client().run(async move { who::break_lock(&work, &broken).await });
+    let broken = path_lock
+        .client()
+        .run(async move { who::break_lock(&work, &broken).await });
     let ended = || who::not_broken(path_lock, contender, path_lock.client().why_ended());
     broken.await.unwrap_or_else(|| Err(ended()))
 }
 
 /// Defines the methods that acquire a lock with a timeout, for a type with `client` and `granted`.
 ///
-/// The literals are for the documentation: what is acquired, and for the examples a name and an expression
-/// that makes the lock.
+/// The literals are for the documentation: what is acquired, and for the examples a name and an
+/// expression that makes the lock.
 macro_rules! acquire_methods {
     ($lock:ident, $guard:ident, $kind:expr, $what:literal, $name:literal, $make:literal) => {
         impl $lock {
             #[doc = concat!("Acquires ", $what, ", waiting at most for `timeout`.")]
             ///
-            /// The timeout covers everything: creating missing directories, retries, reconnects, and waiting
-            /// for other contenders. With [`Duration::ZERO`](std::time::Duration::ZERO) this works like a
-            /// try: it waits only for the servers, up to the connect timeout. More than a year is no
-            /// deadline.
+            /// The timeout covers everything: creating missing directories, retries, reconnects,
+            /// and waiting for other contenders. With [`Duration::ZERO`](std::time::Duration::ZERO)
+            /// this works like a try: it waits only for the servers, up to the connect timeout.
+            /// More than a year is no deadline.
             ///
             /// # Errors
-            /// - [`AcquireError::TimedOut`](crate::AcquireError::TimedOut) if live contenders were in the way
-            ///   for all that time. The call is not granted the lock later; a node that could not be deleted
-            ///   yet is deleted in the background.
-            /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if the time passed without an answer
-            ///   from a server.
+            /// - [`AcquireError::TimedOut`](crate::AcquireError::TimedOut) if live contenders were
+            ///   in the way for all that time. The call is not granted the lock later; a node that
+            ///   could not be deleted yet is deleted in the background.
+            /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if the time passed without
+            ///   an answer from a server.
             /// - See [`AcquireError`](crate::AcquireError) for the other variants.
             ///
             /// # Cancel safety
-            /// If the future is dropped (in `select!` or [`tokio::time::timeout`]), the call loses its place
-            /// in the queue, and the members of a multi-lock that it has acquired, but nothing else. Nodes
-            /// that it created, or may have created, are deleted in the background;
-            /// [`Client::flush`](crate::Client::flush) waits for this. Do not keep the future without polling
-            /// it: a lock that it is granted is withheld from other contenders until it is polled or dropped.
+            /// If the future is dropped (in `select!` or [`tokio::time::timeout`]), the call loses
+            /// its place in the queue, and the members of a multi-lock that it has acquired, but
+            /// nothing else. Nodes that it created, or may have created, are deleted in the
+            /// background; [`Client::flush`](crate::Client::flush) waits for this. Do not keep the
+            /// future without polling it: a lock that it is granted is withheld from other
+            /// contenders until it is polled or dropped.
             ///
             /// # Examples
             /// ```
@@ -515,18 +570,19 @@ macro_rules! acquire_methods {
             #[doc = concat!("Acquires ", $what, ", waiting at most for `wait`, runs `work` and releases.")]
             ///
             /// Returns the output of `work` with the result of the release, which is
-            /// [`ReleaseError::Lost`](crate::ReleaseError::Lost) if the lock was lost before the release: check
-            /// both. A loss does not stop `work`, which has the guard: use
-            /// [`while_held`](crate::LockGuard::while_held) for parts that a loss must stop, and pass the
-            /// [token](crate::LockGuard::fencing_token) to the resource. If `work` panics, the lock is released
-            /// in the background.
+            /// [`ReleaseError::Lost`](crate::ReleaseError::Lost) if the lock was lost before the
+            /// release: check both. A loss does not stop `work`, which has the guard: use
+            /// [`while_held`](crate::LockGuard::while_held) for parts that a loss must stop, and
+            /// pass the [token](crate::LockGuard::fencing_token) to the resource. If `work` panics,
+            /// the lock is released in the background.
             ///
             /// # Errors
             /// See [`acquire`](Self::acquire). Then `work` was not called.
             ///
             /// # Cancel safety
-            /// If the future is dropped while it waits for the lock, see [`acquire`](Self::acquire). Later,
-            /// `work` is dropped, and then the lock is released in the background.
+            /// If the future is dropped while it waits for the lock, see
+            /// [`acquire`](Self::acquire). Later, `work` is dropped, and then the lock is released
+            /// in the background.
             ///
             /// # Examples
             /// ```
@@ -563,8 +619,8 @@ macro_rules! acquire_methods {
 
             #[doc = concat!("Acquires ", $what, ", waiting at most until `deadline`.")]
             ///
-            /// If `deadline` has passed, this works like a try: it waits only for the servers, up to the
-            /// connect timeout.
+            /// If `deadline` has passed, this works like a try: it waits only for the servers, up
+            /// to the connect timeout.
             ///
             /// # Errors
             /// See [`acquire`](Self::acquire).
@@ -597,25 +653,28 @@ macro_rules! acquire_methods {
 
             #[doc = concat!("Acquires ", $what, " for no longer than `lease`, waiting at most for `wait`.")]
             ///
-            /// The lease begins with the grant (for a multi-lock, of its last member). When it ends, the
-            /// guard is lost, with [`LostReason::LeaseOver`](crate::LostReason::LeaseOver), and then
-            /// released, even if the holder is not done. [`set_lease`](crate::LockGuard::set_lease) moves the
-            /// end, and [`lease_remaining`](crate::LockGuard::lease_remaining) returns how much time is left.
-            /// Guards that [share](crate::LockGuard::reenter) a hold share the lease, and a conversion keeps
-            /// it.
+            /// The lease begins with the grant (for a multi-lock, of its last member). When it
+            /// ends, the guard is lost, with
+            /// [`LostReason::LeaseOver`](crate::LostReason::LeaseOver), and then released, even if
+            /// the holder is not done. [`set_lease`](crate::LockGuard::set_lease) moves the end,
+            /// and [`lease_remaining`](crate::LockGuard::lease_remaining) returns how much time is
+            /// left. Guards that [share](crate::LockGuard::reenter) a hold share the lease, and a
+            /// conversion keeps it.
             ///
-            /// The lease is measured by the clock of this process, which on Linux goes on while the machine
-            /// sleeps. A holder that was paused may work on after the end, as after any other loss, so the
-            /// resource must compare the [token](crate::LockGuard::fencing_token).
+            /// The lease is measured by the clock of this process, which on Linux goes on while the
+            /// machine sleeps. A holder that was paused may work on after the end, as after any
+            /// other loss, so the resource must compare the
+            /// [token](crate::LockGuard::fencing_token).
             ///
-            /// No lease is needed to free the lock of a crashed process, because the lock ends with the
-            /// session of that process. A lease limits how long a live process keeps the lock; more than a
-            /// year is no limit. `wait` is the timeout of [`acquire`](Self::acquire).
+            /// No lease is needed to free the lock of a crashed process, because the lock ends with
+            /// the session of that process. A lease limits how long a live process keeps the lock;
+            /// more than a year is no limit. `wait` is the timeout of [`acquire`](Self::acquire).
             ///
             /// # Errors
-            /// - [`AcquireError::InvalidLease`](crate::AcquireError::InvalidLease) if `lease` is zero.
-            /// - [`AcquireError::LeaseOver`](crate::AcquireError::LeaseOver) if the lease ended before this
-            ///   future was polled again, and no time is left for another try.
+            /// - [`AcquireError::InvalidLease`](crate::AcquireError::InvalidLease) if `lease` is
+            ///   zero.
+            /// - [`AcquireError::LeaseOver`](crate::AcquireError::LeaseOver) if the lease ended
+            ///   before this future was polled again, and no time is left for another try.
             /// - See [`acquire`](Self::acquire).
             ///
             /// # Cancel safety
@@ -656,9 +715,9 @@ macro_rules! acquire_methods {
 
             /// Acquires like [`acquire`](Self::acquire), and blocks the thread meanwhile.
             ///
-            /// Use this in threads and scripts. Do not call methods with this prefix in asynchronous code,
-            /// because they block the executor's thread (use `spawn_blocking`). Unlike tokio's, they do not
-            /// detect this and panic.
+            /// Use this in threads and scripts. Do not call methods with this prefix in
+            /// asynchronous code, because they block the executor's thread (use `spawn_blocking`).
+            /// Unlike tokio's, they do not detect this and panic.
             ///
             /// # Errors
             /// See [`acquire`](Self::acquire).
@@ -688,8 +747,8 @@ macro_rules! acquire_methods {
                 $crate::blocking::block_on(self.acquire(timeout))
             }
 
-            /// Acquires like [`acquire_with_lease`](Self::acquire_with_lease), and blocks the thread
-            /// meanwhile.
+            /// Acquires like [`acquire_with_lease`](Self::acquire_with_lease), and blocks the
+            /// thread meanwhile.
             ///
             /// # Errors
             /// See [`acquire_with_lease`](Self::acquire_with_lease).
@@ -705,8 +764,8 @@ macro_rules! acquire_methods {
     };
 }
 
-/// Defines the same methods, and methods that acquire a lock without a timeout or without waiting, for a type
-/// that also has `granted_at_once`.
+/// Defines the same methods, and methods that acquire a lock without a timeout or without waiting,
+/// for a type that also has `granted_at_once`.
 macro_rules! acquire_and_try_methods {
     ($lock:ident, $guard:ident, $kind:expr, $what:literal, $make:literal) => {
         $crate::locks::lock::acquire_methods!($lock, $guard, $kind, $what, "lock", $make);
@@ -714,13 +773,13 @@ macro_rules! acquire_and_try_methods {
         impl $lock {
             #[doc = concat!("Acquires ", $what, ", waiting for as long as other contenders are in the way.")]
             ///
-            /// If this must wait for a guard of the same task, it waits forever. When the call has waited for
-            /// a hold of this client for a second, a `WARN` in the log names the lines of both calls, once
-            /// for each lock of a client.
+            /// If this must wait for a guard of the same task, it waits forever. When the call has
+            /// waited for a hold of this client for a second, a `WARN` in the log names the lines
+            /// of both calls, once for each lock of a client.
             ///
             /// # Errors
-            /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server answers for as
-            ///   long as the client's retry policy allows.
+            /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server answers for
+            ///   as long as the client's retry policy allows.
             /// - See [`AcquireError`](crate::AcquireError) for the other variants; never
             ///   [`AcquireError::TimedOut`](crate::AcquireError::TimedOut).
             ///
@@ -749,21 +808,22 @@ macro_rules! acquire_and_try_methods {
 
             #[doc = concat!("Acquires ", $what, " without waiting for other contenders.")]
             ///
-            /// If the lock is contended, this creates no node: it reads the queue (for several locks, all
-            /// queues by one request), and reads again after a `sync`, because a member of the ensemble may
-            /// lag behind. It waits for nodes of this client that are still being deleted.
+            /// If the lock is contended, this creates no node: it reads the queue (for several
+            /// locks, all queues by one request), and reads again after a `sync`, because a member
+            /// of the ensemble may lag behind. It waits for nodes of this client that are still
+            /// being deleted.
             ///
-            /// While another task of this client has a mutex or the write lock, trying that lock returns
-            /// `WouldBlock` without a request. A reader that finds no node to share reads the queue; so does
-            /// a multi-lock of several members, whose error names the held member. A fair lock with
-            /// `max_waiters` nodes of this client returns
+            /// While another task of this client has a mutex or the write lock, trying that lock
+            /// returns `WouldBlock` without a request. A reader that finds no node to share reads
+            /// the queue; so does a multi-lock of several members, whose error names the held
+            /// member. A fair lock with `max_waiters` nodes of this client returns
             /// [`TooManyWaiters`](crate::AcquireError::TooManyWaiters), even if the lock is free.
             ///
             /// # Errors
-            /// - [`TryLockError::WouldBlock`](crate::TryLockError::WouldBlock) if a live contender is in the
-            ///   way.
-            /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server replies within
-            ///   the connect timeout.
+            /// - [`TryLockError::WouldBlock`](crate::TryLockError::WouldBlock) if a live contender
+            ///   is in the way.
+            /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server replies
+            ///   within the connect timeout.
             /// - See [`AcquireError`](crate::AcquireError) for the other errors in
             ///   [`TryLockError::Acquire`](crate::TryLockError::Acquire).
             ///
@@ -806,8 +866,8 @@ macro_rules! acquire_and_try_methods {
                 $crate::blocking::block_on(self.lock())
             }
 
-            /// Acquires like [`try_lock`](Self::try_lock), and blocks the thread until the servers have
-            /// answered.
+            /// Acquires like [`try_lock`](Self::try_lock), and blocks the thread until the servers
+            /// have answered.
             ///
             /// # Errors
             /// See [`try_lock`](Self::try_lock).
@@ -835,27 +895,31 @@ macro_rules! lock_methods {
                 self,
                 ask: $crate::engine::lock::path_lock::Ask,
             ) -> Result<$guard, crate::AcquireError> {
-                // Called in here: a future passed in and awaited would be stored twice, and many calls may
-                // wait.
-                $crate::locks::lock::acquire(self.path_lock, ask).await.map($guard::new)
+                // Called in here: a future passed in and awaited would be stored twice, and many
+                // calls may wait.
+                $crate::locks::lock::acquire(self.path_lock, ask)
+                    .await
+                    .map($guard::new)
             }
 
             async fn granted_at_once(
                 self,
                 ask: $crate::engine::lock::path_lock::Ask,
             ) -> Result<$guard, crate::TryLockError> {
-                $crate::locks::lock::try_lock(self.path_lock, ask).await.map($guard::new)
+                $crate::locks::lock::try_lock(self.path_lock, ask)
+                    .await
+                    .map($guard::new)
             }
 
             /// Returns the paths of the nodes in the lock's queue, of all processes and in order.
             ///
-            /// The first node of a mutex or a fair lock holds the lock, or is about to. A read lock returns
-            /// only the readers, and a write lock only the writers, as in Curator;
+            /// The first node of a mutex or a fair lock holds the lock, or is about to. A read lock
+            /// returns only the readers, and a write lock only the writers, as in Curator;
             /// [`InterProcessReadWriteLock::participants`](crate::InterProcessReadWriteLock::participants)
             /// returns both. The queue may change before this returns.
             ///
-            /// If a contender of another recipe is in the queue, this waits up to 1 s for it to leave before
-            /// it returns [`MixedRecipes`](crate::ErrorKind::MixedRecipes).
+            /// If a contender of another recipe is in the queue, this waits up to 1 s for it to
+            /// leave before it returns [`MixedRecipes`](crate::ErrorKind::MixedRecipes).
             ///
             /// # Errors
             /// See [`Error`](crate::Error).
@@ -882,8 +946,8 @@ macro_rules! lock_methods {
                 $crate::locks::lock::participants(&self.path_lock, Some($kind)).await
             }
 
-            /// Reads the clock, and returns `true` if a guard that this client acquired by this type of lock
-            /// holds the lock.
+            /// Reads the clock, and returns `true` if a guard that this client acquired by this
+            /// type of lock holds the lock.
             ///
             /// # Examples
             /// ```
@@ -919,7 +983,10 @@ macro_rules! lock_methods {
                 &self,
                 _: $crate::locks::guards::sealed::Inside,
             ) -> $crate::locks::lock::sealed::OneLock<'_> {
-                $crate::locks::lock::sealed::OneLock { path_lock: &self.path_lock, kind: $kind }
+                $crate::locks::lock::sealed::OneLock {
+                    path_lock: &self.path_lock,
+                    kind: $kind,
+                }
             }
         }
 
@@ -927,7 +994,8 @@ macro_rules! lock_methods {
     };
 }
 
-/// Defines the methods that show who holds a lock and who waits for it, for a type with a `path_lock`.
+/// Defines the methods that show who holds a lock and who waits for it, for a type with a
+/// `path_lock`.
 ///
 /// The literals are for the examples: expressions that make the lock and acquire it.
 macro_rules! queue_methods {
@@ -935,17 +1003,18 @@ macro_rules! queue_methods {
         impl $lock {
             /// Returns all contenders, of all processes and in order: the holders and the waiters.
             ///
-            /// Each [`Contender`](crate::Contender) says who it is. A read-write lock has one queue of
-            /// readers and writers, which both sides return. This lists the lock's directory and reads each
-            /// node, at most 32 at a time, and leaves out nodes that are gone by then. The queue may change
-            /// before this returns.
+            /// Each [`Contender`](crate::Contender) says who it is. A read-write lock has one queue
+            /// of readers and writers, which both sides return. This lists the lock's directory and
+            /// reads each node, at most 32 at a time, and leaves out nodes that are gone by then.
+            /// The queue may change before this returns.
             ///
-            /// If a contender of another recipe is in the queue, this waits up to 1 s for it to leave before
-            /// it returns [`MixedRecipes`](crate::ErrorKind::MixedRecipes).
+            /// If a contender of another recipe is in the queue, this waits up to 1 s for it to
+            /// leave before it returns [`MixedRecipes`](crate::ErrorKind::MixedRecipes).
             ///
-            /// A node whose ACL denies this client READ shows no [`identity`](crate::Contender::identity).
-            /// Servers from ZooKeeper 3.9.3 on also refuse its Stat; then
-            /// [`ErrorKind::NoAuth`](crate::ErrorKind::NoAuth) is returned, and names the node.
+            /// A node whose ACL denies this client READ shows no
+            /// [`identity`](crate::Contender::identity). Servers from ZooKeeper 3.9.3 on also
+            /// refuse its Stat; then [`ErrorKind::NoAuth`](crate::ErrorKind::NoAuth) is returned,
+            /// and names the node.
             ///
             /// # Errors
             /// See [`Error`](crate::Error).
@@ -975,12 +1044,13 @@ macro_rules! queue_methods {
                 $crate::locks::lock::look(&self.path_lock, $crate::engine::who::queue).await
             }
 
-            /// Returns the contenders that hold the lock: none, one, or all readers before the first writer
-            /// of a read-write lock.
+            /// Returns the contenders that hold the lock: none, one, or all readers before the
+            /// first writer of a read-write lock.
             ///
-            /// They are the first contenders in the queue. The first may only be about to hold the lock, or
-            /// be a node that a client [keeps](crate::RecipeBuilder::sticky) while none of its tasks holds
-            /// the lock. This reads only these nodes; otherwise it works like [`queue`](Self::queue).
+            /// They are the first contenders in the queue. The first may only be about to hold the
+            /// lock, or be a node that a client [keeps](crate::RecipeBuilder::sticky) while none of
+            /// its tasks holds the lock. This reads only these nodes; otherwise it works like
+            /// [`queue`](Self::queue).
             ///
             /// # Errors
             /// See [`queue`](Self::queue).
@@ -1009,8 +1079,9 @@ macro_rules! queue_methods {
             /// Returns `true` if the lock has a contender of any process: a holder, a waiter or a
             /// [kept](crate::RecipeBuilder::sticky) node.
             ///
-            /// This costs one list. The answer may be out of date when it arrives: use it for display, and
-            /// [`try_lock`](crate::InterProcessMutex::try_lock) to acquire the lock if it is free.
+            /// This costs one list. The answer may be out of date when it arrives: use it for
+            /// display, and [`try_lock`](crate::InterProcessMutex::try_lock) to acquire the lock if
+            /// it is free.
             ///
             /// # Errors
             /// See [`queue`](Self::queue).
@@ -1035,31 +1106,33 @@ macro_rules! queue_methods {
                 $crate::locks::lock::look(&self.path_lock, $crate::engine::who::count).await
             }
 
-            /// Deletes the node of a contender of any process, which then no longer holds the lock, or its
-            /// place in the queue. Returns `false` if the node no longer existed.
+            /// Deletes the node of a contender of any process, which then no longer holds the lock,
+            /// or its place in the queue. Returns `false` if the node no longer existed.
             ///
-            /// This is for an operator who knows that the holder hangs. **The holder may still be at work**:
-            /// the next in line is granted the lock at once, but a holder of this crate is notified by its
-            /// heartbeat, within a sixth of its session timeout (5 s by default), with
-            /// [`LostReason::NodeDeleted`](crate::LostReason::NodeDeleted). Until then only the [fencing
-            /// token](crate::LockGuard::fencing_token) keeps the holder from writing; a
-            /// [transaction](crate::LockGuard::transaction) under its guard fails from now on. To ask the
-            /// holder to release the lock, use [`Client::attempt_revoke`](crate::Client::attempt_revoke).
+            /// This is for an operator who knows that the holder hangs. **The holder may still be
+            /// at work**: the next in line is granted the lock at once, but a holder of this crate
+            /// is notified by its heartbeat, within a sixth of its session timeout (5 s by
+            /// default), with [`LostReason::NodeDeleted`](crate::LostReason::NodeDeleted). Until
+            /// then only the [fencing token](crate::LockGuard::fencing_token) keeps the holder from
+            /// writing; a [transaction](crate::LockGuard::transaction) under its guard fails from
+            /// now on. To ask the holder to release the lock, use
+            /// [`Client::attempt_revoke`](crate::Client::attempt_revoke).
             ///
-            /// A waiter whose node is deleted is not granted the lock. At its turn, or when it next reads the
-            /// queue, it queues again at the end if its client's retry policy allows; otherwise it returns
+            /// A waiter whose node is deleted is not granted the lock. At its turn, or when it next
+            /// reads the queue, it queues again at the end if its client's retry policy allows;
+            /// otherwise it returns
             /// [`AcquireError::NodeDeleted`](crate::AcquireError::NodeDeleted).
             ///
-            /// The node is deleted only if it is still the returned node, of the same session and created by
-            /// the same transaction.
+            /// The node is deleted only if it is still the returned node, of the same session and
+            /// created by the same transaction.
             ///
             /// # Errors
-            /// - [`ErrorKind::Rejected`](crate::ErrorKind::Rejected) if the contender is in the queue of
-            ///   another lock. Nothing is sent.
-            /// - [`ErrorKind::NoAuth`](crate::ErrorKind::NoAuth) if the ACL of the node's directory denies
-            ///   this client DELETE.
-            /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server answered, or the node
-            ///   was changed before each deletion: it may or may not be deleted.
+            /// - [`ErrorKind::Rejected`](crate::ErrorKind::Rejected) if the contender is in the
+            ///   queue of another lock. Nothing is sent.
+            /// - [`ErrorKind::NoAuth`](crate::ErrorKind::NoAuth) if the ACL of the node's directory
+            ///   denies this client DELETE.
+            /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server answered, or
+            ///   the node was changed before each deletion: it may or may not be deleted.
             /// - See [`Error`](crate::Error) for the other kinds.
             ///
             /// # Cancel safety
@@ -1083,7 +1156,10 @@ macro_rules! queue_methods {
             /// # }
             /// ```
             #[doc(alias = "forceUnlock")]
-            pub async fn break_lock(&self, contender: &crate::Contender) -> Result<bool, crate::Error> {
+            pub async fn break_lock(
+                &self,
+                contender: &crate::Contender,
+            ) -> Result<bool, crate::Error> {
                 $crate::locks::lock::break_lock(&self.path_lock, contender).await
             }
         }

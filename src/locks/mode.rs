@@ -1,6 +1,7 @@
 //! The modes in which a [`LockGuard`](crate::LockGuard) holds its lock, as types.
 //!
-//! All guards are one type with the mode as a parameter, so a function can take the guard of any lock:
+//! All guards are one type with the mode as a parameter, so a function can take the guard of any
+//! lock:
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -32,7 +33,8 @@ use std::hash::Hash;
 
 use crate::values::token::{FencingToken, ReadToken, Token};
 
-/// The mode in which a guard holds its lock: [`Exclusive`], [`Read`], [`Write`] or [`Any`]. It is sealed.
+/// The mode in which a guard holds its lock: [`Exclusive`], [`Read`], [`Write`] or [`Any`]. It is
+/// sealed.
 ///
 /// ```
 /// use zookeeper_recipes::mode::{Exclusive, Mode, Read};
@@ -80,8 +82,8 @@ impl Mode for Read {
     type Token = ReadToken;
 }
 
-/// The mode of a write lock: no other contender holds it, and it can be converted into a read lock. See
-/// [`WriteGuard`](crate::WriteGuard).
+/// The mode of a write lock: no other contender holds it, and it can be converted into a read lock.
+/// See [`WriteGuard`](crate::WriteGuard).
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct Write;

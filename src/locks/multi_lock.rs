@@ -20,35 +20,36 @@ use crate::values::path::{LockPath, NodePath};
 use crate::values::shown::Quoted;
 use crate::values::token::{FencingToken, ReadToken, Token};
 
-/// The largest number of members: a transaction under the guard checks the node of each, and has to fit into
-/// one request.
+/// The largest number of members: a transaction under the guard checks the node of each, and has to
+/// fit into one request.
 const MAX_MEMBERS: usize = 1_000;
 
 /// Several locks that are acquired as one: all of them, or none.
 ///
-/// Any mix of mutexes, fair locks, read locks and write locks of one client. It is Curator's class of that
-/// name, with one deadline for all members, and with nothing kept after an error.
+/// Any mix of mutexes, fair locks, read locks and write locks of one client. It is Curator's class
+/// of that name, with one deadline for all members, and with nothing kept after an error.
 ///
-/// Members are acquired one after the other, each as a lock by itself. A release takes a request for each
-/// member; they are sent together.
+/// Members are acquired one after the other, each as a lock by itself. A release takes a request
+/// for each member; they are sent together.
 ///
 /// # No deadlock
-/// The members are acquired in the order of their paths, whatever order they are given in. So multi-locks do
-/// not deadlock with each other, and not with code that nests single locks in the order of their paths
-/// (compared byte by byte, `/a/10` before `/a/9`). Code that nests locks in another order can deadlock with
-/// a multi-lock, as with any other code: give it a timeout.
+/// The members are acquired in the order of their paths, whatever order they are given in. So
+/// multi-locks do not deadlock with each other, and not with code that nests single locks in the
+/// order of their paths (compared byte by byte, `/a/10` before `/a/9`). Code that nests locks in
+/// another order can deadlock with a multi-lock, as with any other code: give it a timeout.
 ///
 /// # One loss is the loss of all
-/// The members are locks of their own, and other processes see each as the lock that it is: a node of this
-/// client in the queue of each. The [guard](MultiLockGuard) is lost with the first of them that is lost. The
-/// other members are released too: at once if a lease is over, and after any other loss when the guard is
-/// dropped, at the latest a session timeout after the last renewal. A member that is lost while others are
-/// still waited for gives up the rest, and all are acquired anew within the deadline.
+/// The members are locks of their own, and other processes see each as the lock that it is: a node
+/// of this client in the queue of each. The [guard](MultiLockGuard) is lost with the first of them
+/// that is lost. The other members are released too: at once if a lease is over, and after any
+/// other loss when the guard is dropped, at the latest a session timeout after the last renewal. A
+/// member that is lost while others are still waited for gives up the rest, and all are acquired
+/// anew within the deadline.
 ///
-/// An error names the member that it is of. The members that had been acquired are released before it is
-/// returned: their deletions have been handed to the background. [`AcquireError::NodeDeleted`] says that
-/// another process deleted the nodes of members that were held while others were waited for, more often than
-/// the retry policy allows.
+/// An error names the member that it is of. The members that had been acquired are released before
+/// it is returned: their deletions have been handed to the background.
+/// [`AcquireError::NodeDeleted`] says that another process deleted the nodes of members that were
+/// held while others were waited for, more often than the retry policy allows.
 ///
 /// # Not an `InterProcessLock`
 /// It does not implement [`InterProcessLock`], whose guard has one node, one token and one path.
@@ -102,12 +103,14 @@ impl InterProcessMultiLock {
     /// Creates a multi-lock of these locks, without any I/O.
     ///
     /// The order in which they are given is that of [`MultiLockGuard::fencing_tokens`],
-    /// [`nodes`](MultiLockGuard::nodes) and [`paths`](MultiLockGuard::paths), and does not matter otherwise.
+    /// [`nodes`](MultiLockGuard::nodes) and [`paths`](MultiLockGuard::paths), and does not matter
+    /// otherwise.
     ///
     /// # Errors
     /// - [`BuildError::NoMembers`] and [`BuildError::TooManyMembers`], of which there may be 1,000.
     /// - [`BuildError::DuplicateMember`] if two of them have one path, namespace included.
-    /// - [`BuildError::OtherClient`] if they do not belong to one client. Clones of a client are that client.
+    /// - [`BuildError::OtherClient`] if they do not belong to one client. Clones of a client are
+    ///   that client.
     ///
     /// # Examples
     /// ```
@@ -132,8 +135,8 @@ impl InterProcessMultiLock {
 
     /// Creates a multi-lock of all locks of an iterator, without any I/O.
     ///
-    /// The items are locks of one type, or references to them, or `Arc<dyn InterProcessLock>`, of several
-    /// types.
+    /// The items are locks of one type, or references to them, or `Arc<dyn InterProcessLock>`, of
+    /// several types.
     ///
     /// # Errors
     /// See [`new`](Self::new).
@@ -193,7 +196,12 @@ impl InterProcessMultiLock {
         paths: impl IntoIterator<Item = P>,
     ) -> Result<Self, BuildError> {
         let mutex = |path: P| Ok(member(&InterProcessMutex::new(client, path.as_ref())?));
-        Self::of_members(paths.into_iter().map(mutex).collect::<Result<_, BuildError>>()?)
+        Self::of_members(
+            paths
+                .into_iter()
+                .map(mutex)
+                .collect::<Result<_, BuildError>>()?,
+        )
     }
 
     /// Creates a multi-lock of the mutexes of these keys below `prefix`, without any I/O.
@@ -207,17 +215,28 @@ impl InterProcessMultiLock {
         prefix: impl AsRef<str>,
         keys: impl IntoIterator<Item = K>,
     ) -> Result<Self, BuildError> {
-        Self::from_paths(client, keys.into_iter().map(|key| LockPath::keyed(prefix.as_ref(), &key)))
+        Self::from_paths(
+            client,
+            keys.into_iter()
+                .map(|key| LockPath::keyed(prefix.as_ref(), &key)),
+        )
     }
 
     fn of_members(given: Vec<Member>) -> Result<Self, BuildError> {
         if given.len() > MAX_MEMBERS {
-            return Err(BuildError::TooManyMembers { members: given.len(), max: MAX_MEMBERS });
+            return Err(BuildError::TooManyMembers {
+                members: given.len(),
+                max: MAX_MEMBERS,
+            });
         }
         let path = |member: &Member| member.path_lock.path().user().to_owned();
-        let first = given.first().map(|first| Arc::clone(first.path_lock.client()));
+        let first = given
+            .first()
+            .map(|first| Arc::clone(first.path_lock.client()));
         let of_other = |other: &&Member| {
-            first.as_ref().is_some_and(|client| !Arc::ptr_eq(other.path_lock.client(), client))
+            first
+                .as_ref()
+                .is_some_and(|client| !Arc::ptr_eq(other.path_lock.client(), client))
         };
         if let Some(other) = given.iter().find(of_other) {
             return Err(BuildError::OtherClient { path: path(other) });
@@ -232,12 +251,18 @@ impl InterProcessMultiLock {
         if let Some(path) = twice {
             return Err(BuildError::DuplicateMember { path });
         }
-        let mut as_given: Vec<(usize, usize)> =
-            in_order.iter().enumerate().map(|(index, (given, _))| (*given, index)).collect();
+        let mut as_given: Vec<(usize, usize)> = in_order
+            .iter()
+            .enumerate()
+            .map(|(index, (given, _))| (*given, index))
+            .collect();
         as_given.sort_unstable();
         let members = MultiMembers::new(in_order.into_iter().map(|(_, member)| member).collect());
         let as_given = as_given.into_iter().map(|(_, index)| index).collect();
-        Ok(Self { members: members.ok_or(BuildError::NoMembers)?, as_given })
+        Ok(Self {
+            members: members.ok_or(BuildError::NoMembers)?,
+            as_given,
+        })
     }
 }
 
@@ -262,18 +287,29 @@ impl InterProcessMultiLock {
         let call = Call::begin_multi(first, &mut ask);
         let attempt = |ask| multi_lock::acquire(self.members.clone(), ask);
         let result = lock::until_had(ask, attempt, Acquired::as_slice).await;
-        Ok(MultiLockGuard::new(call.ended(first, result, Acquired::as_slice)?, self.as_given))
+        Ok(MultiLockGuard::new(
+            call.ended(first, result, Acquired::as_slice)?,
+            self.as_given,
+        ))
     }
 
     async fn granted_at_once(self, mut ask: Ask) -> Result<MultiLockGuard, TryLockError> {
         let first = self.members.first();
         let call = Call::begin_multi(first, &mut ask);
-        let granted = lock::had(multi_lock::acquire(self.members.clone(), ask).await, Acquired::as_slice);
-        Ok(MultiLockGuard::new(call.ended(first, granted, Acquired::as_slice)?, self.as_given))
+        let granted = lock::had(
+            multi_lock::acquire(self.members.clone(), ask).await,
+            Acquired::as_slice,
+        );
+        Ok(MultiLockGuard::new(
+            call.ended(first, granted, Acquired::as_slice)?,
+            self.as_given,
+        ))
     }
 
     fn given(&self) -> impl Iterator<Item = &Member> {
-        self.as_given.iter().filter_map(|index| self.members.in_order().get(*index))
+        self.as_given
+            .iter()
+            .filter_map(|index| self.members.in_order().get(*index))
     }
 
     /// Returns `true` if each member is held, by the clock, by a guard of this client: one of this
@@ -298,34 +334,45 @@ impl InterProcessMultiLock {
     #[must_use]
     #[doc(alias = "isAcquiredInThisProcess")]
     pub fn is_acquired_in_this_process(&self) -> bool {
-        self.given().all(|member| member.path_lock.is_held(member.kind))
+        self.given()
+            .all(|member| member.path_lock.is_held(member.kind))
     }
 
     /// Returns the paths of the members, as they were given and in that order.
     #[must_use]
     pub fn paths(&self) -> Vec<&str> {
-        self.given().map(|member| member.path_lock.path().user()).collect()
+        self.given()
+            .map(|member| member.path_lock.path().user())
+            .collect()
     }
 }
 
 fn member(lock: &impl InterProcessLock) -> Member {
     let lock = lock.member(Inside(()));
-    Member { path_lock: Arc::clone(lock.path_lock), kind: lock.kind }
+    Member {
+        path_lock: Arc::clone(lock.path_lock),
+        kind: lock.kind,
+    }
 }
 
 impl fmt::Debug for InterProcessMultiLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "InterProcessMultiLock({})", Quoted(&self.paths().join(", ")))
+        write!(
+            f,
+            "InterProcessMultiLock({})",
+            Quoted(&self.paths().join(", "))
+        )
     }
 }
 
 /// A guard that holds all members of a multi-lock until it is dropped or released.
 ///
-/// Returned by [`InterProcessMultiLock`]. It is a [`LockGuard`](crate::LockGuard) for each member, as one: it
-/// is lost as soon as one of them is, and a [transaction](Self::transaction) commits only while all of them
-/// are held. That checks the node of each, and nodes that it creates have the ACL of the member whose path is
-/// first in the order of the paths. Dropping the guard releases all members in the background, the last
-/// first; [`release`](Self::release) sends the requests together, and returns the first error.
+/// Returned by [`InterProcessMultiLock`]. It is a [`LockGuard`](crate::LockGuard) for each member,
+/// as one: it is lost as soon as one of them is, and a [transaction](Self::transaction) commits
+/// only while all of them are held. That checks the node of each, and nodes that it creates have
+/// the ACL of the member whose path is first in the order of the paths. Dropping the guard releases
+/// all members in the background, the last first; [`release`](Self::release) sends the requests
+/// together, and returns the first error.
 ///
 /// # Examples
 /// ```
@@ -364,7 +411,10 @@ guard_methods!(
 
 impl MultiLockGuard {
     fn new(holds: Acquired, as_given: Arc<[usize]>) -> Self {
-        Self { guards: GuardSet::new(holds.into_vec()), as_given }
+        Self {
+            guards: GuardSet::new(holds.into_vec()),
+            as_given,
+        }
     }
 
     fn shares(&self) -> Shares<'_> {
@@ -376,16 +426,21 @@ impl MultiLockGuard {
     }
 
     fn given(&self) -> impl Iterator<Item = &Arc<Hold>> {
-        self.as_given.iter().filter_map(|index| self.shares().0.get(*index))
+        self.as_given
+            .iter()
+            .filter_map(|index| self.shares().0.get(*index))
     }
 
-    /// Returns another guard of the same holds; the members are released when the last of them is. See
-    /// [`LockGuard::reenter`](crate::LockGuard::reenter).
+    /// Returns another guard of the same holds; the members are released when the last of them is.
+    /// See [`LockGuard::reenter`](crate::LockGuard::reenter).
     ///
     /// # Errors
     /// [`Lost`] if a member is lost.
     pub fn reenter(&self) -> Result<Self, Lost> {
-        Ok(Self { guards: self.guards.reenter()?, as_given: Arc::clone(&self.as_given) })
+        Ok(Self {
+            guards: self.guards.reenter()?,
+            as_given: Arc::clone(&self.as_given),
+        })
     }
 
     /// Returns the number of guards that share the holds, the same of all members.
@@ -427,8 +482,8 @@ impl MultiLockGuard {
         self.given().map(token).collect()
     }
 
-    /// Returns the paths of the lock nodes, without the client's namespace, in the order in which the members
-    /// were given.
+    /// Returns the paths of the lock nodes, without the client's namespace, in the order in which
+    /// the members were given.
     ///
     /// # Examples
     /// ```

@@ -13,29 +13,31 @@ use crate::protocol::room::HandOff;
 
 /// A mutual exclusion lock across processes.
 ///
-/// All contenders for the same path in the same ensemble exclude one another. The mutex works like Curator's
-/// class of this name, with the same node names: each client that wants the lock creates one ephemeral
-/// sequential node below the path, the node with the lowest number holds the lock, and a waiting client
-/// watches only the node before its own. Acquiring a free lock takes two requests, a create and a list; once
-/// three grants in a row have found the lock free, the list is left out. Releasing it takes one request, and
-/// wakes one waiter. Java processes (Curator) can contend on the same path, and so can Python processes
-/// (kazoo) if this lock is built with their [dialect](RecipeBuilder::dialect). Go processes (go-zookeeper)
-/// use the same node names, but no test runs them.
+/// All contenders for the same path in the same ensemble exclude one another. The mutex works like
+/// Curator's class of this name, with the same node names: each client that wants the lock creates
+/// one ephemeral sequential node below the path, the node with the lowest number holds the lock,
+/// and a waiting client watches only the node before its own. Acquiring a free lock takes two
+/// requests, a create and a list; once three grants in a row have found the lock free, the list is
+/// left out. Releasing it takes one request, and wakes one waiter. Java processes (Curator) can
+/// contend on the same path, and so can Python processes (kazoo) if this lock is built with their
+/// [dialect](RecipeBuilder::dialect). Go processes (go-zookeeper) use the same node names, but no
+/// test runs them.
 ///
-/// An `InterProcessMutex` is a handle: it is cheap to clone, and does no I/O until it is used. However many
-/// tasks wait, all handles of one client for one path share one node on the servers: the tasks wait in
-/// memory, are served in order, and hand the lock over to each other, within the bounds of
-/// [`hand_off`](RecipeBuilder::hand_off). An [`InterProcessFairLock`](crate::InterProcessFairLock) has a node
-/// for each waiter, and keeps the order of arrival across processes.
+/// An `InterProcessMutex` is a handle: it is cheap to clone, and does no I/O until it is used.
+/// However many tasks wait, all handles of one client for one path share one node on the servers:
+/// the tasks wait in memory, are served in order, and hand the lock over to each other, within the
+/// bounds of [`hand_off`](RecipeBuilder::hand_off). An
+/// [`InterProcessFairLock`](crate::InterProcessFairLock) has a node for each waiter, and keeps the
+/// order of arrival across processes.
 ///
-/// Leader election works in the same way: a [`LeaderSelector`](crate::LeaderSelector) is a participant that
-/// works while it holds such a lock.
+/// Leader election works in the same way: a [`LeaderSelector`](crate::LeaderSelector) is a
+/// participant that works while it holds such a lock.
 ///
 /// # Not re-entrant
-/// A task that holds the lock and acquires it again waits for itself: forever, if the call has no timeout.
-/// With a timeout, the error says which line acquired the lock, and for how long it has been held. A lock
-/// belongs to its guard, not to a thread or a task, and any task can release it. [`LockGuard::reenter`]
-/// returns another guard of the same hold.
+/// A task that holds the lock and acquires it again waits for itself: forever, if the call has no
+/// timeout. With a timeout, the error says which line acquired the lock, and for how long it has
+/// been held. A lock belongs to its guard, not to a thread or a task, and any task can release it.
+/// [`LockGuard::reenter`] returns another guard of the same hold.
 ///
 /// # Examples
 /// ```
@@ -59,10 +61,10 @@ use crate::protocol::room::HandOff;
 /// # }
 /// ```
 ///
-/// To have a lock for each key, you can create a handle for each call: handles are cheap. But a client caches
-/// state for each path (its options, a [kept](RecipeBuilder::sticky) node, whether the next grant needs a
-/// list), and drops this state with the last handle or guard of the path. So for a path that you use
-/// repeatedly, keep a handle instead.
+/// To have a lock for each key, you can create a handle for each call: handles are cheap. But a
+/// client caches state for each path (its options, a [kept](RecipeBuilder::sticky) node, whether
+/// the next grant needs a list), and drops this state with the last handle or guard of the path. So
+/// for a path that you use repeatedly, keep a handle instead.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -119,22 +121,23 @@ lock_methods!(
 );
 
 impl RecipeBuilder<InterProcessMutex> {
-    /// Sets how many tasks of this client may hold the lock in a row, and for how long, before it is another
-    /// process's turn; by default 1,000 tasks and 5 ms.
+    /// Sets how many tasks of this client may hold the lock in a row, and for how long, before it
+    /// is another process's turn; by default 1,000 tasks and 5 ms.
     ///
-    /// The tasks of a client share one node in the queue. A waiting task costs less than 2 KiB of memory and
-    /// no request. A release passes the node to the task that has waited longest, without a request; each
-    /// holder has a separate [fencing token](crate::LockGuard::fencing_token). When a bound is reached, the
-    /// node is deleted, and the next task queues with a new node behind all others, so another process waits
-    /// for this client at most `time` plus the longest hold of one task. If `max` is 1, no task hands the
-    /// lock over, and each holder has a separate node. Both bounds must be greater than zero, or building
-    /// fails with [`BuildError::InvalidOption`](crate::BuildError::InvalidOption).
+    /// The tasks of a client share one node in the queue. A waiting task costs less than 2 KiB of
+    /// memory and no request. A release passes the node to the task that has waited longest,
+    /// without a request; each holder has a separate [fencing
+    /// token](crate::LockGuard::fencing_token). When a bound is reached, the node is deleted, and
+    /// the next task queues with a new node behind all others, so another process waits for this
+    /// client at most `time` plus the longest hold of one task. If `max` is 1, no task hands the
+    /// lock over, and each holder has a separate node. Both bounds must be greater than zero, or
+    /// building fails with [`BuildError::InvalidOption`](crate::BuildError::InvalidOption).
     ///
     /// A release does not hand the node over, but deletes it, if the lock is lost or
     /// [`Suspended`](crate::LockState::Suspended), if the client has noticed a [request to
     /// revoke](crate::LockGuard::revoked) the lock, or if the outcome of a
-    /// [transaction](crate::LockGuard::transaction) is unknown. Fair locks and multi-locks of this client at
-    /// the same path have separate nodes.
+    /// [transaction](crate::LockGuard::transaction) is unknown. Fair locks and multi-locks of this
+    /// client at the same path have separate nodes.
     ///
     /// # Examples
     /// ```
@@ -170,29 +173,32 @@ impl RecipeBuilder<InterProcessMutex> {
         self
     }
 
-    /// Keeps the node after a release, while no other process wants the lock, for at most `idle` after the
-    /// last use. Without this option, a release deletes the node unless it hands the node to a waiting task.
+    /// Keeps the node after a release, while no other process wants the lock, for at most `idle`
+    /// after the last use. Without this option, a release deletes the node unless it hands the node
+    /// to a waiting task.
     ///
-    /// Re-acquiring the lock with a kept node needs no request and no thread switch, and still yields a new
-    /// [fencing token](crate::LockGuard::fencing_token). Use this for a lock that one process acquires
-    /// repeatedly, and other processes seldom. No guard holds a kept node, so
-    /// [`is_acquired_in_this_process`](InterProcessMutex::is_acquired_in_this_process) returns `false`.
+    /// Re-acquiring the lock with a kept node needs no request and no thread switch, and still
+    /// yields a new [fencing token](crate::LockGuard::fencing_token). Use this for a lock that one
+    /// process acquires repeatedly, and other processes seldom. No guard holds a kept node, so
+    /// [`is_acquired_in_this_process`](InterProcessMutex::is_acquired_in_this_process) returns
+    /// `false`.
     ///
-    /// The client watches the lock's directory. When a contender appears, from another process or another
-    /// lock of this client at the same path, the client deletes the node: at once if no task holds the lock,
-    /// otherwise when the lock is released. So another process is granted the lock about three round trips
-    /// after the current hold. If a [`try_lock`](InterProcessMutex::try_lock) of another process finds only
-    /// such a node ahead, it creates its own, and waits up to 100 ms for the lock before it returns
-    /// [`WouldBlock`](crate::TryLockError::WouldBlock). A `try_lock` of another library that only reads the
-    /// queue does not cause the deletion. The node is also deleted when the connection is interrupted, and no
-    /// node is kept while the session watches more than about 60 KiB of paths.
+    /// The client watches the lock's directory. When a contender appears, from another process or
+    /// another lock of this client at the same path, the client deletes the node: at once if no
+    /// task holds the lock, otherwise when the lock is released. So another process is granted the
+    /// lock about three round trips after the current hold. If a
+    /// [`try_lock`](InterProcessMutex::try_lock) of another process finds only such a node ahead,
+    /// it creates its own, and waits up to 100 ms for the lock before it returns
+    /// [`WouldBlock`](crate::TryLockError::WouldBlock). A `try_lock` of another library that only
+    /// reads the queue does not cause the deletion. The node is also deleted when the connection is
+    /// interrupted, and no node is kept while the session watches more than about 60 KiB of paths.
     ///
-    /// While no other process wants the lock, the tasks of the client hand it over in memory without the
-    /// bounds of [`hand_off`](Self::hand_off). Keeping the node costs one watch, and one list the first time.
-    /// `idle` must be greater than zero, or building fails with
+    /// While no other process wants the lock, the tasks of the client hand it over in memory
+    /// without the bounds of [`hand_off`](Self::hand_off). Keeping the node costs one watch, and
+    /// one list the first time. `idle` must be greater than zero, or building fails with
     /// [`BuildError::InvalidOption`](crate::BuildError::InvalidOption).
-    /// [`Client::flush`](crate::Client::flush) does not wait for a kept
-    /// node; [`Client::close`](crate::Client::close) deletes it.
+    /// [`Client::flush`](crate::Client::flush) does not wait for a kept node;
+    /// [`Client::close`](crate::Client::close) deletes it.
     ///
     /// # Examples
     /// ```

@@ -21,33 +21,36 @@ use crate::values::path::NodePath;
 ///
 /// Contenders are granted the lock in the order of their nodes, so neither side starves.
 ///
-/// The lock works like Curator's class of this name, with the same node names, and Java (Curator) processes
-/// can contend on the same path. A reader waits for the last writer before it, and watches only that node; a
-/// writer waits for all contenders before it. A reader with only readers before it watches nothing. Acquiring
-/// a free lock of either side takes 2 requests, or 1 after three free grants in a row. The writers of one
-/// client share a node; its readers share one if they wait together, or arrive shortly after the grant
-/// ([`hand_off`](RecipeBuilder::hand_off)). So a task may be granted the lock before an earlier task of
-/// another process or of the other side.
+/// The lock works like Curator's class of this name, with the same node names, and Java (Curator)
+/// processes can contend on the same path. A reader waits for the last writer before it, and
+/// watches only that node; a writer waits for all contenders before it. A reader with only readers
+/// before it watches nothing. Acquiring a free lock of either side takes 2 requests, or 1 after
+/// three free grants in a row. The writers of one client share a node; its readers share one if
+/// they wait together, or arrive shortly after the grant ([`hand_off`](RecipeBuilder::hand_off)).
+/// So a task may be granted the lock before an earlier task of another process or of the other
+/// side.
 ///
-/// Both sides are locks like any other: [`read_lock`](Self::read_lock) and [`write_lock`](Self::write_lock),
-/// each an [`InterProcessLock`](crate::InterProcessLock). A writer can [become a
-/// reader](WriteGuard::downgrade) with no other writer in between, and the only reader can [become the
-/// writer](ReadGuard::try_upgrade).
+/// Both sides are locks like any other: [`read_lock`](Self::read_lock) and
+/// [`write_lock`](Self::write_lock), each an [`InterProcessLock`](crate::InterProcessLock). A
+/// writer can [become a reader](WriteGuard::downgrade) with no other writer in between, and the
+/// only reader can [become the writer](ReadGuard::try_upgrade).
 ///
 /// A read-write lock needs its own path: if a mutex uses the same path, both fail with
 /// [`ErrorKind::MixedRecipes`](crate::ErrorKind::MixedRecipes). (Curator would grant both.)
 ///
 /// # Not re-entrant
-/// A task that holds the read lock and acquires the write lock of the same path waits for itself: until the
-/// timeout of the call, or forever without one. The timeout's error names the line that acquired the lock.
-/// The methods of a guard do not wait for other holders: [`try_upgrade`](ReadGuard::try_upgrade) succeeds or
-/// fails, [`WriteGuard::reenter_as_reader`] shares the hold, and a conversion that would have to wait for
-/// another guard of the same hold returns [`ConversionError::WouldDeadlock`].
+/// A task that holds the read lock and acquires the write lock of the same path waits for itself:
+/// until the timeout of the call, or forever without one. The timeout's error names the line that
+/// acquired the lock. The methods of a guard do not wait for other holders:
+/// [`try_upgrade`](ReadGuard::try_upgrade) succeeds or fails, [`WriteGuard::reenter_as_reader`]
+/// shares the hold, and a conversion that would have to wait for another guard of the same hold
+/// returns [`ConversionError::WouldDeadlock`].
 ///
 /// # Curator before 5.5
-/// Old versions downgrade in two steps, between which a queued writer may be granted the lock (CURATOR-621).
-/// This writer may also be one of this crate, because a reader that was downgraded in this way looks like a
-/// waiting reader. This crate's [`downgrade`](WriteGuard::downgrade) is safe with all versions.
+/// Old versions downgrade in two steps, between which a queued writer may be granted the lock
+/// (CURATOR-621). This writer may also be one of this crate, because a reader that was downgraded
+/// in this way looks like a waiting reader. This crate's [`downgrade`](WriteGuard::downgrade) is
+/// safe with all versions.
 ///
 /// # Examples
 /// ```
@@ -119,7 +122,9 @@ impl InterProcessReadWriteLock {
     #[doc(alias = "readLock")]
     #[doc(alias = "read")]
     pub fn read_lock(&self) -> InterProcessReadLock {
-        InterProcessReadLock { path_lock: Arc::clone(&self.path_lock) }
+        InterProcessReadLock {
+            path_lock: Arc::clone(&self.path_lock),
+        }
     }
 
     /// Returns the lock that one writer has alone.
@@ -141,7 +146,9 @@ impl InterProcessReadWriteLock {
     #[doc(alias = "writeLock")]
     #[doc(alias = "write")]
     pub fn write_lock(&self) -> InterProcessWriteLock {
-        InterProcessWriteLock { path_lock: Arc::clone(&self.path_lock) }
+        InterProcessWriteLock {
+            path_lock: Arc::clone(&self.path_lock),
+        }
     }
 
     /// Returns the paths of the nodes of all readers and writers, of all processes and in order.
@@ -183,20 +190,21 @@ queue_methods!(
 );
 
 impl RecipeBuilder<InterProcessReadWriteLock> {
-    /// Sets how many writers of this client may hold the lock in a row with one node, or how many readers
-    /// that did not wait together may share a node, and for how long, before it is another process's turn; by
-    /// default 1,000 tasks and 5 ms.
+    /// Sets how many writers of this client may hold the lock in a row with one node, or how many
+    /// readers that did not wait together may share a node, and for how long, before it is another
+    /// process's turn; by default 1,000 tasks and 5 ms.
     ///
-    /// The writers of a client wait in memory, in order, and a release passes their node to the writer that
-    /// has waited longest, as in [a mutex](crate::RecipeBuilder::hand_off). Readers that wait together have
-    /// one node. Readers of this client that arrive within `time` after its grant join them, and the node is
-    /// deleted with the last of these readers. A waiting task costs no request. So another process waits for
-    /// this client at most `time` plus the longest hold of one task. If `max` is 1, no writer hands the lock
-    /// over, and no reader joins others that already hold the lock. Both bounds must be greater than zero, or
-    /// building fails with [`BuildError::InvalidOption`](crate::BuildError::InvalidOption).
+    /// The writers of a client wait in memory, in order, and a release passes their node to the
+    /// writer that has waited longest, as in [a mutex](crate::RecipeBuilder::hand_off). Readers
+    /// that wait together have one node. Readers of this client that arrive within `time` after its
+    /// grant join them, and the node is deleted with the last of these readers. A waiting task
+    /// costs no request. So another process waits for this client at most `time` plus the longest
+    /// hold of one task. If `max` is 1, no writer hands the lock over, and no reader joins others
+    /// that already hold the lock. Both bounds must be greater than zero, or building fails with
+    /// [`BuildError::InvalidOption`](crate::BuildError::InvalidOption).
     ///
-    /// [`try_upgrade`](ReadGuard::try_upgrade) fails with [`Contended`](ConversionError::Contended) while
-    /// other readers share the node.
+    /// [`try_upgrade`](ReadGuard::try_upgrade) fails with [`Contended`](ConversionError::Contended)
+    /// while other readers share the node.
     ///
     /// # Examples
     /// ```
@@ -220,22 +228,23 @@ impl RecipeBuilder<InterProcessReadWriteLock> {
         self
     }
 
-    /// Lets the readers of this client share one read node for as long as no writer queues, and keeps the
-    /// node for at most `idle` after the last use. By default they share it for the time of
-    /// [`hand_off`](Self::hand_off), and it is deleted with the last of them.
+    /// Lets the readers of this client share one read node for as long as no writer queues, and
+    /// keeps the node for at most `idle` after the last use. By default they share it for the time
+    /// of [`hand_off`](Self::hand_off), and it is deleted with the last of them.
     ///
-    /// A read lock then costs no request, and each guard is still a separate hold. The client watches the
-    /// lock's directory. When a writer of any process queues, the node is closed: later readers queue behind
-    /// the writer, and the node is deleted with the last reader that holds it. An interrupted connection also
-    /// closes the node. Writers are not affected, except that a [`try_lock`](InterProcessWriteLock::try_lock)
-    /// that finds only such nodes ahead creates its own, and waits up to 100 ms before it returns
+    /// A read lock then costs no request, and each guard is still a separate hold. The client
+    /// watches the lock's directory. When a writer of any process queues, the node is closed: later
+    /// readers queue behind the writer, and the node is deleted with the last reader that holds it.
+    /// An interrupted connection also closes the node. Writers are not affected, except that a
+    /// [`try_lock`](InterProcessWriteLock::try_lock) that finds only such nodes ahead creates its
+    /// own, and waits up to 100 ms before it returns
     /// [`WouldBlock`](crate::TryLockError::WouldBlock).
     ///
-    /// The price is one list for each contender of another process that comes or goes, so use this for sets
-    /// of readers that seldom change. [`try_upgrade`](ReadGuard::try_upgrade) fails with
-    /// [`Contended`](ConversionError::Contended) while other readers share the node. If the only obstacle is
-    /// read nodes that other clients may be keeping without a reader, it waits up to 100 ms for these nodes
-    /// to be deleted before it fails.
+    /// The price is one list for each contender of another process that comes or goes, so use this
+    /// for sets of readers that seldom change. [`try_upgrade`](ReadGuard::try_upgrade) fails with
+    /// [`Contended`](ConversionError::Contended) while other readers share the node. If the only
+    /// obstacle is read nodes that other clients may be keeping without a reader, it waits up to
+    /// 100 ms for these nodes to be deleted before it fails.
     ///
     /// `idle` must be longer than zero, or building fails with
     /// [`BuildError::InvalidOption`](crate::BuildError::InvalidOption).
@@ -325,25 +334,25 @@ lock_methods!(
 );
 
 impl LockGuard<Read> {
-    /// Turns the read lock into the write lock if no other reader can hold the lock, without waiting for
-    /// other contenders.
+    /// Turns the read lock into the write lock if no other reader can hold the lock, without
+    /// waiting for other contenders.
     ///
-    /// Later readers and the waiting writers queue behind the upgraded lock, which is a separate grant with a
-    /// greater [`FencingToken`](crate::FencingToken). If two readers upgrade at the same time, neither
-    /// succeeds while both hold the lock: one must release it. An upgrade costs 3 requests, and 1 more if
-    /// another contender waits.
+    /// Later readers and the waiting writers queue behind the upgraded lock, which is a separate
+    /// grant with a greater [`FencingToken`](crate::FencingToken). If two readers upgrade at the
+    /// same time, neither succeeds while both hold the lock: one must release it. An upgrade costs
+    /// 3 requests, and 1 more if another contender waits.
     ///
     /// # Errors
     /// [`ConversionError`] with the guard, which still holds the read lock unless it is lost:
     /// - [`Contended`](ConversionError::Contended) if another reader may hold the lock.
     /// - [`WouldDeadlock`](ConversionError::WouldDeadlock) if another guard shares the hold.
-    /// - [`Lost`](ConversionError::Lost) if the lock is lost, for example because a node of the conversion
-    ///   could not be deleted ([`LostReason::NotConverted`]).
+    /// - [`Lost`](ConversionError::Lost) if the lock is lost, for example because a node of the
+    ///   conversion could not be deleted ([`LostReason::NotConverted`]).
     /// - See [`ConversionError`] for the others.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the lock is released. The future waits for the servers' replies, or, if no
-    /// server can be reached, for the end of the session.
+    /// If the future is dropped, the lock is released. The future waits for the servers' replies,
+    /// or, if no server can be reached, for the end of the session.
     ///
     /// # Examples
     /// ```
@@ -403,8 +412,8 @@ impl LockGuard<Write> {
         self.share(Read)
     }
 
-    /// Turns the write lock into a read lock in one transaction: other readers are admitted, and no other
-    /// writer is granted the lock in between.
+    /// Turns the write lock into a read lock in one transaction: other readers are admitted, and no
+    /// other writer is granted the lock in between.
     ///
     /// The token of the read guard has the numbers of the writer's token.
     ///
@@ -415,8 +424,8 @@ impl LockGuard<Write> {
     /// - See [`ConversionError`] for the others.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the lock is released. The future waits for the server's reply, or, if no
-    /// server can be reached, for the end of the session.
+    /// If the future is dropped, the lock is released. The future waits for the server's reply, or,
+    /// if no server can be reached, for the end of the session.
     ///
     /// # Examples
     /// ```
@@ -460,8 +469,8 @@ where
         // This is the last guard of its hold, a read guard from `WriteGuard::reenter_as_reader`.
         return Ok(LockGuard::new(hold));
     }
-    // If the client is closed, the task ends with it and drops the hold, which is then lost; the hold that
-    // releases nothing is returned instead.
+    // If the client is closed, the task ends with it and drops the hold, which is then lost; the
+    // hold that releases nothing is returned instead.
     let without_release = hold.without_release();
     match work(hold).await {
         Some(Ok(hold)) => Ok(LockGuard::new(hold)),
@@ -469,10 +478,20 @@ where
         None => {
             without_release.held.tell(HoldEvent::ClientEnded);
             let reason = without_release.lost().unwrap_or(LostReason::Closed);
-            let source = Lost { path: path.into(), reason };
-            Err(ConversionError::Lost { guard: LockGuard::new(without_release), source })
+            let source = Lost {
+                path: path.into(),
+                reason,
+            };
+            Err(ConversionError::Lost {
+                guard: LockGuard::new(without_release),
+                source,
+            })
         }
     }
 }
 
-crate::values::shown::debug_as_path!(InterProcessReadWriteLock, InterProcessReadLock, InterProcessWriteLock);
+crate::values::shown::debug_as_path!(
+    InterProcessReadWriteLock,
+    InterProcessReadLock,
+    InterProcessWriteLock
+);

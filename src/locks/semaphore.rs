@@ -17,7 +17,9 @@ use crate::engine::who;
 use crate::error::{AcquireError, BuildError, Error, Purpose, RequestFailure, TryLockError};
 use crate::locks::guard_set::{GuardSet, Shares};
 use crate::locks::guards::guard_methods;
-use crate::locks::lock::{acquire_methods, at_once, check_lease, had, look, until, until_had, within};
+use crate::locks::lock::{
+    acquire_methods, at_once, check_lease, had, look, until, until_had, within,
+};
 use crate::protocol::node_name::Kind;
 use crate::protocol::permits::slot_of;
 use crate::session::core::Core;
@@ -28,40 +30,43 @@ use crate::values::token::FencingToken;
 
 /// A counting semaphore across processes, which limits how many permits are held at a time.
 ///
-/// The semaphore works like Curator's `InterProcessSemaphoreV2`, in the same layout: a contender queues in
-/// `<path>/locks`, and each permit is an ephemeral node in `<path>/leases`. Java processes that use Curator
-/// contend for the same permits. With a limit of 1 it works like Curator's `InterProcessSemaphoreMutex`. It
-/// does not exclude holders of an [`InterProcessMutex`](crate::InterProcessMutex) on the same path, whose
-/// nodes are in another directory.
+/// The semaphore works like Curator's `InterProcessSemaphoreV2`, in the same layout: a contender
+/// queues in `<path>/locks`, and each permit is an ephemeral node in `<path>/leases`. Java
+/// processes that use Curator contend for the same permits. With a limit of 1 it works like
+/// Curator's `InterProcessSemaphoreMutex`. It does not exclude holders of an
+/// [`InterProcessMutex`](crate::InterProcessMutex) on the same path, whose nodes are in another
+/// directory.
 ///
-/// - **All or none.** [`acquire_many`](Self::acquire_many) acquires all of its permits at once, by one
-///   transaction, so contenders that each want several never hold a part of them and wait for each other.
-/// - **In the order of arrival**, as in tokio: a large request at the head of the queue is served before
-///   smaller requests behind it. A returned permit wakes one waiter.
-/// - **Slots.** Each permit has a [slot](SemaphorePermit::slot) below the limit, which no other permit has at
-///   that time, for worker ids, shards or connection numbers.
-/// - **One limit for all processes.** [`set_limit`](Self::set_limit) changes it while the semaphore is in
-///   use.
+/// - **All or none.** [`acquire_many`](Self::acquire_many) acquires all of its permits at once, by
+///   one transaction, so contenders that each want several never hold a part of them and wait for
+///   each other.
+/// - **In the order of arrival**, as in tokio: a large request at the head of the queue is served
+///   before smaller requests behind it. A returned permit wakes one waiter.
+/// - **Slots.** Each permit has a [slot](SemaphorePermit::slot) below the limit, which no other
+///   permit has at that time, for worker ids, shards or connection numbers.
+/// - **One limit for all processes.** [`set_limit`](Self::set_limit) changes it while the semaphore
+///   is in use.
 ///
-/// The value is a handle: it is cheap to clone, and does no I/O until it is used. Like every lock, a permit
-/// can be [lost](SemaphorePermit::lost) while it is held. A free permit costs 5 requests, 4 after
-/// three free grants in a row, and its release 1.
+/// The value is a handle: it is cheap to clone, and does no I/O until it is used. Like every lock,
+/// a permit can be [lost](SemaphorePermit::lost) while it is held. A free permit costs 5 requests,
+/// 4 after three free grants in a row, and its release 1.
 ///
 /// # The limit
-/// Each handle states a limit, and all must state the same: a contender that finds a permit of another
-/// process with a different limit fails with [`ErrorKind::LimitMismatch`](crate::ErrorKind::LimitMismatch),
-/// which names both. If the node `<path>/permits` (or that of [`shared_count`](RecipeBuilder::shared_count))
-/// exists, it contains the limit for all processes, and the limits of handles are ignored. Its four bytes are
-/// those of Curator's `SharedCount`, so a Java process attaches by `new InterProcessSemaphoreV2(client, path,
-/// new SharedCount(client, path + "/permits", n))`. Java processes that state their limit as a number do not
-/// read this node, and the names of their permits do not show the limit, so give them the right number. A
-/// number below 1 in the node makes calls fail with
+/// Each handle states a limit, and all must state the same: a contender that finds a permit of
+/// another process with a different limit fails with
+/// [`ErrorKind::LimitMismatch`](crate::ErrorKind::LimitMismatch), which names both. If the node
+/// `<path>/permits` (or that of [`shared_count`](RecipeBuilder::shared_count)) exists, it contains
+/// the limit for all processes, and the limits of handles are ignored. Its four bytes are those of
+/// Curator's `SharedCount`, so a Java process attaches by `new InterProcessSemaphoreV2(client,
+/// path, new SharedCount(client, path + "/permits", n))`. Java processes that state their limit as
+/// a number do not read this node, and the names of their permits do not show the limit, so give
+/// them the right number. A number below 1 in the node makes calls fail with
 /// [`ErrorKind::InvalidLimit`](crate::ErrorKind::InvalidLimit), where Curator's wait.
 ///
 /// # Among Java processes
-/// Curator's `acquire(n)` takes its permits one by one, and holds some while it waits for more. Two such
-/// calls can wait for each other forever, and so does the queue behind them: use deadlines where Java
-/// processes acquire several permits at once.
+/// Curator's `acquire(n)` takes its permits one by one, and holds some while it waits for more. Two
+/// such calls can wait for each other forever, and so does the queue behind them: use deadlines
+/// where Java processes acquire several permits at once.
 ///
 /// # Examples
 /// ```
@@ -110,16 +115,16 @@ pub struct InterProcessSemaphore {
 impl InterProcessSemaphore {
     /// Creates a handle of the semaphore at `path` that states this `limit`, without any I/O.
     ///
-    /// The limit must be from 1 to 10,000, because other clients must be able to list the directory of the
-    /// permits' nodes. Other options are those of this client's existing handles for the path, or the
-    /// defaults.
+    /// The limit must be from 1 to 10,000, because other clients must be able to list the directory
+    /// of the permits' nodes. Other options are those of this client's existing handles for the
+    /// path, or the defaults.
     ///
     /// # Errors
-    /// - [`BuildError::InvalidPath`] if ZooKeeper would refuse the path, or it is `/`, below `/zookeeper`, or
-    ///   longer than 16 KiB with the namespace.
+    /// - [`BuildError::InvalidPath`] if ZooKeeper would refuse the path, or it is `/`, below
+    ///   `/zookeeper`, or longer than 16 KiB with the namespace.
     /// - [`BuildError::InvalidOption`] if the limit is zero or larger than 10,000.
-    /// - [`BuildError::LimitMismatch`] if this client has a handle or permit of this semaphore with another
-    ///   limit.
+    /// - [`BuildError::LimitMismatch`] if this client has a handle or permit of this semaphore with
+    ///   another limit.
     ///
     /// # Examples
     /// ```
@@ -140,7 +145,8 @@ impl InterProcessSemaphore {
         Self::builder(client, path, limit).build()
     }
 
-    /// Creates a handle of the semaphore of `key` below `prefix` that states this `limit`, without any I/O.
+    /// Creates a handle of the semaphore of `key` below `prefix` that states this `limit`, without
+    /// any I/O.
     ///
     /// The path is made as by [`InterProcessMutex::keyed`](crate::InterProcessMutex::keyed).
     ///
@@ -200,18 +206,20 @@ acquire_methods!(
 impl InterProcessSemaphore {
     /// Acquires `n` permits, all of them or none, waiting at most for `timeout`.
     ///
-    /// They are granted together, when `n` are free. Until then the call holds no permit, and the contenders
-    /// behind it wait. This costs one request more than [`acquire`](Self::acquire).
+    /// They are granted together, when `n` are free. Until then the call holds no permit, and the
+    /// contenders behind it wait. This costs one request more than [`acquire`](Self::acquire).
     ///
     /// # Errors
-    /// - [`AcquireError::TooManyPermits`] if `n` is more than the limit. The call returns this at once, or,
-    ///   if the limit was lowered, when it is first in the queue.
+    /// - [`AcquireError::TooManyPermits`] if `n` is more than the limit. The call returns this at
+    ///   once, or, if the limit was lowered, when it is first in the queue.
     /// - [`AcquireError::ZeroPermits`] if `n` is zero.
-    /// - [`AcquireError::TooManyAtOnce`] if the transaction for that many would be larger than ZooKeeper
-    ///   accepts, which starts at about 4,000 permits without [data](RecipeBuilder::data).
-    /// - [`ErrorKind::LimitMismatch`](crate::ErrorKind::LimitMismatch) if another process acquired its permit
-    ///   under another limit, and [`ErrorKind::InvalidLimit`](crate::ErrorKind::InvalidLimit) if the node
-    ///   with the limit contains something else.
+    /// - [`AcquireError::TooManyAtOnce`] if the transaction for that many would be larger than
+    ///   ZooKeeper accepts, which starts at about 4,000 permits without
+    ///   [data](RecipeBuilder::data).
+    /// - [`ErrorKind::LimitMismatch`](crate::ErrorKind::LimitMismatch) if another process acquired
+    ///   its permit under another limit, and
+    ///   [`ErrorKind::InvalidLimit`](crate::ErrorKind::InvalidLimit) if the node with the limit
+    ///   contains something else.
     /// - See [`acquire`](Self::acquire) for the other variants.
     ///
     /// # Cancel safety
@@ -275,21 +283,27 @@ impl InterProcessSemaphore {
         let call = Call::begin(&self.path_lock, &mut ask);
         let attempt = |ask| run::acquire_permits(Arc::clone(&self.path_lock), n, ask);
         let holds = until_had(ask, attempt, Vec::as_slice).await;
-        call.ended(&self.path_lock, holds, Vec::as_slice).map(SemaphorePermit::new)
+        call.ended(&self.path_lock, holds, Vec::as_slice)
+            .map(SemaphorePermit::new)
     }
 
     async fn granted_at_once(self, n: u32, mut ask: Ask) -> Result<SemaphorePermit, TryLockError> {
         let call = Call::begin(&self.path_lock, &mut ask);
-        let granted = had(run::acquire_permits(Arc::clone(&self.path_lock), n, ask).await, Vec::as_slice);
-        call.ended(&self.path_lock, granted, Vec::as_slice).map(SemaphorePermit::new)
+        let granted = had(
+            run::acquire_permits(Arc::clone(&self.path_lock), n, ask).await,
+            Vec::as_slice,
+        );
+        call.ended(&self.path_lock, granted, Vec::as_slice)
+            .map(SemaphorePermit::new)
     }
 
-    /// Acquires `n` permits for no longer than `lease`, all of them or none, waiting at most for `wait`.
+    /// Acquires `n` permits for no longer than `lease`, all of them or none, waiting at most for
+    /// `wait`.
     ///
-    /// The lease begins with the grant. When it ends, the permits are [lost](SemaphorePermit::lost), with
-    /// [`LostReason::LeaseOver`](crate::LostReason::LeaseOver), and then returned.
-    /// [`SemaphorePermit::set_lease`] sets another lease, and [`SemaphorePermit::lease_remaining`] returns
-    /// how much time is left.
+    /// The lease begins with the grant. When it ends, the permits are
+    /// [lost](SemaphorePermit::lost), with [`LostReason::LeaseOver`](crate::LostReason::LeaseOver),
+    /// and then returned. [`SemaphorePermit::set_lease`] sets another lease, and
+    /// [`SemaphorePermit::lease_remaining`] returns how much time is left.
     ///
     /// # Errors
     /// - [`AcquireError::InvalidLease`] if `lease` is zero.
@@ -322,19 +336,26 @@ impl InterProcessSemaphore {
         lease: Duration,
     ) -> impl Future<Output = Result<SemaphorePermit, AcquireError>> + Send + 'static + use<> {
         let ask = within(self.client(), Kind::Exclusive, wait);
-        self.clone().granted_many(n, Ask { lease: Some(lease), ..ask })
+        self.clone().granted_many(
+            n,
+            Ask {
+                lease: Some(lease),
+                ..ask
+            },
+        )
     }
 
     /// Acquires one permit if one is free.
     ///
-    /// This does not wait for a permit to be returned. If one is free, the call queues behind contenders that
-    /// are about to be granted theirs, as long as none takes more than 200 ms, so ten simultaneous calls for
-    /// ten free permits all succeed. The call waits for the servers up to the connect timeout.
+    /// This does not wait for a permit to be returned. If one is free, the call queues behind
+    /// contenders that are about to be granted theirs, as long as none takes more than 200 ms, so
+    /// ten simultaneous calls for ten free permits all succeed. The call waits for the servers up
+    /// to the connect timeout.
     ///
     /// # Errors
     /// - [`TryLockError::WouldBlock`] if no permit is free, or other contenders stay ahead.
-    /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server replies within the connect
-    ///   timeout.
+    /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server replies within the
+    ///   connect timeout.
     /// - See [`acquire`](Self::acquire) for the other errors in [`TryLockError::Acquire`].
     ///
     /// # Cancel safety
@@ -400,17 +421,22 @@ impl InterProcessSemaphore {
         self.clone().granted_at_once(n, ask)
     }
 
-    /// Acquires `n` permits like [`acquire_many`](Self::acquire_many), and blocks the thread meanwhile.
+    /// Acquires `n` permits like [`acquire_many`](Self::acquire_many), and blocks the thread
+    /// meanwhile.
     ///
     /// # Errors
     /// See [`acquire_many`](Self::acquire_many).
     #[track_caller]
-    pub fn blocking_acquire_many(&self, n: u32, timeout: Duration) -> Result<SemaphorePermit, AcquireError> {
+    pub fn blocking_acquire_many(
+        &self,
+        n: u32,
+        timeout: Duration,
+    ) -> Result<SemaphorePermit, AcquireError> {
         block_on(self.acquire_many(n, timeout))
     }
 
-    /// Acquires one permit if one is free, like [`try_acquire`](Self::try_acquire), and blocks the thread
-    /// until the servers have answered.
+    /// Acquires one permit if one is free, like [`try_acquire`](Self::try_acquire), and blocks the
+    /// thread until the servers have answered.
     ///
     /// # Errors
     /// See [`try_acquire`](Self::try_acquire).
@@ -419,10 +445,11 @@ impl InterProcessSemaphore {
         block_on(self.try_acquire())
     }
 
-    /// Returns how many permits are free: the limit in force less the permits that are held, or zero.
+    /// Returns how many permits are free: the limit in force less the permits that are held, or
+    /// zero.
     ///
-    /// The number may change before this returns. If contenders are in the queue, the first of them gets a
-    /// free permit.
+    /// The number may change before this returns. If contenders are in the queue, the first of them
+    /// gets a free permit.
     ///
     /// # Errors
     /// - [`ErrorKind::LimitMismatch`](crate::ErrorKind::LimitMismatch) and
@@ -450,36 +477,46 @@ impl InterProcessSemaphore {
     /// ```
     #[doc(alias = "availablePermits")]
     pub async fn available_permits(&self) -> Result<u32, Error> {
-        self.look(|path_lock, semaphore| async move { semaphore::available(&path_lock, &semaphore).await })
-            .await
+        self.look(|path_lock, semaphore| async move {
+            semaphore::available(&path_lock, &semaphore).await
+        })
+        .await
     }
 
-    /// Returns the limit in force: the stored one, or the limit that this handle states if none is stored.
+    /// Returns the limit in force: the stored one, or the limit that this handle states if none is
+    /// stored.
     ///
     /// # Errors
-    /// - [`ErrorKind::InvalidLimit`](crate::ErrorKind::InvalidLimit) if the node contains something else.
+    /// - [`ErrorKind::InvalidLimit`](crate::ErrorKind::InvalidLimit) if the node contains something
+    ///   else.
     /// - See [`Error`] for the other kinds.
     ///
     /// # Cancel safety
     /// Cancel safe: this only reads.
     pub async fn limit(&self) -> Result<u32, Error> {
-        self.look(|path_lock, semaphore| async move { semaphore::limit(&path_lock, &semaphore, false).await })
-            .await
+        self.look(|path_lock, semaphore| async move {
+            semaphore::limit(&path_lock, &semaphore, false).await
+        })
+        .await
     }
 
     /// Sets the limit for all processes, from now on.
     ///
-    /// The limit is stored in a persistent node, `<path>/permits` by default, after which the limits of
-    /// handles are ignored. The first contender in the queue is notified at once. A limit below the number of
-    /// held permits revokes none of them: no further permit is granted until enough are returned.
+    /// The limit is stored in a persistent node, `<path>/permits` by default, after which the
+    /// limits of handles are ignored. The first contender in the queue is notified at once. A limit
+    /// below the number of held permits revokes none of them: no further permit is granted until
+    /// enough are returned.
     ///
-    /// Once this has returned, no permit is granted beyond the new limit. If the node did not exist before, a
-    /// grant under the limit that a handle states may already be under way, and be made after this returns.
+    /// Once this has returned, no permit is granted beyond the new limit. If the node did not exist
+    /// before, a grant under the limit that a handle states may already be under way, and be made
+    /// after this returns.
     ///
     /// # Errors
-    /// - [`ErrorKind::InvalidLimit`](crate::ErrorKind::InvalidLimit) if `n` is zero, or larger than 10,000.
+    /// - [`ErrorKind::InvalidLimit`](crate::ErrorKind::InvalidLimit) if `n` is zero, or larger than
+    ///   10,000.
     /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server answered, or
-    ///   [`ErrorKind::Closed`](crate::ErrorKind::Closed): the limit may or may not be set. Set it again.
+    ///   [`ErrorKind::Closed`](crate::ErrorKind::Closed): the limit may or may not be set. Set it
+    ///   again.
     /// - See [`Error`] for the other kinds.
     ///
     /// # Cancel safety
@@ -504,7 +541,10 @@ impl InterProcessSemaphore {
     #[doc(alias = "trySetPermits")]
     pub async fn set_limit(&self, n: u32) -> Result<(), Error> {
         if !(1..=MAX_PERMITS).contains(&n) {
-            let why = RequestFailure::LimitOutOfRange { asked: n, largest: MAX_PERMITS };
+            let why = RequestFailure::LimitOutOfRange {
+                asked: n,
+                largest: MAX_PERMITS,
+            };
             return Err(Error::new(Purpose::Limit, self.path(), why));
         }
         let set = self.look(move |path_lock, semaphore| async move {
@@ -513,7 +553,8 @@ impl InterProcessSemaphore {
         set.await
     }
 
-    /// Returns the paths of the nodes of all held permits, of all processes, in the order of their grants.
+    /// Returns the paths of the nodes of all held permits, of all processes, in the order of their
+    /// grants.
     ///
     /// # Errors
     /// See [`Error`].
@@ -538,14 +579,17 @@ impl InterProcessSemaphore {
     /// ```
     #[doc(alias = "getParticipantNodes")]
     pub async fn participants(&self) -> Result<Vec<NodePath>, Error> {
-        self.look(|path_lock, semaphore| async move { semaphore::participants(&path_lock, &semaphore).await })
-            .await
+        self.look(|path_lock, semaphore| async move {
+            semaphore::participants(&path_lock, &semaphore).await
+        })
+        .await
     }
 
     /// Returns the contenders that wait for permits, of all processes and in order.
     ///
-    /// Each [`Contender`] says who it is. This lists the queue and reads each node, at most 32 at a time, and
-    /// leaves out nodes that are gone by then. For the holders of permits, call [`holders`](Self::holders).
+    /// Each [`Contender`] says who it is. This lists the queue and reads each node, at most 32 at a
+    /// time, and leaves out nodes that are gone by then. For the holders of permits, call
+    /// [`holders`](Self::holders).
     ///
     /// # Errors
     /// See [`Error`].
@@ -587,7 +631,8 @@ impl InterProcessSemaphore {
         look(&self.path_lock, who::count).await
     }
 
-    /// Returns the holders of permits, of all processes: a [`Contender`] for each permit, in order of grant.
+    /// Returns the holders of permits, of all processes: a [`Contender`] for each permit, in order
+    /// of grant.
     ///
     /// # Errors
     /// See [`queue`](Self::queue).
@@ -617,13 +662,13 @@ impl InterProcessSemaphore {
         look(&self.path_lock, who::holders).await
     }
 
-    /// Deletes the node of a contender: the permit of a holder, or the place of a waiter in the queue.
-    /// Returns `false` if the node no longer existed.
+    /// Deletes the node of a contender: the permit of a holder, or the place of a waiter in the
+    /// queue. Returns `false` if the node no longer existed.
     ///
-    /// **The holder may still be at work**: the next in line may get the permit at once, but a holder of this
-    /// crate is notified by its heartbeat, within a sixth of its session timeout, and loses all permits of
-    /// the same [`SemaphorePermit`]. A waiter is granted nothing, and queues again at the end if its client's
-    /// retry policy allows.
+    /// **The holder may still be at work**: the next in line may get the permit at once, but a
+    /// holder of this crate is notified by its heartbeat, within a sixth of its session timeout,
+    /// and loses all permits of the same [`SemaphorePermit`]. A waiter is granted nothing, and
+    /// queues again at the end if its client's retry policy allows.
     ///
     /// # Errors
     /// See [`InterProcessMutex::break_lock`](crate::InterProcessMutex::break_lock).
@@ -679,18 +724,19 @@ impl InterProcessSemaphore {
 }
 
 impl RecipeBuilder<InterProcessSemaphore> {
-    /// Sets the path of the node that stores the limit for all processes; by default `<path>/permits`.
+    /// Sets the path of the node that stores the limit for all processes; by default
+    /// `<path>/permits`.
     ///
-    /// Use this for an existing `SharedCount` of Curator, or for one limit of several semaphores. The path is
-    /// below the client's [namespace](crate::ClientBuilder::namespace). It must not be the semaphore's own
-    /// path, nor in its directories `locks` and `leases`.
+    /// Use this for an existing `SharedCount` of Curator, or for one limit of several semaphores.
+    /// The path is below the client's [namespace](crate::ClientBuilder::namespace). It must not be
+    /// the semaphore's own path, nor in its directories `locks` and `leases`.
     pub fn shared_count(mut self, path: impl Into<String>) -> Self {
         self.asked.shared_count = Some(path.into());
         self
     }
 
-    /// Sets the maximum number of nodes that this client has in the queue; further waiters wait in memory, in
-    /// order.
+    /// Sets the maximum number of nodes that this client has in the queue; further waiters wait in
+    /// memory, in order.
     ///
     /// The number must be from 1 to 10,000, and is 64 by default. Held permits do not count.
     pub fn max_znodes(mut self, nodes: usize) -> Self {
@@ -701,7 +747,9 @@ impl RecipeBuilder<InterProcessSemaphore> {
 
 impl sealed::Buildable for InterProcessSemaphore {
     fn built(builder: RecipeBuilder<Self>) -> Result<Self, BuildError> {
-        Ok(Self { path_lock: builder.path_lock(Recipe::Semaphore)? })
+        Ok(Self {
+            path_lock: builder.path_lock(Recipe::Semaphore)?,
+        })
     }
 }
 
@@ -709,13 +757,15 @@ impl sealed::HasData for InterProcessSemaphore {}
 
 /// One or several permits of an [`InterProcessSemaphore`], held until this is dropped or released.
 ///
-/// Each permit is held by an ephemeral node on the servers ([`nodes`](Self::nodes)). Dropping the value
-/// returns its permits in the background; [`release`](Self::release) does the same and returns the outcome.
-/// The value can be sent to other threads and tasks. **The loss of one permit is the loss of all** in one
-/// value, because the holder relied on all of them. The others are returned too: at once if a lease ended,
-/// otherwise when the value is dropped, or at the latest a session timeout after the last renewal.
+/// Each permit is held by an ephemeral node on the servers ([`nodes`](Self::nodes)). Dropping the
+/// value returns its permits in the background; [`release`](Self::release) does the same and
+/// returns the outcome. The value can be sent to other threads and tasks. **The loss of one permit
+/// is the loss of all** in one value, because the holder relied on all of them. The others are
+/// returned too: at once if a lease ended, otherwise when the value is dropped, or at the latest a
+/// session timeout after the last renewal.
 ///
-/// This is the guard of its permits, with the guarantees and limits of a [`LockGuard`](crate::LockGuard).
+/// This is the guard of its permits, with the guarantees and limits of a
+/// [`LockGuard`](crate::LockGuard).
 ///
 /// # Examples
 /// ```
@@ -743,7 +793,9 @@ pub struct SemaphorePermit {
 
 impl SemaphorePermit {
     fn new(holds: Vec<Hold>) -> Self {
-        Self { set: GuardSet::new(holds) }
+        Self {
+            set: GuardSet::new(holds),
+        }
     }
 
     fn shares(&self) -> Shares<'_> {
@@ -779,11 +831,11 @@ impl SemaphorePermit {
         self.slots().first().copied().unwrap_or_default()
     }
 
-    /// Returns the slots of the permits, in ascending order: one number for each permit, which no other
-    /// permit of this library has at the same time.
+    /// Returns the slots of the permits, in ascending order: one number for each permit, which no
+    /// other permit of this library has at the same time.
     ///
-    /// A slot is the smallest free number at the grant, and below the limit at that time. It stays the same
-    /// for as long as the permit is held. Permits of Java processes have none.
+    /// A slot is the smallest free number at the grant, and below the limit at that time. It stays
+    /// the same for as long as the permit is held. Permits of Java processes have none.
     ///
     /// # Examples
     /// ```
@@ -800,13 +852,16 @@ impl SemaphorePermit {
     #[must_use]
     pub fn slots(&self) -> Vec<u32> {
         let names = self.shares().0.iter().map(|hold| hold.node());
-        let mut slots: Vec<u32> = names.filter_map(|name| slot_of(&name)).map(|(slot, _)| slot).collect();
+        let mut slots: Vec<u32> = names
+            .filter_map(|name| slot_of(&name))
+            .map(|(slot, _)| slot)
+            .collect();
         slots.sort_unstable();
         slots
     }
 
-    /// Splits off `n` permits, those with the highest slots. Returns `None`, and changes nothing, if `n` is
-    /// zero or no permit would be left.
+    /// Splits off `n` permits, those with the highest slots. Returns `None`, and changes nothing,
+    /// if `n` is zero or no permit would be left.
     ///
     /// From then on, the two values are independent of each other.
     ///
@@ -825,12 +880,16 @@ impl SemaphorePermit {
     /// # }
     /// ```
     pub fn split(&mut self, n: u32) -> Option<Self> {
-        let n = usize::try_from(n).ok().filter(|n| (1..self.shares().0.len()).contains(n))?;
+        let n = usize::try_from(n)
+            .ok()
+            .filter(|n| (1..self.shares().0.len()).contains(n))?;
         let mut holds = std::mem::replace(&mut self.set, GuardSet::of(Vec::new())).into_vec();
         holds.sort_by_key(|hold| slot_of(&hold.node()).map(|(slot, _)| slot));
         let split = holds.split_off(holds.len() - n);
         self.set = GuardSet::of(holds);
-        Some(Self { set: GuardSet::of(split) })
+        Some(Self {
+            set: GuardSet::of(split),
+        })
     }
 
     /// Adds the permits of `other` to these.
@@ -865,16 +924,19 @@ impl SemaphorePermit {
         Ok(())
     }
 
-    /// Returns the fencing token of the grant, by which a resource can refuse former holders of a slot.
+    /// Returns the fencing token of the grant, by which a resource can refuse former holders of a
+    /// slot.
     ///
-    /// Tokens rise in the order of the grants. Several slots are held at the same time, so a resource must
-    /// compare tokens for each [slot](Self::slots) separately, with one [`FenceGate`](crate::FenceGate) for
-    /// each worker id, shard or connection. All permits of one call have the same token. After a
-    /// [`merge`](Self::merge) this returns the lowest token, which never passes for a later holder's, but may
-    /// be refused for a slot of another call: keep such permits apart.
+    /// Tokens rise in the order of the grants. Several slots are held at the same time, so a
+    /// resource must compare tokens for each [slot](Self::slots) separately, with one
+    /// [`FenceGate`](crate::FenceGate) for each worker id, shard or connection. All permits of one
+    /// call have the same token. After a [`merge`](Self::merge) this returns the lowest token,
+    /// which never passes for a later holder's, but may be refused for a slot of another call: keep
+    /// such permits apart.
     ///
-    /// Compare tokens only with those of permits of this library. Permits of Java processes have none: the
-    /// `czxid` of their lease node is no token, because a token comes from the contender's node in the queue.
+    /// Compare tokens only with those of permits of this library. Permits of Java processes have
+    /// none: the `czxid` of their lease node is no token, because a token comes from the
+    /// contender's node in the queue.
     ///
     /// # Examples
     /// ```
@@ -915,13 +977,20 @@ impl SemaphorePermit {
     #[must_use]
     #[doc(alias = "getNodeName")]
     pub fn nodes(&self) -> Vec<NodePath> {
-        self.shares().0.iter().map(|hold| hold.node_path()).collect()
+        self.shares()
+            .0
+            .iter()
+            .map(|hold| hold.node_path())
+            .collect()
     }
 
     /// Returns the path of the semaphore, as it was given.
     #[must_use]
     pub fn path(&self) -> &str {
-        self.shares().0.first().map_or("", |hold| hold.directory().user())
+        self.shares()
+            .0
+            .first()
+            .map_or("", |hold| hold.directory().user())
     }
 }
 
@@ -935,7 +1004,12 @@ guard_methods!(
 impl fmt::Debug for SemaphorePermit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The state is left out, because asking for it reads the clock, and may find a permit lost.
-        write!(f, "SemaphorePermit({}, slots {:?})", Quoted(self.path()), self.slots())
+        write!(
+            f,
+            "SemaphorePermit({}, slots {:?})",
+            Quoted(self.path()),
+            self.slots()
+        )
     }
 }
 

@@ -12,14 +12,15 @@ use crate::values::shown::Quoted;
 
 /// Writes to ZooKeeper that are committed together, and only while the lock is held.
 ///
-/// The transaction contains a check of the guard's lock node, so the servers themselves refuse it once the
-/// lock may belong to another holder. Not even a process that was paused can write too late. A transaction
-/// needs no fencing token, but works only for data in the same ensemble.
+/// The transaction contains a check of the guard's lock node, so the servers themselves refuse it
+/// once the lock may belong to another holder. Not even a process that was paused can write too
+/// late. A transaction needs no fencing token, but works only for data in the same ensemble.
 ///
-/// [`LockGuard::transaction`](crate::LockGuard::transaction) returns an empty transaction. Writes are applied
-/// in the order in which they were added, all or none. Paths are below the client's
-/// [namespace](crate::ClientBuilder::namespace); [`commit`](Self::commit) reports an invalid path. At most
-/// about 1,000,000 bytes are accepted, because ZooKeeper closes the connection on a request over 1 MiB.
+/// [`LockGuard::transaction`](crate::LockGuard::transaction) returns an empty transaction. Writes
+/// are applied in the order in which they were added, all or none. Paths are below the client's
+/// [namespace](crate::ClientBuilder::namespace); [`commit`](Self::commit) reports an invalid path.
+/// At most about 1,000,000 bytes are accepted, because ZooKeeper closes the connection on a request
+/// over 1 MiB.
 ///
 /// # Examples
 /// ```
@@ -43,8 +44,8 @@ use crate::values::shown::Quoted;
 /// # }
 /// ```
 ///
-/// Read, check, write: the guard's [`get_data`](crate::LockGuard::get_data) returns the version for the
-/// write. The write is refused if a process without the lock has changed the data in between.
+/// Read, check, write: the guard's [`get_data`](crate::LockGuard::get_data) returns the version for
+/// the write. The write is refused if a process without the lock has changed the data in between.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -73,8 +74,8 @@ use crate::values::shown::Quoted;
 /// ```
 #[must_use = "it does nothing until `commit` is called"]
 pub struct Transaction<'a> {
-    /// All must be held. There is at least one, unless the transaction is refused. Their drop releases
-    /// nothing.
+    /// All must be held. There is at least one, unless the transaction is refused. Their drop
+    /// releases nothing.
     holds: Vec<Hold>,
     operations: Vec<Operation>,
     refused: Option<TransactionError>,
@@ -89,7 +90,12 @@ impl<'a> Transaction<'a> {
     /// Creates a transaction under these holds of one client.
     pub(crate) fn new(holds: impl IntoIterator<Item = &'a Hold>) -> Self {
         let holds = holds.into_iter().map(Hold::without_release).collect();
-        Self { holds, operations: Vec::new(), refused: None, under: PhantomData }
+        Self {
+            holds,
+            operations: Vec::new(),
+            refused: None,
+            under: PhantomData,
+        }
     }
 
     /// Creates a transaction under a hold; a transaction of a lost hold is refused.
@@ -98,12 +104,20 @@ impl<'a> Transaction<'a> {
             Ok(hold) => (Some(hold), None),
             Err(lost) => (None, Some(lost.into())),
         };
-        Self { holds: hold.into_iter().collect(), refused: lost, ..Self::new([]) }
+        Self {
+            holds: hold.into_iter().collect(),
+            refused: lost,
+            ..Self::new([])
+        }
     }
 
     /// Returns the paths of the locks, for messages.
     fn paths(&self) -> String {
-        let paths: Vec<&str> = self.holds.iter().map(|hold| hold.directory().user()).collect();
+        let paths: Vec<&str> = self
+            .holds
+            .iter()
+            .map(|hold| hold.directory().user())
+            .collect();
         paths.join(", ")
     }
 
@@ -127,11 +141,11 @@ impl<'a> Transaction<'a> {
         self.with(path.as_ref(), |path| Operation::Create { path, data })
     }
 
-    /// Sets the data of a node that has `version`; with `None`, or -1 as in ZooKeeper's protocol, of any
-    /// version.
+    /// Sets the data of a node that has `version`; with `None`, or -1 as in ZooKeeper's protocol,
+    /// of any version.
     ///
-    /// ZooKeeper counts the changes of each node's data, and returns the number as the `version` of its stat.
-    /// A version that any ZooKeeper client has returned can be passed as it is.
+    /// ZooKeeper counts the changes of each node's data, and returns the number as the `version` of
+    /// its stat. A version that any ZooKeeper client has returned can be passed as it is.
     ///
     /// # Examples
     /// ```
@@ -160,7 +174,11 @@ impl<'a> Transaction<'a> {
         version: impl Into<Option<i32>>,
     ) -> Self {
         let (data, version) = (data.into(), required(version.into()));
-        self.with(path.as_ref(), |path| Operation::SetData { path, data, version })
+        self.with(path.as_ref(), |path| Operation::SetData {
+            path,
+            data,
+            version,
+        })
     }
 
     /// Deletes a node that has `version`, any with `None`, and no children.
@@ -209,7 +227,10 @@ impl<'a> Transaction<'a> {
     }
 
     fn with(mut self, path: &str, operation: impl FnOnce(LockPath) -> Operation) -> Self {
-        let namespace = self.holds.first().map_or("", |hold| &hold.path_lock.client().namespace);
+        let namespace = self
+            .holds
+            .first()
+            .map_or("", |hold| &hold.path_lock.client().namespace);
         match LockPath::parse(namespace, path) {
             Ok(path) => self.operations.push(operation(path)),
             Err(error) => self.refused = self.refused.or(Some(error.into())),
@@ -221,15 +242,15 @@ impl<'a> Transaction<'a> {
     ///
     /// # Errors
     /// - [`TransactionError::Lost`] if the lock is no longer held. Nothing was written.
-    /// - [`TransactionError::Rejected`] if the lock is held but one of the writes is impossible. Nothing was
-    ///   written.
+    /// - [`TransactionError::Rejected`] if the lock is held but one of the writes is impossible.
+    ///   Nothing was written.
     /// - [`TransactionError::Unknown`] if the connection was lost before the reply: all writes were
     ///   committed, or none. Read the data before trying again.
     /// - [`TransactionError::InvalidPath`] and [`TransactionError::TooLarge`] without a request.
     ///
     /// # Cancel safety
-    /// The first poll sends the request, which needs no further poll. If the future is dropped after that,
-    /// the outcome is unknown.
+    /// The first poll sends the request, which needs no further poll. If the future is dropped
+    /// after that, the outcome is unknown.
     ///
     /// # Examples
     /// ```
@@ -260,13 +281,24 @@ impl<'a> Transaction<'a> {
         if let Some(refused) = self.refused {
             return Err(refused);
         }
-        let acl = self.holds.iter().take(1).flat_map(|hold| hold.path_lock.options().acl.iter());
+        let acl = self
+            .holds
+            .iter()
+            .take(1)
+            .flat_map(|hold| hold.path_lock.options().acl.iter());
         let acl = acl.map(|acl| acl.scheme.len() + acl.id.len() + 12).sum();
         let checks: usize = self.holds.iter().map(transact::check_bytes).sum();
-        let bytes: usize =
-            self.operations.iter().map(|operation| operation.bytes(acl)).sum::<usize>() + checks;
+        let bytes: usize = self
+            .operations
+            .iter()
+            .map(|operation| operation.bytes(acl))
+            .sum::<usize>()
+            + checks;
         if bytes > MAX_BYTES {
-            return Err(TransactionError::TooLarge { path: self.paths(), bytes });
+            return Err(TransactionError::TooLarge {
+                path: self.paths(),
+                bytes,
+            });
         }
         Ok((self.holds, self.operations))
     }
@@ -282,15 +314,22 @@ pub(crate) type DataRead = Result<Option<(Vec<u8>, i32)>, TransactionError>;
 
 /// Reads a node under these holds of one client.
 pub(crate) async fn get_data(holds: &[&Hold], path: &str) -> DataRead {
-    let namespace = holds.first().map_or("", |hold| &hold.path_lock.client().namespace);
-    let stored: Result<_, TransactionError> = read::get_data(holds, LockPath::parse(namespace, path)?).await;
+    let namespace = holds
+        .first()
+        .map_or("", |hold| &hold.path_lock.client().namespace);
+    let stored: Result<_, TransactionError> =
+        read::get_data(holds, LockPath::parse(namespace, path)?).await;
     Ok(stored?.map(|read| (read.data, read.version)))
 }
 
 impl fmt::Debug for Transaction<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The data may be large, and do not belong in a log.
-        let bytes: usize = self.operations.iter().map(|operation| operation.data().len()).sum();
+        let bytes: usize = self
+            .operations
+            .iter()
+            .map(|operation| operation.data().len())
+            .sum();
         let paths = self.paths();
         let path = Quoted(&paths);
         write!(

@@ -1,28 +1,28 @@
-//! The part of an attempt in one session, as a state machine: creates a node, finds it after a lost reply,
-//! waits, and is granted the lock. Pure: no client, clock, task or random number.
+//! The part of an attempt in one session, as a state machine: creates a node, finds it after a lost
+//! reply, waits, and is granted the lock. Pure: no client, clock, task or random number.
 //!
-//! The [attempt](crate::engine::attempts::run) carries out each [`AcquireStep`] and returns its [`AcquireEvent`],
-//! one at a time, until the step is [`AcquireStep::Finish`]. All decisions about unknown outcomes are made
-//! here.
+//! The [attempt](crate::engine::attempts::run) carries out each [`AcquireStep`] and returns its
+//! [`AcquireEvent`], one at a time, until the step is [`AcquireStep::Finish`]. All decisions about
+//! unknown outcomes are made here.
 //!
 //! # Invariants
-//! 1. A grant needs a list that contains the attempt's own node and no node before it that it has to wait
-//!    for, or a transaction that deleted the holder's node, directly before the own one, while that existed,
-//!    or the reply to a create whose number follows what is known to be gone (docs/protocol.md#succession).
-//!    Where the grant then has to wait because the session is in doubt, it needs another list after that
-//!    (docs/protocol.md#suspended).
-//!    A list without the own node grants nothing and proves nothing: the create may still be under way
+//! 1. A grant needs a list that contains the attempt's own node and no node before it that it has
+//!    to wait for, or a transaction that deleted the holder's node, directly before the own one,
+//!    while that existed, or the reply to a create whose number follows what is known to be gone
+//!    (docs/protocol.md#succession). Where the grant then has to wait because the session is in
+//!    doubt, it needs another list after that (docs/protocol.md#suspended). A list without the own
+//!    node grants nothing and proves nothing: the create may still be under way
 //!    (docs/protocol.md#grant).
-//! 2. Only a definite answer of the server means that a create did not happen. Everything else leaves the id
-//!    of an *unknown create*, whose node may exist, or may come to exist later
+//! 2. Only a definite answer of the server means that a create did not happen. Everything else
+//!    leaves the id of an *unknown create*, whose node may exist, or may come to exist later
 //!    (docs/protocol.md#unknown-outcome).
-//! 3. An id belongs to one create request. A repetition has an id of its own, so that a late commit of the
-//!    first request can be told from the second (docs/protocol.md#one-id-per-create).
-//! 4. However it ends, the outcome has every node that may be left: those that are known to exist by name,
-//!    those that may exist by id ([`Orphans`]).
-//! 5. Each repetition is counted against the retry policy (docs/protocol.md#bounded-retries), except those
-//!    that follow from a definite answer: the directory was missing for the first time, or the predecessor is
-//!    gone.
+//! 3. An id belongs to one create request. A repetition has an id of its own, so that a late commit
+//!    of the first request can be told from the second (docs/protocol.md#one-id-per-create).
+//! 4. However it ends, the outcome has every node that may be left: those that are known to exist
+//!    by name, those that may exist by id ([`Orphans`]).
+//! 5. Each repetition is counted against the retry policy (docs/protocol.md#bounded-retries),
+//!    except those that follow from a definite answer: the directory was missing for the first
+//!    time, or the predecessor is gone.
 
 use std::sync::Arc;
 
@@ -36,8 +36,9 @@ use crate::protocol::queue::{Listing, Position, Queue, Unusable};
 pub(crate) enum AcquireStep {
     /// Carry out a request.
     Do(AcquireRequest),
-    /// Pause as the retry policy says for repetition number `failures` (from 0). Then `Retry`, or `GiveUp` if
-    /// it is exhausted. `NoNode` if another process deleted the own node or the directory.
+    /// Pause as the retry policy says for repetition number `failures` (from 0). Then `Retry`, or
+    /// `GiveUp` if it is exhausted. `NoNode` if another process deleted the own node or the
+    /// directory.
     Pause { failures: u32, why: FailureKind },
     /// The attempt has ended in this session.
     Finish(AcquireOutcome),
@@ -46,9 +47,9 @@ pub(crate) enum AcquireStep {
 /// A request to the server, or a wait in memory.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum AcquireRequest {
-    /// Create a node with a fresh id, and list the directory. Both are sent before either is answered; the
-    /// list is left out if the reply to the create may make it needless. Unlike all other requests, this one
-    /// must not be dropped: its event has to be awaited and returned.
+    /// Create a node with a fresh id, and list the directory. Both are sent before either is
+    /// answered; the list is left out if the reply to the create may make it needless. Unlike all
+    /// other requests, this one must not be dropped: its event has to be awaited and returned.
     Create,
     /// Create the directory and those above it.
     MakeParents,
@@ -65,9 +66,15 @@ pub(crate) enum AcquireRequest {
 /// The result of a step.
 #[derive(Debug)]
 pub(crate) enum AcquireEvent {
-    /// Of [`AcquireRequest::Create`]: the id of the create, and the answers to the create and to the list,
-    /// which are independent of each other. Without a list, `standing` is what is certain of the new node.
-    Created { id: String, create: Answer<OwnNode>, list: Option<Answer<Listing>>, standing: Standing },
+    /// Of [`AcquireRequest::Create`]: the id of the create, and the answers to the create and to
+    /// the list, which are independent of each other. Without a list, `standing` is what is certain
+    /// of the new node.
+    Created {
+        id: String,
+        create: Answer<OwnNode>,
+        list: Option<Answer<Listing>>,
+        standing: Standing,
+    },
     /// Of [`AcquireRequest::MakeParents`].
     ParentsMade(Answer<()>),
     /// Of [`AcquireRequest::List`].
@@ -76,17 +83,17 @@ pub(crate) enum AcquireEvent {
     Inspected(Answer<OwnNode>),
     /// Of [`AcquireRequest::Watch`] and [`AcquireRequest::WaitFor`]: the predecessor has changed.
     Changed,
-    /// Of [`AcquireRequest::WaitFor`]: the predecessor held the lock and was directly before the own node,
-    /// and one transaction has deleted it while the own node existed.
+    /// Of [`AcquireRequest::WaitFor`]: the predecessor held the lock and was directly before the
+    /// own node, and one transaction has deleted it while the own node existed.
     HandedOver,
-    /// Of [`AcquireRequest::WaitFor`]: the node is gone, and has waited for this `predecessor` of another
-    /// session.
+    /// Of [`AcquireRequest::WaitFor`]: the node is gone, and has waited for this `predecessor` of
+    /// another session.
     Inherited { predecessor: String },
-    /// Of a grant by this node: what had shown it first is from before a doubt whether the servers keep the session, or
-    /// old. Another process may have deleted the node since.
+    /// Of a grant by this node: what had shown it first is from before a doubt whether the servers
+    /// keep the session, or old. Another process may have deleted the node since.
     Outdated(OwnNode),
-    /// Of a grant by this node: another process has deleted it. `waited` is whether it has outlasted a wait since the
-    /// grant.
+    /// Of a grant by this node: another process has deleted it. `waited` is whether it has
+    /// outlasted a wait since the grant.
     Deleted { node: OwnNode, waited: bool },
     /// Of [`AcquireRequest::Watch`]: the watch could not be set.
     WatchFailed(Failure),
@@ -130,7 +137,10 @@ impl AcquireStep {
     pub(crate) fn into_orphans(self) -> Orphans {
         match self {
             Self::Finish(AcquireOutcome::Granted { name, also, .. }) => {
-                let mut all = Orphans { names: vec![name], ids: Vec::new() };
+                let mut all = Orphans {
+                    names: vec![name],
+                    ids: Vec::new(),
+                };
                 all.extend(also);
                 all
             }
@@ -144,7 +154,11 @@ impl AcquireStep {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum AcquireOutcome {
     /// The lock is granted, by this node. `also` has the orphans to delete.
-    Granted { name: String, czxid: i64, also: Orphans },
+    Granted {
+        name: String,
+        czxid: i64,
+        also: Orphans,
+    },
     /// The lock is not granted.
     NotGranted { why: NoGrant, orphans: Orphans },
 }
@@ -158,7 +172,8 @@ pub(crate) enum NoGrant {
     Refused(Failure),
     /// The retry policy is exhausted. Has the last failure.
     KeptFailing(Failure),
-    /// The retry policy is exhausted: other processes deleted the own node this many times in a row.
+    /// The retry policy is exhausted: other processes deleted the own node this many times in a
+    /// row.
     NodeDeleted { times: u32 },
     /// The directory is unusable.
     Unusable(Unusable),
@@ -169,7 +184,8 @@ pub(crate) enum NoGrant {
 }
 
 impl NoGrant {
-    /// Returns why an attempt ends at once after this failure of a request; `None` if it is repeated.
+    /// Returns why an attempt ends at once after this failure of a request; `None` if it is
+    /// repeated.
     pub(crate) fn of(failure: &Failure) -> Option<Self> {
         match failure.kind {
             FailureKind::SessionGone => Some(Self::SessionGone),
@@ -207,8 +223,8 @@ pub(crate) enum IfBusy {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OwnPredecessor {
     Watched,
-    /// It waits for the nearest one, even if nodes of other sessions are between: it cannot be first before
-    /// that one is gone.
+    /// It waits for the nearest one, even if nodes of other sessions are between: it cannot be
+    /// first before that one is gone.
     InMemory,
 }
 
@@ -222,13 +238,14 @@ pub(crate) struct Acquiring {
     node: Option<OwnNode>,
     /// Creates whose outcome is unknown, oldest first.
     unknown_creates: Vec<String>,
-    /// Further nodes of this attempt, to be deleted at once: one of them could be before the node by which
-    /// the attempt queues, which would then wait for itself.
+    /// Further nodes of this attempt, to be deleted at once: one of them could be before the node
+    /// by which the attempt queues, which would then wait for itself.
     orphans: Vec<String>,
     after_pause: AfterPause,
     /// The last failure of a request.
     last_failure: Option<Failure>,
-    /// Whether the missing directory has been created once: if it is missing again, that counts as a failure.
+    /// Whether the missing directory has been created once: if it is missing again, that counts as
+    /// a failure.
     made_parents: bool,
     /// How many repetitions in a row have failed.
     failures: u32,
@@ -236,8 +253,9 @@ pub(crate) struct Acquiring {
     deleted: u32,
     /// Whether the predecessor has changed since the last list.
     woken: bool,
-    /// Whether it has listed once more in place of a watch: the owner of a node that is only kept deletes it
-    /// when another comes, so that it is mostly gone by then (docs/protocol.md#kept-node).
+    /// Whether it has listed once more in place of a watch: the owner of a node that is only kept
+    /// deletes it when another comes, so that it is mostly gone by then
+    /// (docs/protocol.md#kept-node).
     listed_again: bool,
     /// The list from which the next step follows, for the attempt that carries it out.
     list: Option<Arc<Queue>>,
@@ -285,37 +303,59 @@ impl Acquiring {
         self.if_busy = IfBusy::Wait;
     }
 
-    /// Returns how often in a row other processes deleted the own node; zero unless another is to be created for that.
+    /// Returns how often in a row other processes deleted the own node; zero unless another is to
+    /// be created for that.
     pub(crate) fn times_deleted(&self) -> u32 {
-        if self.after_pause == AfterPause::CreateAnother { self.deleted } else { 0 }
+        if self.after_pause == AfterPause::CreateAnother {
+            self.deleted
+        } else {
+            0
+        }
     }
 
-    /// Returns the name of the node by which the attempt queues; `None` until it is known to be its own.
+    /// Returns the name of the node by which the attempt queues; `None` until it is known to be its
+    /// own.
     pub(crate) fn queued_as(&self) -> Option<&str> {
-        self.node.as_ref().filter(|node| node.czxid.is_some()).map(|node| &*node.name)
+        self.node
+            .as_ref()
+            .filter(|node| node.czxid.is_some())
+            .map(|node| &*node.name)
     }
 
-    /// Takes the list from which the last step followed. It is not kept, because many attempts wait, and a
-    /// list is long.
+    /// Takes the list from which the last step followed. It is not kept, because many attempts
+    /// wait, and a list is long.
     pub(crate) fn take_list(&mut self) -> Option<Arc<Queue>> {
         self.list.take()
     }
 
     /// Takes the nodes to be deleted at once. To be called after each step.
     pub(crate) fn take_orphans(&mut self) -> Orphans {
-        Orphans { names: std::mem::take(&mut self.orphans), ids: Vec::new() }
+        Orphans {
+            names: std::mem::take(&mut self.orphans),
+            ids: Vec::new(),
+        }
     }
 
-    /// Handles the result of the last step. Returns the next step. `waitable` returns whether the node of a
-    /// name is one of this session that can be waited for in memory.
-    pub(crate) fn on(&mut self, event: AcquireEvent, waitable: &dyn Fn(&str) -> bool) -> AcquireStep {
+    /// Handles the result of the last step. Returns the next step. `waitable` returns whether the
+    /// node of a name is one of this session that can be waited for in memory.
+    pub(crate) fn on(
+        &mut self,
+        event: AcquireEvent,
+        waitable: &dyn Fn(&str) -> bool,
+    ) -> AcquireStep {
         match event {
-            AcquireEvent::Created { id, create, list, standing } => {
-                self.created(id, create, list, standing, waitable)
-            }
+            AcquireEvent::Created {
+                id,
+                create,
+                list,
+                standing,
+            } => self.created(id, create, list, standing, waitable),
             AcquireEvent::ParentsMade(Answer::Is(())) => AcquireStep::Do(AcquireRequest::Create),
-            // Also NoNode: a directory above, just created or found, has been removed, as containers are.
-            AcquireEvent::ParentsMade(Answer::No(failure)) => self.failed(failure, AfterPause::Parents),
+            // Also NoNode: a directory above, just created or found, has been removed, as
+            // containers are.
+            AcquireEvent::ParentsMade(Answer::No(failure)) => {
+                self.failed(failure, AfterPause::Parents)
+            }
             AcquireEvent::Listed(Answer::Is(listing)) => self.judge(listing, waitable),
             AcquireEvent::Listed(Answer::No(failure)) => match (failure.kind, &self.node) {
                 // The create whose outcome it was to show was not answered, which is the failure.
@@ -337,14 +377,18 @@ impl Acquiring {
                 FailureKind::NoNode => self.own_node_deleted(),
                 _ => self.failed(failure, AfterPause::Look),
             },
-            // The holder was first, and no node can be between it and the own one, which has outlasted the wait.
+            // The holder was first, and no node can be between it and the own one, which has
+            // outlasted the wait.
             AcquireEvent::HandedOver => {
                 (self.failures, self.deleted) = (0, 0);
                 self.first()
             }
-            AcquireEvent::Inherited { predecessor } => AcquireStep::Do(AcquireRequest::Watch { predecessor }),
+            AcquireEvent::Inherited { predecessor } => {
+                AcquireStep::Do(AcquireRequest::Watch { predecessor })
+            }
             AcquireEvent::Changed => {
-                // A watch was set and has fired, so the failures before it were not in a row with later ones.
+                // A watch was set and has fired, so the failures before it were not in a row with
+                // later ones.
                 self.failures = 0;
                 self.woken = true;
                 AcquireStep::Do(AcquireRequest::List)
@@ -354,7 +398,9 @@ impl Acquiring {
                 _ => self.failed(failure, AfterPause::Look),
             },
             AcquireEvent::Retry => match self.after_pause {
-                AfterPause::Create | AfterPause::CreateAnother => AcquireStep::Do(AcquireRequest::Create),
+                AfterPause::Create | AfterPause::CreateAnother => {
+                    AcquireStep::Do(AcquireRequest::Create)
+                }
                 AfterPause::Parents => AcquireStep::Do(AcquireRequest::MakeParents),
                 AfterPause::Look => AcquireStep::Do(AcquireRequest::List),
             },
@@ -362,8 +408,9 @@ impl Acquiring {
         }
     }
 
-    /// Ends the attempt in this session. If a create is under way, its event has to be handled first. Returns the
-    /// orphans, but for those of a step that is not carried out ([`AcquireStep::into_orphans`]).
+    /// Ends the attempt in this session. If a create is under way, its event has to be handled
+    /// first. Returns the orphans, but for those of a step that is not carried out
+    /// ([`AcquireStep::into_orphans`]).
     pub(crate) fn leave_all(&mut self) -> Orphans {
         let mut all = Orphans {
             names: std::mem::take(&mut self.orphans),
@@ -406,8 +453,8 @@ impl Acquiring {
             },
             // Whatever has come of an unknown create: its node is behind this one, or gone.
             (None, Standing::First) => self.first(),
-            // A list is needed to find the nodes of unknown creates, and, for a try, to be sure that the lock
-            // is held.
+            // A list is needed to find the nodes of unknown creates, and, for a try, to be sure
+            // that the lock is held.
             (None, Standing::Behind(before)) if self.waits_for_sure() => {
                 AcquireStep::Do(AcquireRequest::WaitFor { before })
             }
@@ -425,18 +472,21 @@ impl Acquiring {
         match failure.kind {
             FailureKind::Unknown => {
                 self.unknown_creates.push(id);
-                // The list that was sent with it may show that the create has happened. If it does not, that
-                // proves nothing: only after the next create is this one decided
+                // The list that was sent with it may show that the create has happened. If it does
+                // not, that proves nothing: only after the next create is this one decided
                 // (docs/protocol.md#write-barrier).
                 match list {
                     None => {
                         self.last_failure = Some(failure);
                         AcquireStep::Do(AcquireRequest::List)
                     }
-                    Some(Answer::Is(listing)) if self.finds_itself(&listing) => self.judge(listing, waitable),
-                    Some(Answer::No(Failure { kind: FailureKind::SessionGone, .. })) => {
-                        self.end(NoGrant::SessionGone)
+                    Some(Answer::Is(listing)) if self.finds_itself(&listing) => {
+                        self.judge(listing, waitable)
                     }
+                    Some(Answer::No(Failure {
+                        kind: FailureKind::SessionGone,
+                        ..
+                    })) => self.end(NoGrant::SessionGone),
                     Some(_) => self.failed(failure, AfterPause::Create),
                 }
             }
@@ -452,13 +502,17 @@ impl Acquiring {
 
     /// Returns whether the attempt has a node, no unknown creates, and waits for contenders ahead.
     fn waits_for_sure(&self) -> bool {
-        self.if_busy == IfBusy::Wait && self.unknown_creates.is_empty() && self.queued_as().is_some()
+        self.if_busy == IfBusy::Wait
+            && self.unknown_creates.is_empty()
+            && self.queued_as().is_some()
     }
 
     /// Returns whether a list shows the node of an unknown create, or an unusable directory.
     fn finds_itself(&self, listing: &Listing) -> bool {
         let Ok(queue) = listing else { return true };
-        self.unknown_creates.iter().any(|id| queue.find(&self.naming.prefix(id, self.kind)).is_some())
+        self.unknown_creates
+            .iter()
+            .any(|id| queue.find(&self.naming.prefix(id, self.kind)).is_some())
     }
 
     /// Decides the next step by a list of the directory.
@@ -467,19 +521,23 @@ impl Acquiring {
             Ok(queue) => queue,
             Err(unusable) => return self.end(NoGrant::Unusable(unusable)),
         };
-        // Unknown creates that turn out to have happened. The attempt queues by the first of its nodes, which
-        // is ahead of the others; these are orphans.
+        // Unknown creates that turn out to have happened. The attempt queues by the first of its
+        // nodes, which is ahead of the others; these are orphans.
         let (naming, kind) = (self.naming, self.kind);
         let mut found = Vec::new();
-        self.unknown_creates.retain(|id| match queue.find(&naming.prefix(id, kind)) {
-            Some(name) => {
-                // Known from a list only: its Stat has to show that it is this session's, and its czxid, for
-                // the token.
-                found.push(OwnNode { name: name.to_owned(), czxid: None });
-                false
-            }
-            None => true,
-        });
+        self.unknown_creates
+            .retain(|id| match queue.find(&naming.prefix(id, kind)) {
+                Some(name) => {
+                    // Known from a list only: its Stat has to show that it is this session's, and
+                    // its czxid, for the token.
+                    found.push(OwnNode {
+                        name: name.to_owned(),
+                        czxid: None,
+                    });
+                    false
+                }
+                None => true,
+            });
         if !found.is_empty() {
             found.extend(self.node.take());
             // One that the list does not show has been deleted by another process, and comes last.
@@ -490,7 +548,9 @@ impl Acquiring {
         let Some(node) = &self.node else {
             return self.pause(FailureKind::Unknown, AfterPause::Create);
         };
-        let Some(position) = queue.position(&node.name) else { return self.own_node_deleted() };
+        let Some(position) = queue.position(&node.name) else {
+            return self.own_node_deleted();
+        };
         if let Err(unusable) = queue.usable_by(&node.name) {
             return self.end(NoGrant::Unusable(unusable));
         }
@@ -499,7 +559,9 @@ impl Acquiring {
             self.deleted = 0;
         }
         match position {
-            _ if node.czxid.is_none() => AcquireStep::Do(AcquireRequest::Inspect { name: node.name.clone() }),
+            _ if node.czxid.is_none() => AcquireStep::Do(AcquireRequest::Inspect {
+                name: node.name.clone(),
+            }),
             Position::First => self.first(),
             Position::Behind { .. } if self.if_busy == IfBusy::Fail => {
                 self.list = Some(queue);
@@ -508,13 +570,17 @@ impl Acquiring {
             Position::Behind { predecessor } => {
                 let own = match self.own_predecessor {
                     OwnPredecessor::Watched => None,
-                    OwnPredecessor::InMemory => {
-                        queue.before(&node.name).enumerate().find(|(_, name)| waitable(name))
-                    }
+                    OwnPredecessor::InMemory => queue
+                        .before(&node.name)
+                        .enumerate()
+                        .find(|(_, name)| waitable(name)),
                 };
                 let request = match own {
                     Some((between, name)) => AcquireRequest::WaitFor {
-                        before: Neighbour { name: name.into(), next: between == 0 },
+                        before: Neighbour {
+                            name: name.into(),
+                            next: between == 0,
+                        },
                     },
                     None if !self.listed_again
                         && self.naming.may_be_kept(predecessor)
@@ -524,7 +590,9 @@ impl Acquiring {
                         self.list = Some(queue);
                         return AcquireStep::Do(AcquireRequest::List);
                     }
-                    None => AcquireRequest::Watch { predecessor: predecessor.to_owned() },
+                    None => AcquireRequest::Watch {
+                        predecessor: predecessor.to_owned(),
+                    },
                 };
                 self.list = Some(queue);
                 AcquireStep::Do(request)
@@ -535,32 +603,45 @@ impl Acquiring {
     /// The own node is first.
     fn first(&mut self) -> AcquireStep {
         match self.node.take() {
-            Some(OwnNode { name, czxid: Some(czxid) }) => {
-                AcquireStep::Finish(AcquireOutcome::Granted { name, czxid, also: self.leave_all() })
-            }
+            Some(OwnNode {
+                name,
+                czxid: Some(czxid),
+            }) => AcquireStep::Finish(AcquireOutcome::Granted {
+                name,
+                czxid,
+                also: self.leave_all(),
+            }),
             Some(OwnNode { name, czxid: None }) => {
-                self.node = Some(OwnNode { name: name.clone(), czxid: None });
+                self.node = Some(OwnNode {
+                    name: name.clone(),
+                    czxid: None,
+                });
                 AcquireStep::Do(AcquireRequest::Inspect { name })
             }
             None => self.pause(FailureKind::Unknown, AfterPause::Create),
         }
     }
 
-    /// Another process has deleted the own node. Starts again at the end of the queue, as Curator does
-    /// (docs/protocol.md#waiter-without-node).
+    /// Another process has deleted the own node. Starts again at the end of the queue, as Curator
+    /// does (docs/protocol.md#waiter-without-node).
     fn own_node_deleted(&mut self) -> AcquireStep {
         self.woken = false;
         self.deleted = self.deleted.saturating_add(1);
         // Deleted to be sure that it is gone.
         self.orphans.extend(self.node.take().map(|node| node.name));
         self.after_pause = AfterPause::CreateAnother;
-        AcquireStep::Pause { failures: self.deleted - 1, why: FailureKind::NoNode }
+        AcquireStep::Pause {
+            failures: self.deleted - 1,
+            why: FailureKind::NoNode,
+        }
     }
 
     fn give_up(&mut self) -> AcquireStep {
         let last = self.last_failure.take();
         self.end(match self.after_pause {
-            AfterPause::CreateAnother => NoGrant::NodeDeleted { times: self.deleted },
+            AfterPause::CreateAnother => NoGrant::NodeDeleted {
+                times: self.deleted,
+            },
             _ => NoGrant::KeptFailing(last.unwrap_or_else(|| FailureKind::Unknown.into())),
         })
     }
@@ -582,7 +663,10 @@ impl Acquiring {
     }
 
     fn end(&mut self, why: NoGrant) -> AcquireStep {
-        AcquireStep::Finish(AcquireOutcome::NotGranted { why, orphans: self.leave_all() })
+        AcquireStep::Finish(AcquireOutcome::NotGranted {
+            why,
+            orphans: self.leave_all(),
+        })
     }
 }
 
@@ -593,7 +677,11 @@ mod tests {
     use crate::protocol::failure::Refusal;
     use crate::protocol::node_name::{Dialect, Family};
 
-    const MUTEX: Naming = Naming { family: Family::Exclusive, dialect: Dialect::Curator, sticky: false };
+    const MUTEX: Naming = Naming {
+        family: Family::Exclusive,
+        dialect: Dialect::Curator,
+        sticky: false,
+    };
     const REFUSED: FailureKind = FailureKind::Refused(Refusal::Other);
     const A: &str = "aaaa";
     const B: &str = "bbbb";
@@ -610,11 +698,19 @@ mod tests {
     }
 
     fn node(id: &str, sequence: u32) -> OwnNode {
-        OwnNode { name: name(id, sequence), czxid: Some(i64::from(sequence) + 100) }
+        OwnNode {
+            name: name(id, sequence),
+            czxid: Some(i64::from(sequence) + 100),
+        }
     }
 
     fn created(id: &str, create: Answer<OwnNode>, list: Answer<Listing>) -> AcquireEvent {
-        AcquireEvent::Created { id: id.to_owned(), create, list: Some(list), standing: Standing::Unknown }
+        AcquireEvent::Created {
+            id: id.to_owned(),
+            create,
+            list: Some(list),
+            standing: Standing::Unknown,
+        }
     }
 
     fn list(names: &[String]) -> Answer<Listing> {
@@ -622,38 +718,58 @@ mod tests {
     }
 
     fn waiting() -> Acquiring {
-        let (contender, first) =
-            Acquiring::new(MUTEX, Kind::Exclusive, IfBusy::Wait, OwnPredecessor::Watched);
+        let (contender, first) = Acquiring::new(
+            MUTEX,
+            Kind::Exclusive,
+            IfBusy::Wait,
+            OwnPredecessor::Watched,
+        );
         assert_eq!(first, AcquireStep::Do(AcquireRequest::Create));
         contender
     }
 
     fn granted(id: &str, sequence: u32) -> AcquireStep {
         let OwnNode { name, czxid } = node(id, sequence);
-        AcquireStep::Finish(AcquireOutcome::Granted { name, czxid: czxid.unwrap(), also: Orphans::default() })
+        AcquireStep::Finish(AcquireOutcome::Granted {
+            name,
+            czxid: czxid.unwrap(),
+            also: Orphans::default(),
+        })
     }
 
     fn ended(why: NoGrant, names: &[String], ids: &[&str]) -> AcquireStep {
         let ids = ids.iter().map(ToString::to_string).collect();
         AcquireStep::Finish(AcquireOutcome::NotGranted {
             why,
-            orphans: Orphans { names: names.to_vec(), ids },
+            orphans: Orphans {
+                names: names.to_vec(),
+                ids,
+            },
         })
     }
 
     fn request_again(failures: u32) -> AcquireStep {
-        AcquireStep::Pause { failures, why: FailureKind::Unknown }
+        AcquireStep::Pause {
+            failures,
+            why: FailureKind::Unknown,
+        }
     }
 
     fn deleted(failures: u32) -> AcquireStep {
-        AcquireStep::Pause { failures, why: FailureKind::NoNode }
+        AcquireStep::Pause {
+            failures,
+            why: FailureKind::NoNode,
+        }
     }
 
     #[test]
     fn a_free_lock_is_granted_by_the_first_flight() {
         let mut contender = waiting();
-        let step =
-            contender.step(created(A, Answer::Is(node(A, 3)), list(&["foreign".to_owned(), name(A, 3)])));
+        let step = contender.step(created(
+            A,
+            Answer::Is(node(A, 3)),
+            list(&["foreign".to_owned(), name(A, 3)]),
+        ));
         assert_eq!(step, granted(A, 3));
     }
 
@@ -663,37 +779,66 @@ mod tests {
         for changed in [AcquireEvent::Changed, failed(FailureKind::NoNode)] {
             assert!(changed.is_change(), "{changed:?}");
         }
-        for other in
-            [failed(FailureKind::Unknown), failed(REFUSED), AcquireEvent::Retry, AcquireEvent::HandedOver]
-        {
+        for other in [
+            failed(FailureKind::Unknown),
+            failed(REFUSED),
+            AcquireEvent::Retry,
+            AcquireEvent::HandedOver,
+        ] {
             assert!(!other.is_change(), "{other:?}");
         }
     }
 
     #[test]
     fn a_try_that_may_wait_after_all_waits_for_the_one_ahead() {
-        let (mut contender, _) =
-            Acquiring::new(MUTEX, Kind::Exclusive, IfBusy::Fail, OwnPredecessor::Watched);
+        let (mut contender, _) = Acquiring::new(
+            MUTEX,
+            Kind::Exclusive,
+            IfBusy::Fail,
+            OwnPredecessor::Watched,
+        );
         contender.wait_if_busy();
-        let step = contender.step(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3), name(B, 2)])));
-        assert_eq!(step, AcquireStep::Do(AcquireRequest::Watch { predecessor: name(B, 2) }));
+        let step = contender.step(created(
+            A,
+            Answer::Is(node(A, 3)),
+            list(&[name(A, 3), name(B, 2)]),
+        ));
+        assert_eq!(
+            step,
+            AcquireStep::Do(AcquireRequest::Watch {
+                predecessor: name(B, 2)
+            })
+        );
     }
 
-    /// What failed before a wait that ended with a hand-over was not in a row with what fails after it.
+    /// What failed before a wait that ended with a hand-over was not in a row with what fails after
+    /// it.
     // Shows: suspended
     #[test]
     fn failures_before_a_hand_over_do_not_count() {
         let mut contender = in_memory(IfBusy::Wait);
         let waitable = |name: &str| name.contains("ours");
         let lost = || Answer::no(FailureKind::Unknown);
-        assert_eq!(contender.on(created(A, Answer::Is(node(A, 3)), lost()), &waitable), request_again(0));
-        assert_eq!(contender.on(AcquireEvent::Retry, &waitable), AcquireStep::Do(AcquireRequest::List));
-        let step = contender.on(AcquireEvent::Listed(list(&[name(A, 3), name("ours", 2)])), &waitable);
+        assert_eq!(
+            contender.on(created(A, Answer::Is(node(A, 3)), lost()), &waitable),
+            request_again(0)
+        );
+        assert_eq!(
+            contender.on(AcquireEvent::Retry, &waitable),
+            AcquireStep::Do(AcquireRequest::List)
+        );
+        let step = contender.on(
+            AcquireEvent::Listed(list(&[name(A, 3), name("ours", 2)])),
+            &waitable,
+        );
         assert_eq!(step, wait_for(&name("ours", 2), true));
         assert_eq!(contender.step(AcquireEvent::HandedOver), granted(A, 3));
         let step = contender.step(AcquireEvent::Outdated(node(A, 3)));
         assert_eq!(step, AcquireStep::Do(AcquireRequest::List));
-        assert_eq!(contender.step(AcquireEvent::Listed(lost())), request_again(0));
+        assert_eq!(
+            contender.step(AcquireEvent::Listed(lost())),
+            request_again(0)
+        );
     }
 
     /// It may have been deleted during the doubt.
@@ -701,14 +846,29 @@ mod tests {
     #[test]
     fn one_that_was_in_doubt_is_granted_by_another_list() {
         let mut contender = waiting();
-        assert_eq!(contender.step(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3)]))), granted(A, 3));
+        assert_eq!(
+            contender.step(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3)]))),
+            granted(A, 3)
+        );
         let doubt = || AcquireEvent::Outdated(node(A, 3));
-        assert_eq!(contender.step(doubt()), AcquireStep::Do(AcquireRequest::List));
-        assert_eq!(contender.step(AcquireEvent::Listed(list(&[name(A, 3)]))), granted(A, 3));
-        assert_eq!(contender.step(doubt()), AcquireStep::Do(AcquireRequest::List));
+        assert_eq!(
+            contender.step(doubt()),
+            AcquireStep::Do(AcquireRequest::List)
+        );
+        assert_eq!(
+            contender.step(AcquireEvent::Listed(list(&[name(A, 3)]))),
+            granted(A, 3)
+        );
+        assert_eq!(
+            contender.step(doubt()),
+            AcquireStep::Do(AcquireRequest::List)
+        );
         let step = contender.step(AcquireEvent::Listed(Answer::no(FailureKind::NoNode)));
         assert_eq!(step, deleted(0));
-        assert_eq!(contender.step(AcquireEvent::Retry), AcquireStep::Do(AcquireRequest::Create));
+        assert_eq!(
+            contender.step(AcquireEvent::Retry),
+            AcquireStep::Do(AcquireRequest::Create)
+        );
     }
 
     /// Its own node may be gone too.
@@ -716,10 +876,25 @@ mod tests {
     #[test]
     fn the_only_one_before_us_gone_means_looking_again() {
         let mut contender = waiting();
-        let step = contender.step(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3), name(B, 2)])));
-        assert_eq!(step, AcquireStep::Do(AcquireRequest::Watch { predecessor: name(B, 2) }));
-        assert_eq!(contender.step(AcquireEvent::Changed), AcquireStep::Do(AcquireRequest::List));
-        assert_eq!(contender.step(AcquireEvent::Listed(list(&[name(A, 3)]))), granted(A, 3));
+        let step = contender.step(created(
+            A,
+            Answer::Is(node(A, 3)),
+            list(&[name(A, 3), name(B, 2)]),
+        ));
+        assert_eq!(
+            step,
+            AcquireStep::Do(AcquireRequest::Watch {
+                predecessor: name(B, 2)
+            })
+        );
+        assert_eq!(
+            contender.step(AcquireEvent::Changed),
+            AcquireStep::Do(AcquireRequest::List)
+        );
+        assert_eq!(
+            contender.step(AcquireEvent::Listed(list(&[name(A, 3)]))),
+            granted(A, 3)
+        );
     }
 
     fn in_memory(if_busy: IfBusy) -> Acquiring {
@@ -727,23 +902,49 @@ mod tests {
     }
 
     fn wait_for(name: &str, next: bool) -> AcquireStep {
-        AcquireStep::Do(AcquireRequest::WaitFor { before: Neighbour { name: name.into(), next } })
+        AcquireStep::Do(AcquireRequest::WaitFor {
+            before: Neighbour {
+                name: name.into(),
+                next,
+            },
+        })
     }
 
     #[test]
     fn the_nearest_node_of_the_session_is_waited_for_in_memory() {
-        let all = [name(A, 5), name("theirs", 4), name("ours", 3), name("ours", 2), name("theirs", 1)];
+        let all = [
+            name(A, 5),
+            name("theirs", 4),
+            name("ours", 3),
+            name("ours", 2),
+            name("theirs", 1),
+        ];
         let waitable = |name: &str| name.contains("ours");
         let mut contender = in_memory(IfBusy::Wait);
         let step = contender.on(created(A, Answer::Is(node(A, 5)), list(&all)), &waitable);
         assert_eq!(step, wait_for(&name("ours", 3), false));
-        assert_eq!(contender.on(AcquireEvent::Changed, &waitable), AcquireStep::Do(AcquireRequest::List));
-        let step = contender.on(AcquireEvent::Listed(list(&[name(A, 5), name("ours", 2)])), &waitable);
+        assert_eq!(
+            contender.on(AcquireEvent::Changed, &waitable),
+            AcquireStep::Do(AcquireRequest::List)
+        );
+        let step = contender.on(
+            AcquireEvent::Listed(list(&[name(A, 5), name("ours", 2)])),
+            &waitable,
+        );
         assert_eq!(step, wait_for(&name("ours", 2), true));
-        let (mut elsewhere, _) =
-            Acquiring::new(MUTEX, Kind::Exclusive, IfBusy::Wait, OwnPredecessor::Watched);
+        let (mut elsewhere, _) = Acquiring::new(
+            MUTEX,
+            Kind::Exclusive,
+            IfBusy::Wait,
+            OwnPredecessor::Watched,
+        );
         let step = elsewhere.on(created(A, Answer::Is(node(A, 5)), list(&all)), &waitable);
-        assert_eq!(step, AcquireStep::Do(AcquireRequest::Watch { predecessor: name("theirs", 4) }));
+        assert_eq!(
+            step,
+            AcquireStep::Do(AcquireRequest::Watch {
+                predecessor: name("theirs", 4)
+            })
+        );
     }
 
     #[test]
@@ -759,9 +960,14 @@ mod tests {
     #[test]
     fn what_another_watched_is_watched_in_its_place() {
         let mut contender = in_memory(IfBusy::Wait);
-        contender.on(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3), name(B, 2)])), &|_| true);
+        contender.on(
+            created(A, Answer::Is(node(A, 3)), list(&[name(A, 3), name(B, 2)])),
+            &|_| true,
+        );
         let predecessor = name("c", 1);
-        let step = contender.step(AcquireEvent::Inherited { predecessor: predecessor.clone() });
+        let step = contender.step(AcquireEvent::Inherited {
+            predecessor: predecessor.clone(),
+        });
         assert_eq!(step, AcquireStep::Do(AcquireRequest::Watch { predecessor }));
         assert_eq!(
             contender.step(AcquireEvent::WatchFailed(FailureKind::NoNode.into())),
@@ -770,9 +976,19 @@ mod tests {
     }
 
     fn created_behind(create: Answer<OwnNode>, before: Option<&str>) -> AcquireEvent {
-        let behind = |name: &str| Standing::Behind(Neighbour { name: name.into(), next: true });
+        let behind = |name: &str| {
+            Standing::Behind(Neighbour {
+                name: name.into(),
+                next: true,
+            })
+        };
         let standing = before.map_or(Standing::Unknown, behind);
-        AcquireEvent::Created { id: A.to_owned(), create, list: None, standing }
+        AcquireEvent::Created {
+            id: A.to_owned(),
+            create,
+            list: None,
+            standing,
+        }
     }
 
     #[test]
@@ -780,41 +996,97 @@ mod tests {
         let b = name(B, 2);
         let step = in_memory(IfBusy::Wait).step(created_behind(Answer::Is(node(A, 3)), Some(&b)));
         assert_eq!(step, wait_for(&b, true));
-        // Otherwise it does: not known; not to wait; not known to be ours; another create may have happened.
+        // Otherwise it does: not known; not to wait; not known to be ours; another create may have
+        // happened.
         let list = AcquireStep::Do(AcquireRequest::List);
-        assert_eq!(in_memory(IfBusy::Wait).step(created_behind(Answer::Is(node(A, 3)), None)), list);
-        assert_eq!(in_memory(IfBusy::Fail).step(created_behind(Answer::Is(node(A, 3)), Some(&b))), list);
-        let unsaid = OwnNode { name: name(A, 3), czxid: None };
-        assert_eq!(in_memory(IfBusy::Wait).step(created_behind(Answer::Is(unsaid), Some(&b))), list);
+        assert_eq!(
+            in_memory(IfBusy::Wait).step(created_behind(Answer::Is(node(A, 3)), None)),
+            list
+        );
+        assert_eq!(
+            in_memory(IfBusy::Fail).step(created_behind(Answer::Is(node(A, 3)), Some(&b))),
+            list
+        );
+        let unsaid = OwnNode {
+            name: name(A, 3),
+            czxid: None,
+        };
+        assert_eq!(
+            in_memory(IfBusy::Wait).step(created_behind(Answer::Is(unsaid), Some(&b))),
+            list
+        );
         let mut contender = in_memory(IfBusy::Wait);
-        assert_eq!(contender.step(created_behind(Answer::no(FailureKind::Unknown), None)), list);
-        assert_eq!(contender.step(AcquireEvent::Listed(Answer::no(FailureKind::NoNode))), request_again(0));
-        assert_eq!(contender.step(AcquireEvent::Retry), AcquireStep::Do(AcquireRequest::Create));
-        assert_eq!(contender.step(created_behind(Answer::Is(node(B, 3)), Some(&b))), list);
+        assert_eq!(
+            contender.step(created_behind(Answer::no(FailureKind::Unknown), None)),
+            list
+        );
+        assert_eq!(
+            contender.step(AcquireEvent::Listed(Answer::no(FailureKind::NoNode))),
+            request_again(0)
+        );
+        assert_eq!(
+            contender.step(AcquireEvent::Retry),
+            AcquireStep::Do(AcquireRequest::Create)
+        );
+        assert_eq!(
+            contender.step(created_behind(Answer::Is(node(B, 3)), Some(&b))),
+            list
+        );
     }
 
     #[test]
     fn a_reader_does_not_wait_for_readers_and_looks_again_when_its_writer_goes() {
-        let naming = Naming { family: Family::ReadWrite, dialect: Dialect::Curator, sticky: false };
-        let listed =
-            |names: &[&str]| Answer::Is(Queue::read(names.iter().map(ToString::to_string).collect(), naming));
-        let own = OwnNode { name: "_c_aaaa-__READ__0000000003".to_owned(), czxid: Some(103) };
-        let (mut contender, _) = Acquiring::new(naming, Kind::Shared, IfBusy::Wait, OwnPredecessor::Watched);
+        let naming = Naming {
+            family: Family::ReadWrite,
+            dialect: Dialect::Curator,
+            sticky: false,
+        };
+        let listed = |names: &[&str]| {
+            Answer::Is(Queue::read(
+                names.iter().map(ToString::to_string).collect(),
+                naming,
+            ))
+        };
+        let own = OwnNode {
+            name: "_c_aaaa-__READ__0000000003".to_owned(),
+            czxid: Some(103),
+        };
+        let (mut contender, _) =
+            Acquiring::new(naming, Kind::Shared, IfBusy::Wait, OwnPredecessor::Watched);
         let all = ["r-__READ__0000000001", "w-__WRIT__0000000002", &own.name];
         let step = contender.step(created(A, Answer::Is(own.clone()), listed(&all)));
         assert_eq!(
             step,
-            AcquireStep::Do(AcquireRequest::Watch { predecessor: "w-__WRIT__0000000002".to_owned() })
+            AcquireStep::Do(AcquireRequest::Watch {
+                predecessor: "w-__WRIT__0000000002".to_owned()
+            })
         );
         // The reader before may have become a writer meanwhile.
-        assert_eq!(contender.step(AcquireEvent::Changed), AcquireStep::Do(AcquireRequest::List));
+        assert_eq!(
+            contender.step(AcquireEvent::Changed),
+            AcquireStep::Do(AcquireRequest::List)
+        );
         let upgraded = "r-__WRIT__0000000001";
         let step = contender.step(AcquireEvent::Listed(listed(&[upgraded, &own.name])));
-        assert_eq!(step, AcquireStep::Do(AcquireRequest::Watch { predecessor: upgraded.to_owned() }));
-        assert_eq!(contender.step(AcquireEvent::Changed), AcquireStep::Do(AcquireRequest::List));
-        let step = contender.step(AcquireEvent::Listed(listed(&["r-__READ__0000000001", &own.name])));
-        let granted =
-            AcquireOutcome::Granted { name: own.name.clone(), czxid: 103, also: Orphans::default() };
+        assert_eq!(
+            step,
+            AcquireStep::Do(AcquireRequest::Watch {
+                predecessor: upgraded.to_owned()
+            })
+        );
+        assert_eq!(
+            contender.step(AcquireEvent::Changed),
+            AcquireStep::Do(AcquireRequest::List)
+        );
+        let step = contender.step(AcquireEvent::Listed(listed(&[
+            "r-__READ__0000000001",
+            &own.name,
+        ])));
+        let granted = AcquireOutcome::Granted {
+            name: own.name.clone(),
+            czxid: 103,
+            also: Orphans::default(),
+        };
         assert_eq!(step, AcquireStep::Finish(granted));
     }
 
@@ -822,8 +1094,14 @@ mod tests {
     #[test]
     fn a_session_that_cannot_watch_more_ends_the_wait() {
         let mut contender = waiting();
-        contender.step(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3), name(B, 2)])));
-        let step = contender.step(AcquireEvent::WatchFailed(FailureKind::TooManyWatches.into()));
+        contender.step(created(
+            A,
+            Answer::Is(node(A, 3)),
+            list(&[name(A, 3), name(B, 2)]),
+        ));
+        let step = contender.step(AcquireEvent::WatchFailed(
+            FailureKind::TooManyWatches.into(),
+        ));
         assert_eq!(step, ended(NoGrant::TooManyWatches, &[name(A, 3)], &[]));
     }
 
@@ -833,14 +1111,21 @@ mod tests {
         let all = [name(A, 3), name(B, 2), name("c", 1)];
         assert_eq!(
             contender.step(created(A, Answer::Is(node(A, 3)), list(&all))),
-            AcquireStep::Do(AcquireRequest::Watch { predecessor: name(B, 2) })
+            AcquireStep::Do(AcquireRequest::Watch {
+                predecessor: name(B, 2)
+            })
         );
         // It gave up; the holder is still there.
-        assert_eq!(contender.step(AcquireEvent::Changed), AcquireStep::Do(AcquireRequest::List));
+        assert_eq!(
+            contender.step(AcquireEvent::Changed),
+            AcquireStep::Do(AcquireRequest::List)
+        );
         let left = [name(A, 3), name("c", 1)];
         assert_eq!(
             contender.step(AcquireEvent::Listed(list(&left))),
-            AcquireStep::Do(AcquireRequest::Watch { predecessor: name("c", 1) })
+            AcquireStep::Do(AcquireRequest::Watch {
+                predecessor: name("c", 1)
+            })
         );
         assert_eq!(
             contender.step(AcquireEvent::Changed),
@@ -849,10 +1134,18 @@ mod tests {
         );
         assert_eq!(
             contender.step(AcquireEvent::Listed(list(&left))),
-            AcquireStep::Do(AcquireRequest::Watch { predecessor: name("c", 1) })
+            AcquireStep::Do(AcquireRequest::Watch {
+                predecessor: name("c", 1)
+            })
         );
-        assert_eq!(contender.step(AcquireEvent::Changed), AcquireStep::Do(AcquireRequest::List));
-        assert_eq!(contender.step(AcquireEvent::Listed(list(&[name(A, 3)]))), granted(A, 3));
+        assert_eq!(
+            contender.step(AcquireEvent::Changed),
+            AcquireStep::Do(AcquireRequest::List)
+        );
+        assert_eq!(
+            contender.step(AcquireEvent::Listed(list(&[name(A, 3)]))),
+            granted(A, 3)
+        );
     }
 
     /// The create's reply is lost, the list comes over the new connection and shows no contender
@@ -863,14 +1156,28 @@ mod tests {
         let mut contender = waiting();
         let step = contender.step(created(A, Answer::no(FailureKind::Unknown), list(&[])));
         assert_eq!(step, request_again(0));
-        assert_eq!(contender.step(AcquireEvent::Retry), AcquireStep::Do(AcquireRequest::Create));
+        assert_eq!(
+            contender.step(AcquireEvent::Retry),
+            AcquireStep::Do(AcquireRequest::Create)
+        );
         // The repetition is the barrier: its list shows whether the first create happened.
         let step = contender.step(created(B, Answer::Is(node(B, 8)), list(&[name(B, 8)])));
-        let also = Orphans { names: Vec::new(), ids: vec![A.to_owned()] };
-        assert_eq!(step, AcquireStep::Finish(AcquireOutcome::Granted { name: name(B, 8), czxid: 108, also }));
+        let also = Orphans {
+            names: Vec::new(),
+            ids: vec![A.to_owned()],
+        };
+        assert_eq!(
+            step,
+            AcquireStep::Finish(AcquireOutcome::Granted {
+                name: name(B, 8),
+                czxid: 108,
+                also
+            })
+        );
     }
 
-    /// Whether the reply to the create, to the list that was sent with it, or to a later request says so.
+    /// Whether the reply to the create, to the list that was sent with it, or to a later request
+    /// says so.
     #[test]
     fn an_own_node_that_is_missing_in_any_answer_is_queued_again_at_the_end() {
         let gone = || Answer::no(FailureKind::NoNode);
@@ -880,17 +1187,37 @@ mod tests {
                 contender.step(AcquireEvent::GiveUp),
                 ended(NoGrant::NodeDeleted { times: 1 }, &[name(A, 3)], &[])
             );
-            assert_eq!(contender.step(AcquireEvent::Retry), AcquireStep::Do(AcquireRequest::Create));
+            assert_eq!(
+                contender.step(AcquireEvent::Retry),
+                AcquireStep::Do(AcquireRequest::Create)
+            );
         };
         queues_again(waiting(), created(A, Answer::Is(node(A, 3)), gone()));
         let mut listing = waiting();
-        listing.step(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3), name(B, 2)])));
-        assert_eq!(listing.step(AcquireEvent::Changed), AcquireStep::Do(AcquireRequest::List));
+        listing.step(created(
+            A,
+            Answer::Is(node(A, 3)),
+            list(&[name(A, 3), name(B, 2)]),
+        ));
+        assert_eq!(
+            listing.step(AcquireEvent::Changed),
+            AcquireStep::Do(AcquireRequest::List)
+        );
         queues_again(listing, AcquireEvent::Listed(gone()));
         let mut inspecting = waiting();
-        let step = inspecting.step(created(A, Answer::no(FailureKind::Unknown), list(&[name(A, 3)])));
-        assert_eq!(step, AcquireStep::Do(AcquireRequest::Inspect { name: name(A, 3) }));
-        queues_again(inspecting, AcquireEvent::Inspected(Answer::no(FailureKind::NoNode)));
+        let step = inspecting.step(created(
+            A,
+            Answer::no(FailureKind::Unknown),
+            list(&[name(A, 3)]),
+        ));
+        assert_eq!(
+            step,
+            AcquireStep::Do(AcquireRequest::Inspect { name: name(A, 3) })
+        );
+        queues_again(
+            inspecting,
+            AcquireEvent::Inspected(Answer::no(FailureKind::NoNode)),
+        );
     }
 
     /// A list that shows nothing of the create is no answer to it.
@@ -898,17 +1225,23 @@ mod tests {
     fn a_caller_is_told_what_was_said_of_its_last_create() {
         let mut contender = waiting();
         let cause: Cause = Arc::new(FailureKind::NotNow);
-        let failure = Failure { kind: FailureKind::Unknown, cause: Arc::clone(&cause) };
+        let failure = Failure {
+            kind: FailureKind::Unknown,
+            cause: Arc::clone(&cause),
+        };
         contender.step(created(A, Answer::No(failure), list(&[])));
-        let AcquireStep::Finish(AcquireOutcome::NotGranted { why: NoGrant::KeptFailing(told), .. }) =
-            contender.step(AcquireEvent::GiveUp)
+        let AcquireStep::Finish(AcquireOutcome::NotGranted {
+            why: NoGrant::KeptFailing(told),
+            ..
+        }) = contender.step(AcquireEvent::GiveUp)
         else {
             panic!("it ends")
         };
         assert_eq!(told.cause.to_string(), cause.to_string());
     }
 
-    /// Before it watches the only node before its own, which may be kept. One that is not first is not kept.
+    /// Before it watches the only node before its own, which may be kept. One that is not first is
+    /// not kept.
     // Shows: kept-node
     #[test]
     fn one_behind_a_kept_node_lists_once_more() {
@@ -921,7 +1254,9 @@ mod tests {
         };
         let (mut contender, step, listed) = behind(std::slice::from_ref(&kept));
         assert_eq!(step, AcquireStep::Do(AcquireRequest::List));
-        let watch = AcquireStep::Do(AcquireRequest::Watch { predecessor: kept.clone() });
+        let watch = AcquireStep::Do(AcquireRequest::Watch {
+            predecessor: kept.clone(),
+        });
         assert_eq!(contender.step(AcquireEvent::Listed(listed)), watch);
         assert_eq!(behind(&[kept, name("c", 1)]).1, watch);
         let predecessor = name(B, 2);
@@ -932,8 +1267,17 @@ mod tests {
     #[test]
     fn the_list_of_the_last_step_is_taken_once() {
         let mut contender = waiting();
-        contender.step(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3), name(B, 2)])));
-        assert_eq!(contender.take_list().and_then(|list| list.rank(&name(A, 3))), Some(1));
+        contender.step(created(
+            A,
+            Answer::Is(node(A, 3)),
+            list(&[name(A, 3), name(B, 2)]),
+        ));
+        assert_eq!(
+            contender
+                .take_list()
+                .and_then(|list| list.rank(&name(A, 3))),
+            Some(1)
+        );
         assert!(contender.take_list().is_none());
     }
 
@@ -941,13 +1285,23 @@ mod tests {
     #[test]
     fn a_lost_reply_is_found_in_the_list_and_checked_before_it_counts() {
         let mut contender = waiting();
-        let step = contender.step(created(A, Answer::no(FailureKind::Unknown), list(&[name(A, 4)])));
-        assert_eq!(step, AcquireStep::Do(AcquireRequest::Inspect { name: name(A, 4) }));
+        let step = contender.step(created(
+            A,
+            Answer::no(FailureKind::Unknown),
+            list(&[name(A, 4)]),
+        ));
+        assert_eq!(
+            step,
+            AcquireStep::Do(AcquireRequest::Inspect { name: name(A, 4) })
+        );
         assert_eq!(
             contender.step(AcquireEvent::Inspected(Answer::Is(node(A, 4)))),
             AcquireStep::Do(AcquireRequest::List)
         );
-        assert_eq!(contender.step(AcquireEvent::Listed(list(&[name(A, 4)]))), granted(A, 4));
+        assert_eq!(
+            contender.step(AcquireEvent::Listed(list(&[name(A, 4)]))),
+            granted(A, 4)
+        );
     }
 
     // Shows: extra-node
@@ -955,21 +1309,38 @@ mod tests {
     fn of_two_nodes_of_one_attempt_the_older_queues() {
         let mut contender = waiting();
         assert_eq!(
-            contender.step(created(A, Answer::no(FailureKind::Unknown), Answer::no(FailureKind::Unknown))),
+            contender.step(created(
+                A,
+                Answer::no(FailureKind::Unknown),
+                Answer::no(FailureKind::Unknown)
+            )),
             request_again(0)
         );
-        assert_eq!(contender.step(AcquireEvent::Retry), AcquireStep::Do(AcquireRequest::Create));
+        assert_eq!(
+            contender.step(AcquireEvent::Retry),
+            AcquireStep::Do(AcquireRequest::Create)
+        );
         let both = [name(A, 4), name(B, 5)];
         let step = contender.step(created(B, Answer::Is(node(B, 5)), list(&both)));
-        assert_eq!(step, AcquireStep::Do(AcquireRequest::Inspect { name: name(A, 4) }));
+        assert_eq!(
+            step,
+            AcquireStep::Do(AcquireRequest::Inspect { name: name(A, 4) })
+        );
         assert_eq!(
             contender.step(AcquireEvent::Inspected(Answer::Is(node(A, 4)))),
             AcquireStep::Do(AcquireRequest::List)
         );
-        let also = Orphans { names: vec![name(B, 5)], ids: Vec::new() };
+        let also = Orphans {
+            names: vec![name(B, 5)],
+            ids: Vec::new(),
+        };
         assert_eq!(
             contender.step(AcquireEvent::Listed(list(&both))),
-            AcquireStep::Finish(AcquireOutcome::Granted { name: name(A, 4), czxid: 104, also })
+            AcquireStep::Finish(AcquireOutcome::Granted {
+                name: name(A, 4),
+                czxid: 104,
+                also
+            })
         );
     }
 
@@ -977,33 +1348,61 @@ mod tests {
     #[test]
     fn a_node_without_a_czxid_is_inspected_before_it_makes_a_token() {
         let mut contender = waiting();
-        let unsaid = OwnNode { name: name(A, 1), czxid: None };
+        let unsaid = OwnNode {
+            name: name(A, 1),
+            czxid: None,
+        };
         let step = contender.step(created(A, Answer::Is(unsaid), list(&[name(A, 1)])));
-        assert_eq!(step, AcquireStep::Do(AcquireRequest::Inspect { name: name(A, 1) }));
+        assert_eq!(
+            step,
+            AcquireStep::Do(AcquireRequest::Inspect { name: name(A, 1) })
+        );
     }
 
     // Shows: create-and-list
     #[test]
     fn a_created_node_with_a_lost_list_is_listed_again() {
         let mut contender = waiting();
-        let step = contender.step(created(A, Answer::Is(node(A, 1)), Answer::no(FailureKind::Unknown)));
+        let step = contender.step(created(
+            A,
+            Answer::Is(node(A, 1)),
+            Answer::no(FailureKind::Unknown),
+        ));
         assert_eq!(step, request_again(0));
-        assert_eq!(contender.step(AcquireEvent::Retry), AcquireStep::Do(AcquireRequest::List));
-        assert_eq!(contender.step(AcquireEvent::Listed(Answer::no(FailureKind::Unknown))), request_again(1));
+        assert_eq!(
+            contender.step(AcquireEvent::Retry),
+            AcquireStep::Do(AcquireRequest::List)
+        );
+        assert_eq!(
+            contender.step(AcquireEvent::Listed(Answer::no(FailureKind::Unknown))),
+            request_again(1)
+        );
     }
 
     #[test]
     fn parents_are_made_once_at_once_and_then_by_the_policy() {
         let mut contender = waiting();
-        let no = || created(A, Answer::no(FailureKind::NoNode), Answer::no(FailureKind::NoNode));
-        assert_eq!(contender.step(no()), AcquireStep::Do(AcquireRequest::MakeParents));
+        let no = || {
+            created(
+                A,
+                Answer::no(FailureKind::NoNode),
+                Answer::no(FailureKind::NoNode),
+            )
+        };
+        assert_eq!(
+            contender.step(no()),
+            AcquireStep::Do(AcquireRequest::MakeParents)
+        );
         assert_eq!(
             contender.step(AcquireEvent::ParentsMade(Answer::Is(()))),
             AcquireStep::Do(AcquireRequest::Create)
         );
         // The servers have removed the container in between.
         assert_eq!(contender.step(no()), deleted(0));
-        assert_eq!(contender.step(AcquireEvent::Retry), AcquireStep::Do(AcquireRequest::MakeParents));
+        assert_eq!(
+            contender.step(AcquireEvent::Retry),
+            AcquireStep::Do(AcquireRequest::MakeParents)
+        );
         assert_eq!(
             contender.step(AcquireEvent::ParentsMade(Answer::no(REFUSED))),
             ended(NoGrant::Refused(REFUSED.into()), &[], &[])
@@ -1013,12 +1412,22 @@ mod tests {
     #[test]
     fn an_own_node_deleted_by_hand_queues_again_at_the_end() {
         let mut contender = waiting();
-        contender.step(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3), name(B, 2), name("c", 1)])));
+        contender.step(created(
+            A,
+            Answer::Is(node(A, 3)),
+            list(&[name(A, 3), name(B, 2), name("c", 1)]),
+        ));
         assert_eq!(contender.times_deleted(), 0);
-        assert_eq!(contender.step(AcquireEvent::Changed), AcquireStep::Do(AcquireRequest::List));
+        assert_eq!(
+            contender.step(AcquireEvent::Changed),
+            AcquireStep::Do(AcquireRequest::List)
+        );
         let step = contender.step(AcquireEvent::Listed(list(&[name("c", 1)])));
         assert_eq!(step, deleted(0));
-        assert_eq!(contender.step(AcquireEvent::Retry), AcquireStep::Do(AcquireRequest::Create));
+        assert_eq!(
+            contender.step(AcquireEvent::Retry),
+            AcquireStep::Do(AcquireRequest::Create)
+        );
         assert_eq!(contender.times_deleted(), 1);
         // If it exists after all, it is deleted.
         assert_eq!(contender.take_orphans().names, [name(A, 3)]);
@@ -1030,15 +1439,26 @@ mod tests {
         let mut contender = waiting();
         let queue = |contender: &mut Acquiring, n| {
             let all = [name(A, n), name(B, 2), name("c", 1)];
-            let watch = AcquireStep::Do(AcquireRequest::Watch { predecessor: name(B, 2) });
-            assert_eq!(contender.step(created(A, Answer::Is(node(A, n)), list(&all))), watch);
-            assert_eq!(contender.step(AcquireEvent::Changed), AcquireStep::Do(AcquireRequest::List));
+            let watch = AcquireStep::Do(AcquireRequest::Watch {
+                predecessor: name(B, 2),
+            });
+            assert_eq!(
+                contender.step(created(A, Answer::Is(node(A, n)), list(&all))),
+                watch
+            );
+            assert_eq!(
+                contender.step(AcquireEvent::Changed),
+                AcquireStep::Do(AcquireRequest::List)
+            );
             all
         };
         let deleted_by_hand = |contender: &mut Acquiring, failures| {
             let step = contender.step(AcquireEvent::Listed(list(&[name(B, 2)])));
             assert_eq!(step, deleted(failures));
-            assert_eq!(contender.step(AcquireEvent::Retry), AcquireStep::Do(AcquireRequest::Create));
+            assert_eq!(
+                contender.step(AcquireEvent::Retry),
+                AcquireStep::Do(AcquireRequest::Create)
+            );
         };
         queue(&mut contender, 3);
         deleted_by_hand(&mut contender, 0);
@@ -1047,17 +1467,33 @@ mod tests {
         deleted_by_hand(&mut contender, 1);
         let all = queue(&mut contender, 5);
         let step = contender.step(AcquireEvent::Listed(list(&all)));
-        assert_eq!(step, AcquireStep::Do(AcquireRequest::Watch { predecessor: name(B, 2) }));
-        assert_eq!(contender.step(AcquireEvent::Changed), AcquireStep::Do(AcquireRequest::List));
+        assert_eq!(
+            step,
+            AcquireStep::Do(AcquireRequest::Watch {
+                predecessor: name(B, 2)
+            })
+        );
+        assert_eq!(
+            contender.step(AcquireEvent::Changed),
+            AcquireStep::Do(AcquireRequest::List)
+        );
         deleted_by_hand(&mut contender, 0);
         assert_eq!(contender.times_deleted(), 1);
     }
 
     #[test]
     fn a_try_does_not_wait_and_takes_its_node_along() {
-        let (mut contender, _) =
-            Acquiring::new(MUTEX, Kind::Exclusive, IfBusy::Fail, OwnPredecessor::Watched);
-        let step = contender.step(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3), name(B, 2)])));
+        let (mut contender, _) = Acquiring::new(
+            MUTEX,
+            Kind::Exclusive,
+            IfBusy::Fail,
+            OwnPredecessor::Watched,
+        );
+        let step = contender.step(created(
+            A,
+            Answer::Is(node(A, 3)),
+            list(&[name(A, 3), name(B, 2)]),
+        ));
         assert_eq!(step, ended(NoGrant::WouldBlock, &[name(A, 3)], &[]));
     }
 
@@ -1071,15 +1507,44 @@ mod tests {
         };
         // Granted in that very moment; waiting; unknown; not created; over.
         let granted = leave(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3)])));
-        assert_eq!(granted, Orphans { names: vec![name(A, 3)], ids: Vec::new() });
-        let waiting = leave(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3), name(B, 2)])));
-        assert_eq!(waiting, Orphans { names: vec![name(A, 3)], ids: Vec::new() });
+        assert_eq!(
+            granted,
+            Orphans {
+                names: vec![name(A, 3)],
+                ids: Vec::new()
+            }
+        );
+        let waiting = leave(created(
+            A,
+            Answer::Is(node(A, 3)),
+            list(&[name(A, 3), name(B, 2)]),
+        ));
+        assert_eq!(
+            waiting,
+            Orphans {
+                names: vec![name(A, 3)],
+                ids: Vec::new()
+            }
+        );
         let unknown = leave(created(A, Answer::no(FailureKind::Unknown), list(&[])));
-        assert_eq!(unknown, Orphans { names: Vec::new(), ids: vec![A.to_owned()] });
-        let refused = leave(created(A, Answer::no(FailureKind::NoNode), Answer::no(FailureKind::NoNode)));
+        assert_eq!(
+            unknown,
+            Orphans {
+                names: Vec::new(),
+                ids: vec![A.to_owned()]
+            }
+        );
+        let refused = leave(created(
+            A,
+            Answer::no(FailureKind::NoNode),
+            Answer::no(FailureKind::NoNode),
+        ));
         assert_eq!(refused, Orphans::default());
-        let over =
-            leave(created(A, Answer::no(FailureKind::SessionGone), Answer::no(FailureKind::SessionGone)));
+        let over = leave(created(
+            A,
+            Answer::no(FailureKind::SessionGone),
+            Answer::no(FailureKind::SessionGone),
+        ));
         assert_eq!(over, Orphans::default());
     }
 
@@ -1088,26 +1553,45 @@ mod tests {
     fn a_watch_that_keeps_failing_comes_to_an_end() {
         let mut contender = waiting();
         let both = [name(A, 3), name(B, 2)];
-        let watch = || AcquireStep::Do(AcquireRequest::Watch { predecessor: name(B, 2) });
-        assert_eq!(contender.step(created(A, Answer::Is(node(A, 3)), list(&both))), watch());
+        let watch = || {
+            AcquireStep::Do(AcquireRequest::Watch {
+                predecessor: name(B, 2),
+            })
+        };
+        assert_eq!(
+            contender.step(created(A, Answer::Is(node(A, 3)), list(&both))),
+            watch()
+        );
         for failures in 0..3 {
             let why = FailureKind::NotNow;
             assert_eq!(
                 contender.step(AcquireEvent::WatchFailed(FailureKind::NotNow.into())),
                 AcquireStep::Pause { failures, why }
             );
-            assert_eq!(contender.step(AcquireEvent::Retry), AcquireStep::Do(AcquireRequest::List));
+            assert_eq!(
+                contender.step(AcquireEvent::Retry),
+                AcquireStep::Do(AcquireRequest::List)
+            );
             assert_eq!(contender.step(AcquireEvent::Listed(list(&both))), watch());
         }
         // One that was set and fired: all has been well.
-        assert_eq!(contender.step(AcquireEvent::Changed), AcquireStep::Do(AcquireRequest::List));
-        assert_eq!(contender.step(AcquireEvent::Listed(Answer::no(FailureKind::Unknown))), request_again(0));
+        assert_eq!(
+            contender.step(AcquireEvent::Changed),
+            AcquireStep::Do(AcquireRequest::List)
+        );
+        assert_eq!(
+            contender.step(AcquireEvent::Listed(Answer::no(FailureKind::Unknown))),
+            request_again(0)
+        );
     }
 
     #[test]
     fn unusable_directories_end_it_and_leave_nothing() {
         for (other, why) in [
-            ("x-__WRIT__0000000001", Unusable::OtherOrder("x-__WRIT__0000000001".to_owned())),
+            (
+                "x-__WRIT__0000000001",
+                Unusable::OtherOrder("x-__WRIT__0000000001".to_owned()),
+            ),
             ("x-lock--000000001", Unusable::Exhausted),
         ] {
             let mut contender = waiting();
@@ -1120,13 +1604,35 @@ mod tests {
     #[test]
     fn a_contender_of_another_order_that_came_later_ends_no_wait() {
         let mut contender = waiting();
-        contender.step(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3), name(B, 2), name("c", 1)])));
-        assert_eq!(contender.step(AcquireEvent::Changed), AcquireStep::Do(AcquireRequest::List));
+        contender.step(created(
+            A,
+            Answer::Is(node(A, 3)),
+            list(&[name(A, 3), name(B, 2), name("c", 1)]),
+        ));
+        assert_eq!(
+            contender.step(AcquireEvent::Changed),
+            AcquireStep::Do(AcquireRequest::List)
+        );
         let later = "x-__READ__0000000004".to_owned();
-        let step = contender.step(AcquireEvent::Listed(list(&[name(A, 3), later.clone(), name("c", 1)])));
-        assert_eq!(step, AcquireStep::Do(AcquireRequest::Watch { predecessor: name("c", 1) }));
-        assert_eq!(contender.step(AcquireEvent::Changed), AcquireStep::Do(AcquireRequest::List));
-        assert_eq!(contender.step(AcquireEvent::Listed(list(&[name(A, 3), later]))), granted(A, 3));
+        let step = contender.step(AcquireEvent::Listed(list(&[
+            name(A, 3),
+            later.clone(),
+            name("c", 1),
+        ])));
+        assert_eq!(
+            step,
+            AcquireStep::Do(AcquireRequest::Watch {
+                predecessor: name("c", 1)
+            })
+        );
+        assert_eq!(
+            contender.step(AcquireEvent::Changed),
+            AcquireStep::Do(AcquireRequest::List)
+        );
+        assert_eq!(
+            contender.step(AcquireEvent::Listed(list(&[name(A, 3), later]))),
+            granted(A, 3)
+        );
     }
 
     #[test]
@@ -1138,7 +1644,11 @@ mod tests {
             ended(NoGrant::SessionGone, &[], &[])
         );
         let mut contender = waiting();
-        contender.step(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3), name(B, 2)])));
+        contender.step(created(
+            A,
+            Answer::Is(node(A, 3)),
+            list(&[name(A, 3), name(B, 2)]),
+        ));
         assert_eq!(
             contender.step(AcquireEvent::WatchFailed(over().into())),
             ended(NoGrant::SessionGone, &[name(A, 3)], &[])

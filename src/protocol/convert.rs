@@ -1,29 +1,29 @@
 //! The conversion of a held write lock into a read lock, and back, as a state machine. Pure.
 //!
-//! Its [task](crate::engine::while_held::convert) carries out each [`ConvertStep`] and returns its [`ConvertEvent`],
-//! until the step is [`ConvertStep::Finish`]. A conversion waits for no other contender, but shortly for read nodes
-//! that may have no reader (docs/protocol.md#upgrade).
+//! Its [task](crate::engine::while_held::convert) carries out each [`ConvertStep`] and returns its
+//! [`ConvertEvent`], until the step is [`ConvertStep::Finish`]. A conversion waits for no other
+//! contender, but shortly for read nodes that may have no reader (docs/protocol.md#upgrade).
 //!
 //! # Invariants
-//! 1. **A downgrade is one transaction**, which creates a read node with the number of the write node and
-//!    deletes the write node. At no moment does neither exist, so no queued writer is granted the lock in
-//!    between (CURATOR-621; docs/protocol.md#downgrade).
-//! 2. **An upgrade creates a write node** with the same number as the read node, and decides by a list after
-//!    that ([`Queue::upgrade`](crate::protocol::queue::Queue::upgrade)). The write node names its read node,
-//!    so that other upgraders do not take it for a writer that came when its number says
-//!    (docs/protocol.md#upgrade).
-//! 3. A conversion ends with exactly one node, or the hold is lost, for example if the servers refuse to
-//!    delete the other node (docs/protocol.md#conversion-ends).
-//! 4. **Each grant to write has a separate fencing token**, above those of all earlier holders and below
-//!    those of all later ones. An upgraded writer's zxid is that of the creation of its write node or, if
-//!    that is lower, the one before the creation of the first node that waits for it. That node is a
-//!    writer's, and while it waits, no contender with a greater number is granted the lock. If it is gone
-//!    when the servers are asked for it, the next node in the list counts, which has been waiting too. A
-//!    counter, which grows with each upgrade of the hold, puts the token above that of a reader with the same
-//!    zxid (docs/protocol.md#upgraded-token).
-//! 5. A request whose outcome is unknown is repeated with the same name until it is known. The names are not
-//!    sequential, so the repetition finds the effect of the first request, and as a committed write of the
-//!    same session it decides the first one too.
+//! 1. **A downgrade is one transaction**, which creates a read node with the number of the write
+//!    node and deletes the write node. At no moment does neither exist, so no queued writer is
+//!    granted the lock in between (CURATOR-621; docs/protocol.md#downgrade).
+//! 2. **An upgrade creates a write node** with the same number as the read node, and decides by a
+//!    list after that ([`Queue::upgrade`](crate::protocol::queue::Queue::upgrade)). The write node
+//!    names its read node, so that other upgraders do not take it for a writer that came when its
+//!    number says (docs/protocol.md#upgrade).
+//! 3. A conversion ends with exactly one node, or the hold is lost, for example if the servers
+//!    refuse to delete the other node (docs/protocol.md#conversion-ends).
+//! 4. **Each grant to write has a separate fencing token**, above those of all earlier holders and
+//!    below those of all later ones. An upgraded writer's zxid is that of the creation of its write
+//!    node or, if that is lower, the one before the creation of the first node that waits for it.
+//!    That node is a writer's, and while it waits, no contender with a greater number is granted
+//!    the lock. If it is gone when the servers are asked for it, the next node in the list counts,
+//!    which has been waiting too. A counter, which grows with each upgrade of the hold, puts the
+//!    token above that of a reader with the same zxid (docs/protocol.md#upgraded-token).
+//! 5. A request whose outcome is unknown is repeated with the same name until it is known. The
+//!    names are not sequential, so the repetition finds the effect of the first request, and as a
+//!    committed write of the same session it decides the first one too.
 
 use std::sync::Arc;
 
@@ -38,7 +38,8 @@ pub(crate) enum ConvertStep {
     Pause {
         failures: u32,
     },
-    /// Wait until something has happened to this read node, which its owner may give up, for a short time in all.
+    /// Wait until something has happened to this read node, which its owner may give up, for a
+    /// short time in all.
     Await {
         node: String,
     },
@@ -86,7 +87,8 @@ pub(crate) enum Created {
     Done {
         czxid: Option<i64>,
     },
-    /// A node of that name exists. Names are unique, so an earlier request of this conversion created it.
+    /// A node of that name exists. Names are unique, so an earlier request of this conversion
+    /// created it.
     Exists,
     /// The directory, or the node to delete, does not exist.
     Missing,
@@ -96,13 +98,13 @@ pub(crate) enum Created {
 /// How a conversion ended.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Converted {
-    /// The lock is held by `node` from now on, and the other node is gone. `zxid` is that of the fencing
-    /// token after an upgrade.
+    /// The lock is held by `node` from now on, and the other node is gone. `zxid` is that of the
+    /// fencing token after an upgrade.
     Done { node: String, zxid: Option<i64> },
     /// The lock is held as before.
     Kept(NotConverted),
-    /// The lock is lost: its node is `gone`, or a node could not be deleted, or the outcome cannot be known.
-    /// The nodes in `delete` are to be deleted, one after the other.
+    /// The lock is lost: its node is `gone`, or a node could not be deleted, or the outcome cannot
+    /// be known. The nodes in `delete` are to be deleted, one after the other.
     Lost { gone: bool, delete: Vec<String> },
     /// The session has ended.
     SessionGone,
@@ -127,7 +129,8 @@ pub(crate) struct Conversion {
     /// The node by which it is to be held.
     new: String,
     phase: ConversionPhase,
-    /// The zxid of the creation of the new node, `None` until it is known; later that of the fencing token.
+    /// The zxid of the creation of the new node, `None` until it is known; later that of the
+    /// fencing token.
     zxid: Option<i64>,
     /// Whether the outcome of a create of the new node was unknown.
     uncertain: bool,
@@ -142,14 +145,14 @@ enum ConversionPhase {
     Judge,
     /// The new node is deleted again.
     Retreat(NotConverted),
-    /// No other reader can hold the lock. Read when the new node was created, if that is not known, and when
-    /// the `next` node, which waits for it, was created.
+    /// No other reader can hold the lock. Read when the new node was created, if that is not known,
+    /// and when the `next` node, which waits for it, was created.
     Weigh {
         queue: Arc<Queue>,
         next: usize,
     },
-    /// The upgrade has succeeded: the old node is deleted. To the next upgrade it would look like a reader
-    /// that holds the lock.
+    /// The upgrade has succeeded: the old node is deleted. To the next upgrade it would look like a
+    /// reader that holds the lock.
     Settle,
 }
 
@@ -165,7 +168,14 @@ impl Conversion {
     }
 
     fn start(own: String, new: String, phase: ConversionPhase) -> (Self, ConvertStep) {
-        let conversion = Self { own, new, phase, zxid: None, uncertain: false, failures: 0 };
+        let conversion = Self {
+            own,
+            new,
+            phase,
+            zxid: None,
+            uncertain: false,
+            failures: 0,
+        };
         let first = conversion.ask();
         (conversion, first)
     }
@@ -173,17 +183,28 @@ impl Conversion {
     /// Returns the request of the current phase.
     fn ask(&self) -> ConvertStep {
         ConvertStep::Do(match &self.phase {
-            ConversionPhase::Downgrade => {
-                ConvertRequest::Swap { create: self.new.clone(), delete: self.own.clone() }
-            }
-            ConversionPhase::Upgrade => ConvertRequest::Create { name: self.new.clone() },
+            ConversionPhase::Downgrade => ConvertRequest::Swap {
+                create: self.new.clone(),
+                delete: self.own.clone(),
+            },
+            ConversionPhase::Upgrade => ConvertRequest::Create {
+                name: self.new.clone(),
+            },
             ConversionPhase::Judge => ConvertRequest::List,
             ConversionPhase::Weigh { queue, next } => {
-                let name = self.zxid.and_then(|_| queue.others(&self.own, &self.new).nth(*next));
-                ConvertRequest::Inspect { name: name.unwrap_or(&self.new).to_owned() }
+                let name = self
+                    .zxid
+                    .and_then(|_| queue.others(&self.own, &self.new).nth(*next));
+                ConvertRequest::Inspect {
+                    name: name.unwrap_or(&self.new).to_owned(),
+                }
             }
-            ConversionPhase::Retreat(_) => ConvertRequest::Delete { name: self.new.clone() },
-            ConversionPhase::Settle => ConvertRequest::Delete { name: self.own.clone() },
+            ConversionPhase::Retreat(_) => ConvertRequest::Delete {
+                name: self.new.clone(),
+            },
+            ConversionPhase::Settle => ConvertRequest::Delete {
+                name: self.own.clone(),
+            },
         })
     }
 
@@ -211,8 +232,8 @@ impl Conversion {
                 let phase = self.phase.clone();
                 self.failed(failure, |conversion, refused| match phase {
                     _ if !conversion.uncertain => ConvertStep::Finish(Converted::Kept(refused)),
-                    // The request was not answered at first, and refused when repeated: whether it happened
-                    // is unknown.
+                    // The request was not answered at first, and refused when repeated: whether it
+                    // happened is unknown.
                     ConversionPhase::Downgrade => conversion.stuck(),
                     _ => conversion.go_on(ConversionPhase::Retreat(refused)),
                 })
@@ -270,7 +291,9 @@ impl Conversion {
     }
 
     fn failed_or_retreat(&mut self, failure: Failure) -> ConvertStep {
-        self.failed(failure, |conversion, refused| conversion.go_on(ConversionPhase::Retreat(refused)))
+        self.failed(failure, |conversion, refused| {
+            conversion.go_on(ConversionPhase::Retreat(refused))
+        })
     }
 
     /// Reads the next zxid that the fencing token depends on, or goes on if there is none left.
@@ -282,7 +305,9 @@ impl Conversion {
     }
 
     fn weighed(&mut self, answer: Answer<i64>) -> ConvertStep {
-        let ConversionPhase::Weigh { queue, next } = self.phase.clone() else { return self.ask() };
+        let ConversionPhase::Weigh { queue, next } = self.phase.clone() else {
+            return self.ask();
+        };
         match (answer, self.zxid) {
             (Answer::Is(czxid), None) => {
                 self.zxid = Some(czxid);
@@ -294,7 +319,9 @@ impl Conversion {
             }
             (Answer::No(failure), own) => match (failure.kind, own) {
                 // The new node: another process has deleted it.
-                (FailureKind::NoNode, None) => self.go_on(ConversionPhase::Retreat(NotConverted::Contended)),
+                (FailureKind::NoNode, None) => {
+                    self.go_on(ConversionPhase::Retreat(NotConverted::Contended))
+                }
                 // It will never hold the lock. Those behind it in the list have been waiting too.
                 (FailureKind::NoNode, Some(_)) => self.weigh(queue, next + 1),
                 _ => self.failed_or_retreat(failure),
@@ -309,7 +336,10 @@ impl Conversion {
     }
 
     fn done(&self) -> ConvertStep {
-        ConvertStep::Finish(Converted::Done { node: self.new.clone(), zxid: self.zxid })
+        ConvertStep::Finish(Converted::Done {
+            node: self.new.clone(),
+            zxid: self.zxid,
+        })
     }
 
     /// One of the two nodes is gone.
@@ -342,7 +372,12 @@ mod tests {
 
     fn upgrade() -> Conversion {
         let (conversion, step) = Conversion::upgrade(READ.to_owned(), WRITE.to_owned());
-        assert_eq!(step, ConvertStep::Do(ConvertRequest::Create { name: WRITE.to_owned() }));
+        assert_eq!(
+            step,
+            ConvertStep::Do(ConvertRequest::Create {
+                name: WRITE.to_owned()
+            })
+        );
         conversion
     }
 
@@ -353,20 +388,35 @@ mod tests {
     }
 
     fn swap() -> ConvertStep {
-        ConvertStep::Do(ConvertRequest::Swap { create: READ.to_owned(), delete: WRITE.to_owned() })
+        ConvertStep::Do(ConvertRequest::Swap {
+            create: READ.to_owned(),
+            delete: WRITE.to_owned(),
+        })
     }
 
     fn retreat() -> ConvertStep {
-        ConvertStep::Do(ConvertRequest::Delete { name: WRITE.to_owned() })
+        ConvertStep::Do(ConvertRequest::Delete {
+            name: WRITE.to_owned(),
+        })
     }
 
     fn listed(names: &[&str]) -> ConvertEvent {
-        let naming = Naming { family: Family::ReadWrite, dialect: Dialect::Curator, sticky: false };
-        ConvertEvent::Listed(Answer::Is(Queue::read(names.iter().map(ToString::to_string).collect(), naming)))
+        let naming = Naming {
+            family: Family::ReadWrite,
+            dialect: Dialect::Curator,
+            sticky: false,
+        };
+        ConvertEvent::Listed(Answer::Is(Queue::read(
+            names.iter().map(ToString::to_string).collect(),
+            naming,
+        )))
     }
 
     fn done(node: &str, zxid: Option<i64>) -> ConvertStep {
-        ConvertStep::Finish(Converted::Done { node: node.to_owned(), zxid })
+        ConvertStep::Finish(Converted::Done {
+            node: node.to_owned(),
+            zxid,
+        })
     }
 
     fn made() -> ConvertEvent {
@@ -374,17 +424,24 @@ mod tests {
     }
 
     fn settle() -> ConvertStep {
-        ConvertStep::Do(ConvertRequest::Delete { name: READ.to_owned() })
+        ConvertStep::Do(ConvertRequest::Delete {
+            name: READ.to_owned(),
+        })
     }
 
     fn inspect(name: &str) -> ConvertStep {
-        ConvertStep::Do(ConvertRequest::Inspect { name: name.to_owned() })
+        ConvertStep::Do(ConvertRequest::Inspect {
+            name: name.to_owned(),
+        })
     }
 
     // Shows: downgrade
     #[test]
     fn a_downgrade_is_one_transaction() {
-        assert_eq!(downgrade().on(ConvertEvent::Created(Created::Done { czxid: None })), done(READ, None));
+        assert_eq!(
+            downgrade().on(ConvertEvent::Created(Created::Done { czxid: None })),
+            done(READ, None)
+        );
     }
 
     #[test]
@@ -395,7 +452,10 @@ mod tests {
         assert_eq!(conversion.on(ConvertEvent::Retry), swap());
         assert_eq!(conversion.on(lost()), ConvertStep::Pause { failures: 1 });
         assert_eq!(conversion.on(ConvertEvent::Retry), swap());
-        assert_eq!(conversion.on(ConvertEvent::Created(Created::Exists)), done(READ, None));
+        assert_eq!(
+            conversion.on(ConvertEvent::Created(Created::Exists)),
+            done(READ, None)
+        );
     }
 
     #[test]
@@ -407,9 +467,17 @@ mod tests {
         );
         // Unless it may have happened before.
         let mut conversion = downgrade();
-        conversion.on(ConvertEvent::Created(Created::Failed(FailureKind::Unknown.into())));
+        conversion.on(ConvertEvent::Created(Created::Failed(
+            FailureKind::Unknown.into(),
+        )));
         let delete = vec![READ.to_owned(), WRITE.to_owned()];
-        assert_eq!(conversion.on(refused()), ConvertStep::Finish(Converted::Lost { gone: false, delete }));
+        assert_eq!(
+            conversion.on(refused()),
+            ConvertStep::Finish(Converted::Lost {
+                gone: false,
+                delete
+            })
+        );
     }
 
     #[test]
@@ -418,8 +486,14 @@ mod tests {
             let delete = delete.iter().map(ToString::to_string).collect();
             ConvertStep::Finish(Converted::Lost { gone: true, delete })
         };
-        assert_eq!(downgrade().on(ConvertEvent::Created(Created::Missing)), lost(&[]));
-        assert_eq!(upgrade().on(ConvertEvent::Created(Created::Missing)), lost(&[]));
+        assert_eq!(
+            downgrade().on(ConvertEvent::Created(Created::Missing)),
+            lost(&[])
+        );
+        assert_eq!(
+            upgrade().on(ConvertEvent::Created(Created::Missing)),
+            lost(&[])
+        );
         let mut conversion = upgrade();
         conversion.on(made());
         assert_eq!(conversion.on(listed(&[WRITE])), lost(&[WRITE]));
@@ -447,7 +521,10 @@ mod tests {
         let weighing = || {
             let mut conversion = upgrade();
             conversion.on(made());
-            assert_eq!(conversion.on(listed(&[READ, WRITE, first, second])), inspect(first));
+            assert_eq!(
+                conversion.on(listed(&[READ, WRITE, first, second])),
+                inspect(first)
+            );
             conversion
         };
         let is = |czxid| ConvertEvent::Inspected(Answer::Is(czxid));
@@ -460,7 +537,10 @@ mod tests {
         }
         // Once it has gone, the next has been waiting all the same.
         let mut conversion = weighing();
-        assert_eq!(conversion.on(no(FailureKind::Unknown)), ConvertStep::Pause { failures: 0 });
+        assert_eq!(
+            conversion.on(no(FailureKind::Unknown)),
+            ConvertStep::Pause { failures: 0 }
+        );
         assert_eq!(conversion.on(ConvertEvent::Retry), inspect(first));
         assert_eq!(conversion.on(no(FailureKind::NoNode)), inspect(second));
         assert_eq!(conversion.on(is(60)), settle());
@@ -479,7 +559,9 @@ mod tests {
         let waits = "w-__WRIT__0000000006";
         let weighing = |list: &[&str]| {
             let mut conversion = upgrade();
-            conversion.on(ConvertEvent::Created(Created::Failed(FailureKind::Unknown.into())));
+            conversion.on(ConvertEvent::Created(Created::Failed(
+                FailureKind::Unknown.into(),
+            )));
             conversion.on(ConvertEvent::Retry);
             conversion.on(ConvertEvent::Created(Created::Exists));
             assert_eq!(conversion.on(listed(list)), inspect(WRITE));
@@ -496,12 +578,18 @@ mod tests {
     fn an_upgrade_beside_another_reader_takes_its_write_node_back_and_waits_until_it_is_gone() {
         let mut conversion = upgrade();
         conversion.on(made());
-        assert_eq!(conversion.on(listed(&[READ, WRITE, "r-__READ__0000000006"])), retreat());
+        assert_eq!(
+            conversion.on(listed(&[READ, WRITE, "r-__READ__0000000006"])),
+            retreat()
+        );
         let lost = ConvertEvent::Deleted(Answer::no(FailureKind::Unknown));
         assert_eq!(conversion.on(lost), ConvertStep::Pause { failures: 0 });
         assert_eq!(conversion.on(ConvertEvent::Retry), retreat());
         let gone = ConvertEvent::Deleted(Answer::no(FailureKind::NoNode));
-        assert_eq!(conversion.on(gone), ConvertStep::Finish(Converted::Kept(NotConverted::Contended)));
+        assert_eq!(
+            conversion.on(gone),
+            ConvertStep::Finish(Converted::Kept(NotConverted::Contended))
+        );
     }
 
     /// All later contenders would wait for it.
@@ -513,14 +601,22 @@ mod tests {
             ConvertStep::Finish(Converted::Kept(NotConverted::Refused(REFUSED.into())))
         );
         let mut conversion = upgrade();
-        conversion.on(ConvertEvent::Created(Created::Failed(FailureKind::Unknown.into())));
+        conversion.on(ConvertEvent::Created(Created::Failed(
+            FailureKind::Unknown.into(),
+        )));
         assert_eq!(conversion.on(refused()), retreat());
         let mut conversion = upgrade();
         conversion.on(made());
-        assert_eq!(conversion.on(ConvertEvent::Listed(Answer::no(REFUSED))), retreat());
+        assert_eq!(
+            conversion.on(ConvertEvent::Listed(Answer::no(REFUSED))),
+            retreat()
+        );
         let mut conversion = upgrade();
         conversion.on(made());
-        assert_eq!(conversion.on(listed(&[READ, WRITE, "x-lock-0000000001"])), retreat());
+        assert_eq!(
+            conversion.on(listed(&[READ, WRITE, "x-lock-0000000001"])),
+            retreat()
+        );
         let why = NotConverted::Unusable(Unusable::OtherOrder("x-lock-0000000001".to_owned()));
         assert_eq!(
             conversion.on(ConvertEvent::Deleted(Answer::Is(()))),
@@ -535,11 +631,17 @@ mod tests {
         let refused = || ConvertEvent::Deleted(Answer::no(REFUSED));
         let lost = || {
             let delete = vec![WRITE.to_owned(), READ.to_owned()];
-            ConvertStep::Finish(Converted::Lost { gone: false, delete })
+            ConvertStep::Finish(Converted::Lost {
+                gone: false,
+                delete,
+            })
         };
         let mut retreating = upgrade();
         retreating.on(made());
-        assert_eq!(retreating.on(listed(&[READ, WRITE, "r-__READ__0000000006"])), retreat());
+        assert_eq!(
+            retreating.on(listed(&[READ, WRITE, "r-__READ__0000000006"])),
+            retreat()
+        );
         assert_eq!(retreating.on(refused()), lost());
         let mut settling = upgrade();
         settling.on(made());
@@ -565,7 +667,10 @@ mod tests {
         conversion.on(made());
         let gone = ConvertEvent::Listed(Answer::no(FailureKind::NoNode));
         let delete = vec![WRITE.to_owned()];
-        assert_eq!(conversion.on(gone), ConvertStep::Finish(Converted::Lost { gone: true, delete }));
+        assert_eq!(
+            conversion.on(gone),
+            ConvertStep::Finish(Converted::Lost { gone: true, delete })
+        );
     }
 
     #[test]
@@ -583,7 +688,10 @@ mod tests {
             conversion.on(ConvertEvent::Listed(Answer::no(later()))),
             ConvertStep::Pause { failures: 0 }
         );
-        assert_eq!(conversion.on(ConvertEvent::Retry), ConvertStep::Do(ConvertRequest::List));
+        assert_eq!(
+            conversion.on(ConvertEvent::Retry),
+            ConvertStep::Do(ConvertRequest::List)
+        );
         assert_eq!(
             conversion.on(ConvertEvent::Listed(Answer::no(later()))),
             ConvertStep::Pause { failures: 1 }
@@ -601,9 +709,15 @@ mod tests {
     fn the_end_of_the_session_ends_it() {
         let over = || FailureKind::SessionGone;
         let ended = ConvertStep::Finish(Converted::SessionGone);
-        assert_eq!(downgrade().on(ConvertEvent::Created(Created::Failed(over().into()))), ended);
+        assert_eq!(
+            downgrade().on(ConvertEvent::Created(Created::Failed(over().into()))),
+            ended
+        );
         let mut conversion = upgrade();
         conversion.on(made());
-        assert_eq!(conversion.on(ConvertEvent::Listed(Answer::no(over()))), ended);
+        assert_eq!(
+            conversion.on(ConvertEvent::Listed(Answer::no(over()))),
+            ended
+        );
     }
 }

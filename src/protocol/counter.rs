@@ -1,11 +1,12 @@
-//! How a counter is changed: the next request, and the knowledge about a write whose answer was lost. Pure.
+//! How a counter is changed: the next request, and the knowledge about a write whose answer was
+//! lost. Pure.
 //!
-//! Every write has the version of the data from which its value was computed, so that of all writes for one
-//! version one commits at most. A write without an answer is sent again **with the same version**: the answer
-//! to that settles both (docs/protocol.md#counter-writes).
+//! Every write has the version of the data from which its value was computed, so that of all writes
+//! for one version one commits at most. A write without an answer is sent again **with the same
+//! version**: the answer to that settles both (docs/protocol.md#counter-writes).
 
-/// How many tries end a change that others came before, or whose directory was missing: with the pauses between
-/// the former, after about ten seconds.
+/// How many tries end a change that others came before, or whose directory was missing: with the
+/// pauses between the former, after about ten seconds.
 const MOST_TRIES: u32 = 30;
 
 /// A change to a counter.
@@ -13,8 +14,8 @@ const MOST_TRIES: u32 = 30;
 pub(crate) enum Change {
     /// Adds to the value. Wide enough for the subtraction of any `i64`.
     Add(i128),
-    /// Adds as many, which are then the caller's. Where it is unknown whether they were added, they are
-    /// given up, and others are taken (docs/protocol.md#counter-ids).
+    /// Adds as many, which are then the caller's. Where it is unknown whether they were added, they
+    /// are given up, and others are taken (docs/protocol.md#counter-ids).
     Reserve(u32),
     Set(i64),
     CompareAndSet {
@@ -41,8 +42,8 @@ pub(crate) struct SeenCounter {
     pub(crate) value: i64,
     /// The number of changes of its data.
     pub(crate) version: i32,
-    /// The transaction that created the node: after a deletion by hand the versions start again, and this
-    /// tells the nodes apart.
+    /// The transaction that created the node: after a deletion by hand the versions start again,
+    /// and this tells the nodes apart.
     pub(crate) czxid: i64,
 }
 
@@ -55,8 +56,8 @@ pub(crate) enum NoCounter {
     NotPersistent,
 }
 
-/// Reads the value from a node's data: Curator's eight bytes, or none. `children` is the number of changes of
-/// its children.
+/// Reads the value from a node's data: Curator's eight bytes, or none. `children` is the number of
+/// changes of its children.
 pub(crate) fn value_of(data: &[u8], ephemeral_owner: i64, children: i32) -> Result<i64, NoCounter> {
     if ephemeral_owner != 0 {
         return Err(NoCounter::NotPersistent);
@@ -135,8 +136,8 @@ pub(crate) enum CounterStep {
 pub(crate) enum Changed {
     /// Added; this is the new value.
     To(i64),
-    /// Set, compared and set, or initialized. `false` if it was not, because of the value or the node that
-    /// was found.
+    /// Set, compared and set, or initialized. `false` if it was not, because of the value or the
+    /// node that was found.
     Set(bool),
 }
 
@@ -172,8 +173,8 @@ pub(crate) struct Changing {
     request: CounterRequest,
     /// The last write.
     write: Option<SentWrite>,
-    /// Whether a write has been sent of which nothing is known, neither that it was committed nor that it
-    /// never will be.
+    /// Whether a write has been sent of which nothing is known, neither that it was committed nor
+    /// that it never will be.
     in_doubt: bool,
     tries: u32,
 }
@@ -185,12 +186,18 @@ impl Changing {
             Change::Initialize(value) => CounterRequest::Create { value },
             _ => CounterRequest::Read { sync: false },
         };
-        let changing = Self { change, request, write: None, in_doubt: false, tries: 0 };
+        let changing = Self {
+            change,
+            request,
+            write: None,
+            in_doubt: false,
+            tries: 0,
+        };
         (changing, CounterStep::Do(request))
     }
 
-    /// Returns whether the outcome would be unknown to the caller if the change ended now. Never for numbers
-    /// to be handed out: numbers that may have been added are not handed out.
+    /// Returns whether the outcome would be unknown to the caller if the change ended now. Never
+    /// for numbers to be handed out: numbers that may have been added are not handed out.
     pub(crate) fn is_in_doubt(&self) -> bool {
         self.in_doubt && !self.hands_out()
     }
@@ -217,7 +224,11 @@ impl Changing {
                     self.lost();
                 }
                 let unknown = self.is_in_doubt();
-                not_done(if unknown { Unchanged::Unknown } else { Unchanged::Failed })
+                not_done(if unknown {
+                    Unchanged::Unknown
+                } else {
+                    Unchanged::Failed
+                })
             }
             CounterEvent::Paused => self.ask(CounterRequest::Read { sync: false }),
             CounterEvent::Read(seen) if self.in_doubt => self.judge(seen),
@@ -254,12 +265,18 @@ impl Changing {
         match self.request {
             CounterRequest::Write { .. } => true,
             CounterRequest::Create { .. } => matches!(self.change, Change::Initialize(_)),
-            CounterRequest::Read { .. } | CounterRequest::MakeParents | CounterRequest::Pause { .. } => false,
+            CounterRequest::Read { .. }
+            | CounterRequest::MakeParents
+            | CounterRequest::Pause { .. } => false,
         }
     }
 
     fn create(&mut self) -> CounterStep {
-        let value = if let Change::Initialize(value) = self.change { value } else { 0 };
+        let value = if let Change::Initialize(value) = self.change {
+            value
+        } else {
+            0
+        };
         self.ask(CounterRequest::Create { value })
     }
 
@@ -267,7 +284,11 @@ impl Changing {
         match (self.change, czxid) {
             // If an earlier create had come through, this one would have found its node.
             (Change::Initialize(_), _) => done(true),
-            (_, Some(czxid)) => self.decide(Some(SeenCounter { value: 0, version: 0, czxid })),
+            (_, Some(czxid)) => self.decide(Some(SeenCounter {
+                value: 0,
+                version: 0,
+                czxid,
+            })),
             (_, None) => self.ask(CounterRequest::Read { sync: false }),
         }
     }
@@ -284,32 +305,46 @@ impl Changing {
     fn decide(&mut self, seen: Option<SeenCounter>) -> CounterStep {
         let value = seen.map_or(0, |seen| seen.value);
         let new = match self.change {
-            Change::Add(_) | Change::Reserve(_) => i64::try_from(i128::from(value) + self.change.delta()),
+            Change::Add(_) | Change::Reserve(_) => {
+                i64::try_from(i128::from(value) + self.change.delta())
+            }
             Change::Set(new) | Change::Initialize(new) => Ok(new),
             Change::CompareAndSet { expected, new } if value == expected => Ok(new),
             // The connected server may lag behind the others.
-            Change::CompareAndSet { .. } if !matches!(self.request, CounterRequest::Read { sync: true }) => {
+            Change::CompareAndSet { .. }
+                if !matches!(self.request, CounterRequest::Read { sync: true }) =>
+            {
                 return self.ask(CounterRequest::Read { sync: true });
             }
             Change::CompareAndSet { .. } => return done(false),
         };
-        let Ok(new) = new else { return not_done(Unchanged::Overflow { value }) };
+        let Ok(new) = new else {
+            return not_done(Unchanged::Overflow { value });
+        };
         match seen {
             None => self.create(),
             Some(SeenCounter { version: -1, .. }) => not_done(Unchanged::VersionsUsedUp),
             Some(SeenCounter { version, czxid, .. }) => {
-                self.write = Some(SentWrite { value: new, version, czxid });
-                self.ask(CounterRequest::Write { value: new, version })
+                self.write = Some(SentWrite {
+                    value: new,
+                    version,
+                    czxid,
+                });
+                self.ask(CounterRequest::Write {
+                    value: new,
+                    version,
+                })
             }
         }
     }
 
-    /// The write, or its repetition, was committed: of two with the same version the other never will be.
+    /// The write, or its repetition, was committed: of two with the same version the other never
+    /// will be.
     fn written(&mut self, czxid: i64) -> CounterStep {
         match self.write {
             Some(write) if write.czxid == czxid => self.finished(write.value),
-            // The node was deleted by hand and made again, and has come to the same version. The written data
-            // do not depend on its value.
+            // The node was deleted by hand and made again, and has come to the same version. The
+            // written data do not depend on its value.
             _ => self.unclear(),
         }
     }
@@ -321,8 +356,9 @@ impl Changing {
         }))
     }
 
-    /// The write was refused: the node has another version, or there is none. From here on it cannot be
-    /// committed any more; whether it has been before is the question, if an answer was lost.
+    /// The write was refused: the node has another version, or there is none. From here on it
+    /// cannot be committed any more; whether it has been before is the question, if an answer was
+    /// lost.
     fn refused(&mut self, exists: bool) -> CounterStep {
         match self.change {
             _ if !self.in_doubt => self.next_try(),
@@ -334,16 +370,23 @@ impl Changing {
         }
     }
 
-    /// Finds out from the current node whether a write was made whose answer was lost, and whose repetition
-    /// was refused.
+    /// Finds out from the current node whether a write was made whose answer was lost, and whose
+    /// repetition was refused.
     fn judge(&mut self, seen: Option<SeenCounter>) -> CounterStep {
         if let Change::Initialize(value) = self.change {
             // The value with which it was created is not ours.
             let others = seen.is_some_and(|seen| seen.version == 0 && seen.value != value);
-            return if others { done(false) } else { not_done(Unchanged::Unknown) };
+            return if others {
+                done(false)
+            } else {
+                not_done(Unchanged::Unknown)
+            };
         }
-        let (Some(seen), Some(write)) = (seen, self.write) else { return self.unclear() };
-        // A single write has made this version from that one: its value shows whether it can have been ours.
+        let (Some(seen), Some(write)) = (seen, self.write) else {
+            return self.unclear();
+        };
+        // A single write has made this version from that one: its value shows whether it can have
+        // been ours.
         let is_next = seen.czxid == write.czxid && seen.version == write.version.wrapping_add(1);
         if is_next && seen.value != write.value {
             return self.next_try();
@@ -369,14 +412,18 @@ impl Changing {
         self.try_again(|tries| CounterRequest::Pause { tries })
     }
 
-    /// Counts a try, and goes on with a request unless it was the last: a node that others change or delete
-    /// again and again is not tried without end.
+    /// Counts a try, and goes on with a request unless it was the last: a node that others change
+    /// or delete again and again is not tried without end.
     fn try_again(&mut self, request: impl FnOnce(u32) -> CounterRequest) -> CounterStep {
         self.tries = self.tries.saturating_add(1);
         if self.tries < MOST_TRIES {
             return self.ask(request(self.tries));
         }
-        not_done(if self.is_in_doubt() { Unchanged::Unknown } else { Unchanged::Contended })
+        not_done(if self.is_in_doubt() {
+            Unchanged::Unknown
+        } else {
+            Unchanged::Contended
+        })
     }
 }
 
@@ -392,7 +439,8 @@ fn not_done(why: Unchanged) -> CounterStep {
 mod tests {
     use super::*;
 
-    /// Takes a change through these events, each with the request that it answers. Returns its last step.
+    /// Takes a change through these events, each with the request that it answers. Returns its last
+    /// step.
     #[track_caller]
     fn after(change: Change, events: &[(CounterRequest, CounterEvent)]) -> CounterStep {
         let (mut changing, mut step) = Changing::new(change);
@@ -409,7 +457,11 @@ mod tests {
     const PAUSE: CounterRequest = CounterRequest::Pause { tries: 1 };
 
     fn seen(value: i64, version: i32) -> CounterEvent {
-        CounterEvent::Read(Some(SeenCounter { value, version, czxid: 7 }))
+        CounterEvent::Read(Some(SeenCounter {
+            value,
+            version,
+            czxid: 7,
+        }))
     }
 
     fn write(value: i64, version: i32) -> CounterRequest {
@@ -421,7 +473,10 @@ mod tests {
     #[test]
     fn a_free_change_is_a_read_and_a_write() {
         assert_eq!(
-            after(Change::Add(5), &[(READ, seen(10, 3)), (write(15, 3), WRITTEN)]),
+            after(
+                Change::Add(5),
+                &[(READ, seen(10, 3)), (write(15, 3), WRITTEN)]
+            ),
             CounterStep::Finish(Ok(Changed::To(15)))
         );
     }
@@ -453,7 +508,11 @@ mod tests {
         assert_eq!(
             after(
                 Change::Add(1),
-                &[(READ, seen(10, 3)), (write(11, 3), CounterEvent::Lost), (write(11, 3), WRITTEN)]
+                &[
+                    (READ, seen(10, 3)),
+                    (write(11, 3), CounterEvent::Lost),
+                    (write(11, 3), WRITTEN)
+                ]
             ),
             CounterStep::Finish(Ok(Changed::To(11)))
         );
@@ -468,10 +527,16 @@ mod tests {
             (write(11, 3), CounterEvent::BadVersion),
         ];
         let judged = |change, event| after(change, &[&lost[..], &[(SYNC, event)]].concat());
-        assert_eq!(judged(Change::Add(1), seen(11, 4)), not_done(Unchanged::Unknown));
+        assert_eq!(
+            judged(Change::Add(1), seen(11, 4)),
+            not_done(Unchanged::Unknown)
+        );
         // Another has made version 4 of version 3, so this one has not and never will.
         assert_eq!(judged(Change::Add(1), seen(12, 4)), CounterStep::Do(PAUSE));
-        assert_eq!(judged(Change::Add(1), seen(12, 5)), not_done(Unchanged::Unknown));
+        assert_eq!(
+            judged(Change::Add(1), seen(12, 5)),
+            not_done(Unchanged::Unknown)
+        );
         let set = |event| judged(Change::Set(11), event);
         assert_eq!(set(seen(11, 4)), done(true), "this write or another one");
         assert_eq!(set(seen(12, 5)), not_done(Unchanged::Unknown));
@@ -487,7 +552,10 @@ mod tests {
         );
         let data = CounterEvent::Unusable(NoCounter::Data { bytes: 3 });
         let refused = [(write(11, 3), CounterEvent::BadVersion), (SYNC, data)];
-        assert_eq!(after(Change::Add(1), &[&lost[..], &refused].concat()), not_done(Unchanged::Unknown));
+        assert_eq!(
+            after(Change::Add(1), &[&lost[..], &refused].concat()),
+            not_done(Unchanged::Unknown)
+        );
     }
 
     #[test]
@@ -528,10 +596,19 @@ mod tests {
     // Shows: counter-writes
     #[test]
     fn a_write_that_may_have_come_through_is_unknown_when_there_will_be_no_answer() {
-        let lost = [(READ, seen(10, 3)), (write(11, 3), CounterEvent::Failed { lost: true })];
+        let lost = [
+            (READ, seen(10, 3)),
+            (write(11, 3), CounterEvent::Failed { lost: true }),
+        ];
         assert_eq!(after(Change::Add(1), &lost), not_done(Unchanged::Unknown));
-        assert_eq!(after(Change::Reserve(1), &lost), not_done(Unchanged::Failed));
-        let refused = [(READ, seen(10, 3)), (write(11, 3), CounterEvent::Failed { lost: false })];
+        assert_eq!(
+            after(Change::Reserve(1), &lost),
+            not_done(Unchanged::Failed)
+        );
+        let refused = [
+            (READ, seen(10, 3)),
+            (write(11, 3), CounterEvent::Failed { lost: false }),
+        ];
         assert_eq!(after(Change::Add(1), &refused), not_done(Unchanged::Failed));
         let read = [(READ, CounterEvent::Failed { lost: true })];
         assert_eq!(after(Change::Add(1), &read), not_done(Unchanged::Failed));
@@ -542,11 +619,17 @@ mod tests {
     fn a_write_to_another_node_of_the_same_version_is_no_answer() {
         let other = CounterEvent::Written { czxid: 9 };
         assert_eq!(
-            after(Change::Add(1), &[(READ, seen(10, 3)), (write(11, 3), other)]),
+            after(
+                Change::Add(1),
+                &[(READ, seen(10, 3)), (write(11, 3), other)]
+            ),
             not_done(Unchanged::Unknown)
         );
         assert_eq!(
-            after(Change::Reserve(1), &[(READ, seen(10, 3)), (write(11, 3), other)]),
+            after(
+                Change::Reserve(1),
+                &[(READ, seen(10, 3)), (write(11, 3), other)]
+            ),
             CounterStep::Do(PAUSE)
         );
     }
@@ -555,7 +638,11 @@ mod tests {
     fn lost(tries: std::ops::Range<u32>) -> Vec<(CounterRequest, CounterEvent)> {
         let lost = |tries| {
             let pause = CounterRequest::Pause { tries };
-            [(READ, seen(10, 3)), (write(11, 3), CounterEvent::BadVersion), (pause, CounterEvent::Paused)]
+            [
+                (READ, seen(10, 3)),
+                (write(11, 3), CounterEvent::BadVersion),
+                (pause, CounterEvent::Paused),
+            ]
         };
         tries.flat_map(lost).collect()
     }
@@ -569,13 +656,19 @@ mod tests {
             (CounterRequest::MakeParents, CounterEvent::ParentsMade),
         ];
         let all = [&lost(1..20)[..], &gone].concat();
-        assert_eq!(after(Change::Add(1), &all), CounterStep::Do(CounterRequest::Create { value: 0 }));
+        assert_eq!(
+            after(Change::Add(1), &all),
+            CounterStep::Do(CounterRequest::Create { value: 0 })
+        );
     }
 
     // Shows: counter-tries
     #[test]
     fn tries_that_others_come_before_are_bounded() {
-        assert_eq!(after(Change::Add(1), &lost(1..MOST_TRIES)), CounterStep::Do(READ));
+        assert_eq!(
+            after(Change::Add(1), &lost(1..MOST_TRIES)),
+            CounterStep::Do(READ)
+        );
         let mut all = lost(1..MOST_TRIES + 1);
         all.pop();
         assert_eq!(after(Change::Add(1), &all), not_done(Unchanged::Contended));
@@ -591,7 +684,10 @@ mod tests {
             (Change::Reserve(u32::MAX), i64::MAX - 7),
             (Change::Add(-i128::from(i64::MIN)), 0),
         ] {
-            assert_eq!(overflow(change, value), not_done(Unchanged::Overflow { value }));
+            assert_eq!(
+                overflow(change, value),
+                not_done(Unchanged::Overflow { value })
+            );
         }
         assert_eq!(
             overflow(Change::Add(-i128::from(i64::MIN)), -1),
@@ -605,16 +701,31 @@ mod tests {
         );
         // In a request it would mean any version.
         assert_eq!(overflow(Change::Add(1), 5), CounterStep::Do(write(6, 3)));
-        assert_eq!(after(Change::Add(1), &[(READ, seen(5, -1))]), not_done(Unchanged::VersionsUsedUp));
-        assert_eq!(after(Change::Add(1), &[(READ, seen(5, -2))]), CounterStep::Do(write(6, -2)));
+        assert_eq!(
+            after(Change::Add(1), &[(READ, seen(5, -1))]),
+            not_done(Unchanged::VersionsUsedUp)
+        );
+        assert_eq!(
+            after(Change::Add(1), &[(READ, seen(5, -2))]),
+            CounterStep::Do(write(6, -2))
+        );
     }
 
     // Shows: counter-writes
     #[test]
     fn a_value_that_differs_is_read_again_behind_a_sync() {
-        let compare = Change::CompareAndSet { expected: 4, new: 9 };
-        assert_eq!(after(compare, &[(READ, seen(3, 3)), (SYNC, seen(3, 3))]), done(false));
-        assert_eq!(after(compare, &[(READ, seen(3, 3)), (SYNC, seen(4, 4))]), CounterStep::Do(write(9, 4)));
+        let compare = Change::CompareAndSet {
+            expected: 4,
+            new: 9,
+        };
+        assert_eq!(
+            after(compare, &[(READ, seen(3, 3)), (SYNC, seen(3, 3))]),
+            done(false)
+        );
+        assert_eq!(
+            after(compare, &[(READ, seen(3, 3)), (SYNC, seen(4, 4))]),
+            CounterStep::Do(write(9, 4))
+        );
     }
 
     // Shows: counter-writes
@@ -622,9 +733,19 @@ mod tests {
     fn a_lost_creation_is_told_by_the_value_with_which_it_was_created() {
         let create = CounterRequest::Create { value: 5 };
         let change = Change::Initialize(5);
-        assert_eq!(after(change, &[(create, CounterEvent::Exists)]), done(false));
+        assert_eq!(
+            after(change, &[(create, CounterEvent::Exists)]),
+            done(false)
+        );
         let judged = |event| {
-            after(change, &[(create, CounterEvent::Lost), (create, CounterEvent::Exists), (SYNC, event)])
+            after(
+                change,
+                &[
+                    (create, CounterEvent::Lost),
+                    (create, CounterEvent::Exists),
+                    (SYNC, event),
+                ],
+            )
         };
         assert_eq!(judged(seen(6, 0)), done(false));
         assert_eq!(judged(seen(5, 0)), not_done(Unchanged::Unknown));
@@ -637,7 +758,12 @@ mod tests {
             (CounterRequest::Create { value: 0 }, CounterEvent::NoParent),
             (CounterRequest::MakeParents, CounterEvent::ParentsMade),
         ];
-        let all = [&[(READ, CounterEvent::Read(None))], &again.repeat(29)[..], &again[..1]].concat();
+        let all = [
+            &[(READ, CounterEvent::Read(None))],
+            &again.repeat(29)[..],
+            &again[..1],
+        ]
+        .concat();
         assert_eq!(after(Change::Add(1), &all), not_done(Unchanged::Contended));
     }
 
@@ -651,9 +777,19 @@ mod tests {
         assert_eq!(value_of(&[0, 0, 0, 0, 0, 0, 1, 2], 0, 0), Ok(258));
         assert_eq!(value_of(&[], 0, 0), Ok(0));
         for bytes in [1, 3, 4, 7, 9, 16] {
-            assert_eq!(value_of(&vec![0; bytes], 0, 0), Err(NoCounter::Data { bytes }));
+            assert_eq!(
+                value_of(&vec![0; bytes], 0, 0),
+                Err(NoCounter::Data { bytes })
+            );
         }
-        assert_eq!(value_of(&1_i64.to_be_bytes(), 0x1000_1234_5678, 0), Err(NoCounter::NotPersistent));
-        assert_eq!(value_of(&[], 0, 1), Err(NoCounter::NotPersistent), "a directory");
+        assert_eq!(
+            value_of(&1_i64.to_be_bytes(), 0x1000_1234_5678, 0),
+            Err(NoCounter::NotPersistent)
+        );
+        assert_eq!(
+            value_of(&[], 0, 1),
+            Err(NoCounter::NotPersistent),
+            "a directory"
+        );
     }
 }

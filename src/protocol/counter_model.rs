@@ -1,13 +1,13 @@
-//! Runs the real decisions of changes to a counter against a model of its node, under random schedules: lost
-//! requests, lost answers, writes that are committed any time later, servers that lag behind, callers that
-//! leave, other processes that count as well, and a node deleted by hand.
+//! Runs the real decisions of changes to a counter against a model of its node, under random
+//! schedules: lost requests, lost answers, writes that are committed any time later, servers that
+//! lag behind, callers that leave, other processes that count as well, and a node deleted by hand.
 //!
 //! The mutex excludes nothing here: no promise rests on it. In every schedule,
 //!
 //! - no number is handed out twice (docs/protocol.md#counter-ids);
-//! - a change that was reported as made was made once, on the value that was there, whatever comes through
-//!   later; a change that was reported as not made never is; a change of unknown outcome was made at most
-//!   once (docs/protocol.md#counter-writes);
+//! - a change that was reported as made was made once, on the value that was there, whatever comes
+//!   through later; a change that was reported as not made never is; a change of unknown outcome
+//!   was made at most once (docs/protocol.md#counter-writes);
 //! - a value that was compared, or found to exist, existed at some moment during the call;
 //! - every change ends.
 
@@ -106,7 +106,9 @@ const PROCESSES: usize = 3;
 
 impl<'a> World<'a> {
     fn new(bytes: &'a [u8], rules: Rules) -> Self {
-        let mut choices = Choices { bytes: bytes.iter() };
+        let mut choices = Choices {
+            bytes: bytes.iter(),
+        };
         let mut world = Self {
             rules,
             parent: choices.chance(128),
@@ -141,7 +143,10 @@ impl<'a> World<'a> {
         let value = self.value();
         let change = match (self.choices.below(8), self.rules.rises) {
             (0..3, _) => Change::Reserve(u32::try_from(number).unwrap().max(1)),
-            (3, _) => Change::CompareAndSet { expected: value, new: value + number },
+            (3, _) => Change::CompareAndSet {
+                expected: value,
+                new: value + number,
+            },
             (4, _) => Change::Initialize(number),
             (5, true) => Change::Add(number.into()),
             (5, false) => Change::Set(number),
@@ -149,9 +154,21 @@ impl<'a> World<'a> {
             _ => Change::Add(1),
         };
         let (changing, step) = Changing::new(change);
-        let CounterStep::Do(request) = step else { panic!("{step:?} before anything was asked") };
-        self.calls.push(Call { change, began: self.latest(), base: None, outcome: None });
-        Process { call: self.calls.len() - 1, changing, request, seen: 0 }
+        let CounterStep::Do(request) = step else {
+            panic!("{step:?} before anything was asked")
+        };
+        self.calls.push(Call {
+            change,
+            began: self.latest(),
+            base: None,
+            outcome: None,
+        });
+        Process {
+            call: self.calls.len() - 1,
+            changing,
+            request,
+            seen: 0,
+        }
     }
 
     fn set(&mut self, node: Option<SeenCounter>) {
@@ -172,21 +189,43 @@ impl<'a> World<'a> {
             CounterRequest::Create { value } => {
                 let czxid = self.zxid + 1;
                 if matches!(self.calls[call].change, Change::Initialize(_)) {
-                    self.applied.push(Applied { call, from: 0, to: value, czxid });
+                    self.applied.push(Applied {
+                        call,
+                        from: 0,
+                        to: value,
+                        czxid,
+                    });
                 }
-                self.set(Some(SeenCounter { value, version: 0, czxid }));
-                CounterEvent::Created { czxid: (!self.choices.chance(60)).then_some(czxid) }
+                self.set(Some(SeenCounter {
+                    value,
+                    version: 0,
+                    czxid,
+                }));
+                CounterEvent::Created {
+                    czxid: (!self.choices.chance(60)).then_some(czxid),
+                }
             }
             CounterRequest::Write { value, version } => match self.node {
                 None => CounterEvent::NoNode,
                 Some(node) if node.version != version => CounterEvent::BadVersion,
                 Some(node) => {
-                    self.applied.push(Applied { call, from: node.value, to: value, czxid: node.czxid });
-                    self.set(Some(SeenCounter { value, version: version + 1, ..node }));
+                    self.applied.push(Applied {
+                        call,
+                        from: node.value,
+                        to: value,
+                        czxid: node.czxid,
+                    });
+                    self.set(Some(SeenCounter {
+                        value,
+                        version: version + 1,
+                        ..node
+                    }));
                     CounterEvent::Written { czxid: node.czxid }
                 }
             },
-            CounterRequest::Read { .. } | CounterRequest::Pause { .. } => panic!("{request:?} is no write"),
+            CounterRequest::Read { .. } | CounterRequest::Pause { .. } => {
+                panic!("{request:?} is no write")
+            }
         }
     }
 
@@ -197,7 +236,11 @@ impl<'a> World<'a> {
         }
         let latest = self.latest();
         let lag = latest - self.processes[process].seen;
-        let at = if !sync && self.choices.chance(80) { latest - self.choices.below(lag + 1) } else { latest };
+        let at = if !sync && self.choices.chance(80) {
+            latest - self.choices.below(lag + 1)
+        } else {
+            latest
+        };
         self.processes[process].seen = at;
         CounterEvent::Read(self.history[at])
     }
@@ -285,7 +328,11 @@ impl<'a> World<'a> {
                 if let Some(node) = self.node {
                     let value = node.value + 1;
                     self.peers.push(value);
-                    self.set(Some(SeenCounter { value, version: node.version + 1, ..node }));
+                    self.set(Some(SeenCounter {
+                        value,
+                        version: node.version + 1,
+                        ..node
+                    }));
                 }
             }
         }
@@ -318,17 +365,29 @@ impl<'a> World<'a> {
     fn check(&self) {
         let mut numbers = BTreeSet::new();
         for number in &self.peers {
-            assert!(!self.rules.rises || self.rules.deleted || numbers.insert(*number), "{number} twice");
+            assert!(
+                !self.rules.rises || self.rules.deleted || numbers.insert(*number),
+                "{number} twice"
+            );
         }
         for (number, call) in self.calls.iter().enumerate() {
-            let made: Vec<Applied> =
-                self.applied.iter().filter(|applied| applied.call == number).copied().collect();
-            let Some((outcome, ended)) = call.outcome else { continue };
+            let made: Vec<Applied> = self
+                .applied
+                .iter()
+                .filter(|applied| applied.call == number)
+                .copied()
+                .collect();
+            let Some((outcome, ended)) = call.outcome else {
+                continue;
+            };
             self.check_outcome(call, outcome, &made, &self.history[call.began..=ended]);
             if let (Change::Reserve(count), Ok(Changed::To(last))) = (call.change, outcome) {
                 for number in last - i64::from(count) + 1..=last {
                     let fresh = numbers.insert(number);
-                    assert!(!self.rules.rises || self.rules.deleted || fresh, "{number} twice");
+                    assert!(
+                        !self.rules.rises || self.rules.deleted || fresh,
+                        "{number} twice"
+                    );
                 }
             }
         }
@@ -344,11 +403,16 @@ impl<'a> World<'a> {
         let what = || format!("{call:?} {made:?}");
         let value = |node: &Option<SeenCounter>| node.map_or(0, |node| node.value);
         let written: Vec<&Applied> = match (call.change, outcome) {
-            // Numbers that were given up were written too, perhaps. A value that occurs again, because the
-            // counter was set back or deleted, counts once.
+            // Numbers that were given up were written too, perhaps. A value that occurs again,
+            // because the counter was set back or deleted, counts once.
             (Change::Reserve(_), Ok(Changed::To(last))) => {
-                let it = |applied: &&Applied| applied.to == last && Some(applied.czxid) == call.base;
-                let last = if self.rules.rises && !self.rules.deleted { usize::MAX } else { 1 };
+                let it =
+                    |applied: &&Applied| applied.to == last && Some(applied.czxid) == call.base;
+                let last = if self.rules.rises && !self.rules.deleted {
+                    usize::MAX
+                } else {
+                    1
+                };
                 made.iter().rev().filter(it).take(last).collect()
             }
             (Change::Reserve(_), _) => return,
@@ -356,10 +420,17 @@ impl<'a> World<'a> {
         };
         match (call.change, outcome) {
             (Change::Add(_) | Change::Reserve(_), Ok(Changed::To(new))) => {
-                let [applied] = written[..] else { panic!("{}", what()) };
+                let [applied] = written[..] else {
+                    panic!("{}", what())
+                };
                 assert_eq!(applied.to, new, "{}", what());
                 assert_eq!(Some(applied.czxid), call.base, "{}", what());
-                assert_eq!(i128::from(applied.to - applied.from), call.change.delta(), "{}", what());
+                assert_eq!(
+                    i128::from(applied.to - applied.from),
+                    call.change.delta(),
+                    "{}",
+                    what()
+                );
             }
             (Change::CompareAndSet { expected, new }, Ok(Changed::Set(true))) => {
                 assert_eq!(made.len(), 1, "{}", what());
@@ -367,11 +438,19 @@ impl<'a> World<'a> {
             }
             (Change::CompareAndSet { expected, .. }, Ok(Changed::Set(false))) => {
                 assert!(made.is_empty(), "{}", what());
-                assert!(during.iter().any(|node| value(node) != expected), "{}", what());
+                assert!(
+                    during.iter().any(|node| value(node) != expected),
+                    "{}",
+                    what()
+                );
             }
             (Change::Initialize(_), Ok(Changed::Set(true))) => {
                 // Created, deleted, and created by the repetition.
-                assert!(made.len() == 1 || self.rules.deleted && made.len() > 1, "{}", what());
+                assert!(
+                    made.len() == 1 || self.rules.deleted && made.len() > 1,
+                    "{}",
+                    what()
+                );
             }
             (Change::Initialize(_), Ok(Changed::Set(false))) => {
                 assert!(self.rules.deleted || made.is_empty(), "{}", what());
@@ -382,7 +461,9 @@ impl<'a> World<'a> {
                 assert!(during.iter().any(|node| value(node) == new), "{}", what());
             }
             // With a node for each of two, both may have been written.
-            (_, Err(Unchanged::Unknown)) => assert!(self.rules.deleted || made.len() <= 1, "{}", what()),
+            (_, Err(Unchanged::Unknown)) => {
+                assert!(self.rules.deleted || made.len() <= 1, "{}", what());
+            }
             (_, Err(Unchanged::Contended | Unchanged::Failed)) => {
                 assert!(made.is_empty(), "{}", what());
             }
@@ -422,7 +503,8 @@ proptest! {
         simulate(&bytes, Rules { rises: false, late: true, deleted: false });
     }
 
-    /// Without late writes: those may hit the next node, which is why a counter in use must not be deleted.
+    /// Without late writes: those may hit the next node, which is why a counter in use must not be
+    /// deleted.
     // Shows: counter-deleted
     #[test]
     fn a_change_is_made_to_the_node_that_was_read(bytes in prop::collection::vec(any::<u8>(), 20..800)) {

@@ -21,8 +21,8 @@ impl<T> Answer<T> {
     }
 }
 
-/// How a request failed. Failures of the same kind are equal: decisions depend on the kind only, and the
-/// cause is for the error that the caller gets.
+/// How a request failed. Failures of the same kind are equal: decisions depend on the kind only,
+/// and the cause is for the error that the caller gets.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     pub(crate) kind: FailureKind,
@@ -49,7 +49,10 @@ impl Failure {
 
 impl From<FailureKind> for Failure {
     fn from(kind: FailureKind) -> Self {
-        Self { kind, cause: Arc::new(kind) }
+        Self {
+            kind,
+            cause: Arc::new(kind),
+        }
     }
 }
 
@@ -106,7 +109,10 @@ mod tests {
 
     #[test]
     fn failures_of_one_kind_are_equal_whatever_their_cause() {
-        let unknown = Failure { kind: FailureKind::Unknown, cause: Arc::new(FailureKind::NoNode) };
+        let unknown = Failure {
+            kind: FailureKind::Unknown,
+            cause: Arc::new(FailureKind::NoNode),
+        };
         assert_eq!(unknown, FailureKind::Unknown.into());
         assert_ne!(unknown, FailureKind::NoNode.into());
     }
@@ -115,13 +121,22 @@ mod tests {
     fn a_denial_is_reported_as_such() {
         let failure = |refusal| Failure::from(FailureKind::Refused(refusal)).refused();
         assert!(matches!(failure(Refusal::NoAuth), RequestFailure::NoAuth));
-        assert!(matches!(failure(Refusal::NodeExists), RequestFailure::Rejected(_)));
+        assert!(matches!(
+            failure(Refusal::NodeExists),
+            RequestFailure::Rejected(_)
+        ));
     }
 
     #[test]
     fn deletions_before_each_try_are_no_missing_answer() {
         let failure = |kind| Failure::from(kind).unanswered();
-        assert!(matches!(failure(FailureKind::NoNode), RequestFailure::Deleted));
-        assert!(matches!(failure(FailureKind::NotNow), RequestFailure::Connection(_)));
+        assert!(matches!(
+            failure(FailureKind::NoNode),
+            RequestFailure::Deleted
+        ));
+        assert!(matches!(
+            failure(FailureKind::NotNow),
+            RequestFailure::Connection(_)
+        ));
     }
 }

@@ -1,15 +1,15 @@
-//! Knows which nodes are gone from the front of a lock's queue, so that a new node is first without a list
-//! (docs/protocol.md#succession). Pure.
+//! Knows which nodes are gone from the front of a lock's queue, so that a new node is first without
+//! a list (docs/protocol.md#succession). Pure.
 //!
-//! ZooKeeper numbers the children of a directory by its count of creates, of children of any kind. If all that
-//! was made by the creates up to N is gone, and the next node of this session has the number N + 1, nothing was
-//! created between, and it is alone. A conversion makes a node with the number of another, but its create is
-//! counted like any other.
+//! ZooKeeper numbers the children of a directory by its count of creates, of children of any kind.
+//! If all that was made by the creates up to N is gone, and the next node of this session has the
+//! number N + 1, nothing was created between, and it is alone. A conversion makes a node with the
+//! number of another, but its create is counted like any other.
 //!
 //! # Invariants
-//! 1. Knowledge of a directory is not used after the directory was removed and created again, which restarts
-//!    the numbers. It is known by a node of this session, and is used only while the directory is watched,
-//!    and only if the watched one was created before that node.
+//! 1. Knowledge of a directory is not used after the directory was removed and created again, which
+//!    restarts the numbers. It is known by a node of this session, and is used only while the
+//!    directory is watched, and only if the watched one was created before that node.
 //! 2. Knowledge stays true: a node that is gone does not come back, and a number is given once.
 
 use std::collections::BTreeMap;
@@ -21,8 +21,8 @@ use crate::protocol::node_name::Kind;
 /// How many grants in a row need not have waited until the next node is expected to be first.
 const QUIET: u32 = 3;
 
-/// How many nodes that hold the lock are remembered. Of further ones, which are readers', the end is not
-/// noticed.
+/// How many nodes that hold the lock are remembered. Of further ones, which are readers', the end
+/// is not noticed.
 const MOST_HOLDERS: usize = 64;
 
 /// A node of this session, as its create was answered.
@@ -65,14 +65,22 @@ impl GoneThrough {
     /// Returns the same of one create more, which made a node that is gone or does not count.
     fn beyond(self, node: Numbered) -> Self {
         // An older node is one of another incarnation.
-        let is_next = self.through.checked_add(1) == Some(node.sequence) && node.czxid >= self.since;
-        if is_next { Self { through: node.sequence, ..self } } else { self }
+        let is_next =
+            self.through.checked_add(1) == Some(node.sequence) && node.czxid >= self.since;
+        if is_next {
+            Self {
+                through: node.sequence,
+                ..self
+            }
+        } else {
+            self
+        }
     }
 }
 
 impl Frontier {
-    /// Returns whether the next node of this kind is expected to be first once its create is answered, as far as
-    /// this client is concerned.
+    /// Returns whether the next node of this kind is expected to be first once its create is
+    /// answered, as far as this client is concerned.
     pub(crate) fn expects(&self, kind: Kind) -> bool {
         let known = match kind {
             Kind::Exclusive => {
@@ -87,8 +95,8 @@ impl Frontier {
         self.free_grants >= QUIET
     }
 
-    /// Returns whether a node of this session is first, now that its create was answered. `directory` is when
-    /// the directory was created that is watched since, and still exists.
+    /// Returns whether a node of this session is first, now that its create was answered.
+    /// `directory` is when the directory was created that is watched since, and still exists.
     pub(crate) fn is_first(&mut self, node: Numbered, directory: i64) -> bool {
         let known = match node.kind {
             Kind::Exclusive => self.no_contender,
@@ -101,44 +109,70 @@ impl Frontier {
         if !is_first {
             self.free_grants = 0;
         } else if node.kind == Kind::Shared {
-            // This is set at once: the next reader's reply may be judged before this one is granted the lock.
-            self.no_writer = Some(GoneThrough { through: node.sequence, since: node.czxid });
+            // This is set at once: the next reader's reply may be judged before this one is granted
+            // the lock.
+            self.no_writer = Some(GoneThrough {
+                through: node.sequence,
+                since: node.czxid,
+            });
         }
         is_first
     }
 
-    /// Records that a node of this session is first in the queue, by whatever proof, and holds the lock.
-    /// `free` is whether it has not waited for others.
+    /// Records that a node of this session is first in the queue, by whatever proof, and holds the
+    /// lock. `free` is whether it has not waited for others.
     ///
     /// Returns whether the directory is worth a watch.
     pub(crate) fn granted(&mut self, name: &str, node: Numbered, free: bool) -> bool {
         let (since, sequence) = (node.czxid, node.sequence);
         // This is not expected: if numbers have wrapped, nothing is granted.
-        let Some(before) = sequence.checked_sub(1).filter(|_| sequence >= 0) else { return false };
-        let known = if node.kind == Kind::Exclusive { self.no_contender } else { self.no_writer };
+        let Some(before) = sequence.checked_sub(1).filter(|_| sequence >= 0) else {
+            return false;
+        };
+        let known = if node.kind == Kind::Exclusive {
+            self.no_contender
+        } else {
+            self.no_writer
+        };
         // The notification of the previous node's end may be late.
         let follows = known.is_some_and(|known| known.through >= before)
-            || self.holders.values().any(|holder| holder.node.sequence == before);
+            || self
+                .holders
+                .values()
+                .any(|holder| holder.node.sequence == before);
         self.free_grants = match (free, follows) {
             (true, true) => self.free_grants.saturating_add(1),
             // The first of a row; or another client has come in between.
             (true, false) => 1,
             (false, _) => 0,
         };
-        // An older node most likely belongs to an earlier incarnation, and its notification is late.
+        // An older node most likely belongs to an earlier incarnation, and its notification is
+        // late.
         let is_newer = |known: Option<GoneThrough>| known.is_none_or(|known| known.since < since);
         match node.kind {
             Kind::Exclusive => {
-                self.no_contender = Some(GoneThrough { through: before, since });
+                self.no_contender = Some(GoneThrough {
+                    through: before,
+                    since,
+                });
                 self.no_writer = self.no_contender;
             }
             Kind::Shared if is_newer(self.no_writer) => {
-                self.no_writer = Some(GoneThrough { through: sequence, since });
+                self.no_writer = Some(GoneThrough {
+                    through: sequence,
+                    since,
+                });
             }
             Kind::Shared => {}
         }
         if self.holders.len() < MOST_HOLDERS {
-            self.holders.insert(name.into(), GrantedNode { node, leaving: false });
+            self.holders.insert(
+                name.into(),
+                GrantedNode {
+                    node,
+                    leaving: false,
+                },
+            );
         }
         self.is_quiet()
     }
@@ -166,9 +200,14 @@ impl Frontier {
     /// Every zxid in it, for the model.
     #[cfg(test)]
     pub(super) fn each_zxid(&mut self, f: &mut dyn FnMut(&mut i64)) {
-        let known = [&mut self.no_contender, &mut self.no_writer].into_iter().flatten();
+        let known = [&mut self.no_contender, &mut self.no_writer]
+            .into_iter()
+            .flatten();
         known.map(|known| &mut known.since).for_each(&mut *f);
-        self.holders.values_mut().map(|holder| &mut holder.node.czxid).for_each(f);
+        self.holders
+            .values_mut()
+            .map(|holder| &mut holder.node.czxid)
+            .for_each(f);
     }
 }
 
@@ -181,11 +220,18 @@ mod tests {
     const LATER: i64 = 200;
 
     fn writer(sequence: i32) -> Numbered {
-        Numbered { kind: Kind::Exclusive, sequence, czxid: DIRECTORY + 1 + i64::from(sequence) }
+        Numbered {
+            kind: Kind::Exclusive,
+            sequence,
+            czxid: DIRECTORY + 1 + i64::from(sequence),
+        }
     }
 
     fn reader(sequence: i32) -> Numbered {
-        Numbered { kind: Kind::Shared, ..writer(sequence) }
+        Numbered {
+            kind: Kind::Shared,
+            ..writer(sequence)
+        }
     }
 
     /// Granted to each of these, which was gone before the next came.
@@ -202,23 +248,44 @@ mod tests {
     #[test]
     fn the_next_number_is_first_and_no_other_is() {
         for (sequence, first) in [(6, false), (7, false), (8, true), (9, false)] {
-            assert_eq!(after(&[writer(7)]).is_first(writer(sequence), DIRECTORY), first, "{sequence}");
+            assert_eq!(
+                after(&[writer(7)]).is_first(writer(sequence), DIRECTORY),
+                first,
+                "{sequence}"
+            );
             // The reader that is gone is no more of an obstacle than one that is there.
-            assert_eq!(after(&[reader(7)]).is_first(reader(sequence), DIRECTORY), first, "{sequence}");
-            assert_eq!(after(&[writer(7)]).is_first(reader(sequence), DIRECTORY), first, "{sequence}");
+            assert_eq!(
+                after(&[reader(7)]).is_first(reader(sequence), DIRECTORY),
+                first,
+                "{sequence}"
+            );
+            assert_eq!(
+                after(&[writer(7)]).is_first(reader(sequence), DIRECTORY),
+                first,
+                "{sequence}"
+            );
         }
-        assert!(!after(&[]).is_first(writer(0), DIRECTORY), "nothing is known");
+        assert!(
+            !after(&[]).is_first(writer(0), DIRECTORY),
+            "nothing is known"
+        );
         assert!(after(&[writer(0)]).is_first(writer(1), DIRECTORY));
         assert!(!after(&[writer(i32::MAX)]).is_first(writer(i32::MIN), DIRECTORY));
         let mut frontier = Frontier::default();
         frontier.granted("7", writer(7), true);
-        assert!(!frontier.is_first(writer(7), DIRECTORY), "by itself nothing is known");
+        assert!(
+            !frontier.is_first(writer(7), DIRECTORY),
+            "by itself nothing is known"
+        );
     }
 
     // Shows: succession
     #[test]
     fn behind_a_reader_a_writer_is_first_if_all_before_the_reader_are_gone() {
-        assert!(!after(&[reader(7)]).is_first(writer(8), DIRECTORY), "other readers may be inside");
+        assert!(
+            !after(&[reader(7)]).is_first(writer(8), DIRECTORY),
+            "other readers may be inside"
+        );
         assert!(after(&[writer(6), reader(7)]).is_first(writer(8), DIRECTORY));
     }
 
@@ -228,7 +295,10 @@ mod tests {
         frontier.granted("7", reader(7), true);
         frontier.granted("8", reader(8), true);
         frontier.gone("8", Gone::Deleted);
-        assert!(!frontier.is_first(writer(9), DIRECTORY), "the older reader is inside");
+        assert!(
+            !frontier.is_first(writer(9), DIRECTORY),
+            "the older reader is inside"
+        );
         frontier.gone("7", Gone::Deleted);
         assert!(frontier.is_first(writer(8), DIRECTORY));
     }
@@ -243,7 +313,10 @@ mod tests {
         frontier.gone("7", Gone::HandedOver { to: "8" });
         assert!(frontier.is_first(reader(8), DIRECTORY));
         assert!(frontier.is_first(reader(9), DIRECTORY), "beside the reader");
-        assert!(!frontier.is_first(writer(10), DIRECTORY), "the readers may be there");
+        assert!(
+            !frontier.is_first(writer(10), DIRECTORY),
+            "the readers may be there"
+        );
     }
 
     // Shows: succession
@@ -265,16 +338,44 @@ mod tests {
     // Shows: succession, directory-watch
     #[test]
     fn what_is_known_of_an_earlier_directory_counts_for_nothing() {
-        assert!(!after(&[writer(7)]).is_first(Numbered { czxid: LATER + 1, ..writer(8) }, LATER));
-        assert!(!after(&[writer(7)]).is_first(writer(8), writer(7).czxid), "the node was not in it");
+        assert!(!after(&[writer(7)]).is_first(
+            Numbered {
+                czxid: LATER + 1,
+                ..writer(8)
+            },
+            LATER
+        ));
+        assert!(
+            !after(&[writer(7)]).is_first(writer(8), writer(7).czxid),
+            "the node was not in it"
+        );
         // The deletion in the earlier directory is told after the grant in the later one.
         let mut frontier = Frontier::default();
         frontier.granted("7", writer(7), true);
-        frontier.granted("later 7", Numbered { czxid: LATER + 1, ..writer(7) }, true);
+        frontier.granted(
+            "later 7",
+            Numbered {
+                czxid: LATER + 1,
+                ..writer(7)
+            },
+            true,
+        );
         frontier.gone("7", Gone::Deleted);
-        assert!(!frontier.is_first(Numbered { czxid: LATER + 2, ..writer(8) }, LATER));
+        assert!(!frontier.is_first(
+            Numbered {
+                czxid: LATER + 2,
+                ..writer(8)
+            },
+            LATER
+        ));
         frontier.gone("later 7", Gone::Deleted);
-        assert!(frontier.is_first(Numbered { czxid: LATER + 2, ..writer(8) }, LATER));
+        assert!(frontier.is_first(
+            Numbered {
+                czxid: LATER + 2,
+                ..writer(8)
+            },
+            LATER
+        ));
         // Nor does a node of the earlier one follow what is known of the later.
         assert!(!frontier.is_first(writer(8), DIRECTORY));
     }
@@ -294,11 +395,17 @@ mod tests {
     fn three_readers_without_a_wait_make_a_path_quiet_too() {
         let mut frontier = Frontier::default();
         for (sequence, quiet) in [(0, false), (1, false), (2, true)] {
-            assert_eq!(frontier.granted(&sequence.to_string(), reader(sequence), true), quiet);
+            assert_eq!(
+                frontier.granted(&sequence.to_string(), reader(sequence), true),
+                quiet
+            );
             frontier.gone(&sequence.to_string(), Gone::Deleted);
         }
         assert!(frontier.expects(Kind::Shared));
-        assert!(!frontier.granted("3", writer(3), true), "nothing is known of readers before them");
+        assert!(
+            !frontier.granted("3", writer(3), true),
+            "nothing is known of readers before them"
+        );
     }
 
     // Shows: succession
@@ -306,7 +413,10 @@ mod tests {
     fn three_grants_without_a_wait_make_a_path_quiet() {
         let mut frontier = Frontier::default();
         for (sequence, quiet) in [(0, false), (1, false), (2, true), (3, true)] {
-            assert_eq!(frontier.granted(&sequence.to_string(), writer(sequence), true), quiet);
+            assert_eq!(
+                frontier.granted(&sequence.to_string(), writer(sequence), true),
+                quiet
+            );
             assert!(!frontier.expects(Kind::Exclusive), "while it is there");
             frontier.gone(&sequence.to_string(), Gone::Deleted);
             assert_eq!(frontier.expects(Kind::Exclusive), quiet);
@@ -314,7 +424,10 @@ mod tests {
         }
         assert!(frontier.is_first(writer(4), DIRECTORY));
         assert!(frontier.expects(Kind::Exclusive));
-        assert!(!frontier.is_first(writer(5), DIRECTORY), "another was between");
+        assert!(
+            !frontier.is_first(writer(5), DIRECTORY),
+            "another was between"
+        );
         assert!(!frontier.expects(Kind::Exclusive));
         assert!(!frontier.granted("5", writer(5), true));
         assert!(!frontier.granted("6", writer(6), true));
@@ -330,7 +443,10 @@ mod tests {
         assert!(!frontier.expects(Kind::Exclusive), "while it is there");
         frontier.leaves("8");
         assert!(frontier.expects(Kind::Exclusive));
-        assert!(!frontier.clone().is_first(writer(9), DIRECTORY), "the deletion is not answered");
+        assert!(
+            !frontier.clone().is_first(writer(9), DIRECTORY),
+            "the deletion is not answered"
+        );
         frontier.gone("8", Gone::Deleted);
         assert!(frontier.is_first(writer(9), DIRECTORY));
     }

@@ -1,12 +1,13 @@
-//! A model checker for grants by the next number: every interleaving of two clients at one directory, which may
-//! be removed and made again whenever it is empty, with a few faults at any point.
+//! A model checker for grants by the next number: every interleaving of two clients at one
+//! directory, which may be removed and made again whenever it is empty, with a few faults at any
+//! point.
 //!
-//! The knowledge of a client is the real [`Frontier`]; the servers, the connection and the watch are modelled
-//! here. The nodes of a client may overlap. A client's requests are carried out in order, and it handles
-//! events and answers in the order in which the servers sent them, each as late as it likes. In every state
-//! that can be reached, checks that no contender holds the lock together with a writer, and at each grant
-//! without a list that no node that would block the new one is before it (docs/protocol.md#succession,
-//! docs/protocol.md#directory-watch).
+//! The knowledge of a client is the real [`Frontier`]; the servers, the connection and the watch
+//! are modelled here. The nodes of a client may overlap. A client's requests are carried out in
+//! order, and it handles events and answers in the order in which the servers sent them, each as
+//! late as it likes. In every state that can be reached, checks that no contender holds the lock
+//! together with a writer, and at each grant without a list that no node that would block the new
+//! one is before it (docs/protocol.md#succession, docs/protocol.md#directory-watch).
 
 use std::collections::{HashSet, VecDeque};
 use std::rc::Rc;
@@ -102,8 +103,16 @@ impl State {
     }
 
     fn numbered(&self, i: usize) -> Numbered {
-        let Node { kind, created: (sequence, czxid), .. } = self.nodes[i];
-        Numbered { kind, sequence, czxid }
+        let Node {
+            kind,
+            created: (sequence, czxid),
+            ..
+        } = self.nodes[i];
+        Numbered {
+            kind,
+            sequence,
+            czxid,
+        }
     }
 
     /// Returns whether a node exists that this one must wait for.
@@ -111,7 +120,10 @@ impl State {
         let own = &self.nodes[i];
         self.nodes.iter().enumerate().any(|(other, node)| {
             let excludes = node.kind == Kind::Exclusive || own.kind == Kind::Exclusive;
-            other != i && node.exists && excludes && (node.created.0, node.kind) < (own.created.0, own.kind)
+            other != i
+                && node.exists
+                && excludes
+                && (node.created.0, node.kind) < (own.created.0, own.kind)
         })
     }
 
@@ -135,7 +147,9 @@ impl State {
 
     /// The servers carry out the next request of a client.
     fn serve(&mut self, c: usize) -> bool {
-        let Some(request) = self.clients[c].requests.pop_front() else { return false };
+        let Some(request) = self.clients[c].requests.pop_front() else {
+            return false;
+        };
         let reply = match request {
             Request::Create(i) => {
                 self.nodes[i].created = self.create();
@@ -154,7 +168,9 @@ impl State {
 
     /// A client handles the next message of the servers.
     fn handle(&mut self, c: usize, mistake: Mistake) -> bool {
-        let Some(reply) = self.clients[c].replies.pop_front() else { return false };
+        let Some(reply) = self.clients[c].replies.pop_front() else {
+            return false;
+        };
         match reply {
             Reply::Created(i) => {
                 let (node, client) = (self.numbered(i), &mut self.clients[c]);
@@ -172,8 +188,11 @@ impl State {
                 }
             }
             Reply::Deleted(i, by_us) => {
-                let how =
-                    if by_us || mistake == Mistake::UnclearCounts { Gone::Deleted } else { Gone::Unclear };
+                let how = if by_us || mistake == Mistake::UnclearCounts {
+                    Gone::Deleted
+                } else {
+                    Gone::Unclear
+                };
                 self.clients[c].frontier.gone(&Self::name(i), how);
                 self.nodes[i].stage = Stage::Done;
             }
@@ -187,8 +206,9 @@ impl State {
         true
     }
 
-    /// The connection of a client breaks. Requests that were not carried out are repeated, and answers that
-    /// were not handled are lost: the node of a create is found by a list, and a deletion is unclear.
+    /// The connection of a client breaks. Requests that were not carried out are repeated, and
+    /// answers that were not handled are lost: the node of a create is found by a list, and a
+    /// deletion is unclear.
     fn interrupt(&mut self, c: usize, mistake: Mistake) {
         let client = &mut self.clients[c];
         client.requests.retain(|request| *request != Request::Watch);
@@ -209,14 +229,35 @@ impl State {
 
     /// The holder of a node exchanges it for one of the other kind, by one transaction.
     fn convert(&mut self, i: usize, mistake: Mistake) {
-        let (zxid, Node { client, kind, created: (sequence, _), .. }) =
-            (self.create().1, self.nodes[i].clone());
-        let kind = if kind == Kind::Shared { Kind::Exclusive } else { Kind::Shared };
+        let (
+            zxid,
+            Node {
+                client,
+                kind,
+                created: (sequence, _),
+                ..
+            },
+        ) = (self.create().1, self.nodes[i].clone());
+        let kind = if kind == Kind::Shared {
+            Kind::Exclusive
+        } else {
+            Kind::Shared
+        };
         self.nodes[i].exists = false;
         self.nodes[i].stage = Stage::Done;
         let created = (sequence, zxid);
-        self.nodes.push(Node { client, kind, stage: Stage::Holds, created, exists: true });
-        let how = if mistake == Mistake::ConversionForgotten { Gone::Deleted } else { Gone::Unclear };
+        self.nodes.push(Node {
+            client,
+            kind,
+            stage: Stage::Holds,
+            created,
+            exists: true,
+        });
+        let how = if mistake == Mistake::ConversionForgotten {
+            Gone::Deleted
+        } else {
+            Gone::Unclear
+        };
         self.clients[client].frontier.gone(&Self::name(i), how);
     }
 
@@ -240,8 +281,16 @@ impl State {
                 add(&mut |state| {
                     state.left[c] -= 1;
                     let stage = Stage::Creating;
-                    let node = Node { client: c, kind, stage, created: (0, 0), exists: false };
-                    state.clients[c].requests.push_back(Request::Create(state.nodes.len()));
+                    let node = Node {
+                        client: c,
+                        kind,
+                        stage,
+                        created: (0, 0),
+                        exists: false,
+                    };
+                    state.clients[c]
+                        .requests
+                        .push_back(Request::Create(state.nodes.len()));
                     state.nodes.push(node);
                     true
                 });
@@ -288,7 +337,11 @@ impl State {
                     // The servers refuse its deletion: it stays.
                     let refused = |request: &Request| *request == Request::Delete(i);
                     let client = &mut state.clients[node.client];
-                    if client.requests.front().is_none_or(|request| !refused(request)) {
+                    if client
+                        .requests
+                        .front()
+                        .is_none_or(|request| !refused(request))
+                    {
                         return false;
                     }
                     state.faults -= 1;
@@ -348,8 +401,11 @@ impl State {
             if self.left[c] == 0 && !self.nodes.iter().any(creates) {
                 // Its knowledge is used when a create is answered.
                 client.requests.retain(|request| *request != Request::Watch);
-                client.replies.retain(|reply| !matches!(reply, Reply::Watches(_) | Reply::Fired));
-                (client.frontier, client.watch, client.watched) = (Frontier::default(), None, false);
+                client
+                    .replies
+                    .retain(|reply| !matches!(reply, Reply::Watches(_) | Reply::Fired));
+                (client.frontier, client.watch, client.watched) =
+                    (Frontier::default(), None, false);
                 client.asked = true;
             }
         }
@@ -362,7 +418,12 @@ impl State {
         self.each_zxid(&mut |zxid| known.push(*zxid));
         known.sort_unstable();
         known.dedup();
-        let rank = |zxid: i64| known.binary_search(&zxid).ok().and_then(|at| i64::try_from(at).ok());
+        let rank = |zxid: i64| {
+            known
+                .binary_search(&zxid)
+                .ok()
+                .and_then(|at| i64::try_from(at).ok())
+        };
         self.each_zxid(&mut |zxid| *zxid = rank(*zxid).unwrap() + 1);
         self.zxid = i64::try_from(known.len()).unwrap();
     }
@@ -385,7 +446,8 @@ impl State {
 
     fn check(&self) {
         let holds = |kind| {
-            let inside = move |node: &&Node| node.kind == kind && node.exists && node.stage == Stage::Holds;
+            let inside =
+                move |node: &&Node| node.kind == kind && node.exists && node.stage == Stage::Holds;
             self.nodes.iter().filter(inside).count()
         };
         let (readers, writers) = (holds(Kind::Shared), holds(Kind::Exclusive));

@@ -1,5 +1,5 @@
-//! The state of one hold, from its grant until its node is deleted: what its guards report, and what happens
-//! to its node. Pure.
+//! The state of one hold, from its grant until its node is deleted: what its guards report, and
+//! what happens to its node. Pure.
 //!
 //! ```text
 //!                 EndConversion               Release
@@ -12,13 +12,13 @@
 //!          |
 //!          '--- LeaseExpired, LeaseOver, Ended, Release, ConversionLost > Lost, its nodes left to the conversion
 //! ```
-//! `LeaseExpired` is about the session lease, which ends without a renewal, and `LeaseOver` about the lease
-//! that the caller has set for this hold (docs/protocol.md#lease-over).
+//! `LeaseExpired` is about the session lease, which ends without a renewal, and `LeaseOver` about
+//! the lease that the caller has set for this hold (docs/protocol.md#lease-over).
 //!
-//! Lost is final. The node of a lost hold, if it still exists, is deleted when the last guard is released,
-//! when the time for which it is kept is over, or by the conversion
-//! (docs/protocol.md#lost-lock-keeps-its-node). *Suspended* is not a state of the hold but of the lease at
-//! the moment of the question.
+//! Lost is final. The node of a lost hold, if it still exists, is deleted when the last guard is
+//! released, when the time for which it is kept is over, or by the conversion
+//! (docs/protocol.md#lost-lock-keeps-its-node). *Suspended* is not a state of the hold but of the
+//! lease at the moment of the question.
 
 use std::fmt;
 use std::sync::Arc;
@@ -57,9 +57,9 @@ pub enum LockState {
     Held,
     /// A renewal is overdue, or the connection is interrupted.
     ///
-    /// The lock is still held. The state becomes [`Held`](Self::Held) again if the servers answer in time,
-    /// and [`Lost`](Self::Lost) if they do not. [`LockGuard::state_changed`](crate::LockGuard::state_changed)
-    /// waits for either.
+    /// The lock is still held. The state becomes [`Held`](Self::Held) again if the servers answer
+    /// in time, and [`Lost`](Self::Lost) if they do not.
+    /// [`LockGuard::state_changed`](crate::LockGuard::state_changed) waits for either.
     Suspended,
     /// The lock is lost: another process may hold it. Final for this guard.
     Lost(LostReason),
@@ -82,7 +82,8 @@ pub(crate) struct HoldState {
     node: Arc<str>,
     kind: Kind,
     stage: Stage,
-    /// When the lease that the caller has set is over; `None` if there is none. Not the session's lease.
+    /// When the lease that the caller has set is over; `None` if there is none. Not the session's
+    /// lease.
     lease_end: Option<Moment>,
     /// How many transactions under it have an unknown outcome, or none yet.
     writes: usize,
@@ -101,8 +102,8 @@ enum Stage {
 /// What happens to the node of a lost hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Leftover {
-    /// The servers still have it. It is kept, to give the holder time to stop, until the last guard is
-    /// dropped, or until the moment from which the servers may delete it.
+    /// The servers still have it. It is kept, to give the holder time to stop, until the last guard
+    /// is dropped, or until the moment from which the servers may delete it.
     Kept { until: Moment },
     /// The end of the session deletes it, or a release before that.
     OfSession,
@@ -121,14 +122,17 @@ pub(crate) enum HoldEvent {
     LeaseOver { now: Moment },
     /// Its caller sets another end of the lease, `None` for no lease.
     Extend { now: Moment, end: Option<Moment> },
-    /// It has ended, and its node goes with the session, or by a release before that: its session has ended, or
-    /// is about to, or its holder has given it up.
+    /// It has ended, and its node goes with the session, or by a release before that: its session
+    /// has ended, or is about to, or its holder has given it up.
     Ended(LostReason),
     /// The servers have said that this node does not exist.
     NodeDeleted { node: Arc<str> },
-    /// Another hold of the same value is lost, and the value with it. The node of this one is kept until then,
-    /// or deleted at once.
-    OtherLost { reason: LostReason, until: Option<Moment> },
+    /// Another hold of the same value is lost, and the value with it. The node of this one is kept
+    /// until then, or deleted at once.
+    OtherLost {
+        reason: LostReason,
+        until: Option<Moment>,
+    },
     /// The time for which its node was kept is over.
     GraceOver,
     /// Its client has ended, and its conversion with it.
@@ -141,18 +145,25 @@ pub(crate) enum HoldEvent {
     EndConversion { node: Arc<str>, kind: Kind },
     /// The conversion has lost the lock, and deletes its nodes.
     ConversionLost(LostReason),
-    /// The nodes of a lost conversion are deleted, or left to cleanup. The reason counts if the hold is not
-    /// lost yet.
+    /// The nodes of a lost conversion are deleted, or left to cleanup. The reason counts if the
+    /// hold is not lost yet.
     ConversionOver(LostReason),
 }
 
 impl HoldEvent {
-    /// Returns the event of another hold of the same value when one is lost; `None` if their session ends, which
-    /// tells each of its own. As after an expired lease, the holder has time to stop, until the servers might have
-    /// deleted the other node by themselves; not if the holder has chosen the end itself.
-    pub(crate) fn of_other(reason: LostReason, same_session: bool, kept_until: Moment) -> Option<Self> {
+    /// Returns the event of another hold of the same value when one is lost; `None` if their
+    /// session ends, which tells each of its own. As after an expired lease, the holder has time to
+    /// stop, until the servers might have deleted the other node by themselves; not if the holder
+    /// has chosen the end itself.
+    pub(crate) fn of_other(
+        reason: LostReason,
+        same_session: bool,
+        kept_until: Moment,
+    ) -> Option<Self> {
         let until = match reason {
-            LostReason::SessionExpired | LostReason::SessionReplaced | LostReason::Closed if same_session => {
+            LostReason::SessionExpired | LostReason::SessionReplaced | LostReason::Closed
+                if same_session =>
+            {
                 return None;
             }
             LostReason::LeaseOver => None,
@@ -195,8 +206,8 @@ pub(crate) struct Deletion {
 /// What a session has to do for a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Care {
-    /// To tell it when the lease of the session has expired, when its own lease is over, and when the session
-    /// ends.
+    /// To tell it when the lease of the session has expired, when its own lease is over, and when
+    /// the session ends.
     Watch {
         lease_end: Option<Moment>,
     },
@@ -209,7 +220,13 @@ pub(crate) enum Care {
 
 impl HoldState {
     pub(crate) fn new(node: Arc<str>, kind: Kind) -> Self {
-        Self { node, kind, stage: Stage::Held, lease_end: None, writes: 0 }
+        Self {
+            node,
+            kind,
+            stage: Stage::Held,
+            lease_end: None,
+            writes: 0,
+        }
     }
 
     /// Sets when its lease is over; `None` if it has none.
@@ -248,7 +265,11 @@ impl HoldState {
     /// Returns how much of the lease that the caller has set is left; `None` without one.
     pub(crate) fn lease_remaining(&self, now: Moment) -> Option<Duration> {
         let end = self.lease_end?;
-        Some(if self.is_lost_or_released() { Duration::ZERO } else { end.since(now) })
+        Some(if self.is_lost_or_released() {
+            Duration::ZERO
+        } else {
+            end.since(now)
+        })
     }
 
     /// Returns the state that guards report, given whether the lease is valid.
@@ -260,7 +281,8 @@ impl HoldState {
         }
     }
 
-    /// Returns whether a heartbeat may check this node: it is held by it, and no conversion is under way.
+    /// Returns whether a heartbeat may check this node: it is held by it, and no conversion is
+    /// under way.
     pub(crate) fn is_held_by(&self, node: &str) -> bool {
         self.stage == Stage::Held && *self.node == *node
     }
@@ -268,8 +290,12 @@ impl HoldState {
     /// Returns what its session has to do for it.
     pub(crate) fn care(&self) -> Care {
         match self.stage {
-            Stage::Held | Stage::Converting => Care::Watch { lease_end: self.lease_end },
-            Stage::Lost(_, Leftover::OfSession | Leftover::OfConversion) => Care::Watch { lease_end: None },
+            Stage::Held | Stage::Converting => Care::Watch {
+                lease_end: self.lease_end,
+            },
+            Stage::Lost(_, Leftover::OfSession | Leftover::OfConversion) => {
+                Care::Watch { lease_end: None }
+            }
             Stage::Lost(_, Leftover::Kept { until }) => Care::Keep { until },
             Stage::Lost(_, Leftover::None) | Stage::Released => Care::Nothing,
         }
@@ -323,7 +349,9 @@ impl HoldState {
                 }
             }
             HoldEvent::OtherLost { reason, until } => match (self.stage, until) {
-                (Stage::Held, Some(until)) => effects.lost = self.lose(reason, Leftover::Kept { until }),
+                (Stage::Held, Some(until)) => {
+                    effects.lost = self.lose(reason, Leftover::Kept { until });
+                }
                 (Stage::Held, None) => {
                     effects.lost = self.lose(reason, Leftover::None);
                     effects.delete = Some(self.deletion(false));
@@ -339,7 +367,8 @@ impl HoldState {
             }
             HoldEvent::ClientEnded => {
                 effects.lost = match self.stage {
-                    // Its conversion was dropped and has released it, which the waiting guard does not know.
+                    // Its conversion was dropped and has released it, which the waiting guard does
+                    // not know.
                     Stage::Released => self.lose(LostReason::Closed, Leftover::None),
                     _ => self.end(LostReason::Closed),
                 }
@@ -384,8 +413,8 @@ impl HoldState {
         }
     }
 
-    /// Loses the hold if the lease that its caller has set is over. The node is not kept, as after an expired
-    /// lease of the session: the caller has chosen the end.
+    /// Loses the hold if the lease that its caller has set is over. The node is not kept, as after
+    /// an expired lease of the session: the caller has chosen the end.
     fn end_lease(&mut self, now: Moment, effects: &mut Effects) {
         if !self.is_lease_over(now) {
             return;
@@ -395,7 +424,9 @@ impl HoldState {
                 effects.lost = self.lose(LostReason::LeaseOver, Leftover::None);
                 effects.delete = Some(self.deletion(false));
             }
-            Stage::Converting => effects.lost = self.lose(LostReason::LeaseOver, Leftover::OfConversion),
+            Stage::Converting => {
+                effects.lost = self.lose(LostReason::LeaseOver, Leftover::OfConversion);
+            }
             Stage::Lost(..) | Stage::Released => {}
         }
     }
@@ -408,13 +439,16 @@ impl HoldState {
             }
             Stage::Held => {
                 self.stage = Stage::Released;
-                // Not handed over if another process may have the lock, or if a write may still be committed
-                // that the next holder would not see: then the next attempt lists the queue.
+                // Not handed over if another process may have the lock, or if a write may still be
+                // committed that the next holder would not see: then the next attempt lists the
+                // queue.
                 let hand_over = lease != LeaseState::Expired && self.writes == 0;
                 effects.delete = Some(self.deletion(hand_over));
             }
             // The conversion, which has the guard, has been dropped before its end.
-            Stage::Converting => effects.lost = self.lose(LostReason::Closed, Leftover::OfConversion),
+            Stage::Converting => {
+                effects.lost = self.lose(LostReason::Closed, Leftover::OfConversion);
+            }
             Stage::Lost(reason, leftover) => {
                 match leftover {
                     // The loss is reported, whatever happens to the node.
@@ -435,7 +469,10 @@ impl HoldState {
     }
 
     fn deletion(&self, hand_over: bool) -> Deletion {
-        Deletion { node: Arc::clone(&self.node), hand_over }
+        Deletion {
+            node: Arc::clone(&self.node),
+            hand_over,
+        }
     }
 }
 
@@ -456,7 +493,10 @@ mod tests {
     }
 
     fn release() -> HoldEvent {
-        HoldEvent::Release { lease: LeaseState::Valid, now: NOW }
+        HoldEvent::Release {
+            lease: LeaseState::Valid,
+            now: NOW,
+        }
     }
 
     /// The end of a lease, and a moment before it.
@@ -468,11 +508,17 @@ mod tests {
     }
 
     fn extend(end: Moment) -> HoldEvent {
-        HoldEvent::Extend { now: NOW, end: Some(end) }
+        HoldEvent::Extend {
+            now: NOW,
+            end: Some(end),
+        }
     }
 
     fn release_at(now: Moment) -> HoldEvent {
-        HoldEvent::Release { lease: LeaseState::Valid, now }
+        HoldEvent::Release {
+            lease: LeaseState::Valid,
+            now,
+        }
     }
 
     fn deleted(node: &str) -> HoldEvent {
@@ -480,7 +526,10 @@ mod tests {
     }
 
     fn converted(kind: Kind) -> HoldEvent {
-        HoldEvent::EndConversion { node: "new".into(), kind }
+        HoldEvent::EndConversion {
+            node: "new".into(),
+            kind,
+        }
     }
 
     /// A hold by the node `own`, after these events.
@@ -493,25 +542,48 @@ mod tests {
     }
 
     fn lost(reason: LostReason) -> Effects {
-        Effects { lost: Some(reason), ..Effects::default() }
+        Effects {
+            lost: Some(reason),
+            ..Effects::default()
+        }
     }
 
     fn delete(hand_over: bool) -> Effects {
-        let delete = Some(Deletion { node: "own".into(), hand_over });
-        Effects { delete, ..Effects::default() }
+        let delete = Some(Deletion {
+            node: "own".into(),
+            hand_over,
+        });
+        Effects {
+            delete,
+            ..Effects::default()
+        }
     }
 
     // Shows: leaders-work
     #[test]
     fn a_hold_that_is_given_up_keeps_its_node_until_its_release() {
         let mut hold = after(&[]);
-        assert_eq!(hold.on(HoldEvent::Ended(LostReason::GivenUp)), lost(LostReason::GivenUp));
+        assert_eq!(
+            hold.on(HoldEvent::Ended(LostReason::GivenUp)),
+            lost(LostReason::GivenUp)
+        );
         assert_eq!(hold.care(), WATCH);
-        for nothing in [expired(), deleted("own"), HoldEvent::Ended(LostReason::GivenUp)] {
+        for nothing in [
+            expired(),
+            deleted("own"),
+            HoldEvent::Ended(LostReason::GivenUp),
+        ] {
             assert_eq!(hold.on(nothing), Effects::default());
         }
-        assert_eq!(hold.on(release()), delete(false), "it reports the deletion, and no loss");
-        assert_eq!(after(&[release()]).on(HoldEvent::Ended(LostReason::GivenUp)), Effects::default());
+        assert_eq!(
+            hold.on(release()),
+            delete(false),
+            "it reports the deletion, and no loss"
+        );
+        assert_eq!(
+            after(&[release()]).on(HoldEvent::Ended(LostReason::GivenUp)),
+            Effects::default()
+        );
     }
 
     // Shows: one-value
@@ -521,10 +593,19 @@ mod tests {
         let of_others = |reason| HoldEvent::of_other(reason, true, UNTIL);
         assert_eq!(of_others(SessionExpired), None, "the session tells each");
         let of_next = HoldEvent::of_other(SessionExpired, false, UNTIL);
-        assert_eq!(of_next, Some(HoldEvent::OtherLost { reason: SessionExpired, until: Some(UNTIL) }));
+        assert_eq!(
+            of_next,
+            Some(HoldEvent::OtherLost {
+                reason: SessionExpired,
+                until: Some(UNTIL)
+            })
+        );
         let at_once = of_others(LeaseOver).unwrap();
         let later = of_others(NodeDeleted).unwrap();
-        let gone = Effects { lost: Some(LeaseOver), ..delete(false) };
+        let gone = Effects {
+            lost: Some(LeaseOver),
+            ..delete(false)
+        };
         assert_eq!(after(&[]).on(at_once.clone()), gone);
         let mut kept = after(&[]);
         assert_eq!(kept.on(later.clone()), lost(NodeDeleted));
@@ -542,18 +623,29 @@ mod tests {
         }
         assert_eq!(
             of_others(LeaseExpired),
-            Some(HoldEvent::OtherLost { reason: LeaseExpired, until: Some(UNTIL) })
+            Some(HoldEvent::OtherLost {
+                reason: LeaseExpired,
+                until: Some(UNTIL)
+            })
         );
     }
 
     // Shows: lost-lock-keeps-its-node
     #[test]
     fn what_comes_of_each_event() {
-        use HoldEvent::{BeginConversion, ClientEnded, ConversionLost, ConversionOver, Ended, GraceOver};
+        use HoldEvent::{
+            BeginConversion, ClientEnded, ConversionLost, ConversionOver, Ended, GraceOver,
+        };
         use LostReason::{Closed, LeaseExpired, NodeDeleted, NotConverted, SessionExpired};
         let none = Effects::default;
-        let refused = || Effects { refused: true, ..none() };
-        let report = |reason| Effects { report: Some(reason), ..none() };
+        let refused = || Effects {
+            refused: true,
+            ..none()
+        };
+        let report = |reason| Effects {
+            report: Some(reason),
+            ..none()
+        };
         let held: &[HoldEvent] = &[];
         let converting: &[HoldEvent] = &[BeginConversion];
         let kept: &[HoldEvent] = &[expired()];
@@ -562,10 +654,23 @@ mod tests {
         let gone: &[HoldEvent] = &[deleted("own")];
         let released: &[HoldEvent] = &[release()];
         let table = [
-            (held, expired(), lost(LeaseExpired), Care::Keep { until: UNTIL }),
+            (
+                held,
+                expired(),
+                lost(LeaseExpired),
+                Care::Keep { until: UNTIL },
+            ),
             (held, Ended(Closed), lost(Closed), WATCH),
             (held, deleted("another"), none(), WATCH),
-            (held, deleted("own"), Effects { gone: Some("own".into()), ..lost(NodeDeleted) }, Care::Nothing),
+            (
+                held,
+                deleted("own"),
+                Effects {
+                    gone: Some("own".into()),
+                    ..lost(NodeDeleted)
+                },
+                Care::Nothing,
+            ),
             (held, GraceOver, none(), WATCH),
             (held, release(), delete(true), Care::Nothing),
             (held, BeginConversion, none(), WATCH),
@@ -578,22 +683,55 @@ mod tests {
             (converting, BeginConversion, refused(), WATCH),
             (converting, converted(Kind::Exclusive), none(), WATCH),
             (converting, converted(Kind::Shared), none(), WATCH),
-            (converting, ConversionLost(NotConverted), lost(NotConverted), WATCH),
-            (converting, ConversionOver(NodeDeleted), lost(NodeDeleted), Care::Nothing),
+            (
+                converting,
+                ConversionLost(NotConverted),
+                lost(NotConverted),
+                WATCH,
+            ),
+            (
+                converting,
+                ConversionOver(NodeDeleted),
+                lost(NodeDeleted),
+                Care::Nothing,
+            ),
             (converting, ClientEnded, lost(Closed), WATCH),
             (kept, expired(), none(), Care::Keep { until: UNTIL }),
             (kept, deleted("own"), none(), Care::Keep { until: UNTIL }),
             (kept, Ended(Closed), none(), Care::Keep { until: UNTIL }),
             (kept, GraceOver, delete(false), Care::Nothing),
-            (kept, release(), Effects { report: Some(LeaseExpired), ..delete(false) }, Care::Nothing),
-            (kept, BeginConversion, refused(), Care::Keep { until: UNTIL }),
+            (
+                kept,
+                release(),
+                Effects {
+                    report: Some(LeaseExpired),
+                    ..delete(false)
+                },
+                Care::Nothing,
+            ),
+            (
+                kept,
+                BeginConversion,
+                refused(),
+                Care::Keep { until: UNTIL },
+            ),
             (ended, expired(), none(), WATCH),
             (ended, Ended(SessionExpired), none(), WATCH),
             (ended, release(), delete(false), Care::Nothing),
-            (lost_converting, converted(Kind::Exclusive), refused(), WATCH),
+            (
+                lost_converting,
+                converted(Kind::Exclusive),
+                refused(),
+                WATCH,
+            ),
             (lost_converting, release(), report(LeaseExpired), WATCH),
             (lost_converting, GraceOver, none(), WATCH),
-            (lost_converting, ConversionOver(Closed), none(), Care::Nothing),
+            (
+                lost_converting,
+                ConversionOver(Closed),
+                none(),
+                Care::Nothing,
+            ),
             (gone, release(), report(NodeDeleted), Care::Nothing),
             (gone, ConversionOver(Closed), none(), Care::Nothing),
             (released, expired(), none(), Care::Nothing),
@@ -616,9 +754,17 @@ mod tests {
         use HoldEvent::{BeginConversion, ConversionOver, Ended, GraceOver};
         use LostReason::{Closed, LeaseExpired, LeaseOver, SessionExpired};
         let none = Effects::default;
-        let refused = || Effects { refused: true, ..none() };
-        let ended = || Effects { lost: Some(LeaseOver), ..delete(false) };
-        let leased = Care::Watch { lease_end: Some(END) };
+        let refused = || Effects {
+            refused: true,
+            ..none()
+        };
+        let ended = || Effects {
+            lost: Some(LeaseOver),
+            ..delete(false)
+        };
+        let leased = Care::Watch {
+            lease_end: Some(END),
+        };
         let later = Moment::at(Duration::from_secs(25));
         let held: &[HoldEvent] = &[extend(END)];
         let unleased: &[HoldEvent] = &[];
@@ -631,29 +777,97 @@ mod tests {
         let table = [
             (unleased, over(UNTIL), none(), WATCH),
             (unleased, extend(END), none(), leased),
-            (unleased, extend(NOW), Effects { refused: true, ..ended() }, Care::Nothing),
-            (held, over(BEFORE), none(), leased),
-            (held, over(END), ended(), Care::Nothing),
-            (held, extend(later), none(), Care::Watch { lease_end: Some(later) }),
-            (held, extend(NOW), Effects { refused: true, ..ended() }, Care::Nothing),
-            (held, HoldEvent::Extend { now: BEFORE, end: None }, none(), WATCH),
             (
-                held,
-                HoldEvent::Extend { now: END, end: None },
-                Effects { refused: true, ..ended() },
+                unleased,
+                extend(NOW),
+                Effects {
+                    refused: true,
+                    ..ended()
+                },
                 Care::Nothing,
             ),
-            (held, expired(), lost(LeaseExpired), Care::Keep { until: UNTIL }),
+            (held, over(BEFORE), none(), leased),
+            (held, over(END), ended(), Care::Nothing),
+            (
+                held,
+                extend(later),
+                none(),
+                Care::Watch {
+                    lease_end: Some(later),
+                },
+            ),
+            (
+                held,
+                extend(NOW),
+                Effects {
+                    refused: true,
+                    ..ended()
+                },
+                Care::Nothing,
+            ),
+            (
+                held,
+                HoldEvent::Extend {
+                    now: BEFORE,
+                    end: None,
+                },
+                none(),
+                WATCH,
+            ),
+            (
+                held,
+                HoldEvent::Extend {
+                    now: END,
+                    end: None,
+                },
+                Effects {
+                    refused: true,
+                    ..ended()
+                },
+                Care::Nothing,
+            ),
+            (
+                held,
+                expired(),
+                lost(LeaseExpired),
+                Care::Keep { until: UNTIL },
+            ),
             (held, release_at(BEFORE), delete(true), Care::Nothing),
-            (held, release_at(END), Effects { report: Some(LeaseOver), ..ended() }, Care::Nothing),
+            (
+                held,
+                release_at(END),
+                Effects {
+                    report: Some(LeaseOver),
+                    ..ended()
+                },
+                Care::Nothing,
+            ),
             (converting, over(END), lost(LeaseOver), WATCH),
             (converting, over(BEFORE), none(), leased),
             (converting, converted(Kind::Exclusive), none(), leased),
-            (lost_converting, converted(Kind::Exclusive), refused(), WATCH),
-            (lost_converting, ConversionOver(Closed), none(), Care::Nothing),
+            (
+                lost_converting,
+                converted(Kind::Exclusive),
+                refused(),
+                WATCH,
+            ),
+            (
+                lost_converting,
+                ConversionOver(Closed),
+                none(),
+                Care::Nothing,
+            ),
             (lease_over, over(END), none(), Care::Nothing),
             (lease_over, extend(later), refused(), Care::Nothing),
-            (lease_over, release(), Effects { report: Some(LeaseOver), ..none() }, Care::Nothing),
+            (
+                lease_over,
+                release(),
+                Effects {
+                    report: Some(LeaseOver),
+                    ..none()
+                },
+                Care::Nothing,
+            ),
             (lease_over, expired(), none(), Care::Nothing),
             (lease_over, GraceOver, none(), Care::Nothing),
             (lease_over, BeginConversion, refused(), Care::Nothing),
@@ -685,20 +899,46 @@ mod tests {
         assert!(!after(&[]).has_lease());
         let from_the_grant = after(&[]).with_lease_end(Some(END));
         assert!(from_the_grant.has_lease());
-        assert_eq!(from_the_grant.lease_remaining(NOW), Some(Duration::from_secs(10)));
+        assert_eq!(
+            from_the_grant.lease_remaining(NOW),
+            Some(Duration::from_secs(10))
+        );
         let leased = after(&[extend(END)]);
         assert_eq!(leased.lease_remaining(NOW), Some(Duration::from_secs(10)));
-        assert_eq!((leased.is_lease_over(BEFORE), leased.is_lease_over(END)), (false, true));
+        assert_eq!(
+            (leased.is_lease_over(BEFORE), leased.is_lease_over(END)),
+            (false, true)
+        );
         assert_eq!(leased.lease_remaining(UNTIL), Some(Duration::ZERO));
         // Of a lock that is lost nothing is left, in whatever way it was lost.
-        assert_eq!(after(&[extend(END), expired()]).lease_remaining(NOW), Some(Duration::ZERO));
-        assert_eq!(after(&[extend(END), over(END)]).lease_remaining(NOW), Some(Duration::ZERO));
+        assert_eq!(
+            after(&[extend(END), expired()]).lease_remaining(NOW),
+            Some(Duration::ZERO)
+        );
+        assert_eq!(
+            after(&[extend(END), over(END)]).lease_remaining(NOW),
+            Some(Duration::ZERO)
+        );
         assert_eq!(after(&[expired()]).lease_remaining(NOW), None);
         // A conversion keeps the lease, and what is too long is none.
-        let converted = after(&[extend(END), HoldEvent::BeginConversion, converted(Kind::Shared)]);
-        assert_eq!(converted.lease_remaining(NOW), Some(Duration::from_secs(10)));
+        let converted = after(&[
+            extend(END),
+            HoldEvent::BeginConversion,
+            converted(Kind::Shared),
+        ]);
         assert_eq!(
-            after(&[extend(END), HoldEvent::Extend { now: NOW, end: None }]).lease_remaining(NOW),
+            converted.lease_remaining(NOW),
+            Some(Duration::from_secs(10))
+        );
+        assert_eq!(
+            after(&[
+                extend(END),
+                HoldEvent::Extend {
+                    now: NOW,
+                    end: None
+                }
+            ])
+            .lease_remaining(NOW),
             None
         );
     }
@@ -719,7 +959,11 @@ mod tests {
                 hold.end_write();
             }
             let effects = hold.on(HoldEvent::Release { lease, now: NOW });
-            assert_eq!(effects.delete.unwrap().hand_over, expected, "{lease:?}, {writes}");
+            assert_eq!(
+                effects.delete.unwrap().hand_over,
+                expected,
+                "{lease:?}, {writes}"
+            );
         }
     }
 
@@ -728,7 +972,10 @@ mod tests {
         let mut hold = after(&[]);
         assert!(hold.is_held_by("own"));
         let _ = hold.on(HoldEvent::BeginConversion);
-        assert!(!hold.is_held_by("own"), "no heartbeat checks it during a conversion");
+        assert!(
+            !hold.is_held_by("own"),
+            "no heartbeat checks it during a conversion"
+        );
         assert_eq!(hold.state(true), LockState::Held);
         let _ = hold.on(converted(Kind::Shared));
         assert!(hold.is_held_by("new") && !hold.is_held_by("own"));
@@ -738,7 +985,10 @@ mod tests {
     #[test]
     fn what_is_not_lost_is_held_or_suspended_by_its_lease() {
         let hold = after(&[]);
-        assert_eq!((hold.state(true), hold.state(false)), (LockState::Held, LockState::Suspended));
+        assert_eq!(
+            (hold.state(true), hold.state(false)),
+            (LockState::Held, LockState::Suspended)
+        );
         let hold = after(&[expired()]);
         let lost = LockState::Lost(LostReason::LeaseExpired);
         assert_eq!((hold.state(true), hold.state(false)), (lost, lost));
@@ -759,23 +1009,31 @@ mod tests {
         ];
         let kind = prop_oneof![Just(Kind::Exclusive), Just(Kind::Shared)];
         let node = prop_oneof![Just("own"), Just("a"), Just("b")];
-        let lease =
-            prop_oneof![Just(LeaseState::Valid), Just(LeaseState::Suspended), Just(LeaseState::Expired)];
+        let lease = prop_oneof![
+            Just(LeaseState::Valid),
+            Just(LeaseState::Suspended),
+            Just(LeaseState::Expired)
+        ];
         let moment = prop_oneof![Just(NOW), Just(BEFORE), Just(END), Just(UNTIL)];
         let event = prop_oneof![
             Just(expired()),
             reason.clone().prop_map(HoldEvent::Ended),
             node.clone().prop_map(deleted),
             Just(HoldEvent::GraceOver),
-            proptest::option::of(Just(UNTIL))
-                .prop_map(|until| HoldEvent::OtherLost { reason: LostReason::NodeDeleted, until }),
+            proptest::option::of(Just(UNTIL)).prop_map(|until| HoldEvent::OtherLost {
+                reason: LostReason::NodeDeleted,
+                until
+            }),
             Just(HoldEvent::ClientEnded),
             (lease, moment.clone()).prop_map(|(lease, now)| HoldEvent::Release { lease, now }),
             moment.clone().prop_map(over),
             (moment.clone(), proptest::option::of(moment))
                 .prop_map(|(now, end)| HoldEvent::Extend { now, end }),
             Just(HoldEvent::BeginConversion),
-            (node, kind).prop_map(|(node, kind)| HoldEvent::EndConversion { node: node.into(), kind }),
+            (node, kind).prop_map(|(node, kind)| HoldEvent::EndConversion {
+                node: node.into(),
+                kind
+            }),
             Just(HoldEvent::ConversionLost(LostReason::NotConverted)),
             reason.prop_map(HoldEvent::ConversionOver),
         ];
@@ -827,8 +1085,8 @@ mod tests {
                 if let Some(reason) = effects.lost {
                     prop_assert_eq!(lost.replace(reason), None);
                 }
-                // A lease that is over is the end of a lock that is held, however it is noticed, and nothing else
-                // is. It is not extended, and one that is set is what is watched.
+                // A lease that is over is the end of a lock that is held, however it is noticed,
+                // and nothing else is. It is not extended, and one that is set is what is watched.
                 let over_at = |now: Moment| lease_end.is_some_and(|end: Moment| end <= now);
                 let ends = match &event {
                     HoldEvent::LeaseOver { now } => over_at(*now) && (was_held || converting),
@@ -850,8 +1108,8 @@ mod tests {
                 }
                 prop_assert_eq!(hold.lost(), lost);
                 prop_assert!(lost.is_none() || !hold.is_held_by(&Arc::clone(hold.node())), "held after a loss");
-                // The node is deleted once, by cleanup or another process, and a hold that may be lost is not
-                // handed over.
+                // The node is deleted once, by cleanup or another process, and a hold that may be
+                // lost is not handed over.
                 if let Some(deletion) = &effects.delete {
                     ended += 1;
                     prop_assert!(!converting, "the node is the conversion's to delete");
@@ -875,7 +1133,8 @@ mod tests {
                         }
                     }
                     HoldEvent::ConversionOver(_) => converting = false,
-                    // What is released is not lost without being told, and what is not deleted is reported.
+                    // What is released is not lost without being told, and what is not deleted is
+                    // reported.
                     HoldEvent::Release { .. } => {
                         prop_assert!(
                             effects.delete.is_some() || effects.lost.is_some() || effects.report == lost

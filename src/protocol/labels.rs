@@ -1,5 +1,5 @@
-//! The label of a lock in metrics: the longest of the configured prefixes of its path, so that there are never
-//! more labels than prefixes. Pure.
+//! The label of a lock in metrics: the longest of the configured prefixes of its path, so that
+//! there are never more labels than prefixes. Pure.
 
 use std::sync::Arc;
 
@@ -15,20 +15,27 @@ pub(crate) struct Labels {
 }
 
 impl Labels {
-    /// Returns the labels of these prefixes. A `/` at the beginning is added where it is missing, and one at the
-    /// end is left out.
+    /// Returns the labels of these prefixes. A `/` at the beginning is added where it is missing,
+    /// and one at the end is left out.
     pub(crate) fn new(prefixes: &[String]) -> Self {
-        let mut prefixes: Vec<Arc<str>> =
-            prefixes.iter().map(|prefix| ["/", prefix.trim_matches('/')].concat().into()).collect();
+        let mut prefixes: Vec<Arc<str>> = prefixes
+            .iter()
+            .map(|prefix| ["/", prefix.trim_matches('/')].concat().into())
+            .collect();
         prefixes.sort_unstable_by_key(|prefix| std::cmp::Reverse(prefix.len()));
-        Self { prefixes: prefixes.into(), other: OTHER.into() }
+        Self {
+            prefixes: prefixes.into(),
+            other: OTHER.into(),
+        }
     }
 
-    /// Returns the label of a path: of the prefixes that are this path or a directory above, the longest.
+    /// Returns the label of a path: of the prefixes that are this path or a directory above, the
+    /// longest.
     pub(crate) fn of(&self, path: &str) -> Arc<str> {
         let is_above = |prefix: &&Arc<str>| {
             let below = path.strip_prefix(&***prefix);
-            ***prefix == *"/" || below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
+            ***prefix == *"/"
+                || below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
         };
         Arc::clone(self.prefixes.iter().find(is_above).unwrap_or(&self.other))
     }
@@ -40,7 +47,11 @@ mod tests {
 
     #[test]
     fn the_longest_prefix_is_the_label() {
-        let labels = Labels::new(&["/inventory".into(), "inventory/vip/".into(), "/orders".into()]);
+        let labels = Labels::new(&[
+            "/inventory".into(),
+            "inventory/vip/".into(),
+            "/orders".into(),
+        ]);
         for (path, label) in [
             ("/inventory", "/inventory"),
             ("/inventory/sku-42", "/inventory"),

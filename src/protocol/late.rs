@@ -1,8 +1,8 @@
-//! Decides the error of a call that ends without a grant: others were ahead, or have deleted, or no server answered
-//! (docs/protocol.md#live-contender). Pure.
+//! Decides the error of a call that ends without a grant: others were ahead, or have deleted, or no
+//! server answered (docs/protocol.md#live-contender). Pure.
 //!
-//! Locks, permits and multi-locks record here the contenders that they have seen and the event that they wait
-//! for, and none of them decides by itself.
+//! Locks, permits and multi-locks record here the contenders that they have seen and the event that
+//! they wait for, and none of them decides by itself.
 
 use std::fmt;
 use std::time::Duration;
@@ -44,7 +44,8 @@ pub(crate) enum WaitsFor {
     Leases,
     /// The transaction by which permits are taken.
     Permits,
-    /// The next try, after another process deleted the directory, or so many nodes of the call in a row.
+    /// The next try, after another process deleted the directory, or so many nodes of the call in a
+    /// row.
     Retry {
         deleted: u32,
     },
@@ -100,9 +101,9 @@ impl Waiting {
         self.ahead.as_ref()
     }
 
-    /// Notes the live contenders ahead, as a server or this client has just seen them. `None` if there are
-    /// none, or if the known ones may be gone: the session has ended, the call has a new node, or it was
-    /// granted.
+    /// Notes the live contenders ahead, as a server or this client has just seen them. `None` if
+    /// there are none, or if the known ones may be gone: the session has ended, the call has a new
+    /// node, or it was granted.
     pub(crate) fn saw(&mut self, ahead: Option<Ahead>) {
         self.ahead = ahead;
     }
@@ -112,13 +113,13 @@ impl Waiting {
         self.waits_for = waits_for;
     }
 
-    /// Returns the error with which the call may end. `own` is a hold of the same client that is in its way,
-    /// which needs no server.
+    /// Returns the error with which the call may end. `own` is a hold of the same client that is in
+    /// its way, which needs no server.
     ///
-    /// A call that waits for others may report them if it has seen them, and has since seen neither their end
-    /// nor the end of the session; its question to the servers at the end only shows who is left. A try waits
-    /// for answers, so that a missing one is the reason for its end: others count only once all of its
-    /// requests are answered.
+    /// A call that waits for others may report them if it has seen them, and has since seen neither
+    /// their end nor the end of the session; its question to the servers at the end only shows who
+    /// is left. A try waits for answers, so that a missing one is the reason for its end: others
+    /// count only once all of its requests are answered.
     pub(crate) fn late(self, if_busy: IfBusy, own: impl FnOnce() -> Option<Ahead>) -> Late {
         let answered = self.waits_for == WaitsFor::Deletion;
         match (self.ahead.or_else(own), self.waits_for) {
@@ -155,9 +156,18 @@ mod tests {
         }
         // A look under way does not make those unseen that were seen before it.
         let late = after(ahead(3), WaitsFor::List).late(IfBusy::Wait, || None);
-        assert_eq!(late, Late::Busy(Ahead { count: 3, first: None }));
+        assert_eq!(
+            late,
+            Late::Busy(Ahead {
+                count: 3,
+                first: None
+            })
+        );
         // Of this client.
-        assert!(matches!(after(None, WaitsFor::List).late(IfBusy::Wait, || ahead(1)), Late::Busy(_)));
+        assert!(matches!(
+            after(None, WaitsFor::List).late(IfBusy::Wait, || ahead(1)),
+            Late::Busy(_)
+        ));
     }
 
     // Shows: live-contender
@@ -186,7 +196,13 @@ mod tests {
         let missing = after(ahead(3), WaitsFor::List).late(IfBusy::Fail, || None);
         assert_eq!(missing, Late::NoAnswer(WaitsFor::List));
         let answered = after(ahead(3), WaitsFor::Deletion).late(IfBusy::Fail, || None);
-        assert_eq!(answered, Late::Busy(Ahead { count: 3, first: None }));
+        assert_eq!(
+            answered,
+            Late::Busy(Ahead {
+                count: 3,
+                first: None
+            })
+        );
     }
 
     #[test]

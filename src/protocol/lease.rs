@@ -1,17 +1,17 @@
 //! The session lease: how long the locks of a session are valid after its last renewal. Pure.
 //!
 //! # What renews a lease
-//! The reply to a *committed write* of the session, counted from the moment the write was sent. A write needs
-//! the leader and a quorum. Reads, pings and even `sync` are answered for ten seconds and more by a member
-//! that is cut off from the quorum, while the rest of the ensemble expires the session and grants its locks
-//! to others (measured: docs/protocol.md#renewal).
+//! The reply to a *committed write* of the session, counted from the moment the write was sent. A
+//! write needs the leader and a quorum. Reads, pings and even `sync` are answered for ten seconds
+//! and more by a member that is cut off from the quorum, while the rest of the ensemble expires the
+//! session and grants its locks to others (measured: docs/protocol.md#renewal).
 //!
 //! # How long a lease lasts
-//! The servers expire a session no earlier than its timeout T after they last heard of it. For the leader
-//! that may be up to half a tick before the write was sent, since a follower reports its sessions only that
-//! often. The margin of T/3 covers this for any one interruption, with members attached to the leader
-//! directly. The strict margin of 0.7 T also covers links that come and go, and observers behind an observer
-//! master (docs/protocol.md#lease).
+//! The servers expire a session no earlier than its timeout T after they last heard of it. For the
+//! leader that may be up to half a tick before the write was sent, since a follower reports its
+//! sessions only that often. The margin of T/3 covers this for any one interruption, with members
+//! attached to the leader directly. The strict margin of 0.7 T also covers links that come and go,
+//! and observers behind an observer master (docs/protocol.md#lease).
 
 use std::time::Duration;
 
@@ -37,12 +37,12 @@ use crate::protocol::moment::Moment;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LeaseMargin {
-    /// A third of the session timeout. Safe for a single interruption at a time, with servers that talk to
-    /// the leader directly. The default.
+    /// A third of the session timeout. Safe for a single interruption at a time, with servers that
+    /// talk to the leader directly. The default.
     #[default]
     Standard,
-    /// 0.7 of the session timeout: a lock is lost after 0.3 of it without a renewal. Safe also for links that
-    /// come and go, and for servers behind an observer master.
+    /// 0.7 of the session timeout: a lock is lost after 0.3 of it without a renewal. Safe also for
+    /// links that come and go, and for servers behind an observer master.
     Strict,
 }
 
@@ -87,15 +87,15 @@ impl Lease {
         Self { timeout, margin }
     }
 
-    /// Returns the time between two heartbeats: T/6, or a third of the lease's duration if that is less, so
-    /// that one heartbeat can be lost and the next be answered before the lease expires.
+    /// Returns the time between two heartbeats: T/6, or a third of the lease's duration if that is
+    /// less, so that one heartbeat can be lost and the next be answered before the lease expires.
     pub(crate) fn heartbeat_interval(&self) -> Duration {
         (self.timeout / 6).min(self.duration() / 3)
     }
 
-    /// Returns when spare connections are tried: from a little after a heartbeat would have been sent, so that the
-    /// client library's first tries come first, and often enough to find a server that is back just before the lease
-    /// expires.
+    /// Returns when spare connections are tried: from a little after a heartbeat would have been
+    /// sent, so that the client library's first tries come first, and often enough to find a server
+    /// that is back just before the lease expires.
     pub(crate) fn spare_tries(&self) -> SpareTries {
         let duration = self.duration();
         SpareTries {
@@ -110,10 +110,12 @@ impl Lease {
         self.timeout.saturating_sub(self.margin)
     }
 
-    /// Returns the state of the lease at `now`. Two heartbeat intervals without a renewal mean that one is
-    /// overdue.
+    /// Returns the state of the lease at `now`. Two heartbeat intervals without a renewal mean that
+    /// one is overdue.
     pub(crate) fn state(&self, last_renewal: Option<Moment>, now: Moment) -> LeaseState {
-        let Some(last_renewal) = last_renewal else { return LeaseState::Expired };
+        let Some(last_renewal) = last_renewal else {
+            return LeaseState::Expired;
+        };
         let age = now.since(last_renewal);
         if age >= self.duration() {
             LeaseState::Expired
@@ -124,9 +126,9 @@ impl Lease {
         }
     }
 
-    /// Returns how long until the state gets worse without a renewal. If the lease has expired, returns a
-    /// heartbeat interval: a lock that is granted after a renewal in the meantime is valid for longer than
-    /// that.
+    /// Returns how long until the state gets worse without a renewal. If the lease has expired,
+    /// returns a heartbeat interval: a lock that is granted after a renewal in the meantime is
+    /// valid for longer than that.
     pub(crate) fn until_next_state(&self, last_renewal: Option<Moment>, now: Moment) -> Duration {
         let age = last_renewal.map_or(Duration::MAX, |renewal| now.since(renewal));
         [self.heartbeat_interval() * 2, self.duration()]
@@ -153,7 +155,10 @@ mod tests {
         let just_before = S(20) - Duration::from_nanos(1);
         assert_eq!(state(LeaseMargin::Standard, S(9)), LeaseState::Valid);
         assert_eq!(state(LeaseMargin::Standard, S(10)), LeaseState::Suspended);
-        assert_eq!(state(LeaseMargin::Standard, just_before), LeaseState::Suspended);
+        assert_eq!(
+            state(LeaseMargin::Standard, just_before),
+            LeaseState::Suspended
+        );
         assert_eq!(state(LeaseMargin::Standard, S(20)), LeaseState::Expired);
     }
 
@@ -182,13 +187,29 @@ mod tests {
             for _ in 0..2 {
                 let left = lease.until_next_state(Some(renewal), now);
                 let before = now.plus(left - Duration::from_nanos(1));
-                assert_eq!(lease.state(Some(renewal), before), seen[seen.len() - 1], "{margin:?}");
+                assert_eq!(
+                    lease.state(Some(renewal), before),
+                    seen[seen.len() - 1],
+                    "{margin:?}"
+                );
                 now = now.plus(left);
                 seen.push(lease.state(Some(renewal), now));
             }
-            assert_eq!(seen, [LeaseState::Valid, LeaseState::Suspended, LeaseState::Expired], "{margin:?}");
+            assert_eq!(
+                seen,
+                [
+                    LeaseState::Valid,
+                    LeaseState::Suspended,
+                    LeaseState::Expired
+                ],
+                "{margin:?}"
+            );
             for over in [Some(renewal), None] {
-                assert_eq!(lease.until_next_state(over, now), lease.heartbeat_interval(), "{margin:?}");
+                assert_eq!(
+                    lease.until_next_state(over, now),
+                    lease.heartbeat_interval(),
+                    "{margin:?}"
+                );
             }
             // A lock that is granted right after that check is still valid at the next one.
             assert!(
@@ -204,12 +225,15 @@ mod tests {
         for margin in [LeaseMargin::Standard, LeaseMargin::Strict] {
             let lease = Lease::new(S(30), margin);
             // The one after it still has a whole interval to be answered in.
-            assert!(lease.heartbeat_interval() * 3 <= lease.duration(), "{margin:?}");
+            assert!(
+                lease.heartbeat_interval() * 3 <= lease.duration(),
+                "{margin:?}"
+            );
         }
     }
 
-    /// Servers that are back 0.45 T after they went away are found before the lease expires, wherever between two
-    /// heartbeats they went: whatever the client library does meanwhile.
+    /// Servers that are back 0.45 T after they went away are found before the lease expires,
+    /// wherever between two heartbeats they went: whatever the client library does meanwhile.
     // Shows: spare-connection
     #[test]
     fn spare_tries_find_servers_that_are_back_in_time() {
@@ -218,20 +242,33 @@ mod tests {
             for timeout in [500, 2_000, 6_000, 15_000, 30_000, 120_000] {
                 let lease = Lease::new(Duration::from_millis(timeout), margin);
                 let SpareTries { from, pause, limit } = lease.spare_tries();
-                assert!(from > lease.heartbeat_interval(), "its answer is awaited first");
+                assert!(
+                    from > lease.heartbeat_interval(),
+                    "its answer is awaited first"
+                );
                 assert!(limit > pause);
-                assert!(limit < lease.duration(), "one server does not take all the time");
+                assert!(
+                    limit < lease.duration(),
+                    "one server does not take all the time"
+                );
                 let tries: Vec<Duration> = (0..)
                     .map(|round| from + pause * round)
                     .take_while(|&since_renewal| since_renewal < lease.duration())
                     .collect();
-                assert!(tries.len() <= 26, "of a server, in one outage: {}", tries.len());
+                assert!(
+                    tries.len() <= 26,
+                    "of a server, in one outage: {}",
+                    tries.len()
+                );
                 for phase in 0..=20 {
                     let back = lease.heartbeat_interval() * phase / 20
                         + Duration::from_millis(timeout * outage / 1_000);
                     let found = tries.iter().find(|&&since_renewal| since_renewal >= back);
                     let left = found.map(|&found| lease.duration() - found);
-                    assert!(left > Some(lease.duration() / 200), "{margin:?} {timeout} {phase}: {left:?}");
+                    assert!(
+                        left > Some(lease.duration() / 200),
+                        "{margin:?} {timeout} {phase}: {left:?}"
+                    );
                 }
             }
         }

@@ -1,34 +1,37 @@
-//! Decides which of one client's attempts is next for one path (docs/protocol.md#arrival-order). Pure.
+//! Decides which of one client's attempts is next for one path (docs/protocol.md#arrival-order).
+//! Pure.
 //!
-//! All attempts of one client on one path, of a mutex and of a fair lock alike, are in one [`LocalQueue`]:
+//! All attempts of one client on one path, of a mutex and of a fair lock alike, are in
+//! one [`LocalQueue`]:
 //!
 //! 1. An attempt *creates* its node after the attempts that arrived before it, in each session
 //!    ([`may_create`](LocalQueue::may_create)).
 //! 2. It *lists* the directory, together with all attempts that need a list at the time
 //!    ([`ask_list`](LocalQueue::ask_list)).
-//! 3. Its node *waits* in memory for a node of the same session before it, from which the lock may be handed
-//!    over to it: it is the *heir* of that node ([`wait`](LocalQueue::wait), [`heir`](LocalQueue::heir)).
+//! 3. Its node *waits* in memory for a node of the same session before it, from which the lock may
+//!    be handed over to it: it is the *heir* of that node ([`wait`](LocalQueue::wait),
+//!    [`heir`](LocalQueue::heir)).
 //!
-//! Attempts are identified by their numbers, which rise in the order of arrival, nodes by their names, which
-//! are used once. A decision about another attempt than the caller's is a [`Notice`] for the waker of that
-//! attempt. The caller takes the notices by [`take_told`](LocalQueue::take_told) after each call, and sends
-//! them when nothing is locked.
+//! Attempts are identified by their numbers, which rise in the order of arrival, nodes by their
+//! names, which are used once. A decision about another attempt than the caller's is a [`Notice`]
+//! for the waker of that attempt. The caller takes the notices by
+//! [`take_told`](LocalQueue::take_told) after each call, and sends them when nothing is locked.
 //!
 //! # Invariants
 //! 1. Each waker that is kept is returned once, with a notice.
-//! 2. In a session, an attempt creates after the attempts with lower numbers that have asked to create in it
-//!    or in an earlier session, except for attempts that have stepped aside or left.
-//! 3. A list is for the attempts that asked before it was sent, and for no others. One list is under way at a
-//!    time.
-//! 4. Nodes, turns and lists belong to one session. A newer session clears them, and calls for an older one
-//!    change nothing.
-//! 5. `next` means that no other node is between two nodes. That stays true, since later nodes have greater
-//!    numbers and names are used once. If the node between two neighbours is deleted, these two are
-//!    neighbours.
-//! 6. An attempt that waits for a node gets a notice when that node is gone, or waits for the node before it
-//!    from then on. The only notice that grants the lock is that of a hand-over, one transaction that has
-//!    deleted the holder's node while the heir's existed. In every case of doubt the notice is to list the
-//!    directory.
+//! 2. In a session, an attempt creates after the attempts with lower numbers that have asked to
+//!    create in it or in an earlier session, except for attempts that have stepped aside or left.
+//! 3. A list is for the attempts that asked before it was sent, and for no others. One list is
+//!    under way at a time.
+//! 4. Nodes, turns and lists belong to one session. A newer session clears them, and calls for an
+//!    older one change nothing.
+//! 5. `next` means that no other node is between two nodes. That stays true, since later nodes have
+//!    greater numbers and names are used once. If the node between two neighbours is deleted, these
+//!    two are neighbours.
+//! 6. An attempt that waits for a node gets a notice when that node is gone, or waits for the node
+//!    before it from then on. The only notice that grants the lock is that of a hand-over, one
+//!    transaction that has deleted the holder's node while the heir's existed. In every case of
+//!    doubt the notice is to list the directory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -39,17 +42,17 @@ use crate::protocol::node_name::Kind;
 use crate::protocol::own_nodes::LocalNodes;
 pub(crate) use crate::protocol::own_nodes::{Gone, Neighbour, Notice, Told};
 
-/// The attempts of one client on one path; see the [module](self). `W` wakes an attempt with a [`Notice`],
-/// and `L` receives a list.
+/// The attempts of one client on one path; see the [module](self). `W` wakes an attempt with a
+/// [`Notice`], and `L` receives a list.
 #[derive(Debug)]
 pub(crate) struct LocalQueue<W, L> {
     /// The session of the fields below.
     session: u64,
-    /// The attempts that have asked to create, and have not created in this session, by number. Each has its
-    /// waker while it waits for its turn.
+    /// The attempts that have asked to create, and have not created in this session, by number.
+    /// Each has its waker while it waits for its turn.
     to_create: BTreeMap<u64, Option<W>>,
-    /// The attempts that have sent their creates in this session, or stepped aside, until they leave. None of
-    /// them is in `to_create`.
+    /// The attempts that have sent their creates in this session, or stepped aside, until they
+    /// leave. None of them is in `to_create`.
     passed: BTreeSet<u64>,
     nodes: LocalNodes<W>,
     frontier: Frontier,
@@ -68,7 +71,10 @@ struct Lists<L> {
 
 impl<L> Default for Lists<L> {
     fn default() -> Self {
-        Self { running: false, waiting: Vec::new() }
+        Self {
+            running: false,
+            waiting: Vec::new(),
+        }
     }
 }
 
@@ -88,17 +94,22 @@ impl<W, L> Default for LocalQueue<W, L> {
 
 /// The order of creates.
 impl<W, L> LocalQueue<W, L> {
-    /// Returns whether an attempt may create a node in a session now. If not, `wake` is kept, and gets a
-    /// notice when to ask again.
+    /// Returns whether an attempt may create a node in a session now. If not, `wake` is kept, and
+    /// gets a notice when to ask again.
     pub(crate) fn may_create(&mut self, number: u64, session: u64, wake: W) -> bool {
         self.begin_session(session);
         self.claim_turn(number);
-        let is_next = self.to_create.first_key_value().is_some_and(|(next, _)| *next == number);
+        let is_next = self
+            .to_create
+            .first_key_value()
+            .is_some_and(|(next, _)| *next == number);
         // A create in an older session fails anyway.
         if session < self.session || is_next {
             return true;
         }
-        let Some(kept) = self.to_create.get_mut(&number) else { return true };
+        let Some(kept) = self.to_create.get_mut(&number) else {
+            return true;
+        };
         self.told.tell(kept.replace(wake), Notice::Look);
         false
     }
@@ -110,16 +121,16 @@ impl<W, L> LocalQueue<W, L> {
         }
     }
 
-    /// Lets the others go ahead of an attempt that has sent its create, or that pauses as the retry policy says and
-    /// creates whenever it returns.
+    /// Lets the others go ahead of an attempt that has sent its create, or that pauses as the retry
+    /// policy says and creates whenever it returns.
     pub(crate) fn step_aside(&mut self, number: u64, session: u64) {
         if session == self.session {
             self.pass(number);
         }
     }
 
-    /// Records that the create of an attempt failed because the directory is missing: attempts that have not
-    /// sent theirs wait until it has tried again, or steps aside.
+    /// Records that the create of an attempt failed because the directory is missing: attempts that
+    /// have not sent theirs wait until it has tried again, or steps aside.
     pub(crate) fn directory_missing(&mut self, number: u64, session: u64) {
         if session == self.session && self.passed.remove(&number) {
             self.to_create.insert(number, None);
@@ -133,15 +144,20 @@ impl<W, L> LocalQueue<W, L> {
     }
 
     fn pass(&mut self, number: u64) {
-        let Some(wake) = self.to_create.remove(&number) else { return };
+        let Some(wake) = self.to_create.remove(&number) else {
+            return;
+        };
         self.passed.insert(number);
         self.told.tell(wake, Notice::Turn);
-        let next = self.to_create.first_entry().and_then(|mut next| next.get_mut().take());
+        let next = self
+            .to_create
+            .first_entry()
+            .and_then(|mut next| next.get_mut().take());
         self.told.tell(next, Notice::Turn);
     }
 
-    /// Begins a newer session, if it is one: forgets everything about the last one, and all contending
-    /// attempts create again.
+    /// Begins a newer session, if it is one: forgets everything about the last one, and all
+    /// contending attempts create again.
     fn begin_session(&mut self, session: u64) {
         if session <= self.session {
             return;
@@ -151,9 +167,15 @@ impl<W, L> LocalQueue<W, L> {
             // It creates in the older session, where that fails.
             self.told.tell(wake.take(), Notice::Turn);
         }
-        self.to_create.extend(std::mem::take(&mut self.passed).into_iter().map(|number| (number, None)));
+        self.to_create.extend(
+            std::mem::take(&mut self.passed)
+                .into_iter()
+                .map(|number| (number, None)),
+        );
         let waiting = std::mem::take(&mut self.nodes).into_waiting();
-        self.told.notices.extend(waiting.map(|wake| (wake, Notice::Look)));
+        self.told
+            .notices
+            .extend(waiting.map(|wake| (wake, Notice::Look)));
         self.frontier = Frontier::default();
         self.lists.running = false;
         self.drop_lists();
@@ -168,8 +190,9 @@ impl<W, L> LocalQueue<W, L> {
 
 /// Shared lists.
 impl<W, L> LocalQueue<W, L> {
-    /// Asks for a list that is sent after this call; there is none if the session is not current. Returns
-    /// whether the caller must start to send lists, until [`next_list`](Self::next_list) has none to send.
+    /// Asks for a list that is sent after this call; there is none if the session is not current.
+    /// Returns whether the caller must start to send lists, until [`next_list`](Self::next_list)
+    /// has none to send.
     pub(crate) fn ask_list(&mut self, session: u64, tell: L) -> bool {
         if !self.enter_if_current(session) {
             self.told.no_list.push(tell);
@@ -179,13 +202,16 @@ impl<W, L> LocalQueue<W, L> {
         !std::mem::replace(&mut self.lists.running, true)
     }
 
-    /// Begins a list. Returns its receivers; `None` if no list is needed, or a newer session has begun.
+    /// Begins a list. Returns its receivers; `None` if no list is needed, or a newer session has
+    /// begun.
     pub(crate) fn next_list(&mut self, session: u64) -> Option<Vec<L>> {
         if session != self.session {
             return None;
         }
         self.lists.running = !self.lists.waiting.is_empty();
-        self.lists.running.then(|| std::mem::take(&mut self.lists.waiting))
+        self.lists
+            .running
+            .then(|| std::mem::take(&mut self.lists.waiting))
     }
 
     /// Records that the task that sends the lists has ended before it was done.
@@ -208,8 +234,8 @@ impl<W, L> LocalQueue<W, L> {
         session == self.session && self.nodes.has_last()
     }
 
-    /// Adds a created node. Returns the node of the session right before it, if that is certain without a
-    /// list.
+    /// Adds a created node. Returns the node of the session right before it, if that is certain
+    /// without a list.
     pub(crate) fn created(&mut self, session: u64, name: &str, sequence: i32) -> Option<Neighbour> {
         if !self.enter_if_current(session) {
             return None;
@@ -236,19 +262,25 @@ impl<W, L> LocalQueue<W, L> {
         }
     }
 
-    /// Returns how many contenders were before a node when it was created or listed last, as far as is known.
+    /// Returns how many contenders were before a node when it was created or listed last, as far as
+    /// is known.
     pub(crate) fn ahead(&self, session: u64, name: &str) -> usize {
-        if session == self.session { self.nodes.ahead(name) } else { 0 }
+        if session == self.session {
+            self.nodes.ahead(name)
+        } else {
+            0
+        }
     }
 
-    /// Returns whether a live contender is known to be ahead of the node behind the node `name`: `name`
-    /// itself, or a node that it waits for. `leaving` returns whether a node of the session is being deleted.
+    /// Returns whether a live contender is known to be ahead of the node behind the node `name`:
+    /// `name` itself, or a node that it waits for. `leaving` returns whether a node of the session
+    /// is being deleted.
     pub(crate) fn is_live(&self, session: u64, name: &str, leaving: &dyn Fn(&str) -> bool) -> bool {
         session == self.session && self.nodes.is_live(name, leaving)
     }
 
-    /// Lets the node `own` wait for another node of its session. Returns `false` if that node is not known;
-    /// otherwise `wake` gets a notice when it is gone.
+    /// Lets the node `own` wait for another node of its session. Returns `false` if that node is
+    /// not known; otherwise `wake` gets a notice when it is gone.
     pub(crate) fn wait(&mut self, session: u64, own: &str, before: &Neighbour, wake: W) -> bool {
         if !self.enter_if_current(session) {
             return false;
@@ -266,8 +298,8 @@ impl<W, L> LocalQueue<W, L> {
         }
     }
 
-    /// Records that the attempt with the node `own` waits for no node: it lists the directory, or has the
-    /// lock.
+    /// Records that the attempt with the node `own` waits for no node: it lists the directory, or
+    /// has the lock.
     pub(crate) fn stop_waiting(&mut self, session: u64, own: &str) {
         if session == self.session {
             let wake = self.nodes.stop_waiting(own);
@@ -277,7 +309,11 @@ impl<W, L> LocalQueue<W, L> {
 
     /// Returns the node to which a lock held by the node `own` can be handed over.
     pub(crate) fn heir(&self, session: u64, own: &str) -> Option<Arc<str>> {
-        if session == self.session { self.nodes.heir(own) } else { None }
+        if session == self.session {
+            self.nodes.heir(own)
+        } else {
+            None
+        }
     }
 
     /// Removes a node that is gone, or whose deletion is refused.
@@ -301,20 +337,20 @@ impl<W, L> LocalQueue<W, L> {
         session == self.session && self.frontier.expects(kind)
     }
 
-    /// Returns whether a created node of the session is first. `directory` is when the directory was created
-    /// that is watched since, and still exists.
+    /// Returns whether a created node of the session is first. `directory` is when the directory
+    /// was created that is watched since, and still exists.
     pub(crate) fn is_first(&mut self, session: u64, node: Numbered, directory: i64) -> bool {
         session == self.session && self.frontier.is_first(node, directory)
     }
 
-    /// Records that a node of the session is first, and holds the lock. `free` is whether it has not waited
-    /// for others. Returns whether the directory is worth a watch.
+    /// Records that a node of the session is first, and holds the lock. `free` is whether it has
+    /// not waited for others. Returns whether the directory is worth a watch.
     pub(crate) fn granted(&mut self, session: u64, name: &str, node: Numbered, free: bool) -> bool {
         self.enter_if_current(session) && self.frontier.granted(name, node, free)
     }
 
-    /// Returns whether nothing is left in this session. Knowledge of an older session is dropped when an
-    /// attempt begins in a newer one.
+    /// Returns whether nothing is left in this session. Knowledge of an older session is dropped
+    /// when an attempt begins in a newer one.
     #[cfg(test)]
     pub(crate) fn is_empty(&self, session: u64) -> bool {
         let lists = !self.lists.running && self.lists.waiting.is_empty();
@@ -415,7 +451,10 @@ mod tests {
         queue.step_aside(1, 1);
         queue.step_aside(2, 1);
         assert!(queue.may_create(3, 1, "third"));
-        assert!(queue.may_create(1, 1, "first"), "and does not wait for those that passed it");
+        assert!(
+            queue.may_create(1, 1, "first"),
+            "and does not wait for those that passed it"
+        );
         queue.step_aside(1, 1);
         queue.directory_missing(2, 1);
         // Of a session that is over.
@@ -455,12 +494,19 @@ mod tests {
         queue.set_ahead(2, "b", 7);
         let known = |session| {
             let knows = ["a", "b", "c"].map(|name| queue.knows(session, name));
-            (knows, queue.may_skip_list(session), queue.ahead(session, "b"))
+            (
+                knows,
+                queue.may_skip_list(session),
+                queue.ahead(session, "b"),
+            )
         };
         assert_eq!(known(1), ([true, true, false], true, 5));
         assert_eq!(known(2), ([false; 3], false, 0));
         let is_live = |session, leaves| queue.is_live(session, "b", &|_| leaves);
-        assert_eq!((is_live(1, false), is_live(1, true), is_live(2, false)), (true, false, false));
+        assert_eq!(
+            (is_live(1, false), is_live(1, true), is_live(2, false)),
+            (true, false, false)
+        );
     }
 
     #[test]
@@ -473,35 +519,59 @@ mod tests {
         assert!(heir(&queue, 1) && !heir(&queue, 2));
         queue.stop_waiting(0, "b");
         queue.watch(0, "b", "theirs");
-        assert!(heir(&queue, 1), "in a session that is over it waited for another");
+        assert!(
+            heir(&queue, 1),
+            "in a session that is over it waited for another"
+        );
         assert!(queue.wait(1, "b", &before, "b waits again"));
         assert_eq!(queue.notices(), [("b waits", Notice::Look)]);
         queue.stop_waiting(1, "b");
-        assert_eq!((queue.notices(), heir(&queue, 1)), (vec![("b waits again", Notice::Look)], false));
+        assert_eq!(
+            (queue.notices(), heir(&queue, 1)),
+            (vec![("b waits again", Notice::Look)], false)
+        );
         assert!(queue.wait(1, "b", &before, "b waits"));
         queue.watch(1, "b", "theirs");
-        assert_eq!((queue.notices(), heir(&queue, 1)), (vec![("b waits", Notice::Look)], false));
-        assert!(queue.is_live(1, "b", &|_| true), "another session's node is before it");
+        assert_eq!(
+            (queue.notices(), heir(&queue, 1)),
+            (vec![("b waits", Notice::Look)], false)
+        );
+        assert!(
+            queue.is_live(1, "b", &|_| true),
+            "another session's node is before it"
+        );
     }
 
     #[test]
     fn what_is_expected_of_the_next_node_is_expected_in_its_session() {
         let mut queue = Queue::default();
-        let node = |sequence| Numbered { kind: Kind::Exclusive, sequence, czxid: 101 + i64::from(sequence) };
+        let node = |sequence| Numbered {
+            kind: Kind::Exclusive,
+            sequence,
+            czxid: 101 + i64::from(sequence),
+        };
         for (sequence, name, quiet) in [(0, "a", false), (1, "b", false), (2, "c", true)] {
             assert_eq!(queue.granted(1, name, node(sequence), true), quiet);
             queue.gone(1, name, Gone::Deleted);
         }
-        let expects = |queue: &Queue| [0, 1, 2].map(|session| queue.expects_first(session, Kind::Exclusive));
+        let expects =
+            |queue: &Queue| [0, 1, 2].map(|session| queue.expects_first(session, Kind::Exclusive));
         assert_eq!(expects(&queue), [false, true, false]);
         assert!(!queue.is_first(0, node(3), 100) && queue.is_first(1, node(3), 100));
         assert!(queue.granted(1, "d", node(3), true) && !queue.granted(0, "late", node(4), true));
         assert_eq!(expects(&queue), [false; 3], "while it is there");
         queue.leaves(0, "d");
-        assert_eq!(expects(&queue), [false; 3], "nor behind one of a session that is over");
+        assert_eq!(
+            expects(&queue),
+            [false; 3],
+            "nor behind one of a session that is over"
+        );
         queue.leaves(1, "d");
         assert_eq!(expects(&queue), [false, true, false]);
-        assert!(!queue.is_first(1, node(5), 100), "another client's is between");
+        assert!(
+            !queue.is_first(1, node(5), 100),
+            "another client's is between"
+        );
         assert_eq!(expects(&queue), [false; 3]);
     }
 
@@ -519,14 +589,26 @@ mod tests {
         assert!(!queue.may_create(3, 1, "waits for its turn"));
         assert!(!queue.may_create(2, 2, "second"));
         let Told { notices, no_list } = queue.take_told();
-        assert_eq!(notices, [("waits for its turn", Notice::Turn), ("waits in memory", Notice::Look)]);
+        assert_eq!(
+            notices,
+            [
+                ("waits for its turn", Notice::Turn),
+                ("waits in memory", Notice::Look)
+            ]
+        );
         assert_eq!(no_list, ["list"]);
         assert!(!queue.knows(2, "a") && !queue.knows(1, "a") && !queue.may_skip_list(2));
         assert_eq!((queue.ahead(1, "b"), queue.ahead(2, "b")), (0, 0));
         // Late calls change nothing.
         queue.gone(1, "a", Gone::Deleted);
-        assert_eq!((queue.created(1, "c", 3), queue.ask_list(1, "late")), (None, false));
-        assert_eq!((queue.next_list(1), queue.take_told().no_list), (None, vec!["late"]));
+        assert_eq!(
+            (queue.created(1, "c", 3), queue.ask_list(1, "late")),
+            (None, false)
+        );
+        assert_eq!(
+            (queue.next_list(1), queue.take_told().no_list),
+            (None, vec!["late"])
+        );
         assert!(queue.may_create(3, 1, "late"), "where its create fails");
     }
 }

@@ -1,5 +1,5 @@
-//! The decisions of the protocol. Pure: no I/O, task, clock or random number, so that models and simulations
-//! can drive it.
+//! The decisions of the protocol. Pure: no I/O, task, clock or random number, so that models and
+//! simulations can drive it.
 
 pub(crate) mod acquire;
 pub(crate) mod convert;

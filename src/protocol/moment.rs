@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// The longest time that limits anything, a year: a longer timeout or lease is none. (tokio's timers reach
-/// about two years.)
+/// The longest time that limits anything, a year: a longer timeout or lease is none. (tokio's
+/// timers reach about two years.)
 pub(crate) const LONGEST: Duration = Duration::from_secs(60 * 60 * 24 * 365);
 
 /// A moment on the clock that measures leases, as the time since the clock's origin.
@@ -21,10 +21,14 @@ impl Moment {
         Self(self.0.saturating_add(time))
     }
 
-    /// Returns the end of a lease that begins at this moment; `None` if it is so far away that the lease is
-    /// none.
+    /// Returns the end of a lease that begins at this moment; `None` if it is so far away that the
+    /// lease is none.
     pub(crate) fn end_of(self, lease: Duration) -> Option<Self> {
-        if lease > LONGEST { None } else { self.0.checked_add(lease).map(Self) }
+        if lease > LONGEST {
+            None
+        } else {
+            self.0.checked_add(lease).map(Self)
+        }
     }
 
     /// Returns the moment that is `time` after the clock's origin.
@@ -47,7 +51,10 @@ mod tests {
         const YEAR: Duration = Duration::from_secs(31_536_000);
         let (now, nano) = (Moment::at(Duration::from_secs(5)), Duration::from_nanos(1));
         for lease in [Duration::ZERO, Duration::from_secs(3), YEAR] {
-            assert_eq!(now.end_of(lease), Some(Moment::at(Duration::from_secs(5) + lease)));
+            assert_eq!(
+                now.end_of(lease),
+                Some(Moment::at(Duration::from_secs(5) + lease))
+            );
         }
         assert_eq!(now.end_of(YEAR + nano), None);
         assert_eq!(Moment::at(Duration::MAX).end_of(nano), None);
@@ -55,8 +62,14 @@ mod tests {
 
     #[test]
     fn moments_saturate() {
-        let (early, late) = (Moment::at(Duration::from_secs(1)), Moment::at(Duration::from_secs(3)));
-        assert_eq!((late.since(early), early.since(late)), (Duration::from_secs(2), Duration::ZERO));
+        let (early, late) = (
+            Moment::at(Duration::from_secs(1)),
+            Moment::at(Duration::from_secs(3)),
+        );
+        assert_eq!(
+            (late.since(early), early.since(late)),
+            (Duration::from_secs(2), Duration::ZERO)
+        );
         assert_eq!(early.plus(Duration::from_secs(2)), late);
         assert_eq!(late.plus(Duration::MAX), Moment::at(Duration::MAX));
         assert_eq!(late.since_origin(), Duration::from_secs(3));

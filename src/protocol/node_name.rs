@@ -1,14 +1,15 @@
 //! The grammar of node names in a lock directory. Pure.
 //!
-//! A contender's name ends in a marker and a sequence number (docs/protocol.md#contenders). ZooKeeper appends
-//! the number, printed with Java's `%010d`: ten digits, or a minus sign and nine or ten digits once the
-//! number has wrapped. The prefix before the marker depends on the client: Curator writes `_c_` and a UUID of
-//! 36 characters, go-zookeeper `_c_` and 32 hex digits, kazoo 32 hex digits, others nothing.
+//! A contender's name ends in a marker and a sequence number (docs/protocol.md#contenders).
+//! ZooKeeper appends the number, printed with Java's `%010d`: ten digits, or a minus sign and nine
+//! or ten digits once the number has wrapped. The prefix before the marker depends on the client:
+//! Curator writes `_c_` and a UUID of 36 characters, go-zookeeper `_c_` and 32 hex digits, kazoo 32
+//! hex digits, others nothing.
 
 /// The names of a lock's nodes, for processes that use another library on the same path.
 ///
-/// All contenders of one path must use the same dialect: a contender that finds nodes of another dialect is
-/// refused with [`MixedRecipes`](crate::ErrorKind::MixedRecipes).
+/// All contenders of one path must use the same dialect: a contender that finds nodes of another
+/// dialect is refused with [`MixedRecipes`](crate::ErrorKind::MixedRecipes).
 ///
 /// # Examples
 /// ```
@@ -27,19 +28,19 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Dialect {
-    /// The names of Apache Curator, and of go-zookeeper's mutex: `…lock-N`, `…__READ__N`, `…__WRIT__N`. The
-    /// default.
+    /// The names of Apache Curator, and of go-zookeeper's mutex: `…lock-N`, `…__READ__N`,
+    /// `…__WRIT__N`. The default.
     #[default]
     Curator,
-    /// The names of kazoo (Python): `…__lock__N` for its `Lock` and `WriteLock`, `…__rlock__N` for its
-    /// `ReadLock`.
+    /// The names of kazoo (Python): `…__lock__N` for its `Lock` and `WriteLock`, `…__rlock__N` for
+    /// its `ReadLock`.
     ///
-    /// Kazoo creates a missing directory only once, so by default directories are persistent nodes instead of
-    /// containers, and it reads the data of nodes as UTF-8.
+    /// Kazoo creates a missing directory only once, so by default directories are persistent nodes
+    /// instead of containers, and it reads the data of nodes as UTF-8.
     ///
-    /// In kazoo 2.8 a `Lock` does not see readers: give mutexes and read-write locks separate paths, as here.
-    /// Its `ReadLock` waits for every writer in the directory, even for those behind it, which wait for the
-    /// reader (kazoo issue 649): use deadlines.
+    /// In kazoo 2.8 a `Lock` does not see readers: give mutexes and read-write locks separate
+    /// paths, as here. Its `ReadLock` waits for every writer in the directory, even for those
+    /// behind it, which wait for the reader (kazoo issue 649): use deadlines.
     Kazoo,
 }
 
@@ -48,14 +49,15 @@ pub enum Dialect {
 pub(crate) enum Family {
     /// Mutex and fair lock: every contender excludes every other.
     Exclusive,
-    /// The leader latch: the same order by nodes of another name, so that the two do not exclude each other.
+    /// The leader latch: the same order by nodes of another name, so that the two do not exclude
+    /// each other.
     Latch,
     /// Readers exclude writers only.
     ReadWrite,
 }
 
-/// The kind of lock that a contender requests. The order decides between equal sequence numbers, which only a
-/// conversion makes: the reader is first.
+/// The kind of lock that a contender requests. The order decides between equal sequence numbers,
+/// which only a conversion makes: the reader is first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Kind {
     /// To hold the lock together with others of its kind: a reader.
@@ -73,8 +75,16 @@ pub(crate) struct Naming {
     pub(crate) sticky: bool,
 }
 
-/// All known markers. A contender whose marker is not one of its directory's family queues in another order.
-const MARKERS: [&str; 6] = ["lock-", "latch-", "__READ__", "__WRIT__", "__lock__", "__rlock__"];
+/// All known markers. A contender whose marker is not one of its directory's family queues in
+/// another order.
+const MARKERS: [&str; 6] = [
+    "lock-",
+    "latch-",
+    "__READ__",
+    "__WRIT__",
+    "__lock__",
+    "__rlock__",
+];
 
 impl Naming {
     /// Returns the part between the unique part of a name and the sequence number.
@@ -118,7 +128,8 @@ impl Naming {
         }
     }
 
-    /// Returns whether the name is marked as that of a node that a client may keep without holding the lock.
+    /// Returns whether the name is marked as that of a node that a client may keep without holding
+    /// the lock.
     pub(crate) fn may_be_kept(self, name: &str) -> bool {
         // A write node does not count: its name may contain the id of a read node that was marked.
         let kind = match self.family {
@@ -128,12 +139,15 @@ impl Naming {
         split(name, self.marker(kind)).is_some_and(|(before, _)| before.ends_with(self.mark()))
     }
 
-    /// Returns the full name of the node to which a conversion changes `own`: it has the number of `own`, and
-    /// so its position in the queue. The name of a write node contains the id of its read node, which shows
-    /// that it was created later than its number says ([`upgraded_from`]). `None` if `own` is not a
-    /// contender's name.
+    /// Returns the full name of the node to which a conversion changes `own`: it has the number of
+    /// `own`, and so its position in the queue. The name of a write node contains the id of its
+    /// read node, which shows that it was created later than its number says ([`upgraded_from`]).
+    /// `None` if `own` is not a contender's name.
     pub(crate) fn converted_name(self, own: &str, id: &str, kind: Kind) -> Option<String> {
-        let (before, sequence) = self.kinds().iter().find_map(|&kind| split(own, self.marker(kind)))?;
+        let (before, sequence) = self
+            .kinds()
+            .iter()
+            .find_map(|&kind| split(own, self.marker(kind)))?;
         let beginning = match kind {
             Kind::Shared => self.prefix(id, kind),
             Kind::Exclusive => {
@@ -152,7 +166,8 @@ impl Naming {
         }
     }
 
-    /// Returns the id in a name that was made by [`prefix`](Self::prefix), given the part before its marker.
+    /// Returns the id in a name that was made by [`prefix`](Self::prefix), given the part before
+    /// its marker.
     fn id_before_marker(self, before: &str) -> Option<&str> {
         match self.dialect {
             Dialect::Curator => before.strip_prefix("_c_")?.strip_suffix('-'),
@@ -162,7 +177,8 @@ impl Naming {
 }
 
 /// Returns the id of the read node from which a conversion made this write node
-/// ([`Naming::converted_name`]). `None` for every other node, whose number says when it was created.
+/// ([`Naming::converted_name`]). `None` for every other node, whose number says when it was
+/// created.
 pub(crate) fn upgraded_from(name: &str, naming: Naming) -> Option<&str> {
     if naming.family != Family::ReadWrite {
         return None;
@@ -177,8 +193,8 @@ pub(crate) fn upgraded_from(name: &str, naming: Naming) -> Option<&str> {
 pub(crate) enum Child {
     /// It queues in the same order, by this number.
     Contender { sequence: i32, kind: Kind },
-    /// It queues by this number, but in another order, which does not exclude contenders of this one
-    /// (docs/protocol.md#mixed-recipes).
+    /// It queues by this number, but in another order, which does not exclude contenders of this
+    /// one (docs/protocol.md#mixed-recipes).
     OtherOrder { sequence: i32 },
     /// No lock recipe created it: never waited for, never deleted.
     Foreign,
@@ -197,11 +213,11 @@ pub(crate) fn classify(name: &str, naming: Naming) -> Child {
     }
 }
 
-/// Splits a name that ends in `marker` and a sequence number as ZooKeeper prints it. Returns the part before
-/// the marker, and the number.
+/// Splits a name that ends in `marker` and a sequence number as ZooKeeper prints it. Returns the
+/// part before the marker, and the number.
 fn split<'a>(name: &'a str, marker: &str) -> Option<(&'a str, i32)> {
-    // Ten characters (digits, or a sign and nine digits) or eleven (a sign and ten digits). A name may be any
-    // UTF-8, so the position may be in the middle of a character.
+    // Ten characters (digits, or a sign and nine digits) or eleven (a sign and ten digits). A name
+    // may be any UTF-8, so the position may be in the middle of a character.
     [10, 11].into_iter().find_map(|length| {
         let (head, number) = name.split_at_checked(name.len().checked_sub(length)?)?;
         Some((head.strip_suffix(marker)?, parse(number.as_bytes())?))
@@ -227,17 +243,17 @@ fn parse(number: &[u8]) -> Option<i32> {
     i32::try_from(if negative { -value } else { value }).ok()
 }
 
-/// Returns the id in a name that was made by [`Naming::prefix`]: a UUID as Curator writes it, or as kazoo
-/// does.
+/// Returns the id in a name that was made by [`Naming::prefix`]: a UUID as Curator writes it, or as
+/// kazoo does.
 pub(crate) fn id(name: &str) -> Option<&str> {
     /// The lengths of a UUID with and without its hyphens.
     const UUID: usize = 36;
     const HEX: usize = 32;
     match name.strip_prefix("_c_") {
         Some(rest) => rest.get(..UUID),
-        None => name
-            .get(..HEX)
-            .filter(|id| id.bytes().all(|byte| byte.is_ascii_hexdigit()) && name[HEX..].starts_with("__")),
+        None => name.get(..HEX).filter(|id| {
+            id.bytes().all(|byte| byte.is_ascii_hexdigit()) && name[HEX..].starts_with("__")
+        }),
     }
 }
 
@@ -246,40 +262,82 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const MUTEX: Naming = Naming { family: Family::Exclusive, dialect: Dialect::Curator, sticky: false };
-    const LATCH: Naming = Naming { family: Family::Latch, dialect: Dialect::Curator, sticky: false };
-    const READ_WRITE: Naming = Naming { family: Family::ReadWrite, dialect: Dialect::Curator, sticky: false };
-    const KAZOO: Naming = Naming { family: Family::Exclusive, dialect: Dialect::Kazoo, sticky: false };
-    const KAZOO_READ_WRITE: Naming =
-        Naming { family: Family::ReadWrite, dialect: Dialect::Kazoo, sticky: false };
+    const MUTEX: Naming = Naming {
+        family: Family::Exclusive,
+        dialect: Dialect::Curator,
+        sticky: false,
+    };
+    const LATCH: Naming = Naming {
+        family: Family::Latch,
+        dialect: Dialect::Curator,
+        sticky: false,
+    };
+    const READ_WRITE: Naming = Naming {
+        family: Family::ReadWrite,
+        dialect: Dialect::Curator,
+        sticky: false,
+    };
+    const KAZOO: Naming = Naming {
+        family: Family::Exclusive,
+        dialect: Dialect::Kazoo,
+        sticky: false,
+    };
+    const KAZOO_READ_WRITE: Naming = Naming {
+        family: Family::ReadWrite,
+        dialect: Dialect::Kazoo,
+        sticky: false,
+    };
 
     // Shows: kept-node
     #[test]
     fn a_node_that_may_be_kept_is_marked_and_stays_a_contender() {
         const ID: &str = "5f3b0d9e-7c1a-4e62-9a54-0123456789ab";
         for (naming, id_of_name) in [(MUTEX, ID.to_owned()), (KAZOO, ID.replace('-', ""))] {
-            let marked = Naming { sticky: true, ..naming };
+            let marked = Naming {
+                sticky: true,
+                ..naming
+            };
             for kind in [Kind::Exclusive, Kind::Shared] {
-                let name = |naming: Naming| format!("{}0000000042", naming.prefix(&id_of_name, kind));
+                let name =
+                    |naming: Naming| format!("{}0000000042", naming.prefix(&id_of_name, kind));
                 assert!(naming.may_be_kept(&name(marked)) && !naming.may_be_kept(&name(naming)));
                 assert_eq!(id(&name(marked)), Some(&*id_of_name));
-                let contender = Child::Contender { sequence: 42, kind: Kind::Exclusive };
+                let contender = Child::Contender {
+                    sequence: 42,
+                    kind: Kind::Exclusive,
+                };
                 assert_eq!(
-                    (classify(&name(marked), naming), classify(&name(naming), marked)),
+                    (
+                        classify(&name(marked), naming),
+                        classify(&name(naming), marked)
+                    ),
                     (contender, contender)
                 );
             }
         }
         assert_eq!(
-            Naming { sticky: true, ..MUTEX }.prefix(ID, Kind::Exclusive),
+            Naming {
+                sticky: true,
+                ..MUTEX
+            }
+            .prefix(ID, Kind::Exclusive),
             format!("_c_{ID}-sticky-lock-")
         );
         assert!(!MUTEX.may_be_kept("sticky-other-0000000001"));
-        let marked = Naming { sticky: true, ..READ_WRITE };
+        let marked = Naming {
+            sticky: true,
+            ..READ_WRITE
+        };
         let read = format!("{}0000000042", marked.prefix(ID, Kind::Shared));
         let write = marked.converted_name(&read, ID, Kind::Exclusive).unwrap();
-        assert!(READ_WRITE.may_be_kept(&read) && !READ_WRITE.may_be_kept(&write), "{read} {write}");
-        assert_eq!(upgraded_from(&write, READ_WRITE), Some(&*format!("{ID}-sticky")));
+        assert!(
+            READ_WRITE.may_be_kept(&read) && !READ_WRITE.may_be_kept(&write),
+            "{read} {write}"
+        );
+        assert_eq!(
+            upgraded_from(&write, READ_WRITE),
+            Some(&*format!("{ID}-sticky"))
+        );
         assert_eq!(id(&write), Some(ID));
     }
 
@@ -288,18 +346,27 @@ mod tests {
     }
 
     fn writer(sequence: i32) -> Child {
-        Child::Contender { sequence, kind: Kind::Exclusive }
+        Child::Contender {
+            sequence,
+            kind: Kind::Exclusive,
+        }
     }
 
     fn reader(sequence: i32) -> Child {
-        Child::Contender { sequence, kind: Kind::Shared }
+        Child::Contender {
+            sequence,
+            kind: Kind::Shared,
+        }
     }
 
     // Shows: contenders
     #[test]
     fn curator_go_and_bare_names_are_contenders() {
         for (name, sequence) in [
-            ("_c_5f3b2a10-8c1d-4f6e-9a7b-0123456789ab-lock-0000000042", 42),
+            (
+                "_c_5f3b2a10-8c1d-4f6e-9a7b-0123456789ab-lock-0000000042",
+                42,
+            ),
             ("_c_0123456789abcdef0123456789abcdef-lock-0000000042", 42),
             ("lock-0000000000", 0),
             ("_c_null-lock-2147483647", i32::MAX),
@@ -323,7 +390,10 @@ mod tests {
             "_c_x-latch-0000000001",
             "latch-0000000001",
         ] {
-            assert!(matches!(exclusive(name), Child::OtherOrder { .. }), "{name}");
+            assert!(
+                matches!(exclusive(name), Child::OtherOrder { .. }),
+                "{name}"
+            );
         }
         for name in [
             "",
@@ -367,7 +437,11 @@ mod tests {
             (KAZOO, [no, no, no, w, no, no]),
             (KAZOO_READ_WRITE, [no, no, no, w, r, no]),
         ] {
-            assert_eq!(names.map(|name| classify(name, naming)), expected, "{naming:?}");
+            assert_eq!(
+                names.map(|name| classify(name, naming)),
+                expected,
+                "{naming:?}"
+            );
         }
     }
 
@@ -377,11 +451,18 @@ mod tests {
         let uuid = "5f3b2a10-8c1d-4f6e-9a7b-0123456789ab";
         let hex = "5f3b2a108c1d4f6e9a7b0123456789ab";
         for naming in [MUTEX, LATCH, READ_WRITE, KAZOO, KAZOO_READ_WRITE] {
-            let given = if naming.dialect == Dialect::Curator { uuid } else { hex };
+            let given = if naming.dialect == Dialect::Curator {
+                uuid
+            } else {
+                hex
+            };
             for &kind in naming.kinds() {
                 let name = format!("{}0000000001", naming.prefix(given, kind));
                 assert_eq!(id(&name), Some(given));
-                assert_eq!(classify(&name, naming), Child::Contender { sequence: 1, kind });
+                assert_eq!(
+                    classify(&name, naming),
+                    Child::Contender { sequence: 1, kind }
+                );
             }
         }
         for other in [
@@ -402,12 +483,18 @@ mod tests {
         let own = format!("{}0000000042", READ_WRITE.prefix("5f3b", Kind::Exclusive));
         let name = READ_WRITE.converted_name(&own, "7a", Kind::Shared).unwrap();
         assert_eq!(name, "_c_7a-__READ__0000000042");
-        assert_eq!(READ_WRITE.converted_name("foreign", "7a", Kind::Shared), None);
+        assert_eq!(
+            READ_WRITE.converted_name("foreign", "7a", Kind::Shared),
+            None
+        );
     }
 
     #[test]
     fn the_write_node_of_a_conversion_names_its_read_node() {
-        let uuids = ["5f3b2a10-8c1d-4f6e-9a7b-0123456789ab", "0c0c0c0c-8c1d-4f6e-9a7b-0123456789ab"];
+        let uuids = [
+            "5f3b2a10-8c1d-4f6e-9a7b-0123456789ab",
+            "0c0c0c0c-8c1d-4f6e-9a7b-0123456789ab",
+        ];
         for naming in [READ_WRITE, KAZOO_READ_WRITE] {
             let ids = uuids.map(|uuid| match naming.dialect {
                 Dialect::Curator => uuid.to_owned(),
@@ -424,11 +511,21 @@ mod tests {
             let again = naming.converted_name(&write, of, Kind::Shared);
             assert_eq!(again, Some(read.clone()));
             let genuine = format!("{}0000000042", naming.prefix(of, Kind::Exclusive));
-            assert_eq!([upgraded_from(&read, naming), upgraded_from(&genuine, naming)], [None; 2]);
+            assert_eq!(
+                [
+                    upgraded_from(&read, naming),
+                    upgraded_from(&genuine, naming)
+                ],
+                [None; 2]
+            );
         }
-        for other in
-            ["", "foreign", "__WRIT__0000000001", "x-of-y-__WRIT__0000000001", "_c_x-of-y-lock-0000000001"]
-        {
+        for other in [
+            "",
+            "foreign",
+            "__WRIT__0000000001",
+            "x-of-y-__WRIT__0000000001",
+            "_c_x-of-y-lock-0000000001",
+        ] {
             assert_eq!(upgraded_from(other, READ_WRITE), None, "{other}");
         }
         assert_eq!(upgraded_from("_c_x-of-y-lock-0000000001", MUTEX), None);

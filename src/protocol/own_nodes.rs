@@ -1,9 +1,10 @@
-//! The nodes of a [`LocalQueue`](super::local_queue::LocalQueue)'s session: which one waits in memory for which other, and
-//! what happens to the waiting ones when a node is gone (docs/protocol.md#waiting-in-memory).
+//! The nodes of a [`LocalQueue`](super::local_queue::LocalQueue)'s session: which one waits in
+//! memory for which other, and what happens to the waiting ones when a node is gone
+//! (docs/protocol.md#waiting-in-memory).
 //!
 //! So thousands of waiters of one lock in one process cost the servers no watches and no lists. The
-//! information may be out of date at any time: another process may have deleted a node, or the whole
-//! directory.
+//! information may be out of date at any time: another process may have deleted a node, or the
+//! whole directory.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -63,7 +64,8 @@ pub(crate) enum Gone<'a> {
     Deleted,
     /// By one transaction, while this other node existed.
     HandedOver { to: &'a str },
-    /// By another process, or that is unknown; or its deletion is refused, and its end will not be noticed.
+    /// By another process, or that is unknown; or its deletion is refused, and its end will not be
+    /// noticed.
     Unclear,
 }
 
@@ -72,8 +74,8 @@ pub(crate) enum Gone<'a> {
 pub(crate) enum Notice {
     /// It may be its turn to create: it must ask again.
     Turn,
-    /// The lock is handed over: one transaction has deleted the holder's node while the attempt's node
-    /// existed.
+    /// The lock is handed over: one transaction has deleted the holder's node while the attempt's
+    /// node existed.
     HandedOver,
     /// The node that it waited for is gone, and has waited for this node of another session.
     Watch { predecessor: String },
@@ -98,13 +100,19 @@ impl<W, L> Told<W, L> {
 
 impl<W, L> Default for Told<W, L> {
     fn default() -> Self {
-        Self { notices: Vec::new(), no_list: Vec::new() }
+        Self {
+            notices: Vec::new(),
+            no_list: Vec::new(),
+        }
     }
 }
 
 impl<W> Default for LocalNodes<W> {
     fn default() -> Self {
-        Self { all: HashMap::new(), last: None }
+        Self {
+            all: HashMap::new(),
+            last: None,
+        }
     }
 }
 
@@ -118,14 +126,18 @@ impl<W> LocalNodes<W> {
         self.all.is_empty() && self.last.is_none()
     }
 
-    /// Adds a created node. Returns the one right before it, if this session created that: the servers count
-    /// the creates of a directory, so no node is between consecutive numbers.
+    /// Adds a created node. Returns the one right before it, if this session created that: the
+    /// servers count the creates of a directory, so no node is between consecutive numbers.
     pub(super) fn created(&mut self, name: &str, sequence: i32) -> Option<Neighbour> {
         let name = self.know(name);
-        let node = Neighbour { name: Arc::clone(&name), next: true };
+        let node = Neighbour {
+            name: Arc::clone(&name),
+            next: true,
+        };
         let before = self.last.replace(Last { sequence, node });
-        let before =
-            before.filter(|last| last.sequence.checked_add(1) == Some(sequence)).map(|last| last.node)?;
+        let before = before
+            .filter(|last| last.sequence.checked_add(1) == Some(sequence))
+            .map(|last| last.node)?;
         let ahead = self.all.get(&before.name)?.ahead.saturating_add(1);
         self.set_ahead(&name, ahead);
         Some(before)
@@ -136,7 +148,14 @@ impl<W> LocalNodes<W> {
             return Arc::clone(name);
         }
         let name: Arc<str> = name.into();
-        self.all.insert(Arc::clone(&name), LocalNode { behind: None, followers: Vec::new(), ahead: 0 });
+        self.all.insert(
+            Arc::clone(&name),
+            LocalNode {
+                behind: None,
+                followers: Vec::new(),
+                ahead: 0,
+            },
+        );
         name
     }
 
@@ -167,9 +186,19 @@ impl<W> LocalNodes<W> {
     }
 
     pub(super) fn wait(&mut self, own: &str, before: &Neighbour, wake: W) -> bool {
-        let Some((own, _)) = self.all.get_key_value(own) else { return false };
+        let Some((own, _)) = self.all.get_key_value(own) else {
+            return false;
+        };
         let own = Arc::clone(own);
-        self.put_behind(before.clone(), Follower { name: own, next: before.next, wake }).is_ok()
+        self.put_behind(
+            before.clone(),
+            Follower {
+                name: own,
+                next: before.next,
+                wake,
+            },
+        )
+        .is_ok()
     }
 
     pub(super) fn watch(&mut self, own: &str, predecessor: &str) {
@@ -188,14 +217,25 @@ impl<W> LocalNodes<W> {
 
     pub(super) fn heir(&self, own: &str) -> Option<Arc<str>> {
         let followers = &self.all.get(own)?.followers;
-        followers.iter().find(|follower| follower.next).map(|follower| Arc::clone(&follower.name))
+        followers
+            .iter()
+            .find(|follower| follower.next)
+            .map(|follower| Arc::clone(&follower.name))
     }
 
     pub(super) fn gone(&mut self, name: &str, how: Gone<'_>, told: &mut Vec<(W, Notice)>) {
-        let Some(LocalNode { behind, followers, .. }) = self.all.remove(name) else { return };
+        let Some(LocalNode {
+            behind, followers, ..
+        }) = self.all.remove(name)
+        else {
+            return;
+        };
         if let Some(Behind::Own(before)) = &behind {
             // Most likely its attempt has given up.
-            told.extend(self.forget_follower(&before.name, name).map(|wake| (wake, Notice::Look)));
+            told.extend(
+                self.forget_follower(&before.name, name)
+                    .map(|wake| (wake, Notice::Look)),
+            );
         }
         let inherited = if how == Gone::Deleted { behind } else { None };
         self.move_last(name, inherited.as_ref());
@@ -210,8 +250,10 @@ impl<W> LocalNodes<W> {
                     told.push((follower.wake, Notice::HandedOver));
                 }
                 (_, Some(Behind::Own(before))) => {
-                    let before =
-                        Neighbour { name: Arc::clone(&before.name), next: before.next && follower.next };
+                    let before = Neighbour {
+                        name: Arc::clone(&before.name),
+                        next: before.next && follower.next,
+                    };
                     if let Err(wake) = self.put_behind(before, follower) {
                         told.push((wake, Notice::Look));
                     }
@@ -219,7 +261,12 @@ impl<W> LocalNodes<W> {
                 (_, Some(Behind::Other(predecessor))) => {
                     // If this node is gone next, its own followers inherit the watch.
                     node.behind = Some(Behind::Other(predecessor.clone()));
-                    told.push((follower.wake, Notice::Watch { predecessor: predecessor.clone() }));
+                    told.push((
+                        follower.wake,
+                        Notice::Watch {
+                            predecessor: predecessor.clone(),
+                        },
+                    ));
                 }
                 (_, None) => told.push((follower.wake, Notice::Look)),
             }
@@ -228,13 +275,21 @@ impl<W> LocalNodes<W> {
 
     /// Returns the wakers of all waiting nodes.
     pub(super) fn into_waiting(self) -> impl Iterator<Item = W> {
-        self.all.into_values().flat_map(|node| node.followers).map(|follower| follower.wake)
+        self.all
+            .into_values()
+            .flat_map(|node| node.followers)
+            .map(|follower| follower.wake)
     }
 
     fn put_behind(&mut self, before: Neighbour, follower: Follower<W>) -> Result<(), W> {
-        let Some(node) = self.all.get_mut(&before.name) else { return Err(follower.wake) };
+        let Some(node) = self.all.get_mut(&before.name) else {
+            return Err(follower.wake);
+        };
         let name = Arc::clone(&follower.name);
-        node.followers.push(Follower { next: before.next, ..follower });
+        node.followers.push(Follower {
+            next: before.next,
+            ..follower
+        });
         if let Some(node) = self.all.get_mut(&name) {
             node.behind = Some(Behind::Own(before));
         }
@@ -243,16 +298,23 @@ impl<W> LocalNodes<W> {
 
     fn forget_follower(&mut self, name: &str, follower: &str) -> Option<W> {
         let followers = &mut self.all.get_mut(name)?.followers;
-        let place = followers.iter().position(|other| *other.name == *follower)?;
+        let place = followers
+            .iter()
+            .position(|other| *other.name == *follower)?;
         Some(followers.remove(place).wake)
     }
 
     /// If the last node is gone, makes the one before it the last.
     fn move_last(&mut self, name: &str, behind: Option<&Behind>) {
-        let Some(last) = self.last.as_mut().filter(|last| *last.node.name == *name) else { return };
+        let Some(last) = self.last.as_mut().filter(|last| *last.node.name == *name) else {
+            return;
+        };
         match behind {
             Some(Behind::Own(before)) => {
-                last.node = Neighbour { name: Arc::clone(&before.name), next: last.node.next && before.next };
+                last.node = Neighbour {
+                    name: Arc::clone(&before.name),
+                    next: last.node.next && before.next,
+                };
             }
             _ => self.last = None,
         }
@@ -278,11 +340,19 @@ mod tests {
         nodes
     }
 
-    const NAMES: [(&str, &str); 5] =
-        [("n0", "wake n0"), ("n1", "wake n1"), ("n2", "wake n2"), ("n3", "wake n3"), ("n4", "wake n4")];
+    const NAMES: [(&str, &str); 5] = [
+        ("n0", "wake n0"),
+        ("n1", "wake n1"),
+        ("n2", "wake n2"),
+        ("n3", "wake n3"),
+        ("n4", "wake n4"),
+    ];
 
     fn neighbour(name: &str, next: bool) -> Neighbour {
-        Neighbour { name: name.into(), next }
+        Neighbour {
+            name: name.into(),
+            next,
+        }
     }
 
     fn gone(nodes: &mut LocalNodes<&'static str>, name: &str, how: Gone<'_>) -> Told {
@@ -299,7 +369,11 @@ mod tests {
         assert_eq!(nodes.created("a", 7), None);
         assert!(nodes.has_last());
         assert_eq!(nodes.created("b", 8), Some(neighbour("a", true)));
-        assert_eq!(nodes.created("c", 10), None, "another session's node is between");
+        assert_eq!(
+            nodes.created("c", 10),
+            None,
+            "another session's node is between"
+        );
         assert_eq!(nodes.created("d", 2), None, "the directory is another");
         assert_eq!(nodes.created("e", 3), Some(neighbour("d", true)));
         // Known from a list only.
@@ -310,18 +384,33 @@ mod tests {
     #[test]
     fn one_that_comes_after_the_last_has_gone_is_behind_the_one_before() {
         let mut nodes = nodes(3);
-        assert_eq!(gone(&mut nodes, "n2", Gone::Deleted), [("wake n2", Notice::Look)], "itself alone");
+        assert_eq!(
+            gone(&mut nodes, "n2", Gone::Deleted),
+            [("wake n2", Notice::Look)],
+            "itself alone"
+        );
         assert_eq!(nodes.created("n3", 3), Some(neighbour("n1", true)));
         assert_eq!(gone(&mut nodes, "n3", Gone::Unclear), []);
-        assert_eq!(nodes.created("n4", 4), None, "others may have been deleted with it");
+        assert_eq!(
+            nodes.created("n4", 4),
+            None,
+            "others may have been deleted with it"
+        );
     }
 
     #[test]
     fn one_that_comes_after_the_last_has_gone_is_not_next_to_one_that_was_not_next() {
         let mut nodes: LocalNodes<&str> = LocalNodes::default();
-        assert_eq!((nodes.created("a", 1), nodes.created("c", 3)), (None, None), "a stranger is between");
+        assert_eq!(
+            (nodes.created("a", 1), nodes.created("c", 3)),
+            (None, None),
+            "a stranger is between"
+        );
         assert!(nodes.wait("c", &neighbour("a", false), "wake c"));
-        assert_eq!(gone(&mut nodes, "c", Gone::Deleted), [("wake c", Notice::Look)]);
+        assert_eq!(
+            gone(&mut nodes, "c", Gone::Deleted),
+            [("wake c", Notice::Look)]
+        );
         assert_eq!(nodes.created("d", 4), Some(neighbour("a", false)));
     }
 
@@ -330,7 +419,10 @@ mod tests {
         let mut nodes = nodes(2);
         nodes.set_ahead("n1", 12);
         assert_eq!(nodes.created("n2", 2), Some(neighbour("n1", true)));
-        assert_eq!((nodes.ahead("n1"), nodes.ahead("n2"), nodes.ahead("n3")), (12, 13, 0));
+        assert_eq!(
+            (nodes.ahead("n1"), nodes.ahead("n2"), nodes.ahead("n3")),
+            (12, 13, 0)
+        );
     }
 
     #[test]
@@ -338,7 +430,10 @@ mod tests {
         let mut nodes = nodes(3);
         assert!(nodes.is_live("n2", &|_| false));
         assert!(nodes.is_live("n2", &|name| name != "n0"));
-        assert!(!nodes.is_live("n2", &|_| true), "there may be no other contender");
+        assert!(
+            !nodes.is_live("n2", &|_| true),
+            "there may be no other contender"
+        );
         nodes.watch("n0", "theirs");
         assert!(nodes.is_live("n2", &|_| true));
     }
@@ -347,10 +442,17 @@ mod tests {
     fn those_behind_one_that_gives_up_are_put_behind_the_one_before_it_and_not_told() {
         let mut nodes = nodes(5);
         for (name, wake) in [("n2", "wake n2"), ("n1", "wake n1"), ("n3", "wake n3")] {
-            assert_eq!(gone(&mut nodes, name, Gone::Deleted), [(wake, Notice::Look)], "itself alone");
+            assert_eq!(
+                gone(&mut nodes, name, Gone::Deleted),
+                [(wake, Notice::Look)],
+                "itself alone"
+            );
         }
         assert_eq!(nodes.heir("n0").as_deref(), Some("n4"));
-        assert_eq!(gone(&mut nodes, "n0", Gone::HandedOver { to: "n4" }), [("wake n4", Notice::HandedOver)]);
+        assert_eq!(
+            gone(&mut nodes, "n0", Gone::HandedOver { to: "n4" }),
+            [("wake n4", Notice::HandedOver)]
+        );
         assert_eq!(gone(&mut nodes, "n4", Gone::Deleted), []);
         assert!(nodes.is_empty());
     }
@@ -364,9 +466,15 @@ mod tests {
             }
             assert!(nodes.wait("b", &neighbour("a", first), "wake b"));
             assert!(nodes.wait("c", &neighbour("b", second), "wake c"));
-            assert_eq!(gone(&mut nodes, "b", Gone::Deleted), [("wake b", Notice::Look)]);
+            assert_eq!(
+                gone(&mut nodes, "b", Gone::Deleted),
+                [("wake b", Notice::Look)]
+            );
             assert_eq!(nodes.heir("a"), None);
-            assert_eq!(gone(&mut nodes, "a", Gone::Deleted), [("wake c", Notice::Look)]);
+            assert_eq!(
+                gone(&mut nodes, "a", Gone::Deleted),
+                [("wake c", Notice::Look)]
+            );
         }
     }
 
@@ -374,13 +482,22 @@ mod tests {
     fn the_watch_on_another_sessions_node_is_inherited() {
         let mut nodes = nodes(4);
         nodes.watch("n0", "theirs");
-        let watch = Notice::Watch { predecessor: "theirs".to_owned() };
-        assert_eq!(gone(&mut nodes, "n0", Gone::Deleted), [("wake n1", watch.clone())]);
+        let watch = Notice::Watch {
+            predecessor: "theirs".to_owned(),
+        };
+        assert_eq!(
+            gone(&mut nodes, "n0", Gone::Deleted),
+            [("wake n1", watch.clone())]
+        );
         // It has given up too, without having read the notice.
         assert_eq!(gone(&mut nodes, "n1", Gone::Deleted), [("wake n2", watch)]);
         nodes.stop_waiting("n2");
         let look = [("wake n3", Notice::Look)];
-        assert_eq!(gone(&mut nodes, "n2", Gone::Deleted), look, "it was about to look");
+        assert_eq!(
+            gone(&mut nodes, "n2", Gone::Deleted),
+            look,
+            "it was about to look"
+        );
     }
 
     #[test]
@@ -388,8 +505,15 @@ mod tests {
         let mut nodes = nodes(3);
         let look = [("wake n1", Notice::Look), ("wake n2", Notice::Look)];
         assert_eq!(gone(&mut nodes, "n1", Gone::Unclear), look);
-        assert_eq!(nodes.heir("n0"), None, "the one that is gone does not wait any more");
-        assert!(!nodes.wait("n2", &neighbour("n1", true), "wake n2"), "nor can it be waited for");
+        assert_eq!(
+            nodes.heir("n0"),
+            None,
+            "the one that is gone does not wait any more"
+        );
+        assert!(
+            !nodes.wait("n2", &neighbour("n1", true), "wake n2"),
+            "nor can it be waited for"
+        );
         assert_eq!(gone(&mut nodes, "n1", Gone::Deleted), []);
     }
 
@@ -400,9 +524,19 @@ mod tests {
         nodes.know("later");
         assert!(nodes.wait("later", &neighbour("n0", false), "wake later"));
         let told = gone(&mut nodes, "n0", Gone::HandedOver { to: "n1" });
-        assert_eq!(told, [("wake n1", Notice::HandedOver), ("wake later", Notice::Look)]);
-        // The lock is released by a plain deletion: it was lost, or the outcome of a write is unknown.
+        assert_eq!(
+            told,
+            [
+                ("wake n1", Notice::HandedOver),
+                ("wake later", Notice::Look)
+            ]
+        );
+        // The lock is released by a plain deletion: it was lost, or the outcome of a write is
+        // unknown.
         assert!(nodes.wait("later", &neighbour("n1", true), "wake later"));
-        assert_eq!(gone(&mut nodes, "n1", Gone::Deleted), [("wake later", Notice::Look)]);
+        assert_eq!(
+            gone(&mut nodes, "n1", Gone::Deleted),
+            [("wake later", Notice::Look)]
+        );
     }
 }

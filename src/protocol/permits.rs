@@ -1,19 +1,21 @@
 //! How the head of a semaphore's queue gets its permits, as a state machine. Pure.
 //!
-//! The [attempt](crate::engine::attempts::permits) carries out each [`PermitsStep`] and returns its [`PermitsEvent`], until
-//! the step is [`PermitsStep::Finish`].
+//! The [attempt](crate::engine::attempts::permits) carries out each [`PermitsStep`] and returns its
+//! [`PermitsEvent`], until the step is [`PermitsStep::Finish`].
 //!
 //! # Invariants
-//! 1. Only the head of the queue of locks creates leases, by one transaction that deletes its lock node too. So
-//!    leases become more only by the head's own hand, and a list of them that was sent after the list of locks
-//!    that showed it as the head never shows too few (docs/protocol.md#permits-by-one-transaction).
-//! 2. **Every child of the directory of leases counts**, whatever its name: it may be another client's lease.
-//! 3. The deletion of the lock node makes the transaction happen once at most. One whose outcome is unknown is
-//!    repeated with fresh ids until there is a definite answer: if the lock node is gone by then, an earlier
-//!    one has happened, whose leases a list shows, or another hand has deleted the node
-//!    (docs/protocol.md#permits-unknown-outcome).
-//! 4. However it ends without a grant, the outcome has what may be left: leases by name, and the ids of creates
-//!    whose outcome is unknown.
+//! 1. Only the head of the queue of locks creates leases, by one transaction that deletes its lock
+//!    node too. So leases become more only by the head's own hand, and a list of them that was sent
+//!    after the list of locks that showed it as the head never shows too few
+//!    (docs/protocol.md#permits-by-one-transaction).
+//! 2. **Every child of the directory of leases counts**, whatever its name: it may be another
+//!    client's lease.
+//! 3. The deletion of the lock node makes the transaction happen once at most. One whose outcome is
+//!    unknown is repeated with fresh ids until there is a definite answer: if the lock node is gone
+//!    by then, an earlier one has happened, whose leases a list shows, or another hand has deleted
+//!    the node (docs/protocol.md#permits-unknown-outcome).
+//! 4. However it ends without a grant, the outcome has what may be left: leases by name, and the
+//!    ids of creates whose outcome is unknown.
 
 use std::sync::Arc;
 
@@ -27,8 +29,8 @@ pub(crate) enum PermitsStep {
     Do(PermitsRequest),
     /// Wait until one of the watches of the last look fires.
     Wait,
-    /// Pause as the retry policy says for repetition number `failures` (from 0). Then `Retry`, or `GiveUp` if
-    /// it is exhausted.
+    /// Pause as the retry policy says for repetition number `failures` (from 0). Then `Retry`, or
+    /// `GiveUp` if it is exhausted.
     Pause {
         failures: u32,
         why: FailureKind,
@@ -39,8 +41,8 @@ pub(crate) enum PermitsStep {
 /// A request to the server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum PermitsRequest {
-    /// List the leases and read the limit, in one flight. With `watch`, also watch both; `limit_exists` is
-    /// whether the node with the limit has been seen.
+    /// List the leases and read the limit, in one flight. With `watch`, also watch both;
+    /// `limit_exists` is whether the node with the limit has been seen.
     Look { watch: bool, limit_exists: bool },
     /// Create the directory of leases and those above it.
     MakeLeases,
@@ -58,8 +60,8 @@ pub(crate) struct Take {
     pub(crate) slots: Vec<u32>,
     /// The limit under which they are taken.
     pub(crate) limit: u32,
-    /// The version of the node with the limit, which has to be the same still. `None` if there is no such
-    /// node.
+    /// The version of the node with the limit, which has to be the same still. `None` if there is
+    /// no such node.
     pub(crate) limit_version: Option<i32>,
 }
 
@@ -69,8 +71,8 @@ pub(crate) enum PermitsEvent {
     Looked(Answer<Seen>),
     /// Of [`PermitsRequest::MakeLeases`].
     Made(Answer<()>),
-    /// Of [`PermitsRequest::Take`]: the ids of its creates, which are of this request only, and what came of
-    /// it.
+    /// Of [`PermitsRequest::Take`]: the ids of its creates, which are of this request only, and
+    /// what came of it.
     Taken { ids: Vec<String>, outcome: Taken },
     /// Of [`PermitsRequest::Inspect`].
     Inspected(Answer<Vec<String>>),
@@ -89,8 +91,8 @@ pub(crate) enum PermitsEvent {
 /// What a look shows.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Seen {
-    /// The names of all children of the directory of leases; none if it does not exist. Shared, because there may
-    /// be thousands.
+    /// The names of all children of the directory of leases; none if it does not exist. Shared,
+    /// because there may be thousands.
     pub(crate) leases: Arc<[String]>,
     /// How many of them this client is deleting.
     pub(crate) leaving: usize,
@@ -161,12 +163,17 @@ pub(crate) enum NoPermits {
 }
 
 impl PermitsStep {
-    /// Returns what only this step knows of the leases that may be left, when it is not carried out.
+    /// Returns what only this step knows of the leases that may be left, when it is not carried
+    /// out.
     pub(crate) fn into_orphans(self) -> Orphans {
         match self {
-            Self::Finish(PermitsOutcome::Granted { names }) => Orphans { names, ids: Vec::new() },
+            Self::Finish(PermitsOutcome::Granted { names }) => Orphans {
+                names,
+                ids: Vec::new(),
+            },
             Self::Finish(
-                PermitsOutcome::LockDeleted { orphans } | PermitsOutcome::NotGranted { orphans, .. },
+                PermitsOutcome::LockDeleted { orphans }
+                | PermitsOutcome::NotGranted { orphans, .. },
             ) => orphans,
             Self::Do(_) | Self::Wait | Self::Pause { .. } => Orphans::default(),
         }
@@ -197,7 +204,10 @@ pub(crate) struct Taking {
 impl Taking {
     /// Returns the state machine of a head that wants so many permits, and its first step.
     pub(crate) fn new(wanted: u32, stated: u32, if_busy: IfBusy) -> (Self, PermitsStep) {
-        let next = PermitsRequest::Look { watch: false, limit_exists: false };
+        let next = PermitsRequest::Look {
+            watch: false,
+            limit_exists: false,
+        };
         let taking = Self {
             wanted,
             stated,
@@ -250,15 +260,22 @@ impl Taking {
         }
     }
 
-    /// Ends it before it is finished. Returns what may be left besides the lock node and what the last step
-    /// [knows of](PermitsStep::into_orphans). A transaction that is under way has to be answered first.
+    /// Ends it before it is finished. Returns what may be left besides the lock node and what the
+    /// last step [knows of](PermitsStep::into_orphans). A transaction that is under way has to be
+    /// answered first.
     pub(crate) fn leave(mut self) -> Orphans {
         self.unknown()
     }
 
     fn unknown(&mut self) -> Orphans {
-        let ids = std::mem::take(&mut self.unknown).into_iter().flatten().collect();
-        Orphans { names: Vec::new(), ids }
+        let ids = std::mem::take(&mut self.unknown)
+            .into_iter()
+            .flatten()
+            .collect();
+        Orphans {
+            names: Vec::new(),
+            ids,
+        }
     }
 
     fn judge(&mut self, seen: &Seen) -> PermitsStep {
@@ -272,21 +289,31 @@ impl Taking {
                 return self.send(PermitsRequest::Inspect { names });
             }
             // All of them were there: another process has deleted some.
-            let orphans = Orphans { names, ids: Vec::new() };
+            let orphans = Orphans {
+                names,
+                ids: Vec::new(),
+            };
             return PermitsStep::Finish(PermitsOutcome::LockDeleted { orphans });
         }
         if self.lock_gone {
             // None of them has happened, and none can any more.
-            return PermitsStep::Finish(PermitsOutcome::LockDeleted { orphans: Orphans::default() });
+            return PermitsStep::Finish(PermitsOutcome::LockDeleted {
+                orphans: Orphans::default(),
+            });
         }
         let (limit, limit_version) = match &seen.limit {
             LimitNode::Is { permits, version } => (*permits, Some(*version)),
             LimitNode::Invalid(found) => {
-                return self.end(NoPermits::InvalidLimit { found: found.clone() });
+                return self.end(NoPermits::InvalidLimit {
+                    found: found.clone(),
+                });
             }
             LimitNode::Missing => {
                 if let Some((theirs, lease)) = other_limit(&seen.leases, self.stated) {
-                    return self.end(NoPermits::LimitMismatch { theirs, lease: lease.to_owned() });
+                    return self.end(NoPermits::LimitMismatch {
+                        theirs,
+                        lease: lease.to_owned(),
+                    });
                 }
                 (self.stated, None)
             }
@@ -298,13 +325,21 @@ impl Taking {
         self.failures = 0;
         if free(limit, seen.leases.len()) >= self.wanted {
             let slots = free_slots(&seen.leases, self.wanted);
-            return self.send(PermitsRequest::Take(Take { slots, limit, limit_version }));
+            return self.send(PermitsRequest::Take(Take {
+                slots,
+                limit,
+                limit_version,
+            }));
         }
         let live = seen.leases.len().saturating_sub(seen.leaving);
         if self.if_busy == IfBusy::Fail && free(limit, live) < self.wanted {
             return self.end(NoPermits::Other(NoGrant::WouldBlock));
         }
-        if watched { PermitsStep::Wait } else { self.look(true, limit_version.is_some()) }
+        if watched {
+            PermitsStep::Wait
+        } else {
+            self.look(true, limit_version.is_some())
+        }
     }
 
     fn not_taken(&mut self, ids: Vec<String>, outcome: Taken) -> PermitsStep {
@@ -316,7 +351,9 @@ impl Taking {
             // An answer to a later request of the session decides about the earlier ones too.
             Taken::LockGone => {
                 if self.unknown.is_empty() {
-                    return PermitsStep::Finish(PermitsOutcome::LockDeleted { orphans: Orphans::default() });
+                    return PermitsStep::Finish(PermitsOutcome::LockDeleted {
+                        orphans: Orphans::default(),
+                    });
                 }
                 self.lock_gone = true;
                 self.look(false, false)
@@ -336,7 +373,10 @@ impl Taking {
     }
 
     fn look(&mut self, watch: bool, limit_exists: bool) -> PermitsStep {
-        self.send(PermitsRequest::Look { watch, limit_exists })
+        self.send(PermitsRequest::Look {
+            watch,
+            limit_exists,
+        })
     }
 
     fn send(&mut self, request: PermitsRequest) -> PermitsStep {
@@ -370,21 +410,28 @@ fn find<'a>(leases: &'a [String], id: &str) -> Option<&'a String> {
     leases.iter().find(|name| node_name::id(name) == Some(id))
 }
 
-/// Returns the beginning of the name of a lease: Curator's with the slot, and the limit under which it was
-/// taken, between the id and the marker. Curator looks at no names of leases.
+/// Returns the beginning of the name of a lease: Curator's with the slot, and the limit under which
+/// it was taken, between the id and the marker. Curator looks at no names of leases.
 pub(crate) fn lease_beginning(id: &str, slot: u32, limit: u32) -> String {
     format!("_c_{id}-slot-{slot}-of-{limit}-lease-")
 }
 
-/// Returns the slot of a lease, and the limit under which it was taken; `None` for those of other clients.
+/// Returns the slot of a lease, and the limit under which it was taken; `None` for those of other
+/// clients.
 pub(crate) fn slot_of(name: &str) -> Option<(u32, u32)> {
     // By single characters from the end, because a grant does this for each lease.
     let (before, number) = name.rsplit_once('-')?;
     // A negative number has a sign of its own.
-    let before = before.strip_suffix('-').unwrap_or(before).strip_suffix("-lease")?;
+    let before = before
+        .strip_suffix('-')
+        .unwrap_or(before)
+        .strip_suffix("-lease")?;
     let (before, limit) = before.rsplit_once('-')?;
     let (before, slot) = before.strip_suffix("-of")?.rsplit_once('-')?;
-    if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) || !before.ends_with("-slot") {
+    if number.is_empty()
+        || !number.bytes().all(|byte| byte.is_ascii_digit())
+        || !before.ends_with("-slot")
+    {
         return None;
     }
     Some((slot.parse().ok()?, limit.parse().ok()?))
@@ -398,19 +445,26 @@ pub(crate) fn other_limit(leases: &[String], stated: u32) -> Option<(u32, &str)>
     })
 }
 
-/// Returns the smallest slots that none of these leases has. As there are fewer leases than the limit by at
-/// least `wanted`, all of these slots are below the limit.
+/// Returns the smallest slots that none of these leases has. As there are fewer leases than the
+/// limit by at least `wanted`, all of these slots are below the limit.
 fn free_slots(leases: &[String], wanted: u32) -> Vec<u32> {
     let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
     // Of that many numbers at least `wanted` are free.
     let mut taken = vec![false; leases.len().saturating_add(wanted)];
     for (slot, _) in leases.iter().filter_map(|name| slot_of(name)) {
-        let slot = usize::try_from(slot).ok().and_then(|slot| taken.get_mut(slot));
+        let slot = usize::try_from(slot)
+            .ok()
+            .and_then(|slot| taken.get_mut(slot));
         if let Some(slot) = slot {
             *slot = true;
         }
     }
-    (0..).zip(taken).filter(|(_, taken)| !taken).map(|(slot, _)| slot).take(wanted).collect()
+    (0..)
+        .zip(taken)
+        .filter(|(_, taken)| !taken)
+        .map(|(slot, _)| slot)
+        .take(wanted)
+        .collect()
 }
 
 #[cfg(test)]
@@ -432,15 +486,26 @@ mod tests {
     }
 
     fn seen_with(leases: &[String], limit: LimitNode) -> PermitsEvent {
-        PermitsEvent::Looked(Answer::Is(Seen { leases: leases.into(), leaving: 0, limit }))
+        PermitsEvent::Looked(Answer::Is(Seen {
+            leases: leases.into(),
+            leaving: 0,
+            limit,
+        }))
     }
 
     fn take(slots: &[u32], limit: u32) -> PermitsStep {
-        PermitsStep::Do(PermitsRequest::Take(Take { slots: slots.to_vec(), limit, limit_version: None }))
+        PermitsStep::Do(PermitsRequest::Take(Take {
+            slots: slots.to_vec(),
+            limit,
+            limit_version: None,
+        }))
     }
 
     fn taken(ids: &[u32], outcome: Taken) -> PermitsEvent {
-        PermitsEvent::Taken { ids: ids.iter().map(|n| id(*n)).collect(), outcome }
+        PermitsEvent::Taken {
+            ids: ids.iter().map(|n| id(*n)).collect(),
+            outcome,
+        }
     }
 
     fn unknown() -> Taken {
@@ -448,7 +513,10 @@ mod tests {
     }
 
     fn look() -> PermitsStep {
-        PermitsStep::Do(PermitsRequest::Look { watch: false, limit_exists: false })
+        PermitsStep::Do(PermitsRequest::Look {
+            watch: false,
+            limit_exists: false,
+        })
     }
 
     fn ended(step: &PermitsStep) -> &NoPermits {
@@ -466,9 +534,21 @@ mod tests {
     #[test]
     fn every_child_counts_whatever_its_name() {
         let (mut taking, _) = Taking::new(1, 2, IfBusy::Wait);
-        let step = taking.on(seen(&["_c_x-lease-0000000001".to_owned(), "stray".to_owned()]));
-        assert_eq!(step, PermitsStep::Do(PermitsRequest::Look { watch: true, limit_exists: false }));
-        assert_eq!(taking.on(seen(&["a".to_owned(), "b".to_owned()])), PermitsStep::Wait);
+        let step = taking.on(seen(&[
+            "_c_x-lease-0000000001".to_owned(),
+            "stray".to_owned(),
+        ]));
+        assert_eq!(
+            step,
+            PermitsStep::Do(PermitsRequest::Look {
+                watch: true,
+                limit_exists: false
+            })
+        );
+        assert_eq!(
+            taking.on(seen(&["a".to_owned(), "b".to_owned()])),
+            PermitsStep::Wait
+        );
         assert_eq!(taking.on(PermitsEvent::Changed), look());
         assert_eq!(taking.on(seen(&["stray".to_owned()])), take(&[0], 2));
     }
@@ -487,19 +567,48 @@ mod tests {
     #[test]
     fn the_node_with_the_limit_counts_and_names_do_not_then() {
         let (mut taking, _) = Taking::new(2, 2, IfBusy::Wait);
-        let limit = LimitNode::Is { permits: 5, version: 7 };
-        let step = taking.on(seen_with(&[lease(1, 0, 9), lease(2, 1, 9), lease(3, 2, 5)], limit));
-        let expected = Take { slots: vec![3, 4], limit: 5, limit_version: Some(7) };
+        let limit = LimitNode::Is {
+            permits: 5,
+            version: 7,
+        };
+        let step = taking.on(seen_with(
+            &[lease(1, 0, 9), lease(2, 1, 9), lease(3, 2, 5)],
+            limit,
+        ));
+        let expected = Take {
+            slots: vec![3, 4],
+            limit: 5,
+            limit_version: Some(7),
+        };
         assert_eq!(step, PermitsStep::Do(PermitsRequest::Take(expected)));
         assert_eq!(taking.on(taken(&[4, 5], Taken::LimitChanged)), look());
-        let step = taking.on(seen_with(&[], LimitNode::Is { permits: 1, version: 8 }));
+        let step = taking.on(seen_with(
+            &[],
+            LimitNode::Is {
+                permits: 1,
+                version: 8,
+            },
+        ));
         assert_eq!(*ended(&step), NoPermits::TooMany { limit: 1 });
     }
 
     #[test]
     fn the_limit_in_force_is_that_of_its_node_or_else_the_stated_one() {
-        let limit = |limit| Seen { leases: [].into(), leaving: 0, limit }.limit(3);
-        assert_eq!(limit(LimitNode::Is { permits: 5, version: 7 }), 5);
+        let limit = |limit| {
+            Seen {
+                leases: [].into(),
+                leaving: 0,
+                limit,
+            }
+            .limit(3)
+        };
+        assert_eq!(
+            limit(LimitNode::Is {
+                permits: 5,
+                version: 7
+            }),
+            5
+        );
         assert_eq!(limit(LimitNode::Missing), 3);
         assert_eq!(limit(LimitNode::Invalid("7 bytes".to_owned())), 3);
     }
@@ -510,10 +619,21 @@ mod tests {
         let (mut taking, _) = Taking::new(1, 5, IfBusy::Wait);
         let other = lease(1, 0, 9);
         let step = taking.on(seen(&["java".to_owned(), other.clone()]));
-        assert_eq!(*ended(&step), NoPermits::LimitMismatch { theirs: 9, lease: other });
+        assert_eq!(
+            *ended(&step),
+            NoPermits::LimitMismatch {
+                theirs: 9,
+                lease: other
+            }
+        );
         let (mut taking, _) = Taking::new(1, 5, IfBusy::Wait);
         let step = taking.on(seen_with(&[], LimitNode::Invalid("7 bytes".to_owned())));
-        assert_eq!(*ended(&step), NoPermits::InvalidLimit { found: "7 bytes".to_owned() });
+        assert_eq!(
+            *ended(&step),
+            NoPermits::InvalidLimit {
+                found: "7 bytes".to_owned()
+            }
+        );
     }
 
     // Shows: try-permits
@@ -521,10 +641,20 @@ mod tests {
     fn a_try_is_not_refused_for_leases_that_are_going() {
         let (mut taking, _) = Taking::new(1, 1, IfBusy::Fail);
         let leases = vec![lease(1, 0, 1)];
-        let going = Seen { leases: leases.clone().into(), leaving: 1, limit: LimitNode::Missing };
-        let watch = PermitsStep::Do(PermitsRequest::Look { watch: true, limit_exists: false });
+        let going = Seen {
+            leases: leases.clone().into(),
+            leaving: 1,
+            limit: LimitNode::Missing,
+        };
+        let watch = PermitsStep::Do(PermitsRequest::Look {
+            watch: true,
+            limit_exists: false,
+        });
         assert_eq!(taking.on(PermitsEvent::Looked(Answer::Is(going))), watch);
-        assert_eq!(*ended(&taking.on(seen(&leases))), NoPermits::Other(NoGrant::WouldBlock));
+        assert_eq!(
+            *ended(&taking.on(seen(&leases))),
+            NoPermits::Other(NoGrant::WouldBlock)
+        );
     }
 
     // Shows: permits-unknown-outcome
@@ -533,23 +663,47 @@ mod tests {
         let (mut taking, _) = Taking::new(2, 2, IfBusy::Wait);
         taking.on(seen(&[]));
         let step = taking.on(taken(&[1, 2], unknown()));
-        assert!(matches!(step, PermitsStep::Pause { failures: 0, .. }), "{step:?}");
-        assert_eq!(taking.on(PermitsEvent::Retry), take(&[0, 1], 2), "with fresh ids");
-        assert!(matches!(taking.on(taken(&[3, 4], unknown())), PermitsStep::Pause { failures: 1, .. }));
+        assert!(
+            matches!(step, PermitsStep::Pause { failures: 0, .. }),
+            "{step:?}"
+        );
+        assert_eq!(
+            taking.on(PermitsEvent::Retry),
+            take(&[0, 1], 2),
+            "with fresh ids"
+        );
+        assert!(matches!(
+            taking.on(taken(&[3, 4], unknown())),
+            PermitsStep::Pause { failures: 1, .. }
+        ));
         assert_eq!(taking.on(PermitsEvent::Retry), take(&[0, 1], 2));
         assert_eq!(taking.on(taken(&[5, 6], Taken::LockGone)), look());
         let names = vec![lease(1, 0, 2), lease(2, 1, 2)];
-        let inspect = PermitsStep::Do(PermitsRequest::Inspect { names: names.clone() });
+        let inspect = PermitsStep::Do(PermitsRequest::Inspect {
+            names: names.clone(),
+        });
         assert_eq!(taking.on(seen(&names)), inspect);
         let unanswered = PermitsEvent::Inspected(Answer::no(FailureKind::Unknown));
         assert!(matches!(taking.on(unanswered), PermitsStep::Pause { .. }));
         assert_eq!(taking.on(PermitsEvent::Retry), inspect);
         let mut gone = taking.clone();
-        let granted = PermitsStep::Finish(PermitsOutcome::Granted { names: names.clone() });
-        assert_eq!(taking.on(PermitsEvent::Inspected(Answer::Is(names))), granted);
+        let granted = PermitsStep::Finish(PermitsOutcome::Granted {
+            names: names.clone(),
+        });
+        assert_eq!(
+            taking.on(PermitsEvent::Inspected(Answer::Is(names))),
+            granted
+        );
         let ids = (1..=4).map(id).collect();
         let step = gone.on(PermitsEvent::Inspected(Answer::no(FailureKind::NoNode)));
-        assert_eq!(step, deleted(Orphans { names: Vec::new(), ids }), "another process has deleted it");
+        assert_eq!(
+            step,
+            deleted(Orphans {
+                names: Vec::new(),
+                ids
+            }),
+            "another process has deleted it"
+        );
     }
 
     /// It waits again after a refusal, and what was not answered before that is left with it.
@@ -557,15 +711,27 @@ mod tests {
     #[test]
     fn a_lock_that_is_gone_while_its_head_waits_ends_the_wait() {
         let (mut taking, _) = Taking::new(1, 1, IfBusy::Wait);
-        let limit = |version| LimitNode::Is { permits: 1, version };
+        let limit = |version| LimitNode::Is {
+            permits: 1,
+            version,
+        };
         taking.on(seen_with(&[], limit(1)));
         taking.on(taken(&[1], unknown()));
         taking.on(PermitsEvent::Retry);
         assert_eq!(taking.on(taken(&[2], Taken::LimitChanged)), look());
         taking.on(seen_with(&[lease(9, 0, 1)], limit(2)));
-        assert_eq!(taking.on(seen_with(&[lease(9, 0, 1)], limit(2))), PermitsStep::Wait);
+        assert_eq!(
+            taking.on(seen_with(&[lease(9, 0, 1)], limit(2))),
+            PermitsStep::Wait
+        );
         let step = taking.on(PermitsEvent::LockDeleted);
-        assert_eq!(step, deleted(Orphans { names: Vec::new(), ids: vec![id(1)] }));
+        assert_eq!(
+            step,
+            deleted(Orphans {
+                names: Vec::new(),
+                ids: vec![id(1)]
+            })
+        );
     }
 
     #[test]
@@ -580,7 +746,10 @@ mod tests {
         // The same without a doubt, at once.
         let (mut taking, _) = Taking::new(1, 2, IfBusy::Wait);
         taking.on(seen(&[]));
-        assert_eq!(taking.on(taken(&[1], Taken::LockGone)), deleted(Orphans::default()));
+        assert_eq!(
+            taking.on(taken(&[1], Taken::LockGone)),
+            deleted(Orphans::default())
+        );
     }
 
     // Shows: permits-unknown-outcome
@@ -592,7 +761,10 @@ mod tests {
         taking.on(PermitsEvent::Retry);
         taking.on(taken(&[3, 4], Taken::LockGone));
         let step = taking.on(seen(&[lease(2, 1, 2)]));
-        let orphans = Orphans { names: vec![lease(2, 1, 2)], ids: Vec::new() };
+        let orphans = Orphans {
+            names: vec![lease(2, 1, 2)],
+            ids: Vec::new(),
+        };
         assert_eq!(step, deleted(orphans));
     }
 
@@ -602,7 +774,10 @@ mod tests {
         let (mut taking, _) = Taking::new(1, 2, IfBusy::Wait);
         taking.on(seen(&[]));
         taking.on(taken(&[1], unknown()));
-        let left = Orphans { names: Vec::new(), ids: vec![id(1)] };
+        let left = Orphans {
+            names: Vec::new(),
+            ids: vec![id(1)],
+        };
         assert_eq!(taking.clone().leave(), left);
         taking.on(PermitsEvent::Retry);
         let refused = Failure::from(FailureKind::Refused(Refusal::NoAuth));
@@ -620,16 +795,25 @@ mod tests {
         assert_eq!(taking.on(taken(&[1], Taken::NoDirectory)), make);
         assert_eq!(taking.on(PermitsEvent::Made(Answer::Is(()))), take(&[0], 2));
         let step = taking.on(taken(&[2], Taken::NoDirectory));
-        assert!(matches!(step, PermitsStep::Pause { failures: 0, .. }), "{step:?}");
+        assert!(
+            matches!(step, PermitsStep::Pause { failures: 0, .. }),
+            "{step:?}"
+        );
         assert_eq!(taking.on(PermitsEvent::Retry), make);
         assert_eq!(taking.on(PermitsEvent::Made(Answer::Is(()))), take(&[0], 2));
-        assert_eq!(taking.on(taken(&[3], Taken::LockGone)), deleted(Orphans::default()));
+        assert_eq!(
+            taking.on(taken(&[3], Taken::LockGone)),
+            deleted(Orphans::default())
+        );
     }
 
     #[test]
     fn names_of_other_clients_have_no_slot() {
         assert_eq!(slot_of(&lease(1, 7, 9)), Some((7, 9)));
-        assert_eq!(slot_of(&format!("{}-2147483648", lease_beginning(&id(1), 7, 9))), Some((7, 9)));
+        assert_eq!(
+            slot_of(&format!("{}-2147483648", lease_beginning(&id(1), 7, 9))),
+            Some((7, 9))
+        );
         let others = [
             "",
             "_c_x-lease-0000000001",

@@ -1,15 +1,17 @@
-//! Runs the real decisions of a semaphore's heads against a model of its directories, with lost replies,
-//! late commits, cancellations, expired sessions, nodes deleted by other processes, limits that change,
-//! directories that are removed, and heads of Curator's, which create their lease before they look: under
-//! random schedules, and all with few [deviations](crate::protocol::simulation::choices).
+//! Runs the real decisions of a semaphore's heads against a model of its directories, with lost
+//! replies, late commits, cancellations, expired sessions, nodes deleted by other processes, limits
+//! that change, directories that are removed, and heads of Curator's, which create their lease
+//! before they look: under random schedules, and all with few
+//! [deviations](crate::protocol::simulation::choices).
 //!
 //! In every schedule,
 //!
 //! - a transaction that commits leaves no more leases than the limit in force
 //!   (docs/protocol.md#permits-by-one-transaction);
-//! - no two leases of ours have one slot, and all slots are below the limit (docs/protocol.md#slots);
-//! - a caller that is granted permits has all of them, unless another process has deleted some, and a caller
-//!   that is not granted has none (docs/protocol.md#permits-unknown-outcome);
+//! - no two leases of ours have one slot, and all slots are below the limit
+//!   (docs/protocol.md#slots);
+//! - a caller that is granted permits has all of them, unless another process has deleted some, and
+//!   a caller that is not granted has none (docs/protocol.md#permits-unknown-outcome);
 //! - every attempt ends, and nothing is left.
 
 use std::collections::BTreeMap;
@@ -20,8 +22,8 @@ use crate::protocol::acquire::{IfBusy, Orphans};
 use crate::protocol::failure::{Answer, FailureKind, Refusal};
 use crate::protocol::node_name::id;
 use crate::protocol::permits::{
-    LimitNode, PermitsEvent, PermitsOutcome, PermitsRequest, PermitsStep, Seen, Take, Taken, Taking,
-    lease_beginning, slot_of,
+    LimitNode, PermitsEvent, PermitsOutcome, PermitsRequest, PermitsStep, Seen, Take, Taken,
+    Taking, lease_beginning, slot_of,
 };
 use crate::protocol::simulation::choices::{Choices, Turns, count};
 
@@ -73,7 +75,11 @@ impl Servers {
             Some((permits, version)) => LimitNode::Is { permits, version },
             None => LimitNode::Missing,
         };
-        Seen { leases: self.leases.keys().cloned().collect(), leaving: 0, limit }
+        Seen {
+            leases: self.leases.keys().cloned().collect(),
+            leaving: 0,
+            limit,
+        }
     }
 
     fn create(&mut self, owner: usize, beginning: &str) -> String {
@@ -101,18 +107,44 @@ impl Servers {
             return Taken::LimitChanged;
         }
         let leases = sent.ids.iter().zip(&sent.take.slots);
-        let names = leases.map(|(id, slot)| self.create(owner, &lease_beginning(id, *slot, sent.take.limit)));
+        let names = leases
+            .map(|(id, slot)| self.create(owner, &lease_beginning(id, *slot, sent.take.limit)));
         let names = names.collect();
         self.locks.retain(|(lock, _)| *lock != sent.lock);
-        // A node with a limit that was created a moment ago is the one thing that a head cannot check.
-        let limit = if sent.take.limit_version.is_some() { self.limit() } else { sent.take.limit };
-        assert_eq!(limit, sent.take.limit, "taken under another limit than that in force");
-        assert!(self.leases.len() <= limit as usize, "{} of {limit}: {:?}", self.leases.len(), self.leases);
-        let mut slots: Vec<u32> =
-            self.leases.keys().filter_map(|name| slot_of(name)).map(|(k, _)| k).collect();
+        // A node with a limit that was created a moment ago is the one thing that a head cannot
+        // check.
+        let limit = if sent.take.limit_version.is_some() {
+            self.limit()
+        } else {
+            sent.take.limit
+        };
+        assert_eq!(
+            limit, sent.take.limit,
+            "taken under another limit than that in force"
+        );
+        assert!(
+            self.leases.len() <= limit as usize,
+            "{} of {limit}: {:?}",
+            self.leases.len(),
+            self.leases
+        );
+        let mut slots: Vec<u32> = self
+            .leases
+            .keys()
+            .filter_map(|name| slot_of(name))
+            .map(|(k, _)| k)
+            .collect();
         slots.sort_unstable();
-        assert!(slots.windows(2).all(|pair| pair[0] < pair[1]), "one slot twice: {:?}", self.leases);
-        assert!(sent.take.slots.iter().all(|slot| *slot < limit), "{:?} of {limit}", sent.take.slots);
+        assert!(
+            slots.windows(2).all(|pair| pair[0] < pair[1]),
+            "one slot twice: {:?}",
+            self.leases
+        );
+        assert!(
+            sent.take.slots.iter().all(|slot| *slot < limit),
+            "{:?} of {limit}",
+            sent.take.slots
+        );
         Taken::Done { names }
     }
 }
@@ -148,7 +180,8 @@ struct Actor {
     doing: Doing,
     /// The version of the node with the limit, if the last look has shown one.
     limit_version: Option<i32>,
-    /// Transactions without an answer, which may be committed before the next request of the session.
+    /// Transactions without an answer, which may be committed before the next request of the
+    /// session.
     late: Vec<Sent>,
 }
 
@@ -205,7 +238,12 @@ impl World {
     }
 
     fn nothing_of(&self, i: usize) {
-        let left: Vec<_> = self.servers.leases.iter().filter(|(_, owner)| **owner == i).collect();
+        let left: Vec<_> = self
+            .servers
+            .leases
+            .iter()
+            .filter(|(_, owner)| **owner == i)
+            .collect();
         assert!(left.is_empty(), "left behind by {i}: {left:?}");
     }
 
@@ -213,7 +251,13 @@ impl World {
     fn is_ready(&self, i: usize) -> bool {
         match &self.actors[i].doing {
             Doing::Queued(lock) => self.servers.is_head(*lock) || !self.servers.has_lock(*lock),
-            Doing::AtHead { lock, step: PermitsStep::Wait, answer: None, watched, .. } => {
+            Doing::AtHead {
+                lock,
+                step: PermitsStep::Wait,
+                answer: None,
+                watched,
+                ..
+            } => {
                 self.servers.changes != watched.expect("it waits without a watch")
                     || !self.servers.has_lock(*lock)
             }
@@ -242,7 +286,13 @@ impl World {
             Doing::Queued(lock) => match self.actors[i].wanted {
                 Some(wanted) => {
                     let (taking, step) = Taking::new(wanted, STATED, self.actors[i].if_busy);
-                    Doing::AtHead { lock, taking, step, answer: None, watched: None }
+                    Doing::AtHead {
+                        lock,
+                        taking,
+                        step,
+                        answer: None,
+                        watched: None,
+                    }
                 }
                 None => {
                     let lease = self.servers.create(i, &format!("_c_java{i:032}-lease-"));
@@ -257,14 +307,20 @@ impl World {
                 }
             }
             Doing::Holds(names) => {
-                names.iter().for_each(|name| self.servers.delete_lease(name));
+                names
+                    .iter()
+                    .for_each(|name| self.servers.delete_lease(name));
                 self.nothing_of(i);
                 Doing::Idle
             }
             Doing::Done => Doing::Done,
-            Doing::AtHead { lock, taking, step, answer, watched } => {
-                self.at_head(i, lock, taking, step, answer, watched, choices)
-            }
+            Doing::AtHead {
+                lock,
+                taking,
+                step,
+                answer,
+                watched,
+            } => self.at_head(i, lock, taking, step, answer, watched, choices),
         };
         self.actors[i].doing = next;
     }
@@ -282,7 +338,9 @@ impl World {
     ) -> Doing {
         let event = match (&step, answer) {
             (_, Some(answer)) => answer,
-            (PermitsStep::Wait, None) if watched == Some(self.servers.changes) => PermitsEvent::LockDeleted,
+            (PermitsStep::Wait, None) if watched == Some(self.servers.changes) => {
+                PermitsEvent::LockDeleted
+            }
             (PermitsStep::Wait, None) => PermitsEvent::Changed,
             (PermitsStep::Pause { .. }, None) => match choices.chance(20) {
                 true => PermitsEvent::GiveUp,
@@ -294,19 +352,33 @@ impl World {
                 if let PermitsRequest::Look { watch, .. } = request {
                     watched = watch.then_some(self.servers.changes);
                 }
-                return Doing::AtHead { lock, taking, step, answer: Some(answer), watched };
+                return Doing::AtHead {
+                    lock,
+                    taking,
+                    step,
+                    answer: Some(answer),
+                    watched,
+                };
             }
             (PermitsStep::Finish(PermitsOutcome::Granted { names }), None) => {
                 for name in names {
                     let there = self.servers.leases.get(name) == Some(&i);
-                    assert!(there || self.by_hand.contains(name), "{name} was granted and is not there");
+                    assert!(
+                        there || self.by_hand.contains(name),
+                        "{name} was granted and is not there"
+                    );
                 }
                 assert_eq!(
                     Some(names.len()),
                     self.actors[i].wanted.map(|n| n as usize),
                     "not as many as asked for"
                 );
-                let own = self.servers.leases.values().filter(|owner| **owner == i).count();
+                let own = self
+                    .servers
+                    .leases
+                    .values()
+                    .filter(|owner| **owner == i)
+                    .count();
                 assert!(own <= names.len(), "it has more than it was told");
                 assert!(!self.servers.has_lock(lock), "its lock is left");
                 return Doing::Holds(names.clone());
@@ -322,7 +394,13 @@ impl World {
             }
         };
         step = taking.on(event);
-        Doing::AtHead { lock, taking, step, answer: None, watched }
+        Doing::AtHead {
+            lock,
+            taking,
+            step,
+            answer: None,
+            watched,
+        }
     }
 
     fn answer(
@@ -334,12 +412,16 @@ impl World {
     ) -> PermitsEvent {
         let unknown = || FailureKind::Unknown.into();
         match request {
-            PermitsRequest::Look { .. } if choices.chance(40) => PermitsEvent::Looked(Answer::No(unknown())),
+            PermitsRequest::Look { .. } if choices.chance(40) => {
+                PermitsEvent::Looked(Answer::No(unknown()))
+            }
             PermitsRequest::Look { .. } => {
                 self.actors[i].limit_version = self.servers.limit.map(|(_, version)| version);
                 PermitsEvent::Looked(Answer::Is(self.servers.seen()))
             }
-            PermitsRequest::MakeLeases if choices.chance(40) => PermitsEvent::Made(Answer::No(unknown())),
+            PermitsRequest::MakeLeases if choices.chance(40) => {
+                PermitsEvent::Made(Answer::No(unknown()))
+            }
             PermitsRequest::MakeLeases => {
                 self.servers.directory = true;
                 PermitsEvent::Made(Answer::Is(()))
@@ -358,9 +440,16 @@ impl World {
                     take.limit_version, self.actors[i].limit_version,
                     "the limit that was read is checked"
                 );
-                let ids: Vec<String> =
-                    take.slots.iter().map(|_| format!("{:036}", self.servers.number())).collect();
-                let sent = Sent { take: take.clone(), ids: ids.clone(), lock };
+                let ids: Vec<String> = take
+                    .slots
+                    .iter()
+                    .map(|_| format!("{:036}", self.servers.number()))
+                    .collect();
+                let sent = Sent {
+                    take: take.clone(),
+                    ids: ids.clone(),
+                    lock,
+                };
                 let outcome = match choices.rarely(102, 4) {
                     1 => {
                         self.servers.commit(i, &sent);
@@ -389,7 +478,13 @@ impl World {
                         self.servers.locks.retain(|(other, _)| *other != lock);
                         Doing::Idle
                     }
-                    Doing::AtHead { lock, mut taking, mut step, answer, .. } => {
+                    Doing::AtHead {
+                        lock,
+                        mut taking,
+                        mut step,
+                        answer,
+                        ..
+                    } => {
                         // A transaction that was sent has been answered; other answers are dropped.
                         if let Some(taken @ PermitsEvent::Taken { .. }) = answer {
                             step = taking.on(taken);
@@ -450,7 +545,11 @@ impl World {
 
 impl World {
     fn new(actors: Vec<Actor>) -> Self {
-        Self { servers: Servers::default(), actors, by_hand: Vec::new() }
+        Self {
+            servers: Servers::default(),
+            actors,
+            by_hand: Vec::new(),
+        }
     }
 
     fn is_holder(&self, i: usize) -> bool {
@@ -458,25 +557,50 @@ impl World {
     }
 
     fn is_done(&self) -> bool {
-        self.actors.iter().all(|actor| matches!(actor.doing, Doing::Done))
+        self.actors
+            .iter()
+            .all(|actor| matches!(actor.doing, Doing::Done))
     }
 
     fn check_end(&self) {
-        assert!(self.is_done(), "they wait for ever: {:?}", self.servers.leases);
-        assert!(self.servers.leases.is_empty() && self.servers.locks.is_empty(), "something is left");
+        assert!(
+            self.is_done(),
+            "they wait for ever: {:?}",
+            self.servers.leases
+        );
+        assert!(
+            self.servers.leases.is_empty() && self.servers.locks.is_empty(),
+            "something is left"
+        );
     }
 }
 
 fn actor(wanted: Option<u32>, if_busy: IfBusy, tries: u32) -> Actor {
-    Actor { wanted, if_busy, tries, doing: Doing::Idle, limit_version: None, late: Vec::new() }
+    Actor {
+        wanted,
+        if_busy,
+        tries,
+        doing: Doing::Idle,
+        limit_version: None,
+        late: Vec::new(),
+    }
 }
 
 /// Returns how many permits were granted, so that a test can see that the model does something.
 fn run(choices: &[u8]) -> usize {
     let mut choices = Choices::drawn(choices.to_vec());
     let wanted = [Some(1), Some(2), Some(1), None];
-    let if_busy = |choices: &mut Choices| if choices.chance(40) { IfBusy::Fail } else { IfBusy::Wait };
-    let actors = wanted.into_iter().map(|wanted| actor(wanted, if_busy(&mut choices), 3)).collect();
+    let if_busy = |choices: &mut Choices| {
+        if choices.chance(40) {
+            IfBusy::Fail
+        } else {
+            IfBusy::Wait
+        }
+    };
+    let actors = wanted
+        .into_iter()
+        .map(|wanted| actor(wanted, if_busy(&mut choices), 3))
+        .collect();
     let mut world = World::new(actors);
     let mut granted = 0;
     let mut idle = 0;
@@ -529,9 +653,15 @@ fn take_turns(actors: Vec<Actor>, choices: &mut Choices) {
         let mut events = vec![Event::Step, Event::Hold];
         let contends = |i: &usize| !matches!(world.actors[*i].doing, Doing::Idle | Doing::Done);
         for i in (0..all).filter(contends) {
-            events.extend([Fault::Leaves, Fault::SessionExpires].map(|fault| Event::Fault(fault, i)));
+            events
+                .extend([Fault::Leaves, Fault::SessionExpires].map(|fault| Event::Fault(fault, i)));
         }
-        events.extend(FAULTS.into_iter().skip(2).map(|fault| Event::Fault(fault, i)));
+        events.extend(
+            FAULTS
+                .into_iter()
+                .skip(2)
+                .map(|fault| Event::Fault(fault, i)),
+        );
         let event = events[choices.below(events.len())];
         choices.note(&event);
         match event {
@@ -551,7 +681,13 @@ fn every_schedule_of_a_semaphore_with_few_deviations() {
     let semaphore = |wanted: &[Option<u32>], tries, most, at_least| {
         let what = format!("semaphore, {} contenders", wanted.len());
         count(&what, most, at_least, |choices| {
-            take_turns(wanted.iter().map(|wanted| actor(*wanted, IfBusy::Wait, tries)).collect(), choices);
+            take_turns(
+                wanted
+                    .iter()
+                    .map(|wanted| actor(*wanted, IfBusy::Wait, tries))
+                    .collect(),
+                choices,
+            );
         });
     };
     semaphore(&[Some(2), Some(2)], 1, 2, 17_000);

@@ -27,17 +27,18 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PersistentNodeState {
-    /// The node is not there, as far as is known: it is being created, or there is no session or connection
-    /// to create it in. Or it is there by an earlier session of this client, which the servers have not
-    /// expired yet.
+    /// The node is not there, as far as is known: it is being created, or there is no session or
+    /// connection to create it in. Or it is there by an earlier session of this client, which the
+    /// servers have not expired yet.
     Absent,
     /// The node was there, and this session's, when a server answered last.
     Present,
-    /// The path has a node of another process, or a node that is not ephemeral. It is left alone; when it
-    /// goes, this client creates its own. Or another handle of this client has the path, whether its node is
-    /// there or not; this one has it when that is closed or dropped.
+    /// The path has a node of another process, or a node that is not ephemeral. It is left alone;
+    /// when it goes, this client creates its own. Or another handle of this client has the path,
+    /// whether its node is there or not; this one has it when that is closed or dropped.
     Conflict,
-    /// The servers refuse to create, read or write the node. They are asked again from time to time.
+    /// The servers refuse to create, read or write the node. They are asked again from time to
+    /// time.
     Refused,
     /// The node was closed, or its client was.
     Closed,
@@ -55,9 +56,10 @@ impl fmt::Display for PersistentNodeState {
     }
 }
 
-/// Returns the state by a node that is at the path: `Present` if it is of this session, by this task's create;
-/// `Absent` if it is of an earlier session of this client; `Conflict` if it is of another process or task, or
-/// persistent. `created` is whether this task has created a node in this session, or may have.
+/// Returns the state by a node that is at the path: `Present` if it is of this session, by this
+/// task's create; `Absent` if it is of an earlier session of this client; `Conflict` if it is of
+/// another process or task, or persistent. `created` is whether this task has created a node in
+/// this session, or may have.
 pub(crate) fn state_by(
     ephemeral_owner: i64,
     session: i64,
@@ -81,7 +83,10 @@ mod tests {
     fn each_state_is_shown_by_a_word() {
         use PersistentNodeState::{Absent, Closed, Conflict, Present, Refused};
         let words = [Absent, Present, Conflict, Refused, Closed].map(|state| state.to_string());
-        assert_eq!(words, ["absent", "present", "conflict", "refused", "closed"]);
+        assert_eq!(
+            words,
+            ["absent", "present", "conflict", "refused", "closed"]
+        );
     }
 
     // Shows: persistent-node

@@ -1,11 +1,12 @@
-//! The order of a lock directory's contenders: which is first, which one another waits for, and whether a
-//! reader may become the writer. Pure.
+//! The order of a lock directory's contenders: which is first, which one another waits for, and
+//! whether a reader may become the writer. Pure.
 //!
-//! Contenders are ordered by their sequence numbers (docs/protocol.md#sequence-order). The numbers are the
-//! directory's count of creates in 32 bits, which wraps after 2^31. To a Java client, which sorts the names
-//! as text, every newcomer is first from then on, and Go drops the sign, so a directory with a wrapped number
-//! is refused. Equal numbers are only those of a conversion (downgrade, upgrade), which gives a node the
-//! number of another: the reader is before the writer, then the names decide.
+//! Contenders are ordered by their sequence numbers (docs/protocol.md#sequence-order). The numbers
+//! are the directory's count of creates in 32 bits, which wraps after 2^31. To a Java client, which
+//! sorts the names as text, every newcomer is first from then on, and Go drops the sign, so a
+//! directory with a wrapped number is refused. Equal numbers are only those of a conversion
+//! (downgrade, upgrade), which gives a node the number of another: the reader is before the writer,
+//! then the names decide.
 
 use std::sync::Arc;
 
@@ -53,12 +54,14 @@ pub(crate) enum Position<'a> {
     Behind { predecessor: &'a str },
 }
 
-/// Whether a reader that has created a write node in addition to its read node has become the writer.
+/// Whether a reader that has created a write node in addition to its read node has become the
+/// writer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Upgrade {
     /// No other contender can hold the lock.
     Alone,
-    /// Only read nodes that their owners may keep without a reader are ahead; `node` is the first of them.
+    /// Only read nodes that their owners may keep without a reader are ahead; `node` is the first
+    /// of them.
     Kept { node: String },
     /// Another reader may hold the lock.
     Contended,
@@ -74,12 +77,20 @@ impl Queue {
         let mut other_order: Option<(i32, String)> = None;
         for name in children {
             match classify(&name, naming) {
-                Child::Contender { sequence, .. } | Child::OtherOrder { sequence } if sequence < 0 => {
+                Child::Contender { sequence, .. } | Child::OtherOrder { sequence }
+                    if sequence < 0 =>
+                {
                     return Err(Unusable::Exhausted);
                 }
                 Child::Contender { sequence, kind } => {
                     let is_upgrade = upgraded_from(&name, naming).is_some();
-                    contenders.push(QueueEntry { sequence, kind, name, is_upgrade, writer_before: None });
+                    contenders.push(QueueEntry {
+                        sequence,
+                        kind,
+                        name,
+                        is_upgrade,
+                        writer_before: None,
+                    });
                 }
                 Child::OtherOrder { sequence } => {
                     other_order = other_order.into_iter().chain([(sequence, name)]).min();
@@ -95,17 +106,22 @@ impl Queue {
                 writer = Some(i);
             }
         }
-        Ok(Arc::new(Self { naming, contenders, other_order, foreign_children }))
+        Ok(Arc::new(Self {
+            naming,
+            contenders,
+            other_order,
+            foreign_children,
+        }))
     }
 
-    /// Returns an error if any contender queues in another order: newcomers and looks at the queue are
-    /// refused then.
+    /// Returns an error if any contender queues in another order: newcomers and looks at the queue
+    /// are refused then.
     pub(crate) fn usable(&self) -> Result<(), Unusable> {
         self.usable_before(i32::MAX)
     }
 
-    /// Returns an error if a contender of another order is before the node `name`. A later one ends no wait:
-    /// it must wait itself, or is refused (docs/protocol.md#mixed-recipes).
+    /// Returns an error if a contender of another order is before the node `name`. A later one ends
+    /// no wait: it must wait itself, or is refused (docs/protocol.md#mixed-recipes).
     pub(crate) fn usable_by(&self, name: &str) -> Result<(), Unusable> {
         match classify(name, self.naming) {
             Child::Contender { sequence, .. } => self.usable_before(sequence),
@@ -120,15 +136,19 @@ impl Queue {
         }
     }
 
-    /// Returns how many contenders of any kind are before the node `name`. `None` if the list does not show
-    /// it.
+    /// Returns how many contenders of any kind are before the node `name`. `None` if the list does
+    /// not show it.
     pub(crate) fn rank(&self, name: &str) -> Option<usize> {
-        let Child::Contender { sequence, kind } = classify(name, self.naming) else { return None };
-        self.contenders.binary_search_by(|contender| contender.key().cmp(&(sequence, kind, name))).ok()
+        let Child::Contender { sequence, kind } = classify(name, self.naming) else {
+            return None;
+        };
+        self.contenders
+            .binary_search_by(|contender| contender.key().cmp(&(sequence, kind, name)))
+            .ok()
     }
 
-    /// Returns the position of the node `name`. `None` if the list does not show it, which does not prove
-    /// that it does not exist.
+    /// Returns the position of the node `name`. `None` if the list does not show it, which does not
+    /// prove that it does not exist.
     pub(crate) fn position(&self, name: &str) -> Option<Position<'_>> {
         let rank = self.rank(name)?;
         let own = self.contenders.get(rank)?;
@@ -139,38 +159,53 @@ impl Queue {
         let Some(predecessor) = predecessor.and_then(|i| self.contenders.get(i)) else {
             return Some(Position::First);
         };
-        Some(Position::Behind { predecessor: &predecessor.name })
+        Some(Position::Behind {
+            predecessor: &predecessor.name,
+        })
     }
 
-    /// Returns whether the holder of the read node `read` has become the writer, now that its write node
-    /// `write` exists (docs/protocol.md#upgrade).
+    /// Returns whether the holder of the read node `read` has become the writer, now that its write
+    /// node `write` exists (docs/protocol.md#upgrade).
     ///
-    /// Readers that come after `write` wait for it. A reader that came before it may hold the lock, unless a
-    /// writer with a lower number was there before that reader. A conversion's write node does not count as
-    /// such a writer, because it was created later than its number says. It blocks others itself: the list
-    /// does not show whether its owner holds the lock by it, is giving it up, or has left it because the
-    /// servers refused to delete it. `upgrade_model.rs` tries all of this out.
+    /// Readers that come after `write` wait for it. A reader that came before it may hold the lock,
+    /// unless a writer with a lower number was there before that reader. A conversion's write node
+    /// does not count as such a writer, because it was created later than its number says. It
+    /// blocks others itself: the list does not show whether its owner holds the lock by it, is
+    /// giving it up, or has left it because the servers refused to delete it. `upgrade_model.rs`
+    /// tries all of this out.
     pub(crate) fn upgrade(&self, read: &str, write: &str) -> Upgrade {
         if self.rank(read).is_none() || self.rank(write).is_none() {
             return Upgrade::Gone;
         }
         let (mut behind_writer, mut kept) = (false, None::<&str>);
-        for other in self.contenders.iter().filter(|other| other.name != read && other.name != write) {
+        for other in self
+            .contenders
+            .iter()
+            .filter(|other| other.name != read && other.name != write)
+        {
             match other.kind {
                 Kind::Exclusive if other.is_upgrade => return Upgrade::Contended,
                 // The queue is in order, so all readers that follow have higher numbers.
                 Kind::Exclusive => behind_writer = true,
                 Kind::Shared if behind_writer => {}
-                Kind::Shared if self.naming.may_be_kept(&other.name) => kept = kept.or(Some(&other.name)),
+                Kind::Shared if self.naming.may_be_kept(&other.name) => {
+                    kept = kept.or(Some(&other.name));
+                }
                 Kind::Shared => return Upgrade::Contended,
             }
         }
-        kept.map_or(Upgrade::Alone, |node| Upgrade::Kept { node: node.to_owned() })
+        kept.map_or(Upgrade::Alone, |node| Upgrade::Kept {
+            node: node.to_owned(),
+        })
     }
 
-    /// Returns all contenders but the two nodes of an upgrade, in order. After [`Upgrade::Alone`] all of them
-    /// are waiting.
-    pub(crate) fn others<'a>(&'a self, read: &'a str, write: &'a str) -> impl Iterator<Item = &'a str> {
+    /// Returns all contenders but the two nodes of an upgrade, in order. After [`Upgrade::Alone`]
+    /// all of them are waiting.
+    pub(crate) fn others<'a>(
+        &'a self,
+        read: &'a str,
+        write: &'a str,
+    ) -> impl Iterator<Item = &'a str> {
         let names = self.contenders.iter().map(|contender| &*contender.name);
         names.filter(move |name| *name != read && *name != write)
     }
@@ -178,44 +213,70 @@ impl Queue {
     /// Returns the contenders before the node `name`, the nearest first.
     pub(crate) fn before(&self, name: &str) -> impl Iterator<Item = &str> {
         let rank = self.rank(name).unwrap_or_default();
-        self.contenders.iter().take(rank).rev().map(|contender| &*contender.name)
+        self.contenders
+            .iter()
+            .take(rank)
+            .rev()
+            .map(|contender| &*contender.name)
     }
 
-    /// Returns how many contenders the node `name` must wait for, and their names in order. Without a name,
-    /// or if the list does not show it, returns those of a newcomer of this kind.
-    pub(crate) fn in_the_way(&self, name: Option<&str>, kind: Kind) -> (usize, impl Iterator<Item = &str>) {
-        let rank = name.and_then(|name| self.rank(name)).unwrap_or(self.contenders.len());
+    /// Returns how many contenders the node `name` must wait for, and their names in order. Without
+    /// a name, or if the list does not show it, returns those of a newcomer of this kind.
+    pub(crate) fn in_the_way(
+        &self,
+        name: Option<&str>,
+        kind: Kind,
+    ) -> (usize, impl Iterator<Item = &str>) {
+        let rank = name
+            .and_then(|name| self.rank(name))
+            .unwrap_or(self.contenders.len());
         let before = self.contenders.iter().take(rank);
-        let waited_for =
-            move |contender: &&QueueEntry| kind == Kind::Exclusive || contender.kind == Kind::Exclusive;
+        let waited_for = move |contender: &&QueueEntry| {
+            kind == Kind::Exclusive || contender.kind == Kind::Exclusive
+        };
         let count = match kind {
             Kind::Exclusive => rank,
             Kind::Shared => before.clone().filter(waited_for).count(),
         };
-        (count, before.filter(waited_for).map(|contender| &*contender.name))
+        (
+            count,
+            before.filter(waited_for).map(|contender| &*contender.name),
+        )
     }
 
     /// Returns the name of the contender that begins with `beginning`.
     pub(crate) fn find(&self, beginning: &str) -> Option<&str> {
-        self.contenders.iter().map(|contender| &*contender.name).find(|name| name.starts_with(beginning))
+        self.contenders
+            .iter()
+            .map(|contender| &*contender.name)
+            .find(|name| name.starts_with(beginning))
     }
 
     /// Returns the contenders of one kind, or of all, in order.
     pub(crate) fn in_order(&self, kind: Option<Kind>) -> impl Iterator<Item = &str> {
         let wanted = move |contender: &&QueueEntry| kind.is_none_or(|kind| contender.kind == kind);
-        self.contenders.iter().filter(wanted).map(|contender| &*contender.name)
+        self.contenders
+            .iter()
+            .filter(wanted)
+            .map(|contender| &*contender.name)
     }
 }
 
 impl Queue {
     /// Returns all contenders with their kinds, in order.
     pub(crate) fn contenders(&self) -> impl Iterator<Item = (&str, Kind)> {
-        self.contenders.iter().map(|contender| (&*contender.name, contender.kind))
+        self.contenders
+            .iter()
+            .map(|contender| (&*contender.name, contender.kind))
     }
 
-    /// Returns the contenders that hold the lock, or are about to: the readers that are first, or else the first.
+    /// Returns the contenders that hold the lock, or are about to: the readers that are first, or
+    /// else the first.
     pub(crate) fn holders(&self) -> impl Iterator<Item = (&str, Kind)> {
-        let readers = self.contenders().take_while(|(_, kind)| *kind == Kind::Shared).count();
+        let readers = self
+            .contenders()
+            .take_while(|(_, kind)| *kind == Kind::Shared)
+            .count();
         self.contenders().take(readers.max(1))
     }
 }
@@ -233,8 +294,16 @@ mod tests {
     use crate::protocol::node_name::{Dialect, Family};
     use proptest::prelude::*;
 
-    const MUTEX: Naming = Naming { family: Family::Exclusive, dialect: Dialect::Curator, sticky: false };
-    const READ_WRITE: Naming = Naming { family: Family::ReadWrite, dialect: Dialect::Curator, sticky: false };
+    const MUTEX: Naming = Naming {
+        family: Family::Exclusive,
+        dialect: Dialect::Curator,
+        sticky: false,
+    };
+    const READ_WRITE: Naming = Naming {
+        family: Family::ReadWrite,
+        dialect: Dialect::Curator,
+        sticky: false,
+    };
 
     fn names(list: &[&str]) -> Vec<String> {
         list.iter().map(ToString::to_string).collect()
@@ -251,15 +320,36 @@ mod tests {
     // Shows: sequence-order
     #[test]
     fn the_lowest_number_is_first_whatever_stands_before_it() {
-        let queue =
-            read(&["zz-lock-0000000003", "aa-lock-0000000010", "mm-lock-0000000007", "foreign"], MUTEX);
+        let queue = read(
+            &[
+                "zz-lock-0000000003",
+                "aa-lock-0000000010",
+                "mm-lock-0000000007",
+                "foreign",
+            ],
+            MUTEX,
+        );
         assert_eq!(queue.position("zz-lock-0000000003"), Some(Position::First));
-        assert_eq!(queue.position("mm-lock-0000000007"), behind("zz-lock-0000000003"));
-        assert_eq!(queue.position("aa-lock-0000000010"), behind("mm-lock-0000000007"));
-        assert_eq!(queue.position("xx-lock-0000000011"), None, "a list without our node says nothing");
+        assert_eq!(
+            queue.position("mm-lock-0000000007"),
+            behind("zz-lock-0000000003")
+        );
+        assert_eq!(
+            queue.position("aa-lock-0000000010"),
+            behind("mm-lock-0000000007")
+        );
+        assert_eq!(
+            queue.position("xx-lock-0000000011"),
+            None,
+            "a list without our node says nothing"
+        );
         assert_eq!(queue.position("foreign"), None);
         assert_eq!(queue.foreign_children, ["foreign"]);
-        let order = ["zz-lock-0000000003", "mm-lock-0000000007", "aa-lock-0000000010"];
+        let order = [
+            "zz-lock-0000000003",
+            "mm-lock-0000000007",
+            "aa-lock-0000000010",
+        ];
         assert!(queue.in_order(None).eq(order));
         assert_eq!(queue.rank("aa-lock-0000000010"), Some(2));
         assert_eq!(queue.find("mm-"), Some("mm-lock-0000000007"));
@@ -269,10 +359,17 @@ mod tests {
     #[test]
     fn the_first_holds_the_lock_and_readers_that_are_first_do_together() {
         let holders = |list: &[&str]| -> Vec<String> {
-            read(list, READ_WRITE).holders().map(|(name, _)| name.to_owned()).collect()
+            read(list, READ_WRITE)
+                .holders()
+                .map(|(name, _)| name.to_owned())
+                .collect()
         };
-        let (r1, r2, w3, r4) =
-            ("a__READ__0000000001", "b__READ__0000000002", "c__WRIT__0000000003", "d__READ__0000000004");
+        let (r1, r2, w3, r4) = (
+            "a__READ__0000000001",
+            "b__READ__0000000002",
+            "c__WRIT__0000000003",
+            "d__READ__0000000004",
+        );
         assert_eq!(holders(&[]), [""; 0]);
         assert_eq!(holders(&[w3, r4]), [w3]);
         assert_eq!(holders(&[r4, w3, r2, r1]), [r1, r2]);
@@ -285,11 +382,24 @@ mod tests {
     // Shows: sequence-order
     #[test]
     fn equal_numbers_are_ordered_by_name() {
-        let queue = read(&["b-lock-0000000001", "a-lock-0000000001", "c-lock-0000000001"], MUTEX);
+        let queue = read(
+            &[
+                "b-lock-0000000001",
+                "a-lock-0000000001",
+                "c-lock-0000000001",
+            ],
+            MUTEX,
+        );
         assert_eq!(queue.position("a-lock-0000000001"), Some(Position::First));
-        assert_eq!(queue.position("c-lock-0000000001"), behind("b-lock-0000000001"));
+        assert_eq!(
+            queue.position("c-lock-0000000001"),
+            behind("b-lock-0000000001")
+        );
         let others = read(&["b-__WRIT__0000000001", "a-__WRIT__0000000001"], MUTEX);
-        assert_eq!(others.usable(), Err(Unusable::OtherOrder("a-__WRIT__0000000001".to_owned())));
+        assert_eq!(
+            others.usable(),
+            Err(Unusable::OtherOrder("a-__WRIT__0000000001".to_owned()))
+        );
     }
 
     #[test]
@@ -297,7 +407,10 @@ mod tests {
         let queue = read(&["b-lock-0000000001", "a-lock-0000000000"], MUTEX);
         assert_eq!(queue.position("a-lock-0000000000"), Some(Position::First));
         let other = read(&["a-__WRIT__0000000000"], MUTEX);
-        assert_eq!(other.usable(), Err(Unusable::OtherOrder("a-__WRIT__0000000000".to_owned())));
+        assert_eq!(
+            other.usable(),
+            Err(Unusable::OtherOrder("a-__WRIT__0000000000".to_owned()))
+        );
     }
 
     #[test]
@@ -311,8 +424,16 @@ mod tests {
     #[test]
     fn contenders_of_another_order_are_in_the_way_of_those_behind_them_only() {
         let (first, later) = ("b-__WRIT__0000000002", "a-__READ__0000000005");
-        let queue =
-            read(&["a-lock-0000000001", later, "b-lock-0000000002", first, "c-lock-0000000003"], MUTEX);
+        let queue = read(
+            &[
+                "a-lock-0000000001",
+                later,
+                "b-lock-0000000002",
+                first,
+                "c-lock-0000000003",
+            ],
+            MUTEX,
+        );
         let refused = Err(Unusable::OtherOrder(first.to_owned()));
         assert_eq!(queue.usable(), refused, "to newcomers");
         assert_eq!(queue.usable_by("a-lock-0000000001"), Ok(()));
@@ -322,13 +443,23 @@ mod tests {
             "an equal number is not one that the server gave to both"
         );
         assert_eq!(queue.usable_by("c-lock-0000000003"), refused);
-        assert_eq!(read(&["a-lock-0000000001", "foreign"], MUTEX).usable(), Ok(()));
+        assert_eq!(
+            read(&["a-lock-0000000001", "foreign"], MUTEX).usable(),
+            Ok(())
+        );
     }
 
     // Shows: read-write
     #[test]
     fn readers_wait_for_the_last_writer_before_them_and_writers_for_any_contender() {
-        let list = ["r-__READ__1", "s-__READ__2", "w-__WRIT__3", "t-__READ__4", "u-__READ__5", "x-__WRIT__6"];
+        let list = [
+            "r-__READ__1",
+            "s-__READ__2",
+            "w-__WRIT__3",
+            "t-__READ__4",
+            "u-__READ__5",
+            "x-__WRIT__6",
+        ];
         let list = list.map(|name| {
             let (name, sequence) = name.split_at(name.len() - 1);
             format!("{name}000000000{sequence}")
@@ -343,9 +474,17 @@ mod tests {
         assert_eq!(queue.position(x), behind(u));
         assert!(queue.in_order(Some(Kind::Exclusive)).eq([w.as_str(), x]));
         assert!(queue.in_the_way(None, Kind::Shared).1.eq([w.as_str(), x]));
-        assert!(queue.in_the_way(Some(x), Kind::Exclusive).1.eq(queue.in_order(None).take(5)));
+        assert!(
+            queue
+                .in_the_way(Some(x), Kind::Exclusive)
+                .1
+                .eq(queue.in_order(None).take(5))
+        );
         assert_eq!(
-            (queue.in_the_way(Some(x), Kind::Exclusive).0, queue.in_the_way(Some(u), Kind::Shared).0),
+            (
+                queue.in_the_way(Some(x), Kind::Exclusive).0,
+                queue.in_the_way(Some(u), Kind::Shared).0
+            ),
             (5, 1)
         );
         let readers = Queue::read(vec![r.clone()], READ_WRITE).unwrap();
@@ -369,9 +508,15 @@ mod tests {
         let (w6, r7) = ("_c_w-__WRIT__0000000006", "_c_r-__READ__0000000007");
         assert_eq!(verdict(&[w6]), Upgrade::Alone);
         assert_eq!(verdict(&[w6, r7]), Upgrade::Alone);
-        assert_eq!(verdict(&["_c_w-__WRIT__0000000008", r7]), Upgrade::Contended);
+        assert_eq!(
+            verdict(&["_c_w-__WRIT__0000000008", r7]),
+            Upgrade::Contended
+        );
         // A writer that was downgraded to a reader: it is before a writer of its number.
-        assert_eq!(verdict(&["_c_d-__READ__0000000006", w6]), Upgrade::Contended);
+        assert_eq!(
+            verdict(&["_c_d-__READ__0000000006", w6]),
+            Upgrade::Contended
+        );
         let without = Queue::read(names(&[own]), READ_WRITE).unwrap();
         assert_eq!(without.upgrade(own, write), Upgrade::Gone);
     }
@@ -379,16 +524,33 @@ mod tests {
     #[test]
     fn read_nodes_that_are_only_kept_are_named_to_an_upgrade() {
         let (own, write) = ("_c_me-__READ__0000000005", "_c_up-of-me-__WRIT__0000000005");
-        let (kept, later) = ("_c_k-sticky-__READ__0000000004", "_c_l-sticky-__READ__0000000006");
-        let verdict =
-            |others: &[&str]| read(&[others, &[own, write]].concat(), READ_WRITE).upgrade(own, write);
-        assert_eq!(verdict(&[later, kept]), Upgrade::Kept { node: kept.to_owned() });
-        assert_eq!(verdict(&[kept, "_c_r-__READ__0000000007"]), Upgrade::Contended, "that reader is inside");
-        assert_eq!(verdict(&["_c_w-__WRIT__0000000003", kept]), Upgrade::Alone, "it waits for the writer");
+        let (kept, later) = (
+            "_c_k-sticky-__READ__0000000004",
+            "_c_l-sticky-__READ__0000000006",
+        );
+        let verdict = |others: &[&str]| {
+            read(&[others, &[own, write]].concat(), READ_WRITE).upgrade(own, write)
+        };
+        assert_eq!(
+            verdict(&[later, kept]),
+            Upgrade::Kept {
+                node: kept.to_owned()
+            }
+        );
+        assert_eq!(
+            verdict(&[kept, "_c_r-__READ__0000000007"]),
+            Upgrade::Contended,
+            "that reader is inside"
+        );
+        assert_eq!(
+            verdict(&["_c_w-__WRIT__0000000003", kept]),
+            Upgrade::Alone,
+            "it waits for the writer"
+        );
     }
 
-    /// It was created later than its number says, so readers with higher numbers may hold the lock since
-    /// before that.
+    /// It was created later than its number says, so readers with higher numbers may hold the lock
+    /// since before that.
     // Shows: upgrade
     #[test]
     fn a_conversions_write_node_proves_nothing_about_readers_and_is_in_the_way_itself() {
@@ -404,23 +566,33 @@ mod tests {
         // Its read node is gone: its owner holds the lock by it, or has left it.
         assert_eq!(verdict(&[other]), Upgrade::Contended);
         assert_eq!(verdict(&[other, reader]), Upgrade::Contended);
-        assert_eq!(verdict(&["_c_w-__WRIT__0000000006", reader, other]), Upgrade::Contended);
+        assert_eq!(
+            verdict(&["_c_w-__WRIT__0000000006", reader, other]),
+            Upgrade::Contended
+        );
         // One that this client has left itself.
-        assert_eq!(verdict(&["_c_old-of-me-__WRIT__0000000005"]), Upgrade::Contended);
+        assert_eq!(
+            verdict(&["_c_old-of-me-__WRIT__0000000005"]),
+            Upgrade::Contended
+        );
         // To all other contenders it is a writer of its number.
         let queue = self::read(&[read, other, reader], READ_WRITE);
         assert_eq!(queue.position(reader), behind(other));
         assert_eq!(queue.position(other), behind(read));
     }
 
-    /// Curator's own predicate, written after its `LockInternalsSorter` and drivers: the key is what follows
-    /// the marker, sorted as text, equal keys in the order of the list. Every child counts.
+    /// Curator's own predicate, written after its `LockInternalsSorter` and drivers: the key is
+    /// what follows the marker, sorted as text, equal keys in the order of the list. Every child
+    /// counts.
     mod curator {
         pub(super) fn sorted<'a>(children: &'a [String], markers: &[&str]) -> Vec<&'a str> {
             let key = |name: &'a str| {
-                let after =
-                    |name: &'a str, marker: &&str| name.rfind(*marker).map(|at| &name[at + marker.len()..]);
-                markers.iter().fold(name, |name, marker| after(name, marker).unwrap_or(name))
+                let after = |name: &'a str, marker: &&str| {
+                    name.rfind(*marker).map(|at| &name[at + marker.len()..])
+                };
+                markers
+                    .iter()
+                    .fold(name, |name, marker| after(name, marker).unwrap_or(name))
             };
             let mut sorted: Vec<&str> = children.iter().map(String::as_str).collect();
             sorted.sort_by_key(|name| key(name));
@@ -437,7 +609,10 @@ mod tests {
 
         pub(super) fn read_holds(children: &[String], own: &str) -> bool {
             let sorted = sorted(children, &["__READ__", "__WRIT__"]);
-            !sorted.iter().take_while(|name| **name != own).any(|name| name.contains("__WRIT__"))
+            !sorted
+                .iter()
+                .take_while(|name| **name != own)
+                .any(|name| name.contains("__WRIT__"))
         }
     }
 
@@ -446,7 +621,8 @@ mod tests {
         prop_oneof![6 => 0..12_i32, 1 => (i32::MAX - 3)..=i32::MAX, 1 => i32::MIN..(i32::MIN + 3), 1 => any::<i32>()]
     }
 
-    /// Names of all sorts: ours, Curator's, Go's, those of other orders, foreign ones, equal numbers.
+    /// Names of all sorts: ours, Curator's, Go's, those of other orders, foreign ones, equal
+    /// numbers.
     fn any_name(markers: &'static [&'static str]) -> impl Strategy<Value = String> {
         let head = prop_oneof![
             Just("_c_5f3b2a10-8c1d-4f6e-9a7b-0123456789ab-"),
@@ -463,23 +639,42 @@ mod tests {
     }
 
     fn check(children: Vec<String>, naming: Naming) {
-        let other_order = children.iter().filter_map(|name| match classify(name, naming) {
-            Child::OtherOrder { sequence } => Some(sequence),
-            _ => None,
-        });
+        let other_order = children
+            .iter()
+            .filter_map(|name| match classify(name, naming) {
+                Child::OtherOrder { sequence } => Some(sequence),
+                _ => None,
+            });
         let other_order = other_order.min();
-        let Ok(queue) = Queue::read(children, naming) else { return };
+        let Ok(queue) = Queue::read(children, naming) else {
+            return;
+        };
         assert_eq!(queue.usable().is_err(), other_order.is_some());
         for contender in &queue.contenders {
             let refused = queue.usable_by(&contender.name).is_err();
-            assert_eq!(refused, other_order.is_some_and(|first| first <= contender.sequence), "{queue:?}");
+            assert_eq!(
+                refused,
+                other_order.is_some_and(|first| first <= contender.sequence),
+                "{queue:?}"
+            );
         }
-        let holders = |kind| queue.in_order(Some(kind)).filter(|name| holds(&queue, name)).count();
+        let holders = |kind| {
+            queue
+                .in_order(Some(kind))
+                .filter(|name| holds(&queue, name))
+                .count()
+        };
         let (readers, writers) = (holders(Kind::Shared), holders(Kind::Exclusive));
         assert!(writers <= 1, "{writers} writers hold the lock: {queue:?}");
-        assert!(writers == 0 || readers == 0, "a writer beside {readers} readers: {queue:?}");
+        assert!(
+            writers == 0 || readers == 0,
+            "a writer beside {readers} readers: {queue:?}"
+        );
         if let Some(first) = queue.in_order(None).next() {
-            assert!(holds(&queue, first), "no contender holds the lock: {queue:?}");
+            assert!(
+                holds(&queue, first),
+                "no contender holds the lock: {queue:?}"
+            );
         }
         for name in queue.in_order(None) {
             if let Some(Position::Behind { predecessor, .. }) = queue.position(name) {
@@ -491,8 +686,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 4_000, ..ProptestConfig::default() })]
 
-        /// Whatever the names are, at most one exclusive contender holds the lock, and then no reader does.
-        /// There always is a holder, and every other contender waits for one that exists and is before it.
+        /// Whatever the names are, at most one exclusive contender holds the lock, and then no
+        /// reader does. There always is a holder, and every other contender waits for one that
+        /// exists and is before it.
         // Shows: grant
         #[test]
         fn never_two_inside(
@@ -509,9 +705,9 @@ mod tests {
             }
         }
 
-        /// With the server's distinct numbers and nothing but contenders, the holders are those of Curator's
-        /// own rule and no others. (With equal numbers Curator goes by the order of the list; with wrapped
-        /// numbers, or foreign children, it is wrong or stuck.)
+        /// With the server's distinct numbers and nothing but contenders, the holders are those of
+        /// Curator's own rule and no others. (With equal numbers Curator goes by the order of the
+        /// list; with wrapped numbers, or foreign children, it is wrong or stuck.)
         // Shows: grant
         #[test]
         fn agrees_with_curators_predicate(
@@ -544,8 +740,8 @@ mod tests {
             }
         }
 
-        /// A downgraded node has the number of the write node that it replaced, and so keeps all later
-        /// writers out, here and by Curator's rule, wherever it is in the list.
+        /// A downgraded node has the number of the write node that it replaced, and so keeps all
+        /// later writers out, here and by Curator's rule, wherever it is in the list.
         #[test]
         fn a_downgraded_reader_keeps_its_place(later in prop::collection::btree_set(6..100_i32, 1..10), at in 0..10_usize) {
             let mut list: Vec<String> = later.iter().map(|n| format!("_c_w-__WRIT__{n:010}")).collect();

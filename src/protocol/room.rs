@@ -1,6 +1,6 @@
-//! The room: the callers of one client that share the nodes of a mutex, or of one side of a read-write lock.
-//! They wait in memory behind one node, and this decides who has it next, whether it is kept, and when it
-//! goes. Pure.
+//! The room: the callers of one client that share the nodes of a mutex, or of one side of a
+//! read-write lock. They wait in memory behind one node, and this decides who has it next, whether
+//! it is kept, and when it goes. Pure.
 //!
 //! ```text
 //!              granted            released, with another waiting; joined, if it is shared
@@ -12,14 +12,16 @@
 //!      |<-------------------------'  given up
 //! ```
 //! While anybody waits and there is no node, one attempt is under way, on behalf of all
-//! (docs/protocol.md#hand-off). A sticky room keeps a node that no caller needs (docs/protocol.md#kept-node).
+//! (docs/protocol.md#hand-off). A sticky room keeps a node that no caller needs
+//! (docs/protocol.md#kept-node).
 //!
-//! The node of a room for readers is shared: all waiting readers have it together, and further readers join,
-//! for as long as no writer is known to want the lock (docs/protocol.md#kept-read-node). Then the next
-//! readers wait for another node, and this one goes with the last reader inside.
+//! The node of a room for readers is shared: all waiting readers have it together, and further
+//! readers join, for as long as no writer is known to want the lock
+//! (docs/protocol.md#kept-read-node). Then the next readers wait for another node, and this one
+//! goes with the last reader inside.
 //!
-//! This is the only record of who is inside a node. A hold leaves it once, by the event that ends the hold's
-//! use of the node: its deletion, or the end of the node.
+//! This is the only record of who is inside a node. A hold leaves it once, by the event that ends
+//! the hold's use of the node: its deletion, or the end of the node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -27,7 +29,8 @@ use std::time::Duration;
 use crate::protocol::moment::Moment;
 use crate::protocol::node_name::Kind;
 
-/// How many have the node in a row at most, and for how long, before it goes to the back of the queue.
+/// How many have the node in a row at most, and for how long, before it goes to the back of the
+/// queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HandOff {
     pub(crate) max: u32,
@@ -37,22 +40,29 @@ pub(crate) struct HandOff {
 #[cfg(test)]
 impl HandOff {
     /// Each has its own node.
-    pub(crate) const NONE: Self = Self { max: 1, time: Duration::MAX };
+    pub(crate) const NONE: Self = Self {
+        max: 1,
+        time: Duration::MAX,
+    };
 }
 
 impl Default for HandOff {
-    /// Another process waits for some milliseconds more than it would for one holder. Hand-overs among tasks
-    /// that do nothing take some microseconds each, so that the time is the bound that counts, and the other
-    /// is for a clock that stands still.
+    /// Another process waits for some milliseconds more than it would for one holder. Hand-overs
+    /// among tasks that do nothing take some microseconds each, so that the time is the bound that
+    /// counts, and the other is for a clock that stands still.
     fn default() -> Self {
-        Self { max: 1_000, time: Duration::from_millis(5) }
+        Self {
+            max: 1_000,
+            time: Duration::from_millis(5),
+        }
     }
 }
 
 /// The order of arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Arrival {
-    /// `false` before `true`: a caller whose lock was lost before it had it goes before later callers.
+    /// `false` before `true`: a caller whose lock was lost before it had it goes before later
+    /// callers.
     is_new: bool,
     /// The number of the attempt.
     number: u64,
@@ -60,7 +70,10 @@ pub(crate) struct Arrival {
 
 impl Arrival {
     pub(crate) fn new(number: u64, again: bool) -> Self {
-        Self { is_new: !again, number }
+        Self {
+            is_new: !again,
+            number,
+        }
     }
 
     pub(crate) fn number(self) -> u64 {
@@ -117,7 +130,8 @@ struct SharedNode<H> {
 }
 
 impl<H> SharedNode<H> {
-    /// Counts another holder, if it may have the node. It does `alone`, while no other client wants the lock.
+    /// Counts another holder, if it may have the node. It does `alone`, while no other client wants
+    /// the lock.
     fn another(&mut self, alone: bool, bounds: HandOff, now: Moment) -> bool {
         if alone {
             // No other process is kept waiting, so no row begins.
@@ -137,8 +151,8 @@ struct WaitingCaller<W, D> {
     attempts: u64,
 }
 
-/// The callers of one room, and their nodes, each by the number of the first hold by which it was held. `W`
-/// is the waiting caller, `D` its deadline, `H` a hold.
+/// The callers of one room, and their nodes, each by the number of the first hold by which it was
+/// held. `W` is the waiting caller, `D` its deadline, `H` a hold.
 pub(crate) struct Room<W, D, H> {
     /// Several have a node of the kind `Shared` at once.
     kind: Kind,
@@ -177,16 +191,23 @@ impl<W, D: Copy + Ord, H: Clone> Room<W, D, H> {
 
     /// Returns whether no other client is known to want the current node, and it may be kept.
     fn is_alone(&self) -> bool {
-        self.sticky && self.node().is_some_and(|node| node.others != Others::Perhaps)
+        self.sticky
+            && self
+                .node()
+                .is_some_and(|node| node.others != Others::Perhaps)
     }
 
-    /// Handles the arrival of a caller. `healthy` is whether it may be granted the current node now. If it
-    /// has the node, it must [enter](Self::enter) it.
+    /// Handles the arrival of a caller. `healthy` is whether it may be granted the current node
+    /// now. If it has the node, it must [enter](Self::enter) it.
     pub(crate) fn newcomer(&mut self, now: Moment, healthy: bool) -> Newcomer<H> {
         let (bounds, alone) = (self.hand_off, self.is_alone());
         let node = self.current.and_then(|node| self.nodes.get_mut(&node));
-        let Some(node) = node else { return Newcomer::Waits };
-        let Some(hold) = node.inside.values().next().cloned() else { return Newcomer::Waits };
+        let Some(node) = node else {
+            return Newcomer::Waits;
+        };
+        let Some(hold) = node.inside.values().next().cloned() else {
+            return Newcomer::Waits;
+        };
         if node.is_kept && alone && healthy {
             node.is_kept = false;
             return Newcomer::Has(hold);
@@ -194,7 +215,9 @@ impl<W, D: Copy + Ord, H: Clone> Room<W, D, H> {
         if !node.is_kept {
             match self.kind {
                 Kind::Exclusive => return Newcomer::Waits,
-                Kind::Shared if healthy && node.another(alone, bounds, now) => return Newcomer::Joins(hold),
+                Kind::Shared if healthy && node.another(alone, bounds, now) => {
+                    return Newcomer::Joins(hold);
+                }
                 Kind::Shared => {}
             }
         }
@@ -210,12 +233,22 @@ impl<W, D: Copy + Ord, H: Clone> Room<W, D, H> {
 
     /// Adds a caller that waits.
     pub(crate) fn wait(&mut self, at: Arrival, waiter: W, deadline: Option<D>) {
-        self.deadlines.extend(deadline.map(|deadline| (deadline, at)));
-        self.waiting.insert(at, WaitingCaller { waiter, deadline, attempts: self.attempts });
+        self.deadlines
+            .extend(deadline.map(|deadline| (deadline, at)));
+        self.waiting.insert(
+            at,
+            WaitingCaller {
+                waiter,
+                deadline,
+                attempts: self.attempts,
+            },
+        );
     }
 
     fn take(&mut self, at: Arrival) -> Option<W> {
-        let WaitingCaller { waiter, deadline, .. } = self.waiting.remove(&at)?;
+        let WaitingCaller {
+            waiter, deadline, ..
+        } = self.waiting.remove(&at)?;
         if let Some(deadline) = deadline {
             self.deadlines.remove(&(deadline, at));
         }
@@ -253,8 +286,8 @@ impl<W, D: Copy + Ord, H: Clone> Room<W, D, H> {
         self.attempt
     }
 
-    /// Has an attempt that no caller waits for no longer under way. Returns whether there was one, which must be
-    /// cancelled.
+    /// Has an attempt that no caller waits for no longer under way. Returns whether there was one,
+    /// which must be cancelled.
     pub(crate) fn abandon_attempt(&mut self) -> bool {
         let is_abandoned = self.attempt && self.waiting.is_empty();
         self.attempt &= !is_abandoned;
@@ -266,13 +299,15 @@ impl<W, D: Copy + Ord, H: Clone> Room<W, D, H> {
         !self.waiting.is_empty()
     }
 
-    /// Returns how many callers are before the last waiting one: the other waiting ones, and the holder.
+    /// Returns how many callers are before the last waiting one: the other waiting ones, and the
+    /// holder.
     pub(crate) fn ahead_of_last(&self) -> usize {
         self.waiting.len().saturating_sub(1) + usize::from(self.has_node())
     }
 
-    /// Handles the grant of a node to the attempt, as the hold with this number. Returns who has it: the
-    /// first that waits, by this hold, or all that wait, the others by further holds. None if none waits.
+    /// Handles the grant of a node to the attempt, as the hold with this number. Returns who has
+    /// it: the first that waits, by this hold, or all that wait, the others by further holds. None
+    /// if none waits.
     pub(crate) fn granted(&mut self, number: u64, hold: H, now: Moment) -> Vec<W> {
         self.attempt = false;
         self.open(number, hold, now);
@@ -282,8 +317,8 @@ impl<W, D: Copy + Ord, H: Clone> Room<W, D, H> {
         }
     }
 
-    /// Has a hold that was granted a node by itself share it, or hand it over when it is released. Returns
-    /// `false` if this room has a node, or is about to have one.
+    /// Has a hold that was granted a node by itself share it, or hand it over when it is released.
+    /// Returns `false` if this room has a node, or is about to have one.
     pub(crate) fn adopt(&mut self, number: u64, hold: H, now: Moment) -> bool {
         let is_free = self.current.is_none() && !self.attempt && self.waiting.is_empty();
         if is_free {
@@ -294,25 +329,38 @@ impl<W, D: Copy + Ord, H: Clone> Room<W, D, H> {
 
     fn open(&mut self, number: u64, hold: H, now: Moment) {
         let inside = BTreeMap::from([(number, hold)]);
-        let node = SharedNode { inside, is_kept: false, others: Others::Unknown, since: now, holders: 1 };
+        let node = SharedNode {
+            inside,
+            is_kept: false,
+            others: Others::Unknown,
+            since: now,
+            holders: 1,
+        };
         self.nodes.insert(number, node);
         self.current = Some(number);
     }
 
-    /// Handles the failure of the attempt. Returns those for which it was made: they waited when it began.
-    /// Another attempt starts for later callers, with its full time and tries.
+    /// Handles the failure of the attempt. Returns those for which it was made: they waited when it
+    /// began. Another attempt starts for later callers, with its full time and tries.
     pub(crate) fn failed(&mut self) -> Vec<W> {
         self.attempt = false;
         let is_told = |waiting: &WaitingCaller<W, D>| waiting.attempts < self.attempts;
-        let told: Vec<_> =
-            self.waiting.iter().filter(|(_, waiting)| is_told(waiting)).map(|(at, _)| *at).collect();
+        let told: Vec<_> = self
+            .waiting
+            .iter()
+            .filter(|(_, waiting)| is_told(waiting))
+            .map(|(at, _)| *at)
+            .collect();
         told.into_iter().filter_map(|at| self.take(at)).collect()
     }
 
     /// Removes all that wait.
     pub(crate) fn take_all(&mut self) -> Vec<W> {
         self.deadlines.clear();
-        std::mem::take(&mut self.waiting).into_values().map(|waiting| waiting.waiter).collect()
+        std::mem::take(&mut self.waiting)
+            .into_values()
+            .map(|waiting| waiting.waiter)
+            .collect()
     }
 
     /// Returns the first that waits.
@@ -326,30 +374,48 @@ impl<W, D: Copy + Ord, H: Clone> Room<W, D, H> {
         Some((*deadline, &self.waiting.get(at)?.waiter))
     }
 
-    /// Removes those whose deadline has passed. Returns each with the number of those that were before it. One pass over the queue for all of them, and a timer of the
-    /// task's fires once in a millisecond at most: so does this, however many deadlines there are.
+    /// Removes those whose deadline has passed. Returns each with the number of those that were
+    /// before it. One pass over the queue for all of them, and a timer of the task's fires once in
+    /// a millisecond at most: so does this, however many deadlines there are.
     pub(crate) fn late(&mut self, now: D) -> Vec<(W, usize)> {
-        let over: BTreeSet<_> =
-            self.deadlines.iter().take_while(|(deadline, _)| *deadline <= now).map(|(_, at)| *at).collect();
-        let Some(last) = over.last() else { return Vec::new() };
+        let over: BTreeSet<_> = self
+            .deadlines
+            .iter()
+            .take_while(|(deadline, _)| *deadline <= now)
+            .map(|(_, at)| *at)
+            .collect();
+        let Some(last) = over.last() else {
+            return Vec::new();
+        };
         let ranks: Vec<_> = self
             .waiting
             .range(..=*last)
             .enumerate()
             .filter_map(|(before, (at, _))| over.contains(at).then_some((before, *at)))
             .collect();
-        ranks.into_iter().filter_map(|(before, at)| Some((self.take(at)?, before))).collect()
+        ranks
+            .into_iter()
+            .filter_map(|(before, at)| Some((self.take(at)?, before)))
+            .collect()
     }
 
-    /// Handles the deletion that a hold of this node needs, by which the hold leaves it. `healthy` is whether
-    /// the node may be passed on, by its lease and all that is known of it. A caller that has it next, or a
-    /// hold by which it is kept, must [enter](Self::enter) it. `Delete` is followed by [`over`](Self::over),
-    /// once the deletion is on its way.
-    pub(crate) fn released(&mut self, node: u64, hold: u64, now: Moment, healthy: bool) -> PassOn<W> {
+    /// Handles the deletion that a hold of this node needs, by which the hold leaves it. `healthy`
+    /// is whether the node may be passed on, by its lease and all that is known of it. A caller
+    /// that has it next, or a hold by which it is kept, must [enter](Self::enter) it. `Delete` is
+    /// followed by [`over`](Self::over), once the deletion is on its way.
+    pub(crate) fn released(
+        &mut self,
+        node: u64,
+        hold: u64,
+        now: Moment,
+        healthy: bool,
+    ) -> PassOn<W> {
         let (bounds, alone) = (self.hand_off, self.is_alone());
         let first = self.waiting.first_key_value().map(|(at, _)| *at);
         // A hold that has taken its node out has it for itself.
-        let Some(state) = self.nodes.get_mut(&node) else { return PassOn::Delete };
+        let Some(state) = self.nodes.get_mut(&node) else {
+            return PassOn::Delete;
+        };
         // A hold that has left already does not take the node from the others.
         let was_inside = state.inside.remove(&hold).is_some();
         if !was_inside || !state.inside.is_empty() {
@@ -369,20 +435,24 @@ impl<W, D: Copy + Ord, H: Clone> Room<W, D, H> {
         if !state.another(alone, bounds, now) {
             return PassOn::Delete;
         }
-        self.take(at).map_or(PassOn::Delete, |waiter| PassOn::To(at, waiter))
+        self.take(at)
+            .map_or(PassOn::Delete, |waiter| PassOn::To(at, waiter))
     }
 
     /// Records that a hold has ended, and its deletion, if it needs one, is on its way.
     pub(crate) fn over(&mut self, node: u64, hold: u64) {
-        let Some(state) = self.nodes.get_mut(&node) else { return };
+        let Some(state) = self.nodes.get_mut(&node) else {
+            return;
+        };
         state.inside.remove(&hold);
         if state.inside.is_empty() {
             self.forget(node);
         }
     }
 
-    /// Records that a hold of this node is lost: no caller has the node next. Until the node may be deleted,
-    /// the hold stays inside. Returns the hold by which the node was kept, which must be released.
+    /// Records that a hold of this node is lost: no caller has the node next. Until the node may be
+    /// deleted, the hold stays inside. Returns the hold by which the node was kept, which must be
+    /// released.
     pub(crate) fn lost(&mut self, node: u64) -> Option<H> {
         let kept = self.others_come(node);
         self.pass_by(node);
@@ -402,10 +472,12 @@ impl<W, D: Copy + Ord, H: Clone> Room<W, D, H> {
         self.current.take_if(|current| *current == node);
     }
 
-    /// Takes the node out, for a conversion of this hold, which has it for itself from here on. Returns
-    /// `false` if others share it. A hold that has left already takes nothing.
+    /// Takes the node out, for a conversion of this hold, which has it for itself from here on.
+    /// Returns `false` if others share it. A hold that has left already takes nothing.
     pub(crate) fn take_out(&mut self, node: u64, hold: u64) -> bool {
-        let Some(state) = self.nodes.get(&node) else { return true };
+        let Some(state) = self.nodes.get(&node) else {
+            return true;
+        };
         let (is_inside, inside) = (state.inside.contains_key(&hold), state.inside.len());
         if is_inside && inside == 1 {
             self.forget(node);
@@ -414,10 +486,12 @@ impl<W, D: Copy + Ord, H: Clone> Room<W, D, H> {
         inside == 0 || state.is_kept
     }
 
-    /// Records that the servers have said that the node does not exist. Returns all holds inside, which the
-    /// caller must notify; none if this was known. From here on none joins.
+    /// Records that the servers have said that the node does not exist. Returns all holds inside,
+    /// which the caller must notify; none if this was known. From here on none joins.
     pub(crate) fn gone(&mut self, node: u64) -> Vec<H> {
-        let Some(state) = self.nodes.get_mut(&node) else { return Vec::new() };
+        let Some(state) = self.nodes.get_mut(&node) else {
+            return Vec::new();
+        };
         state.is_kept = false;
         std::mem::take(&mut state.inside).into_values().collect()
     }
@@ -434,7 +508,11 @@ impl<W, D: Copy + Ord, H: Clone> Room<W, D, H> {
 
     /// Returns the holds inside this node, with their numbers.
     pub(crate) fn inside(&self, node: u64) -> impl Iterator<Item = (u64, &H)> {
-        let inside = self.nodes.get(&node).into_iter().flat_map(|node| &node.inside);
+        let inside = self
+            .nodes
+            .get(&node)
+            .into_iter()
+            .flat_map(|node| &node.inside);
         inside.map(|(number, hold)| (*number, hold))
     }
 
@@ -445,25 +523,35 @@ impl<W, D: Copy + Ord, H: Clone> Room<W, D, H> {
 
     /// Returns the hold by which the current node is kept.
     pub(crate) fn kept(&self) -> Option<&H> {
-        self.node().filter(|node| node.is_kept && self.is_alone())?.inside.values().next()
+        self.node()
+            .filter(|node| node.is_kept && self.is_alone())?
+            .inside
+            .values()
+            .next()
     }
 
     /// Returns the holds of callers.
     pub(crate) fn holders(&self) -> impl Iterator<Item = &H> {
-        self.nodes.values().filter(|node| !node.is_kept).flat_map(|node| node.inside.values())
+        self.nodes
+            .values()
+            .filter(|node| !node.is_kept)
+            .flat_map(|node| node.inside.values())
     }
 
-    /// Returns which node it is that is to be watched for others from now on; `None` if none is, or that has
-    /// begun.
+    /// Returns which node it is that is to be watched for others from now on; `None` if none is, or
+    /// that has begun.
     pub(crate) fn begin_look(&mut self) -> Option<u64> {
         let current = self.current.filter(|_| self.sticky)?;
-        let node = self.nodes.get_mut(&current).filter(|node| node.others == Others::Unknown)?;
+        let node = self
+            .nodes
+            .get_mut(&current)
+            .filter(|node| node.others == Others::Unknown)?;
         node.others = Others::None;
         Some(current)
     }
 
-    /// Records that others may want this node, or that this is no longer known. Returns the hold by which it
-    /// was kept, which must be released at once.
+    /// Records that others may want this node, or that this is no longer known. Returns the hold by
+    /// which it was kept, which must be released at once.
     pub(crate) fn others_come(&mut self, node: u64) -> Option<H> {
         if self.kind == Kind::Shared {
             self.pass_by(node);
@@ -471,7 +559,11 @@ impl<W, D: Copy + Ord, H: Clone> Room<W, D, H> {
         let node = self.nodes.get_mut(&node)?;
         let is_known = std::mem::replace(&mut node.others, Others::Perhaps) == Others::Perhaps;
         // Only once: its release is under way then.
-        node.inside.values().next().filter(|_| node.is_kept && !is_known).cloned()
+        node.inside
+            .values()
+            .next()
+            .filter(|_| node.is_kept && !is_known)
+            .cloned()
     }
 
     /// Does the same for the current node.
@@ -479,8 +571,8 @@ impl<W, D: Copy + Ord, H: Clone> Room<W, D, H> {
         self.others_come(self.current?)
     }
 
-    /// Keeps no node from here on: no handle can use one. Returns the hold by which one was kept, which must
-    /// be released.
+    /// Keeps no node from here on: no handle can use one. Returns the hold by which one was kept,
+    /// which must be released.
     pub(crate) fn close(&mut self) -> Option<H> {
         self.sticky = false;
         self.give_up()
@@ -498,7 +590,10 @@ mod tests {
         for (number, deadline) in [(1, 30), (2, 20), (3, 40)] {
             room.wait(Arrival::new(number, false), number, Some(deadline));
         }
-        assert_eq!((room.ahead_of_last(), room.next_late()), (2, Some((20, &2))));
+        assert_eq!(
+            (room.ahead_of_last(), room.next_late()),
+            (2, Some((20, &2)))
+        );
         assert_eq!((room.first(), room.next_late()), (Some(&1), Some((20, &2))));
         assert!(!room.is_under_way());
         room.attempt_begins();
@@ -508,7 +603,10 @@ mod tests {
         room.attempt_begins();
         assert_eq!(room.granted(7, 7, Moment::at(Duration::ZERO)), [1]);
         assert!(!room.is_under_way() && room.is_current(7) && !room.is_current(8));
-        assert_eq!((room.hold(), room.kept(), room.holders().count()), (Some(&7), None, 1));
+        assert_eq!(
+            (room.hold(), room.kept(), room.holders().count()),
+            (Some(&7), None, 1)
+        );
         // The holder, and the other that waits.
         assert_eq!(room.ahead_of_last(), 2);
         assert_eq!((room.take_all(), room.next_late()), (vec![2, 3], None));
@@ -550,29 +648,53 @@ mod tests {
     #[test]
     fn a_caller_that_comes_while_a_kept_node_is_given_up_has_it() {
         let now = Moment::at(Duration::ZERO);
-        let mut room = Room::<u64, (), u64>::new(Kind::Exclusive, HandOff { max: 2, ..HandOff::NONE }, true);
+        let mut room = Room::<u64, (), u64>::new(
+            Kind::Exclusive,
+            HandOff {
+                max: 2,
+                ..HandOff::NONE
+            },
+            true,
+        );
         assert!(room.adopt(1, 1, now));
         assert_eq!(room.released(1, 1, now, true), PassOn::Keep);
         room.enter(2, 2);
-        assert_eq!((room.others_come(1), room.kept(), room.holders().count()), (Some(2), None, 0));
+        assert_eq!(
+            (room.others_come(1), room.kept(), room.holders().count()),
+            (Some(2), None, 0)
+        );
         assert_eq!(room.newcomer(now, true), Newcomer::Waits);
         room.wait(Arrival::new(3, false), 3, None);
-        assert_eq!(room.released(1, 2, now, true), PassOn::To(Arrival::new(3, false), 3));
+        assert_eq!(
+            room.released(1, 2, now, true),
+            PassOn::To(Arrival::new(3, false), 3)
+        );
         room.enter(3, 3);
         assert_eq!(room.holders().collect::<Vec<_>>(), [&3]);
         assert_eq!(room.released(1, 3, now, true), PassOn::Delete);
     }
 
-    /// A hold that was granted a node by itself is the room's, unless others have one or are about to.
+    /// A hold that was granted a node by itself is the room's, unless others have one or are about
+    /// to.
     #[test]
     fn a_hold_is_adopted_where_there_is_no_other() {
         let now = Moment::at(Duration::ZERO);
-        let mut room = Room::<u64, (), u64>::new(Kind::Exclusive, HandOff { max: 2, ..HandOff::NONE }, false);
+        let mut room = Room::<u64, (), u64>::new(
+            Kind::Exclusive,
+            HandOff {
+                max: 2,
+                ..HandOff::NONE
+            },
+            false,
+        );
         assert!(room.adopt(1, 1, now));
         assert!(!room.adopt(2, 2, now) && room.is_current(1));
         room.wait(Arrival::new(3, false), 3, None);
         assert!(!room.wants_attempt());
-        assert_eq!(room.released(1, 1, now, true), PassOn::To(Arrival::new(3, false), 3));
+        assert_eq!(
+            room.released(1, 1, now, true),
+            PassOn::To(Arrival::new(3, false), 3)
+        );
         room.over(1, 3);
         room.wait(Arrival::new(4, false), 4, None);
         assert!(!room.adopt(5, 5, now), "another is about to have one");

@@ -1,7 +1,8 @@
-//! Models of one [`Room`] among contenders of other processes. Of a mutex: every schedule of arrivals,
-//! departures, releases, losses and grants, small ones exhaustively and long ones at random. No two callers
-//! have the lock at once, no caller is forgotten, and the order of arrival and the bounds are kept. Of
-//! readers that share a node: schedules at random, in which the node goes once, with the last of them.
+//! Models of one [`Room`] among contenders of other processes. Of a mutex: every schedule of
+//! arrivals, departures, releases, losses and grants, small ones exhaustively and long ones at
+//! random. No two callers have the lock at once, no caller is forgotten, and the order of arrival
+//! and the bounds are kept. Of readers that share a node: schedules at random, in which the node
+//! goes once, with the last of them.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -16,7 +17,8 @@ use crate::protocol::room::{Arrival, HandOff, Newcomer, PassOn, Room};
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Arrives,
-    /// A caller comes that does not wait for others; it is granted a separate node if the room has none.
+    /// A caller comes that does not wait for others; it is granted a separate node if the room has
+    /// none.
     Tries,
     /// One with a deadline, which has passed at the next `Late`.
     ArrivesFor,
@@ -62,7 +64,10 @@ const EVENTS: [Event; 16] = [
     Event::Waits,
 ];
 
-const BOUNDS: HandOff = HandOff { max: 3, time: Duration::from_secs(1) };
+const BOUNDS: HandOff = HandOff {
+    max: 3,
+    time: Duration::from_secs(1),
+};
 
 #[derive(Clone, Copy, Debug)]
 struct Options {
@@ -120,7 +125,10 @@ impl Model {
             Newcomer::Waits => assert!(self.kept.is_none(), "a node that is kept is not seen"),
             Newcomer::Has(hold) => {
                 assert!(healthy && !self.others, "kept in doubt, or from another");
-                assert!(self.holder.is_none() && !self.attempt && self.waiting.is_empty(), "a second holder");
+                assert!(
+                    self.holder.is_none() && !self.attempt && self.waiting.is_empty(),
+                    "a second holder"
+                );
                 self.holder = self.kept.take();
                 assert_eq!(self.holder, Some(hold), "no node is kept");
                 self.room.enter(hold, hold);
@@ -140,7 +148,8 @@ impl Model {
         let number = self.next;
         self.next += 1;
         if !self.takes_kept(healthy) {
-            self.room.wait(Arrival::new(number, false), number, deadline);
+            self.room
+                .wait(Arrival::new(number, false), number, deadline);
             self.waiting.push_back((number, deadline));
         }
     }
@@ -152,7 +161,11 @@ impl Model {
         let number = self.next;
         self.next += 1;
         let is_free = !self.attempt && self.waiting.is_empty();
-        assert_eq!(self.room.adopt(number, number, self.now), is_free, "a second node");
+        assert_eq!(
+            self.room.adopt(number, number, self.now),
+            is_free,
+            "a second node"
+        );
         if is_free {
             self.node_is(number);
         }
@@ -175,7 +188,11 @@ impl Model {
 
     /// The first one has the lock.
     fn granted(&mut self, number: u64) {
-        assert_eq!(self.waiting.pop_front().map(|(first, _)| first), Some(number), "not in order");
+        assert_eq!(
+            self.waiting.pop_front().map(|(first, _)| first),
+            Some(number),
+            "not in order"
+        );
         self.holder = Some(number);
     }
 
@@ -186,7 +203,9 @@ impl Model {
     }
 
     fn releases(&mut self, healthy: bool) {
-        let Some(holder) = self.holder.take() else { return };
+        let Some(holder) = self.holder.take() else {
+            return;
+        };
         let idle = self.next;
         self.next += 1;
         let next = self.room.released(self.node, holder, self.now, healthy);
@@ -198,33 +217,50 @@ impl Model {
             PassOn::To(at, number) => {
                 assert!(may, "handed over beyond the bounds");
                 assert_eq!(at.number(), number);
-                self.row = if alone { (self.now, 0) } else { (self.row.0, self.row.1 + 1) };
+                self.row = if alone {
+                    (self.now, 0)
+                } else {
+                    (self.row.0, self.row.1 + 1)
+                };
                 self.room.enter(number, number);
                 self.granted(number);
             }
             PassOn::Delete => {
                 assert!(!may || self.waiting.is_empty(), "a waiter was passed over");
                 assert!(!(healthy && alone), "it was to be kept");
-                assert!(!self.room.wants_attempt(), "the node is not on its way out yet");
+                assert!(
+                    !self.room.wants_attempt(),
+                    "the node is not on its way out yet"
+                );
                 self.room.over(self.node, holder);
                 return;
             }
             PassOn::Keep => {
-                assert!(healthy && alone && self.waiting.is_empty(), "kept from another");
+                assert!(
+                    healthy && alone && self.waiting.is_empty(),
+                    "kept from another"
+                );
                 self.room.enter(idle, idle);
                 self.kept = Some(idle);
             }
             PassOn::Stays => panic!("a second holder"),
         }
         // Passing the node on begins the look, once.
-        assert_eq!(self.room.begin_look(), (alone && !self.is_watched).then_some(self.node));
+        assert_eq!(
+            self.room.begin_look(),
+            (alone && !self.is_watched).then_some(self.node)
+        );
         self.is_watched |= alone;
     }
 
-    /// The release of a lost hold comes too late to mean anything, also where another has a node by then.
+    /// The release of a lost hold comes too late to mean anything, also where another has a node by
+    /// then.
     fn late_release(&mut self) {
         if let Some((node, hold)) = self.lost.take() {
-            assert_eq!(self.room.released(node, hold, self.now, true), PassOn::Delete);
+            assert_eq!(
+                self.room.released(node, hold, self.now, true),
+                PassOn::Delete
+            );
             self.room.over(node, hold);
         }
     }
@@ -255,7 +291,10 @@ impl Model {
             }
             Event::Attempt => match (self.attempt, self.room.wants_attempt()) {
                 (false, true) => {
-                    assert!(self.holder.is_none() && self.kept.is_none(), "a second node");
+                    assert!(
+                        self.holder.is_none() && self.kept.is_none(),
+                        "a second node"
+                    );
                     self.room.attempt_begins();
                     (self.attempt, self.began) = (true, self.next);
                 }
@@ -266,7 +305,9 @@ impl Model {
                     let number = self.next;
                     self.next += 1;
                     let served = self.room.granted(number, number, self.now);
-                    let [first] = served[..] else { panic!("one has it, and another waits: {served:?}") };
+                    let [first] = served[..] else {
+                        panic!("one has it, and another waits: {served:?}")
+                    };
                     self.granted(first);
                     self.node_is(number);
                 }
@@ -326,16 +367,33 @@ impl Model {
             }
             Event::Waits => self.now = self.now.plus(BOUNDS.time),
         }
-        assert!(self.kept.is_none() || self.waiting.is_empty(), "waits for a node that is kept");
-        assert!(self.kept.is_none() || self.options.sticky, "kept although no handle can use it");
+        assert!(
+            self.kept.is_none() || self.waiting.is_empty(),
+            "waits for a node that is kept"
+        );
+        assert!(
+            self.kept.is_none() || self.options.sticky,
+            "kept although no handle can use it"
+        );
         assert_eq!(self.room.has_node(), self.holder.or(self.kept).is_some());
         assert_eq!(self.room.kept().copied(), self.kept);
-        assert!(self.room.holders().eq(self.lost.iter().map(|(_, hold)| hold).chain(&self.holder)));
+        assert!(
+            self.room
+                .holders()
+                .eq(self.lost.iter().map(|(_, hold)| hold).chain(&self.holder))
+        );
         // All that wait are served, by the holder or an attempt, or one is wanted.
         let is_served = self.holder.is_some() || self.attempt || self.room.wants_attempt();
-        assert!(self.waiting.is_empty() || is_served, "forgotten: {:?}", self.waiting);
+        assert!(
+            self.waiting.is_empty() || is_served,
+            "forgotten: {:?}",
+            self.waiting
+        );
         assert_eq!(self.room.is_waited_for(), !self.waiting.is_empty());
-        assert!(!self.room.wants_attempt() || self.holder.is_none(), "a second node");
+        assert!(
+            !self.room.wants_attempt() || self.holder.is_none(),
+            "a second node"
+        );
     }
 
     /// All that wait are served in the end.
@@ -366,7 +424,12 @@ fn run(options: Options, events: &[Event]) {
 fn every_short_schedule_of_a_room() {
     const LENGTH: u32 = 5;
     let all = EVENTS.len();
-    for (bounds, sticky) in [(BOUNDS, false), (BOUNDS, true), (HandOff::NONE, false), (HandOff::NONE, true)] {
+    for (bounds, sticky) in [
+        (BOUNDS, false),
+        (BOUNDS, true),
+        (HandOff::NONE, false),
+        (HandOff::NONE, true),
+    ] {
         for schedule in 0..all.pow(LENGTH) {
             let mut events = [Event::Arrives; LENGTH as usize];
             let mut rest = schedule;
@@ -418,7 +481,8 @@ enum Shared {
     Closes,
     /// The reader with this index is lost, and its node may not be deleted yet.
     Loses(usize),
-    /// The reader with this index converts the node; also if it has ended, before it finds that out.
+    /// The reader with this index converts the node; also if it has ended, before it finds that
+    /// out.
     TakesOut(usize),
     Gone,
 }
@@ -456,11 +520,23 @@ const NOW: Moment = Moment::at(Duration::ZERO);
 
 impl SharedModel {
     fn new(is_kept: bool) -> Self {
-        let hand_off = HandOff { max: u32::MAX, time: Duration::MAX };
+        let hand_off = HandOff {
+            max: u32::MAX,
+            time: Duration::MAX,
+        };
         let mut room = Room::new(Kind::Shared, hand_off, is_kept);
         assert!(room.adopt(NODE, NODE, NOW));
         let (inside, all) = (BTreeSet::from([NODE]), vec![NODE]);
-        Self { room, is_kept, inside, kept: None, all, is_open: true, is_taken: false, deletions: 0 }
+        Self {
+            room,
+            is_kept,
+            inside,
+            kept: None,
+            all,
+            is_open: true,
+            is_taken: false,
+            deletions: 0,
+        }
     }
 
     fn enters(&mut self, hold: u64) {
@@ -482,7 +558,10 @@ impl SharedModel {
                 (self.kept, self.inside) = (Some(next), BTreeSet::from([next]));
             }
             PassOn::Delete => {
-                assert!(self.is_taken || self.inside.is_empty() && !keeps, "deleted under a reader");
+                assert!(
+                    self.is_taken || self.inside.is_empty() && !keeps,
+                    "deleted under a reader"
+                );
                 self.deletions += u32::from(was_last);
                 self.room.over(NODE, hold);
             }
@@ -540,7 +619,8 @@ impl SharedModel {
             }
             Shared::TakesOut(index) => {
                 if let Some(&hold) = self.all.get(index).filter(|hold| self.kept != Some(**hold)) {
-                    let is_alone = self.kept.is_some() || self.inside.iter().all(|other| *other == hold);
+                    let is_alone =
+                        self.kept.is_some() || self.inside.iter().all(|other| *other == hold);
                     assert_eq!(self.room.take_out(NODE, hold), is_alone, "beside a reader");
                     if is_alone && self.inside.contains(&hold) {
                         self.inside.clear();
@@ -561,15 +641,19 @@ impl SharedModel {
         assert!(self.deletions <= 1);
         assert_eq!(self.room.has_node(), self.is_open);
         assert_eq!(self.room.kept().copied(), self.kept);
-        let readers = if self.kept.is_some() { 0 } else { self.inside.len() };
+        let readers = if self.kept.is_some() {
+            0
+        } else {
+            self.inside.len()
+        };
         assert_eq!(self.room.holders().count(), readers);
     }
 }
 
 proptest! {
-    /// A node is deleted once, after its last reader, or by a reader that has it alone; never under a reader,
-    /// also if one leaves twice. No reader joins a closed one, and all that are inside are notified of its
-    /// end.
+    /// A node is deleted once, after its last reader, or by a reader that has it alone; never under
+    /// a reader, also if one leaves twice. No reader joins a closed one, and all that are inside
+    /// are notified of its end.
     // Shows: kept-read-node
     #[test]
     fn a_shared_read_node_goes_once_and_with_its_last_hold(

@@ -1,13 +1,14 @@
 //! How long a server may be silent before its connection is given up. Pure.
 //!
-//! A hung server must not use up the time of the others: a lease lasts 2/3 of the session timeout T, of which
-//! 1/6 may pass before the first heartbeat that is not answered. With T/8 for each server there is time for
-//! the server that the session is connected to and for two more that hang. `zookeeper-client` itself waits
-//! for 2/5 of T.
+//! A hung server must not use up the time of the others: a lease lasts 2/3 of the session timeout
+//! T, of which 1/6 may pass before the first heartbeat that is not answered. With T/8 for each
+//! server there is time for the server that the session is connected to and for two more that hang.
+//! `zookeeper-client` itself waits for 2/5 of T.
 //!
-//! If every server takes longer than that to commit, all of them look hung: each connection is cut before the
-//! reply to a write arrives. The client library fixes the server timeout of a session when it connects, so
-//! such a session is ended, and the next one has twice the server timeout (docs/protocol.md#server-timeout).
+//! If every server takes longer than that to commit, all of them look hung: each connection is cut
+//! before the reply to a write arrives. The client library fixes the server timeout of a session
+//! when it connects, so such a session is ended, and the next one has twice the server timeout
+//! (docs/protocol.md#server-timeout).
 
 use std::time::Duration;
 
@@ -16,8 +17,8 @@ use crate::protocol::moment::Moment;
 /// The least server timeout: a server that is silent for less than this is only busy.
 const MIN_SERVER_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// A session that lived for this many session timeouts was healthy: the next one starts with the initial
-/// server timeout again.
+/// A session that lived for this many session timeouts was healthy: the next one starts with the
+/// initial server timeout again.
 const HEALTHY_SESSION_TIMEOUTS: u32 = 10;
 
 /// How long a server may be silent in the next session: grows while sessions stall.
@@ -29,7 +30,9 @@ pub(crate) struct ServerTimeout {
 impl ServerTimeout {
     /// Returns how long a server may be silent in a session with this timeout.
     pub(crate) fn duration(self, session_timeout: Duration, connect_timeout: Duration) -> Duration {
-        let initial = (session_timeout / 8).min(connect_timeout / 3).max(MIN_SERVER_TIMEOUT);
+        let initial = (session_timeout / 8)
+            .min(connect_timeout / 3)
+            .max(MIN_SERVER_TIMEOUT);
         let doubled = initial.saturating_mul(2_u32.saturating_pow(self.doublings));
         doubled.min(max_server_timeout(session_timeout).max(initial))
     }
@@ -39,7 +42,8 @@ impl ServerTimeout {
         self.doublings = self.doublings.saturating_add(1);
     }
 
-    /// Goes back to the initial server timeout if a session lived for long: the servers may be quick again.
+    /// Goes back to the initial server timeout if a session lived for long: the servers may be
+    /// quick again.
     pub(crate) fn reset_after(&mut self, session_age: Duration, session_timeout: Duration) {
         if session_age >= session_timeout.saturating_mul(HEALTHY_SESSION_TIMEOUTS) {
             self.doublings = 0;
@@ -52,8 +56,8 @@ fn max_server_timeout(session_timeout: Duration) -> Duration {
     session_timeout / 5 * 2
 }
 
-/// Returns the server timeout that the client library uses once it knows the session timeout: it replaces a
-/// timeout that is too long by its own.
+/// Returns the server timeout that the client library uses once it knows the session timeout: it
+/// replaces a timeout that is too long by its own.
 pub(crate) fn effective(server_timeout: Duration, session_timeout: Duration) -> Duration {
     if server_timeout > session_timeout / 5 * 3 {
         max_server_timeout(session_timeout)
@@ -62,8 +66,8 @@ pub(crate) fn effective(server_timeout: Duration, session_timeout: Duration) -> 
     }
 }
 
-/// The connections of one session, to tell a session that stalls: one in which the server timeout cuts every
-/// connection before a write is answered.
+/// The connections of one session, to tell a session that stalls: one in which the server timeout
+/// cuts every connection before a write is answered.
 pub(crate) struct ConnectionHistory {
     server_timeout: Duration,
     session_timeout: Duration,
@@ -78,20 +82,29 @@ pub(crate) struct ConnectionHistory {
 impl ConnectionHistory {
     /// The history of a session that was established at `now`.
     pub(crate) fn new(server_timeout: Duration, session_timeout: Duration, now: Moment) -> Self {
-        Self { server_timeout, session_timeout, connected_at: Some(now), seen_renewal: None, fruitless: None }
+        Self {
+            server_timeout,
+            session_timeout,
+            connected_at: Some(now),
+            seen_renewal: None,
+            fruitless: None,
+        }
     }
 
-    /// Records that the connection has ended. `last_renewal` is when the last write was sent that was
-    /// answered; `in_use` is whether there was anything to write.
+    /// Records that the connection has ended. `last_renewal` is when the last write was sent that
+    /// was answered; `in_use` is whether there was anything to write.
     ///
-    /// The connection was fruitless if no write was answered on it although it lasted for the server timeout.
-    /// If it lasted for less, something else ended it, which says nothing about the server timeout.
+    /// The connection was fruitless if no write was answered on it although it lasted for the
+    /// server timeout. If it lasted for less, something else ended it, which says nothing about the
+    /// server timeout.
     ///
-    /// A write counts for the connection on which it was answered. It may have been sent before this history
-    /// knew of the connection (queued while there was none, or by a task that saw it first), so the time at
-    /// which it was sent does not count, only that the renewal is a new one.
+    /// A write counts for the connection on which it was answered. It may have been sent before
+    /// this history knew of the connection (queued while there was none, or by a task that saw it
+    /// first), so the time at which it was sent does not count, only that the renewal is a new one.
     pub(crate) fn disconnected(&mut self, now: Moment, last_renewal: Option<Moment>, in_use: bool) {
-        let Some(connected_at) = self.connected_at.take() else { return };
+        let Some(connected_at) = self.connected_at.take() else {
+            return;
+        };
         let answered = std::mem::replace(&mut self.seen_renewal, last_renewal) != last_renewal;
         if !in_use || answered {
             self.fruitless = None;
@@ -101,14 +114,17 @@ impl ConnectionHistory {
         }
     }
 
-    /// Records a new connection. Returns `false` if the session has stalled: at least two connections were
-    /// fruitless, the first of them ended a session timeout ago, no write of the last session timeout has
-    /// been answered, and a longer server timeout might help. Every lock of such a session is lost by then,
-    /// and the servers may have granted it to another process, so ending the session costs nothing.
+    /// Records a new connection. Returns `false` if the session has stalled: at least two
+    /// connections were fruitless, the first of them ended a session timeout ago, no write of the
+    /// last session timeout has been answered, and a longer server timeout might help. Every lock
+    /// of such a session is lost by then, and the servers may have granted it to another process,
+    /// so ending the session costs nothing.
     pub(crate) fn connected(&mut self, now: Moment, last_renewal: Option<Moment>) -> bool {
         self.connected_at = Some(now);
         let long_ago = |moment| now.since(moment) >= self.session_timeout;
-        let fruitless = self.fruitless.is_some_and(|(count, first)| count >= 2 && long_ago(first));
+        let fruitless = self
+            .fruitless
+            .is_some_and(|(count, first)| count >= 2 && long_ago(first));
         let stalled = fruitless && last_renewal.is_none_or(long_ago);
         !stalled || self.server_timeout >= max_server_timeout(self.session_timeout)
     }
@@ -153,7 +169,10 @@ mod tests {
         assert_eq!(grown(u32::MAX).duration(T, S(60)), MS(6_400));
         // An initial one above that stays.
         assert_eq!(grown(1).duration(S(1), S(60)), MS(500));
-        assert_eq!(grown(u32::MAX).duration(Duration::MAX, Duration::MAX), Duration::MAX / 5 * 2);
+        assert_eq!(
+            grown(u32::MAX).duration(Duration::MAX, Duration::MAX),
+            Duration::MAX / 5 * 2
+        );
     }
 
     #[test]
@@ -172,8 +191,9 @@ mod tests {
         assert_eq!(timeout.duration(T, S(60)), S(2));
     }
 
-    /// Returns the second in which the session stalls; `None` if it does not within 100 s. The first
-    /// connection ends in second `from`, each further one 2 s later; `renewal` is the last renewal by then.
+    /// Returns the second in which the session stalls; `None` if it does not within 100 s. The
+    /// first connection ends in second `from`, each further one 2 s later; `renewal` is the last
+    /// renewal by then.
     fn stalls_from(
         mut session: ConnectionHistory,
         from: u64,
@@ -198,12 +218,20 @@ mod tests {
         assert_eq!(stalls(session(), |_| Some(0)), Some(20));
     }
 
-    /// A heartbeat is sent as soon as there is a connection, which may be before the history knows of it.
+    /// A heartbeat is sent as soon as there is a connection, which may be before the history knows
+    /// of it.
     #[test]
     fn a_write_that_is_answered_counts_although_it_was_sent_before_the_connection_was_seen() {
-        assert_eq!(stalls(session(), |second| Some(second.saturating_sub(3))), None);
-        // None is after second 40: the first fruitless connection is the one that ends in second 42.
-        assert_eq!(stalls(session(), |second| Some(second.min(40).saturating_sub(3))), Some(58));
+        assert_eq!(
+            stalls(session(), |second| Some(second.saturating_sub(3))),
+            None
+        );
+        // None is after second 40: the first fruitless connection is the one that ends in
+        // second 42.
+        assert_eq!(
+            stalls(session(), |second| Some(second.min(40).saturating_sub(3))),
+            Some(58)
+        );
     }
 
     #[test]
@@ -211,7 +239,10 @@ mod tests {
         let mut session = session();
         for second in (2..200).step_by(2) {
             session.disconnected(at(second), Some(at(second - 2)), second > 4);
-            assert!(session.connected(at(second), Some(at(second - 1))), "{second}");
+            assert!(
+                session.connected(at(second), Some(at(second - 1))),
+                "{second}"
+            );
         }
     }
 

@@ -1,27 +1,36 @@
-//! A model checker for read-write locks and their conversions: runs every interleaving of a few readers,
-//! writers and upgraders on one lock, with a fault at any point. The order of the queue is that of
-//! [`queue`](crate::protocol::queue), and the steps of a conversion are those of
+//! A model checker for read-write locks and their conversions: runs every interleaving of a few
+//! readers, writers and upgraders on one lock, with a fault at any point. The order of the queue is
+//! that of [`queue`](crate::protocol::queue), and the steps of a conversion are those of
 //! [`convert`](crate::protocol::convert); the servers and the rest of an attempt are modelled here.
 //!
 //! In every state that can be reached, checks that
 //! - no contender holds the lock together with a writer (docs/protocol.md#read-write),
 //! - no contender waits forever,
-//! - every node is deleted in the end, unless the servers refuse it (docs/protocol.md#conversion-ends),
+//! - every node is deleted in the end, unless the servers refuse it
+//!   (docs/protocol.md#conversion-ends),
 //! - each fencing token is accepted by a resource that has seen the earlier ones
-//!   (docs/protocol.md#token-order, docs/protocol.md#reader-tokens, docs/protocol.md#upgraded-token).
+//!   (docs/protocol.md#token-order, docs/protocol.md#reader-tokens,
+//!   docs/protocol.md#upgraded-token).
 //!
-//! A step of a contender ends where other contenders can come in between, so each request is one step.
+//! A step of a contender ends where other contenders can come in between, so each request is one
+//! step.
 
 use std::collections::{BTreeMap, HashSet};
 use std::rc::Rc;
 
-use crate::protocol::convert::{Conversion, ConvertEvent, ConvertRequest, ConvertStep, Converted, Created};
+use crate::protocol::convert::{
+    Conversion, ConvertEvent, ConvertRequest, ConvertStep, Converted, Created,
+};
 use crate::protocol::failure::{Answer, FailureKind, Refusal};
 use crate::protocol::node_name::{Dialect, Family, Kind, Naming};
 use crate::protocol::queue::{Listing, Position, Queue};
 
 /// With read nodes that may be kept, for which an upgrade waits shortly.
-const NAMING: Naming = Naming { family: Family::ReadWrite, dialect: Dialect::Curator, sticky: true };
+const NAMING: Naming = Naming {
+    family: Family::ReadWrite,
+    dialect: Dialect::Curator,
+    sticky: true,
+};
 
 /// The next step of a contender.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -32,7 +41,8 @@ enum Activity {
     Wait,
     /// Holds the lock. Begins when the servers make the list that grants it.
     Hold,
-    /// Converts its hold, which keeps its kind until the conversion is done. The step is the next one.
+    /// Converts its hold, which keeps its kind until the conversion is done. The step is the next
+    /// one.
     Convert(Conversion, ConvertStep),
     /// No longer holds the lock: deletes these nodes, one after the other.
     Release(Vec<String>),
@@ -102,8 +112,8 @@ struct Actor {
     refused: Option<String>,
 }
 
-/// A fencing token, as its zxid and counter. Only creates get a zxid in the model, so that those of two nodes
-/// can be adjacent.
+/// A fencing token, as its zxid and counter. Only creates get a zxid in the model, so that those of
+/// two nodes can be adjacent.
 type ModelToken = (u32, u32);
 
 /// A node on the servers.
@@ -139,7 +149,13 @@ impl ModelState {
             refused: None,
         };
         let actors = roles.iter().map(actor).collect();
-        Self { created: 0, nodes: BTreeMap::new(), highest: [None; 2], actors, faulted: false }
+        Self {
+            created: 0,
+            nodes: BTreeMap::new(),
+            highest: [None; 2],
+            actors,
+            faulted: false,
+        }
     }
 
     /// The servers' answer to a list.
@@ -154,22 +170,35 @@ impl ModelState {
     }
 
     fn create(&mut self, i: usize, name: String) {
-        self.nodes.insert(name, ModelNode { owner: i, czxid: self.created });
+        self.nodes.insert(
+            name,
+            ModelNode {
+                owner: i,
+                czxid: self.created,
+            },
+        );
         self.created += 1;
     }
 
-    /// Gives actor `i` a token, and shows it to a resource, which compares a reader with the highest writer
-    /// and a writer with both (docs/protocol.md#reader-tokens).
+    /// Gives actor `i` a token, and shows it to a resource, which compares a reader with the
+    /// highest writer and a writer with both (docs/protocol.md#reader-tokens).
     fn grant(&mut self, i: usize, token: ModelToken) {
         self.actors[i].token = token;
         if !self.nodes.contains_key(&self.actors[i].node) {
-            // Deleted by another process: the actor has lost the lock, and its token may be refused.
+            // Deleted by another process: the actor has lost the lock, and its token may be
+            // refused.
             return;
         }
         let [readers, writers] = self.highest;
-        assert!(writers < Some(token), "{token:?} is refused after a writer: {self:#?}");
+        assert!(
+            writers < Some(token),
+            "{token:?} is refused after a writer: {self:#?}"
+        );
         if self.actors[i].kind == Kind::Exclusive {
-            assert!(readers < Some(token), "{token:?} is refused after a reader: {self:#?}");
+            assert!(
+                readers < Some(token),
+                "{token:?} is refused after a reader: {self:#?}"
+            );
         }
         self.show_token(i);
     }
@@ -186,12 +215,18 @@ impl ModelState {
             matches!(actor.activity, Activity::Hold | Activity::Convert(..))
                 && self.nodes.contains_key(&actor.node)
         };
-        let count = |kind| self.actors.iter().filter(holds).filter(|actor| actor.kind == kind).count();
+        let count = |kind| {
+            self.actors
+                .iter()
+                .filter(holds)
+                .filter(|actor| actor.kind == kind)
+                .count()
+        };
         (count(Kind::Shared), count(Kind::Exclusive))
     }
 
-    /// Returns the states that may follow, by a step of actor `i` or a fault that hits it. None if it waits.
-    /// `list` is the servers' answer to a list.
+    /// Returns the states that may follow, by a step of actor `i` or a fault that hits it. None if
+    /// it waits. `list` is the servers' answer to a list.
     fn next(&self, i: usize, roles: &[Role], fault: Fault, list: &Queue) -> Vec<Self> {
         let waits = |node: &str| matches!(list.position(node), Some(Position::Behind { .. }));
         let mut all = self.faults(i, fault);
@@ -213,7 +248,8 @@ impl ModelState {
                 next.create(i, name);
                 next.actors[i].activity = Activity::Wait;
             }
-            // Deleted by another process: queues again, at the end (docs/protocol.md#waiter-without-node).
+            // Deleted by another process: queues again, at the end
+            // (docs/protocol.md#waiter-without-node).
             Activity::Wait if !self.nodes.contains_key(&actor.node) => {
                 next.actors[i].activity = Activity::Create;
             }
@@ -222,7 +258,10 @@ impl ModelState {
                 next.grant(i, (self.nodes[&actor.node].czxid, 0));
             }
             Activity::Hold => {
-                assert!(self.owned(i).count() <= 1, "holds the lock by two nodes: {self:#?}");
+                assert!(
+                    self.owned(i).count() <= 1,
+                    "holds the lock by two nodes: {self:#?}"
+                );
                 if actor.conversions < roles[i].conversions() {
                     let mut other = self.clone();
                     other.convert(i);
@@ -238,7 +277,9 @@ impl ModelState {
                     all.push(next);
                     return all;
                 }
-                let ConvertStep::Do(request) = step else { panic!("{step:?}") };
+                let ConvertStep::Do(request) = step else {
+                    panic!("{step:?}")
+                };
                 if fault == Fault::Refusal && !self.faulted {
                     if let ConvertRequest::Delete { name } = request {
                         let mut other = self.clone();
@@ -272,13 +313,17 @@ impl ModelState {
         all
     }
 
-    /// Releases the rest of the nodes; with none left, checks that all but a refused one are deleted.
+    /// Releases the rest of the nodes; with none left, checks that all but a refused one are
+    /// deleted.
     fn release(&mut self, i: usize, names: &[String]) {
         let actor = &mut self.actors[i];
         if names.is_empty() {
             actor.activity = Activity::Done;
             let refused = actor.refused.clone();
-            assert!(self.owned(i).all(|name| Some(name) == refused.as_ref()), "nodes are left: {self:#?}");
+            assert!(
+                self.owned(i).all(|name| Some(name) == refused.as_ref()),
+                "nodes are left: {self:#?}"
+            );
         } else {
             actor.activity = Activity::Release(names.to_vec());
         }
@@ -287,23 +332,30 @@ impl ModelState {
     /// Returns the states after the fault has hit actor `i`.
     fn faults(&self, i: usize, fault: Fault) -> Vec<Self> {
         let after = |fault: &dyn Fn(&mut Self)| {
-            let mut state = Self { faulted: true, ..self.clone() };
+            let mut state = Self {
+                faulted: true,
+                ..self.clone()
+            };
             fault(&mut state);
             state
         };
         let has_no_session = matches!(self.actors[i].activity, Activity::Create | Activity::Done);
         match fault {
             Fault::Expiry if !self.faulted && !has_no_session => vec![after(&|state| state.end(i))],
-            Fault::Deletion if !self.faulted => {
-                self.owned(i).map(|name| after(&|state| state.nodes.retain(|node, _| node != name))).collect()
-            }
+            Fault::Deletion if !self.faulted => self
+                .owned(i)
+                .map(|name| after(&|state| state.nodes.retain(|node, _| node != name)))
+                .collect(),
             _ => Vec::new(),
         }
     }
 
     /// Returns the nodes of actor `i`.
     fn owned(&self, i: usize) -> impl Iterator<Item = &String> {
-        self.nodes.iter().filter(move |(_, node)| node.owner == i).map(|(name, _)| name)
+        self.nodes
+            .iter()
+            .filter(move |(_, node)| node.owner == i)
+            .map(|(name, _)| name)
     }
 
     /// Ends the session of actor `i`.
@@ -339,17 +391,23 @@ impl ModelState {
             }
             ConvertRequest::Create { name } => {
                 self.create(i, name.clone());
-                ConvertEvent::Created(Created::Done { czxid: Some(self.nodes[name].czxid.into()) })
+                ConvertEvent::Created(Created::Done {
+                    czxid: Some(self.nodes[name].czxid.into()),
+                })
             }
             ConvertRequest::List => ConvertEvent::Listed(Answer::Is(self.list())),
-            ConvertRequest::Inspect { name } => ConvertEvent::Inspected(match self.nodes.get(name) {
-                Some(node) => Answer::Is(node.czxid.into()),
-                None => Answer::no(FailureKind::NoNode),
-            }),
-            ConvertRequest::Delete { name } => ConvertEvent::Deleted(match self.nodes.remove(name) {
-                Some(_) => Answer::Is(()),
-                None => Answer::no(FailureKind::NoNode),
-            }),
+            ConvertRequest::Inspect { name } => {
+                ConvertEvent::Inspected(match self.nodes.get(name) {
+                    Some(node) => Answer::Is(node.czxid.into()),
+                    None => Answer::no(FailureKind::NoNode),
+                })
+            }
+            ConvertRequest::Delete { name } => {
+                ConvertEvent::Deleted(match self.nodes.remove(name) {
+                    Some(_) => Answer::Is(()),
+                    None => Answer::no(FailureKind::NoNode),
+                })
+            }
         }
     }
 
@@ -393,16 +451,31 @@ fn explore(roles: &[Role], fault: Fault) -> usize {
     let mut open = vec![start];
     while let Some(state) = open.pop() {
         let (readers, writers) = state.holders();
-        assert!(writers == 0 || writers == 1 && readers == 0, "{roles:?}, {fault:?}: {state:#?}");
+        assert!(
+            writers == 0 || writers == 1 && readers == 0,
+            "{roles:?}, {fault:?}: {state:#?}"
+        );
         let list = state.list().unwrap();
-        let next: Vec<_> = (0..roles.len()).flat_map(|i| state.next(i, roles, fault, &list)).collect();
-        let all_done = state.actors.iter().all(|actor| actor.activity == Activity::Done);
-        assert!(all_done || !next.is_empty(), "{roles:?} wait for ever, {fault:?}: {state:#?}");
+        let next: Vec<_> = (0..roles.len())
+            .flat_map(|i| state.next(i, roles, fault, &list))
+            .collect();
+        let all_done = state
+            .actors
+            .iter()
+            .all(|actor| actor.activity == Activity::Done);
+        assert!(
+            all_done || !next.is_empty(),
+            "{roles:?} wait for ever, {fault:?}: {state:#?}"
+        );
         assert!(
             !all_done || !next.is_empty() || state.nodes.is_empty(),
             "{roles:?} leave nodes, {fault:?}: {state:#?}"
         );
-        open.extend(next.into_iter().map(Rc::new).filter(|next| seen.insert(Rc::clone(next))));
+        open.extend(
+            next.into_iter()
+                .map(Rc::new)
+                .filter(|next| seen.insert(Rc::clone(next))),
+        );
     }
     seen.len()
 }
@@ -440,8 +513,8 @@ fn any_three_with_a_refused_deletion() {
     any_three(Fault::Refusal);
 }
 
-/// The tokens of a contender that becomes the writer twice, with writers and readers that queue before,
-/// between and after.
+/// The tokens of a contender that becomes the writer twice, with writers and readers that queue
+/// before, between and after.
 // Shows: token-order, upgraded-token
 #[test]
 fn tokens_of_one_that_changes_to_and_fro() {

@@ -18,34 +18,37 @@ use crate::values::shown::Quoted;
 
 /// A counter that all processes share: ids, order numbers, totals.
 ///
-/// It is Curator's class of that name, in Curator's layout, and Java processes use the same counter: one
-/// persistent node at the path, with eight bytes of data. A counter that does not exist is 0, and is created
-/// by the first change.
+/// It is Curator's class of that name, in Curator's layout, and Java processes use the same
+/// counter: one persistent node at the path, with eight bytes of data. A counter that does not
+/// exist is 0, and is created by the first change.
 ///
-/// A change reads the value and writes the new one on the condition that nothing was written in between (the
-/// version of the node's data): 2 requests if no one else does at the same moment. If it was changed, it is
-/// tried again after a random pause. Each try that is lost is a change that another made, so a counter goes
-/// on however many use it; but each of many that change it all the time waits for its luck. Where that is
-/// the rule, take ids from a [`cached`](Self::cached) source, or change the counter while you hold an
-/// [`InterProcessMutex`](crate::InterProcessMutex), which is Curator's `PromotedToLock`.
+/// A change reads the value and writes the new one on the condition that nothing was written in
+/// between (the version of the node's data): 2 requests if no one else does at the same moment. If
+/// it was changed, it is tried again after a random pause. Each try that is lost is a change that
+/// another made, so a counter goes on however many use it; but each of many that change it all the
+/// time waits for its luck. Where that is the rule, take ids from a [`cached`](Self::cached)
+/// source, or change the counter while you hold an [`InterProcessMutex`](crate::InterProcessMutex),
+/// which is Curator's `PromotedToLock`.
 ///
 /// # Ids
-/// [`next_id`](Self::next_id) returns an id: each number once, to one caller, in whichever process, through
-/// lost connections, expired sessions and crashes. [`cached`](Self::cached) returns them without a request
-/// each, from a range that was reserved before. Both leave gaps when an answer is lost or a process ends.
-/// [`add`](Self::add) and the others change a total instead, and must not be repeated when it is unknown
-/// whether they did: they return [`AtomicLongError::Unknown`] then.
+/// [`next_id`](Self::next_id) returns an id: each number once, to one caller, in whichever process,
+/// through lost connections, expired sessions and crashes. [`cached`](Self::cached) returns them
+/// without a request each, from a range that was reserved before. Both leave gaps when an answer is
+/// lost or a process ends. [`add`](Self::add) and the others change a total instead, and must not
+/// be repeated when it is unknown whether they did: they return [`AtomicLongError::Unknown`] then.
 ///
 /// The numbers begin again if the node is deleted, or set to a smaller value, by hand or by
-/// [`set`](Self::set). Delete a counter only when no process uses it: a write that is still on its way to the
-/// servers may otherwise be applied to the next node at the path, once that has the same version.
+/// [`set`](Self::set). Delete a counter only when no process uses it: a write that is still on its
+/// way to the servers may otherwise be applied to the next node at the path, once that has the same
+/// version.
 ///
 /// For numbers without gaps, as invoices may need, count in the transaction of a lock
 /// ([`LockGuard::transaction`](crate::LockGuard::transaction)) or in the database that stores them.
 ///
 /// # Bounds
-/// Every call ends: requests are repeated as the client's [`RetryPolicy`](crate::RetryPolicy) says, and a change
-/// ends with [`AtomicLongError::Contended`] after 30 tries that others came before, which take about ten seconds.
+/// Every call ends: requests are repeated as the client's [`RetryPolicy`](crate::RetryPolicy) says,
+/// and a change ends with [`AtomicLongError::Contended`] after 30 tries that others came before,
+/// which take about ten seconds.
 ///
 /// # Examples
 /// ```
@@ -67,8 +70,9 @@ use crate::values::shown::Quoted;
 /// # }
 /// ```
 ///
-/// The node has the eight bytes of Curator's `DistributedAtomicLong`. Its `DistributedAtomicInteger` and
-/// `SharedCount` have four: such a node is refused and left as it is, so copy its value to another path.
+/// The node has the eight bytes of Curator's `DistributedAtomicLong`. Its
+/// `DistributedAtomicInteger` and `SharedCount` have four: such a node is refused and left as it
+/// is, so copy its value to another path.
 #[derive(Clone)]
 #[doc(alias = "DistributedAtomicInteger")]
 #[doc(alias = "DistributedAtomicValue")]
@@ -84,8 +88,8 @@ impl DistributedAtomicLong {
     /// Creates a handle of the counter at `path`, without any I/O.
     ///
     /// # Errors
-    /// [`BuildError::InvalidPath`] if ZooKeeper would refuse the path, or it is `/`, below `/zookeeper`, or
-    /// longer than 16 KiB with the namespace.
+    /// [`BuildError::InvalidPath`] if ZooKeeper would refuse the path, or it is `/`, below
+    /// `/zookeeper`, or longer than 16 KiB with the namespace.
     ///
     /// # Examples
     /// ```
@@ -134,13 +138,14 @@ impl DistributedAtomicLong {
 
     /// Returns the value, which is 0 if the counter does not exist.
     ///
-    /// A read is answered by the server that the client is connected to, which may lag behind the others: the
-    /// value is never older than the last one that this client has seen or written in its session, but
-    /// another process may have changed it since.
+    /// A read is answered by the server that the client is connected to, which may lag behind the
+    /// others: the value is never older than the last one that this client has seen or written in
+    /// its session, but another process may have changed it since.
     ///
     /// # Errors
-    /// [`AtomicLongError::NotACounter`] or [`AtomicLongError::NotPersistent`] if another node is at the path.
-    /// See [`AtomicLongError`] for the other variants; never [`AtomicLongError::Unknown`].
+    /// [`AtomicLongError::NotACounter`] or [`AtomicLongError::NotPersistent`] if another node is at
+    /// the path. See [`AtomicLongError`] for the other variants; never
+    /// [`AtomicLongError::Unknown`].
     ///
     /// # Cancel safety
     /// Cancel safe: this only reads.
@@ -166,14 +171,14 @@ impl DistributedAtomicLong {
 
     /// Sets the value, whatever it is; Curator's `forceSet`.
     ///
-    /// A change by another process at the same moment comes before or after it, whole: this one has its
-    /// condition too, and Curator's has none. A value below the ids that [`next_id`](Self::next_id) has
-    /// returned makes it return them again.
+    /// A change by another process at the same moment comes before or after it, whole: this one has
+    /// its condition too, and Curator's has none. A value below the ids that
+    /// [`next_id`](Self::next_id) has returned makes it return them again.
     ///
     /// # Errors
-    /// [`AtomicLongError::Unknown`] if the answer was lost and the counter was changed since: it was set, and
-    /// changed after that, or not. See [`AtomicLongError`] for the other variants; never
-    /// [`AtomicLongError::Overflow`].
+    /// [`AtomicLongError::Unknown`] if the answer was lost and the counter was changed since: it
+    /// was set, and changed after that, or not. See [`AtomicLongError`] for the other variants;
+    /// never [`AtomicLongError::Overflow`].
     ///
     /// # Cancel safety
     /// If the future is dropped, the value is set or not.
@@ -201,9 +206,9 @@ impl DistributedAtomicLong {
     /// Creates the counter with this value if it does not exist. Returns `false` if it does.
     ///
     /// # Errors
-    /// [`AtomicLongError::Unknown`] if the answer was lost, and the counter exists with this value, or was
-    /// changed since: this call or another process created it. See [`AtomicLongError`] for the other
-    /// variants; never [`AtomicLongError::Overflow`].
+    /// [`AtomicLongError::Unknown`] if the answer was lost, and the counter exists with this value,
+    /// or was changed since: this call or another process created it. See [`AtomicLongError`] for
+    /// the other variants; never [`AtomicLongError::Overflow`].
     ///
     /// # Cancel safety
     /// If the future is dropped, the counter is created or not.
@@ -229,14 +234,14 @@ impl DistributedAtomicLong {
 
     /// Sets the value to `new` if it is `expected`. Returns `false` if it is not.
     ///
-    /// A counter that does not exist is 0 here too. (Curator's `compareAndSet` never succeeds on one, so that
-    /// a loop of `get` and `compareAndSet` does not end there.) Before it returns `false` it asks a second
-    /// time, behind a `sync`: the connected server may lag behind.
+    /// A counter that does not exist is 0 here too. (Curator's `compareAndSet` never succeeds on
+    /// one, so that a loop of `get` and `compareAndSet` does not end there.) Before it returns
+    /// `false` it asks a second time, behind a `sync`: the connected server may lag behind.
     ///
     /// # Errors
-    /// [`AtomicLongError::Unknown`] if the answer was lost, and it is unknown whether the value was set by
-    /// this call or by another process. See [`AtomicLongError`] for the other variants; never
-    /// [`AtomicLongError::Overflow`].
+    /// [`AtomicLongError::Unknown`] if the answer was lost, and it is unknown whether the value was
+    /// set by this call or by another process. See [`AtomicLongError`] for the other variants;
+    /// never [`AtomicLongError::Overflow`].
     ///
     /// # Cancel safety
     /// If the future is dropped, the value is set or not.
@@ -271,18 +276,20 @@ impl DistributedAtomicLong {
     /// Adds to the value. Returns the new value.
     ///
     /// # Errors
-    /// - [`AtomicLongError::Unknown`] if the answer was lost and the counter was changed since: it was added,
-    ///   or not. Do not add it again, and do not use the value as an id: [`next_id`](Self::next_id) is for
-    ///   those.
-    /// - [`AtomicLongError::Overflow`] if the new value would not fit into 64 bits. Nothing was added.
-    /// - [`AtomicLongError::Contended`] if others came first at each of 30 tries. Nothing was added.
-    /// - [`AtomicLongError::NotACounter`] or [`AtomicLongError::NotPersistent`] if another node is at the
-    ///   path. Nothing was written.
+    /// - [`AtomicLongError::Unknown`] if the answer was lost and the counter was changed since: it
+    ///   was added, or not. Do not add it again, and do not use the value as an id:
+    ///   [`next_id`](Self::next_id) is for those.
+    /// - [`AtomicLongError::Overflow`] if the new value would not fit into 64 bits. Nothing was
+    ///   added.
+    /// - [`AtomicLongError::Contended`] if others came first at each of 30 tries. Nothing was
+    ///   added.
+    /// - [`AtomicLongError::NotACounter`] or [`AtomicLongError::NotPersistent`] if another node is
+    ///   at the path. Nothing was written.
     /// - See [`AtomicLongError`] for the other variants.
     ///
     /// # Cancel safety
-    /// If the future is dropped, it is added or not: do not use it in a `select!` whose other branch goes on
-    /// with the counter.
+    /// If the future is dropped, it is added or not: do not use it in a `select!` whose other
+    /// branch goes on with the counter.
     ///
     /// # Examples
     /// ```
@@ -383,13 +390,16 @@ impl DistributedAtomicLong {
         self.number(Change::Add(-1)).await
     }
 
-    /// Adds 1 and returns the new value as an id, which no other call of `next_id` in any process returns.
+    /// Adds 1 and returns the new value as an id, which no other call of `next_id` in any process
+    /// returns.
     ///
-    /// If it is unknown whether a number was taken, it is given up and another one is taken. So there may be
-    /// gaps, and there is no [`AtomicLongError::Unknown`]. The numbers of one task rise.
+    /// If it is unknown whether a number was taken, it is given up and another one is taken. So
+    /// there may be gaps, and there is no [`AtomicLongError::Unknown`]. The numbers of one task
+    /// rise.
     ///
     /// # Errors
-    /// See [`add`](Self::add); never [`AtomicLongError::Unknown`]. After an error a number may be missing.
+    /// See [`add`](Self::add); never [`AtomicLongError::Unknown`]. After an error a number may be
+    /// missing.
     ///
     /// # Cancel safety
     /// If the future is dropped, one number may be missing. None is returned twice.
@@ -416,12 +426,12 @@ impl DistributedAtomicLong {
         self.number(Change::Reserve(1)).await
     }
 
-    /// Returns a source of ids that reserves `block` of them at a time, and hands them out without a request
-    /// each; Curator's `CachedAtomicLong`.
+    /// Returns a source of ids that reserves `block` of them at a time, and hands them out without
+    /// a request each; Curator's `CachedAtomicLong`.
     ///
-    /// The ids are those of [`next_id`](Self::next_id): no other caller gets the same. They rise within a
-    /// process, but not across processes, and ids that are left in a block when the process ends are never
-    /// used.
+    /// The ids are those of [`next_id`](Self::next_id): no other caller gets the same. They rise
+    /// within a process, but not across processes, and ids that are left in a block when the
+    /// process ends are never used.
     ///
     /// # Errors
     /// [`BuildError::InvalidOption`] if `block` is 0.
@@ -453,8 +463,17 @@ impl DistributedAtomicLong {
             });
         }
         #[expect(clippy::reversed_empty_ranges, reason = "nothing is reserved yet")]
-        let reserved = Mutex::new(Reserved { ids: 1..=0, begun: 0, failed: None });
-        Ok(CachedAtomicLong { number: self.clone(), block, reserving: Semaphore::new(1), reserved })
+        let reserved = Mutex::new(Reserved {
+            ids: 1..=0,
+            begun: 0,
+            failed: None,
+        });
+        Ok(CachedAtomicLong {
+            number: self.clone(),
+            block,
+            reserving: Semaphore::new(1),
+            reserved,
+        })
     }
 
     /// Returns the path of the counter, as it was given.
@@ -489,14 +508,21 @@ impl sealed::Buildable for DistributedAtomicLong {
             reason,
         })?;
         let parents = builder.asked.parents.unwrap_or_default();
-        Ok(Self { counter: Arc::new(Counter { path, acl, parents, client }) })
+        Ok(Self {
+            counter: Arc::new(Counter {
+                path,
+                acl,
+                parents,
+                client,
+            }),
+        })
     }
 }
 
 /// A source of ids from reserved blocks; see [`DistributedAtomicLong::cached`].
 ///
-/// Share one in the whole process (it needs no `&mut`): each has a separate block. When the block is used up,
-/// one caller reserves the next, and the others wait for that.
+/// Share one in the whole process (it needs no `&mut`): each has a separate block. When the block
+/// is used up, one caller reserves the next, and the others wait for that.
 ///
 /// # Examples
 /// ```
@@ -543,16 +569,17 @@ struct Reserved {
 }
 
 impl CachedAtomicLong {
-    /// Returns an id that no other caller gets, from the block that is reserved, or the first of another
-    /// block.
+    /// Returns an id that no other caller gets, from the block that is reserved, or the first of
+    /// another block.
     ///
     /// # Errors
-    /// See [`DistributedAtomicLong::next_id`]. [`AtomicLongError::Overflow`] if there is no room for a whole
-    /// block. Callers that waited for a reservation that failed get its error.
+    /// See [`DistributedAtomicLong::next_id`]. [`AtomicLongError::Overflow`] if there is no room
+    /// for a whole block. Callers that waited for a reservation that failed get its error.
     ///
     /// # Cancel safety
-    /// If the future is dropped, a block that it was about to reserve may be missing from the sequence. No id
-    /// that was returned is returned again, and none that is left in the last block is lost.
+    /// If the future is dropped, a block that it was about to reserve may be missing from the
+    /// sequence. No id that was returned is returned again, and none that is left in the last block
+    /// is lost.
     ///
     /// # Examples
     /// ```
@@ -585,9 +612,13 @@ impl CachedAtomicLong {
             if let Some(id) = reserved.ids.next() {
                 return Ok(id);
             }
-            // Another call has failed to, with all the tries that this call would have: if each caller tried
-            // in its turn, the last of many would learn of an outage after hours.
-            if let Some((_, error)) = reserved.failed.as_ref().filter(|(failed, _)| *failed > begun_before) {
+            // Another call has failed to, with all the tries that this call would have: if each
+            // caller tried in its turn, the last of many would learn of an outage after hours.
+            if let Some((_, error)) = reserved
+                .failed
+                .as_ref()
+                .filter(|(failed, _)| *failed > begun_before)
+            {
                 return Err(error.clone());
             }
             reserved.begun += 1;
@@ -596,8 +627,8 @@ impl CachedAtomicLong {
         match self.number.number(Change::Reserve(self.block)).await {
             Ok(last) => {
                 let first = last.saturating_sub(i64::from(self.block) - 1);
-                // The first is this caller's: the others may take all the rest before it is polled again. By
-                // the iterator, since `last` may be the largest number there is.
+                // The first is this caller's: the others may take all the rest before it is polled
+                // again. By the iterator, since `last` may be the largest number there is.
                 let mut ids = first..=last;
                 ids.next();
                 let mut reserved = self.reserved.lock();
@@ -620,7 +651,12 @@ impl CachedAtomicLong {
 
 impl fmt::Debug for CachedAtomicLong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "CachedAtomicLong({}, blocks of {})", Quoted(self.path()), self.block)
+        write!(
+            f,
+            "CachedAtomicLong({}, blocks of {})",
+            Quoted(self.path()),
+            self.block
+        )
     }
 }
 

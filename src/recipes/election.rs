@@ -54,11 +54,11 @@ pub enum LeadershipState {
     Follower,
     /// It leads, in the term with this token.
     Leader(FencingToken),
-    /// It leads, in the term with this token, and no server has confirmed the session lately: the leadership
-    /// may be lost soon. Begin nothing new.
+    /// It leads, in the term with this token, and no server has confirmed the session lately: the
+    /// leadership may be lost soon. Begin nothing new.
     Suspended(FencingToken),
-    /// It has left the election: it was closed, its client was closed, or the servers refuse a request that
-    /// it needs.
+    /// It has left the election: it was closed, its client was closed, or the servers refuse a
+    /// request that it needs.
     Closed,
 }
 
@@ -74,14 +74,21 @@ impl fmt::Display for LeadershipState {
 }
 
 /// Returns the participants in the order in which they lead, at most `most` of them.
-pub(crate) async fn participants(path_lock: &Arc<PathLock>, most: usize) -> Result<Vec<Participant>, Error> {
-    look(path_lock, move |path_lock| async move { who::participants(&path_lock, most).await }).await
+pub(crate) async fn participants(
+    path_lock: &Arc<PathLock>,
+    most: usize,
+) -> Result<Vec<Participant>, Error> {
+    look(path_lock, move |path_lock| async move {
+        who::participants(&path_lock, most).await
+    })
+    .await
 }
 
 /// A watch of who leads an election, for a process that takes no part in it;
 /// [`RecipeBuilder::watch_leader`](crate::RecipeBuilder::watch_leader) returns it.
 ///
-/// It has no task and costs nothing while [`changed`](Self::changed) is not awaited. It keeps the client.
+/// It has no task and costs nothing while [`changed`](Self::changed) is not awaited. It keeps the
+/// client.
 ///
 /// # Examples
 /// ```
@@ -110,28 +117,32 @@ pub struct LeaderWatch {
 }
 
 impl LeaderWatch {
-    /// Waits until the leader is another than this last returned, and returns it; `None` if there is none. The
-    /// first call returns the leader at once.
+    /// Waits until the leader is another than this last returned, and returns it; `None` if there
+    /// is none. The first call returns the leader at once.
     ///
-    /// A leader that was replaced between two calls ends the next call at once; leaders in between are skipped.
-    /// A participant that left and leads again has another node, so it is another leader. The watch continues
-    /// over the sessions of the client. In a new session, a server that lags behind may show an earlier leader
-    /// until it has caught up.
+    /// A leader that was replaced between two calls ends the next call at once; leaders in between
+    /// are skipped. A participant that left and leads again has another node, so it is another
+    /// leader. The watch continues over the sessions of the client. In a new session, a server that
+    /// lags behind may show an earlier leader until it has caught up.
     ///
-    /// A call costs two lists and a read, and the same again whenever a participant comes or goes, or every sixth
-    /// of the session timeout if the session already watches as many nodes as it can.
+    /// A call costs two lists and a read, and the same again whenever a participant comes or goes,
+    /// or every sixth of the session timeout if the session already watches as many nodes as it
+    /// can.
     ///
     /// # Errors
-    /// [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server answered for as long as the retry
-    /// policy allows: call it again. See [`Error`] for the other kinds.
+    /// [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server answered for as long as
+    /// the retry policy allows: call it again. See [`Error`] for the other kinds.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the next call returns the result that this one would have returned.
+    /// If the future is dropped, the next call returns the result that this one would have
+    /// returned.
     pub async fn changed(&mut self) -> Result<Option<Participant>, Error> {
         let known = self.returned.clone();
         let changed = look(&self.path_lock, move |path_lock| async move {
             match known {
-                Some(known) => who::leader_changed(&path_lock, known.as_ref().map(Participant::node)).await,
+                Some(known) => {
+                    who::leader_changed(&path_lock, known.as_ref().map(Participant::node)).await
+                }
                 None => Ok(who::participants(&path_lock, 1).await?.pop()),
             }
         });
@@ -147,8 +158,8 @@ impl fmt::Debug for LeaderWatch {
     }
 }
 
-/// Waits until this participant leads. An error that a repetition may cure does not end the wait, which lasts
-/// until the caller leaves (docs/protocol.md#election).
+/// Waits until this participant leads. An error that a repetition may cure does not end the wait,
+/// which lasts until the caller leaves (docs/protocol.md#election).
 pub(crate) async fn until_leading(
     path_lock: &Arc<PathLock>,
     location: &'static Location<'static>,
@@ -158,9 +169,14 @@ pub(crate) async fn until_leading(
         let ask = Ask::new(Kind::Exclusive, Budget::Forever, location);
         let attempt = |ask| room::acquire(Arc::clone(path_lock), ask);
         let error = match until_had(ask, attempt, slice::from_ref).await {
-            // The drain may have looked before the grant was made. The drop of the hold gives it back
-            // (docs/protocol.md#drain).
-            Ok(hold) => return path_lock.client().refuses(path_lock.path()).map_or(Ok(hold), Err),
+            // The drain may have looked before the grant was made. The drop of the hold gives it
+            // back (docs/protocol.md#drain).
+            Ok(hold) => {
+                return path_lock
+                    .client()
+                    .refuses(path_lock.path())
+                    .map_or(Ok(hold), Err);
+            }
             Err(error) if !error.is_retryable() => return Err(error),
             Err(error) => error,
         };
@@ -168,12 +184,15 @@ pub(crate) async fn until_leading(
         let pause = clean_up_pause(failures);
         failures = failures.saturating_add(1);
         // `None` if the client has ended, which the next attempt says.
-        path_lock.client().run_while_polled(async move { tokio::time::sleep(pause).await }).await;
+        path_lock
+            .client()
+            .run_while_polled(async move { tokio::time::sleep(pause).await })
+            .await;
     }
 }
 
-/// One term of a leader, shared with the work in it. It keeps neither the leadership nor the client and its
-/// session: the participant does.
+/// One term of a leader, shared with the work in it. It keeps neither the leadership nor the client
+/// and its session: the participant does.
 pub(crate) struct Term {
     held: Arc<Held>,
     path_lock: Weak<PathLock>,
@@ -202,14 +221,20 @@ impl Term {
         FencingToken::from_parts(zxid, counter)
     }
 
-    /// Returns the hold of its node; its drop does not release anything. The error is the loss of the term.
+    /// Returns the hold of its node; its drop does not release anything. The error is the loss of
+    /// the term.
     pub(crate) fn hold(&self) -> Result<Hold, Lost> {
         if let Some(lost) = self.lost() {
             return Err(lost);
         }
         let kept = self.path_lock.upgrade().zip(self.held.session());
         let (path_lock, session) = kept.ok_or_else(|| self.lost_by(LostReason::Closed))?;
-        Ok(Hold::for_use(path_lock, session, Arc::clone(&self.held), self.token))
+        Ok(Hold::for_use(
+            path_lock,
+            session,
+            Arc::clone(&self.held),
+            self.token,
+        ))
     }
 
     /// Returns the path of its node.
@@ -223,13 +248,21 @@ impl Term {
     }
 
     fn lost_by(&self, reason: LostReason) -> Lost {
-        Lost { path: self.held.lost_path(), reason }
+        Lost {
+            path: self.held.lost_path(),
+            reason,
+        }
     }
 
     /// Waits until the term ends. Keeps neither the session nor the client.
     pub(crate) fn when_lost(&self) -> impl Future<Output = Lost> + Send + 'static + use<> {
         let (path, lost) = (self.held.lost_path(), waker::contain(self.held.when_lost()));
-        async move { Lost { path, reason: lost.await } }
+        async move {
+            Lost {
+                path,
+                reason: lost.await,
+            }
+        }
     }
 
     pub(crate) fn path(&self) -> &str {
@@ -243,20 +276,25 @@ impl Term {
         TermWork(self)
     }
 
-    /// Waits until no work is under way, but not longer than the session timeout: work that is not polled is
-    /// not dropped.
+    /// Waits until no work is under way, but not longer than the session timeout: work that is not
+    /// polled is not dropped.
     async fn until_idle(&self, session_timeout: Duration) {
         let mut working = self.working.subscribe();
         let idle = tokio::time::timeout(session_timeout, working.wait_for(|working| *working == 0));
         if idle.await.is_err() {
-            log::warn!(path = self.path(), "a leader's work was not dropped within the session timeout");
+            log::warn!(
+                path = self.path(),
+                "a leader's work was not dropped within the session timeout"
+            );
         }
     }
 }
 
 impl Drop for TermWork<'_> {
     fn drop(&mut self) {
-        self.0.working.send_modify(|working| *working = working.saturating_sub(1));
+        self.0
+            .working
+            .send_modify(|working| *working = working.saturating_sub(1));
     }
 }
 
@@ -266,8 +304,8 @@ pub(crate) enum Status {
     #[default]
     Follows,
     Leads(Arc<Term>),
-    /// It has left the election, with the error that was the reason, if it was one. `released` is the result of
-    /// giving the leadership up; `None` until that is done.
+    /// It has left the election, with the error that was the reason, if it was one. `released` is
+    /// the result of giving the leadership up; `None` until that is done.
     Left {
         why: Option<AcquireError>,
         released: Option<Result<(), ReleaseError>>,
@@ -316,12 +354,13 @@ impl Reports {
         self.publish();
     }
 
-    /// Tells the state, if it has changed. Its receivers are polled by executors of the user's, whose wakers
-    /// may panic.
+    /// Tells the state, if it has changed. Its receivers are polled by executors of the user's,
+    /// whose wakers may panic.
     fn publish(&self) {
         let state = self.status().state();
         contain_panic(|| {
-            self.state.send_if_modified(|told| std::mem::replace(told, state) != state);
+            self.state
+                .send_if_modified(|told| std::mem::replace(told, state) != state);
         });
     }
 }
@@ -337,7 +376,10 @@ pub(crate) struct Candidate {
 pub(crate) fn join(path_lock: &Arc<PathLock>, location: &'static Location<'static>) -> Candidate {
     let (stop, stopped) = watch::channel(false);
     let reports = Arc::<Reports>::default();
-    let left = LeftOnDrop { path_lock: Arc::clone(path_lock), reports: Arc::clone(&reports) };
+    let left = LeftOnDrop {
+        path_lock: Arc::clone(path_lock),
+        reports: Arc::clone(&reports),
+    };
     let client = path_lock.client();
     // Otherwise it has left at once, by the drop.
     if !client.is_closed() && client.refuses(path_lock.path()).is_none() {
@@ -382,15 +424,27 @@ impl Candidate {
     pub(crate) async fn leave(&self) -> Result<(), ReleaseError> {
         self.stop.send_replace(true);
         let mut status = self.reports.status.subscribe();
-        let is_done = |status: &Status| matches!(status, Status::Left { released: Some(_), .. });
+        let is_done = |status: &Status| {
+            matches!(
+                status,
+                Status::Left {
+                    released: Some(_),
+                    ..
+                }
+            )
+        };
         match waker::contain(status.wait_for(is_done)).await.as_deref() {
-            Ok(Status::Left { released: Some(released), .. }) => released.clone(),
+            Ok(Status::Left {
+                released: Some(released),
+                ..
+            }) => released.clone(),
             _ => Ok(()),
         }
     }
 }
 
-/// Reports that a candidate has left, however its task ends: it is dropped with the end of its client.
+/// Reports that a candidate has left, however its task ends: it is dropped with the end of its
+/// client.
 struct LeftOnDrop {
     path_lock: Arc<PathLock>,
     reports: Arc<Reports>,
@@ -402,12 +456,19 @@ impl Drop for LeftOnDrop {
             Status::Left { why, released } => (why, released),
             _ => (Some(self.path_lock.ended()), None),
         };
-        self.reports.set(Status::Left { why, released: released.or(Some(Ok(()))) });
+        self.reports.set(Status::Left {
+            why,
+            released: released.or(Some(Ok(()))),
+        });
     }
 }
 
 /// Takes part in an election until the candidate stops.
-async fn take_part(left: LeftOnDrop, mut stop: watch::Receiver<bool>, location: &'static Location<'static>) {
+async fn take_part(
+    left: LeftOnDrop,
+    mut stop: watch::Receiver<bool>,
+    location: &'static Location<'static>,
+) {
     let LeftOnDrop { path_lock, reports } = &left;
     // `None` by its own decision, or else because nothing can be acquired any more.
     let why = || path_lock.client().refuses(path_lock.path());
@@ -423,7 +484,10 @@ async fn take_part(left: LeftOnDrop, mut stop: watch::Receiver<bool>, location: 
             Ok(hold) => Arc::new(hold),
             Err(error) => {
                 log::error!(path = path_lock.path().user(), %error, "a participant has left its election");
-                return reports.set(Status::Left { why: Some(error), released: None });
+                return reports.set(Status::Left {
+                    why: Some(error),
+                    released: None,
+                });
             }
         };
         hold.note_had();
@@ -438,18 +502,24 @@ async fn take_part(left: LeftOnDrop, mut stop: watch::Receiver<bool>, location: 
         };
         drop(given_up);
         let left = (!is_lost).then(why);
-        reports.set(left.clone().map_or(Status::Follows, |why| Status::Left { why, released: None }));
+        reports.set(left.clone().map_or(Status::Follows, |why| Status::Left {
+            why,
+            released: None,
+        }));
         // Its node is before that of any next term (docs/protocol.md#leaders-work).
         term.until_idle(hold.session().timeout()).await;
         // Nothing else has the hold.
         if let (Some(why), Some(hold)) = (left, Arc::into_inner(hold)) {
-            return reports.set(Status::Left { why, released: Some(hold.release().await) });
+            return reports.set(Status::Left {
+                why,
+                released: Some(hold.release().await),
+            });
         }
     }
 }
 
-/// Gives a hold up when it is dropped, unless it is lost. Work in a term waits for its loss, and a release is none:
-/// a task that ends in the middle would leave it running while another leads.
+/// Gives a hold up when it is dropped, unless it is lost. Work in a term waits for its loss, and a
+/// release is none: a task that ends in the middle would leave it running while another leads.
 struct GivesUp(Arc<Held>);
 
 impl Drop for GivesUp {
@@ -460,8 +530,8 @@ impl Drop for GivesUp {
     }
 }
 
-/// Waits until the candidate is dropped or leaves, or its client is drained: a leadership does not end by
-/// itself, so a drain cannot wait for it (docs/protocol.md#drain).
+/// Waits until the candidate is dropped or leaves, or its client is drained: a leadership does not
+/// end by itself, so a drain cannot wait for it (docs/protocol.md#drain).
 async fn stopped(stop: &mut watch::Receiver<bool>, client: &Core) {
     tokio::select! {
         // An error means that it was dropped.
@@ -489,10 +559,11 @@ async fn until_lost(hold: &Arc<Hold>, reports: &Reports) {
 macro_rules! election_methods {
     ($recipe:ident, $kind:expr, $name:literal, $make:literal, $joins:literal, $participants:literal) => {
         impl $recipe {
-            /// Returns the participant that leads or is about to, of all processes; `None` if there is none.
+            /// Returns the participant that leads or is about to, of all processes; `None` if there
+            /// is none.
             ///
-            /// It asks the servers. The leader may have changed by the time that this returns, and one whose
-            /// session is expiring is still shown.
+            /// It asks the servers. The leader may have changed by the time that this returns, and
+            /// one whose session is expiring is still shown.
             ///
             /// # Errors
             /// See [`Error`](crate::Error).
@@ -501,11 +572,14 @@ macro_rules! election_methods {
             /// Cancel safe: this only reads.
             #[doc(alias = "getLeader")]
             pub async fn leader(&self) -> Result<Option<crate::Participant>, crate::Error> {
-                Ok($crate::recipes::election::participants(&self.path_lock, 1).await?.into_iter().next())
+                Ok($crate::recipes::election::participants(&self.path_lock, 1)
+                    .await?
+                    .into_iter()
+                    .next())
             }
 
-            /// Returns the participants of all processes, the leader first and the others in the order in
-            /// which they will lead.
+            /// Returns the participants of all processes, the leader first and the others in the
+            /// order in which they will lead.
             ///
             /// # Errors
             /// See [`Error`](crate::Error).
@@ -539,14 +613,19 @@ macro_rules! election_methods {
         }
 
         impl $crate::RecipeBuilder<$recipe> {
-            /// Returns a watch of who leads the election, without taking part in it and without any I/O.
+            /// Returns a watch of who leads the election, without taking part in it and without any
+            /// I/O.
             ///
             /// # Errors
             /// [`BuildError::InvalidPath`](crate::BuildError::InvalidPath) and
-            /// [`BuildError::InvalidOption`](crate::BuildError::InvalidOption), as from [`build`](Self::build).
+            /// [`BuildError::InvalidOption`](crate::BuildError::InvalidOption), as from
+            /// [`build`](Self::build).
             pub fn watch_leader(self) -> Result<crate::LeaderWatch, crate::BuildError> {
                 let path_lock = self.unshared_path_lock($kind)?;
-                Ok(crate::LeaderWatch { path_lock, returned: None })
+                Ok(crate::LeaderWatch {
+                    path_lock,
+                    returned: None,
+                })
             }
         }
 

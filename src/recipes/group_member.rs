@@ -15,10 +15,10 @@ use crate::values::shown::Quoted;
 
 /// A member of a group of processes, which knows the others.
 ///
-/// It is Curator's class of that name, in Curator's layout, and Java processes can be members of the same group:
-/// each has a [`PersistentNode`] below the group's path, whose name is its id and whose data are its own. An id
-/// belongs to one member; of two processes with the same one, the second waits in
-/// [`Conflict`](PersistentNodeState::Conflict).
+/// It is Curator's class of that name, in Curator's layout, and Java processes can be members of
+/// the same group: each has a [`PersistentNode`] below the group's path, whose name is its id and
+/// whose data are its own. An id belongs to one member; of two processes with the same one, the
+/// second waits in [`Conflict`](PersistentNodeState::Conflict).
 ///
 /// # Examples
 /// ```
@@ -50,11 +50,12 @@ pub struct GroupMember {
 impl GroupMember {
     /// Joins the group at `path` in the background, with this id and these data.
     ///
-    /// The id is the name of the node. [`LockPath::segment`](crate::LockPath::segment) makes one of any text, and
-    /// [`LockPath::key`](crate::LockPath::key) the text again.
+    /// The id is the name of the node. [`LockPath::segment`](crate::LockPath::segment) makes one of
+    /// any text, and [`LockPath::key`](crate::LockPath::key) the text again.
     ///
     /// # Errors
-    /// - [`BuildError::InvalidPath`] if ZooKeeper would refuse the path, or the id as the name of a node.
+    /// - [`BuildError::InvalidPath`] if ZooKeeper would refuse the path, or the id as the name of a
+    ///   node.
     /// - [`BuildError::InvalidOption`] if the data are longer than 1,000,000 bytes.
     ///
     /// # Examples
@@ -80,13 +81,19 @@ impl GroupMember {
         let directory = LockPath::parse(&client.core.namespace, path)?;
         let member = format!("{path}/{id}");
         if id.is_empty() || id.contains('/') {
-            let reason =
-                "the id of a member is one name, without `/`; `LockPath::segment` makes one of any text";
+            let reason = "the id of a member is one name, without `/`; `LockPath::segment` makes one of any text";
             return Err(InvalidPath::new(&member, reason).into());
         }
         let node = PersistentNode::new(client, &member, data)?;
-        let group = Group { client: Arc::clone(&client.core), directory };
-        Ok(Self { node, group, id: id.to_owned() })
+        let group = Group {
+            client: Arc::clone(&client.core),
+            directory,
+        };
+        Ok(Self {
+            node,
+            group,
+            id: id.to_owned(),
+        })
     }
 
     /// Waits until this member has joined for the first time.
@@ -96,7 +103,10 @@ impl GroupMember {
     ///
     /// # Cancel safety
     /// Cancel safe: this only waits.
-    pub async fn wait_for_initial_create(&self, timeout: Duration) -> Result<(), PersistentNodeError> {
+    pub async fn wait_for_initial_create(
+        &self,
+        timeout: Duration,
+    ) -> Result<(), PersistentNodeError> {
         self.node.wait_for_initial_create(timeout).await
     }
 
@@ -114,8 +124,8 @@ impl GroupMember {
 
     /// Returns the members, as the connected server knows them: the data of each, by its id.
     ///
-    /// This one is among them once it has joined. One whose ACL does not let this client read it is left out, with
-    /// a warning in the log. It costs a list, and a read for each member.
+    /// This one is among them once it has joined. One whose ACL does not let this client read it is
+    /// left out, with a warning in the log. It costs a list, and a read for each member.
     ///
     /// # Errors
     /// [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server answered; see
@@ -169,7 +179,10 @@ impl GroupMember {
     /// ```
     #[must_use]
     pub fn watch(&self) -> GroupWatch {
-        GroupWatch { group: self.group.clone(), known: None }
+        GroupWatch {
+            group: self.group.clone(),
+            known: None,
+        }
     }
 
     /// Returns where the node of this member is.
@@ -178,7 +191,8 @@ impl GroupMember {
         self.node.state()
     }
 
-    /// Returns a watch of the [`state`](Self::state), to wait for changes. It does not keep the node.
+    /// Returns a watch of the [`state`](Self::state), to wait for changes. It does not keep the
+    /// node.
     #[must_use]
     pub fn watch_state(&self) -> StateWatch<PersistentNodeState> {
         self.node.watch_state()
@@ -205,7 +219,9 @@ impl GroupMember {
     ///
     /// # Cancel safety
     /// The member leaves in any case, from the moment of the call.
-    pub fn close(self) -> impl Future<Output = Result<(), PersistentNodeError>> + Send + 'static + use<> {
+    pub fn close(
+        self,
+    ) -> impl Future<Output = Result<(), PersistentNodeError>> + Send + 'static + use<> {
         self.node.close()
     }
 }
@@ -219,8 +235,8 @@ impl fmt::Debug for GroupMember {
 
 /// A watch of a group's members; [`GroupMember::watch`] returns it.
 ///
-/// It has no task and costs nothing while [`changed`](Self::changed) is not awaited. It keeps the client, and
-/// outlives the member.
+/// It has no task and costs nothing while [`changed`](Self::changed) is not awaited. It keeps the
+/// client, and outlives the member.
 ///
 /// # Examples
 /// ```
@@ -248,22 +264,24 @@ pub struct GroupWatch {
 }
 
 impl GroupWatch {
-    /// Waits until a member has come or gone since the last call, and returns the members; the first call
-    /// returns them at once.
+    /// Waits until a member has come or gone since the last call, and returns the members; the
+    /// first call returns them at once.
     ///
-    /// Nothing is lost between two calls: changes in between end the next call at once. A member that has
-    /// left and come back, as after the end of its session, is a change. New data of a member are not a
-    /// change, but are returned with the next one. The watch goes on over the sessions of the client.
+    /// Nothing is lost between two calls: changes in between end the next call at once. A member
+    /// that has left and come back, as after the end of its session, is a change. New data of a
+    /// member are not a change, but are returned with the next one. The watch goes on over the
+    /// sessions of the client.
     ///
     /// A call costs two lists, and a read for each member, and a `sync` if
     /// the members were last returned in an earlier session.
     ///
     /// # Errors
-    /// [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server answered for as long as the retry
-    /// policy allows: call it again. See [`PersistentNodeError`] for the other variants.
+    /// [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server answered for as long as
+    /// the retry policy allows: call it again. See [`PersistentNodeError`] for the other variants.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the next call returns the result that this one would have returned.
+    /// If the future is dropped, the next call returns the result that this one would have
+    /// returned.
     pub async fn changed(&mut self) -> Result<BTreeMap<String, Vec<u8>>, PersistentNodeError> {
         let members = self.group.changed(self.known).await?;
         self.known = Some(members.known);

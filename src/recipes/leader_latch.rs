@@ -20,24 +20,26 @@ use crate::values::token::FencingToken;
 
 /// A participant of an election, from its start until it is closed or dropped.
 ///
-/// One participant of all processes leads at a time, for one *term* after the other. A latch stays in the
-/// election by itself: it joins when it is started, and joins again when its session has ended, when its node
-/// was deleted, and when the servers were away. There is no thread and no listener to look after.
-/// [`leadership`](Self::leadership) waits for a term, [`watch_state`](Self::watch_state) returns a watch of
-/// the state. To run one thing while leading, [`LeaderSelector::lead`](crate::LeaderSelector::lead) is
-/// simpler.
+/// One participant of all processes leads at a time, for one *term* after the other. A latch stays
+/// in the election by itself: it joins when it is started, and joins again when its session has
+/// ended, when its node was deleted, and when the servers were away. There is no thread and no
+/// listener to look after. [`leadership`](Self::leadership) waits for a term,
+/// [`watch_state`](Self::watch_state) returns a watch of the state. To run one thing while leading,
+/// [`LeaderSelector::lead`](crate::LeaderSelector::lead) is simpler.
 ///
-/// It is Curator's class of that name, in Curator's layout, so Java processes take part in the same election:
-/// each participant has a node in the directory of the election, with its id as data, and the one with the
-/// lowest number leads. A lock, or a [`LeaderSelector`](crate::LeaderSelector), needs another path.
+/// It is Curator's class of that name, in Curator's layout, so Java processes take part in the same
+/// election: each participant has a node in the directory of the election, with its id as data, and
+/// the one with the lowest number leads. A lock, or a [`LeaderSelector`](crate::LeaderSelector),
+/// needs another path.
 ///
-/// The value is a handle, and cheap to clone. When the last clone is dropped, the participant leaves in the
-/// background; [`close`](Self::close) waits for that.
+/// The value is a handle, and cheap to clone. When the last clone is dropped, the participant
+/// leaves in the background; [`close`](Self::close) waits for that.
 ///
 /// # What the leader knows
-/// The same as the holder of a lock ([`LockGuard`](crate::LockGuard#what-it-proves-and-what-it-does-not)): a
-/// term ends once the last renewal of the session is two thirds of the session timeout old, before the
-/// servers let another lead. A process that was paused for longer goes on where it was, so pass the [fencing
+/// The same as the holder of a lock
+/// ([`LockGuard`](crate::LockGuard#what-it-proves-and-what-it-does-not)): a term ends once the last
+/// renewal of the session is two thirds of the session timeout old, before the servers let another
+/// lead. A process that was paused for longer goes on where it was, so pass the [fencing
 /// token](Leadership::fencing_token) of its term to whatever the leader writes to.
 ///
 /// # Examples
@@ -90,7 +92,8 @@ pub struct LeaderLatch {
 }
 
 impl LeaderLatch {
-    /// Joins the election at `path` in the background, with the default options, and returns at once.
+    /// Joins the election at `path` in the background, with the default options, and returns at
+    /// once.
     ///
     /// Later errors are reported by [`leadership`](Self::leadership).
     ///
@@ -145,13 +148,14 @@ impl LeaderLatch {
 
     /// Waits until this participant leads, and returns its leadership; at once if it leads already.
     ///
-    /// While no server answers, or its node is deleted again and again, it goes on waiting. Wrap the call in
-    /// [`tokio::time::timeout`] to wait less.
+    /// While no server answers, or its node is deleted again and again, it goes on waiting. Wrap
+    /// the call in [`tokio::time::timeout`] to wait less.
     ///
     /// # Errors
-    /// - [`ErrorKind::Closed`](crate::ErrorKind::Closed) if the latch was closed or dropped, or the client was
-    ///   closed.
-    /// - Another error if the servers refuse this participant: see [`AcquireError`]. None is worth a retry.
+    /// - [`ErrorKind::Closed`](crate::ErrorKind::Closed) if the latch was closed or dropped, or the
+    ///   client was closed.
+    /// - Another error if the servers refuse this participant: see [`AcquireError`]. None is worth
+    ///   a retry.
     ///
     /// # Cancel safety
     /// Cancel safe: this only waits. The participant stays in the election.
@@ -185,9 +189,9 @@ impl LeaderLatch {
 
     /// Returns `true` if this participant leads, by the clock.
     ///
-    /// Also while it is [`Suspended`](LeadershipState::Suspended). The answer is advisory: the leadership may
-    /// be lost a moment later, and only the [token](Leadership::fencing_token) of its term protects what the
-    /// leader writes to.
+    /// Also while it is [`Suspended`](LeadershipState::Suspended). The answer is advisory: the
+    /// leadership may be lost a moment later, and only the [token](Leadership::fencing_token) of
+    /// its term protects what the leader writes to.
     ///
     /// # Examples
     /// ```
@@ -219,8 +223,8 @@ impl LeaderLatch {
     /// Returns a watch of the [`state`](Self::state), to wait for changes.
     ///
     /// The session's thread reports changes; a call of [`state`](Self::state) or
-    /// [`has_leadership`](Self::has_leadership) reads the clock. The watch does not keep the latch: it shows
-    /// [`Closed`](LeadershipState::Closed) when the last handle of that is dropped.
+    /// [`has_leadership`](Self::has_leadership) reads the clock. The watch does not keep the latch:
+    /// it shows [`Closed`](LeadershipState::Closed) when the last handle of that is dropped.
     ///
     /// # Examples
     /// ```
@@ -250,16 +254,18 @@ impl LeaderLatch {
     #[doc(alias = "LeaderLatchListener")]
     #[doc(alias = "addListener")]
     pub fn watch_state(&self) -> StateWatch<LeadershipState> {
-        StateWatch::new(self.candidate.watch_state(), |state| *state == LeadershipState::Closed)
+        StateWatch::new(self.candidate.watch_state(), |state| {
+            *state == LeadershipState::Closed
+        })
     }
 
     /// Leaves the election, and waits until a leadership is given up.
     ///
-    /// Work in [`Leadership::while_held`] is dropped first, so that it has ended when another participant
-    /// leads; work that is not polled is waited for at most for the session timeout. So do not await this
-    /// inside of such work. All clones of the latch are closed, and a second call returns the same. A
-    /// participant that does not lead returns at once; its node is deleted in the background, which
-    /// [`Client::flush`](crate::Client::flush) waits for.
+    /// Work in [`Leadership::while_held`] is dropped first, so that it has ended when another
+    /// participant leads; work that is not polled is waited for at most for the session timeout. So
+    /// do not await this inside of such work. All clones of the latch are closed, and a second call
+    /// returns the same. A participant that does not lead returns at once; its node is deleted in
+    /// the background, which [`Client::flush`](crate::Client::flush) waits for.
     ///
     /// # Errors
     /// [`ReleaseError`] if the leadership could not be given up, as from
@@ -311,14 +317,18 @@ impl sealed::Buildable for LeaderLatch {
     fn built(builder: RecipeBuilder<Self>) -> Result<Self, BuildError> {
         let path_lock = builder.path_lock(Recipe::LeaderLatch)?;
         let candidate = Arc::new(election::join(&path_lock, builder.location));
-        Ok(Self { path_lock, candidate })
+        Ok(Self {
+            path_lock,
+            candidate,
+        })
     }
 }
 
 /// One term of a leader, as [`LeaderLatch::leadership`] returns it.
 ///
-/// It does not keep the leadership: the term ends when it is lost, and when its latch is closed or dropped.
-/// From then on [`is_held`](Self::is_held) returns `false`, and this value never leads again.
+/// It does not keep the leadership: the term ends when it is lost, and when its latch is closed or
+/// dropped. From then on [`is_held`](Self::is_held) returns `false`, and this value never leads
+/// again.
 ///
 /// # Examples
 /// ```
@@ -349,13 +359,19 @@ pub struct Leadership {
 impl fmt::Debug for Leadership {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // This omits the state: reading it reads the clock, and may end the term.
-        write!(f, "Leadership({}, {})", Quoted(self.path()), self.fencing_token())
+        write!(
+            f,
+            "Leadership({}, {})",
+            Quoted(self.path()),
+            self.fencing_token()
+        )
     }
 }
 
 impl Leadership {
-    /// Returns the fencing token of this term, which is greater than that of every earlier term of any
-    /// participant, so that a resource can refuse former leaders ([`FenceGate`](crate::FenceGate)).
+    /// Returns the fencing token of this term, which is greater than that of every earlier term of
+    /// any participant, so that a resource can refuse former leaders
+    /// ([`FenceGate`](crate::FenceGate)).
     ///
     /// # Examples
     /// ```
@@ -397,7 +413,8 @@ impl Leadership {
     /// The future does not borrow the leadership, so another task can wait for it.
     ///
     /// # Cancel safety
-    /// If the future is dropped, nothing is lost: the next one resolves at once if the term has ended.
+    /// If the future is dropped, nothing is lost: the next one resolves at once if the term has
+    /// ended.
     ///
     /// # Examples
     /// ```
@@ -421,8 +438,8 @@ impl Leadership {
 
     /// Runs `work` in this term, and returns its output.
     ///
-    /// As soon as the term ends, `work` is dropped. If the term has ended by the time that `work` is done,
-    /// its output is dropped.
+    /// As soon as the term ends, `work` is dropped. If the term has ended by the time that `work`
+    /// is done, its output is dropped.
     ///
     /// # Errors
     /// [`Lost`] if the term has ended. If it was over before the call, `work` is not polled.
@@ -456,13 +473,14 @@ impl Leadership {
         Transaction::under(self.term.hold())
     }
 
-    /// Reads a node, and the version of its data, for a [transaction](Self::transaction) that depends on
-    /// them; returns `None` if there is no such node.
+    /// Reads a node, and the version of its data, for a [transaction](Self::transaction) that
+    /// depends on them; returns `None` if there is no such node.
     ///
     /// See [`LockGuard::get_data`](crate::LockGuard::get_data).
     ///
     /// # Errors
-    /// [`TransactionError::Lost`] if the term has ended; see [`TransactionError`] for the other variants.
+    /// [`TransactionError::Lost`] if the term has ended; see [`TransactionError`] for the other
+    /// variants.
     ///
     /// # Cancel safety
     /// Cancel safe: this only reads.
@@ -485,7 +503,10 @@ impl Leadership {
     /// # }
     /// ```
     #[doc(alias = "getData")]
-    pub async fn get_data(&self, path: impl AsRef<str>) -> Result<Option<(Vec<u8>, i32)>, TransactionError> {
+    pub async fn get_data(
+        &self,
+        path: impl AsRef<str>,
+    ) -> Result<Option<(Vec<u8>, i32)>, TransactionError> {
         get_data(&[&self.term.hold()?], path.as_ref()).await
     }
 

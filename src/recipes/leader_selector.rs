@@ -18,13 +18,14 @@ use crate::values::token::FencingToken;
 
 /// An election whose leader runs one thing: [`lead`](Self::lead).
 ///
-/// One participant of all processes leads at a time, for one *term* after the other. Each term has a
-/// fencing token, greater than that of every earlier term.
+/// One participant of all processes leads at a time, for one *term* after the other. Each term has
+/// a fencing token, greater than that of every earlier term.
 ///
-/// It is Curator's class of that name, in Curator's layout, so Java processes take part in the same election:
-/// the leader holds an [`InterProcessMutex`](crate::InterProcessMutex) at the path of the election, by a node
-/// with the participant's id as data. Kazoo's `Election` (Python) is the same with that
-/// [dialect](RecipeBuilder::dialect). A [`LeaderLatch`](crate::LeaderLatch) needs another path.
+/// It is Curator's class of that name, in Curator's layout, so Java processes take part in the same
+/// election: the leader holds an [`InterProcessMutex`](crate::InterProcessMutex) at the path of the
+/// election, by a node with the participant's id as data. Kazoo's `Election` (Python) is the same
+/// with that [dialect](RecipeBuilder::dialect). A [`LeaderLatch`](crate::LeaderLatch) needs another
+/// path.
 ///
 /// The value is a handle, and cheap to clone. It does nothing until [`lead`](Self::lead) is called.
 ///
@@ -151,27 +152,32 @@ impl LeaderSelector {
         RecipeBuilder::new(client, path.as_ref())
     }
 
-    /// Waits until this participant leads, runs `work`, gives the leadership back, and returns the output.
+    /// Waits until this participant leads, runs `work`, gives the leadership back, and returns the
+    /// output.
     ///
     /// If the term ends before the work does, because it was lost or
-    /// [interrupted](Self::interrupt_leadership), the work is dropped, the participant queues again, and
-    /// `work` is called for its next term. So the work is begun again from the start; and if it ends after
-    /// the leadership was lost, its output is dropped and it is begun again too.
+    /// [interrupted](Self::interrupt_leadership), the work is dropped, the participant queues
+    /// again, and `work` is called for its next term. So the work is begun again from the start;
+    /// and if it ends after the leadership was lost, its output is dropped and it is begun again
+    /// too.
     ///
-    /// The work is dropped when the last renewal of the session is two thirds of the session timeout old,
-    /// before another participant leads. A process that was paused for longer goes on where it was: pass the
-    /// token to whatever the work writes to ([`FenceGate`](crate::FenceGate)).
+    /// The work is dropped when the last renewal of the session is two thirds of the session
+    /// timeout old, before another participant leads. A process that was paused for longer goes on
+    /// where it was: pass the token to whatever the work writes to
+    /// ([`FenceGate`](crate::FenceGate)).
     ///
-    /// While no server answers, it goes on waiting. To be a participant again after the work has ended, call
-    /// it again, in a loop: others lead in between.
+    /// While no server answers, it goes on waiting. To be a participant again after the work has
+    /// ended, call it again, in a loop: others lead in between.
     ///
     /// # Errors
-    /// [`AcquireError`] if the servers refuse a request of this participant, or the client is closed.
+    /// [`AcquireError`] if the servers refuse a request of this participant, or the client is
+    /// closed.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the work is dropped, and then the participant leaves: its node at the
-    /// servers is deleted in the background, and [`Client::flush`](crate::Client::flush) waits for that. Do
-    /// not keep the future without polling it: a participant that is not polled may be the leader.
+    /// If the future is dropped, the work is dropped, and then the participant leaves: its node at
+    /// the servers is deleted in the background, and [`Client::flush`](crate::Client::flush) waits
+    /// for that. Do not keep the future without polling it: a participant that is not polled may be
+    /// the leader.
     ///
     /// # Examples
     /// ```
@@ -191,7 +197,10 @@ impl LeaderSelector {
     #[doc(alias = "autoRequeue")]
     #[doc(alias = "requeue")]
     #[track_caller]
-    pub fn lead<T, F, W>(&self, mut work: W) -> impl Future<Output = Result<T, AcquireError>> + use<T, F, W>
+    pub fn lead<T, F, W>(
+        &self,
+        mut work: W,
+    ) -> impl Future<Output = Result<T, AcquireError>> + use<T, F, W>
     where
         F: Future<Output = T>,
         W: FnMut(FencingToken) -> F,
@@ -204,8 +213,8 @@ impl LeaderSelector {
                 let guard = LockGuard::new(election::until_leading(&path_lock, location).await?);
                 terms.begin(&guard);
                 let output = guard.while_held(work(guard.fencing_token())).await;
-                // The lock is released in any case. A failed release is logged, and does not concern the
-                // work.
+                // The lock is released in any case. A failed release is logged, and does not
+                // concern the work.
                 let released = guard.release().await;
                 match output {
                     Ok(output) => return Ok(output),
@@ -217,8 +226,8 @@ impl LeaderSelector {
         }
     }
 
-    /// Ends the term in which this participant leads, if it does: its work is dropped, and it queues again,
-    /// behind the others. Returns `true` if it led.
+    /// Ends the term in which this participant leads, if it does: its work is dropped, and it
+    /// queues again, behind the others. Returns `true` if it led.
     ///
     /// Of this selector and its clones. It does not wait for the end.
     ///
@@ -258,8 +267,8 @@ impl LeaderSelector {
         !terms.is_empty()
     }
 
-    /// Returns `true` if this participant leads, by the clock: the work of a call of [`lead`](Self::lead), of
-    /// this selector or a clone, is under way.
+    /// Returns `true` if this participant leads, by the clock: the work of a call of
+    /// [`lead`](Self::lead), of this selector or a clone, is under way.
     ///
     /// # Examples
     /// ```
@@ -292,17 +301,22 @@ election_methods!(
 impl RecipeBuilder<LeaderSelector> {
     /// Sets the id by which the others know this participant: its address, say.
     ///
-    /// It is the data of its node, at most 1,000,000 bytes. By default, and if it is empty, as in Curator, it
-    /// is that of a lock's node.
+    /// It is the data of its node, at most 1,000,000 bytes. By default, and if it is empty, as in
+    /// Curator, it is that of a lock's node.
     pub fn id(mut self, id: impl Into<String>) -> Self {
-        self.asked.data = Some(id.into()).filter(|id| !id.is_empty()).map(|id| id.into_bytes().into());
+        self.asked.data = Some(id.into())
+            .filter(|id| !id.is_empty())
+            .map(|id| id.into_bytes().into());
         self
     }
 }
 
 impl sealed::Buildable for LeaderSelector {
     fn built(builder: RecipeBuilder<Self>) -> Result<Self, BuildError> {
-        Ok(Self { path_lock: builder.path_lock(Recipe::Mutex)?, terms: Arc::default() })
+        Ok(Self {
+            path_lock: builder.path_lock(Recipe::Mutex)?,
+            terms: Arc::default(),
+        })
     }
 }
 

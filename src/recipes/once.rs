@@ -28,23 +28,26 @@ const MAX_KEEP: usize = 1_000;
 
 /// A job that runs once per occasion: of all processes that ask for it, one runs it.
 ///
-/// `path` names the job, and the job runs once for each `occasion`: a day, an hour, the number of an invoice
-/// run. All processes must compute the same name. No clock decides anything else: neither when a run has
-/// ended, nor how long its lock lasts. A process whose clock is late asks for the same occasion later, and
-/// finds the record. Nothing is sent before [`run`](Self::run).
+/// `path` names the job, and the job runs once for each `occasion`: a day, an hour, the number of
+/// an invoice run. All processes must compute the same name. No clock decides anything else:
+/// neither when a run has ended, nor how long its lock lasts. A process whose clock is late asks
+/// for the same occasion later, and finds the record. Nothing is sent before [`run`](Self::run).
 ///
 /// # What is promised
-/// - **Recorded at most once.** The record is committed in one transaction with a check of the lock's node.
-/// - **Run until it is recorded.** If a run fails, panics, loses the lock or dies with its process, the next
-///   call runs the job, and so does a call that waits.
-/// - **Never two at once, while the lock is held.** The lock lasts as long as the job, without a timeout to
-///   choose: it goes with the session of its process. When it is lost, the job is dropped, before another
-///   process runs it.
+/// - **Recorded at most once.** The record is committed in one transaction with a check of the
+///   lock's node.
+/// - **Run until it is recorded.** If a run fails, panics, loses the lock or dies with its process,
+///   the next call runs the job, and so does a call that waits.
+/// - **Never two at once, while the lock is held.** The lock lasts as long as the job, without a
+///   timeout to choose: it goes with the session of its process. When it is lost, the job is
+///   dropped, before another process runs it.
 ///
-/// A run that was dropped or died **has done a part of its work**, and a process that was paused may go on with
-/// it for a moment ([`LockGuard`](crate::LockGuard#what-it-proves-and-what-it-does-not)). So a job either can be
-/// repeated, or passes its [token](OnceRun::fencing_token) to the resource that it writes to, or commits its
-/// writes to ZooKeeper [with the record](OnceRun::record_with), where they take effect exactly once.
+/// A run that was dropped or died **has done a part of its work**, and a process that was paused
+/// may go on with it for a moment
+/// ([`LockGuard`](crate::LockGuard#what-it-proves-and-what-it-does-not)). So a job either can be
+/// repeated, or passes its [token](OnceRun::fencing_token) to the resource that it writes to, or
+/// commits its writes to ZooKeeper [with the record](OnceRun::record_with), where they take effect
+/// exactly once.
 ///
 /// # Examples
 /// ```
@@ -71,8 +74,8 @@ const MAX_KEEP: usize = 1_000;
 ///
 /// # Layout
 /// The lock is a mutex at `<path>/lock`, and the record of an occasion the persistent node
-/// `<path>/done/<occasion>`, with one line: who ran it, and the token of the run. The occasion is any text;
-/// characters that are not allowed in a path are [escaped](crate::LockPath::segment).
+/// `<path>/done/<occasion>`, with one line: who ran it, and the token of the run. The occasion is
+/// any text; characters that are not allowed in a path are [escaped](crate::LockPath::segment).
 #[derive(Clone)]
 #[doc(alias = "cron")]
 #[doc(alias = "scheduler")]
@@ -111,13 +114,16 @@ pub struct OnceJob {
 pub enum OnceOutcome<T> {
     /// This call ran the job, and it is recorded. Contains the job's result.
     Ran(T),
-    /// The job is recorded for this occasion already. Also if this call ran it, but lost the lock before that was
-    /// recorded, and another process ran and recorded it meanwhile: the result of this run is dropped.
+    /// The job is recorded for this occasion already. Also if this call ran it, but lost the lock
+    /// before that was recorded, and another process ran and recorded it meanwhile: the result of
+    /// this run is dropped.
     #[non_exhaustive]
     AlreadyRun {
-        /// Who ran the job: `host/pid/name`, as in the [identity](crate::Identity) of a lock's holder.
+        /// Who ran the job: `host/pid/name`, as in the [identity](crate::Identity) of a lock's
+        /// holder.
         by: String,
-        /// When it was recorded: the time since the beginning of 1970 (UTC) by the clock of the servers.
+        /// When it was recorded: the time since the beginning of 1970 (UTC) by the clock of the
+        /// servers.
         at: Duration,
     },
 }
@@ -126,7 +132,10 @@ impl<T> OnceOutcome<T> {
     /// The outcome of a call that has found this record.
     fn already_run(record: &ReadNode) -> Self {
         let at = Duration::from_millis(record.ctime.try_into().unwrap_or(0));
-        Self::AlreadyRun { by: once::by(&record.data), at }
+        Self::AlreadyRun {
+            by: once::by(&record.data),
+            at,
+        }
     }
 }
 
@@ -159,20 +168,21 @@ impl OnceJob {
         }
     }
 
-    /// Sets how many records are kept at least: those of the last occasions that were recorded. From 1 to
-    /// 1,000, by default 100.
+    /// Sets how many records are kept at least: those of the last occasions that were recorded.
+    /// From 1 to 1,000, by default 100.
     ///
-    /// A run that has added a record deletes the oldest, once there is a quarter more than that. The job runs
-    /// again for an occasion whose record was deleted: keep as many as could still be asked for.
+    /// A run that has added a record deletes the oldest, once there is a quarter more than that.
+    /// The job runs again for an occasion whose record was deleted: keep as many as could still be
+    /// asked for.
     pub fn keep(mut self, records: usize) -> Self {
         self.keep = records;
         self
     }
 
-    /// Sets how long to wait at most while another process has the lock, and most likely runs the job; by
-    /// default until it is done. When the time has passed, [`run`](Self::run) returns
-    /// [`AcquireError::TimedOut`](crate::AcquireError::TimedOut) in [`OnceError::Acquire`]. The time of the job
-    /// is not counted. With zero, it does not wait for others.
+    /// Sets how long to wait at most while another process has the lock, and most likely runs the
+    /// job; by default until it is done. When the time has passed, [`run`](Self::run) returns
+    /// [`AcquireError::TimedOut`](crate::AcquireError::TimedOut) in [`OnceError::Acquire`]. The
+    /// time of the job is not counted. With zero, it does not wait for others.
     pub fn wait(mut self, timeout: Duration) -> Self {
         self.wait = Some(timeout);
         self
@@ -180,9 +190,10 @@ impl OnceJob {
 
     /// Runs the job, unless it is recorded for the occasion, and records it.
     ///
-    /// If another process has the lock, this waits for it, and then finds the record, or runs the job. The job
-    /// is dropped when the lock is lost. The record is committed before this returns [`OnceOutcome::Ran`],
-    /// even if a reply is lost. An occasion that is recorded costs one request.
+    /// If another process has the lock, this waits for it, and then finds the record, or runs the
+    /// job. The job is dropped when the lock is lost. The record is committed before this returns
+    /// [`OnceOutcome::Ran`], even if a reply is lost. An occasion that is recorded costs one
+    /// request.
     ///
     /// # Panics
     /// A panic of the job goes through: the lock is released, and nothing is recorded.
@@ -194,8 +205,9 @@ impl OnceJob {
     /// - See [`OnceError`] for the other variants.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the job is dropped, and the lock is released in the background. Nothing is
-    /// recorded, unless the job was done and the record was being written: then it is recorded or not.
+    /// If the future is dropped, the job is dropped, and the lock is released in the background.
+    /// Nothing is recorded, unless the job was done and the record was being written: then it is
+    /// recorded or not.
     ///
     /// # Examples
     /// ```
@@ -211,7 +223,10 @@ impl OnceJob {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn run<T, E, F>(self, job: impl FnOnce(OnceRun) -> F) -> Result<OnceOutcome<T>, OnceError>
+    pub async fn run<T, E, F>(
+        self,
+        job: impl FnOnce(OnceRun) -> F,
+    ) -> Result<OnceOutcome<T>, OnceError>
     where
         F: Future<Output = Result<T, E>>,
         E: Into<Box<dyn Error + Send + Sync>>,
@@ -236,7 +251,11 @@ impl OnceJob {
             Err(error) => {
                 release(guard).await;
                 let (path, occasion) = (self.path, self.occasion);
-                return Err(OnceError::Failed { path, occasion, source: error.into() });
+                return Err(OnceError::Failed {
+                    path,
+                    occasion,
+                    source: error.into(),
+                });
             }
         };
         let recorded = self.record(&records, &guard, &writes).await;
@@ -249,9 +268,12 @@ impl OnceJob {
             Recorded::Ours => return Ok(OnceOutcome::Ran(output)),
             Recorded::Another(found) => return Ok(OnceOutcome::already_run(&found)),
             Recorded::No(error) => (error, false),
-            // Under the next grant the outcome is certain: the node that the write depends on is gone.
+            // Under the next grant the outcome is certain: the node that the write depends on is
+            // gone.
             Recorded::InDoubt(error) => match self.enter(&mutex, &records).await {
-                Ok(Err(found)) if once::is_of(&found.data, token) => return Ok(OnceOutcome::Ran(output)),
+                Ok(Err(found)) if once::is_of(&found.data, token) => {
+                    return Ok(OnceOutcome::Ran(output));
+                }
                 Ok(Err(found)) => return Ok(OnceOutcome::already_run(&found)),
                 Ok(Ok(guard)) => {
                     release(guard).await;
@@ -262,8 +284,16 @@ impl OnceJob {
         };
         let (path, occasion, source) = (self.path, self.occasion, Box::new(error));
         Err(match is_unknown {
-            true => OnceError::Unknown { path, occasion, source },
-            false => OnceError::NotRecorded { path, occasion, source },
+            true => OnceError::Unknown {
+                path,
+                occasion,
+                source,
+            },
+            false => OnceError::NotRecorded {
+                path,
+                occasion,
+                source,
+            },
         })
     }
 
@@ -271,7 +301,11 @@ impl OnceJob {
     fn parts(&self) -> Result<(InterProcessMutex, Records), BuildError> {
         if !(1..=MAX_KEEP).contains(&self.keep) {
             let (path, option) = (self.path.clone(), "keep");
-            return Err(BuildError::InvalidOption { path, option, reason: "it is between 1 and 1,000" });
+            return Err(BuildError::InvalidOption {
+                path,
+                option,
+                reason: "it is between 1 and 1,000",
+            });
         }
         let namespace = &self.client.core.namespace;
         // Names the path as it was given, if it is that which is wrong.
@@ -280,10 +314,18 @@ impl OnceJob {
         let occasion = LockPath::segment(&self.occasion);
         let record = LockPath::parse(namespace, &format!("{}/done/{occasion}", self.path))?;
         let mutex = InterProcessMutex::new(&self.client, format!("{}/lock", self.path))?;
-        Ok((mutex, Records { client: Arc::clone(&self.client.core), directory, record }))
+        Ok((
+            mutex,
+            Records {
+                client: Arc::clone(&self.client.core),
+                directory,
+                record,
+            },
+        ))
     }
 
-    /// Acquires the lock, and returns its guard unless the job is recorded by then; otherwise the record.
+    /// Acquires the lock, and returns its guard unless the job is recorded by then; otherwise the
+    /// record.
     async fn enter(
         &self,
         mutex: &InterProcessMutex,
@@ -293,14 +335,18 @@ impl OnceJob {
             Some(timeout) => mutex.acquire(timeout).await?,
             None => mutex.lock().await?,
         };
-        let Some(found) = records.find_under(guard.hold()).await? else { return Ok(Ok(guard)) };
+        let Some(found) = records.find_under(guard.hold()).await? else {
+            return Ok(Ok(guard));
+        };
         release(guard).await;
         Ok(Err(found))
     }
 
     async fn record(&self, records: &Records, guard: &LockGuard, writes: &Writes) -> Recorded {
         let writes = mem::take(&mut *writes.lock());
-        let transaction = writes.into_iter().fold(guard.transaction(), |all, more| more(all));
+        let transaction = writes
+            .into_iter()
+            .fold(guard.transaction(), |all, more| more(all));
         match transaction.checked() {
             Ok((_, operations)) => {
                 let token = guard.hold().token();
@@ -357,7 +403,8 @@ impl OnceRun {
         &self.occasion
     }
 
-    /// Returns the fencing token of the run, by which a resource can refuse late writes of an earlier one.
+    /// Returns the fencing token of the run, by which a resource can refuse late writes of an
+    /// earlier one.
     ///
     /// See [`LockGuard::fencing_token`].
     #[must_use]
@@ -365,8 +412,8 @@ impl OnceRun {
         self.token
     }
 
-    /// Returns a future that resolves when another process requests that the job's lock be released. The job
-    /// decides whether to end; see [`LockGuard::revoked`].
+    /// Returns a future that resolves when another process requests that the job's lock be
+    /// released. The job decides whether to end; see [`LockGuard::revoked`].
     ///
     /// # Cancel safety
     /// If the future is dropped, the watch ends. The next one resolves for the same request.
@@ -374,25 +421,29 @@ impl OnceRun {
         Shares(&[Arc::clone(&self.hold)]).revoked()
     }
 
-    /// Reads a node, with the version of its data for a write that is based on them. `None` if there is no such
-    /// node.
+    /// Reads a node, with the version of its data for a write that is based on them. `None` if
+    /// there is no such node.
     ///
     /// See [`LockGuard::get_data`].
     ///
     /// # Errors
-    /// [`TransactionError::Lost`] if the lock is lost; see [`TransactionError`] for the other variants.
+    /// [`TransactionError::Lost`] if the lock is lost; see [`TransactionError`] for the other
+    /// variants.
     ///
     /// # Cancel safety
     /// Cancel safe: this only reads.
-    pub async fn get_data(&self, path: impl AsRef<str>) -> Result<Option<(Vec<u8>, i32)>, TransactionError> {
+    pub async fn get_data(
+        &self,
+        path: impl AsRef<str>,
+    ) -> Result<Option<(Vec<u8>, i32)>, TransactionError> {
         get_data(&[&self.hold], path.as_ref()).await
     }
 
-    /// Has writes to ZooKeeper committed in the transaction of the record: they take effect if, and only if,
-    /// this run is recorded, and so once.
+    /// Has writes to ZooKeeper committed in the transaction of the record: they take effect if, and
+    /// only if, this run is recorded, and so once.
     ///
-    /// The closure adds them once the job has returned `Ok`. If the servers refuse one, the job is not recorded
-    /// either, and [`OnceError::NotRecorded`] says which.
+    /// The closure adds them once the job has returned `Ok`. If the servers refuse one, the job is
+    /// not recorded either, and [`OnceError::NotRecorded`] says which.
     ///
     /// # Examples
     /// ```
@@ -430,12 +481,20 @@ impl fmt::Debug for OnceRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let writes = self.writes.lock().len();
         let (occasion, token) = (Quoted(&self.occasion), self.token);
-        write!(f, "OnceRun {{ occasion: {occasion}, token: {token}, writes: {writes} }}")
+        write!(
+            f,
+            "OnceRun {{ occasion: {occasion}, token: {token}, writes: {writes} }}"
+        )
     }
 }
 
 impl fmt::Debug for OnceJob {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "OnceJob({}, {})", Quoted(&self.path), Quoted(&self.occasion))
+        write!(
+            f,
+            "OnceJob({}, {})",
+            Quoted(&self.path),
+            Quoted(&self.occasion)
+        )
     }
 }

@@ -20,30 +20,32 @@ use crate::values::options::MAX_DATA_BYTES;
 use crate::values::path::LockPath;
 use crate::values::shown::Quoted;
 
-/// An ephemeral node that is re-created after the end of its session, or a deletion by hand. A service
-/// registers itself with it.
+/// An ephemeral node that is re-created after the end of its session, or a deletion by hand. A
+/// service registers itself with it.
 ///
-/// It is Curator's class of that name, with ephemeral nodes. It is created in the background as soon as there
-/// is a session, and again in each next session, with the data that were [set](Self::set_data) last. The client
-/// watches it in the background.
+/// It is Curator's class of that name, with ephemeral nodes. It is created in the background as
+/// soon as there is a session, and again in each next session, with the data that were
+/// [set](Self::set_data) last. The client watches it in the background.
 ///
 /// # Whose node it is
-/// The node counts only if the session that owns it is this client's. A node of an earlier session of this client,
-/// of this handle or another, is waited for until the servers expire that session. Any other node at the path is left alone, with its data:
-/// the state is [`Conflict`](PersistentNodeState::Conflict), and when that node goes, this client creates its
-/// own. A second `PersistentNode` of this client at one path is in `Conflict`, too, until the first is closed or
-/// dropped.
+/// The node counts only if the session that owns it is this client's. A node of an earlier session
+/// of this client, of this handle or another, is waited for until the servers expire that session.
+/// Any other node at the path is left alone, with its data: the state is
+/// [`Conflict`](PersistentNodeState::Conflict), and when that node goes, this client creates its
+/// own. A second `PersistentNode` of this client at one path is in `Conflict`, too, until the first
+/// is closed or dropped.
 ///
-/// A process that was killed and starts again is in `Conflict` with its own former session until the servers expire
-/// that, up to a session timeout (30 s by default). With [`protected`](RecipeBuilder::protected) it
-/// is registered at once, while the former node still exists.
+/// A process that was killed and starts again is in `Conflict` with its own former session until
+/// the servers expire that, up to a session timeout (30 s by default). With
+/// [`protected`](RecipeBuilder::protected) it is registered at once, while the former node still
+/// exists.
 ///
 /// Unlike a guard it proves nothing: for a moment after its end another may use the name. See
 /// [`InterProcessMutex`](crate::InterProcessMutex) for that.
 ///
 /// # Its end
-/// [`close`](Self::close) deletes the node and waits for that; a drop deletes it in the background. Both keep off
-/// a node that is not this session's.
+/// [`close`](Self::close) deletes the node and waits for that; a drop deletes it in the background.
+/// Both keep off a node that is not this session's.
 ///
 /// # Examples
 /// ```
@@ -79,8 +81,8 @@ impl PersistentNode {
     /// Creates the node at `path` in the background, with these data.
     ///
     /// # Errors
-    /// [`BuildError::InvalidPath`] if ZooKeeper would refuse the path, and [`BuildError::InvalidOption`] if the
-    /// data are longer than 1,000,000 bytes.
+    /// [`BuildError::InvalidPath`] if ZooKeeper would refuse the path, and
+    /// [`BuildError::InvalidOption`] if the data are longer than 1,000,000 bytes.
     ///
     /// # Examples
     /// ```
@@ -95,7 +97,11 @@ impl PersistentNode {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn new(client: &Client, path: impl AsRef<str>, data: impl Into<Vec<u8>>) -> Result<Self, BuildError> {
+    pub fn new(
+        client: &Client,
+        path: impl AsRef<str>,
+        data: impl Into<Vec<u8>>,
+    ) -> Result<Self, BuildError> {
         Self::builder(client, path, data).build()
     }
 
@@ -119,7 +125,11 @@ impl PersistentNode {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn builder(client: &Client, path: impl AsRef<str>, data: impl Into<Vec<u8>>) -> RecipeBuilder<Self> {
+    pub fn builder(
+        client: &Client,
+        path: impl AsRef<str>,
+        data: impl Into<Vec<u8>>,
+    ) -> RecipeBuilder<Self> {
         let mut builder = RecipeBuilder::new(client, path.as_ref());
         builder.asked.data = Some(data.into().into());
         builder
@@ -128,8 +138,8 @@ impl PersistentNode {
     /// Waits until the node was created for the first time.
     ///
     /// # Errors
-    /// - [`PersistentNodeError::TimedOut`] if `timeout` has passed. It says whether another node is at the
-    ///   path, and the creation goes on.
+    /// - [`PersistentNodeError::TimedOut`] if `timeout` has passed. It says whether another node is
+    ///   at the path, and the creation goes on.
     /// - [`ErrorKind::NoAuth`](crate::ErrorKind::NoAuth) or
     ///   [`ErrorKind::Rejected`](crate::ErrorKind::Rejected) at once, if the servers refuse it.
     /// - [`ErrorKind::Closed`](crate::ErrorKind::Closed) or
@@ -154,7 +164,10 @@ impl PersistentNode {
     /// # }
     /// ```
     #[doc(alias = "waitForInitialCreate")]
-    pub async fn wait_for_initial_create(&self, timeout: Duration) -> Result<(), PersistentNodeError> {
+    pub async fn wait_for_initial_create(
+        &self,
+        timeout: Duration,
+    ) -> Result<(), PersistentNodeError> {
         let (node, started) = (Arc::clone(&self.node), Instant::now());
         // This runs where the timers are.
         let waited = self.client.run_while_polled(async move {
@@ -168,27 +181,37 @@ impl PersistentNode {
     }
 
     fn timed_out(&self, waited: Duration) -> PersistentNodeError {
-        let source = self.node.trouble().map(|trouble| Arc::new(trouble) as Cause);
+        let source = self
+            .node
+            .trouble()
+            .map(|trouble| Arc::new(trouble) as Cause);
         let conflict = self.state() == PersistentNodeState::Conflict;
-        PersistentNodeError::TimedOut { path: self.path().to_owned(), waited, conflict, source }
+        PersistentNodeError::TimedOut {
+            path: self.path().to_owned(),
+            waited,
+            conflict,
+            source,
+        }
     }
 
     /// Sets the data, and waits until the node has them.
     ///
-    /// If the node is not there at the moment, it is created with the new data. Of two calls at once the later one
-    /// counts, for both. This overwrites data that another process has written to the node; data that it
-    /// writes later stay until the next call.
+    /// If the node is not there at the moment, it is created with the new data. Of two calls at
+    /// once the later one counts, for both. This overwrites data that another process has written
+    /// to the node; data that it writes later stay until the next call.
     ///
     /// # Errors
-    /// - [`PersistentNodeError::DataTooLarge`] if they are longer than 1,000,000 bytes. Nothing is changed.
+    /// - [`PersistentNodeError::DataTooLarge`] if they are longer than 1,000,000 bytes. Nothing is
+    ///   changed.
     /// - [`ErrorKind::NoAuth`](crate::ErrorKind::NoAuth) or
-    ///   [`ErrorKind::Rejected`](crate::ErrorKind::Rejected) if the servers refuse the node. It is asked for
-    ///   again from time to time, with the new data.
+    ///   [`ErrorKind::Rejected`](crate::ErrorKind::Rejected) if the servers refuse the node. It is
+    ///   asked for again from time to time, with the new data.
     /// - [`ErrorKind::Closed`](crate::ErrorKind::Closed) or
     ///   [`ErrorKind::AuthFailed`](crate::ErrorKind::AuthFailed) if the client is closed.
     ///
     /// # Cancel safety
-    /// The data are set in any case, from the first poll. To wait less, wrap it in [`tokio::time::timeout`].
+    /// The data are set in any case, from the first poll. To wait less, wrap it in
+    /// [`tokio::time::timeout`].
     ///
     /// # Examples
     /// ```
@@ -214,7 +237,10 @@ impl PersistentNode {
         let mut generation = 0;
         self.wanted.send_modify(|wanted| {
             generation = wanted.generation + 1;
-            *wanted = Wanted { data: data.into(), generation };
+            *wanted = Wanted {
+                data: data.into(),
+                generation,
+            };
         });
         waker::contain(persistent_node::until_written(&self.node, generation)).await
     }
@@ -247,7 +273,9 @@ impl PersistentNode {
     #[must_use]
     #[doc(alias = "getListenable")]
     pub fn watch_state(&self) -> StateWatch<PersistentNodeState> {
-        StateWatch::new(self.node.state.subscribe(), |state| *state == PersistentNodeState::Closed)
+        StateWatch::new(self.node.state.subscribe(), |state| {
+            *state == PersistentNodeState::Closed
+        })
     }
 
     /// Returns the path of the node, without the client's namespace: of a
@@ -263,11 +291,12 @@ impl PersistentNode {
     /// With no server in reach it waits until the client gives the session up.
     ///
     /// # Errors
-    /// - [`PersistentNodeError::NotConfirmed`] if no server has confirmed it: the session ended before the answer, or
-    ///   the node is one of an earlier session of this client. It goes when the servers expire that session.
+    /// - [`PersistentNodeError::NotConfirmed`] if no server has confirmed it: the session ended
+    ///   before the answer, or the node is one of an earlier session of this client. It goes when
+    ///   the servers expire that session.
     /// - [`ErrorKind::NoAuth`](crate::ErrorKind::NoAuth) or
-    ///   [`ErrorKind::Rejected`](crate::ErrorKind::Rejected) if the servers refuse to delete it: it stays
-    ///   until the session ends.
+    ///   [`ErrorKind::Rejected`](crate::ErrorKind::Rejected) if the servers refuse to delete it: it
+    ///   stays until the session ends.
     ///
     /// # Cancel safety
     /// The node is deleted in any case, from the moment of the call.
@@ -286,12 +315,21 @@ impl PersistentNode {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn close(self) -> impl Future<Output = Result<(), PersistentNodeError>> + Send + 'static + use<> {
-        let Self { node, client, wanted, closed } = self;
+    pub fn close(
+        self,
+    ) -> impl Future<Output = Result<(), PersistentNodeError>> + Send + 'static + use<> {
+        let Self {
+            node,
+            client,
+            wanted,
+            closed,
+        } = self;
         drop(wanted);
         async move {
             // An error means that the client has ended, and the task with it.
-            let mut result = waker::contain(closed).await.unwrap_or_else(|_| Err(node.not_confirmed()));
+            let mut result = waker::contain(closed)
+                .await
+                .unwrap_or_else(|_| Err(node.not_confirmed()));
             if matches!(result, Err(PersistentNodeError::NotConfirmed { .. }))
                 && client.is_closed()
                 && client.end_is_confirmed().await
@@ -299,8 +337,8 @@ impl PersistentNode {
                 // The node is gone with the session.
                 result = Ok(());
             }
-            // The client is kept until here: the drop of its last handle would close the session before the
-            // answer.
+            // The client is kept until here: the drop of its last handle would close the session
+            // before the answer.
             drop(client);
             result
         }
@@ -309,16 +347,21 @@ impl PersistentNode {
 
 impl fmt::Debug for PersistentNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "PersistentNode({}, {:?})", Quoted(self.path()), self.state())
+        write!(
+            f,
+            "PersistentNode({}, {:?})",
+            Quoted(self.path()),
+            self.state()
+        )
     }
 }
 
 impl RecipeBuilder<PersistentNode> {
-    /// Puts Curator's `_c_`, an id and `-` before the node's name, so that no other process has the same; by
-    /// default the name is as given.
+    /// Puts Curator's `_c_`, an id and `-` before the node's name, so that no other process has the
+    /// same; by default the name is as given.
     ///
-    /// The id is that of this node for its life. There is no conflict then, and several processes may register
-    /// under one name.
+    /// The id is that of this node for its life. There is no conflict then, and several processes
+    /// may register under one name.
     #[doc(alias = "useProtection")]
     pub fn protected(mut self) -> Self {
         self.protected = true;
@@ -328,10 +371,20 @@ impl RecipeBuilder<PersistentNode> {
 
 impl sealed::Buildable for PersistentNode {
     fn built(builder: RecipeBuilder<Self>) -> Result<Self, BuildError> {
-        let RecipeBuilder { client: handle, path: given, asked, protected, .. } = builder;
+        let RecipeBuilder {
+            client: handle,
+            path: given,
+            asked,
+            protected,
+            ..
+        } = builder;
         let client = Arc::clone(&handle.core);
         let mut path = LockPath::parse(&client.namespace, &given)?;
-        let invalid = |option, reason| BuildError::InvalidOption { path: given.clone(), option, reason };
+        let invalid = |option, reason| BuildError::InvalidOption {
+            path: given.clone(),
+            option,
+            reason,
+        };
         let data = asked.data.unwrap_or_default();
         if data.len() > MAX_DATA_BYTES {
             return Err(invalid("data", "it has at most 1,000,000 bytes"));
@@ -339,10 +392,16 @@ impl sealed::Buildable for PersistentNode {
         let acl = asked.acl.unwrap_or_else(|| Arc::clone(&client.acl));
         check_acl(&acl, client.has_credentials).map_err(|reason| invalid("acl", reason))?;
         if let Some((directory, name)) = given.rsplit_once('/').filter(|_| protected) {
-            path = LockPath::parse(&client.namespace, &format!("{directory}/_c_{}-{name}", Uuid::new_v4()))?;
+            path = LockPath::parse(
+                &client.namespace,
+                &format!("{directory}/_c_{}-{name}", Uuid::new_v4()),
+            )?;
         }
         let node = ManagedNode::new(&client, path, acl, asked.parents.unwrap_or_default());
-        let (wanted, orders) = watch::channel(Wanted { data, generation: 1 });
+        let (wanted, orders) = watch::channel(Wanted {
+            data,
+            generation: 1,
+        });
         let (told, closed) = oneshot::channel();
         if client.is_closed() {
             node.close_with(&client);
@@ -350,8 +409,19 @@ impl sealed::Buildable for PersistentNode {
             drop(told.send(Ok(())));
         } else {
             let turn = PathTurn::at(&handle.nodes, &node.path);
-            client.spawn(persistent_node::run(Arc::clone(&node), Arc::clone(&client), turn, orders, told));
+            client.spawn(persistent_node::run(
+                Arc::clone(&node),
+                Arc::clone(&client),
+                turn,
+                orders,
+                told,
+            ));
         }
-        Ok(Self { node, client, wanted, closed })
+        Ok(Self {
+            node,
+            client,
+            wanted,
+            closed,
+        })
     }
 }

@@ -37,7 +37,8 @@ pub(crate) struct Core {
     pub(crate) acl: Arc<[Acl]>,
     /// The description of this process in its nodes.
     pub(crate) process: Process,
-    /// Whether the client was given credentials. `None` if the connector may have its own credentials.
+    /// Whether the client was given credentials. `None` if the connector may have its own
+    /// credentials.
     pub(crate) has_credentials: Option<bool>,
     /// Whether the servers have turned out not to know containers.
     pub(super) no_containers: AtomicBool,
@@ -99,15 +100,16 @@ impl From<NoSession> for RequestFailure {
 struct TaskEnded;
 
 impl Core {
-    /// Spawns a task on the session's runtime. Once the client is closed, the task is dropped at once.
+    /// Spawns a task on the session's runtime. Once the client is closed, the task is dropped at
+    /// once.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         // Boxed, so that tokio's code for a task is compiled once.
         let task: BoxFuture<'static, ()> = Box::pin(task);
         self.runtime.spawn(task);
     }
 
-    /// Runs work on the session's runtime, so that its timers do not depend on the caller's. `None` if the
-    /// client is closed before the work is done. Dropping the future does not stop the work.
+    /// Runs work on the session's runtime, so that its timers do not depend on the caller's. `None`
+    /// if the client is closed before the work is done. Dropping the future does not stop the work.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
@@ -124,15 +126,20 @@ impl Core {
         (&mut task.0).await.ok()
     }
 
-    /// Carries out a call that asks the servers, where the session runs. `error` makes its error, also if the client
-    /// or its task ends before there is an answer. Dropping the future aborts the work.
+    /// Carries out a call that asks the servers, where the session runs. `error` makes its error,
+    /// also if the client or its task ends before there is an answer. Dropping the future aborts
+    /// the work.
     pub(crate) async fn call<T: Send + 'static, W: Into<RequestFailure>, E>(
         &self,
         work: impl Future<Output = Result<T, W>> + Send + 'static,
         error: impl FnOnce(RequestFailure) -> E,
     ) -> Result<T, E> {
-        let answer = self.run_while_polled(async move { work.await.map_err(Into::into) }).await;
-        answer.unwrap_or_else(|| Err(self.why_ended())).map_err(error)
+        let answer = self
+            .run_while_polled(async move { work.await.map_err(Into::into) })
+            .await;
+        answer
+            .unwrap_or_else(|| Err(self.why_ended()))
+            .map_err(error)
     }
 
     /// Waits until everything that was left before this call is cleaned up; see
@@ -157,15 +164,21 @@ impl Core {
         match flushed.await {
             // The client is closed: its nodes go with its sessions.
             None if self.end_is_confirmed().await => Ok(()),
-            None => Err(ReleaseError::SessionNotClosed { waited: started.elapsed() }),
+            None => Err(ReleaseError::SessionNotClosed {
+                waited: started.elapsed(),
+            }),
             Some(Ok(flushed)) => flushed,
             Some(Err(_)) => {
                 let pending = self.cleanup.pending().borrow().count_before(limit);
-                let refused = session.map_or(0, |session| session.nodes.refused_orphans(None).len());
+                let refused =
+                    session.map_or(0, |session| session.nodes.refused_orphans(None).len());
                 match pending + refused {
                     // The answers have come in the meantime.
                     0 => Ok(()),
-                    nodes => Err(ReleaseError::TimedOut { nodes, waited: timeout }),
+                    nodes => Err(ReleaseError::TimedOut {
+                        nodes,
+                        waited: timeout,
+                    }),
                 }
             }
         }
@@ -178,11 +191,14 @@ impl Core {
         self.shared.stop.send_replace(true);
         match self.end_is_confirmed().await {
             true => Ok(()),
-            false => Err(ReleaseError::SessionNotClosed { waited: started.elapsed() }),
+            false => Err(ReleaseError::SessionNotClosed {
+                waited: started.elapsed(),
+            }),
         }
     }
 
-    /// Waits until the client is closed. Returns whether the servers have confirmed the end of its sessions.
+    /// Waits until the client is closed. Returns whether the servers have confirmed the end of its
+    /// sessions.
     pub(crate) async fn end_is_confirmed(&self) -> bool {
         let mut closed = self.shared.session_closed.subscribe();
         let confirmed = waker::contain(closed.wait_for(Option::is_some)).await;
@@ -194,7 +210,8 @@ impl Core {
         *self.shared.stop.borrow() || matches!(*self.shared.phase.borrow(), Phase::Closed(_))
     }
 
-    /// Returns the ids of the sessions that this client had before the one with this id, as far as they are known.
+    /// Returns the ids of the sessions that this client had before the one with this id, as far as
+    /// they are known.
     pub(crate) fn earlier_sessions(&self, current: i64) -> Vec<i64> {
         let mut sessions = self.shared.sessions();
         sessions.retain(|id| *id != current);
@@ -210,12 +227,16 @@ impl Core {
 
     /// Returns the error of a call that acquires a lock, if the client is drained.
     pub(crate) fn refuses(&self, path: &LockPath) -> Option<AcquireError> {
-        self.drain.began.load(Ordering::SeqCst).then(|| self.ended(path))
+        self.drain
+            .began
+            .load(Ordering::SeqCst)
+            .then(|| self.ended(path))
     }
 
     /// Returns the error of a call that acquires a lock whose client, or whose task, has ended.
     pub(crate) fn ended(&self, path: &LockPath) -> AcquireError {
-        self.error(Purpose::Lock, path.user(), self.why_ended()).into()
+        self.error(Purpose::Lock, path.user(), self.why_ended())
+            .into()
     }
 
     /// Waits for `work`, unless the client is drained. A result that is ready has precedence.
@@ -227,7 +248,8 @@ impl Core {
         }
     }
 
-    /// Waits until the client is drained, which every wait for a grant does too (docs/protocol.md#drain).
+    /// Waits until the client is drained, which every wait for a grant does too
+    /// (docs/protocol.md#drain).
     pub(crate) async fn drained(&self) {
         // This comes before the check: a drain from here on notifies it.
         let told = self.drain.told.notified();
@@ -241,12 +263,14 @@ impl Core {
         self.shared.state.subscribe()
     }
 
-    /// Returns whether missing directories are created as containers: unless the servers do not know them.
+    /// Returns whether missing directories are created as containers: unless the servers do not
+    /// know them.
     pub(crate) fn makes_containers(&self) -> bool {
         !self.no_containers.load(Ordering::Relaxed)
     }
 
-    /// Creates missing directories as ordinary nodes from now on, since the servers do not know containers.
+    /// Creates missing directories as ordinary nodes from now on, since the servers do not know
+    /// containers.
     pub(crate) fn make_no_containers(&self) {
         if !self.no_containers.swap(true, Ordering::Relaxed) {
             log::warn!(
@@ -255,20 +279,28 @@ impl Core {
         }
     }
 
-    /// Lends the handle of the current session for the caller's work; see [`Client::request`](crate::Client::request).
+    /// Lends the handle of the current session for the caller's work; see
+    /// [`Client::request`](crate::Client::request).
     pub(crate) async fn lend<F: Future>(
         &self,
         work: impl FnOnce(zk::Client) -> F,
     ) -> Result<F::Output, Error> {
         let failed = |why: RequestFailure| self.error(Purpose::Work, "/", why);
-        let session = self.session().await.map_err(|no_session| failed(no_session.into()))?;
-        let over = |SessionGone| failed(RequestFailure::Connection(Arc::new(FailureKind::SessionGone)));
+        let session = self
+            .session()
+            .await
+            .map_err(|no_session| failed(no_session.into()))?;
+        let over = |SessionGone| {
+            failed(RequestFailure::Connection(Arc::new(
+                FailureKind::SessionGone,
+            )))
+        };
         let handle = session.handle().ok_or(SessionGone).map_err(over)?;
         session.until_ended(work(handle)).await.map_err(over)
     }
 
-    /// Repeats a request in whatever session there is, by the client's retry policy, until there is an
-    /// answer. When a session ends the next one is asked at once.
+    /// Repeats a request in whatever session there is, by the client's retry policy, until there is
+    /// an answer. When a session ends the next one is asked at once.
     pub(crate) async fn ask<T, F>(
         &self,
         request: impl Fn(Arc<Session>, zk::Client) -> F + Send + Sync,
@@ -280,7 +312,10 @@ impl Core {
         let mut repetition = Repetition::new(self.retry);
         loop {
             let session = self.session().await.map_err(Unanswered::NoSession)?;
-            match repetition.ask(&session, |handle| request(Arc::clone(&session), handle)).await {
+            match repetition
+                .ask(&session, |handle| request(Arc::clone(&session), handle))
+                .await
+            {
                 Ok(answer) => return Ok(answer),
                 Err(Unanswered::NoSession(SessionGone)) => {
                     if !repetition.in_next_session().await {
@@ -294,12 +329,17 @@ impl Core {
     }
 
     /// Returns the error of a request of this client that failed.
-    pub(crate) fn error(&self, purpose: Purpose, path: &str, why: impl Into<RequestFailure>) -> Error {
+    pub(crate) fn error(
+        &self,
+        purpose: Purpose,
+        path: &str,
+        why: impl Into<RequestFailure>,
+    ) -> Error {
         Error::new(purpose, path, why).with_credentials(self.has_credentials)
     }
 
-    /// Returns why a call's work has stopped before it was done: by the end of the client, or, where that
-    /// lives, by the end of the task (docs/protocol.md#contained-lines).
+    /// Returns why a call's work has stopped before it was done: by the end of the client, or,
+    /// where that lives, by the end of the task (docs/protocol.md#contained-lines).
     pub(crate) fn why_ended(&self) -> RequestFailure {
         match *self.shared.phase.borrow() {
             Phase::Closed(CloseReason::AuthFailed) => RequestFailure::AuthFailed,
@@ -317,15 +357,19 @@ impl Core {
         }
     }
 
-    /// Returns the current session, or waits for the next one, for as long as the retry policy allows.
+    /// Returns the current session, or waits for the next one, for as long as the retry policy
+    /// allows.
     pub(crate) async fn session(&self) -> Result<Arc<Session>, NoSession> {
         let mut phases = self.shared.phase.subscribe();
         let mut first = true;
         loop {
             match &*phases.borrow_and_update() {
-                Phase::Live(session) if session.end_reason().is_none() => return Ok(Arc::clone(session)),
+                Phase::Live(session) if session.end_reason().is_none() => {
+                    return Ok(Arc::clone(session));
+                }
                 Phase::Live(_) | Phase::Connecting => {}
-                // A round of connecting that had failed before this call does not count: another is requested.
+                // A round of connecting that had failed before this call does not count: another is
+                // requested.
                 Phase::Down(_) if first => self.shared.wanted.notify_one(),
                 Phase::Down(error) => return Err(NoSession::Unreachable(error.clone())),
                 Phase::Closed(CloseReason::Closed) => return Err(NoSession::Closed),

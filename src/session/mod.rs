@@ -1,4 +1,5 @@
-//! Sessions: establishes them, watches the current one, renews its lease, and cleans up its orphans.
+//! Sessions: establishes them, watches the current one, renews its lease, and cleans up its
+//! orphans.
 
 pub(crate) mod contents;
 pub(crate) mod core;

@@ -54,9 +54,9 @@ pub(crate) struct Setup {
     pub(crate) metrics_prefixes: Vec<String>,
 }
 
-/// Long enough to outlast a hung leader with the servers' defaults: they notice it after 10 s, and 15 s
-/// without an answer lose no lock (docs/protocol.md#session-timeout). Within the servers' default limit of 40
-/// s.
+/// Long enough to outlast a hung leader with the servers' defaults: they notice it after 10 s, and
+/// 15 s without an answer lose no lock (docs/protocol.md#session-timeout). Within the servers'
+/// default limit of 40 s.
 const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(30);
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -86,7 +86,8 @@ impl Default for Setup {
 }
 
 impl Setup {
-    /// Returns whether the client authenticates to the servers, other than by a connector of the user.
+    /// Returns whether the client authenticates to the servers, other than by a connector of the
+    /// user.
     fn has_credentials(&self) -> bool {
         // The servers' X509AuthenticationProvider takes the name in it.
         #[cfg(feature = "tls")]
@@ -100,7 +101,8 @@ impl Setup {
         !self.auth.is_empty()
     }
 
-    /// Returns the servers as they are to be connected, by which connector, and how they are asked by TLS.
+    /// Returns the servers as they are to be connected, by which connector, and how they are asked
+    /// by TLS.
     fn connector(
         &self,
         servers: Servers,
@@ -112,24 +114,38 @@ impl Setup {
         #[cfg(feature = "sasl-digest-md5")]
         if let Some((user, password)) = &self.sasl {
             let given = || servers.given.to_owned();
-            sasl::check(user, password)
-                .map_err(|reason| ConnectError::InvalidCredentials { servers: given(), reason })?;
-            connector =
-                connector.with_sasl(zk::SaslOptions::digest_md5(user.to_owned(), password.to_owned()));
+            sasl::check(user, password).map_err(|reason| ConnectError::InvalidCredentials {
+                servers: given(),
+                reason,
+            })?;
+            connector = connector.with_sasl(zk::SaslOptions::digest_md5(
+                user.to_owned(),
+                password.to_owned(),
+            ));
         }
         #[cfg(feature = "tls")]
         if let Some(options) = &self.tls {
             let given = servers.given.to_owned();
-            let servers = servers
-                .by_tls()
-                .map_err(|reason| ConnectError::InvalidConnectString { servers: given.clone(), reason })?;
-            let (options, handshake) = tls::prepare(options)
-                .map_err(|reason| ConnectError::InvalidTls { servers: given, reason })?;
+            let servers =
+                servers
+                    .by_tls()
+                    .map_err(|reason| ConnectError::InvalidConnectString {
+                        servers: given.clone(),
+                        reason,
+                    })?;
+            let (options, handshake) =
+                tls::prepare(options).map_err(|reason| ConnectError::InvalidTls {
+                    servers: given,
+                    reason,
+                })?;
             return Ok((servers, connector.with_tls(options), Some(handshake)));
         }
         if self.connector.is_none() && servers.addresses.iter().any(|address| address.tls) {
             let reason = "`tcp+tls://` needs to know a CA: call `tls` of the builder".to_owned();
-            return Err(ConnectError::InvalidConnectString { servers: servers.given.to_owned(), reason });
+            return Err(ConnectError::InvalidConnectString {
+                servers: servers.given.to_owned(),
+                reason,
+            });
         }
         Ok((servers, connector, None))
     }
@@ -138,13 +154,18 @@ impl Setup {
 /// Connects a new client to `host:port[,host:port…][/namespace]`.
 pub(crate) async fn connect(setup: Setup, servers: &str) -> Result<Arc<Core>, ConnectError> {
     let (connected, first) = oneshot::channel();
-    // Created before the first try: if this future is dropped, the drop of the core stops the thread.
+    // Created before the first try: if this future is dropped, the drop of the core stops the
+    // thread.
     let core = start(setup, servers, Some(connected))?;
     match first.await {
         Ok(Ok(())) => Ok(core),
         Ok(Err(error)) => Err(error),
-        // The thread ended without a result: it has panicked, in the client library or a tracing subscriber.
-        Err(gone) => Err(ConnectError::Setup { servers: servers.to_owned(), source: Arc::new(gone) }),
+        // The thread ended without a result: it has panicked, in the client library or a tracing
+        // subscriber.
+        Err(gone) => Err(ConnectError::Setup {
+            servers: servers.to_owned(),
+            source: Arc::new(gone),
+        }),
     }
 }
 
@@ -154,12 +175,21 @@ pub(crate) fn connect_lazy(setup: Setup, servers: &str) -> Result<Arc<Core>, Con
 }
 
 /// Starts the thread of a new client.
-fn start(setup: Setup, servers: &str, connected: Option<Connected>) -> Result<Arc<Core>, ConnectError> {
-    let unusable = |reason| ConnectError::InvalidConnectString { servers: servers.to_owned(), reason };
+fn start(
+    setup: Setup,
+    servers: &str,
+    connected: Option<Connected>,
+) -> Result<Arc<Core>, ConnectError> {
+    let unusable = |reason| ConnectError::InvalidConnectString {
+        servers: servers.to_owned(),
+        reason,
+    };
     let servers = Servers::parse(servers).map_err(unusable)?;
     let namespace = parse_namespace(&servers.namespace)? + &parse_namespace(&setup.namespace)?;
-    let unusable =
-        |reason| ConnectError::InvalidName { name: setup.name.clone().unwrap_or_default(), reason };
+    let unusable = |reason| ConnectError::InvalidName {
+        name: setup.name.clone().unwrap_or_default(),
+        reason,
+    };
     let process = Process::new(&host(), setup.name.as_deref()).map_err(unusable)?;
     let has_credentials = match setup.has_credentials() {
         // The connector may have its own credentials.
@@ -167,7 +197,9 @@ fn start(setup: Setup, servers: &str, connected: Option<Connected>) -> Result<Ar
         has => Some(has),
     };
     if has_credentials == Some(false) && setup.acl.iter().any(Acl::needs_credentials) {
-        return Err(ConnectError::NoCredentials { servers: servers.given.to_owned() });
+        return Err(ConnectError::NoCredentials {
+            servers: servers.given.to_owned(),
+        });
     }
     let (servers, connector, handshake) = setup.connector(servers)?;
     let given = servers.given.clone();
@@ -176,20 +208,24 @@ fn start(setup: Setup, servers: &str, connected: Option<Connected>) -> Result<Ar
         connector,
         handshake,
         // The wire format has a number of milliseconds in 32 bits.
-        session_timeout: setup
-            .session_timeout
-            .clamp(Duration::from_millis(1), Duration::from_millis(i32::MAX as u64)),
+        session_timeout: setup.session_timeout.clamp(
+            Duration::from_millis(1),
+            Duration::from_millis(i32::MAX as u64),
+        ),
         connect_timeout: setup.connect_timeout,
         retry: setup.retry,
     });
-    let failed = |error| ConnectError::Setup { servers: given.clone(), source: Arc::new(error) };
+    let failed = |error| ConnectError::Setup {
+        servers: given.clone(),
+        source: Arc::new(error),
+    };
     lease::start_thread().map_err(failed)?;
     let shared = Shared::new();
     let (cleanup, queue) = Cleanup::new();
     let margin = setup.margin;
     let (supervised, cleaned) = (Arc::clone(&shared), cleanup.clone());
-    // The session has a separate thread, as in Java's client: a blocked executor must not lose the lock
-    // (docs/protocol.md#session-thread).
+    // The session has a separate thread, as in Java's client: a blocked executor must not lose the
+    // lock (docs/protocol.md#session-thread).
     let run = async move {
         background::spawn(cleanup_task::run(queue));
         supervise(supervised, connected, dialer, cleaned, margin).await;
@@ -216,7 +252,10 @@ fn start(setup: Setup, servers: &str, connected: Option<Connected>) -> Result<Ar
 /// Returns the name of this host, as `uname -n` prints it.
 #[cfg(unix)]
 fn host() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
+    rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned()
 }
 
 /// Returns the name of this host.

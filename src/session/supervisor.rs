@@ -1,4 +1,5 @@
-//! The supervisor of a client's sessions: watches the state of the current one, and replaces it when it ends.
+//! The supervisor of a client's sessions: watches the state of the current one, and replaces it
+//! when it ends.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,13 +26,13 @@ use crate::session::threads::waker::contain_panic;
 /// Where a client is between its first session and its end.
 #[derive(Clone)]
 pub(crate) enum Phase {
-    /// A session is being established, the first one or the next. Next: `Live`, or `Down` when the retry policy is
-    /// exhausted.
+    /// A session is being established, the first one or the next. Next: `Live`, or `Down` when the
+    /// retry policy is exhausted.
     Connecting,
     /// There is a session. Next: `Connecting` when it ends, `Closed` when the client is closed.
     Live(Arc<Session>),
-    /// No session could be established within the retry policy. Next: `Connecting` once a call needs a
-    /// session; before the first session also without one.
+    /// No session could be established within the retry policy. Next: `Connecting` once a call
+    /// needs a session; before the first session also without one.
     Down(ConnectError),
     /// The client is closed. Final.
     Closed(CloseReason),
@@ -48,8 +49,8 @@ pub(crate) enum CloseReason {
 
 /// The state of a client's connection to the servers.
 ///
-/// [`Client::state`](crate::Client::state) returns it. [`Client::watch_state`](crate::Client::watch_state)
-/// waits for changes.
+/// [`Client::state`](crate::Client::state) returns it.
+/// [`Client::watch_state`](crate::Client::watch_state) waits for changes.
 ///
 /// # Examples
 /// ```
@@ -77,17 +78,19 @@ pub(crate) enum CloseReason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ConnectionState {
-    /// The client, which was made by [`connect_lazy`](crate::ClientBuilder::connect_lazy), has had no session
-    /// yet, and goes on asking for one.
+    /// The client, which was made by [`connect_lazy`](crate::ClientBuilder::connect_lazy), has had
+    /// no session yet, and goes on asking for one.
     Connecting,
     /// The client has a session and is connected to a server.
     Connected,
-    /// The connection is interrupted. The session, and every lock with it, may or may not be alive at the
-    /// servers.
+    /// The connection is interrupted. The session, and every lock with it, may or may not be alive
+    /// at the servers.
     Suspended,
-    /// The session has ended, and every lock with it. The client asks for another session until it has one.
+    /// The session has ended, and every lock with it. The client asks for another session until it
+    /// has one.
     Lost,
-    /// The client is closed: by [`close`](crate::Client::close), or because the servers refused its credentials.
+    /// The client is closed: by [`close`](crate::Client::close), or because the servers refused its
+    /// credentials.
     Closed,
 }
 
@@ -111,8 +114,8 @@ pub(crate) struct Shared {
     pub(crate) wanted: Notify,
     /// Whether the client is to be closed.
     pub(crate) stop: watch::Sender<bool>,
-    /// The result of `close`: whether the end of the last session was confirmed. `None` until the client is
-    /// closed.
+    /// The result of `close`: whether the end of the last session was confirmed. `None` until the
+    /// client is closed.
     pub(crate) session_closed: watch::Sender<Option<bool>>,
     /// The ids of the last sessions, the current one included.
     sessions: Mutex<Vec<i64>>,
@@ -159,17 +162,19 @@ impl Shared {
             "session established"
         );
         self.know(id);
-        // This comes first, so that a task that is notified that the client is connected finds its session.
+        // This comes first, so that a task that is notified that the client is connected finds its
+        // session.
         self.phase.send_replace(Phase::Live(Arc::clone(&session)));
         self.tell_state(ConnectionState::Connected);
         session
     }
 
-    /// Publishes the state of the connection, if it has changed. Its receivers are polled by the caller's
-    /// executor, whose wakers may panic.
+    /// Publishes the state of the connection, if it has changed. Its receivers are polled by the
+    /// caller's executor, whose wakers may panic.
     fn tell_state(&self, state: ConnectionState) {
         contain_panic(|| {
-            self.state.send_if_modified(|told| std::mem::replace(told, state) != state);
+            self.state
+                .send_if_modified(|told| std::mem::replace(told, state) != state);
         });
     }
 
@@ -185,8 +190,8 @@ impl Shared {
     }
 }
 
-/// Closes the client if its supervisor does not end by returning: it may panic, in the client library or in a
-/// tracing subscriber that this calls.
+/// Closes the client if its supervisor does not end by returning: it may panic, in the client
+/// library or in a tracing subscriber that this calls.
 struct CloseOnDrop(Arc<Shared>);
 
 impl Drop for CloseOnDrop {
@@ -194,7 +199,10 @@ impl Drop for CloseOnDrop {
         if self.0.session_closed.borrow().is_some() {
             return;
         }
-        let phase = self.0.phase.send_replace(Phase::Closed(CloseReason::Closed));
+        let phase = self
+            .0
+            .phase
+            .send_replace(Phase::Closed(CloseReason::Closed));
         if let Phase::Live(session) = phase {
             session.end(LostReason::Closed);
         }
@@ -205,8 +213,9 @@ impl Drop for CloseOnDrop {
 /// Receives whether the first try to connect has given a session.
 pub(super) type Connected = oneshot::Sender<Result<(), ConnectError>>;
 
-/// Supervises a client from its first session until it is closed. With `connected` the first try decides whether
-/// there is a client; without, the client is there at once, and tries for as long as it is.
+/// Supervises a client from its first session until it is closed. With `connected` the first try
+/// decides whether there is a client; without, the client is there at once, and tries for as long
+/// as it is.
 pub(super) async fn supervise(
     shared: Arc<Shared>,
     connected: Option<Connected>,
@@ -224,9 +233,11 @@ pub(super) async fn supervise(
             };
             match dialled {
                 Ok(handle) => {
-                    // This comes before the caller is notified, since it may need the session at once.
+                    // This comes before the caller is notified, since it may need the session at
+                    // once.
                     let first = shared.begin(1, handle, margin);
-                    // If the caller has left, the core has been dropped, and the session is closed below.
+                    // If the caller has left, the core has been dropped, and the session is closed
+                    // below.
                     let _ = connected.send(Ok(()));
                     first
                 }
@@ -253,13 +264,14 @@ pub(super) async fn supervise(
             // The heartbeat ends with the session, so how the session ended is asked first.
             biased;
             end = watch_session(&shared, &session, connections) => end,
-            // Otherwise it has panicked (in a log line of the client library): without a heartbeat no lease
-            // is renewed.
+            // Otherwise it has panicked (in a log line of the client library): without a heartbeat
+            // no lease is renewed.
             _ = &mut heartbeat => {
                 session.end(LostReason::LeaseExpired);
                 SessionEnd::Ended
             }
-            // This also notices a stop that came before this session: `wait_for` looks at the value first.
+            // This also notices a stop that came before this session: `wait_for` looks at the value
+            // first.
             _ = stop.wait_for(|stop| *stop) => SessionEnd::Stopped,
         };
         match end {
@@ -269,7 +281,8 @@ pub(super) async fn supervise(
                 return shared.close(CloseReason::Closed, confirmed);
             }
             SessionEnd::AuthFailed => {
-                // This lets releases under way return; the servers keep the nodes until the session expires.
+                // This lets releases under way return; the servers keep the nodes until the session
+                // expires.
                 settle_down(&cleanup, &session).await;
                 return shared.close(CloseReason::AuthFailed, false);
             }
@@ -283,7 +296,9 @@ pub(super) async fn supervise(
             SessionEnd::Stalled => dialer.next_server_timeout.double(),
             _ => {
                 let age = clock::now().since(began);
-                dialer.next_server_timeout.reset_after(age, session.timeout());
+                dialer
+                    .next_server_timeout
+                    .reset_after(age, session.timeout());
             }
         }
         let handle = match next(&shared, &mut dialer).await {
@@ -311,21 +326,30 @@ enum SessionEnd {
     Ended,
     /// The servers refused the credentials.
     AuthFailed,
-    /// The server timeout cut each connection before a write was answered; the session may still be alive.
+    /// The server timeout cut each connection before a write was answered; the session may still be
+    /// alive.
     Stalled,
     /// The client is to be closed.
     Stopped,
 }
 
-/// Publishes a session's state until the session ends, or has stalled by the history of its connections.
-async fn watch_session(shared: &Shared, session: &Session, mut connections: ConnectionHistory) -> SessionEnd {
-    let Some(mut states) = session.states() else { return SessionEnd::Ended };
+/// Publishes a session's state until the session ends, or has stalled by the history of its
+/// connections.
+async fn watch_session(
+    shared: &Shared,
+    session: &Session,
+    mut connections: ConnectionHistory,
+) -> SessionEnd {
+    let Some(mut states) = session.states() else {
+        return SessionEnd::Ended;
+    };
     let mut state = states.peek_state();
     loop {
-        // The clock is read first: a renewal that comes between the two is not taken for an old one.
+        // The clock is read first: a renewal that comes between the two is not taken for an old
+        // one.
         let (now, last_renewal) = (clock::now(), session.lease().last_renewal());
-        // This is also done on a connect: states are merged, so that the disconnect before it may not have
-        // been seen.
+        // This is also done on a connect: states are merged, so that the disconnect before it may
+        // not have been seen.
         connections.disconnected(now, last_renewal, session.is_wanted());
         if state == zk::SessionState::SyncConnected && !connections.connected(now, last_renewal) {
             let id = session.session_id();
@@ -369,11 +393,12 @@ async fn watch_session(shared: &Shared, session: &Session, mut connections: Conn
     }
 }
 
-/// How long a client without a session rests between rounds that its retry policy ended, unless a call needs one
-/// (docs/protocol.md#next-round).
+/// How long a client without a session rests between rounds that its retry policy ended, unless a
+/// call needs one (docs/protocol.md#next-round).
 const A_WHILE: Duration = Duration::from_secs(1);
 
-/// Establishes a session, unless the client is to be closed before, when there is no session to close.
+/// Establishes a session, unless the client is to be closed before, when there is no session to
+/// close.
 async fn next(shared: &Shared, dialer: &mut Dialer) -> Result<zk::Client, CloseReason> {
     let mut stop = shared.stop.subscribe();
     tokio::select! {
@@ -382,7 +407,8 @@ async fn next(shared: &Shared, dialer: &mut Dialer) -> Result<zk::Client, CloseR
     }
 }
 
-/// Establishes a session, however many rounds that takes. Returns `None` if the credentials are refused.
+/// Establishes a session, however many rounds that takes. Returns `None` if the credentials are
+/// refused.
 async fn dial_on(shared: &Shared, dialer: &mut Dialer) -> Option<zk::Client> {
     loop {
         shared.phase.send_replace(Phase::Connecting);
@@ -409,8 +435,8 @@ async fn dial_on(shared: &Shared, dialer: &mut Dialer) -> Option<zk::Client> {
     }
 }
 
-/// Closes the current session. Returns `true` once the servers have confirmed its end, and that of all earlier ones,
-/// `false` if they have not within the session timeout.
+/// Closes the current session. Returns `true` once the servers have confirmed its end, and that of
+/// all earlier ones, `false` if they have not within the session timeout.
 async fn close(
     shared: &Shared,
     session: &Session,
@@ -419,8 +445,8 @@ async fn close(
     cleanup: &Cleanup,
 ) -> bool {
     session.expect_end();
-    // Drops the last clone of the handle but those of requests under way, which are about to drop theirs.
-    // Then the library sends CloseSession.
+    // Drops the last clone of the handle but those of requests under way, which are about to drop
+    // theirs. Then the library sends CloseSession.
     session.end(LostReason::Closed);
     shared.refuse(CloseReason::Closed);
     // `None`: an answer of a server had ended it before the supervisor looked.
@@ -431,12 +457,16 @@ async fn close(
     dialer.all_ended(session.timeout()).await
 }
 
-/// Waits until the attempts and the cleanup of a session that has ended have notified their callers.
+/// Waits until the attempts and the cleanup of a session that has ended have notified their
+/// callers.
 async fn settle_down(cleanup: &Cleanup, session: &Session) {
     let settled = async {
         session.running.closed().await;
         // An error is impossible: the sender lives in `cleanup`.
-        let _ = cleanup.pending().wait_for(|pending| pending.count() == 0).await;
+        let _ = cleanup
+            .pending()
+            .wait_for(|pending| pending.count() == 0)
+            .await;
     };
     let _ = tokio::time::timeout(session.timeout(), settled).await;
 }
@@ -455,6 +485,9 @@ mod tests {
         assert!(!states.borrow_and_update().has_changed());
         shared.tell_state(ConnectionState::Lost);
         shared.tell_state(ConnectionState::Connected);
-        assert!(states.borrow_and_update().has_changed(), "it has changed back");
+        assert!(
+            states.borrow_and_update().has_changed(),
+            "it has changed back"
+        );
     }
 }

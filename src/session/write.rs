@@ -10,14 +10,16 @@ use crate::values::path::above;
 
 /// The error of a write.
 pub(crate) trait WriteError {
-    /// Returns whether it renews the lease nevertheless: the leader decided the refusal and committed it like any
-    /// other transaction, and not the connected server or the client library alone.
+    /// Returns whether it renews the lease nevertheless: the leader decided the refusal and
+    /// committed it like any other transaction, and not the connected server or the client library
+    /// alone.
     fn is_renewal(&self) -> bool;
 }
 
 impl WriteError for zk::Error {
     fn is_renewal(&self) -> bool {
-        // NoAuth does not count, since the connected server may decide it by itself (`enableEagerACLCheck`).
+        // NoAuth does not count, since the connected server may decide it by itself
+        // (`enableEagerACLCheck`).
         matches!(
             self,
             Self::NoNode
@@ -31,9 +33,15 @@ impl WriteError for zk::Error {
 
 impl WriteError for zk::MultiWriteError {
     fn is_renewal(&self) -> bool {
-        // Only the leader decides a check. An expired session fails checks too, with an error that is no renewal.
-        let Self::OperationFailed { source, .. } = self else { return false };
-        matches!(source, zk::Error::NoNode | zk::Error::NoAuth | zk::Error::BadVersion)
+        // Only the leader decides a check. An expired session fails checks too, with an error that
+        // is no renewal.
+        let Self::OperationFailed { source, .. } = self else {
+            return false;
+        };
+        matches!(
+            source,
+            zk::Error::NoNode | zk::Error::NoAuth | zk::Error::BadVersion
+        )
     }
 }
 
@@ -54,11 +62,15 @@ impl Session {
         }
     }
 
-    /// Returns an error if a node was created in another session, and ends this one: it renews no lease then
-    /// (docs/protocol.md#owner-check).
+    /// Returns an error if a node was created in another session, and ends this one: it renews no
+    /// lease then (docs/protocol.md#owner-check).
     fn check_created(&self, stat: &zk::Stat, may_be_persistent: bool) -> Result<(), zk::Error> {
         let has_no_owner = may_be_persistent && stat.ephemeral_owner == 0;
-        if has_no_owner || self.owns(stat) { Ok(()) } else { Err(zk::Error::ClientClosed) }
+        if has_no_owner || self.owns(stat) {
+            Ok(())
+        } else {
+            Err(zk::Error::ClientClosed)
+        }
     }
 
     /// Sends the create of a node when this is called.
@@ -74,8 +86,10 @@ impl Session {
             let created = handle.create(path, data, &mode.with_acls(zk::Acls::new(&acls)));
             async move {
                 let (stat, sequence) = created.await?;
-                let is_ephemeral =
-                    matches!(mode, zk::CreateMode::Ephemeral | zk::CreateMode::EphemeralSequential);
+                let is_ephemeral = matches!(
+                    mode,
+                    zk::CreateMode::Ephemeral | zk::CreateMode::EphemeralSequential
+                );
                 self.check_created(&stat, !is_ephemeral)?;
                 Ok((stat, sequence))
             }
@@ -96,7 +110,9 @@ impl Session {
         let committed = async {
             let results = writer.commit().await?;
             if results.len() != operations {
-                return Err(failed(zk::Error::UnexpectedError("an answer of another length".to_owned())));
+                return Err(failed(zk::Error::UnexpectedError(
+                    "an answer of another length".to_owned(),
+                )));
             }
             for result in &results {
                 if let zk::MultiWriteResult::Create { stat, .. } = result {
@@ -110,7 +126,8 @@ impl Session {
 }
 
 impl Core {
-    /// Creates a directory and those above it that are missing, as containers if the servers know them.
+    /// Creates a directory and those above it that are missing, as containers if the servers know
+    /// them.
     pub(crate) async fn make_directories(
         &self,
         handle: &zk::Client,
@@ -119,14 +136,15 @@ impl Core {
         parents: ParentNodes,
     ) -> Result<(), zk::Error> {
         let acls = to_library(acl);
-        let make =
-            async |mode: zk::CreateMode| mkdir(handle, path, &mode.with_acls(zk::Acls::new(&acls))).await;
+        let make = async |mode: zk::CreateMode| {
+            mkdir(handle, path, &mode.with_acls(zk::Acls::new(&acls))).await
+        };
         if parents == ParentNodes::Persistent || !self.makes_containers() {
             return make(zk::CreateMode::Persistent).await;
         }
-        // Servers that do not know the request say so, or close the connection (ZooKeeper 3.4, ClickHouse
-        // Keeper). The latter is taken for that once it has happened twice in a row while another request was
-        // answered.
+        // Servers that do not know the request say so, or close the connection (ZooKeeper 3.4,
+        // ClickHouse Keeper). The latter is taken for that once it has happened twice in a row
+        // while another request was answered.
         for _ in 0..2 {
             match make(zk::CreateMode::Container).await {
                 Err(zk::Error::Unimplemented) => break,
@@ -139,9 +157,14 @@ impl Core {
     }
 }
 
-/// Creates upwards from the leaf until a parent exists, then downwards. `NoNode` if one was deleted meanwhile: the
-/// client library's `mkdir` goes up and down for as long as that happens (docs/upstream/smaller.md).
-async fn mkdir(handle: &zk::Client, path: &str, options: &zk::CreateOptions<'_>) -> Result<(), zk::Error> {
+/// Creates upwards from the leaf until a parent exists, then downwards. `NoNode` if one was deleted
+/// meanwhile: the client library's `mkdir` goes up and down for as long as that happens
+/// (docs/upstream/smaller.md).
+async fn mkdir(
+    handle: &zk::Client,
+    path: &str,
+    options: &zk::CreateOptions<'_>,
+) -> Result<(), zk::Error> {
     // The root is there.
     let (mut next, mut below, mut up) = (Some(path).filter(|path| *path != "/"), Vec::new(), true);
     while let Some(path) = next {
@@ -172,7 +195,12 @@ pub(crate) fn to_library(acl: &[Acl]) -> Vec<zk::Acl> {
         .fold(zk::Permission::NONE, |all, (_, theirs)| all | theirs)
     };
     acl.iter()
-        .map(|acl| zk::Acl::new(permission(acl.permissions), zk::AuthId::new(&acl.scheme, &acl.id)))
+        .map(|acl| {
+            zk::Acl::new(
+                permission(acl.permissions),
+                zk::AuthId::new(&acl.scheme, &acl.id),
+            )
+        })
         .collect()
 }
 
@@ -191,8 +219,14 @@ mod tests {
         let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
         let open = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
         let gone = server.fail(Match::op(Op::Create).path("/a/b").always(), -101);
-        let made = tokio::time::timeout(std::time::Duration::from_secs(20), mkdir(&handle, "/a/b/c", &open));
-        assert_eq!(made.await.expect("it is tried again and again"), Err(zk::Error::NoNode));
+        let made = tokio::time::timeout(
+            std::time::Duration::from_secs(20),
+            mkdir(&handle, "/a/b/c", &open),
+        );
+        assert_eq!(
+            made.await.expect("it is tried again and again"),
+            Err(zk::Error::NoNode)
+        );
         assert_eq!(server.counters().requests(Op::Create), 4);
         gone.remove();
         for _ in 0..2 {
@@ -207,7 +241,10 @@ mod tests {
     #[tokio::test]
     async fn a_create_renews_the_lease_of_no_other_session() {
         // Older ones answer a transaction without the owners of its nodes.
-        let server = Server::builder().zookeeper_version(Version::V3_9).start().unwrap();
+        let server = Server::builder()
+            .zookeeper_version(Version::V3_9)
+            .start()
+            .unwrap();
         let connect = async || zk::Client::connect(&server.connect_string()).await.unwrap();
         let (own, other) = (connect().await, connect().await);
         let acl = [Acl::open()];
@@ -217,14 +254,25 @@ mod tests {
             for in_transaction in [true, false] {
                 let session = Session::new(1, own.clone(), LeaseMargin::default());
                 let is_done = if in_transaction {
-                    let put = |writer: &mut zk::MultiWriter<'_>| writer.add_create("/n-", b"", &options);
+                    let put =
+                        |writer: &mut zk::MultiWriter<'_>| writer.add_create("/n-", b"", &options);
                     session.commit(handle, 1, put).await.is_ok()
                 } else {
-                    session.create(handle, "/n-", b"", (mode, &acl)).await.is_ok()
+                    session
+                        .create(handle, "/n-", b"", (mode, &acl))
+                        .await
+                        .is_ok()
                 };
-                assert_eq!((is_done, session.lease().last_renewal().is_some()), (is_own, is_own));
+                assert_eq!(
+                    (is_done, session.lease().last_renewal().is_some()),
+                    (is_own, is_own)
+                );
                 let end = (!is_own).then_some(LostReason::SessionReplaced);
-                assert_eq!(session.end_reason(), end, "in a transaction: {in_transaction}");
+                assert_eq!(
+                    session.end_reason(),
+                    end,
+                    "in a transaction: {in_transaction}"
+                );
             }
         }
     }

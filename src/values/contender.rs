@@ -1,5 +1,5 @@
-//! The contenders for a lock: the descriptions of their owners in the nodes of a queue. This is the only file
-//! that reads the wall clock, for people; nothing is decided by it.
+//! The contenders for a lock: the descriptions of their owners in the nodes of a queue. This is the
+//! only file that reads the wall clock, for people; nothing is decided by it.
 
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -8,7 +8,8 @@ use crate::values::path::NodePath;
 use crate::values::shown::{Quoted, Short};
 use crate::values::token::FencingToken;
 
-/// The data of a node that is shown has at most so many bytes; longer data are cut. An identity is shorter.
+/// The data of a node that is shown has at most so many bytes; longer data are cut. An identity is
+/// shorter.
 const LONGEST: usize = 256;
 
 /// The data of a node whose owner was asked to release it, as Curator's `Revoker` writes it.
@@ -19,17 +20,17 @@ const SINCE: &str = " since ";
 
 /// The description of its owner in a contender's node; part of a [`Contender`].
 ///
-/// A node that this crate creates has by default one line of UTF-8 as its data: `host/pid/name since <unix ms>`,
-/// such as `web-3/4711/stock since 1763817600000`. The host is the output of `uname -n`, the name is that of
-/// [`ClientBuilder::name`](crate::ClientBuilder::name), and the time is that at which the node was created,
-/// by the wall clock of that host. Clocks of hosts differ, and this one decides nothing; [`Contender::since`]
-/// is by the clock of the servers.
+/// A node that this crate creates has by default one line of UTF-8 as its data: `host/pid/name
+/// since <unix ms>`, such as `web-3/4711/stock since 1763817600000`. The host is the output of
+/// `uname -n`, the name is that of [`ClientBuilder::name`](crate::ClientBuilder::name), and the
+/// time is that at which the node was created, by the wall clock of that host. Clocks of hosts
+/// differ, and this one decides nothing; [`Contender::since`] is by the clock of the servers.
 ///
 /// Data in any other form, from [`data`](crate::RecipeBuilder::data) of a builder or from another
-/// library, is text only: Curator's locks write an IP address, kazoo's nothing unless they were given an
-/// `identifier`. It is shown as UTF-8, with replacement characters for bytes that are not UTF-8, and cut to
-/// 256 bytes. A [request to revoke](crate::Client::attempt_revoke) replaces the data, so that who was asked
-/// is not known any more.
+/// library, is text only: Curator's locks write an IP address, kazoo's nothing unless they were
+/// given an `identifier`. It is shown as UTF-8, with replacement characters for bytes that are not
+/// UTF-8, and cut to 256 bytes. A [request to revoke](crate::Client::attempt_revoke) replaces the
+/// data, so that who was asked is not known any more.
 ///
 /// # Examples
 /// ```
@@ -77,7 +78,10 @@ impl Identity {
             text.push('…');
         }
         let parts = Parts::of(&text);
-        Self { text: text.into(), parts }
+        Self {
+            text: text.into(),
+            parts,
+        }
     }
 
     /// Returns the name of the host; `None` if the data is no identity of this crate's.
@@ -86,25 +90,26 @@ impl Identity {
         self.text.get(..self.parts?.host)
     }
 
-    /// Returns the id of the process, on its host; `None` if the data is no identity of this crate's.
+    /// Returns the id of the process, on its host; `None` if the data is no identity of this
+    /// crate's.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
         Some(self.parts?.pid)
     }
 
-    /// Returns the name of the client ([`ClientBuilder::name`](crate::ClientBuilder::name)); `None` if the data
-    /// is no identity of this crate's.
+    /// Returns the name of the client ([`ClientBuilder::name`](crate::ClientBuilder::name)); `None`
+    /// if the data is no identity of this crate's.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         let (begin, end) = self.parts?.name;
         self.text.get(begin..end)
     }
 
-    /// Returns when the process created the node, by the clock of its host; `None` if the data is no identity of
-    /// this crate's.
+    /// Returns when the process created the node, by the clock of its host; `None` if the data is
+    /// no identity of this crate's.
     ///
-    /// That is when it began to queue, or of a permit when it got the permit. When the lock was granted is not in
-    /// the node.
+    /// That is when it began to queue, or of a permit when it got the permit. When the lock was
+    /// granted is not in the node.
     #[must_use]
     pub fn since(&self) -> Option<SystemTime> {
         UNIX_EPOCH.checked_add(Duration::from_millis(self.parts?.since))
@@ -120,7 +125,8 @@ impl Identity {
 impl Parts {
     fn of(text: &str) -> Option<Self> {
         let (who, since) = text.rsplit_once(SINCE)?;
-        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let is_number =
+            |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         let (host, rest) = who.split_once('/')?;
         let (pid, name) = rest.split_once('/')?;
         if host.is_empty() || name.is_empty() || !is_number(pid) || !is_number(since) {
@@ -128,7 +134,12 @@ impl Parts {
         }
         let begin = who.len() - name.len();
         let (pid, since) = (pid.parse().ok()?, since.parse().ok()?);
-        Some(Self { host: host.len(), pid, name: (begin, who.len()), since })
+        Some(Self {
+            host: host.len(),
+            pid,
+            name: (begin, who.len()),
+            since,
+        })
     }
 }
 
@@ -138,8 +149,12 @@ impl fmt::Display for Identity {
         if &*self.text == REVOKED {
             return f.write_str("a contender that was asked to release it");
         }
-        let shown = self.parts.and_then(|parts| self.text.get(..parts.name.1)).unwrap_or(&self.text);
-        // The data is another process's: it may have line breaks, or control sequences for a terminal.
+        let shown = self
+            .parts
+            .and_then(|parts| self.text.get(..parts.name.1))
+            .unwrap_or(&self.text);
+        // The data is another process's: it may have line breaks, or control sequences for a
+        // terminal.
         if shown.chars().any(char::is_control) {
             return write!(f, "{}", Short(&shown.escape_debug().to_string()));
         }
@@ -156,7 +171,8 @@ impl fmt::Debug for Identity {
 /// The longest name of a client, in bytes.
 const LONGEST_NAME: usize = 100;
 
-/// The longest host name that is written, in bytes. ZooKeeper's nodes are for people; Linux has 64 at most.
+/// The longest host name that is written, in bytes. ZooKeeper's nodes are for people; Linux has 64
+/// at most.
 const LONGEST_HOST: usize = 64;
 
 /// The identity of this process, with which its nodes begin. Made once for a client.
@@ -170,8 +186,8 @@ impl Process {
     /// The most bytes of an identity: host, process and name, and the time.
     pub(crate) const MOST_BYTES: usize = LONGEST_HOST + LONGEST_NAME + SINCE.len() + 32;
 
-    /// Returns the identity of a client with this name, by default that of the program. The error says which
-    /// names are valid.
+    /// Returns the identity of a client with this name, by default that of the program. The error
+    /// says which names are valid.
     pub(crate) fn new(host: &str, name: Option<&str>) -> Result<Self, &'static str> {
         let name = match name {
             Some("") => return Err("it is empty"),
@@ -183,7 +199,9 @@ impl Process {
             None => plain(&program(), LONGEST_NAME),
         };
         let host = plain(host, LONGEST_HOST).replace('/', "_");
-        Ok(Self { who: format!("{host}/{}/{name}", std::process::id()) })
+        Ok(Self {
+            who: format!("{host}/{}/{name}", std::process::id()),
+        })
     }
 
     /// Returns the data of a node that is created now.
@@ -208,18 +226,29 @@ fn plain(name: &str, most: usize) -> String {
         }
         plain.push(c);
     }
-    if plain.is_empty() { "unknown".to_owned() } else { plain }
+    if plain.is_empty() {
+        "unknown".to_owned()
+    } else {
+        plain
+    }
 }
 
 /// The time since 1970 by the wall clock.
-#[expect(clippy::disallowed_methods, reason = "it is shown to people, and decides nothing")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "it is shown to people, and decides nothing"
+)]
 fn now() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
 }
 
 /// How old a node is that was created at this time, in milliseconds since 1970.
 fn age(ctime: i64) -> Duration {
-    now().saturating_sub(Duration::from_millis(u64::try_from(ctime).unwrap_or_default()))
+    now().saturating_sub(Duration::from_millis(
+        u64::try_from(ctime).unwrap_or_default(),
+    ))
 }
 
 /// How a [`Contender`] wants to hold the lock.
@@ -265,10 +294,11 @@ impl fmt::Display for ContenderKind {
 
 /// A node in a lock's queue, with its owner: who holds the lock, or waits for it.
 ///
-/// [`queue`](crate::InterProcessMutex::queue) and [`holders`](crate::InterProcessMutex::holders) of a lock return
-/// contenders of all processes and libraries, and
-/// [`AcquireError::TimedOut`](crate::AcquireError::TimedOut) has the contender that was ahead. It is the
-/// answer of the servers at that time: the contender may be gone since. It is shown on one line.
+/// [`queue`](crate::InterProcessMutex::queue) and [`holders`](crate::InterProcessMutex::holders) of
+/// a lock return contenders of all processes and libraries, and
+/// [`AcquireError::TimedOut`](crate::AcquireError::TimedOut) has the contender that was ahead. It
+/// is the answer of the servers at that time: the contender may be gone since. It is shown on one
+/// line.
 ///
 /// # Examples
 /// ```
@@ -312,8 +342,8 @@ pub(crate) struct NodeStat {
 }
 
 impl Contender {
-    /// Returns a contender, from the servers' data about its node. `has_token` is whether the zxid of its
-    /// creation is the token of an exclusive grant.
+    /// Returns a contender, from the servers' data about its node. `has_token` is whether the zxid
+    /// of its creation is the token of an exclusive grant.
     pub(crate) fn new(
         node: NodePath,
         kind: ContenderKind,
@@ -322,7 +352,15 @@ impl Contender {
         (is_mine, has_token): (bool, bool),
     ) -> Self {
         let age = age(stat.ctime);
-        Self { node, kind, stat, is_mine, has_token, identity: Identity::read(data), age }
+        Self {
+            node,
+            kind,
+            stat,
+            is_mine,
+            has_token,
+            identity: Identity::read(data),
+            age,
+        }
     }
 
     /// Returns the path of its node, without the client's namespace.
@@ -343,8 +381,9 @@ impl Contender {
         self.kind
     }
 
-    /// Returns the id of its session, which the servers print in hexadecimal in their logs. 0 if the node belongs
-    /// to no session: no lock of this crate, Curator's or kazoo's made it, and it stays until it is deleted.
+    /// Returns the id of its session, which the servers print in hexadecimal in their logs. 0 if
+    /// the node belongs to no session: no lock of this crate, Curator's or kazoo's made it, and it
+    /// stays until it is deleted.
     #[must_use]
     pub fn session_id(&self) -> i64 {
         self.stat.session
@@ -352,19 +391,19 @@ impl Contender {
 
     /// Returns when its node was created, by the clock of the servers.
     ///
-    /// That is when it began to queue, or of a permit when it got the permit. Since when it *holds* the lock is
-    /// not known to others; of a holder that had to wait that is later. A node that was made by a conversion
-    /// ([`downgrade`](crate::WriteGuard::downgrade), [`try_upgrade`](crate::ReadGuard::try_upgrade)) is as
-    /// old as the conversion, and a node that a client keeps or hands over in memory may be older than the
-    /// hold of any of its tasks.
+    /// That is when it began to queue, or of a permit when it got the permit. Since when it *holds*
+    /// the lock is not known to others; of a holder that had to wait that is later. A node that was
+    /// made by a conversion ([`downgrade`](crate::WriteGuard::downgrade),
+    /// [`try_upgrade`](crate::ReadGuard::try_upgrade)) is as old as the conversion, and a node that
+    /// a client keeps or hands over in memory may be older than the hold of any of its tasks.
     #[must_use]
     pub fn since(&self) -> SystemTime {
         let millis = Duration::from_millis(u64::try_from(self.stat.ctime).unwrap_or_default());
         UNIX_EPOCH.checked_add(millis).unwrap_or(UNIX_EPOCH)
     }
 
-    /// Returns how old its node was when this client saw it: the time from [`since`](Self::since) to that
-    /// moment by the wall clock of this process, which may differ from that of the servers.
+    /// Returns how old its node was when this client saw it: the time from [`since`](Self::since)
+    /// to that moment by the wall clock of this process, which may differ from that of the servers.
     #[must_use]
     pub fn age(&self) -> Duration {
         self.age
@@ -372,12 +411,14 @@ impl Contender {
 
     /// Returns the fencing token of a grant by its node.
     ///
-    /// `None` for readers, for permits, and for nodes that were made by a conversion, whose tokens are not in the
-    /// node. A client that hands a mutex over in memory raises the counter of the token with each hand-over: then
-    /// the token of the holder is this one or a greater one, with the same zxid.
+    /// `None` for readers, for permits, and for nodes that were made by a conversion, whose tokens
+    /// are not in the node. A client that hands a mutex over in memory raises the counter of the
+    /// token with each hand-over: then the token of the holder is this one or a greater one, with
+    /// the same zxid.
     #[must_use]
     pub fn token(&self) -> Option<FencingToken> {
-        self.has_token.then_some(FencingToken::from_parts(self.stat.czxid, 0))
+        self.has_token
+            .then_some(FencingToken::from_parts(self.stat.czxid, 0))
     }
 
     /// Returns `true` if its node is in the session of the client that asked.
@@ -388,7 +429,10 @@ impl Contender {
 
     /// Returns the same contender as of now: its node is older than when it was read.
     pub(crate) fn now(&self) -> Self {
-        Self { age: age(self.stat.ctime), ..self.clone() }
+        Self {
+            age: age(self.stat.ctime),
+            ..self.clone()
+        }
     }
 
     /// Who it is, for a message.
@@ -428,7 +472,10 @@ impl fmt::Display for Contender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (who, kind, age) = (self.who(), self.kind, About(self.age));
         let (session, name) = (self.stat.session, Short(self.node.name()));
-        write!(f, "{who} ({kind}, queued {age} ago, session {session:#x}, {name})")
+        write!(
+            f,
+            "{who} ({kind}, queued {age} ago, session {session:#x}, {name})"
+        )
     }
 }
 
@@ -467,15 +514,20 @@ pub struct Participant {
 
 impl Participant {
     pub(crate) fn new(node: NodePath, data: &[u8], is_mine: bool) -> Self {
-        Self { id: String::from_utf8_lossy(data).into_owned(), node, is_leader: false, is_mine }
+        Self {
+            id: String::from_utf8_lossy(data).into_owned(),
+            node,
+            is_leader: false,
+            is_mine,
+        }
     }
 
     pub(crate) fn leads(&mut self) {
         self.is_leader = true;
     }
 
-    /// Returns the id of the participant, which is the data of its node. Bytes that are not UTF-8 are
-    /// replaced.
+    /// Returns the id of the participant, which is the data of its node. Bytes that are not UTF-8
+    /// are replaced.
     #[must_use]
     #[doc(alias = "getId")]
     pub fn id(&self) -> &str {
@@ -508,7 +560,11 @@ mod tests {
 
     fn contender(data: &[u8]) -> Contender {
         let node = "/locks/a/_c_x-lock-0000000007".parse().unwrap();
-        let stat = NodeStat { session: 0x1a, czxid: 9, ctime: 1_000 };
+        let stat = NodeStat {
+            session: 0x1a,
+            czxid: 9,
+            ctime: 1_000,
+        };
         Contender::new(node, ContenderKind::Exclusive, stat, data, (false, true))
     }
 
@@ -519,18 +575,38 @@ mod tests {
             let before = now();
             let identity = Identity::read(&Process::new("web-3", Some(name)).unwrap().data());
             assert_eq!(identity.host(), Some("web-3"));
-            assert_eq!((identity.pid(), identity.name()), (Some(std::process::id()), Some(name)));
-            let since = identity.since().unwrap().duration_since(UNIX_EPOCH).unwrap();
-            assert!(since.as_millis() >= before.as_millis() && since <= now(), "{since:?}");
-            assert_eq!(identity.to_string(), format!("web-3/{}/{name}", std::process::id()));
+            assert_eq!(
+                (identity.pid(), identity.name()),
+                (Some(std::process::id()), Some(name))
+            );
+            let since = identity
+                .since()
+                .unwrap()
+                .duration_since(UNIX_EPOCH)
+                .unwrap();
+            assert!(
+                since.as_millis() >= before.as_millis() && since <= now(),
+                "{since:?}"
+            );
+            assert_eq!(
+                identity.to_string(),
+                format!("web-3/{}/{name}", std::process::id())
+            );
         }
     }
 
     #[test]
     fn one_that_was_asked_to_release_its_lock_is_shown_as_that() {
         let identity = Identity::read(REVOKED.as_bytes());
-        assert_eq!((identity.name(), identity.to_string().contains(REVOKED)), (None, false));
-        assert!(contender(REVOKED.as_bytes()).to_string().contains("asked to release it"));
+        assert_eq!(
+            (identity.name(), identity.to_string().contains(REVOKED)),
+            (None, false)
+        );
+        assert!(
+            contender(REVOKED.as_bytes())
+                .to_string()
+                .contains("asked to release it")
+        );
     }
 
     #[test]
@@ -540,21 +616,47 @@ mod tests {
             assert!(Process::new("web-3", Some(bad)).is_err(), "{bad:?}");
         }
         let longest = "x".repeat(LONGEST_NAME);
-        let data = Process::new(&"h".repeat(500), Some(&longest)).unwrap().data();
-        assert!(data.len() <= Process::MOST_BYTES && Process::MOST_BYTES <= LONGEST, "{}", data.len());
+        let data = Process::new(&"h".repeat(500), Some(&longest))
+            .unwrap()
+            .data();
+        assert!(
+            data.len() <= Process::MOST_BYTES && Process::MOST_BYTES <= LONGEST,
+            "{}",
+            data.len()
+        );
         assert_eq!(Identity::read(&data).name(), Some(&*longest));
         // What the system says is made to fit.
         let data = Process::new("we/b\n3", None).unwrap().data();
         assert_eq!(Identity::read(&data).host(), Some("we_b_3"));
-        assert!(Identity::read(&data).name().unwrap().contains("zookeeper_recipes"), "the test's program");
-        assert_eq!(Identity::read(&Process::new("", Some("a")).unwrap().data()).host(), Some("unknown"));
+        assert!(
+            Identity::read(&data)
+                .name()
+                .unwrap()
+                .contains("zookeeper_recipes"),
+            "the test's program"
+        );
+        assert_eq!(
+            Identity::read(&Process::new("", Some("a")).unwrap().data()).host(),
+            Some("unknown")
+        );
     }
 
     #[test]
     fn other_data_is_text() {
-        for text in ["", "10.0.0.7", "zookeeper-recipes", "a/b/c since 7", "a/1/b since", "/1/b since 7"] {
+        for text in [
+            "",
+            "10.0.0.7",
+            "zookeeper-recipes",
+            "a/b/c since 7",
+            "a/1/b since",
+            "/1/b since 7",
+        ] {
             let identity = Identity::read(text.as_bytes());
-            assert_eq!((identity.text(), identity.host(), identity.since()), (text, None, None), "{text:?}");
+            assert_eq!(
+                (identity.text(), identity.host(), identity.since()),
+                (text, None, None),
+                "{text:?}"
+            );
             assert_eq!(identity.to_string(), text);
         }
         assert_eq!(Identity::read(b"a\xffb\nc").to_string(), "a\u{fffd}b\\nc");
@@ -567,14 +669,22 @@ mod tests {
     #[test]
     fn a_contender_is_shown_on_one_line() {
         let mut holder = contender(b"web-3/4711/stock since 1763817600000");
-        assert!(holder.age() > Duration::from_secs(50 * 365 * 24 * 3600), "{:?}", holder.age());
+        assert!(
+            holder.age() > Duration::from_secs(50 * 365 * 24 * 3600),
+            "{:?}",
+            holder.age()
+        );
         assert_eq!(holder.since(), UNIX_EPOCH + Duration::from_secs(1));
         assert_eq!(holder.token(), Some(FencingToken::from_parts(9, 0)));
         holder.age = Duration::from_millis(12_345);
-        let shown = "web-3/4711/stock (exclusive, queued 12s ago, session 0x1a, _c_x-lock-0000000007)";
+        let shown =
+            "web-3/4711/stock (exclusive, queued 12s ago, session 0x1a, _c_x-lock-0000000007)";
         assert_eq!(holder.to_string(), shown);
         assert_eq!(format!("{holder:?}"), format!("Contender({shown})"));
-        assert_eq!(About(Duration::from_micros(1_234_567)).to_string(), "1.234s");
+        assert_eq!(
+            About(Duration::from_micros(1_234_567)).to_string(),
+            "1.234s"
+        );
     }
 
     proptest! {

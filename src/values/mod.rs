@@ -1,5 +1,5 @@
-//! Values that have no behaviour but their own checks: paths, options, tokens, contenders, text for people.
-//! All folders may use them. They use only each other: no clock, task or request.
+//! Values that have no behaviour but their own checks: paths, options, tokens, contenders, text for
+//! people. All folders may use them. They use only each other: no clock, task or request.
 
 pub(crate) mod contender;
 pub(crate) mod options;

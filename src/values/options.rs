@@ -4,17 +4,18 @@ use std::fmt;
 
 use base64ct::{Base64, Encoding};
 
-/// The most data a node can carry: ZooKeeper's limit for a whole request (`jute.maxbuffer`, 1 MiB less
-/// one byte) less room for the path and the ACL. A larger request is answered by a closed connection, which
-/// looks like a network fault.
+/// The most data a node can carry: ZooKeeper's limit for a whole request (`jute.maxbuffer`, 1 MiB
+/// less one byte) less room for the path and the ACL. A larger request is answered by a closed
+/// connection, which looks like a network fault.
 pub(crate) const MAX_DATA_BYTES: usize = 1_000_000;
 
 /// An entry of an ACL: the permissions of some users for the nodes that a recipe creates.
 ///
-/// The default is [`Acl::open`], as in Curator: anyone may do anything. All processes that share a lock need
-/// CREATE, DELETE and READ on its directory, and READ on each other's nodes: a waiter watches its
-/// predecessor, and ZooKeeper does not report changes of a node to a session that may not read it. For
-/// [`Client::attempt_revoke`](crate::Client::attempt_revoke) they need WRITE on each other's nodes, too.
+/// The default is [`Acl::open`], as in Curator: anyone may do anything. All processes that share a
+/// lock need CREATE, DELETE and READ on its directory, and READ on each other's nodes: a waiter
+/// watches its predecessor, and ZooKeeper does not report changes of a node to a session that may
+/// not read it. For [`Client::attempt_revoke`](crate::Client::attempt_revoke) they need WRITE on
+/// each other's nodes, too.
 ///
 /// # Examples
 /// ```
@@ -56,11 +57,12 @@ impl Acl {
         Self::new("world", "anyone", Permissions::ALL)
     }
 
-    /// Returns the entry by which users with the credentials of the creator may do anything: `auth::cdrwa`.
+    /// Returns the entry by which users with the credentials of the creator may do anything:
+    /// `auth::cdrwa`.
     ///
-    /// The client needs credentials: [`ClientBuilder::auth`](crate::ClientBuilder::auth), or with their features
-    /// `ClientBuilder::sasl_digest` or a certificate by `ClientBuilder::tls`. Without them this entry is refused
-    /// when the client, or the lock, is built.
+    /// The client needs credentials: [`ClientBuilder::auth`](crate::ClientBuilder::auth), or with
+    /// their features `ClientBuilder::sasl_digest` or a certificate by `ClientBuilder::tls`.
+    /// Without them this entry is refused when the client, or the lock, is built.
     ///
     /// # Examples
     /// ```
@@ -100,18 +102,23 @@ impl Acl {
     /// ```
     #[must_use]
     pub fn new(scheme: impl Into<String>, id: impl Into<String>, permissions: Permissions) -> Self {
-        Self { scheme: scheme.into(), id: id.into(), permissions }
+        Self {
+            scheme: scheme.into(),
+            id: id.into(),
+            permissions,
+        }
     }
 }
 
 impl Acl {
-    /// Returns an entry for sessions that have authenticated by the scheme `digest` as `user` with `password`
-    /// ([`ClientBuilder::auth`](crate::ClientBuilder::auth)).
+    /// Returns an entry for sessions that have authenticated by the scheme `digest` as `user` with
+    /// `password` ([`ClientBuilder::auth`](crate::ClientBuilder::auth)).
     ///
-    /// The servers get, and store, a hash of the two: that of ZooKeeper's `DigestAuthenticationProvider`, an
-    /// unsalted SHA-1. A process that may read the ACL of a node can try out passwords on it. A user of
-    /// `ClientBuilder::sasl_digest` is another one, with entries of the scheme `sasl` and no hash:
-    /// `Acl::new("sasl", "shop", ..)`. A colon ends the user's name, as in `auth`.
+    /// The servers get, and store, a hash of the two: that of ZooKeeper's
+    /// `DigestAuthenticationProvider`, an unsalted SHA-1. A process that may read the ACL of a node
+    /// can try out passwords on it. A user of `ClientBuilder::sasl_digest` is another one, with
+    /// entries of the scheme `sasl` and no hash: `Acl::new("sasl", "shop", ..)`. A colon ends the
+    /// user's name, as in `auth`.
     ///
     /// # Examples
     /// ```
@@ -145,8 +152,11 @@ impl Acl {
 impl fmt::Debug for Acl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The id of a digest entry ends with a hash of the password, which has no place in logs.
-        let id =
-            if self.scheme == "digest" { self.id.split(':').next().unwrap_or_default() } else { &self.id };
+        let id = if self.scheme == "digest" {
+            self.id.split(':').next().unwrap_or_default()
+        } else {
+            &self.id
+        };
         write!(f, "{}:{id}:{:?}", self.scheme, self.permissions)
     }
 }
@@ -225,16 +235,17 @@ impl std::ops::BitOr for Permissions {
 #[doc(alias = "CreateMode")]
 #[doc(alias = "creatingParentContainersIfNeeded")]
 pub enum ParentNodes {
-    /// Containers, as in Curator, and the default: the servers remove one some time after its last child is
-    /// gone, so locks with many different names leave nothing behind. For servers without containers
-    /// (ZooKeeper before 3.5.1, older ClickHouse Keeper) the client logs that once, and creates ordinary nodes as
-    /// with [`Persistent`](Self::Persistent).
+    /// Containers, as in Curator, and the default: the servers remove one some time after its last
+    /// child is gone, so locks with many different names leave nothing behind. For servers without
+    /// containers (ZooKeeper before 3.5.1, older ClickHouse Keeper) the client logs that once, and
+    /// creates ordinary nodes as with [`Persistent`](Self::Persistent).
     ///
-    /// The servers look for empty containers once a minute and remove at most 10,000 a minute by default
-    /// (`znode.container.checkIntervalMs` and `znode.container.maxPerMinute` of ZooKeeper): with more new
-    /// names a minute, directories pile up until there are fewer. A container that never had a child is never
-    /// removed: one is left where a process ends between the creation of the directory and that of its first
-    /// node. Newer servers remove it if `znode.container.maxNeverUsedIntervalMs` is set.
+    /// The servers look for empty containers once a minute and remove at most 10,000 a minute by
+    /// default (`znode.container.checkIntervalMs` and `znode.container.maxPerMinute` of ZooKeeper):
+    /// with more new names a minute, directories pile up until there are fewer. A container that
+    /// never had a child is never removed: one is left where a process ends between the creation of
+    /// the directory and that of its first node. Newer servers remove it if
+    /// `znode.container.maxNeverUsedIntervalMs` is set.
     #[default]
     Container,
     /// Persistent nodes, which the servers never remove.

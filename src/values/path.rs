@@ -13,9 +13,10 @@ use crate::values::shown::{Quoted, debug_as_text};
 
 /// The longest path accepted, in bytes, namespace included.
 ///
-/// ZooKeeper sets no limit below the 1 MiB of a whole request (`jute.maxbuffer`), but after a reconnect a
-/// session sends all paths that it watches in one request, and `zookeeper-client` 0.11.2 cannot do that for
-/// more than 128 KiB. A path of this size leaves room for several watches.
+/// ZooKeeper sets no limit below the 1 MiB of a whole request (`jute.maxbuffer`), but after a
+/// reconnect a session sends all paths that it watches in one request, and `zookeeper-client`
+/// 0.11.2 cannot do that for more than 128 KiB. A path of this size leaves room for several
+/// watches.
 pub(crate) const MAX_PATH_BYTES: usize = 16 * 1024;
 
 /// Error of a path, or a namespace, that ZooKeeper would refuse.
@@ -47,7 +48,10 @@ pub struct InvalidPath {
 
 impl InvalidPath {
     pub(crate) fn new(path: &str, reason: &'static str) -> Self {
-        Self { path: path.to_owned(), reason }
+        Self {
+            path: path.to_owned(),
+            reason,
+        }
     }
 
     /// Returns the path as it was given.
@@ -67,17 +71,18 @@ debug_as_text!(InvalidPath);
 
 /// The path of a lock; [`segment`](Self::segment) makes a part of one from outside data.
 ///
-/// Constructors take the path as a string and check it. A path made from a customer's name, a file name or a
-/// URL needs more than the check: a slash in it would be another level, and `..` an error. `segment` escapes
-/// such text, so that each key has a separate path and no key is refused, and [`key`](Self::key) returns the
-/// text of a segment.
+/// Constructors take the path as a string and check it. A path made from a customer's name, a file
+/// name or a URL needs more than the check: a slash in it would be another level, and `..` an
+/// error. `segment` escapes such text, so that each key has a separate path and no key is refused,
+/// and [`key`](Self::key) returns the text of a segment.
 ///
 /// # Locks side by side, not inside each other
-/// The children of a lock's path are its queue. A lock at `/inventory` and another at `/inventory/sku-42`
-/// share a directory: the second lock's directory is a child of the first's. This crate ignores it with a
-/// warning; Curator waits for it forever; and it is taken for a contender if its name ends as a lock node's
-/// does (`lock-0000000007`). So keep the locks in a separate directory, whose own path is not the path of a
-/// lock: one for each key at `/inventory/items/<key>`, and the one for all of them at `/inventory/all`.
+/// The children of a lock's path are its queue. A lock at `/inventory` and another at
+/// `/inventory/sku-42` share a directory: the second lock's directory is a child of the first's.
+/// This crate ignores it with a warning; Curator waits for it forever; and it is taken for a
+/// contender if its name ends as a lock node's does (`lock-0000000007`). So keep the locks in a
+/// separate directory, whose own path is not the path of a lock: one for each key at
+/// `/inventory/items/<key>`, and the one for all of them at `/inventory/all`.
 ///
 /// # Examples
 /// ```
@@ -102,8 +107,8 @@ debug_as_text!(InvalidPath);
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct LockPath {
-    /// The path of a directory that contains nodes of a lock: the user's path below the client's namespace,
-    /// or a [subdirectory](Self::subdirectory) of that.
+    /// The path of a directory that contains nodes of a lock: the user's path below the client's
+    /// namespace, or a [subdirectory](Self::subdirectory) of that.
     server: Arc<str>,
     namespace: usize,
     /// The length of the part behind the user's path.
@@ -111,17 +116,20 @@ pub struct LockPath {
 }
 
 impl LockPath {
-    /// Returns `key` as one segment of a path, with every character escaped that is not allowed there.
+    /// Returns `key` as one segment of a path, with every character escaped that is not allowed
+    /// there.
     ///
-    /// As in a URL, a character is escaped as `%` and two hexadecimal digits for each byte of UTF-8. These
-    /// characters are escaped: the slash, `%`, and those ZooKeeper refuses, which are control characters,
-    /// U+E000 to U+F8FF, U+FFF0 to U+FFFF and all beyond U+FFFF (emoji). The keys `.`, `..` and `zookeeper`
-    /// are escaped as a whole, and the empty key is `%`. Different keys have different segments, and all
-    /// other characters stay as they are. Case counts, in ZooKeeper as here.
+    /// As in a URL, a character is escaped as `%` and two hexadecimal digits for each byte of
+    /// UTF-8. These characters are escaped: the slash, `%`, and those ZooKeeper refuses, which are
+    /// control characters, U+E000 to U+F8FF, U+FFF0 to U+FFFF and all beyond U+FFFF (emoji). The
+    /// keys `.`, `..` and `zookeeper` are escaped as a whole, and the empty key is `%`. Different
+    /// keys have different segments, and all other characters stay as they are. Case counts, in
+    /// ZooKeeper as here.
     ///
-    /// The segment is at most three times as long as the key. A path may have 16 KiB with the namespace,
-    /// beyond which constructors return [`BuildError::InvalidPath`](crate::BuildError::InvalidPath): keys of
-    /// up to 5,000 bytes always fit. For longer ones use a digest of the key.
+    /// The segment is at most three times as long as the key. A path may have 16 KiB with the
+    /// namespace, beyond which constructors return
+    /// [`BuildError::InvalidPath`](crate::BuildError::InvalidPath): keys of up to 5,000 bytes
+    /// always fit. For longer ones use a digest of the key.
     ///
     /// # Examples
     /// ```
@@ -149,8 +157,8 @@ impl LockPath {
     /// Returns the key of a segment that [`segment`](Self::segment) made.
     ///
     /// # Errors
-    /// [`InvalidPath`] if `segment` returns this for no key: with a slash in it, a `%` that begins no escape,
-    /// or an escape that is not needed. So two segments never have the same key.
+    /// [`InvalidPath`] if `segment` returns this for no key: with a slash in it, a `%` that begins
+    /// no escape, or an escape that is not needed. So two segments never have the same key.
     ///
     /// # Examples
     /// ```
@@ -165,9 +173,14 @@ impl LockPath {
     pub fn key(segment: &str) -> Result<String, InvalidPath> {
         let unescaped = path_segment::unescape(segment);
         // Accepts only the one canonical way to write a key.
-        unescaped.filter(|key| path_segment::escape(key) == segment).ok_or_else(|| {
-            InvalidPath::new(segment, "it is no segment that `LockPath::segment` makes from a key")
-        })
+        unescaped
+            .filter(|key| path_segment::escape(key) == segment)
+            .ok_or_else(|| {
+                InvalidPath::new(
+                    segment,
+                    "it is no segment that `LockPath::segment` makes from a key",
+                )
+            })
     }
 
     /// Checks the user's `path` and puts `namespace` (empty, or a valid path) in front.
@@ -186,11 +199,15 @@ impl LockPath {
             return refuse("it is longer than 16 KiB");
         }
         let server = format!("{namespace}{path}").into();
-        Ok(Self { server, namespace: namespace.len(), subdirectory: 0 })
+        Ok(Self {
+            server,
+            namespace: namespace.len(),
+            subdirectory: 0,
+        })
     }
 
-    /// Returns the path of a recipe's subdirectory below the user's path. Errors and guards show the user's
-    /// path nevertheless.
+    /// Returns the path of a recipe's subdirectory below the user's path. Errors and guards show
+    /// the user's path nevertheless.
     pub(crate) fn subdirectory(&self, name: &str) -> Self {
         Self {
             server: self.child(name).into(),
@@ -209,7 +226,8 @@ impl LockPath {
         &self.server[self.namespace..self.server.len() - self.subdirectory]
     }
 
-    /// Returns the path of the directory without the namespace; that of a subdirectory includes its name.
+    /// Returns the path of the directory without the namespace; that of a subdirectory includes its
+    /// name.
     pub(crate) fn whole(&self) -> &str {
         &self.server[self.namespace..]
     }
@@ -233,7 +251,8 @@ impl LockPath {
 
 /// Returns the path of the directory above a node.
 pub(crate) fn above(path: &str) -> &str {
-    path.rsplit_once('/').map_or("/", |(above, _)| if above.is_empty() { "/" } else { above })
+    path.rsplit_once('/')
+        .map_or("/", |(above, _)| if above.is_empty() { "/" } else { above })
 }
 
 impl fmt::Debug for LockPath {
@@ -244,15 +263,16 @@ impl fmt::Debug for LockPath {
 
 /// The path of a lock node: that of a guard, or of a contender in a lock's queue.
 ///
-/// Such a node lies directly below the path of its lock, and its name ends with the number that ZooKeeper
-/// gave it: `/inventory/sku-42/_c_6f1c52de-1b0a-4f43-8a5a-3fd0c5b8f2a1-lock-0000000007`. Paths are below the
-/// client's [namespace](crate::ClientBuilder::namespace), which they do not contain.
+/// Such a node lies directly below the path of its lock, and its name ends with the number that
+/// ZooKeeper gave it: `/inventory/sku-42/_c_6f1c52de-1b0a-4f43-8a5a-3fd0c5b8f2a1-lock-0000000007`.
+/// Paths are below the client's [namespace](crate::ClientBuilder::namespace), which they do not
+/// contain.
 ///
 /// A guard's [`node`](crate::LockGuard::node) and a lock's
 /// [`participants`](crate::InterProcessMutex::participants) return them, and
-/// [`Client::attempt_revoke`](crate::Client::attempt_revoke) takes one, so that the path of the lock itself
-/// is not passed by mistake. They dereference to `str` and compare with strings. They have no order, because
-/// that of the texts is not the order of the queue.
+/// [`Client::attempt_revoke`](crate::Client::attempt_revoke) takes one, so that the path of the
+/// lock itself is not passed by mistake. They dereference to `str` and compare with strings. They
+/// have no order, because that of the texts is not the order of the queue.
 ///
 /// # Examples
 /// ```
@@ -300,20 +320,24 @@ impl FromStr for NodePath {
     /// Parses the path of a lock node of any client or recipe.
     ///
     /// # Errors
-    /// [`InvalidPath`] if ZooKeeper would refuse the path, or if its last part does not end with a number as
-    /// ZooKeeper appends it.
+    /// [`InvalidPath`] if ZooKeeper would refuse the path, or if its last part does not end with a
+    /// number as ZooKeeper appends it.
     fn from_str(path: &str) -> Result<Self, InvalidPath> {
         if let Some(reason) = problem(path) {
             return Err(InvalidPath::new(path, reason));
         }
         match path.rsplit_once('/') {
             Some((lock, name)) if !lock.is_empty() && is_sequential(name) => Ok(Self(path.into())),
-            _ => Err(InvalidPath::new(path, "it names no lock node, whose name ends with ten digits")),
+            _ => Err(InvalidPath::new(
+                path,
+                "it names no lock node, whose name ends with ten digits",
+            )),
         }
     }
 }
 
-/// Whether a name ends with a number as ZooKeeper appends it: ten digits, or a sign and nine or ten of them.
+/// Whether a name ends with a number as ZooKeeper appends it: ten digits, or a sign and nine or ten
+/// of them.
 fn is_sequential(name: &str) -> bool {
     let rest = name.trim_end_matches(|c: char| c.is_ascii_digit());
     match name.len() - rest.len() {
@@ -397,9 +421,9 @@ pub(crate) fn parse_namespace(namespace: &str) -> Result<String, InvalidPath> {
     let prefix = format!("/{given}");
     match problem(&prefix) {
         Some(reason) => Err(InvalidPath::new(namespace, reason)),
-        None if prefix == "/zookeeper" || prefix.starts_with("/zookeeper/") => {
-            Err(InvalidPath::new(namespace, "`/zookeeper` is reserved for the server itself"))
-        }
+        None if prefix == "/zookeeper" || prefix.starts_with("/zookeeper/") => Err(
+            InvalidPath::new(namespace, "`/zookeeper` is reserved for the server itself"),
+        ),
         None => Ok(prefix),
     }
 }
@@ -422,7 +446,9 @@ fn problem(path: &str) -> Option<&'static str> {
     for part in path[1..].split('/') {
         match part {
             "" => return Some("it has an empty part (`//`)"),
-            "." | ".." => return Some("`.` and `..` have no meaning in ZooKeeper; write the path out"),
+            "." | ".." => {
+                return Some("`.` and `..` have no meaning in ZooKeeper; write the path out");
+            }
             _ => {}
         }
     }
@@ -438,7 +464,14 @@ mod tests {
 
     #[test]
     fn accepts_what_zookeeper_accepts() {
-        for path in ["/a", "/lock/lockId_111/111", "/a/.b/..c/d.", "/库存/sku-42", "/zookeeperx", "/a b"] {
+        for path in [
+            "/a",
+            "/lock/lockId_111/111",
+            "/a/.b/..c/d.",
+            "/库存/sku-42",
+            "/zookeeperx",
+            "/a b",
+        ] {
             let parsed = LockPath::parse("", path).unwrap();
             assert_eq!(parsed.server(), path);
             assert_eq!(parsed.user(), path);
@@ -481,11 +514,20 @@ mod tests {
 
     #[test]
     fn a_node_path_names_a_node_below_a_lock() {
-        for path in ["/l/lock-0000000000", "/a/b/_c_x-__READ__-2147483648", "/a/lock--000000007"] {
+        for path in [
+            "/l/lock-0000000000",
+            "/a/b/_c_x-__READ__-2147483648",
+            "/a/lock--000000007",
+        ] {
             let node: NodePath = path.parse().unwrap();
             assert_eq!(node, path);
             assert_eq!(format!("{}/{}", node.lock_path(), node.name()), path);
-            assert_eq!(LockPath::parse("", node.lock_path()).unwrap().user_child(node.name()), node);
+            assert_eq!(
+                LockPath::parse("", node.lock_path())
+                    .unwrap()
+                    .user_child(node.name()),
+                node
+            );
         }
         for path in [
             "",
@@ -510,8 +552,17 @@ mod tests {
         let owned = text.to_owned();
         assert!(node == *text && node == text && node == owned);
         assert!(*text == node && text == node && owned == node);
-        assert_eq!((String::from(node.clone()).as_str(), node.to_string().as_str()), (text, text));
-        assert!(std::collections::HashSet::from([node]).contains(text), "its hash is that of the string");
+        assert_eq!(
+            (
+                String::from(node.clone()).as_str(),
+                node.to_string().as_str()
+            ),
+            (text, text)
+        );
+        assert!(
+            std::collections::HashSet::from([node]).contains(text),
+            "its hash is that of the string"
+        );
     }
 
     #[test]

@@ -3,8 +3,8 @@
 /// The segment of the empty key: an escape has digits, so no other key has this.
 const EMPTY: &str = "%";
 
-/// Keys that are escaped as a whole: the first two have no meaning in ZooKeeper, and the third is the
-/// server's own where it comes first.
+/// Keys that are escaped as a whole: the first two have no meaning in ZooKeeper, and the third is
+/// the server's own where it comes first.
 const RESERVED: [&str; 3] = [".", "..", "zookeeper"];
 
 /// Returns `key` as one segment of a path.
@@ -27,8 +27,8 @@ pub(crate) fn escape(key: &str) -> String {
     segment
 }
 
-/// Returns the text of a segment, however it is escaped. `None` if an escape is cut off, or has other digits
-/// than those of [`escape`], or the bytes are not UTF-8.
+/// Returns the text of a segment, however it is escaped. `None` if an escape is cut off, or has
+/// other digits than those of [`escape`], or the bytes are not UTF-8.
 pub(crate) fn unescape(segment: &str) -> Option<String> {
     if segment == EMPTY {
         return Some(String::new());
@@ -44,14 +44,16 @@ pub(crate) fn unescape(segment: &str) -> Option<String> {
     String::from_utf8(key).ok()
 }
 
-/// Returns whether ZooKeeper refuses a character in paths. It looks at UTF-16, and so refuses characters that
-/// are two units there.
+/// Returns whether ZooKeeper refuses a character in paths. It looks at UTF-16, and so refuses
+/// characters that are two units there.
 pub(crate) fn is_refused(c: char) -> bool {
     matches!(u32::from(c), 0x0000..=0x001f | 0x007f..=0x009f | 0xd800..=0xf8ff | 0xfff0..)
 }
 
 fn digit(value: u8) -> char {
-    char::from_digit(value.into(), 16).unwrap_or_default().to_ascii_uppercase()
+    char::from_digit(value.into(), 16)
+        .unwrap_or_default()
+        .to_ascii_uppercase()
 }
 
 fn value(digit: u8) -> Option<u8> {
@@ -106,16 +108,37 @@ mod tests {
 
     #[test]
     fn what_segment_does_not_make_has_no_key() {
-        for segment in
-            ["", "a/b", "%2f", "%2", "a%", "%zz", "%41", "%FF", ".", "..", "zookeeper", "%%", "\u{1f600}"]
-        {
+        for segment in [
+            "",
+            "a/b",
+            "%2f",
+            "%2",
+            "a%",
+            "%zz",
+            "%41",
+            "%FF",
+            ".",
+            "..",
+            "zookeeper",
+            "%%",
+            "\u{1f600}",
+        ] {
             assert_eq!(LockPath::key(segment).unwrap_err().path(), segment);
         }
     }
 
     #[test]
     fn what_needs_no_escape_stays() {
-        for key in ["sku-42", "...", ".a", "zookeeper2", "Zookeeper", "库存", "a b", "lock-0000000007"] {
+        for key in [
+            "sku-42",
+            "...",
+            ".a",
+            "zookeeper2",
+            "Zookeeper",
+            "库存",
+            "a b",
+            "lock-0000000007",
+        ] {
             assert_eq!(LockPath::segment(key), key);
         }
     }

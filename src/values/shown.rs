@@ -128,7 +128,10 @@ mod tests {
         let long = format!("/begin/{}/end", "ä".repeat(16_000));
         for shown in [Short(&long).to_string(), Quoted(&long).to_string()] {
             assert!(shown.chars().count() <= LONGEST + 2, "{shown}");
-            assert!(shown.contains("/begin/") && shown.contains("/end") && shown.contains('…'), "{shown}");
+            assert!(
+                shown.contains("/begin/") && shown.contains("/end") && shown.contains('…'),
+                "{shown}"
+            );
         }
         assert_eq!(Short(&long).to_string().chars().count(), LONGEST);
     }

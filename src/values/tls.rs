@@ -8,12 +8,13 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 /// How a client connects by TLS: the CAs that it trusts, and for mutual TLS its own certificate.
 ///
-/// For [`ClientBuilder::tls`](crate::ClientBuilder::tls), with the feature `tls`. The servers listen for TLS at
-/// their `secureClientPort`.
+/// For [`ClientBuilder::tls`](crate::ClientBuilder::tls), with the feature `tls`. The servers
+/// listen for TLS at their `secureClientPort`.
 ///
-/// A server's certificate must be signed by one of these CAs (the system's are not used), and must be for the
-/// host in the connect string: for a name if that is a name, for an address if it is an address. Neither
-/// check can be turned off, and names are not looked up by address, which Java's client does.
+/// A server's certificate must be signed by one of these CAs (the system's are not used), and must
+/// be for the host in the connect string: for a name if that is a name, for an address if it is an
+/// address. Neither check can be turned off, and names are not looked up by address, which Java's
+/// client does.
 ///
 /// Files are read once, when the client is connected.
 ///
@@ -42,7 +43,8 @@ pub struct TlsOptions {
     pub(crate) identity: Option<(Certificates, PrivateKey)>,
 }
 
-/// Where certificates or a private key come from. It has no `Debug` for a key, which has no place in logs.
+/// Where certificates or a private key come from. It has no `Debug` for a key, which has no place
+/// in logs.
 #[derive(Clone)]
 pub(crate) enum Source<D> {
     File(PathBuf),
@@ -72,8 +74,8 @@ impl TlsOptions {
 
     /// Trusts the CAs in a PEM file, in addition to the CAs of other calls.
     ///
-    /// Revocation lists in the file are used, too. With one of them, every certificate of a server needs its
-    /// issuer's.
+    /// Revocation lists in the file are used, too. With one of them, every certificate of a server
+    /// needs its issuer's.
     ///
     /// # Examples
     /// ```
@@ -119,16 +121,20 @@ impl TlsOptions {
     /// let tls = TlsOptions::new().ca_der([CertificateDer::from(ca)]);
     /// assert_eq!(format!("{tls:?}"), "TlsOptions(CA DER)");
     /// ```
-    pub fn ca_der(mut self, certificates: impl IntoIterator<Item = CertificateDer<'static>>) -> Self {
-        self.cas.push(Certificates::Der(certificates.into_iter().collect()));
+    pub fn ca_der(
+        mut self,
+        certificates: impl IntoIterator<Item = CertificateDer<'static>>,
+    ) -> Self {
+        self.cas
+            .push(Certificates::Der(certificates.into_iter().collect()));
         self
     }
 
-    /// Shows the servers the certificate in a PEM file: mutual TLS. `key` is a PEM file with its private key,
-    /// which may be the same file.
+    /// Shows the servers the certificate in a PEM file: mutual TLS. `key` is a PEM file with its
+    /// private key, which may be the same file.
     ///
-    /// The certificate comes first in the file, intermediate ones follow it. The key is not encrypted. The last
-    /// call of this and the other `identity` methods counts.
+    /// The certificate comes first in the file, intermediate ones follow it. The key is not
+    /// encrypted. The last call of this and the other `identity` methods counts.
     ///
     /// # Examples
     /// ```
@@ -140,12 +146,20 @@ impl TlsOptions {
     /// # assert!(format!("{tls:?}").contains("client.pem"));
     /// ```
     #[doc(alias = "keyStore")]
-    pub fn identity_files(mut self, certificates: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
-        self.identity = Some((Certificates::File(certificates.into()), PrivateKey::File(key.into())));
+    pub fn identity_files(
+        mut self,
+        certificates: impl Into<PathBuf>,
+        key: impl Into<PathBuf>,
+    ) -> Self {
+        self.identity = Some((
+            Certificates::File(certificates.into()),
+            PrivateKey::File(key.into()),
+        ));
         self
     }
 
-    /// Shows the servers a certificate, as [`identity_files`](Self::identity_files), from PEM texts.
+    /// Shows the servers a certificate, as [`identity_files`](Self::identity_files), from PEM
+    /// texts.
     ///
     /// # Examples
     /// Neither is printed:
@@ -157,7 +171,10 @@ impl TlsOptions {
     /// assert_eq!(format!("{tls:?}"), "TlsOptions(identity PEM)");
     /// ```
     pub fn identity_pem(mut self, certificates: impl Into<String>, key: impl Into<String>) -> Self {
-        self.identity = Some((Certificates::Pem(certificates.into()), PrivateKey::Pem(key.into())));
+        self.identity = Some((
+            Certificates::Pem(certificates.into()),
+            PrivateKey::Pem(key.into()),
+        ));
         self
     }
 

@@ -24,7 +24,9 @@ pub struct ParseTokenError {
 
 impl ParseTokenError {
     fn new(text: &str) -> Self {
-        Self { text: Short(text).to_string() }
+        Self {
+            text: Short(text).to_string(),
+        }
     }
 }
 
@@ -67,8 +69,8 @@ macro_rules! token {
         }
 
         impl $token {
-            /// Creates a token from its two numbers, as [`zxid`](Self::zxid) and [`counter`](Self::counter)
-            /// return them.
+            /// Creates a token from its two numbers, as [`zxid`](Self::zxid) and
+            /// [`counter`](Self::counter) return them.
             ///
             /// ```
             #[doc = concat!("use zookeeper_recipes::", $name, ";")]
@@ -95,7 +97,8 @@ macro_rules! token {
 
             /// Returns the token as 16 bytes, which sort as the token does.
             ///
-            /// They fit a column of type `BINARY(16)` or `BYTEA`, or a key in a store that orders bytes.
+            /// They fit a column of type `BINARY(16)` or `BYTEA`, or a key in a store that orders
+            /// bytes.
             ///
             /// ```
             #[doc = concat!("use zookeeper_recipes::", $name, ";")]
@@ -127,8 +130,8 @@ macro_rules! token {
         }
 
         impl From<$token> for (i64, i64) {
-            /// Returns the zxid and the counter, for two 64-bit columns of a database. A counter over
-            /// [`i64::MAX`], which no guard has, becomes `i64::MAX`.
+            /// Returns the zxid and the counter, for two 64-bit columns of a database. A counter
+            /// over [`i64::MAX`], which no guard has, becomes `i64::MAX`.
             fn from(token: $token) -> Self {
                 Token::from(token).into()
             }
@@ -181,7 +184,8 @@ macro_rules! token {
         impl FromStr for $token {
             type Err = ParseTokenError;
 
-            /// Parses the output of [`Display`](fmt::Display): the two numbers with a `-` in between.
+            /// Parses the output of [`Display`](fmt::Display): the two numbers with a `-` in
+            /// between.
             ///
             /// # Errors
             /// [`ParseTokenError`] if the text is anything else.
@@ -200,27 +204,30 @@ token! {
     /// The fencing token of an exclusive grant: of a mutex, a fair lock or a write lock.
     ///
     /// A token is greater than the tokens of all earlier grants of the same lock, so a resource can
-    /// distinguish a former holder from the present one. No lock can stop a process that was paused while it
-    /// held the lock (by a garbage collector, a hypervisor or `SIGSTOP`) and resumes after the lock was
-    /// granted to another process. The resource can stop it: it remembers the highest token that it has seen
-    /// and refuses smaller ones. [`FenceGate`](crate::FenceGate) has the rule, and its SQL.
+    /// distinguish a former holder from the present one. No lock can stop a process that was paused
+    /// while it held the lock (by a garbage collector, a hypervisor or `SIGSTOP`) and resumes after
+    /// the lock was granted to another process. The resource can stop it: it remembers the highest
+    /// token that it has seen and refuses smaller ones. [`FenceGate`](crate::FenceGate) has the
+    /// rule, and its SQL.
     ///
-    /// A token is a pair of numbers: a zxid, the number of a transaction, which is unique in the ensemble and
-    /// grows; and a counter, which distinguishes grants by one node. A token is not the sequence number in
-    /// the node's name, which starts at 0 again after ZooKeeper has removed an empty lock directory.
+    /// A token is a pair of numbers: a zxid, the number of a transaction, which is unique in the
+    /// ensemble and grows; and a counter, which distinguishes grants by one node. A token is not
+    /// the sequence number in the node's name, which starts at 0 again after ZooKeeper has removed
+    /// an empty lock directory.
     ///
-    /// Each grant to write, including one by [`try_upgrade`](crate::ReadGuard::try_upgrade), has a separate
-    /// token, greater than the tokens of all earlier readers and writers, and smaller than those of all later
-    /// ones. Guards that share a hold ([`reenter`](crate::LockGuard::reenter),
-    /// [`WriteGuard::reenter_as_reader`](crate::WriteGuard::reenter_as_reader)) share the grant and its
-    /// numbers. The tokens of readers have a separate type, [`ReadToken`].
+    /// Each grant to write, including one by [`try_upgrade`](crate::ReadGuard::try_upgrade), has a
+    /// separate token, greater than the tokens of all earlier readers and writers, and smaller than
+    /// those of all later ones. Guards that share a hold ([`reenter`](crate::LockGuard::reenter),
+    /// [`WriteGuard::reenter_as_reader`](crate::WriteGuard::reenter_as_reader)) share the grant and
+    /// its numbers. The tokens of readers have a separate type, [`ReadToken`].
     ///
-    /// Compare only tokens of the same lock in the same ensemble. An ensemble that was rebuilt or restored
-    /// from an older snapshot starts with smaller zxids: reset the tokens that the resource remembers.
+    /// Compare only tokens of the same lock in the same ensemble. An ensemble that was rebuilt or
+    /// restored from an older snapshot starts with smaller zxids: reset the tokens that the
+    /// resource remembers.
     ///
     /// # Storing a token
-    /// Store a token as two 64-bit numbers (`(i64, i64)`), which SQL compares as a row value, or as 16 bytes,
-    /// which sort alike:
+    /// Store a token as two 64-bit numbers (`(i64, i64)`), which SQL compares as a row value, or as
+    /// 16 bytes, which sort alike:
     ///
     /// ```
     /// use zookeeper_recipes::FencingToken;
@@ -236,9 +243,9 @@ token! {
     /// ```
     ///
     /// # Sending a token
-    /// Send a token as text, in a header or a message: the numbers with a `-` in between. This form will not
-    /// change, and does not sort like the token. With the feature `serde`, tokens are serialized as this text
-    /// in every format.
+    /// Send a token as text, in a header or a message: the numbers with a `-` in between. This form
+    /// will not change, and does not sort like the token. With the feature `serde`, tokens are
+    /// serialized as this text in every format.
     ///
     /// ```
     /// use zookeeper_recipes::FencingToken;
@@ -271,24 +278,26 @@ token! {
     "FencingToken",
     /// Returns the zxid of the transaction that created the lock node.
     ///
-    /// After an upgrade, this is the smaller of two zxids: that of the creation of the write node, and the
-    /// last one before the creation of the first node waiting behind it.
+    /// After an upgrade, this is the smaller of two zxids: that of the creation of the write node,
+    /// and the last one before the creation of the first node waiting behind it.
     zxid,
-    /// Returns how often the lock was handed over or [upgraded](crate::ReadGuard::try_upgrade) by this node,
-    /// which distinguishes the grants by one node.
+    /// Returns how often the lock was handed over or [upgraded](crate::ReadGuard::try_upgrade) by
+    /// this node, which distinguishes the grants by one node.
     counter
 }
 
 token! {
     /// The fencing token of a read lock.
     ///
-    /// It is smaller than the [`FencingToken`] of every later writer, and greater than that of every earlier
-    /// writer; after a downgrade it is equal to the token of the downgraded writer. The tokens of readers
-    /// that hold the lock together have no meaningful order, so a resource compares a reader only with the
-    /// highest writer ([`FenceGate`](crate::FenceGate)). That is why readers have a separate type of token.
+    /// It is smaller than the [`FencingToken`] of every later writer, and greater than that of
+    /// every earlier writer; after a downgrade it is equal to the token of the downgraded writer.
+    /// The tokens of readers that hold the lock together have no meaningful order, so a resource
+    /// compares a reader only with the highest writer ([`FenceGate`](crate::FenceGate)). That is
+    /// why readers have a separate type of token.
     ///
     /// After a [downgrade](crate::WriteGuard::downgrade), and in a guard from
-    /// [`reenter_as_reader`](crate::WriteGuard::reenter_as_reader), it has the numbers of the writer's token.
+    /// [`reenter_as_reader`](crate::WriteGuard::reenter_as_reader), it has the numbers of the
+    /// writer's token.
     ///
     /// # Examples
     /// ```
@@ -315,18 +324,19 @@ token! {
     /// ```
     ReadToken,
     "ReadToken",
-    /// Returns the zxid of the transaction that created the lock node; after a downgrade, that of the
-    /// writer's token.
+    /// Returns the zxid of the transaction that created the lock node; after a downgrade, that of
+    /// the writer's token.
     zxid,
     /// Returns 0; after a downgrade, the counter of the writer's token.
     counter
 }
 
-/// The fencing token of a guard whose kind is known only at run time ([`AnyGuard`](crate::AnyGuard)).
+/// The fencing token of a guard whose kind is known only at run time
+/// ([`AnyGuard`](crate::AnyGuard)).
 ///
 /// These tokens have no order, because the kind of a token decides which token it is compared with
-/// ([`FenceGate::admit`](crate::FenceGate::admit)). As text, the kind comes before the numbers: `write-9-0`
-/// or `read-9-0`.
+/// ([`FenceGate::admit`](crate::FenceGate::admit)). As text, the kind comes before the numbers:
+/// `write-9-0` or `read-9-0`.
 ///
 /// # Examples
 /// ```
@@ -376,8 +386,8 @@ impl Token {
 }
 
 impl From<Token> for (i64, i64) {
-    /// Returns the zxid and the counter, for two 64-bit columns of a database, which depend on the kind. A
-    /// counter over [`i64::MAX`], which no guard has, becomes `i64::MAX`.
+    /// Returns the zxid and the counter, for two 64-bit columns of a database, which depend on the
+    /// kind. A counter over [`i64::MAX`], which no guard has, becomes `i64::MAX`.
     fn from(token: Token) -> Self {
         (token.zxid(), token.counter().try_into().unwrap_or(i64::MAX))
     }
@@ -446,10 +456,25 @@ mod tests {
     fn only_texts_of_tokens_are_parsed() {
         assert_eq!("9-0".parse(), Ok(FencingToken::from_parts(9, 0)));
         assert_eq!("-9-0".parse(), Ok(FencingToken::from_parts(-9, 0)));
-        assert_eq!("read-9-2".parse(), Ok(Token::Read(ReadToken::from_parts(9, 2))));
-        for text in
-            ["", "9", "-", "9-", "-9", "9.0", "9--1", "+9-0", "09-0", "9-+0", " 9-0", "9-0\n", "write-9-0"]
-        {
+        assert_eq!(
+            "read-9-2".parse(),
+            Ok(Token::Read(ReadToken::from_parts(9, 2)))
+        );
+        for text in [
+            "",
+            "9",
+            "-",
+            "9-",
+            "-9",
+            "9.0",
+            "9--1",
+            "+9-0",
+            "09-0",
+            "9-+0",
+            " 9-0",
+            "9-0\n",
+            "write-9-0",
+        ] {
             let error = text.parse::<FencingToken>().unwrap_err();
             assert_eq!(error.to_string(), format!("{text:?} is no fencing token"));
             assert!(text.parse::<ReadToken>().is_err());
@@ -463,7 +488,10 @@ mod tests {
     #[cfg(feature = "serde")]
     #[test]
     fn tokens_travel_as_their_texts() {
-        let (write, read) = (FencingToken::from_parts(i64::MAX, 3), ReadToken::from_parts(9, 0));
+        let (write, read) = (
+            FencingToken::from_parts(i64::MAX, 3),
+            ReadToken::from_parts(9, 0),
+        );
         let sent = serde_json::to_string(&(write, read, Token::Read(read))).unwrap();
         assert_eq!(sent, r#"["9223372036854775807-3","9-0","read-9-0"]"#);
         let received: (FencingToken, ReadToken, Token) = serde_json::from_str(&sent).unwrap();
@@ -473,7 +501,10 @@ mod tests {
         let error = serde_json::from_str::<FencingToken>("9.0").unwrap_err();
         assert!(error.to_string().contains("expected a string"), "{error}");
         let error = serde_json::from_str::<FencingToken>(r#""9.0""#).unwrap_err();
-        assert!(error.to_string().contains("\"9.0\" is no fencing token"), "{error}");
+        assert!(
+            error.to_string().contains("\"9.0\" is no fencing token"),
+            "{error}"
+        );
     }
 
     proptest! {

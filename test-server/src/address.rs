@@ -6,14 +6,21 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 pub(crate) fn written(ip: IpAddr) -> String {
     match ip.to_canonical() {
         IpAddr::V4(ip) => ip.to_string(),
-        IpAddr::V6(ip) => ip.segments().map(|segment| format!("{segment:x}")).join(":"),
+        IpAddr::V6(ip) => ip
+            .segments()
+            .map(|segment| format!("{segment:x}"))
+            .join(":"),
     }
 }
 
 /// Writes an address with its port, as Java does.
 pub(crate) fn with_port(address: SocketAddr) -> String {
     let (host, port) = (written(address.ip()), address.port());
-    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+    if host.contains(':') {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
+    }
 }
 
 /// An address, as a number of 32 or 128 bits.
@@ -34,7 +41,9 @@ pub(crate) struct Network {
 impl Network {
     /// Reads what an entry of the scheme `ip` has as its id; returns `None` if it is not valid.
     pub(crate) fn read(id: &str) -> Option<Self> {
-        let (host, bits) = id.split_once('/').map_or((id, None), |(host, bits)| (host, Some(bits)));
+        let (host, bits) = id
+            .split_once('/')
+            .map_or((id, None), |(host, bits)| (host, Some(bits)));
         let address = Address::read(host)?;
         let bits = bits.map_or(Some(address.width), |bits| number(bits, address.width))?;
         Some(Self { address, bits })
@@ -46,10 +55,12 @@ impl Network {
 
     /// Whether an address, as Java writes it, is one of these.
     pub(crate) fn has(self, address: &str) -> bool {
-        Address::read(address).filter(|address| address.width == self.address.width).is_some_and(|address| {
-            let differ = address.number ^ self.address.number;
-            differ.checked_shr(address.width - self.bits).unwrap_or(0) == 0
-        })
+        Address::read(address)
+            .filter(|address| address.width == self.address.width)
+            .is_some_and(|address| {
+                let differ = address.number ^ self.address.number;
+                differ.checked_shr(address.width - self.bits).unwrap_or(0) == 0
+            })
     }
 }
 
@@ -57,10 +68,18 @@ impl Address {
     /// Reads an address as ZooKeeper does: its numbers may have signs, and in IPv4 leading zeros.
     fn read(text: &str) -> Option<Self> {
         if text.contains(':') {
-            return Some(Self { number: v6(text)?, width: Ipv6Addr::BITS });
+            return Some(Self {
+                number: v6(text)?,
+                width: Ipv6Addr::BITS,
+            });
         }
-        let parts = text.split('.').map(|part| number(part, 255)).collect::<Option<Vec<_>>>()?;
-        let number = parts.iter().fold(0, |address, part| address << 8 | u128::from(*part));
+        let parts = text
+            .split('.')
+            .map(|part| number(part, 255))
+            .collect::<Option<Vec<_>>>()?;
+        let number = parts
+            .iter()
+            .fold(0, |address, part| address << 8 | u128::from(*part));
         (parts.len() == 4).then_some(Self { number, width: 32 })
     }
 }
@@ -83,7 +102,10 @@ fn v6(text: &str) -> Option<u128> {
         return None;
     }
     let zeros = std::iter::repeat_n(0, left);
-    let all = front.into_iter().chain(zeros).chain(back.into_iter().flatten());
+    let all = front
+        .into_iter()
+        .chain(zeros)
+        .chain(back.into_iter().flatten());
     Some(all.fold(0, |address, segment| address << 16 | u128::from(segment)))
 }
 
@@ -96,7 +118,9 @@ fn segments(text: &str) -> Option<Vec<u16>> {
 
 /// Reads a number in hexadecimal digits. Of a negative one, Java takes the last 16 bits.
 fn segment(text: &str) -> Option<u16> {
-    let number = i32::from_str_radix(text, 16).ok().filter(|_| text.len() <= 4)?;
+    let number = i32::from_str_radix(text, 16)
+        .ok()
+        .filter(|_| text.len() <= 4)?;
     u16::try_from(number & 0xffff).ok()
 }
 
@@ -116,7 +140,10 @@ mod tests {
         }
         let address = |text: &str| text.parse().map(with_port);
         assert_eq!(address("127.0.0.1:2181"), Ok("127.0.0.1:2181".to_owned()));
-        assert_eq!(address("[::1]:2181"), Ok("[0:0:0:0:0:0:0:1]:2181".to_owned()));
+        assert_eq!(
+            address("[::1]:2181"),
+            Ok("[0:0:0:0:0:0:0:1]:2181".to_owned())
+        );
     }
 
     /// As `isValid` and `matches` of the class in ZooKeeper 3.9.6 reply.

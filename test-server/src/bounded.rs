@@ -18,12 +18,17 @@ pub(crate) struct Bounded<T> {
 
 impl<T> Default for Bounded<T> {
     fn default() -> Self {
-        Self { next: 0, bytes: 0, entries: VecDeque::new() }
+        Self {
+            next: 0,
+            bytes: 0,
+            entries: VecDeque::new(),
+        }
     }
 }
 
 impl<T> Bounded<T> {
-    /// Adds the entry that a closure makes from its number. `bytes` are those of its paths and data.
+    /// Adds the entry that a closure makes from its number. `bytes` are those of its paths and
+    /// data.
     pub(crate) fn push(&mut self, bytes: usize, entry: impl FnOnce(u64) -> T) {
         self.entries.push_back((bytes, entry(self.next)));
         self.next += 1;
@@ -41,7 +46,8 @@ impl<T> Bounded<T> {
     /// Returns the entries from a number on, as far as they are kept.
     pub(crate) fn since(&self, number: u64) -> impl Iterator<Item = &T> {
         let first = self.next - self.entries.len() as u64;
-        self.iter().skip(usize::try_from(number.saturating_sub(first)).unwrap_or(usize::MAX))
+        self.iter()
+            .skip(usize::try_from(number.saturating_sub(first)).unwrap_or(usize::MAX))
     }
 }
 
@@ -55,8 +61,14 @@ mod tests {
         for _ in 0..ENTRIES + 3 {
             list.push(1, |n| n);
         }
-        assert_eq!(list.iter().copied().collect::<Vec<_>>(), (3..ENTRIES as u64 + 3).collect::<Vec<_>>());
-        assert_eq!(list.since(ENTRIES as u64 + 1).collect::<Vec<_>>(), [&100_001, &100_002]);
+        assert_eq!(
+            list.iter().copied().collect::<Vec<_>>(),
+            (3..ENTRIES as u64 + 3).collect::<Vec<_>>()
+        );
+        assert_eq!(
+            list.since(ENTRIES as u64 + 1).collect::<Vec<_>>(),
+            [&100_001, &100_002]
+        );
         assert_eq!(list.since(0).next(), Some(&3));
         assert_eq!(list.since(u64::MAX).next(), None);
         list.push(BYTES, |n| n);

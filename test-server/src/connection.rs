@@ -1,8 +1,8 @@
 //! A client's connection: requests in, replies and events out, in order.
 //!
-//! Three loops share a task. The reader decodes frames, the processor applies the requests one after another,
-//! and the writer sends what is queued. Requests that have arrived are applied even if the socket is closed
-//! by then, as in ZooKeeper's pipeline.
+//! Three loops share a task. The reader decodes frames, the processor applies the requests one
+//! after another, and the writer sends what is queued. Requests that have arrived are applied even
+//! if the socket is closed by then, as in ZooKeeper's pipeline.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -37,15 +37,15 @@ pub(crate) enum End {
     Gone,
     /// By an orderly close because its session has expired, as soon as bytes flow to the client.
     Expired,
-    /// By an orderly close because its member has stopped, or has joined the others again: what it had not
-    /// processed is lost with it.
+    /// By an orderly close because its member has stopped, or has joined the others again: what it
+    /// had not processed is lost with it.
     Left,
 }
 
 /// The bytes of queued replies above which no further request is processed.
 const SOFT_OUT: usize = 4 << 20;
-/// The bytes of queued replies and events above which the connection of a client that does not read is reset,
-/// with what is shared with the tree.
+/// The bytes of queued replies and events above which the connection of a client that does not read
+/// is reset, with what is shared with the tree.
 pub(crate) const HARD_OUT: usize = 64 << 20;
 /// The bytes that are written at once.
 const BATCH: usize = 64 * 1024;
@@ -114,7 +114,8 @@ pub(crate) struct Conn {
     end: watch::Sender<Option<End>>,
     /// A fault has struck: whatever arrives now is discarded.
     deaf: AtomicBool,
-    /// A fault has struck: nothing is sent to the client any more, not even the end of the connection.
+    /// A fault has struck: nothing is sent to the client any more, not even the end of the
+    /// connection.
     silent: AtomicBool,
     /// Its connect was accepted.
     greeted: AtomicBool,
@@ -153,8 +154,8 @@ impl Conn {
         }
     }
 
-    /// Returns the session, or before the connect is accepted the one that the client wants to resume; 0 if
-    /// there is none.
+    /// Returns the session, or before the connect is accepted the one that the client wants to
+    /// resume; 0 if there is none.
     pub(crate) fn session(&self) -> i64 {
         self.session.load(Ordering::Acquire)
     }
@@ -190,7 +191,11 @@ impl Conn {
     /// Returns the number of frames received, sent and queued.
     pub(crate) fn traffic(&self) -> (u64, u64, usize) {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        (count(&self.received), count(&self.sent), lock(&self.out).queue.len())
+        (
+            count(&self.received),
+            count(&self.sent),
+            lock(&self.out).queue.len(),
+        )
     }
 
     /// Returns the number of frames received and sent, and counts from 0 again.
@@ -205,7 +210,8 @@ impl Conn {
         *lock(&self.last)
     }
 
-    /// Queues a frame, unless the connection is closed. [`State::send`] sees to it that a client reads.
+    /// Queues a frame, unless the connection is closed. [`State::send`] sees to it that a client
+    /// reads.
     pub(crate) fn push(&self, frame: Frame, replied: Option<Replied>) {
         let mut out = lock(&self.out);
         if out.closed {
@@ -245,12 +251,16 @@ impl Conn {
     pub(crate) fn close(&self) {
         let mut out = lock(&self.out);
         self.uncount(&mut out);
-        *out = Outbound { closed: true, ..Outbound::default() };
+        *out = Outbound {
+            closed: true,
+            ..Outbound::default()
+        };
         drop(out);
         self.moved.raise();
     }
 
-    /// Accepts no more frames in either direction, and closes the socket once what is queued has been sent.
+    /// Accepts no more frames in either direction, and closes the socket once what is queued has
+    /// been sent.
     pub(crate) fn expire(&self) {
         self.deaf.store(true, Ordering::Release);
         let mut out = lock(&self.out);
@@ -263,7 +273,8 @@ impl Conn {
     /// Takes what waits here from what waits on all connections: it gets no more, and goes with the
     /// connection.
     fn uncount(&self, out: &mut Outbound) {
-        self.all.fetch_sub(std::mem::take(&mut out.own), Ordering::Relaxed);
+        self.all
+            .fetch_sub(std::mem::take(&mut out.own), Ordering::Relaxed);
     }
 
     fn lose(&self, loss: Loss) {
@@ -297,8 +308,9 @@ impl Conn {
         self.until_end(|end| end != End::Expired).await
     }
 
-    /// Waits until the connection of an expired session is to be closed. A connection that carries no bytes
-    /// does not carry its end either, from which the client would learn that it is cut off.
+    /// Waits until the connection of an expired session is to be closed. A connection that carries
+    /// no bytes does not carry its end either, from which the client would learn that it is cut
+    /// off.
     async fn expired(&self, shared: &Shared) -> End {
         self.until_end(|end| end == End::Expired).await;
         if self.silent.load(Ordering::Acquire) {
@@ -344,7 +356,9 @@ impl Conn {
 
     fn written(&self, frames: &[Frame]) {
         let mut out = lock(&self.out);
-        out.bytes = out.bytes.saturating_sub(frames.iter().map(Frame::len).sum());
+        out.bytes = out
+            .bytes
+            .saturating_sub(frames.iter().map(Frame::len).sum());
         // If it is closed by now, they are not counted any more.
         let own = out.own.min(frames.iter().map(cost).sum());
         out.own -= own;
@@ -434,7 +448,15 @@ fn log_replies(shared: &Shared, logged: Vec<Replied>) {
     }
     shared.change(|state| {
         for r in logged {
-            state.record(LogKind::Replied, r.request, r.session, r.op, r.opcode, &r.path, r.error);
+            state.record(
+                LogKind::Replied,
+                r.request,
+                r.session,
+                r.op,
+                r.opcode,
+                &r.path,
+                r.error,
+            );
         }
     });
 }
@@ -457,13 +479,13 @@ async fn write_frames<S: Stream>(write: &mut WriteHalf<S>, frames: &[Frame]) -> 
     write.write_all(&batch).await
 }
 
-/// What a request that waits counts for: its connection's share, and if there was room for that, what all
-/// connections have.
+/// What a request that waits counts for: its connection's share, and if there was room for that,
+/// what all connections have.
 type Permits = (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>);
 type ToProcessor = mpsc::Sender<(Inbound, Permits)>;
 
-/// Takes the room of a request. If all connections together have none left, the request waits until it is the
-/// only one of its connection: so each gets on, whatever the others hold.
+/// Takes the room of a request. If all connections together have none left, the request waits until
+/// it is the only one of its connection: so each gets on, whatever the others hold.
 async fn room_for(len: usize, own: &Arc<Semaphore>, all: &Arc<Semaphore>) -> Option<Permits> {
     let permits = u32::try_from(len).unwrap_or(u32::MAX).min(MAX_IN);
     let of_all = Arc::clone(all).try_acquire_many_owned(permits).ok();
@@ -511,7 +533,8 @@ async fn read_all<S: Stream>(
                 break;
             }
             if !connected {
-                // The session may be stalled, so it must be known before the frame counts as arrived.
+                // The session may be stalled, so it must be known before the frame counts as
+                // arrived.
                 let Ok(connect) = Connect::decode(&pending[4..4 + len]) else {
                     return refuse(shared, conn, Reason::Malformed);
                 };
@@ -524,7 +547,8 @@ async fn read_all<S: Stream>(
             if dead {
                 break;
             }
-            let Some(inbound) = arrive(conn, shared, &input.pending()[4..4 + len], connected) else {
+            let Some(inbound) = arrive(conn, shared, &input.pending()[4..4 + len], connected)
+            else {
                 return refuse(shared, conn, Reason::Malformed);
             };
             connected = true;
@@ -564,8 +588,8 @@ fn refuse(shared: &Shared, conn: &Conn, reason: Reason) -> End {
     End::Fin
 }
 
-/// Waits while bytes to the server are stalled, and reads on, to notice if the client closes the connection.
-/// Returns how it was closed in that case.
+/// Waits while bytes to the server are stalled, and reads on, to notice if the client closes the
+/// connection. Returns how it was closed in that case.
 async fn stalled<S: Stream>(
     read: &mut ReadHalf<S>,
     input: &mut Input,
@@ -586,8 +610,8 @@ async fn stalled<S: Stream>(
     }
 }
 
-/// Waits until the connect is accepted, as ZooKeeper does: the requests behind it belong to the session that
-/// is granted. Returns how the connection was closed, if it was.
+/// Waits until the connect is accepted, as ZooKeeper does: the requests behind it belong to the
+/// session that is granted. Returns how the connection was closed, if it was.
 async fn greeted<S: Stream>(
     read: &mut ReadHalf<S>,
     input: &mut Input,
@@ -622,7 +646,11 @@ const READ: usize = 64 * 1024;
 
 impl Input {
     fn new() -> Self {
-        Self { bytes: Vec::new(), start: 0, room: 512 }
+        Self {
+            bytes: Vec::new(),
+            start: 0,
+            room: 512,
+        }
     }
 
     fn pending(&self) -> &[u8] {
@@ -648,8 +676,8 @@ impl Input {
     }
 }
 
-/// Decodes, counts and logs a frame, and renews its session. Returns `None` if the connection is to be
-/// closed.
+/// Decodes, counts and logs a frame, and renews its session. Returns `None` if the connection is to
+/// be closed.
 fn arrive(conn: &Conn, shared: &Shared, frame: &[u8], connected: bool) -> Option<Inbound> {
     conn.received.fetch_add(1, Ordering::Relaxed);
     if !connected {
@@ -657,7 +685,15 @@ fn arrive(conn: &Conn, shared: &Shared, frame: &[u8], connected: bool) -> Option
         let number = shared.change(|state| {
             let number = state.next_request();
             state.counters.count(connect.session, Op::Connect);
-            state.record(LogKind::Arrived, number, connect.session, Op::Connect, 0, "", 0);
+            state.record(
+                LogKind::Arrived,
+                number,
+                connect.session,
+                Op::Connect,
+                0,
+                "",
+                0,
+            );
             number
         });
         return Some(Inbound::Connect(number, connect));
@@ -674,9 +710,17 @@ fn arrive(conn: &Conn, shared: &Shared, frame: &[u8], connected: bool) -> Option
         let (number, session) = (state.next_request(), conn.session());
         let heard_at = state.heard_at();
         // What reaches an isolated member does not reach the others, who expire the session.
-        let heard =
-            !state.is_cut(conn) || state.sessions.get(session).is_some_and(|known| known.local.is_some());
-        if heard && state.sessions.get(session).is_some_and(|known| known.connection == Some(conn.id)) {
+        let heard = !state.is_cut(conn)
+            || state
+                .sessions
+                .get(session)
+                .is_some_and(|known| known.local.is_some());
+        if heard
+            && state
+                .sessions
+                .get(session)
+                .is_some_and(|known| known.connection == Some(conn.id))
+        {
             state.sessions.touch(session, heard_at);
         }
         state.counters.count(session, op);
@@ -687,10 +731,20 @@ fn arrive(conn: &Conn, shared: &Shared, frame: &[u8], connected: bool) -> Option
     if !known {
         return None;
     }
-    Some(Inbound::Ask(Ask { number, xid, opcode, op, body }))
+    Some(Inbound::Ask(Ask {
+        number,
+        xid,
+        opcode,
+        op,
+        body,
+    }))
 }
 
-async fn process_all(mut from_reader: mpsc::Receiver<(Inbound, Permits)>, conn: &Arc<Conn>, shared: &Shared) {
+async fn process_all(
+    mut from_reader: mpsc::Receiver<(Inbound, Permits)>,
+    conn: &Arc<Conn>,
+    shared: &Shared,
+) {
     while let Some((inbound, _permits)) = from_reader.recv().await {
         conn.room().await;
         let verdict = shared.with(|state| state.plan.judge_request(&asked(conn, &inbound)));
@@ -738,16 +792,20 @@ enum Next {
     Stop,
     /// Its session is closed, and there may be replies before its end.
     Closed,
-    /// Its member is isolated: the request waits for the others, and all that follow wait behind it.
+    /// Its member is isolated: the request waits for the others, and all that follow wait behind
+    /// it.
     Stuck,
 }
 
 /// Returns a request as faults match it.
 fn asked<'a>(conn: &Conn, inbound: &'a Inbound) -> Asked<'a> {
     match inbound {
-        Inbound::Connect(_, connect) => {
-            Asked { op: Op::Connect, opcode: 0, session: connect.session, paths: Vec::new() }
-        }
+        Inbound::Connect(_, connect) => Asked {
+            op: Op::Connect,
+            opcode: 0,
+            session: connect.session,
+            paths: Vec::new(),
+        },
         Inbound::Ask(ask) => Asked {
             op: ask.op,
             opcode: ask.opcode,
@@ -760,9 +818,22 @@ fn asked<'a>(conn: &Conn, inbound: &'a Inbound) -> Asked<'a> {
 fn discard(state: &mut State, conn: &Conn, inbound: &Inbound) {
     let (number, op, opcode, path) = match inbound {
         Inbound::Connect(number, _) => (*number, Op::Connect, 0, ""),
-        Inbound::Ask(ask) => (ask.number, ask.op, ask.opcode, ask.body.as_ref().map_or("", Request::path)),
+        Inbound::Ask(ask) => (
+            ask.number,
+            ask.op,
+            ask.opcode,
+            ask.body.as_ref().map_or("", Request::path),
+        ),
     };
-    state.record(LogKind::Discarded, number, conn.session(), op, opcode, path, 0);
+    state.record(
+        LogKind::Discarded,
+        number,
+        conn.session(),
+        op,
+        opcode,
+        path,
+        0,
+    );
 }
 
 fn hit(conn: &Conn, inbound: &Inbound, path: Option<&str>) -> Hit {
@@ -770,7 +841,11 @@ fn hit(conn: &Conn, inbound: &Inbound, path: Option<&str>) -> Hit {
         Inbound::Connect(..) => (Op::Connect, ""),
         Inbound::Ask(ask) => (ask.op, ask.body.as_ref().map_or("", Request::path)),
     };
-    Hit { session: conn.session(), op, path: path.unwrap_or(asked).to_owned() }
+    Hit {
+        session: conn.session(),
+        op,
+        path: path.unwrap_or(asked).to_owned(),
+    }
 }
 
 /// Handles a connect and queues its reply.
@@ -778,7 +853,15 @@ fn greet(conn: &Conn, shared: &Shared, number: u64, connect: &Connect, inbound: 
     let (next, cells) = shared.change(|state| {
         // A connect whose connection was closed while it waited must not resume the session.
         if !state.connections.contains_key(&conn.id) {
-            state.record(LogKind::Discarded, number, connect.session, Op::Connect, 0, "", 0);
+            state.record(
+                LogKind::Discarded,
+                number,
+                connect.session,
+                Op::Connect,
+                0,
+                "",
+                0,
+            );
             return (Next::Stop, Vec::new());
         }
         if state.is_read_only(conn.member) {
@@ -801,7 +884,15 @@ fn greet(conn: &Conn, shared: &Shared, number: u64, connect: &Connect, inbound: 
                 let greeting = state.connect(conn, connect);
                 if let Some((_, accepted)) = &greeting {
                     let error = if *accepted { 0 } else { -112 };
-                    state.record(LogKind::Applied, number, conn.session(), Op::Connect, 0, "", error);
+                    state.record(
+                        LogKind::Applied,
+                        number,
+                        conn.session(),
+                        Op::Connect,
+                        0,
+                        "",
+                        error,
+                    );
                 }
                 greeting
             }
@@ -824,8 +915,14 @@ fn greet(conn: &Conn, shared: &Shared, number: u64, connect: &Connect, inbound: 
             return (Next::Stop, cells);
         };
         let session = conn.session();
-        let replied =
-            Replied { request: number, session, op: Op::Connect, opcode: 0, path: String::new(), error: 0 };
+        let replied = Replied {
+            request: number,
+            session,
+            op: Op::Connect,
+            opcode: 0,
+            path: String::new(),
+            error: 0,
+        };
         conn.push(frame, Some(replied));
         if accepted {
             conn.greeted.store(true, Ordering::Release);
@@ -836,7 +933,11 @@ fn greet(conn: &Conn, shared: &Shared, number: u64, connect: &Connect, inbound: 
         (if accepted { Next::GoOn } else { Next::Stop }, cells)
     });
     for cell in cells {
-        cell.hit(Hit { session: conn.session(), op: Op::Connect, path: String::new() });
+        cell.hit(Hit {
+            session: conn.session(),
+            op: Op::Connect,
+            path: String::new(),
+        });
     }
     next
 }
@@ -848,7 +949,9 @@ fn answer(conn: &Conn, shared: &Shared, ask: &Ask, inbound: &Inbound) -> Next {
             discard(state, conn, inbound);
             return (Next::Stop, Vec::new(), String::new());
         }
-        if !state.connections.contains_key(&conn.id) && ask.body.as_ref().is_ok_and(Request::is_read) {
+        if !state.connections.contains_key(&conn.id)
+            && ask.body.as_ref().is_ok_and(Request::is_read)
+        {
             // No client would get the reply.
             discard(state, conn, inbound);
             return (Next::GoOn, Vec::new(), String::new());
@@ -864,9 +967,23 @@ fn answer(conn: &Conn, shared: &Shared, ask: &Ask, inbound: &Inbound) -> Next {
         } else {
             state.submit(conn, ask, fail)
         };
-        let Ask { number, xid, op, opcode, .. } = *ask;
+        let Ask {
+            number,
+            xid,
+            op,
+            opcode,
+            ..
+        } = *ask;
         *lock(&conn.last) = Some((opcode, xid, state.zxid));
-        state.record(LogKind::Applied, number, session, op, opcode, &answer.path, answer.error);
+        state.record(
+            LogKind::Applied,
+            number,
+            session,
+            op,
+            opcode,
+            &answer.path,
+            answer.error,
+        );
         let mut cells: Vec<Arc<Cell>> = verdict.fail.into_iter().map(|(_, cell)| cell).collect();
         if let Some((delay, cell)) = verdict.delay {
             conn.queue(Out::Due(Instant::now() + delay));
@@ -883,18 +1000,27 @@ fn answer(conn: &Conn, shared: &Shared, ask: &Ask, inbound: &Inbound) -> Next {
         }
         let (path, error) = (answer.path.clone(), answer.error);
         if let Some(frame) = answer.frame {
-            let replied = Replied { request: number, session, op, opcode, path, error };
+            let replied = Replied {
+                request: number,
+                session,
+                op,
+                opcode,
+                path,
+                error,
+            };
             state.send(conn, frame, Some(replied));
         }
-        let next =
-            match (answer.close, shared.races && matches!((op, error), (Op::CloseSession, 0) | (_, -112))) {
-                (true, true) => Next::Closed,
-                (true, false) => {
-                    conn.queue(Out::End(End::Fin));
-                    Next::Stop
-                }
-                (false, _) => Next::GoOn,
-            };
+        let next = match (
+            answer.close,
+            shared.races && matches!((op, error), (Op::CloseSession, 0) | (_, -112)),
+        ) {
+            (true, true) => Next::Closed,
+            (true, false) => {
+                conn.queue(Out::End(End::Fin));
+                Next::Stop
+            }
+            (false, _) => Next::GoOn,
+        };
         (next, cells, answer.path)
     });
     for cell in cells {

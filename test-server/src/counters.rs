@@ -26,8 +26,8 @@ use crate::wire::opcode;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Op {
-    /// Any create: `create`, `create2`, `createContainer`, `createTTL`. [`LogEntry::opcode`] tells them
-    /// apart.
+    /// Any create: `create`, `create2`, `createContainer`, `createTTL`. [`LogEntry::opcode`] tells
+    /// them apart.
     Create,
     /// `delete`.
     Delete,
@@ -72,7 +72,9 @@ pub enum Op {
 impl Op {
     pub(crate) fn of(code: i32) -> Self {
         match code {
-            opcode::CREATE | opcode::CREATE2 | opcode::CREATE_CONTAINER | opcode::CREATE_TTL => Self::Create,
+            opcode::CREATE | opcode::CREATE2 | opcode::CREATE_CONTAINER | opcode::CREATE_TTL => {
+                Self::Create
+            }
             opcode::DELETE => Self::Delete,
             opcode::EXISTS => Self::Exists,
             opcode::GET_DATA => Self::GetData,
@@ -95,8 +97,8 @@ impl Op {
     }
 }
 
-/// Counts of requests and notifications, in all and by session; [`Server::counters`](crate::Server::counters)
-/// takes a snapshot.
+/// Counts of requests and notifications, in all and by session;
+/// [`Server::counters`](crate::Server::counters) takes a snapshot.
 ///
 /// A request counts when its frame has arrived, whether or not it is applied or answered.
 ///
@@ -133,7 +135,10 @@ impl Counters {
     /// Returns the number of requests for an operation.
     #[must_use]
     pub fn requests(&self, op: Op) -> u64 {
-        self.by_session.values().filter_map(|ops| ops.get(&op)).sum()
+        self.by_session
+            .values()
+            .filter_map(|ops| ops.get(&op))
+            .sum()
     }
 
     /// Returns the number of all requests but pings and connects.
@@ -142,11 +147,15 @@ impl Counters {
         self.by_session.values().map(total).sum()
     }
 
-    /// Returns the number of a session's requests for an operation. A connect that asks for a new session
-    /// counts for session 0.
+    /// Returns the number of a session's requests for an operation. A connect that asks for a new
+    /// session counts for session 0.
     #[must_use]
     pub fn requests_of(&self, session: i64, op: Op) -> u64 {
-        self.by_session.get(&session).and_then(|ops| ops.get(&op)).copied().unwrap_or(0)
+        self.by_session
+            .get(&session)
+            .and_then(|ops| ops.get(&op))
+            .copied()
+            .unwrap_or(0)
     }
 
     /// Returns the number of all requests of a session but pings and connects.
@@ -167,15 +176,20 @@ impl Counters {
         self.notifications.get(&session).copied().unwrap_or(0)
     }
 
-    /// Returns the number of watches that are set at the moment of the snapshot. Resetting the counters does
-    /// not change it.
+    /// Returns the number of watches that are set at the moment of the snapshot. Resetting the
+    /// counters does not change it.
     #[must_use]
     pub fn watches(&self) -> usize {
         self.watches
     }
 
     pub(crate) fn count(&mut self, session: i64, op: Op) {
-        *self.by_session.entry(session).or_default().entry(op).or_default() += 1;
+        *self
+            .by_session
+            .entry(session)
+            .or_default()
+            .entry(op)
+            .or_default() += 1;
     }
 
     pub(crate) fn count_notification(&mut self, session: i64) {
@@ -183,12 +197,18 @@ impl Counters {
     }
 
     pub(crate) fn with_watches(&self, watches: usize) -> Self {
-        Self { watches, ..self.clone() }
+        Self {
+            watches,
+            ..self.clone()
+        }
     }
 }
 
 fn total(ops: &BTreeMap<Op, u64>) -> u64 {
-    ops.iter().filter(|(op, _)| !matches!(op, Op::Ping | Op::Connect)).map(|(_, count)| count).sum()
+    ops.iter()
+        .filter(|(op, _)| !matches!(op, Op::Ping | Op::Connect))
+        .map(|(_, count)| count)
+        .sum()
 }
 
 /// What happened to a request.
@@ -218,8 +238,8 @@ pub enum LogKind {
     Applied,
     /// Its reply is being written to the socket.
     Replied,
-    /// It was not applied and will not be: a fault lost it, its session has reconnected, or it is a read and
-    /// its connection is gone.
+    /// It was not applied and will not be: a fault lost it, its session has reconnected, or it is a
+    /// read and its connection is gone.
     Discarded,
     /// A watch event was queued for the session's connection. There is no request.
     Notified,
@@ -250,14 +270,16 @@ pub enum LogKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reason {
-    /// What it has sent does not follow the protocol, or the version does not know it and does not say so.
+    /// What it has sent does not follow the protocol, or the version does not know it and does not
+    /// say so.
     Malformed,
     /// It has sent a frame that is longer than [`Builder::max_frame`](crate::Builder::max_frame).
     Oversized,
     /// Its session has come back on another connection.
     Moved,
-    /// It does not read: more waits for it than the server keeps for one connection, or it is the one for
-    /// which most waits when all have reached [`Builder::max_queued`](crate::Builder::max_queued).
+    /// It does not read: more waits for it than the server keeps for one connection, or it is the
+    /// one for which most waits when all have reached
+    /// [`Builder::max_queued`](crate::Builder::max_queued).
     Slow,
 }
 
@@ -292,8 +314,8 @@ pub struct LogEntry {
     pub op: Op,
     /// The operation's number on the wire; for a notification, the type of the event.
     pub opcode: i32,
-    /// The path; of a multi, the first; of a create that was applied, the path of the node. At most 4096
-    /// bytes of it.
+    /// The path; of a multi, the first; of a create that was applied, the path of the node. At most
+    /// 4096 bytes of it.
     pub path: String,
     /// The id of the server's last transaction at that moment.
     pub zxid: i64,

@@ -8,10 +8,10 @@ use crate::signal::{Signal, lock};
 
 /// Selects the requests that a fault strikes.
 ///
-/// All conditions must hold. By default a fault strikes the first matching request only: [`nth`](Self::nth)
-/// lets some pass before, [`times`](Self::times) and [`always`](Self::always) make it strike more often. Only
-/// matching requests count. A path is compared with every path that a request names, so a multi matches by
-/// any of its operations.
+/// All conditions must hold. By default a fault strikes the first matching request only:
+/// [`nth`](Self::nth) lets some pass before, [`times`](Self::times) and [`always`](Self::always)
+/// make it strike more often. Only matching requests count. A path is compared with every path that
+/// a request names, so a multi matches by any of its operations.
 ///
 /// ```
 /// use zookeeper_client::{Acls, Client, CreateMode};
@@ -66,15 +66,26 @@ impl PathTest {
 impl Match {
     /// Matches any request, pings and connects included.
     pub fn any() -> Self {
-        Self { op: None, opcode: None, paths: Vec::new(), session: None, skip: 0, times: 1 }
+        Self {
+            op: None,
+            opcode: None,
+            paths: Vec::new(),
+            session: None,
+            skip: 0,
+            times: 1,
+        }
     }
 
     /// Matches requests for an operation. A create in a multi is part of an [`Op::Multi`].
     pub fn op(op: Op) -> Self {
-        Self { op: Some(op), ..Self::any() }
+        Self {
+            op: Some(op),
+            ..Self::any()
+        }
     }
 
-    /// Matches requests for an operation by its number on the wire, for instance 19 for `createContainer`.
+    /// Matches requests for an operation by its number on the wire, for instance 19 for
+    /// `createContainer`.
     pub fn opcode(mut self, opcode: i32) -> Self {
         self.opcode = Some(opcode);
         self
@@ -98,7 +109,8 @@ impl Match {
         self
     }
 
-    /// Matches requests of a session. The session of a connect is the one that the client wants to resume.
+    /// Matches requests of a session. The session of a connect is the one that the client wants to
+    /// resume.
     pub fn session(mut self, id: i64) -> Self {
         self.session = Some(id);
         self
@@ -125,7 +137,9 @@ impl Match {
         let all = |path: &&str| self.paths.iter().all(|test| test.holds(path));
         self.op.is_none_or(|op| op == request.op)
             && self.opcode.is_none_or(|opcode| opcode == request.opcode)
-            && self.session.is_none_or(|session| session == request.session)
+            && self
+                .session
+                .is_none_or(|session| session == request.session)
             && (self.paths.is_empty() || request.paths.iter().any(all))
     }
 }
@@ -155,9 +169,10 @@ pub enum Loss {
     Close,
     /// The server resets it (RST).
     Reset,
-    /// Nothing gets through any more in either direction. What the client sends is discarded, and it receives
-    /// no reply, nor the end of the connection when its session expires. This lasts until the client closes
-    /// the connection, the server stops, or the session reconnects, which closes this connection.
+    /// Nothing gets through any more in either direction. What the client sends is discarded, and
+    /// it receives no reply, nor the end of the connection when its session expires. This lasts
+    /// until the client closes the connection, the server stops, or the session reconnects, which
+    /// closes this connection.
     Stall,
 }
 
@@ -203,7 +218,10 @@ pub(crate) struct Cell {
 
 impl Cell {
     fn new() -> Arc<Self> {
-        Arc::new(Self { inner: Mutex::new((Vec::new(), false)), signal: Signal::new() })
+        Arc::new(Self {
+            inner: Mutex::new((Vec::new(), false)),
+            signal: Signal::new(),
+        })
     }
 
     pub(crate) fn hit(&self, hit: Hit) {
@@ -237,11 +255,12 @@ macro_rules! observers {
     () => {
         /// Waits until a request has been struck, on any runtime.
         ///
-        /// If none is, it waits for ever: neither removing the fault nor dropping the server ends it. Where
-        /// that may happen, put a timeout around it.
+        /// If none is, it waits for ever: neither removing the fault nor dropping the server ends
+        /// it. Where that may happen, put a timeout around it.
         ///
         /// # Cancel safety
-        /// Nothing is lost if the future is dropped: hits are kept, and waiting again returns at once.
+        /// Nothing is lost if the future is dropped: hits are kept, and waiting again returns at
+        /// once.
         pub async fn wait_hit(&self) {
             self.wait_hits(1).await;
         }
@@ -249,7 +268,8 @@ macro_rules! observers {
         /// Waits until `n` requests have been struck. See [`wait_hit`](Self::wait_hit).
         ///
         /// # Cancel safety
-        /// Nothing is lost if the future is dropped: hits are kept, and waiting again returns at once.
+        /// Nothing is lost if the future is dropped: hits are kept, and waiting again returns at
+        /// once.
         pub async fn wait_hits(&self, n: usize) {
             self.cell.signal.until(|| self.cell.count() >= n).await;
         }
@@ -257,7 +277,9 @@ macro_rules! observers {
         /// Blocks until a request has been struck; returns `false` if none was in time.
         #[must_use]
         pub fn wait_hit_blocking(&self, timeout: Duration) -> bool {
-            self.cell.signal.until_blocking(|| self.cell.count() > 0, timeout)
+            self.cell
+                .signal
+                .until_blocking(|| self.cell.count() > 0, timeout)
         }
 
         /// Returns the requests that have been struck so far.
@@ -405,16 +427,25 @@ pub(crate) struct Plan {
 impl Plan {
     fn add(&mut self, matcher: Match, action: Action) -> Arc<Cell> {
         let cell = Cell::new();
-        self.rules.push(Rule { matcher, seen: 0, action, cell: Arc::clone(&cell) });
+        self.rules.push(Rule {
+            matcher,
+            seen: 0,
+            action,
+            cell: Arc::clone(&cell),
+        });
         cell
     }
 
     pub(crate) fn gate(&mut self, matcher: Match, action: Action) -> Gate {
-        Gate { cell: self.add(matcher, action) }
+        Gate {
+            cell: self.add(matcher, action),
+        }
     }
 
     pub(crate) fn fault(&mut self, matcher: Match, action: Action) -> Fault {
-        Fault { cell: self.add(matcher, action) }
+        Fault {
+            cell: self.add(matcher, action),
+        }
     }
 
     pub(crate) fn clear(&mut self) {
@@ -437,7 +468,8 @@ impl Plan {
         verdict
     }
 
-    /// Returns the faults that strike a request that is applied now, or its reply, and counts them as struck.
+    /// Returns the faults that strike a request that is applied now, or its reply, and counts them
+    /// as struck.
     pub(crate) fn judge_reply(&mut self, request: &Asked<'_>) -> WhenApplied {
         let mut verdict = WhenApplied::default();
         self.judge(request, false, |action, cell| match action {
@@ -453,8 +485,8 @@ impl Plan {
         verdict
     }
 
-    /// Offers `strike` every rule that is due. It returns whether it took the rule: one that it did not take
-    /// stays due.
+    /// Offers `strike` every rule that is due. It returns whether it took the rule: one that it did
+    /// not take stays due.
     fn judge(
         &mut self,
         request: &Asked<'_>,
@@ -489,13 +521,21 @@ mod tests {
     use super::*;
 
     fn asked<'a>(op: Op, paths: &[&'a str]) -> Asked<'a> {
-        Asked { op, opcode: 0, session: 7, paths: paths.to_vec() }
+        Asked {
+            op,
+            opcode: 0,
+            session: 7,
+            paths: paths.to_vec(),
+        }
     }
 
     #[test]
     fn nth_and_times_count_matching_requests_only() {
         let mut plan = Plan::default();
-        let _fault = plan.fault(Match::op(Op::Create).path_prefix("/a").nth(1).times(2), Action::Fail(-5));
+        let _fault = plan.fault(
+            Match::op(Op::Create).path_prefix("/a").nth(1).times(2),
+            Action::Fail(-5),
+        );
         let mut strikes = |op, path| plan.judge_reply(&asked(op, &[path])).fail.is_some();
         assert!(!strikes(Op::Create, "/a/1"));
         assert!(!strikes(Op::Create, "/b"));
@@ -508,10 +548,22 @@ mod tests {
     #[test]
     fn a_multi_matches_by_any_of_its_paths_but_one_path_must_pass_every_test() {
         let mut plan = Plan::default();
-        let matcher = Match::op(Op::Multi).path_prefix("/a").path_contains("lock").session(7).always();
+        let matcher = Match::op(Op::Multi)
+            .path_prefix("/a")
+            .path_contains("lock")
+            .session(7)
+            .always();
         let _fault = plan.fault(matcher, Action::Fail(-5));
-        assert!(plan.judge_reply(&asked(Op::Multi, &["/x", "/a/lock-"])).fail.is_some());
-        assert!(plan.judge_reply(&asked(Op::Multi, &["/a", "/lock-"])).fail.is_none());
+        assert!(
+            plan.judge_reply(&asked(Op::Multi, &["/x", "/a/lock-"]))
+                .fail
+                .is_some()
+        );
+        assert!(
+            plan.judge_reply(&asked(Op::Multi, &["/a", "/lock-"]))
+                .fail
+                .is_none()
+        );
         assert!(plan.judge_reply(&asked(Op::Multi, &[])).fail.is_none());
     }
 
@@ -530,12 +582,20 @@ mod tests {
         let mut plan = Plan::default();
         let _first = plan.fault(Match::any(), Action::Fail(-1));
         let _second = plan.fault(Match::any(), Action::Fail(-2));
-        let mut code = || plan.judge_reply(&asked(Op::Ping, &[])).fail.map(|(code, _)| code);
+        let mut code = || {
+            plan.judge_reply(&asked(Op::Ping, &[]))
+                .fail
+                .map(|(code, _)| code)
+        };
         assert_eq!([code(), code(), code()], [Some(-1), Some(-2), None]);
         assert!(plan.rules.is_empty());
         let _never = plan.fault(Match::any().nth(1).times(0), Action::Fail(-1));
         let _always = plan.fault(Match::any().nth(1).always(), Action::Fail(-3));
-        let mut code = || plan.judge_reply(&asked(Op::Ping, &[])).fail.map(|(code, _)| code);
+        let mut code = || {
+            plan.judge_reply(&asked(Op::Ping, &[]))
+                .fail
+                .map(|(code, _)| code)
+        };
         assert_eq!([code(), code(), code()], [None, Some(-3), Some(-3)]);
         assert_eq!(plan.rules.len(), 1);
     }

@@ -1,4 +1,5 @@
-//! What has happened on the server, in order: the truth with which a checker compares what clients saw.
+//! What has happened on the server, in order: the truth with which a checker compares what clients
+//! saw.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -33,11 +34,11 @@ use crate::watch::{Mode, Table};
 pub struct HistoryEntry {
     /// The number of the entry: one more than the previous entry's.
     pub n: u64,
-    /// The session that did it, or to which it happened; 0 for calls of [`Server`](crate::Server) and for the
-    /// check of containers and TTL nodes.
+    /// The session that did it, or to which it happened; 0 for calls of [`Server`](crate::Server)
+    /// and for the check of containers and TTL nodes.
     pub session: i64,
-    /// The transaction. All changes of one transaction have the same id. For an event that is no transaction,
-    /// the last one before it.
+    /// The transaction. All changes of one transaction have the same id. For an event that is no
+    /// transaction, the last one before it.
     pub zxid: i64,
     /// When it happened.
     pub at: Instant,
@@ -160,6 +161,12 @@ pub(crate) type History = Bounded<HistoryEntry>;
 
 impl History {
     pub(crate) fn note(&mut self, session: i64, zxid: i64, at: Instant, event: HistoryEvent) {
-        self.push(event.bytes(), |n| HistoryEntry { n, session, zxid, at, event });
+        self.push(event.bytes(), |n| HistoryEntry {
+            n,
+            session,
+            zxid,
+            at,
+            event,
+        });
     }
 }

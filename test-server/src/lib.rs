@@ -1,7 +1,8 @@
 //! A ZooKeeper server inside the test process, with faults on demand.
 //!
-//! [`Server`] speaks ZooKeeper's protocol on a port of 127.0.0.1, to any client in any language. It keeps its
-//! data in memory only, and drops it when it is dropped: **it is for tests and demonstrations.**
+//! [`Server`] speaks ZooKeeper's protocol on a port of 127.0.0.1, to any client in any language. It
+//! keeps its data in memory only, and drops it when it is dropped: **it is for tests and
+//! demonstrations.**
 //!
 //! ```
 //! use std::time::Duration;
@@ -47,9 +48,9 @@
 //! | count requests and notifications | [`Server::counters`], [`Counters`] |
 //! | wait for a condition without polling | [`Server::wait_until`], [`View`] |
 //!
-//! The server runs on a thread and a runtime of its own. A test that blocks its executor does not stop it,
-//! and it can be started outside of a runtime. [`Builder::serve`] runs it on the current runtime instead,
-//! with connections of any kind, where tokio's paused clock is its clock too.
+//! The server runs on a thread and a runtime of its own. A test that blocks its executor does not
+//! stop it, and it can be started outside of a runtime. [`Builder::serve`] runs it on the current
+//! runtime instead, with connections of any kind, where tokio's paused clock is its clock too.
 
 mod address;
 mod bounded;

@@ -67,8 +67,8 @@ pub trait Listener: Send + 'static {
     /// If there is none.
     fn addr(&self) -> io::Result<SocketAddr>;
 
-    /// Waits for the next connection, and returns it with the client's address. Not called while it is
-    /// [stopped](Self::stop).
+    /// Waits for the next connection, and returns it with the client's address. Not called while it
+    /// is [stopped](Self::stop).
     ///
     /// # Errors
     /// If the connection could not be accepted. The server tries again a little later.
@@ -101,8 +101,8 @@ pub(crate) struct Tcp {
     addr: SocketAddr,
     /// `None` while the server is stopped.
     listener: Option<TcpListener>,
-    /// Bound, so that the port is given to no other server meanwhile, and to no client's connection. It does
-    /// not listen, so connections are refused.
+    /// Bound, so that the port is given to no other server meanwhile, and to no client's
+    /// connection. It does not listen, so connections are refused.
     kept: Option<TcpSocket>,
 }
 
@@ -110,7 +110,11 @@ impl Tcp {
     /// Listens on an address, in the current runtime.
     pub(crate) fn bind(addr: SocketAddr) -> io::Result<Self> {
         let listener = listen(addr)?;
-        Ok(Self { addr: listener.local_addr()?, listener: Some(listener), kept: None })
+        Ok(Self {
+            addr: listener.local_addr()?,
+            listener: Some(listener),
+            kept: None,
+        })
     }
 }
 
@@ -122,7 +126,11 @@ fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
 
 /// Takes a port on which nothing listens any more; its connections may linger.
 fn keep(addr: SocketAddr) -> io::Result<TcpSocket> {
-    let socket = if addr.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    let socket = if addr.is_ipv4() {
+        TcpSocket::new_v4()
+    } else {
+        TcpSocket::new_v6()
+    }?;
     socket.set_reuseaddr(true)?;
     socket.bind(addr)?;
     Ok(socket)
@@ -136,7 +144,9 @@ impl Listener for Tcp {
     }
 
     async fn accept(&mut self) -> io::Result<(TcpStream, SocketAddr)> {
-        let Some(listener) = &self.listener else { return std::future::pending().await };
+        let Some(listener) = &self.listener else {
+            return std::future::pending().await;
+        };
         let (stream, peer) = listener.accept().await?;
         // Otherwise Nagle's algorithm would delay events.
         let _ = stream.set_nodelay(true);
@@ -145,8 +155,9 @@ impl Listener for Tcp {
 
     fn stop(&mut self) {
         if self.listener.take().is_some() {
-            self.kept =
-                keep(self.addr).inspect_err(|error| tracing::debug!(%error, "the port is not kept")).ok();
+            self.kept = keep(self.addr)
+                .inspect_err(|error| tracing::debug!(%error, "the port is not kept"))
+                .ok();
         }
     }
 

@@ -11,9 +11,9 @@ use crate::wire::request::Request;
 /// The condition of a member of an ensemble, for [`Server::set_member`](crate::Server::set_member).
 ///
 /// Transactions are committed while more than half of the members are [`Current`](Self::Current) or
-/// [`Behind`](Self::Behind). While fewer are, these reply as a [`Cut`](Self::Cut) follower does, and no
-/// session expires. When there is a majority again, a leader is elected: all connections are closed, and
-/// every session gets a fresh timeout.
+/// [`Behind`](Self::Behind). While fewer are, these reply as a [`Cut`](Self::Cut) follower does,
+/// and no session expires. When there is a majority again, a leader is elected: all connections are
+/// closed, and every session gets a fresh timeout.
 ///
 /// ```
 /// use zookeeper_client::Client;
@@ -41,20 +41,22 @@ use crate::wire::request::Request;
 pub enum Member {
     /// It knows all that is committed.
     Current,
-    /// A follower that does not apply what is committed by way of others: it replies to reads with the state
-    /// of the past, and sends no events. It catches up when one of its own clients writes, calls `sync` or
-    /// begins or closes a session, and lags again from then on. A client that has seen a later state
-    /// elsewhere is refused.
+    /// A follower that does not apply what is committed by way of others: it replies to reads with
+    /// the state of the past, and sends no events. It catches up when one of its own clients
+    /// writes, calls `sync` or begins or closes a session, and lags again from then on. A client
+    /// that has seen a later state elsewhere is refused.
     Behind,
-    /// It is cut off from the others, and goes on replying to what it can reply to alone, as described at
-    /// [`Isolation`]. It accepts no session. The others do not hear of its clients.
+    /// It is cut off from the others, and goes on replying to what it can reply to alone, as
+    /// described at [`Isolation`]. It accepts no session. The others do not hear of its clients.
     Cut(Isolation),
-    /// It is cut off from the others, and in ZooKeeper's read-only mode (`readonlymode.enabled`): it accepts
-    /// clients that allow for that, replies to reads with the state when it was cut off, and refuses writes.
-    /// It closes its connections when the mode begins and when it ends. A session that begins in this mode
-    /// is known to this member alone, has no ephemeral nodes, and ends with the mode.
+    /// It is cut off from the others, and in ZooKeeper's read-only mode (`readonlymode.enabled`):
+    /// it accepts clients that allow for that, replies to reads with the state when it was cut off,
+    /// and refuses writes. It closes its connections when the mode begins and when it ends. A
+    /// session that begins in this mode is known to this member alone, has no ephemeral nodes, and
+    /// ends with the mode.
     ReadOnly,
-    /// It does not run, or knows that it is cut off: it closes its connections, and each new one at once.
+    /// It does not run, or knows that it is cut off: it closes its connections, and each new one at
+    /// once.
     Down,
 }
 
@@ -75,7 +77,10 @@ struct Past {
 
 impl Standing {
     pub(crate) fn current() -> Self {
-        Self { member: Member::Current, past: None }
+        Self {
+            member: Member::Current,
+            past: None,
+        }
     }
 
     fn votes(&self) -> bool {
@@ -90,12 +95,17 @@ impl State {
     }
 
     pub(crate) fn member(&self, index: usize) -> Member {
-        self.members.get(index).map_or(Member::Down, |standing| standing.member)
+        self.members
+            .get(index)
+            .map_or(Member::Down, |standing| standing.member)
     }
 
     /// Whether a member replies without the others, if at all.
     pub(crate) fn is_alone(&self, index: usize) -> bool {
-        matches!(self.member(index), Member::Cut(_) | Member::ReadOnly | Member::Down) || !self.has_quorum()
+        matches!(
+            self.member(index),
+            Member::Cut(_) | Member::ReadOnly | Member::Down
+        ) || !self.has_quorum()
     }
 
     /// Whether what happens on a connection is unknown to the others.
@@ -116,7 +126,9 @@ impl State {
         let has_mode = member != Member::ReadOnly || !self.config.version.is_keeper();
         let member = if has_mode { member } else { Member::Down };
         let could_commit = self.has_quorum();
-        let Some(before) = self.members.get(index).map(|standing| standing.member) else { return false };
+        let Some(before) = self.members.get(index).map(|standing| standing.member) else {
+            return false;
+        };
         if before == member {
             return true;
         }
@@ -147,12 +159,20 @@ impl State {
     }
 
     fn snapshot(&self) -> Past {
-        Past { tree: self.tree.clone(), zxid: self.zxid, missed: Vec::new() }
+        Past {
+            tree: self.tree.clone(),
+            zxid: self.zxid,
+            missed: Vec::new(),
+        }
     }
 
     fn close_connections(&mut self, of: impl Fn(&Conn) -> bool) {
-        let connections: Vec<Arc<Conn>> =
-            self.connections.values().filter(|conn| of(conn)).cloned().collect();
+        let connections: Vec<Arc<Conn>> = self
+            .connections
+            .values()
+            .filter(|conn| of(conn))
+            .cloned()
+            .collect();
         for conn in connections {
             self.disconnect(&conn);
             conn.kill(End::Left);
@@ -169,7 +189,11 @@ impl State {
 
     /// Swaps what a member knows with what is committed, if it does not know all.
     pub(crate) fn swap_past(&mut self, index: usize) {
-        if let Some(past) = self.members.get_mut(index).and_then(|standing| standing.past.as_mut()) {
+        if let Some(past) = self
+            .members
+            .get_mut(index)
+            .and_then(|standing| standing.past.as_mut())
+        {
             std::mem::swap(&mut self.tree, &mut past.tree);
             std::mem::swap(&mut self.zxid, &mut past.zxid);
         }
@@ -177,21 +201,29 @@ impl State {
 
     /// Keeps a change for the members that lag.
     pub(crate) fn miss(&mut self, change: &Change) {
-        for standing in self.members.iter_mut().filter(|standing| standing.member == Member::Behind) {
+        for standing in self
+            .members
+            .iter_mut()
+            .filter(|standing| standing.member == Member::Behind)
+        {
             if let Some(past) = &mut standing.past {
                 past.missed.push(change.clone());
             }
         }
     }
 
-    /// Has a member that lags apply what it has missed: its clients are told of the changes, and the sessions
-    /// that have expired are closed.
+    /// Has a member that lags apply what it has missed: its clients are told of the changes, and
+    /// the sessions that have expired are closed.
     pub(crate) fn catch_up(&mut self, index: usize) {
         if !self.is_behind(index) {
             return;
         }
         let now = self.snapshot();
-        let Some(past) = self.members.get_mut(index).and_then(|standing| standing.past.replace(now)) else {
+        let Some(past) = self
+            .members
+            .get_mut(index)
+            .and_then(|standing| standing.past.replace(now))
+        else {
             return;
         };
         for change in &past.missed {

@@ -162,7 +162,10 @@ impl Shared {
         if !self.any_stall.load(Ordering::Acquire) {
             return true;
         }
-        let stalls = lock(&self.stalls).get(&conn.session()).copied().unwrap_or_default();
+        let stalls = lock(&self.stalls)
+            .get(&conn.session())
+            .copied()
+            .unwrap_or_default();
         match direction {
             Direction::ToServer => !stalls.to_server,
             Direction::ToClient => !stalls.to_client,
@@ -172,7 +175,9 @@ impl Shared {
 
     /// Waits until bytes of this connection may flow in a direction.
     pub(crate) async fn until_flows(&self, conn: &Conn, direction: Direction) {
-        self.stalls_changed.until(|| self.flows(conn, direction)).await;
+        self.stalls_changed
+            .until(|| self.flows(conn, direction))
+            .await;
     }
 }
 
@@ -198,8 +203,8 @@ fn waking<T: Send + 'static>() -> (Box<dyn FnOnce(T) + Send>, oneshot::Receiver<
 
 /// Configures and starts a [`Server`].
 ///
-/// The defaults are ZooKeeper's. Durations below a millisecond count as one, and those above a year as a
-/// year.
+/// The defaults are ZooKeeper's. Durations below a millisecond count as one, and those above a year
+/// as a year.
 ///
 /// ```
 /// use std::time::Duration;
@@ -288,7 +293,8 @@ impl Builder {
         self
     }
 
-    /// Sets how often empty containers are looked for; 60 s by default. See [`Server::sweep_containers`].
+    /// Sets how often empty containers are looked for; 60 s by default. See
+    /// [`Server::sweep_containers`].
     pub fn container_check_interval(mut self, interval: Duration) -> Self {
         self.container_check_interval = interval.max(Duration::from_millis(1));
         self
@@ -300,8 +306,8 @@ impl Builder {
         self
     }
 
-    /// Sets ZooKeeper's `jute.maxbuffer`, the greatest length of a request in bytes; 1 MiB - 1 by default. A
-    /// longer one closes the connection.
+    /// Sets ZooKeeper's `jute.maxbuffer`, the greatest length of a request in bytes; 1 MiB - 1 by
+    /// default. A longer one closes the connection.
     pub fn max_frame(mut self, bytes: usize) -> Self {
         self.max_frame = bytes;
         self
@@ -309,10 +315,10 @@ impl Builder {
 
     /// Sets how many bytes may wait for all clients together: 128 MiB by default.
     ///
-    /// When more than that waits to be sent, the connection for which most waits is reset, and the log
-    /// [says so](crate::Reason::Slow). Data that the tree still has does not count. When as much waits to be
-    /// processed, each connection may have only one further request waiting. What the nodes take is not
-    /// bounded.
+    /// When more than that waits to be sent, the connection for which most waits is reset, and the
+    /// log [says so](crate::Reason::Slow). Data that the tree still has does not count. When as
+    /// much waits to be processed, each connection may have only one further request waiting. What
+    /// the nodes take is not bounded.
     pub fn max_queued(mut self, bytes: usize) -> Self {
         self.max_queued = bytes;
         self
@@ -330,31 +336,36 @@ impl Builder {
         self
     }
 
-    /// Has the server's clock, by which sessions and TTLs expire, run faster (above 1) or slower than the
-    /// clients'; 1 by default, and from 0.01 to 100.
+    /// Has the server's clock, by which sessions and TTLs expire, run faster (above 1) or slower
+    /// than the clients'; 1 by default, and from 0.01 to 100.
     pub fn clock_rate(mut self, rate: f64) -> Self {
-        self.clock_rate = if rate.is_finite() { rate.clamp(0.01, 100.0) } else { 1.0 };
+        self.clock_rate = if rate.is_finite() {
+            rate.clamp(0.01, 100.0)
+        } else {
+            1.0
+        };
         self
     }
 
-    /// Sets how often the leader is told which sessions are alive; at once by default. ZooKeeper's members
-    /// tell it every half tick: if that fails after a write, the session expires earlier than its timeout
-    /// after the write.
+    /// Sets how often the leader is told which sessions are alive; at once by default. ZooKeeper's
+    /// members tell it every half tick: if that fails after a write, the session expires earlier
+    /// than its timeout after the write.
     pub fn touch_interval(mut self, interval: Duration) -> Self {
         self.touch_interval = interval;
         self
     }
 
-    /// Sets of how many members the ensemble is that [`start`](Self::start) starts: servers over one tree, on
-    /// ports of their own, behind one [`Server`]; 1 by default. [`Server::set_member`] has them lag, or cuts
-    /// them off.
+    /// Sets of how many members the ensemble is that [`start`](Self::start) starts: servers over
+    /// one tree, on ports of their own, behind one [`Server`]; 1 by default. [`Server::set_member`]
+    /// has them lag, or cuts them off.
     pub fn members(mut self, members: usize) -> Self {
         self.members = members.max(1);
         self
     }
 
-    /// Sets ZooKeeper's `DigestAuthenticationProvider.superDigest`, `super:` and the hash of `super:` and the
-    /// password: a client with this password may do everything. There is none by default.
+    /// Sets ZooKeeper's `DigestAuthenticationProvider.superDigest`, `super:` and the hash of
+    /// `super:` and the password: a client with this password may do everything. There is none by
+    /// default.
     ///
     /// ```
     /// use zookeeper_client::Client;
@@ -374,11 +385,11 @@ impl Builder {
         self
     }
 
-    /// Has a client that does not wait for replies lose every race in ZooKeeper's pipeline; off by default,
-    /// where it wins them all. A client that is right waits, or copes with both:
+    /// Has a client that does not wait for replies lose every race in ZooKeeper's pipeline; off by
+    /// default, where it wins them all. A client that is right waits, or copes with both:
     ///
-    /// - The reply to an `auth` comes before those to earlier requests, and the identity counts for requests
-    ///   that were sent before it.
+    /// - The reply to an `auth` comes before those to earlier requests, and the identity counts for
+    ///   requests that were sent before it.
     /// - A write behind a `setACL` is held to the old list.
     /// - Requests behind a `closeSession` get replies, of the error `SessionExpired`.
     pub fn races(mut self, lost: bool) -> Self {
@@ -395,7 +406,9 @@ impl Builder {
         if let Some(server) = crate::simulated::start(&self) {
             return server;
         }
-        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+        let runtime = runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
         let (mut server, main) = {
             let _entered = runtime.enter();
             let mut listeners = vec![Tcp::bind((self.bind, self.port).into())?];
@@ -404,18 +417,20 @@ impl Builder {
             }
             self.parts(listeners, runtime.handle().clone())?
         };
-        let thread =
-            std::thread::Builder::new().name(NAME.to_owned()).spawn(move || runtime.block_on(main.run()))?;
+        let thread = std::thread::Builder::new()
+            .name(NAME.to_owned())
+            .spawn(move || runtime.block_on(main.run()))?;
         server.thread = Some(thread);
         Ok(server)
     }
 
-    /// Starts the server on the current runtime, with connections of any kind. [`port`](Self::port) has no
-    /// effect.
+    /// Starts the server on the current runtime, with connections of any kind. [`port`](Self::port)
+    /// has no effect.
     ///
-    /// The server makes progress while the runtime does: a task that blocks its thread stops the server too.
-    /// Use [`Server::stop_async`] and [`Server::restart_async`]; the methods that block would wait for
-    /// themselves. Dropping the [`Server`] ends it as soon as the runtime runs its tasks.
+    /// The server makes progress while the runtime does: a task that blocks its thread stops the
+    /// server too. Use [`Server::stop_async`] and [`Server::restart_async`]; the methods that block
+    /// would wait for themselves. Dropping the [`Server`] ends it as soon as the runtime runs its
+    /// tasks.
     ///
     /// # Errors
     /// If the listener has no address, or there is no runtime. See [`Listener`] for an example.
@@ -435,7 +450,11 @@ impl Builder {
         Ok(server)
     }
 
-    fn parts<L: Listener>(mut self, listeners: Vec<L>, handle: Handle) -> io::Result<(Server, Main<L>)> {
+    fn parts<L: Listener>(
+        mut self,
+        listeners: Vec<L>,
+        handle: Handle,
+    ) -> io::Result<(Server, Main<L>)> {
         // Long enough for any test, and no arithmetic on it overflows.
         const LONG: Duration = Duration::from_secs(60 * 60 * 24 * 365);
         self.tick = self.tick.min(LONG);
@@ -443,7 +462,10 @@ impl Builder {
         self.min_session_timeout = self.min_session_timeout.map(|timeout| timeout.min(LONG));
         self.max_session_timeout = self.max_session_timeout.map(|timeout| timeout.min(LONG));
         let min_timeout = self.min_session_timeout.unwrap_or(self.tick * 2);
-        let max_timeout = self.max_session_timeout.unwrap_or(self.tick * 20).max(min_timeout);
+        let max_timeout = self
+            .max_session_timeout
+            .unwrap_or(self.tick * 20)
+            .max(min_timeout);
         let config = Config {
             tick: self.tick,
             min_timeout,
@@ -457,13 +479,18 @@ impl Builder {
             max_queued: self.max_queued,
             races: self.races,
         };
-        let addrs = listeners.iter().map(Listener::addr).collect::<io::Result<Vec<SocketAddr>>>()?;
+        let addrs = listeners
+            .iter()
+            .map(Listener::addr)
+            .collect::<io::Result<Vec<SocketAddr>>>()?;
         let addr = *addrs.first().ok_or(io::ErrorKind::InvalidInput)?;
         let shared = Arc::new(Shared {
             max_frame: config.max_frame,
             races: config.races,
             since_3_9: config.version == Version::V3_9,
-            inbound: Arc::new(Semaphore::new(config.max_queued.min(Semaphore::MAX_PERMITS))),
+            inbound: Arc::new(Semaphore::new(
+                config.max_queued.min(Semaphore::MAX_PERMITS),
+            )),
             state: Mutex::new(State::new(config)),
             changed: Signal::new(),
             stalls: Mutex::default(),
@@ -481,7 +508,16 @@ impl Builder {
             tick: self.tick,
             sweep: self.container_check_interval,
         };
-        Ok((Server { shared, addrs, control, handle, thread: None }, main))
+        Ok((
+            Server {
+                shared,
+                addrs,
+                control,
+                handle,
+                thread: None,
+            },
+            main,
+        ))
     }
 }
 
@@ -550,11 +586,12 @@ impl<L: Listener> Main<L> {
                 });
                 if let Some(conn) = conn {
                     let shared = Arc::clone(&self.shared);
-                    self.connections.spawn(connection::serve::<L>(stream, conn, shared));
+                    self.connections
+                        .spawn(connection::serve::<L>(stream, conn, shared));
                 }
             }
-            // The process is out of file descriptors, or the client is gone already: try again a little
-            // later.
+            // The process is out of file descriptors, or the client is gone already: try again a
+            // little later.
             Err(error) => {
                 tracing::warn!(%error, "accept failed");
                 tokio::time::sleep(Duration::from_millis(10)).await;
@@ -565,7 +602,10 @@ impl<L: Listener> Main<L> {
 
 /// Waits for the next connection to any member.
 async fn accept<L: Listener>(listeners: &mut [L]) -> (usize, io::Result<(L::Stream, SocketAddr)>) {
-    let mut accepts: Vec<_> = listeners.iter_mut().map(|listener| Box::pin(listener.accept())).collect();
+    let mut accepts: Vec<_> = listeners
+        .iter_mut()
+        .map(|listener| Box::pin(listener.accept()))
+        .collect();
     std::future::poll_fn(|context| {
         for (member, accept) in accepts.iter_mut().enumerate() {
             if let Poll::Ready(accepted) = accept.as_mut().poll(context) {
@@ -588,8 +628,8 @@ fn every(period: Duration) -> Interval {
 /// The methods look at the server ([`exists`](Self::exists), [`sessions`](Self::sessions),
 /// [`counters`](Self::counters)), change it as another client would ([`create`](Self::create),
 /// [`delete`](Self::delete)), inject faults ([`hold_reply`](Self::hold_reply),
-/// [`drop_reply`](Self::drop_reply), [`expire_session`](Self::expire_session)), and wait for what follows
-/// ([`wait_until`](Self::wait_until)). They work on any runtime, and outside of one.
+/// [`drop_reply`](Self::drop_reply), [`expire_session`](Self::expire_session)), and wait for what
+/// follows ([`wait_until`](Self::wait_until)). They work on any runtime, and outside of one.
 ///
 /// ```
 /// use std::time::Duration;
@@ -652,18 +692,26 @@ impl Server {
         Builder::default()
     }
 
-    /// Returns `127.0.0.1:port`, or another address that it is [bound](Builder::bind) to, which clients take
-    /// as their connect string; of an ensemble that of each member, with commas between.
+    /// Returns `127.0.0.1:port`, or another address that it is [bound](Builder::bind) to, which
+    /// clients take as their connect string; of an ensemble that of each member, with commas
+    /// between.
     #[must_use]
     pub fn connect_string(&self) -> String {
-        self.addrs.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(",")
+        self.addrs
+            .iter()
+            .map(SocketAddr::to_string)
+            .collect::<Vec<_>>()
+            .join(",")
     }
 
     /// Returns the address on which the server listens; of an ensemble that of the first member.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         // `parts` refuses to have none.
-        self.addrs.first().copied().unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0)))
+        self.addrs
+            .first()
+            .copied()
+            .unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0)))
     }
 
     /// Returns the port on which the server listens.
@@ -674,8 +722,8 @@ impl Server {
 
     /// Stops listening, and closes every connection.
     ///
-    /// The tree and the sessions stay, and no session expires until [`restart`](Self::restart). Requests that
-    /// a gate holds are lost.
+    /// The tree and the sessions stay, and no session expires until [`restart`](Self::restart).
+    /// Requests that a gate holds are lost.
     ///
     /// # Examples
     /// ```
@@ -714,20 +762,22 @@ impl Server {
         }
     }
 
-    /// Listens on the same port again, after [`stop`](Self::stop) or without it. Every session gets a fresh
-    /// timeout.
+    /// Listens on the same port again, after [`stop`](Self::stop) or without it. Every session gets
+    /// a fresh timeout.
     ///
     /// # Errors
     /// If the port cannot be listened on. A server that was stopped keeps it.
     pub fn restart(&self) -> io::Result<()> {
         self.stop();
         let (done, listening) = blocking();
-        self.control.send(Control::Listen(done)).map_err(|_| ended())?;
+        self.control
+            .send(Control::Listen(done))
+            .map_err(|_| ended())?;
         listening.recv().unwrap_or_else(|_| Err(ended()))
     }
 
-    /// Listens again as [`restart`](Self::restart) does, without blocking the thread: for a server that
-    /// [serves](Builder::serve) on the current runtime.
+    /// Listens again as [`restart`](Self::restart) does, without blocking the thread: for a server
+    /// that [serves](Builder::serve) on the current runtime.
     ///
     /// # Errors
     /// If the listener cannot be restarted.
@@ -737,7 +787,9 @@ impl Server {
     pub async fn restart_async(&self) -> io::Result<()> {
         self.stop_async().await;
         let (done, listening) = waking();
-        self.control.send(Control::Listen(done)).map_err(|_| ended())?;
+        self.control
+            .send(Control::Listen(done))
+            .map_err(|_| ended())?;
         listening.await.unwrap_or_else(|_| Err(ended()))
     }
 
@@ -765,9 +817,9 @@ impl Server {
 
     /// Expires a session now; returns `false` if there is no such session.
     ///
-    /// Its ephemeral nodes are deleted, watches fire, and its connection is closed. The client learns of the
-    /// expiry when it reconnects. A connection that is [stalled](Self::stall) towards the client is closed
-    /// only when it is resumed.
+    /// Its ephemeral nodes are deleted, watches fire, and its connection is closed. The client
+    /// learns of the expiry when it reconnects. A connection that is [stalled](Self::stall) towards
+    /// the client is closed only when it is resumed.
     ///
     /// # Examples
     /// ```
@@ -788,8 +840,8 @@ impl Server {
         self.shared.change(|state| state.expire(id))
     }
 
-    /// Closes a session's connection; returns `false` if it has none. The session stays, and the client may
-    /// reconnect.
+    /// Closes a session's connection; returns `false` if it has none. The session stays, and the
+    /// client may reconnect.
     pub fn cut(&self, id: i64, how: Cut) -> bool {
         let end = match how {
             Cut::Fin => End::Fin,
@@ -805,13 +857,13 @@ impl Server {
         })
     }
 
-    /// Stops the flow of a session's bytes until [`resume`](Self::resume), on its present connection and on
-    /// later ones; returns `false` if there is no such session.
+    /// Stops the flow of a session's bytes until [`resume`](Self::resume), on its present
+    /// connection and on later ones; returns `false` if there is no such session.
     ///
-    /// Bytes to the server wait unread: the session expires in time, but still receives events. Bytes to the
-    /// client wait to be sent, and so does the end of the connection: when the session expires, the client
-    /// sees nothing of it before [`resume`](Self::resume). What waits is dropped if the client closes the
-    /// connection.
+    /// Bytes to the server wait unread: the session expires in time, but still receives events.
+    /// Bytes to the client wait to be sent, and so does the end of the connection: when the session
+    /// expires, the client sees nothing of it before [`resume`](Self::resume). What waits is
+    /// dropped if the client closes the connection.
     pub fn stall(&self, id: i64, direction: Direction) -> bool {
         if self.shared.with(|state| state.sessions.get(id).is_none()) {
             return false;
@@ -830,28 +882,32 @@ impl Server {
     pub fn resume(&self, id: i64) {
         let mut stalls = lock(&self.shared.stalls);
         stalls.remove(&id);
-        self.shared.any_stall.store(!stalls.is_empty(), Ordering::Release);
+        self.shared
+            .any_stall
+            .store(!stalls.is_empty(), Ordering::Release);
         drop(stalls);
         self.shared.stalls_changed.raise();
     }
 
-    /// Cuts the member that serves a session off from the rest of the ensemble, as far as that session can
-    /// tell; returns `false` if there is no such session. See [`Isolation`] for an example.
+    /// Cuts the member that serves a session off from the rest of the ensemble, as far as that
+    /// session can tell; returns `false` if there is no such session. See [`Isolation`] for an
+    /// example.
     ///
-    /// A client that reconnects reaches a member that is not cut off, and its session moves there unless it
-    /// has expired. [`refuse_connections`](Self::refuse_connections) keeps it where it is.
+    /// A client that reconnects reaches a member that is not cut off, and its session moves there
+    /// unless it has expired. [`refuse_connections`](Self::refuse_connections) keeps it where it
+    /// is.
     pub fn isolate(&self, id: i64, isolation: Isolation) -> bool {
         self.shared.change(|state| state.isolate(id, isolation))
     }
 
-    /// Ends the isolation of the member that serves a session. It closes the session's connection, as
-    /// ZooKeeper's members do when they rejoin.
+    /// Ends the isolation of the member that serves a session. It closes the session's connection,
+    /// as ZooKeeper's members do when they rejoin.
     pub fn heal(&self, id: i64) {
         self.shared.change(|state| state.heal(id));
     }
 
-    /// Changes the condition of a member of an ensemble, counted from 0; returns `false` if there is no such
-    /// member. See [`Member`] for an example.
+    /// Changes the condition of a member of an ensemble, counted from 0; returns `false` if there
+    /// is no such member. See [`Member`] for an example.
     pub fn set_member(&self, index: usize, member: Member) -> bool {
         self.shared.change(|state| state.set_member(index, member))
     }
@@ -876,14 +932,14 @@ impl Server {
         self.shared.change(|state| state.refusing = refuse);
     }
 
-    /// Sets whether sessions are kept from expiring. Once they are not, those that are overdue expire at the
-    /// next tick.
+    /// Sets whether sessions are kept from expiring. Once they are not, those that are overdue
+    /// expire at the next tick.
     pub fn freeze_expiry(&self, freeze: bool) {
         self.shared.change(|state| state.sessions.frozen = freeze);
     }
 
-    /// Starts a new epoch, as an election does: transaction ids continue at `(epoch + 1) << 32`, and every
-    /// session gets a fresh timeout.
+    /// Starts a new epoch, as an election does: transaction ids continue at `(epoch + 1) << 32`,
+    /// and every session gets a fresh timeout.
     ///
     /// # Examples
     /// ```
@@ -908,8 +964,17 @@ impl Server {
     }
 
     fn write(&self, session: i64, write: Write) -> Result<Option<String>, ServerError> {
-        let who = Who { session, ids: &[], trusted: true, ipv6: false, old: &[] };
-        let effects = self.shared.change(|state| state.commit(who, &[write])).map_err(|(_, error)| error)?;
+        let who = Who {
+            session,
+            ids: &[],
+            trusted: true,
+            ipv6: false,
+            old: &[],
+        };
+        let effects = self
+            .shared
+            .change(|state| state.commit(who, &[write]))
+            .map_err(|(_, error)| error)?;
         Ok(effects.into_iter().find_map(|effect| match effect {
             Effect::Created(path, _) => Some(path),
             _ => None,
@@ -937,15 +1002,16 @@ impl Server {
     /// # }
     /// ```
     pub fn create(&self, path: &str, data: impl AsRef<[u8]>) -> Result<(), ServerError> {
-        self.create_as(path, data, CreateMode::Persistent, 0).map(drop)
+        self.create_as(path, data, CreateMode::Persistent, 0)
+            .map(drop)
     }
 
-    /// Creates a node of any kind, and its missing parents, without regard to permissions; returns its path.
-    /// `owner` is the session of an ephemeral node. See [`CreateMode`] for an example.
+    /// Creates a node of any kind, and its missing parents, without regard to permissions; returns
+    /// its path. `owner` is the session of an ephemeral node. See [`CreateMode`] for an example.
     ///
     /// # Errors
-    /// Those of ZooKeeper's `create`; [`ServerError::SessionExpired`] if an ephemeral node's owner does not
-    /// exist, or is known to a member in [read-only mode](crate::Member::ReadOnly) alone.
+    /// Those of ZooKeeper's `create`; [`ServerError::SessionExpired`] if an ephemeral node's owner
+    /// does not exist, or is known to a member in [read-only mode](crate::Member::ReadOnly) alone.
     pub fn create_as(
         &self,
         path: &str,
@@ -960,7 +1026,12 @@ impl Server {
             CreateMode::EphemeralSequential => (opcode::CREATE, 3),
             CreateMode::Container => (opcode::CREATE_CONTAINER, 4),
         };
-        let is_known = |state: &mut State| state.sessions.get(owner).is_some_and(|it| it.local.is_none());
+        let is_known = |state: &mut State| {
+            state
+                .sessions
+                .get(owner)
+                .is_some_and(|it| it.local.is_none())
+        };
         if flags & 1 == 1 && !self.shared.with(is_known) {
             return Err(ServerError::SessionExpired);
         }
@@ -970,15 +1041,24 @@ impl Server {
                 Err(error) => return Err(error),
             }
         }
-        self.write(owner, create(path, data.as_ref(), opcode, flags))?.ok_or(ServerError::Marshalling)
+        self.write(owner, create(path, data.as_ref(), opcode, flags))?
+            .ok_or(ServerError::Marshalling)
     }
 
     /// Deletes a node, without regard to permissions.
     ///
     /// # Errors
-    /// Those of ZooKeeper's `delete`, such as [`ServerError::NoNode`] and [`ServerError::NotEmpty`].
+    /// Those of ZooKeeper's `delete`, such as [`ServerError::NoNode`] and
+    /// [`ServerError::NotEmpty`].
     pub fn delete(&self, path: &str) -> Result<(), ServerError> {
-        self.write(0, Write::Delete { path: path.to_owned(), version: -1 }).map(drop)
+        self.write(
+            0,
+            Write::Delete {
+                path: path.to_owned(),
+                version: -1,
+            },
+        )
+        .map(drop)
     }
 
     /// Sets a node's data, without regard to permissions.
@@ -987,7 +1067,15 @@ impl Server {
     /// Those of ZooKeeper's `setData`, such as [`ServerError::NoNode`].
     pub fn set_data(&self, path: &str, data: impl AsRef<[u8]>) -> Result<(), ServerError> {
         let data = Some(data.as_ref().into());
-        self.write(0, Write::SetData { path: path.to_owned(), data, version: -1 }).map(drop)
+        self.write(
+            0,
+            Write::SetData {
+                path: path.to_owned(),
+                data,
+                version: -1,
+            },
+        )
+        .map(drop)
     }
 
     /// Whether a node exists.
@@ -1008,14 +1096,15 @@ impl Server {
         self.look(|view| view.node(path))
     }
 
-    /// Sets the sequence number of a node's next sequential child, for instance to [`i32::MAX`] to test what
-    /// comes after it. The node's `cversion` changes with it.
+    /// Sets the sequence number of a node's next sequential child, for instance to [`i32::MAX`] to
+    /// test what comes after it. The node's `cversion` changes with it.
     ///
-    /// After [`i32::MAX`] this server goes on with `-2147483648`, as ZooKeeper's documentation says. **A real
-    /// ZooKeeper does not**, at least 3.8.0: once the node numbered 2147483647 exists, every sequential
-    /// create that is sent after the previous reply is refused with `NodeExists`, for ever. Only creates that
-    /// were sent without waiting for replies get numbers that have wrapped. So this tests how a client copes
-    /// with wrapped numbers, and not with a parent that has used up its numbers.
+    /// After [`i32::MAX`] this server goes on with `-2147483648`, as ZooKeeper's documentation
+    /// says. **A real ZooKeeper does not**, at least 3.8.0: once the node numbered 2147483647
+    /// exists, every sequential create that is sent after the previous reply is refused with
+    /// `NodeExists`, for ever. Only creates that were sent without waiting for replies get numbers
+    /// that have wrapped. So this tests how a client copes with wrapped numbers, and not with a
+    /// parent that has used up its numbers.
     ///
     /// # Errors
     /// [`ServerError::NoNode`] if the node does not exist.
@@ -1035,12 +1124,18 @@ impl Server {
     /// # }
     /// ```
     pub fn set_next_sequence(&self, path: &str, next: i32) -> Result<(), ServerError> {
-        let found = self.shared.change(|state| state.tree.set_next_sequence(path, next));
-        if found { Ok(()) } else { Err(ServerError::NoNode) }
+        let found = self
+            .shared
+            .change(|state| state.tree.set_next_sequence(path, next));
+        if found {
+            Ok(())
+        } else {
+            Err(ServerError::NoNode)
+        }
     }
 
-    /// Deletes the containers that have lost their last child and the TTL nodes whose time is over, as the
-    /// periodic check does; returns how many there were.
+    /// Deletes the containers that have lost their last child and the TTL nodes whose time is over,
+    /// as the periodic check does; returns how many there were.
     ///
     /// # Examples
     /// ```
@@ -1060,8 +1155,8 @@ impl Server {
         self.shared.change(State::sweep)
     }
 
-    /// Returns the counts of requests since the start or the last [`reset_counters`](Self::reset_counters).
-    /// See [`Counters`] for an example.
+    /// Returns the counts of requests since the start or the last
+    /// [`reset_counters`](Self::reset_counters). See [`Counters`] for an example.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.look(|view| view.counters())
@@ -1069,10 +1164,12 @@ impl Server {
 
     /// Sets the counters to zero.
     pub fn reset_counters(&self) {
-        self.shared.change(|state| state.counters = Counters::default());
+        self.shared
+            .change(|state| state.counters = Counters::default());
     }
 
-    /// Returns the number of watches that are set: one for each path, kind (data or child) and connection.
+    /// Returns the number of watches that are set: one for each path, kind (data or child) and
+    /// connection.
     #[must_use]
     pub fn watches(&self) -> usize {
         self.look(|view| view.watches())
@@ -1103,28 +1200,31 @@ impl Server {
         self.look(|view| view.watches_on(path))
     }
 
-    /// Returns the last 100,000 entries of the server's log, oldest first, or fewer if their paths are long.
-    /// See [`LogEntry`] for an example.
+    /// Returns the last 100,000 entries of the server's log, oldest first, or fewer if their paths
+    /// are long. See [`LogEntry`] for an example.
     #[must_use]
     pub fn log(&self) -> Vec<LogEntry> {
-        self.shared.with(|state| state.log.iter().cloned().collect())
+        self.shared
+            .with(|state| state.log.iter().cloned().collect())
     }
 
-    /// Returns what has happened, in order, from the entry of a number on: every change of a node, watches
-    /// that were set, removed and fired, and what became of sessions. See [`HistoryEntry`] for an example.
+    /// Returns what has happened, in order, from the entry of a number on: every change of a node,
+    /// watches that were set, removed and fired, and what became of sessions. See [`HistoryEntry`]
+    /// for an example.
     ///
-    /// The last 100,000 entries are kept, or fewer if their paths and data have more than 16 MiB. A checker
-    /// of a longer run asks again in time, for the number behind its last entry; it has missed entries if
-    /// the first one has a greater number.
+    /// The last 100,000 entries are kept, or fewer if their paths and data have more than 16 MiB. A
+    /// checker of a longer run asks again in time, for the number behind its last entry; it has
+    /// missed entries if the first one has a greater number.
     #[must_use]
     pub fn history(&self, since: u64) -> Vec<HistoryEntry> {
-        self.shared.with(|state| state.history.since(since).cloned().collect())
+        self.shared
+            .with(|state| state.history.since(since).cloned().collect())
     }
 
-    /// Moves the clock by which sessions and TTLs expire, and does what is due then: sessions whose timeout
-    /// has passed expire, and so do those of clients that are connected, which had no time to send a
-    /// heartbeat. Containers without children and TTL nodes whose time has passed are deleted. All calls
-    /// together move it by 2^62 ms at most, and what is beyond that is ignored.
+    /// Moves the clock by which sessions and TTLs expire, and does what is due then: sessions whose
+    /// timeout has passed expire, and so do those of clients that are connected, which had no time
+    /// to send a heartbeat. Containers without children and TTL nodes whose time has passed are
+    /// deleted. All calls together move it by 2^62 ms at most, and what is beyond that is ignored.
     ///
     /// # Examples
     /// ```
@@ -1149,14 +1249,15 @@ impl Server {
         self.shared.change(|state| state.advance_clock(by));
     }
 
-    /// Holds the reply to a request **after** it was applied, and everything behind it on that connection,
-    /// until the gate is released. See [`Gate`] for an example.
+    /// Holds the reply to a request **after** it was applied, and everything behind it on that
+    /// connection, until the gate is released. See [`Gate`] for an example.
     pub fn hold_reply(&self, matcher: Match) -> Gate {
-        self.shared.change(|state| state.plan.gate(matcher, Action::HoldReply))
+        self.shared
+            .change(|state| state.plan.gate(matcher, Action::HoldReply))
     }
 
-    /// Delays the reply to a request, and everything behind it on that connection: to the client the server
-    /// commits slowly. Requests that are sent together wait together.
+    /// Delays the reply to a request, and everything behind it on that connection: to the client
+    /// the server commits slowly. Requests that are sent together wait together.
     ///
     /// # Examples
     /// ```
@@ -1177,13 +1278,15 @@ impl Server {
     /// # }
     /// ```
     pub fn delay_reply(&self, matcher: Match, delay: Duration) -> Fault {
-        self.shared.change(|state| state.plan.fault(matcher, Action::DelayReply(delay)))
+        self.shared
+            .change(|state| state.plan.fault(matcher, Action::DelayReply(delay)))
     }
 
-    /// Holds a request **before** it is applied, and the later requests of its connection behind it, until
-    /// the gate is released.
+    /// Holds a request **before** it is applied, and the later requests of its connection behind
+    /// it, until the gate is released.
     ///
-    /// It is applied then even if its connection is gone, unless its session has ended or has reconnected.
+    /// It is applied then even if its connection is gone, unless its session has ended or has
+    /// reconnected.
     ///
     /// # Examples
     /// ```
@@ -1206,24 +1309,28 @@ impl Server {
     /// # }
     /// ```
     pub fn hold_request(&self, matcher: Match) -> Gate {
-        self.shared.change(|state| state.plan.gate(matcher, Action::HoldRequest))
+        self.shared
+            .change(|state| state.plan.gate(matcher, Action::HoldRequest))
     }
 
-    /// Loses the reply to a request that was applied, and the connection with it. See [`Loss`] for an
-    /// example.
+    /// Loses the reply to a request that was applied, and the connection with it. See [`Loss`] for
+    /// an example.
     pub fn drop_reply(&self, matcher: Match, loss: Loss) -> Fault {
-        self.shared.change(|state| state.plan.fault(matcher, Action::DropReply(loss)))
+        self.shared
+            .change(|state| state.plan.fault(matcher, Action::DropReply(loss)))
     }
 
     /// Loses a request before it is applied, and the connection with it.
     pub fn drop_request(&self, matcher: Match, loss: Loss) -> Fault {
-        self.shared.change(|state| state.plan.fault(matcher, Action::DropRequest(loss)))
+        self.shared
+            .change(|state| state.plan.fault(matcher, Action::DropRequest(loss)))
     }
 
-    /// Answers a request with an error code instead of applying it; a connect is refused. See [`Fault`] for
-    /// an example.
+    /// Answers a request with an error code instead of applying it; a connect is refused. See
+    /// [`Fault`] for an example.
     pub fn fail(&self, matcher: Match, error_code: i32) -> Fault {
-        self.shared.change(|state| state.plan.fault(matcher, Action::Fail(error_code)))
+        self.shared
+            .change(|state| state.plan.fault(matcher, Action::Fail(error_code)))
     }
 
     /// Removes all faults and releases all gates. Stalls stay.
@@ -1233,8 +1340,8 @@ impl Server {
 
     /// Waits until a condition holds; returns whether it did in time.
     ///
-    /// The condition is evaluated now and after every change of the server, so nothing is missed and nothing
-    /// polls. The future works on any runtime, and does not borrow the server.
+    /// The condition is evaluated now and after every change of the server, so nothing is missed
+    /// and nothing polls. The future works on any runtime, and does not borrow the server.
     ///
     /// # Cancel safety
     /// Dropping the future has no effect on the server.
@@ -1264,9 +1371,14 @@ impl Server {
     {
         let shared = Arc::clone(&self.shared);
         // The timer runs on the server's own runtime, so that the caller needs none.
-        let mut timer = Timer(self.handle.spawn(async move { tokio::time::sleep(timeout).await }));
+        let mut timer = Timer(
+            self.handle
+                .spawn(async move { tokio::time::sleep(timeout).await }),
+        );
         async move {
-            let check = shared.changed.until(|| shared.with(|state| condition(View { state })));
+            let check = shared
+                .changed
+                .until(|| shared.with(|state| condition(View { state })));
             tokio::select! {
                 biased;
                 () = check => true,
@@ -1275,8 +1387,8 @@ impl Server {
         }
     }
 
-    /// Blocks until a condition holds; returns whether it did in time. [`wait_until`](Self::wait_until) for
-    /// threads that may block.
+    /// Blocks until a condition holds; returns whether it did in time.
+    /// [`wait_until`](Self::wait_until) for threads that may block.
     #[must_use]
     pub fn wait_until_blocking(
         &self,
@@ -1304,5 +1416,12 @@ impl Drop for Timer {
 
 fn create(path: &str, data: &[u8], opcode: i32, flags: i32) -> Write {
     let acl = Some(vec![AskedAcl::new(31, "world", "anyone")]);
-    Write::Create(Create { opcode, path: path.to_owned(), data: Some(data.into()), acl, flags, ttl: -1 })
+    Write::Create(Create {
+        opcode,
+        path: path.to_owned(),
+        data: Some(data.into()),
+        acl,
+        flags,
+        ttl: -1,
+    })
 }

@@ -25,17 +25,27 @@ pub(crate) struct Sessions {
 }
 
 impl Sessions {
-    /// Takes a random first id: two servers share no ids, although they may be of one process and of one
-    /// millisecond. ZooKeeper takes the id from the wall clock.
+    /// Takes a random first id: two servers share no ids, although they may be of one process and
+    /// of one millisecond. ZooKeeper takes the id from the wall clock.
     pub(crate) fn new(tick_ms: u64) -> Self {
         let moment = i64::from_be_bytes(RandomState::new().build_hasher().finish().to_be_bytes());
         let next_id = (moment << 24 >> 8) & 0x00ff_ffff_ffff_ffff | 1 << 56;
-        Self { by_id: BTreeMap::new(), tick_ms: tick_ms.max(1), next_id, frozen: false }
+        Self {
+            by_id: BTreeMap::new(),
+            tick_ms: tick_ms.max(1),
+            next_id,
+            frozen: false,
+        }
     }
 
     /// Counts the ids from 1.
     pub(crate) fn counted(tick_ms: u64) -> Self {
-        Self { by_id: BTreeMap::new(), tick_ms: tick_ms.max(1), next_id: 1, frozen: false }
+        Self {
+            by_id: BTreeMap::new(),
+            tick_ms: tick_ms.max(1),
+            next_id: 1,
+            frozen: false,
+        }
     }
 
     pub(crate) fn create(&mut self, timeout_ms: u64, now: u64) -> i64 {
@@ -79,14 +89,18 @@ impl Sessions {
 
     /// Returns the sessions that only this read-only member knows.
     pub(crate) fn local_to(&self, member: usize) -> Vec<i64> {
-        self.iter().filter(|(_, session)| session.local == Some(member)).map(|(id, _)| id).collect()
+        self.iter()
+            .filter(|(_, session)| session.local == Some(member))
+            .map(|(id, _)| id)
+            .collect()
     }
 
     /// Renews a session: it expires at the first tick after its timeout.
     pub(crate) fn touch(&mut self, id: i64, now: u64) {
         let tick = self.tick_ms;
         if let Some(session) = self.by_id.get_mut(&id) {
-            session.expires_at = (now.saturating_add(session.timeout_ms) / tick + 1).saturating_mul(tick);
+            session.expires_at =
+                (now.saturating_add(session.timeout_ms) / tick + 1).saturating_mul(tick);
         }
     }
 
@@ -100,7 +114,11 @@ impl Sessions {
     /// Returns the sessions that have expired.
     pub(crate) fn overdue(&self, now: u64) -> Vec<i64> {
         let due = |(id, session): (&i64, &Session)| (session.expires_at <= now).then_some(*id);
-        if self.frozen { Vec::new() } else { self.by_id.iter().filter_map(due).collect() }
+        if self.frozen {
+            Vec::new()
+        } else {
+            self.by_id.iter().filter_map(due).collect()
+        }
     }
 }
 
@@ -114,7 +132,10 @@ mod tests {
         for heard in [0, 1, 49, 50, 51, 99] {
             let id = sessions.create(100, heard);
             let at = sessions.get(id).map_or(0, |session| session.expires_at);
-            assert!(at > heard + 100 && at <= heard + 150, "heard at {heard}, expires at {at}");
+            assert!(
+                at > heard + 100 && at <= heard + 150,
+                "heard at {heard}, expires at {at}"
+            );
             assert!(!sessions.overdue(at - 1).contains(&id));
             assert!(sessions.overdue(at).contains(&id));
             sessions.remove(id);
@@ -123,7 +144,8 @@ mod tests {
 
     #[test]
     fn servers_of_one_millisecond_do_not_share_ids() {
-        let ids: std::collections::HashSet<i64> = (0..100).map(|_| Sessions::new(50).create(1, 0)).collect();
+        let ids: std::collections::HashSet<i64> =
+            (0..100).map(|_| Sessions::new(50).create(1, 0)).collect();
         assert_eq!(ids.len(), 100);
     }
 
@@ -132,6 +154,9 @@ mod tests {
         let mut sessions = Sessions::new(50);
         let (a, b) = (sessions.create(1, 0), sessions.create(1, 0));
         assert!(a > 0 && b > 0 && a != b);
-        assert_ne!(sessions.get(a).map(|s| s.password), sessions.get(b).map(|s| s.password));
+        assert_ne!(
+            sessions.get(a).map(|s| s.password),
+            sessions.get(b).map(|s| s.password)
+        );
     }
 }

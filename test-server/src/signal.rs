@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-/// Locks a mutex, even if it is poisoned: a panic in a caller's closure does not make the server unusable.
+/// Locks a mutex, even if it is poisoned: a panic in a caller's closure does not make the server
+/// unusable.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -20,7 +21,11 @@ pub(crate) struct Signal {
 
 impl Signal {
     pub(crate) fn new() -> Self {
-        Self { version: watch::Sender::new(0), blocked: Mutex::new(()), condvar: Condvar::new() }
+        Self {
+            version: watch::Sender::new(0),
+            blocked: Mutex::new(()),
+            condvar: Condvar::new(),
+        }
     }
 
     pub(crate) fn raise(&self) {
@@ -39,7 +44,11 @@ impl Signal {
     }
 
     /// Blocks until a condition holds; returns whether it did in time.
-    pub(crate) fn until_blocking(&self, mut condition: impl FnMut() -> bool, timeout: Duration) -> bool {
+    pub(crate) fn until_blocking(
+        &self,
+        mut condition: impl FnMut() -> bool,
+        timeout: Duration,
+    ) -> bool {
         let deadline = Instant::now().checked_add(timeout);
         loop {
             let seen = *self.version.borrow();
@@ -54,7 +63,11 @@ impl Signal {
             if *self.version.borrow() == seen {
                 // After any wake-up, for whatever reason, the condition is evaluated again.
                 let left = left.unwrap_or(Duration::from_secs(3600));
-                drop(self.condvar.wait_timeout(blocked, left).unwrap_or_else(PoisonError::into_inner));
+                drop(
+                    self.condvar
+                        .wait_timeout(blocked, left)
+                        .unwrap_or_else(PoisonError::into_inner),
+                );
             }
         }
     }

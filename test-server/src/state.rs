@@ -1,5 +1,5 @@
-//! The server without its sockets: what a request does to the tree, the sessions and the watches, and its
-//! reply.
+//! The server without its sockets: what a request does to the tree, the sessions and the watches,
+//! and its reply.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,11 +26,13 @@ use crate::wire::{AuthId, opcode};
 
 /// The server that this one behaves like, where servers differ.
 ///
-/// All have the fix of CVE-2024-23944: a watch event is sent only to clients that may read the node.
+/// All have the fix of CVE-2024-23944: a watch event is sent only to clients that may read the
+/// node.
 ///
-/// What ClickHouse Keeper does otherwise has been read in its source (`src/Server/KeeperTCPHandler.cpp`,
-/// `src/Common/ZooKeeper/ZooKeeperConstants.cpp`, `src/Coordination/{KeeperStorage,FourLetterCommand}.cpp`)
-/// and its issues; it has not been compared with a Keeper that runs.
+/// What ClickHouse Keeper does otherwise has been read in its source
+/// (`src/Server/KeeperTCPHandler.cpp`, `src/Common/ZooKeeper/ZooKeeperConstants.cpp`,
+/// `src/Coordination/{KeeperStorage,FourLetterCommand}.cpp`) and its issues; it has not been
+/// compared with a Keeper that runs.
 ///
 /// ```
 /// use zookeeper_client::{Acls, Client, CreateMode, MultiWriteResult};
@@ -51,31 +53,31 @@ use crate::wire::{AuthId, opcode};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Version {
-    /// 3.8.0: the reply to a create in a multi has no Stat (ZOOKEEPER-4026), and watch events have the zxid
-    /// -1.
+    /// 3.8.0: the reply to a create in a multi has no Stat (ZOOKEEPER-4026), and watch events have
+    /// the zxid -1.
     #[default]
     V3_8,
     /// 3.9: the reply to a create in a multi has its Stat, and watch events have the zxid of their
-    /// transaction, unless they come late, after a reconnect. `exists` takes the permission to read the
-    /// node, as in 3.9.5 and in Debian's 3.9.3. A check outside a multi, and `deleteContainer`, are refused,
-    /// as in 3.9.6, and events that come late are sent only to clients that may read the node. Access control
-    /// lists may have addresses of IPv6.
+    /// transaction, unless they come late, after a reconnect. `exists` takes the permission to read
+    /// the node, as in 3.9.5 and in Debian's 3.9.3. A check outside a multi, and `deleteContainer`,
+    /// are refused, as in 3.9.6, and events that come late are sent only to clients that may read
+    /// the node. Access control lists may have addresses of IPv6.
     V3_9,
     /// ClickHouse Keeper as it is in 26.9. Of ZooKeeper's behaviour it changes this:
     ///
-    /// - **No session is restored.** A client that reconnects and asks for its session gets another one, with
-    ///   another id, and is not told (ClickHouse#116690); the old one goes on until it expires, with its
-    ///   ephemeral nodes. A session has no password.
-    /// - A request that it does not know (SASL, `getEphemerals`, `getAllChildrenNumber`, `whoAmI`) closes the
-    ///   connection without a reply.
+    /// - **No session is restored.** A client that reconnects and asks for its session gets another
+    ///   one, with another id, and is not told (ClickHouse#116690); the old one goes on until it
+    ///   expires, with its ephemeral nodes. A session has no password.
+    /// - A request that it does not know (SASL, `getEphemerals`, `getAllChildrenNumber`, `whoAmI`)
+    ///   closes the connection without a reply.
     /// - Session ids and transaction ids count from 1.
     /// - Credentials have the scheme `digest`; others are refused.
     /// - There is no read-only mode: [`Member::ReadOnly`] is as [`Member::Down`].
     /// - A create in a multi has its Stat, and watch events have the zxid -1.
     /// - `srvr` and `stat` begin with `ClickHouse Keeper version:`.
     ClickHouseKeeper,
-    /// The same before it had containers (ClickHouse#108908, merged in 2026) and TTL nodes: their requests
-    /// close the connection without a reply, too. For one that says `Unimplemented`, add
+    /// The same before it had containers (ClickHouse#108908, merged in 2026) and TTL nodes: their
+    /// requests close the connection without a reply, too. For one that says `Unimplemented`, add
     /// [`Server::fail`](crate::Server::fail) to [`ClickHouseKeeper`](Self::ClickHouseKeeper):
     ///
     /// ```
@@ -93,18 +95,24 @@ pub enum Version {
 impl Version {
     /// Whether it is a ClickHouse Keeper.
     pub(crate) fn is_keeper(self) -> bool {
-        matches!(self, Self::ClickHouseKeeper | Self::ClickHouseKeeperWithoutContainers)
+        matches!(
+            self,
+            Self::ClickHouseKeeper | Self::ClickHouseKeeperWithoutContainers
+        )
     }
 
     /// Whether it replies to requests of this number; it closes the connection on others.
     pub(crate) fn knows(self, opcode: i32) -> bool {
         match opcode {
-            opcode::CREATE_CONTAINER | opcode::CREATE_TTL => self != Self::ClickHouseKeeperWithoutContainers,
+            opcode::CREATE_CONTAINER | opcode::CREATE_TTL => {
+                self != Self::ClickHouseKeeperWithoutContainers
+            }
             // As in 3.9.6.
             opcode::DELETE_CONTAINER => self != Self::V3_9,
-            opcode::SASL | opcode::GET_EPHEMERALS | opcode::GET_ALL_CHILDREN_NUMBER | opcode::WHO_AM_I => {
-                !self.is_keeper()
-            }
+            opcode::SASL
+            | opcode::GET_EPHEMERALS
+            | opcode::GET_ALL_CHILDREN_NUMBER
+            | opcode::WHO_AM_I => !self.is_keeper(),
             _ => true,
         }
     }
@@ -113,11 +121,12 @@ impl Version {
 /// How many replaced lists are remembered for requests that came before.
 const OLD_ACLS: usize = 64;
 
-/// How much of a path the log keeps, in bytes. A log of paths as long as a frame would fill the memory.
+/// How much of a path the log keeps, in bytes. A log of paths as long as a frame would fill the
+/// memory.
 const LOGGED_PATH: usize = 4096;
 
-/// How far the clock is moved by hand at most. At the end of its numbers every session would expire when it
-/// is opened.
+/// How far the clock is moved by hand at most. At the end of its numbers every session would expire
+/// when it is opened.
 const FARTHEST: Duration = Duration::from_millis(1 << 62);
 
 #[derive(Clone, Debug)]
@@ -163,11 +172,11 @@ pub(crate) struct Answer {
 /// The role of a member that is cut off from the rest of the ensemble, for
 /// [`Server::isolate`](crate::Server::isolate).
 ///
-/// Such a member replies to reads with the state at the moment when it was cut off, to pings, and, if it was
-/// the leader, to `sync`. It replies to no write, nor to any request behind one, and sends no events. The
-/// other members do not hear of its client, so they expire the client's session and give its locks away,
-/// which the client cannot see in what it reads. A real member goes on like this for `syncLimit` ticks, 10 s
-/// by default.
+/// Such a member replies to reads with the state at the moment when it was cut off, to pings, and,
+/// if it was the leader, to `sync`. It replies to no write, nor to any request behind one, and
+/// sends no events. The other members do not hear of its client, so they expire the client's
+/// session and give its locks away, which the client cannot see in what it reads. A real member
+/// goes on like this for `syncLimit` ticks, 10 s by default.
 ///
 /// ```
 /// use zookeeper_client::Client;
@@ -198,7 +207,8 @@ pub(crate) struct Answer {
 pub enum Isolation {
     /// A follower that cannot reach the leader.
     Follower,
-    /// A leader that the others have replaced and that does not know it yet: it replies to `sync`, too.
+    /// A leader that the others have replaced and that does not know it yet: it replies to `sync`,
+    /// too.
     DeposedLeader,
 }
 
@@ -225,9 +235,11 @@ pub(crate) struct State {
     pub(crate) history: History,
     pub(crate) connections: HashMap<u64, Arc<Conn>>,
     pub(crate) zxid: i64,
-    /// Transaction ids that were given to requests which then were no transactions. The next one shows them.
+    /// Transaction ids that were given to requests which then were no transactions. The next one
+    /// shows them.
     skipped: i64,
-    /// The packets of all connections that are closed, and of those that are not before `crst` and `srst`.
+    /// The packets of all connections that are closed, and of those that are not before `crst` and
+    /// `srst`.
     pub(crate) traffic: (u64, u64),
     /// What `stmk` has set.
     pub(crate) trace_mask: i64,
@@ -242,10 +254,16 @@ pub(crate) struct State {
     waiting: Arc<AtomicUsize>,
 }
 
-/// Returns the time of the wall clock, which is visible in Stats and session ids and decides nothing.
-#[expect(clippy::disallowed_methods, reason = "ctime and mtime are wall-clock times by definition")]
+/// Returns the time of the wall clock, which is visible in Stats and session ids and decides
+/// nothing.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "ctime and mtime are wall-clock times by definition"
+)]
 pub(crate) fn wall_ms() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
@@ -270,7 +288,11 @@ impl State {
             log: Log::default(),
             history: History::default(),
             connections: HashMap::new(),
-            zxid: if config.version.is_keeper() { 0 } else { 1 << 32 },
+            zxid: if config.version.is_keeper() {
+                0
+            } else {
+                1 << 32
+            },
             skipped: 0,
             traffic: (0, 0),
             trace_mask: 0o462,
@@ -292,7 +314,11 @@ impl State {
 
     /// Returns the milliseconds of the clock of sessions and TTLs.
     pub(crate) fn now(&self) -> u64 {
-        ms(self.started.elapsed().mul_f64(self.config.clock_rate).saturating_add(self.advanced))
+        ms(self
+            .started
+            .elapsed()
+            .mul_f64(self.config.clock_rate)
+            .saturating_add(self.advanced))
     }
 
     /// Moves the clock, and does what is due by it.
@@ -302,17 +328,23 @@ impl State {
         self.sweep();
     }
 
-    /// Returns the moment from which the timeout of a session counts whose request arrives now: that of the
-    /// last report to the leader.
+    /// Returns the moment from which the timeout of a session counts whose request arrives now:
+    /// that of the last report to the leader.
     pub(crate) fn heard_at(&self) -> u64 {
         let now = self.now();
-        now - now.checked_rem(ms(self.config.touch_interval)).unwrap_or_default()
+        now - now
+            .checked_rem(ms(self.config.touch_interval))
+            .unwrap_or_default()
     }
 
     /// Returns the next transaction's stamp.
     pub(crate) fn stamp(&mut self) -> Stamp {
         self.zxid += 1 + std::mem::take(&mut self.skipped);
-        Stamp { zxid: self.zxid, wall_ms: wall_ms(), mono_ms: self.now() }
+        Stamp {
+            zxid: self.zxid,
+            wall_ms: wall_ms(),
+            mono_ms: self.now(),
+        }
     }
 
     pub(crate) fn next_request(&mut self) -> u64 {
@@ -321,8 +353,13 @@ impl State {
     }
 
     pub(crate) fn register(&mut self, peer: std::net::SocketAddr, member: usize) -> Arc<Conn> {
-        let conn =
-            Arc::new(Conn::new(self.next_connection, peer, member, wall_ms(), Arc::clone(&self.waiting)));
+        let conn = Arc::new(Conn::new(
+            self.next_connection,
+            peer,
+            member,
+            wall_ms(),
+            Arc::clone(&self.waiting),
+        ));
         self.next_connection += 1;
         self.connections.insert(conn.id, Arc::clone(&conn));
         conn
@@ -348,14 +385,21 @@ impl State {
         let known = self.connections.remove(&conn.id).is_some();
         if known {
             let (received, sent) = conn.take_traffic();
-            self.traffic = (self.traffic.0.wrapping_add(received), self.traffic.1.wrapping_add(sent));
+            self.traffic = (
+                self.traffic.0.wrapping_add(received),
+                self.traffic.1.wrapping_add(sent),
+            );
         }
         known
     }
 
     /// Drops the state of an isolated member once its session is over and no connection uses it.
     fn forget_isolated(&mut self, session: i64) {
-        let asked = || self.connections.values().any(|conn| conn.session() == session);
+        let asked = || {
+            self.connections
+                .values()
+                .any(|conn| conn.session() == session)
+        };
         if self.is_isolated(session) && self.sessions.get(session).is_none() && !asked() {
             self.isolated.remove(&session);
         }
@@ -368,18 +412,21 @@ impl State {
     }
 
     pub(crate) fn connection_of(&self, session: i64) -> Option<&Arc<Conn>> {
-        self.connections.get(&self.sessions.get(session)?.connection?)
+        self.connections
+            .get(&self.sessions.get(session)?.connection?)
     }
 
-    /// Handles a connect; returns the reply and whether the connection may go on, or `None` to close it
-    /// without a reply.
+    /// Handles a connect; returns the reply and whether the connection may go on, or `None` to
+    /// close it without a reply.
     pub(crate) fn connect(&mut self, conn: &Conn, request: &Connect) -> Option<(Frame, bool)> {
         if request.last_zxid_seen > self.zxid_at(conn.member) {
             // The client has seen a later state than this server has. It must try another one.
             return None;
         }
         let asked = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0));
-        let timeout = asked.max(self.config.min_timeout).min(self.config.max_timeout);
+        let timeout = asked
+            .max(self.config.min_timeout)
+            .min(self.config.max_timeout);
         let timeout_ms = ms(timeout);
         let now = self.now();
         let keeper = self.config.version.is_keeper();
@@ -394,13 +441,16 @@ impl State {
         } else {
             // A session that began at a read-only member is unknown to the others.
             let known = self.sessions.get(request.session);
-            let known = known.filter(|known| known.local.is_none_or(|member| member == conn.member));
-            let accepted = known.is_some_and(|session| session.password[..] == request.password[..]);
+            let known =
+                known.filter(|known| known.local.is_none_or(|member| member == conn.member));
+            let accepted =
+                known.is_some_and(|session| session.password[..] == request.password[..]);
             if accepted {
                 // A client that reconnects reaches a member that is not cut off.
                 self.isolated.remove(&request.session);
             }
-            // As in ZooKeeper, whether or not the password is right. An isolated member does not learn of it.
+            // As in ZooKeeper, whether or not the password is right. An isolated member does not
+            // learn of it.
             if let Some(old) = self.connection_of(request.session).cloned() {
                 if !self.is_cut(&old) {
                     self.record_closed(&old, Reason::Moved);
@@ -427,17 +477,35 @@ impl State {
         conn.set_session(id);
         conn.set_timeout(timeout_ms);
         let resumes = id == request.session;
-        self.note(id, if resumes { HistoryEvent::SessionResumed } else { HistoryEvent::SessionOpened });
-        let password = if keeper { [0; 16] } else { self.sessions.get(id)?.password };
+        self.note(
+            id,
+            if resumes {
+                HistoryEvent::SessionResumed
+            } else {
+                HistoryEvent::SessionOpened
+            },
+        );
+        let password = if keeper {
+            [0; 16]
+        } else {
+            self.sessions.get(id)?.password
+        };
         let timeout = i32::try_from(timeout_ms).unwrap_or(i32::MAX);
-        Some((reply::connect(Some((id, timeout, &password)), read_only), true))
+        Some((
+            reply::connect(Some((id, timeout, &password)), read_only),
+            true,
+        ))
     }
 
     /// Isolates the member that serves a session; returns `false` if there is no such session.
     pub(crate) fn isolate(&mut self, session: i64, isolation: Isolation) -> bool {
         let known = self.sessions.get(session).is_some();
         if known {
-            let isolated = Isolated { tree: self.tree.clone(), zxid: self.zxid, isolation };
+            let isolated = Isolated {
+                tree: self.tree.clone(),
+                zxid: self.zxid,
+                isolation,
+            };
             self.isolated.insert(session, isolated);
         }
         known
@@ -460,7 +528,8 @@ impl State {
         self.isolated.contains_key(&session)
     }
 
-    /// Whether the isolated member that a connection is to can reply to a request without the others.
+    /// Whether the isolated member that a connection is to can reply to a request without the
+    /// others.
     pub(crate) fn answers_alone(&self, conn: &Conn, ask: &Ask) -> bool {
         match &ask.body {
             _ if self.is_read_only(conn.member) => true,
@@ -487,7 +556,10 @@ impl State {
     pub(crate) fn submit_isolated(&mut self, conn: &Conn, ask: &Ask, fail: Option<i32>) -> Answer {
         let session = conn.session();
         let read_only = self.is_read_only(conn.member);
-        let local = self.sessions.get(session).is_some_and(|session| session.local.is_some());
+        let local = self
+            .sessions
+            .get(session)
+            .is_some_and(|session| session.local.is_some());
         self.swap_isolated(conn);
         let result = match (&ask.body, fail) {
             (_, Some(0)) => Ok(Outcome::Empty),
@@ -497,7 +569,9 @@ impl State {
                 self.note(session, HistoryEvent::SessionClosed);
                 Ok(Outcome::Empty)
             }
-            (Ok(request), None) if read_only && writes(request) => Err(ServerError::Other(NOT_READ_ONLY)),
+            (Ok(request), None) if read_only && writes(request) => {
+                Err(ServerError::Other(NOT_READ_ONLY))
+            }
             (Ok(request), None) => self.execute(conn, session, ask, request),
             (Err(Malformed), None) => Err(ServerError::Marshalling),
         };
@@ -506,7 +580,12 @@ impl State {
         let error = code(&result);
         let path = ask.body.as_ref().map_or("", Request::path).to_owned();
         let close = matches!((ask.op, error), (Op::CloseSession, 0) | (Op::Auth, -115));
-        Answer { frame: Some(encode(ask, zxid, &result)), error, path, close }
+        Answer {
+            frame: Some(encode(ask, zxid, &result)),
+            error,
+            path,
+            close,
+        }
     }
 
     /// Swaps the isolated member's state with the others'.
@@ -523,14 +602,19 @@ impl State {
 
     /// Whether the session has reconnected since: requests of this connection are discarded then.
     pub(crate) fn has_moved(&self, conn: &Conn) -> bool {
-        self.sessions.get(conn.session()).is_some_and(|session| session.last_connection != conn.id)
+        self.sessions
+            .get(conn.session())
+            .is_some_and(|session| session.last_connection != conn.id)
     }
 
     /// Applies a request and returns the reply.
     pub(crate) fn submit(&mut self, conn: &Conn, ask: &Ask, fail: Option<i32>) -> Answer {
         let session = conn.session();
         // What is answered with what the member knows, and what it has to catch up for.
-        let (reads, waits) = (!Self::waits(ask), Self::waits(ask) && self.is_behind(conn.member));
+        let (reads, waits) = (
+            !Self::waits(ask),
+            Self::waits(ask) && self.is_behind(conn.member),
+        );
         let lags = reads && self.is_behind(conn.member);
         if waits {
             self.catch_up(conn.member);
@@ -549,7 +633,8 @@ impl State {
             Err(ServerError::SessionExpired)
         };
         let error = code(&result);
-        close |= fail.is_none() && matches!((ask.op, error), (Op::CloseSession, 0) | (Op::Auth, -115));
+        close |=
+            fail.is_none() && matches!((ask.op, error), (Op::CloseSession, 0) | (Op::Auth, -115));
         let zxid = match ask.opcode {
             _ if unknown && !self.config.version.is_keeper() => -1,
             // These are replied to before they are given to what knows of transactions.
@@ -564,19 +649,37 @@ impl State {
         }
         let frame = match (&ask.body, fail, error) {
             // It trips over its own reply.
-            (Ok(Request::Write(Write::Check { .. })), None, 0) if !self.config.version.is_keeper() => None,
+            (Ok(Request::Write(Write::Check { .. })), None, 0)
+                if !self.config.version.is_keeper() =>
+            {
+                None
+            }
             (Ok(Request::CreateSession { .. }), None, 0) => self.greeting(conn),
             _ => Some(encode(ask, zxid, &result)),
         };
-        Answer { frame, error, path: path_of(ask, &result), close }
+        Answer {
+            frame,
+            error,
+            path: path_of(ask, &result),
+            close,
+        }
     }
 
     /// Does what a request asks for, or fails it as told.
-    fn perform(&mut self, conn: &Conn, ask: &Ask, fail: Option<i32>) -> Result<Outcome, ServerError> {
+    fn perform(
+        &mut self,
+        conn: &Conn,
+        ask: &Ask,
+        fail: Option<i32>,
+    ) -> Result<Outcome, ServerError> {
         match (&ask.body, fail) {
             (_, Some(code)) => {
                 self.spend_zxid(ask.op);
-                if code == 0 { Ok(Outcome::Empty) } else { Err(ServerError::Other(code)) }
+                if code == 0 {
+                    Ok(Outcome::Empty)
+                } else {
+                    Err(ServerError::Other(code))
+                }
             }
             (Err(Malformed), None) => {
                 // Since 3.9 a request is decoded before it is given a zxid, except for a multi.
@@ -605,12 +708,18 @@ impl State {
     fn greeting(&self, conn: &Conn) -> Option<Frame> {
         let known = self.sessions.get(conn.session())?;
         let timeout = i32::try_from(conn.timeout_ms()).unwrap_or(i32::MAX);
-        Some(reply::connect(Some((conn.session(), timeout, &known.password)), Some(false)))
+        Some(reply::connect(
+            Some((conn.session(), timeout, &known.password)),
+            Some(false),
+        ))
     }
 
     /// Uses up a transaction id for a write that fails before it is applied, as ZooKeeper does.
     fn spend_zxid(&mut self, op: Op) {
-        if matches!(op, Op::Create | Op::Delete | Op::SetData | Op::SetAcl | Op::Multi | Op::Check) {
+        if matches!(
+            op,
+            Op::Create | Op::Delete | Op::SetData | Op::SetAcl | Op::Multi | Op::Check
+        ) {
             self.stamp();
         }
     }
@@ -623,14 +732,25 @@ impl State {
         request: &Request,
     ) -> Result<Outcome, ServerError> {
         let ids = conn.ids();
-        let old: Vec<OldAcl> = self.old_acls.iter().filter(|old| ask.number < old.until).cloned().collect();
+        let old: Vec<OldAcl> = self
+            .old_acls
+            .iter()
+            .filter(|old| ask.number < old.until)
+            .cloned()
+            .collect();
         let ipv6 = self.config.version == Version::V3_9;
-        let who = Who { old: &old, ipv6, ..Who::client(session, &ids) };
+        let who = Who {
+            old: &old,
+            ipv6,
+            ..Who::client(session, &ids)
+        };
         // A connection that is closed sets no watch.
         let watcher = self.connections.contains_key(&conn.id).then_some(conn.id);
         match request {
             Request::Write(write) => {
-                let effects = self.commit(who, std::slice::from_ref(write)).map_err(|(_, error)| error)?;
+                let effects = self
+                    .commit(who, std::slice::from_ref(write))
+                    .map_err(|(_, error)| error)?;
                 let effect = effects.into_iter().next().ok_or(ServerError::Marshalling)?;
                 Ok(outcome(effect, ask.opcode == opcode::CREATE))
             }
@@ -648,7 +768,9 @@ impl State {
                     let result = self.read(who, watcher, read);
                     size += match &result {
                         Ok(Outcome::Data(data, _)) => data.as_ref().map_or(0, |data| data.len()),
-                        Ok(Outcome::Children(names, _)) => names.iter().map(|name| 4 + name.len()).sum(),
+                        Ok(Outcome::Children(names, _)) => {
+                            names.iter().map(|name| 4 + name.len()).sum()
+                        }
                         _ => 0,
                     };
                     if size > HARD_OUT {
@@ -698,7 +820,8 @@ impl State {
             }
             Request::SetWatches(wanted) => {
                 if let Some(watcher) = watcher {
-                    self.set_watches(watcher, wanted).ok_or(ServerError::Marshalling)?;
+                    self.set_watches(watcher, wanted)
+                        .ok_or(ServerError::Marshalling)?;
                 }
                 Ok(Outcome::Empty)
             }
@@ -752,24 +875,40 @@ impl State {
             }
             Request::WhoAmI => {
                 let user = |id: &AuthId| {
-                    let name = if id.scheme == "digest" { id.id.split(':').next() } else { Some(&*id.id) };
+                    let name = if id.scheme == "digest" {
+                        id.id.split(':').next()
+                    } else {
+                        Some(&*id.id)
+                    };
                     (id.scheme.clone(), name.unwrap_or_default().to_owned())
                 };
                 Ok(Outcome::Ids(ids.iter().map(user).collect()))
             }
             Request::GetEphemerals { prefix } => {
                 // As Java trims it.
-                let trimmed = prefix.as_deref().unwrap_or_default().trim_matches(|c| c <= ' ');
-                let prefix = prefix.as_deref().filter(|_| !matches!(trimmed, "" | "/")).unwrap_or_default();
-                let mine = self.tree.ephemerals(session).filter(|path| path.starts_with(prefix));
+                let trimmed = prefix
+                    .as_deref()
+                    .unwrap_or_default()
+                    .trim_matches(|c| c <= ' ');
+                let prefix = prefix
+                    .as_deref()
+                    .filter(|_| !matches!(trimmed, "" | "/"))
+                    .unwrap_or_default();
+                let mine = self
+                    .tree
+                    .ephemerals(session)
+                    .filter(|path| path.starts_with(prefix));
                 Ok(Outcome::Strings(mine.map(str::to_owned).collect()))
             }
             Request::GetAllChildrenNumber { path } => {
                 let node = self.tree.get(path).ok_or(ServerError::NoNode)?;
                 txn::permit(who, &node.acl, txn::READ)?;
                 let below = format!("{}/", path.trim_end_matches('/'));
-                let number =
-                    self.tree.paths().filter(|path| path.len() > 1 && path.starts_with(&below)).count();
+                let number = self
+                    .tree
+                    .paths()
+                    .filter(|path| path.len() > 1 && path.starts_with(&below))
+                    .count();
                 Ok(Outcome::Number(crate::wire::jute::length(number)))
             }
             Request::CloseSession => {
@@ -780,14 +919,27 @@ impl State {
         }
     }
 
-    fn read(&mut self, who: Who<'_>, watcher: Option<u64>, read: &Read) -> Result<Outcome, ServerError> {
+    fn read(
+        &mut self,
+        who: Who<'_>,
+        watcher: Option<u64>,
+        read: &Read,
+    ) -> Result<Outcome, ServerError> {
         let node = self.tree.get(read.path()).ok_or(ServerError::NoNode)?;
         txn::permit(who, &node.acl, txn::READ)?;
         let (outcome, watch, table) = match read {
-            Read::Data { watch, .. } => (Outcome::Data(node.data.clone(), node.stat()), watch, Table::Data),
+            Read::Data { watch, .. } => (
+                Outcome::Data(node.data.clone(), node.stat()),
+                watch,
+                Table::Data,
+            ),
             Read::Children { watch, stat, .. } => {
                 let names = node.children.iter().cloned().collect();
-                (Outcome::Children(names, stat.then(|| node.stat())), watch, Table::Child)
+                (
+                    Outcome::Children(names, stat.then(|| node.stat())),
+                    watch,
+                    Table::Child,
+                )
             }
             Read::Trips => return Err(ServerError::Marshalling),
         };
@@ -803,17 +955,19 @@ impl State {
         }
         let v3_8 = self.config.version == Version::V3_8;
         let results = match self.commit(who, writes) {
-            Ok(effects) => {
-                effects.into_iter().zip(writes).map(|(effect, write)| part(effect, write, v3_8)).collect()
-            }
+            Ok(effects) => effects
+                .into_iter()
+                .zip(writes)
+                .map(|(effect, write)| part(effect, write, v3_8))
+                .collect(),
             // What ZooKeeper trips over fails the multi as a whole.
             Err((_, ServerError::Marshalling)) => return Err(ServerError::Marshalling),
             Err((failed, _)) if v3_8 && writes.get(failed).is_some_and(txn::lacks_ttl) => {
                 return Err(ServerError::Marshalling);
             }
-            Err((failed, error)) => {
-                (0..writes.len()).map(|index| rolled_back(index, failed, error)).collect()
-            }
+            Err((failed, error)) => (0..writes.len())
+                .map(|index| rolled_back(index, failed, error))
+                .collect(),
         };
         Ok(Outcome::Multi(results))
     }
@@ -821,7 +975,10 @@ impl State {
     /// Returns the reply to a multi over which ZooKeeper trips before it does anything.
     fn trips(&mut self, writes: &[Write]) -> Option<Result<Outcome, ServerError>> {
         let v3_8 = self.config.version == Version::V3_8;
-        match writes.iter().find(|write| matches!(write, Write::NullPath | Write::NullAcl))? {
+        match writes
+            .iter()
+            .find(|write| matches!(write, Write::NullPath | Write::NullAcl))?
+        {
             Write::NullPath if v3_8 => {
                 // After the id was given, and before there is a transaction.
                 self.skipped += 1;
@@ -835,8 +992,8 @@ impl State {
         Some(Err(ServerError::Marshalling))
     }
 
-    /// Applies writes as one transaction; returns their effects, or the index of the write that failed. The
-    /// watchers are notified before any reply is sent.
+    /// Applies writes as one transaction; returns their effects, or the index of the write that
+    /// failed. The watchers are notified before any reply is sent.
     pub(crate) fn commit(
         &mut self,
         who: Who<'_>,
@@ -850,14 +1007,25 @@ impl State {
         Ok(effects)
     }
 
-    /// Returns the lists that writes replace, if races are lost: what came before is held to the old list.
+    /// Returns the lists that writes replace, if races are lost: what came before is held to the
+    /// old list.
     fn old_acls_of(&self, writes: &[Write]) -> Vec<OldAcl> {
         let old = |write: &Write| {
-            let Write::SetAcl { path, .. } = write else { return None };
+            let Write::SetAcl { path, .. } = write else {
+                return None;
+            };
             let acl = Arc::clone(&self.tree.get(path)?.acl);
-            Some(OldAcl { path: path.clone(), acl, until: self.next_request })
+            Some(OldAcl {
+                path: path.clone(),
+                acl,
+                until: self.next_request,
+            })
         };
-        writes.iter().filter(|_| self.config.races).filter_map(old).collect()
+        writes
+            .iter()
+            .filter(|_| self.config.races)
+            .filter_map(old)
+            .collect()
     }
 
     /// Remembers lists that were replaced.
@@ -888,14 +1056,23 @@ impl State {
             let standing = index.and_then(|index| Some((index, members.get(index)?.member)));
             standing.is_some_and(|(index, member)| learns(index, member))
         };
-        let zxid = if self.config.version == Version::V3_9 { self.zxid } else { -1 };
+        let zxid = if self.config.version == Version::V3_9 {
+            self.zxid
+        } else {
+            -1
+        };
         // All who are told of one event share its frame.
         let mut frame = None;
         for event in self.watches.fire(change, of) {
-            frame = frame
-                .filter(|(kind, path, _): &(i32, String, Frame)| (*kind, path) == (event.kind, &event.path));
+            frame = frame.filter(|(kind, path, _): &(i32, String, Frame)| {
+                (*kind, path) == (event.kind, &event.path)
+            });
             let (_, _, frame) = frame.get_or_insert_with(|| {
-                (event.kind, event.path.clone(), reply::notification(event.kind, &event.path, zxid))
+                (
+                    event.kind,
+                    event.path.clone(),
+                    reply::notification(event.kind, &event.path, zxid),
+                )
             });
             let frame = frame.clone();
             self.notify(&event, frame);
@@ -921,26 +1098,51 @@ impl State {
         let session = conn.session();
         self.send(&conn, frame, None);
         self.counters.count_notification(session);
-        self.note(session, HistoryEvent::WatchFired { path: event.path.clone(), event: event.kind });
-        self.record(LogKind::Notified, 0, session, Op::Other(event.kind), event.kind, &event.path, 0);
+        self.note(
+            session,
+            HistoryEvent::WatchFired {
+                path: event.path.clone(),
+                event: event.kind,
+            },
+        );
+        self.record(
+            LogKind::Notified,
+            0,
+            session,
+            Op::Other(event.kind),
+            event.kind,
+            &event.path,
+            0,
+        );
     }
 
-    /// Sets watches again; returns `None` if one of the lists, or a path in one, is null. What comes before
-    /// it is done.
+    /// Sets watches again; returns `None` if one of the lists, or a path in one, is null. What
+    /// comes before it is done.
     fn set_watches(&mut self, connection: u64, wanted: &SetWatches) -> Option<()> {
-        // What a client has missed is told without a transaction id, and since 3.9.6 only if it may read the
-        // node.
+        // What a client has missed is told without a transaction id, and since 3.9.6 only if it may
+        // read the node.
         let hides = self.config.version == Version::V3_9;
         let missed = |state: &mut Self, path: &str, kind| {
-            let acl = state.tree.get(path).filter(|_| hides).map(|node| Arc::clone(&node.acl));
-            let event = Event { connection, kind, path: path.to_owned(), acl };
+            let acl = state
+                .tree
+                .get(path)
+                .filter(|_| hides)
+                .map(|node| Arc::clone(&node.acl));
+            let event = Event {
+                connection,
+                kind,
+                path: path.to_owned(),
+                acl,
+            };
             state.notify(&event, reply::notification(kind, path, -1));
         };
         for path in paths(&wanted.data) {
             let path = path?;
             match self.tree.get(path) {
                 None => missed(self, path, watch::DELETED),
-                Some(node) if node.mzxid > wanted.relative_zxid => missed(self, path, watch::DATA_CHANGED),
+                Some(node) if node.mzxid > wanted.relative_zxid => {
+                    missed(self, path, watch::DATA_CHANGED);
+                }
                 Some(_) => self.watch(connection, Table::Data, path, Mode::OneShot),
             }
         }
@@ -979,16 +1181,30 @@ impl State {
 
     fn watch_persistent(&mut self, connection: u64, path: &str, recursive: bool) {
         self.watches.add_persistent(connection, path, recursive);
-        let kind = if recursive { WatchKind::Recursive } else { WatchKind::Persistent };
+        let kind = if recursive {
+            WatchKind::Recursive
+        } else {
+            WatchKind::Persistent
+        };
         self.note_watch(connection, path, kind);
     }
 
     fn note_watch(&mut self, connection: u64, path: &str, watch: WatchKind) {
-        let session = self.connections.get(&connection).map_or(0, |conn| conn.session());
-        self.note(session, HistoryEvent::WatchSet { path: path.to_owned(), watch });
+        let session = self
+            .connections
+            .get(&connection)
+            .map_or(0, |conn| conn.session());
+        self.note(
+            session,
+            HistoryEvent::WatchSet {
+                path: path.to_owned(),
+                watch,
+            },
+        );
     }
 
-    /// Ends a session and deletes its nodes in one transaction; returns `false` if there is no such session.
+    /// Ends a session and deletes its nodes in one transaction; returns `false` if there is no such
+    /// session.
     fn end_session(&mut self, id: i64, end: HistoryEvent) -> bool {
         if self.sessions.remove(id).is_none() {
             return false;
@@ -1007,8 +1223,8 @@ impl State {
         true
     }
 
-    /// Expires a session: its connection is closed without a notice. Returns `false` if there is no such
-    /// session.
+    /// Expires a session: its connection is closed without a notice. Returns `false` if there is no
+    /// such session.
     pub(crate) fn expire(&mut self, id: i64) -> bool {
         // The others cannot reach a connection of an isolated member.
         let knows = |conn: &&Arc<Conn>| !self.is_cut(conn) && !self.is_behind(conn.member);
@@ -1040,7 +1256,8 @@ impl State {
         !overdue.is_empty()
     }
 
-    /// Deletes the containers and TTL nodes that are due, in a transaction each; returns how many there were.
+    /// Deletes the containers and TTL nodes that are due, in a transaction each; returns how many
+    /// there were.
     pub(crate) fn sweep(&mut self) -> usize {
         if !self.has_quorum() {
             return 0;
@@ -1063,7 +1280,11 @@ impl State {
             self.drop_slow(conn);
         }
         while self.waiting.load(Ordering::Relaxed) > self.config.max_queued {
-            let slowest = self.connections.values().max_by_key(|conn| (conn.waiting().1, conn.id)).cloned();
+            let slowest = self
+                .connections
+                .values()
+                .max_by_key(|conn| (conn.waiting().1, conn.id))
+                .cloned();
             match slowest {
                 Some(conn) if conn.waiting().1 > 0 => self.drop_slow(&conn),
                 // What is left belongs to connections that are about to end.
@@ -1099,13 +1320,24 @@ impl State {
     ) {
         let (zxid, at) = (self.zxid, Instant::now().into_std());
         let path = beginning(path).to_owned();
-        let entry =
-            |n| LogEntry { n, request, session, op, opcode, path: path.clone(), zxid, error, at, kind };
+        let entry = |n| LogEntry {
+            n,
+            request,
+            session,
+            op,
+            opcode,
+            path: path.clone(),
+            zxid,
+            error,
+            at,
+            kind,
+        };
         self.log.push(path.len(), entry);
     }
 
     fn note(&mut self, session: i64, event: HistoryEvent) {
-        self.history.note(session, self.zxid, Instant::now().into_std(), event);
+        self.history
+            .note(session, self.zxid, Instant::now().into_std(), event);
     }
 }
 
@@ -1121,14 +1353,18 @@ fn writes(request: &Request) -> bool {
 const RECONFIG_DISABLED: i32 = -123;
 
 fn code(result: &Result<Outcome, ServerError>) -> i32 {
-    result.as_ref().map_or_else(|error| error.code(), Outcome::error)
+    result
+        .as_ref()
+        .map_or_else(|error| error.code(), Outcome::error)
 }
 
 /// Returns the path that a request names, or for a create that was done, the path of the node.
 fn path_of(ask: &Ask, result: &Result<Outcome, ServerError>) -> String {
     let first = match (result, &ask.body) {
         (Ok(outcome), Ok(Request::Write(_))) => Some(outcome),
-        (Ok(Outcome::Multi(results)), _) => results.first().and_then(|(_, result)| result.as_ref().ok()),
+        (Ok(Outcome::Multi(results)), _) => {
+            results.first().and_then(|(_, result)| result.as_ref().ok())
+        }
         _ => None,
     };
     match first {
@@ -1138,7 +1374,11 @@ fn path_of(ask: &Ask, result: &Result<Outcome, ServerError>) -> String {
 }
 
 fn encode(ask: &Ask, zxid: i64, result: &Result<Outcome, ServerError>) -> Frame {
-    let xid = if ask.op == Op::Ping { reply::PING_XID } else { ask.xid };
+    let xid = if ask.op == Op::Ping {
+        reply::PING_XID
+    } else {
+        ask.xid
+    };
     let mut writer = reply::header(xid, zxid, code(result));
     if let Ok(outcome) = result {
         outcome.encode(&mut writer);
@@ -1146,7 +1386,8 @@ fn encode(ask: &Ask, zxid: i64, result: &Result<Outcome, ServerError>) -> Frame 
     writer.frame()
 }
 
-/// Returns the paths of a list of watches, up to the first that is null, over which ZooKeeper trips.
+/// Returns the paths of a list of watches, up to the first that is null, over which ZooKeeper
+/// trips.
 fn paths(list: &Strings) -> impl Iterator<Item = Option<&str>> {
     let whole = list.is_some();
     let paths = list.iter().flatten().map(Option::as_deref);
@@ -1164,7 +1405,11 @@ fn beginning(path: &str) -> &str {
 
 /// Checks the path of a read: it is looked up as it is, and only a NUL is refused.
 fn plain(path: &str) -> Result<(), ServerError> {
-    if path.contains('\0') { Err(ServerError::BadArguments) } else { Ok(()) }
+    if path.contains('\0') {
+        Err(ServerError::BadArguments)
+    } else {
+        Ok(())
+    }
 }
 
 /// Returns the result of a write in a multi that was done.
@@ -1184,7 +1429,11 @@ fn part(effect: Effect, write: &Write, v3_8: bool) -> (i32, Result<Outcome, Serv
 }
 
 /// Returns the result of a write in a multi of which one has failed.
-fn rolled_back(index: usize, failed: usize, error: ServerError) -> (i32, Result<Outcome, ServerError>) {
+fn rolled_back(
+    index: usize,
+    failed: usize,
+    error: ServerError,
+) -> (i32, Result<Outcome, ServerError>) {
     let error = match index.cmp(&failed) {
         std::cmp::Ordering::Less => ServerError::Ok,
         std::cmp::Ordering::Equal => error,

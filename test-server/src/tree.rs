@@ -1,4 +1,5 @@
-//! The nodes and their numbers, without clock, network or permissions. Each change returns how to undo it.
+//! The nodes and their numbers, without clock, network or permissions. Each change returns how to
+//! undo it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -6,7 +7,8 @@ use std::sync::Arc;
 use crate::wire::jute::length;
 use crate::wire::{Acl, AuthId, Stat};
 
-/// The time of a change: its transaction, the wall clock for the times in a Stat, a monotonic clock for TTLs.
+/// The time of a change: its transaction, the wall clock for the times in a Stat, a monotonic clock
+/// for TTLs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Stamp {
     pub(crate) zxid: i64,
@@ -62,8 +64,8 @@ pub(crate) struct Node {
     pub(crate) mtime: i64,
     pub(crate) version: i32,
     pub(crate) aversion: i32,
-    /// The number of children that were created so far, which is the next sequence number. `cversion` is
-    /// derived from it.
+    /// The number of children that were created so far, which is the next sequence number.
+    /// `cversion` is derived from it.
     pub(crate) creates: i32,
     touched_ms: u64,
 }
@@ -117,10 +119,27 @@ impl Node {
 /// How to undo a change. Changes are undone in reverse order.
 #[derive(Debug)]
 pub(crate) enum Undo {
-    Created { path: String, parent_pzxid: i64 },
-    Deleted { path: String, node: Box<Node>, parent_pzxid: i64 },
-    Data { path: String, data: Option<Arc<[u8]>>, version: i32, mzxid: i64, mtime: i64, touched_ms: u64 },
-    Acl { path: String, acl: Arc<[Acl]> },
+    Created {
+        path: String,
+        parent_pzxid: i64,
+    },
+    Deleted {
+        path: String,
+        node: Box<Node>,
+        parent_pzxid: i64,
+    },
+    Data {
+        path: String,
+        data: Option<Arc<[u8]>>,
+        version: i32,
+        mzxid: i64,
+        mtime: i64,
+        touched_ms: u64,
+    },
+    Acl {
+        path: String,
+        acl: Arc<[Acl]>,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -133,11 +152,14 @@ pub(crate) struct Tree {
 
 /// Returns an access control list that permits everything to everyone.
 pub(crate) fn open_acl() -> Arc<[Acl]> {
-    Arc::from([Acl { perms: 31, id: AuthId::new("world", "anyone") }])
+    Arc::from([Acl {
+        perms: 31,
+        id: AuthId::new("world", "anyone"),
+    }])
 }
 
-/// Splits a path into the parent's path and the name in it; returns `None` if there is no slash. The parent
-/// of a top-level node is the empty string.
+/// Splits a path into the parent's path and the name in it; returns `None` if there is no slash.
+/// The parent of a top-level node is the empty string.
 pub(crate) fn split(path: &str) -> Option<(&str, &str)> {
     path.rsplit_once('/')
 }
@@ -146,19 +168,31 @@ impl Tree {
     /// Creates the tree of a new server.
     pub(crate) fn new() -> Self {
         let fresh = |acl| Node::new(Some([].into()), acl, NodeKind::Persistent, Stamp::default());
-        let read_only: Arc<[Acl]> = Arc::from([Acl { perms: 1, id: AuthId::new("world", "anyone") }]);
+        let read_only: Arc<[Acl]> = Arc::from([Acl {
+            perms: 1,
+            id: AuthId::new("world", "anyone"),
+        }]);
         let mut nodes = HashMap::new();
         let mut root = fresh(open_acl());
         root.children.insert("zookeeper".to_owned());
         let mut system = fresh(open_acl());
-        system.children.extend(["config".to_owned(), "quota".to_owned()]);
+        system
+            .children
+            .extend(["config".to_owned(), "quota".to_owned()]);
         nodes.insert("/".to_owned(), root);
         nodes.insert("/zookeeper".to_owned(), system);
         // Set once, by a way that does not count.
-        let config = Node { aversion: -1, ..fresh(read_only) };
+        let config = Node {
+            aversion: -1,
+            ..fresh(read_only)
+        };
         nodes.insert("/zookeeper/config".to_owned(), config);
         nodes.insert("/zookeeper/quota".to_owned(), fresh(open_acl()));
-        Self { nodes, ephemerals: BTreeMap::new(), perishable: BTreeSet::new() }
+        Self {
+            nodes,
+            ephemerals: BTreeMap::new(),
+            perishable: BTreeSet::new(),
+        }
     }
 
     /// Returns the node at a path. As in ZooKeeper, the empty path is the root.
@@ -188,7 +222,11 @@ impl Tree {
 
     /// Returns the ephemeral nodes of a session, in order.
     pub(crate) fn ephemerals(&self, session: i64) -> impl Iterator<Item = &str> {
-        self.ephemerals.get(&session).into_iter().flatten().map(String::as_str)
+        self.ephemerals
+            .get(&session)
+            .into_iter()
+            .flatten()
+            .map(String::as_str)
     }
 
     /// Returns the sessions that own ephemeral nodes.
@@ -196,7 +234,8 @@ impl Tree {
         self.ephemerals.keys().copied()
     }
 
-    /// Adds a node that does not exist, as the caller has checked; returns `None` if there is no parent.
+    /// Adds a node that does not exist, as the caller has checked; returns `None` if there is no
+    /// parent.
     pub(crate) fn create(
         &mut self,
         path: &str,
@@ -212,10 +251,14 @@ impl Tree {
         parent.creates = parent.creates.wrapping_add(1);
         parent.pzxid = at.zxid;
         self.insert(path.to_owned(), Node::new(data, acl, kind, at));
-        Some(Undo::Created { path: path.to_owned(), parent_pzxid })
+        Some(Undo::Created {
+            path: path.to_owned(),
+            parent_pzxid,
+        })
     }
 
-    /// Removes a node that has no children, as the caller has checked; returns `None` if it does not exist.
+    /// Removes a node that has no children, as the caller has checked; returns `None` if it does
+    /// not exist.
     pub(crate) fn delete(&mut self, path: &str, zxid: i64) -> Option<Undo> {
         let (parent, name) = split(path)?;
         let node = self.remove(path)?;
@@ -223,10 +266,19 @@ impl Tree {
         let parent_pzxid = parent.pzxid;
         parent.children.remove(name);
         parent.pzxid = parent.pzxid.max(zxid);
-        Some(Undo::Deleted { path: path.to_owned(), node: Box::new(node), parent_pzxid })
+        Some(Undo::Deleted {
+            path: path.to_owned(),
+            node: Box::new(node),
+            parent_pzxid,
+        })
     }
 
-    pub(crate) fn set_data(&mut self, path: &str, data: Option<Arc<[u8]>>, at: Stamp) -> Option<Undo> {
+    pub(crate) fn set_data(
+        &mut self,
+        path: &str,
+        data: Option<Arc<[u8]>>,
+        at: Stamp,
+    ) -> Option<Undo> {
         let node = self.get_mut(path)?;
         let undo = Undo::Data {
             path: path.to_owned(),
@@ -247,7 +299,10 @@ impl Tree {
         let node = self.get_mut(path)?;
         let old = std::mem::replace(&mut node.acl, acl);
         node.aversion = node.aversion.wrapping_add(1);
-        Some(Undo::Acl { path: path.to_owned(), acl: old })
+        Some(Undo::Acl {
+            path: path.to_owned(),
+            acl: old,
+        })
     }
 
     pub(crate) fn set_next_sequence(&mut self, path: &str, next: i32) -> bool {
@@ -266,7 +321,11 @@ impl Tree {
                     }
                 }
             }
-            Undo::Deleted { path, node, parent_pzxid } => {
+            Undo::Deleted {
+                path,
+                node,
+                parent_pzxid,
+            } => {
                 if let Some((parent, name)) = split(&path) {
                     if let Some(parent) = self.get_mut(parent) {
                         parent.children.insert(name.to_owned());
@@ -275,9 +334,17 @@ impl Tree {
                 }
                 self.insert(path, *node);
             }
-            Undo::Data { path, data, version, mzxid, mtime, touched_ms } => {
+            Undo::Data {
+                path,
+                data,
+                version,
+                mzxid,
+                mtime,
+                touched_ms,
+            } => {
                 if let Some(node) = self.get_mut(&path) {
-                    (node.data, node.version, node.mzxid, node.mtime) = (data, version, mzxid, mtime);
+                    (node.data, node.version, node.mzxid, node.mtime) =
+                        (data, version, mzxid, mtime);
                     node.touched_ms = touched_ms;
                 }
             }
@@ -311,7 +378,10 @@ impl Tree {
         match node.kind {
             NodeKind::Persistent => {}
             NodeKind::Ephemeral { owner } => {
-                self.ephemerals.entry(owner).or_default().insert(path.clone());
+                self.ephemerals
+                    .entry(owner)
+                    .or_default()
+                    .insert(path.clone());
             }
             NodeKind::Container | NodeKind::Ttl { .. } => {
                 self.perishable.insert(path.clone());

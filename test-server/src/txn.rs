@@ -1,5 +1,5 @@
-//! Transactions: the conditions and permissions of writes, and multis that are applied as a whole or not at
-//! all.
+//! Transactions: the conditions and permissions of writes, and multis that are applied as a whole
+//! or not at all.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -41,7 +41,13 @@ pub(crate) struct Who<'a> {
 impl<'a> Who<'a> {
     /// A client with identities, of which `super` may do everything.
     pub(crate) fn client(session: i64, ids: &'a [AuthId]) -> Self {
-        Self { session, ids, trusted: ids.iter().any(|id| id.scheme == "super"), ipv6: false, old: &[] }
+        Self {
+            session,
+            ids,
+            trusted: ids.iter().any(|id| id.scheme == "super"),
+            ipv6: false,
+            old: &[],
+        }
     }
 
     /// Checks that the list to which a write of a node is held grants a permission.
@@ -83,11 +89,23 @@ pub(crate) struct Change {
 impl Change {
     /// Describes a change of a node that exists now.
     pub(crate) fn of(tree: &Tree, what: Happened, path: &str) -> Self {
-        let acl = |path| tree.get(path).map_or_else(|| Arc::from([]), |node| Arc::clone(&node.acl));
+        let acl = |path| {
+            tree.get(path)
+                .map_or_else(|| Arc::from([]), |node| Arc::clone(&node.acl))
+        };
         let parent_acl = acl(split(path).map_or("", |(parent, _)| parent));
         let sets = matches!(what, Happened::Created | Happened::Data);
-        let data = tree.get(path).filter(|_| sets).and_then(|node| node.data.clone());
-        Self { what, path: path.to_owned(), data, acl: acl(path), parent_acl }
+        let data = tree
+            .get(path)
+            .filter(|_| sets)
+            .and_then(|node| node.data.clone());
+        Self {
+            what,
+            path: path.to_owned(),
+            data,
+            acl: acl(path),
+            parent_acl,
+        }
     }
 }
 
@@ -100,7 +118,12 @@ pub(crate) fn apply(
 ) -> Result<(Vec<Effect>, Vec<Change>), (usize, ServerError)> {
     let mut effects = Vec::with_capacity(writes.len());
     let (mut changes, mut undos) = (Vec::new(), Vec::new());
-    let mut transaction = Transaction { tree, who, at, ephemeral: HashSet::new() };
+    let mut transaction = Transaction {
+        tree,
+        who,
+        at,
+        ephemeral: HashSet::new(),
+    };
     for (index, write) in writes.iter().enumerate() {
         match transaction.one(write) {
             Ok((effect, change, undo)) => {
@@ -126,18 +149,27 @@ struct Transaction<'a> {
     tree: &'a mut Tree,
     who: Who<'a>,
     at: Stamp,
-    /// Containers with the flag of an ephemeral node: ZooKeeper 3.9 takes them for one until the multi is
-    /// applied.
+    /// Containers with the flag of an ephemeral node: ZooKeeper 3.9 takes them for one until the
+    /// multi is applied.
     ephemeral: HashSet<String>,
 }
 
 impl Transaction<'_> {
     fn one(&mut self, write: &Write) -> Result<Done, ServerError> {
-        let &mut Self { ref mut tree, who, at, .. } = self;
+        let &mut Self {
+            ref mut tree,
+            who,
+            at,
+            ..
+        } = self;
         match write {
             Write::Create(request) => self.create(request),
             Write::Delete { path, version } => self.delete(path, *version),
-            Write::SetData { path, data, version } => {
+            Write::SetData {
+                path,
+                data,
+                version,
+            } => {
                 validate(path)?;
                 let node = tree.get(path).ok_or(ServerError::NoNode)?;
                 who.may(path, node, WRITE)?;
@@ -168,7 +200,12 @@ impl Transaction<'_> {
     }
 
     fn create(&mut self, request: &Create) -> Result<Done, ServerError> {
-        let &mut Self { ref mut tree, who, at, ref mut ephemeral } = self;
+        let &mut Self {
+            ref mut tree,
+            who,
+            at,
+            ref mut ephemeral,
+        } = self;
         let (kind, sequential) = mode(request, who.session)?;
         let (parent_path, _) = split(&request.path).ok_or(ServerError::BadArguments)?;
         if request.path.contains('\0') {
@@ -199,7 +236,12 @@ impl Transaction<'_> {
     }
 
     fn delete(&mut self, path: &str, version: i32) -> Result<Done, ServerError> {
-        let &mut Self { ref mut tree, who, at, ref mut ephemeral } = self;
+        let &mut Self {
+            ref mut tree,
+            who,
+            at,
+            ref mut ephemeral,
+        } = self;
         let special = ["/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config"];
         let (parent_path, _) = split(path).ok_or(ServerError::BadArguments)?;
         if path.contains('\0') || special.contains(&path) {
@@ -221,7 +263,9 @@ impl Transaction<'_> {
 
 /// Whether a create asks for a node with a time to live, and has none.
 pub(crate) fn lacks_ttl(write: &Write) -> bool {
-    let Write::Create(create) = write else { return false };
+    let Write::Create(create) = write else {
+        return false;
+    };
     matches!(create.flags, 5 | 6) && create.opcode != opcode::CREATE_TTL
 }
 
@@ -235,7 +279,11 @@ fn mode(request: &Create, session: i64) -> Result<(NodeKind, bool), ServerError>
         _ => return Err(ServerError::BadArguments),
     };
     let ttl_wanted = request.flags >= 5;
-    let ttl_valid = if ttl_wanted { (1..1 << 40).contains(&request.ttl) } else { request.ttl < 0 };
+    let ttl_valid = if ttl_wanted {
+        (1..1 << 40).contains(&request.ttl)
+    } else {
+        request.ttl < 0
+    };
     if !ttl_valid {
         return Err(ServerError::BadArguments);
     }
@@ -254,11 +302,15 @@ fn stat(tree: &Tree, path: &str) -> Result<Stat, ServerError> {
 }
 
 fn expect_version(expected: i32, actual: i32) -> Result<(), ServerError> {
-    if expected == -1 || expected == actual { Ok(()) } else { Err(ServerError::BadVersion) }
+    if expected == -1 || expected == actual {
+        Ok(())
+    } else {
+        Err(ServerError::BadVersion)
+    }
 }
 
-/// Checks a path by ZooKeeper's rules. They count UTF-16 units, as Java does, so no character beyond the
-/// basic plane is valid.
+/// Checks a path by ZooKeeper's rules. They count UTF-16 units, as Java does, so no character
+/// beyond the basic plane is valid.
 pub(crate) fn validate(path: &str) -> Result<(), ServerError> {
     if path == "/" {
         return Ok(());
@@ -275,9 +327,14 @@ pub(crate) fn validate(path: &str) -> Result<(), ServerError> {
 pub(crate) fn permit(who: Who<'_>, acl: &[Acl], wanted: i32) -> Result<(), ServerError> {
     let given = |entry: &Acl| {
         entry.perms & wanted != 0
-            && (entry.id == AuthId::new("world", "anyone") || who.ids.iter().any(|id| covers(&entry.id, id)))
+            && (entry.id == AuthId::new("world", "anyone")
+                || who.ids.iter().any(|id| covers(&entry.id, id)))
     };
-    if who.trusted || acl.is_empty() || acl.iter().any(given) { Ok(()) } else { Err(ServerError::NoAuth) }
+    if who.trusted || acl.is_empty() || acl.iter().any(given) {
+        Ok(())
+    } else {
+        Err(ServerError::NoAuth)
+    }
 }
 
 fn covers(entry: &AuthId, id: &AuthId) -> bool {
@@ -295,7 +352,8 @@ fn is_digest(id: &str) -> bool {
     id.trim_end_matches(':').split(':').count() == 2
 }
 
-/// Whether ZooKeeper takes two entries for the same. It trips over a null in an entry when it gets that far.
+/// Whether ZooKeeper takes two entries for the same. It trips over a null in an entry when it gets
+/// that far.
 fn is_same(new: &AskedAcl, old: &AskedAcl) -> Result<bool, ServerError> {
     if new.perms != old.perms {
         return Ok(false);
@@ -326,7 +384,8 @@ fn distinct(acl: &[AskedAcl]) -> Result<Vec<&AskedAcl>, ServerError> {
     Ok(distinct)
 }
 
-/// Checks an access control list of a client; returns it with `auth` replaced by the client's identities.
+/// Checks an access control list of a client; returns it with `auth` replaced by the client's
+/// identities.
 fn settle_acl(who: Who<'_>, acl: Option<&[AskedAcl]>) -> Result<Arc<[Acl]>, ServerError> {
     let mut settled = Vec::new();
     for entry in distinct(acl.unwrap_or_default())? {
@@ -334,7 +393,10 @@ fn settle_acl(who: Who<'_>, acl: Option<&[AskedAcl]>) -> Result<Arc<[Acl]>, Serv
         if scheme == "auth" {
             let before = settled.len();
             let mine = who.ids.iter().filter(|id| id.scheme == "digest");
-            settled.extend(mine.map(|id| Acl { perms: entry.perms, id: id.clone() }));
+            settled.extend(mine.map(|id| Acl {
+                perms: entry.perms,
+                id: id.clone(),
+            }));
             if settled.len() == before {
                 return Err(ServerError::InvalidAcl);
             }
@@ -352,9 +414,16 @@ fn settle_acl(who: Who<'_>, acl: Option<&[AskedAcl]>) -> Result<Arc<[Acl]>, Serv
         if !valid {
             return Err(ServerError::InvalidAcl);
         }
-        settled.push(Acl { perms: entry.perms, id: AuthId::new(scheme, id) });
+        settled.push(Acl {
+            perms: entry.perms,
+            id: AuthId::new(scheme, id),
+        });
     }
-    if settled.is_empty() { Err(ServerError::InvalidAcl) } else { Ok(settled.into()) }
+    if settled.is_empty() {
+        Err(ServerError::InvalidAcl)
+    } else {
+        Ok(settled.into())
+    }
 }
 
 #[cfg(test)]
@@ -363,7 +432,13 @@ mod tests {
 
     use super::*;
 
-    const ANONYMOUS: Who<'_> = Who { session: 7, ids: &[], trusted: false, ipv6: false, old: &[] };
+    const ANONYMOUS: Who<'_> = Who {
+        session: 7,
+        ids: &[],
+        trusted: false,
+        ipv6: false,
+        old: &[],
+    };
 
     fn anyone() -> Option<Vec<AskedAcl>> {
         Some(vec![AskedAcl::new(31, "world", "anyone")])
@@ -387,22 +462,51 @@ mod tests {
     #[test]
     fn a_container_with_an_ephemeral_flag_has_no_children_in_its_multi() {
         let create = |path: &str, opcode, flags| {
-            Write::Create(Create { opcode, path: path.to_owned(), data: None, acl: anyone(), flags, ttl: -1 })
+            Write::Create(Create {
+                opcode,
+                path: path.to_owned(),
+                data: None,
+                acl: anyone(),
+                flags,
+                ttl: -1,
+            })
         };
         let child = || create("/a/b", opcode::CREATE2, 0);
         for flags in [1, 3] {
             let mut tree = Tree::new();
             let container = create("/a", opcode::CREATE_CONTAINER, flags);
-            let made =
-                apply(&mut tree, ANONYMOUS, std::slice::from_ref(&container), Stamp::default()).unwrap().0;
-            let Effect::Created(path, _) = &made[0] else { panic!("{made:?}") };
-            let delete = Write::Delete { path: path.clone(), version: -1 };
+            let made = apply(
+                &mut tree,
+                ANONYMOUS,
+                std::slice::from_ref(&container),
+                Stamp::default(),
+            )
+            .unwrap()
+            .0;
+            let Effect::Created(path, _) = &made[0] else {
+                panic!("{made:?}")
+            };
+            let delete = Write::Delete {
+                path: path.clone(),
+                version: -1,
+            };
             let below = create(&format!("{path}/b"), opcode::CREATE2, 0);
-            assert!(apply(&mut tree, ANONYMOUS, &[below], Stamp::default()).is_ok(), "it is a container");
+            assert!(
+                apply(&mut tree, ANONYMOUS, &[below], Stamp::default()).is_ok(),
+                "it is a container"
+            );
             let mut tree = Tree::new();
             let below = create(&format!("{path}/b"), opcode::CREATE2, 0);
-            let refused = apply(&mut tree, ANONYMOUS, &[container.clone(), below], Stamp::default());
-            assert_eq!(refused.unwrap_err(), (1, ServerError::NoChildrenForEphemerals));
+            let refused = apply(
+                &mut tree,
+                ANONYMOUS,
+                &[container.clone(), below],
+                Stamp::default(),
+            );
+            assert_eq!(
+                refused.unwrap_err(),
+                (1, ServerError::NoChildrenForEphemerals)
+            );
             let again = [container, delete, create("/a", opcode::CREATE2, 0), child()];
             assert!(apply(&mut tree, ANONYMOUS, &again, Stamp::default()).is_ok());
         }
@@ -473,13 +577,32 @@ mod tests {
 
     #[test]
     fn permissions_match_by_scheme_and_network() {
-        let ids = [AuthId::new("ip", "127.0.0.1"), AuthId::new("digest", "ann:x")];
-        let who = Who { session: 1, ids: &ids, trusted: false, ipv6: false, old: &[] };
+        let ids = [
+            AuthId::new("ip", "127.0.0.1"),
+            AuthId::new("digest", "ann:x"),
+        ];
+        let who = Who {
+            session: 1,
+            ids: &ids,
+            trusted: false,
+            ipv6: false,
+            old: &[],
+        };
         let may = |scheme: &str, id: &str, perms| {
-            permit(who, &[Acl { perms, id: AuthId::new(scheme, id) }], READ).is_ok()
+            permit(
+                who,
+                &[Acl {
+                    perms,
+                    id: AuthId::new(scheme, id),
+                }],
+                READ,
+            )
+            .is_ok()
         };
         assert!(
-            may("ip", "127.0.0.1", READ) && may("ip", "127.0.0.0/8", READ) && may("ip", "1.2.3.4/0", READ)
+            may("ip", "127.0.0.1", READ)
+                && may("ip", "127.0.0.0/8", READ)
+                && may("ip", "1.2.3.4/0", READ)
         );
         assert!(
             !may("ip", "127.0.0.2", READ)
@@ -487,7 +610,9 @@ mod tests {
                 && !may("ip", "127.0.0.1/33", READ)
         );
         assert!(
-            may("digest", "ann:x", READ) && !may("digest", "bob:x", READ) && !may("digest", "ann:x", WRITE)
+            may("digest", "ann:x", READ)
+                && !may("digest", "bob:x", READ)
+                && !may("digest", "ann:x", WRITE)
         );
         assert!(may("world", "anyone", READ | WRITE) && !may("world", "ann:x", READ));
     }

@@ -79,8 +79,8 @@ pub struct NodeInfo {
     pub next_sequence: i32,
 }
 
-/// The server at one moment, which the conditions of [`Server::wait_until`](crate::Server::wait_until) look
-/// at.
+/// The server at one moment, which the conditions of
+/// [`Server::wait_until`](crate::Server::wait_until) look at.
 ///
 /// The server does nothing else while a condition runs. The condition must not call methods of
 /// [`Server`](crate::Server): that would deadlock.
@@ -123,8 +123,12 @@ impl View<'_> {
     /// Returns the names of a node's children, sorted; none if there is no such node.
     #[must_use]
     pub fn children(&self, path: &str) -> Vec<String> {
-        let mut names: Vec<String> =
-            self.state.tree.get(path).map(|node| node.children.iter().cloned().collect()).unwrap_or_default();
+        let mut names: Vec<String> = self
+            .state
+            .tree
+            .get(path)
+            .map(|node| node.children.iter().cloned().collect())
+            .unwrap_or_default();
         names.sort();
         names
     }
@@ -169,14 +173,15 @@ impl View<'_> {
         self.state.counters.with_watches(self.state.watches.len())
     }
 
-    /// Returns the number of watches that are set: one for each path, kind (data or child) and connection.
+    /// Returns the number of watches that are set: one for each path, kind (data or child) and
+    /// connection.
     #[must_use]
     pub fn watches(&self) -> usize {
         self.state.watches.len()
     }
 
-    /// Returns the sessions that watch a path: its data or its children. Recursive watches above it do not
-    /// count.
+    /// Returns the sessions that watch a path: its data or its children. Recursive watches above it
+    /// do not count.
     #[must_use]
     pub fn watches_on(&self, path: &str) -> Vec<i64> {
         let connections = self.state.watches.on(path);
@@ -188,12 +193,14 @@ impl View<'_> {
         sessions
     }
 
-    /// Returns the entries of the log, oldest first. To look for a recent one, use [`Iterator::rev`].
+    /// Returns the entries of the log, oldest first. To look for a recent one, use
+    /// [`Iterator::rev`].
     pub fn log(&self) -> impl DoubleEndedIterator<Item = &LogEntry> {
         self.state.log.iter()
     }
 
-    /// Returns the entries of the history, oldest first. To look for a recent one, use [`Iterator::rev`].
+    /// Returns the entries of the history, oldest first. To look for a recent one, use
+    /// [`Iterator::rev`].
     pub fn history(&self) -> impl DoubleEndedIterator<Item = &HistoryEntry> {
         self.state.history.iter()
     }

@@ -59,8 +59,8 @@ pub(crate) struct Event {
 
 #[derive(Debug, Default)]
 pub(crate) struct Watches {
-    /// Until 3.8 a watch replaces one of another mode on the same path (ZOOKEEPER-4466), and recursive ones
-    /// are in both tables.
+    /// Until 3.8 a watch replaces one of another mode on the same path (ZOOKEEPER-4466), and
+    /// recursive ones are in both tables.
     before_3_9: bool,
     entries: HashMap<(Table, String), BTreeMap<u64, Modes>>,
     of_connection: HashMap<u64, HashSet<(Table, String)>>,
@@ -69,7 +69,10 @@ pub(crate) struct Watches {
 
 impl Watches {
     pub(crate) fn new(before_3_9: bool) -> Self {
-        Self { before_3_9, ..Self::default() }
+        Self {
+            before_3_9,
+            ..Self::default()
+        }
     }
 
     pub(crate) fn add(&mut self, connection: u64, table: Table, path: &str, mode: Mode) {
@@ -79,18 +82,30 @@ impl Watches {
             }
         }
         let key = (table, path.to_owned());
-        let modes = self.entries.entry(key.clone()).or_default().entry(connection).or_default();
+        let modes = self
+            .entries
+            .entry(key.clone())
+            .or_default()
+            .entry(connection)
+            .or_default();
         if mode == Mode::Recursive && !modes.recursive {
             self.recursive += 1;
         }
         *modes.flag(mode) = true;
-        self.of_connection.entry(connection).or_default().insert(key);
+        self.of_connection
+            .entry(connection)
+            .or_default()
+            .insert(key);
     }
 
-    /// Adds the watch of an `addWatch`: persistent watches are in both tables, recursive ones need only the
-    /// first.
+    /// Adds the watch of an `addWatch`: persistent watches are in both tables, recursive ones need
+    /// only the first.
     pub(crate) fn add_persistent(&mut self, connection: u64, path: &str, recursive: bool) {
-        let mode = if recursive { Mode::Recursive } else { Mode::Persistent };
+        let mode = if recursive {
+            Mode::Recursive
+        } else {
+            Mode::Persistent
+        };
         self.add(connection, Table::Data, path, mode);
         if self.before_3_9 || !recursive {
             self.add(connection, Table::Child, path, mode);
@@ -101,8 +116,10 @@ impl Watches {
     /// persistent, 5 recursive.
     fn targets(&self, kind: i32) -> Result<Vec<(Table, Mode)>, ServerError> {
         let (data, child) = (Table::Data, Table::Child);
-        let all = |table| [Mode::OneShot, Mode::Persistent, Mode::Recursive].map(|mode| (table, mode));
-        // Since 3.9 those of one table are the one-shot watches: the others have kinds of their own.
+        let all =
+            |table| [Mode::OneShot, Mode::Persistent, Mode::Recursive].map(|mode| (table, mode));
+        // Since 3.9 those of one table are the one-shot watches: the others have kinds of their
+        // own.
         Ok(match kind {
             1 if self.before_3_9 => all(child).to_vec(),
             2 if self.before_3_9 => all(data).to_vec(),
@@ -115,12 +132,22 @@ impl Watches {
         })
     }
 
-    /// Handles `checkWatches`. Until 3.8 it answers whether anyone has a watch on the path in the tables.
-    pub(crate) fn check(&self, connection: u64, path: Option<&str>, kind: i32) -> Result<(), ServerError> {
+    /// Handles `checkWatches`. Until 3.8 it answers whether anyone has a watch on the path in the
+    /// tables.
+    pub(crate) fn check(
+        &self,
+        connection: u64,
+        path: Option<&str>,
+        kind: i32,
+    ) -> Result<(), ServerError> {
         let targets = self.targets(kind)?;
         let Some(path) = path else {
             let trips = self.before_3_9;
-            return Err(if trips { ServerError::Marshalling } else { ServerError::NoWatcher });
+            return Err(if trips {
+                ServerError::Marshalling
+            } else {
+                ServerError::NoWatcher
+            });
         };
         let found = targets.into_iter().any(|(table, mode)| {
             if self.before_3_9 {
@@ -129,7 +156,11 @@ impl Watches {
                 self.has(connection, table, path, mode)
             }
         });
-        if found { Ok(()) } else { Err(ServerError::NoWatcher) }
+        if found {
+            Ok(())
+        } else {
+            Err(ServerError::NoWatcher)
+        }
     }
 
     /// Handles `removeWatches`. There is none on the null path.
@@ -143,7 +174,11 @@ impl Watches {
         for (table, mode) in self.targets(kind)? {
             found |= path.is_some_and(|path| self.take(connection, table, path, mode));
         }
-        if found { Ok(()) } else { Err(ServerError::NoWatcher) }
+        if found {
+            Ok(())
+        } else {
+            Err(ServerError::NoWatcher)
+        }
     }
 
     fn has(&self, connection: u64, table: Table, path: &str, mode: Mode) -> bool {
@@ -187,10 +222,16 @@ impl Watches {
         }
     }
 
-    /// Removes the one-shot watches of some connections that a change triggers; returns the events, in the
-    /// order in which ZooKeeper sends them.
+    /// Removes the one-shot watches of some connections that a change triggers; returns the events,
+    /// in the order in which ZooKeeper sends them.
     pub(crate) fn fire(&mut self, change: &Change, of: impl Fn(u64) -> bool) -> Vec<Event> {
-        let Change { what, path, acl, parent_acl, .. } = change;
+        let Change {
+            what,
+            path,
+            acl,
+            parent_acl,
+            ..
+        } = change;
         let kind = match what {
             Happened::Created => CREATED,
             Happened::Deleted => DELETED,
@@ -201,7 +242,12 @@ impl Watches {
         let mut tell = |connections: BTreeSet<u64>, kind: i32, path: &str, acl: &Arc<[Acl]>| {
             let event = |connection| {
                 let acl = Some(Arc::clone(acl));
-                Event { connection, kind, path: path.to_owned(), acl }
+                Event {
+                    connection,
+                    kind,
+                    path: path.to_owned(),
+                    acl,
+                }
             };
             events.extend(connections.into_iter().map(event));
         };
@@ -219,7 +265,13 @@ impl Watches {
         events
     }
 
-    fn trigger(&mut self, table: Table, path: &str, kind: i32, of: &impl Fn(u64) -> bool) -> BTreeSet<u64> {
+    fn trigger(
+        &mut self,
+        table: Table,
+        path: &str,
+        kind: i32,
+        of: &impl Fn(u64) -> bool,
+    ) -> BTreeSet<u64> {
         let recursive = kind != CHILDREN_CHANGED;
         let mut told = BTreeSet::new();
         let mut spent = Vec::new();
@@ -241,7 +293,9 @@ impl Watches {
             while at != "/" {
                 at = parent(at);
                 if let Some(watchers) = self.entries.get(&(table, at.to_owned())) {
-                    let wanted = watchers.iter().filter(|(id, modes)| modes.recursive && of(**id));
+                    let wanted = watchers
+                        .iter()
+                        .filter(|(id, modes)| modes.recursive && of(**id));
                     told.extend(wanted.map(|(id, _)| *id));
                 }
             }
@@ -257,14 +311,23 @@ impl Watches {
     /// Returns the connections that watch a path, in either table.
     pub(crate) fn on(&self, path: &str) -> BTreeSet<u64> {
         let of = |table| self.entries.get(&(table, path.to_owned()));
-        [of(Table::Data), of(Table::Child)].into_iter().flatten().flat_map(BTreeMap::keys).copied().collect()
+        [of(Table::Data), of(Table::Child)]
+            .into_iter()
+            .flatten()
+            .flat_map(BTreeMap::keys)
+            .copied()
+            .collect()
     }
 
-    /// Returns the paths and connections of the data table, which is the one that ZooKeeper's four-letter
-    /// words show.
+    /// Returns the paths and connections of the data table, which is the one that ZooKeeper's
+    /// four-letter words show.
     pub(crate) fn data_watches(&self) -> BTreeMap<&str, Vec<u64>> {
-        let data = self.entries.iter().filter(|((table, _), _)| *table == Table::Data);
-        data.map(|((_, path), watchers)| (path.as_str(), watchers.keys().copied().collect())).collect()
+        let data = self
+            .entries
+            .iter()
+            .filter(|((table, _), _)| *table == Table::Data);
+        data.map(|((_, path), watchers)| (path.as_str(), watchers.keys().copied().collect()))
+            .collect()
     }
 }
 

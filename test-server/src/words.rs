@@ -20,11 +20,22 @@ pub(crate) fn answer(shared: &Shared, member: usize, bytes: &[u8]) -> Option<Str
     let port = shared.port.load(Ordering::Relaxed);
     shared.with(|state| match head {
         b"ruok" => Some("imok".to_owned()),
-        b"isro" => Some(if state.is_read_only(member) { "ro" } else { "rw" }.to_owned()),
+        b"isro" => Some(
+            if state.is_read_only(member) {
+                "ro"
+            } else {
+                "rw"
+            }
+            .to_owned(),
+        ),
         b"srvr" => Some(format!("{}{}", version(state), summary(state))),
         b"stat" => {
             let clients: String = clients(state, false);
-            Some(format!("{}Clients:\n{clients}\n{}", version(state), summary(state)))
+            Some(format!(
+                "{}Clients:\n{clients}\n{}",
+                version(state),
+                summary(state)
+            ))
         }
         b"cons" => Some(format!("{}\n", clients(state, true))),
         b"mntr" => Some(monitor(state)),
@@ -56,9 +67,16 @@ pub(crate) fn answer(shared: &Shared, member: usize, bytes: &[u8]) -> Option<Str
 }
 
 fn reset_connections(state: &mut State) {
-    let taken: Vec<_> = state.connections.values().map(|conn| conn.take_traffic()).collect();
+    let taken: Vec<_> = state
+        .connections
+        .values()
+        .map(|conn| conn.take_traffic())
+        .collect();
     for (received, sent) in taken {
-        state.traffic = (state.traffic.0.wrapping_add(received), state.traffic.1.wrapping_add(sent));
+        state.traffic = (
+            state.traffic.0.wrapping_add(received),
+            state.traffic.1.wrapping_add(sent),
+        );
     }
 }
 
@@ -71,7 +89,11 @@ fn release(state: &State) -> &'static str {
 }
 
 fn version(state: &State) -> String {
-    let name = if state.config.version.is_keeper() { "ClickHouse Keeper" } else { "Zookeeper" };
+    let name = if state.config.version.is_keeper() {
+        "ClickHouse Keeper"
+    } else {
+        "Zookeeper"
+    };
     format!("{name} version: {}\n", release(state))
 }
 
@@ -108,13 +130,19 @@ fn short_name(op: i32) -> &'static str {
 /// Returns the number of frames received, sent and queued on the connections that are open.
 fn live(state: &State) -> (u64, u64, usize) {
     let traffic = state.connections.values().map(|conn| conn.traffic());
-    traffic.fold((0, 0, 0), |sum, (received, sent, queued)| (sum.0 + received, sum.1 + sent, sum.2 + queued))
+    traffic.fold((0, 0, 0), |sum, (received, sent, queued)| {
+        (sum.0 + received, sum.1 + sent, sum.2 + queued)
+    })
 }
 
 /// Returns the same since the start or the last `srst`.
 fn totals(state: &State) -> (u64, u64, usize) {
     let (received, sent, queued) = live(state);
-    (state.traffic.0.wrapping_add(received), state.traffic.1.wrapping_add(sent), queued)
+    (
+        state.traffic.0.wrapping_add(received),
+        state.traffic.1.wrapping_add(sent),
+        queued,
+    )
 }
 
 fn summary(state: &State) -> String {
@@ -132,20 +160,34 @@ fn clients(state: &State, detailed: bool) -> String {
     let mut text = String::new();
     for conn in state.connections.values() {
         let (received, sent, queued) = conn.traffic();
-        let session = state.sessions.get(conn.session()).filter(|_| conn.is_greeted());
+        let session = state
+            .sessions
+            .get(conn.session())
+            .filter(|_| conn.is_greeted());
         // The operations of the socket for which the server waits.
         let waits_for = i32::from(session.is_some());
         let peer = address::with_port(conn.peer);
-        let _ = write!(text, " /{peer}[{waits_for}](queued={queued},recved={received},sent={sent}");
+        let _ = write!(
+            text,
+            " /{peer}[{waits_for}](queued={queued},recved={received},sent={sent}"
+        );
         if let (true, Some(session)) = (detailed, session) {
-            let (name, xid, zxid) =
-                conn.last().map_or(("NA", -1, -1), |(opcode, xid, zxid)| (short_name(opcode), xid, zxid));
+            let (name, xid, zxid) = conn.last().map_or(("NA", -1, -1), |(opcode, xid, zxid)| {
+                (short_name(opcode), xid, zxid)
+            });
             let (id, since) = (conn.session(), conn.since_ms);
-            let _ = write!(text, ",sid={id:#x},lop={name},est={since},to={}", session.timeout_ms);
+            let _ = write!(
+                text,
+                ",sid={id:#x},lop={name},est={since},to={}",
+                session.timeout_ms
+            );
             if xid >= 0 {
                 let _ = write!(text, ",lcxid={xid:#x}");
             }
-            let _ = write!(text, ",lzxid={zxid:#x},lresp=0,llat=0,minlat=0,avglat=0,maxlat=0");
+            let _ = write!(
+                text,
+                ",lzxid={zxid:#x},lresp=0,llat=0,minlat=0,avglat=0,maxlat=0"
+            );
         }
         text.push_str(")\n");
     }
@@ -199,7 +241,11 @@ const SUMMARIES_3_9: &str = "restore_time";
 
 fn monitor(state: &State) -> String {
     let (received, sent, queued) = totals(state);
-    let ephemerals: usize = state.tree.owners().map(|owner| state.tree.ephemerals(owner).count()).sum();
+    let ephemerals: usize = state
+        .tree
+        .owners()
+        .map(|owner| state.tree.ephemerals(owner).count())
+        .sum();
     let mut text = String::new();
     let mut line = |key: &str, value: &dyn std::fmt::Display| {
         let _ = writeln!(text, "zk_{key}\t{value}");
@@ -220,17 +266,36 @@ fn monitor(state: &State) -> String {
     line("approximate_data_size", &state.tree.size());
     line("uptime", &state.uptime_ms());
     // Of what this server does not measure, as where nothing was measured yet.
-    for size in ["last_client_response_size", "max_client_response_size", "min_client_response_size"] {
+    for size in [
+        "last_client_response_size",
+        "max_client_response_size",
+        "min_client_response_size",
+    ] {
         line(size, &-1);
     }
     line("max_file_descriptor_count", &1024);
     line("open_file_descriptor_count", &state.connections.len());
-    let newer = if state.config.version == Version::V3_9 { (ZERO_3_9, SUMMARIES_3_9) } else { ("", "") };
+    let newer = if state.config.version == Version::V3_9 {
+        (ZERO_3_9, SUMMARIES_3_9)
+    } else {
+        ("", "")
+    };
     for key in ZERO.split_whitespace().chain(newer.0.split_whitespace()) {
-        line(key, &if key == "connection_drop_probability" { "0.0" } else { "0" });
+        line(
+            key,
+            &if key == "connection_drop_probability" {
+                "0.0"
+            } else {
+                "0"
+            },
+        );
     }
     let percentiles = PERCENTILES.split_whitespace();
-    for key in SUMMARIES.split_whitespace().chain(newer.1.split_whitespace()).chain(percentiles.clone()) {
+    for key in SUMMARIES
+        .split_whitespace()
+        .chain(newer.1.split_whitespace())
+        .chain(percentiles.clone())
+    {
         line(&format!("avg_{key}"), &"0.0");
         for of in ["min", "max", "cnt", "sum"] {
             line(&format!("{of}_{key}"), &0);
@@ -247,7 +312,9 @@ fn monitor(state: &State) -> String {
 /// What Java knows of its environment, where this process knows it.
 fn environment(state: &State) -> String {
     let known = |variable: &str| std::env::var(variable).unwrap_or_else(|_| "?".to_owned());
-    let directory = std::env::current_dir().map(|path| path.display().to_string()).unwrap_or_default();
+    let directory = std::env::current_dir()
+        .map(|path| path.display().to_string())
+        .unwrap_or_default();
     format!(
         "Environment:\nzookeeper.version={}\nhost.name=localhost\njava.version=<NA>\njava.vendor=<NA>\n\
          java.home=<NA>\njava.class.path=\njava.library.path=\njava.io.tmpdir={}\njava.compiler=<NA>\n\
@@ -276,7 +343,9 @@ fn configuration(state: &State, port: u16) -> String {
 fn watches_by_path(state: &State) -> BTreeMap<String, Vec<String>> {
     let session = |id: &u64| Some(format!("{:#x}", state.connections.get(id)?.session()));
     let paths = state.watches.data_watches().into_iter();
-    paths.map(|(path, ids)| (path.to_owned(), ids.iter().filter_map(session).collect())).collect()
+    paths
+        .map(|(path, ids)| (path.to_owned(), ids.iter().filter_map(session).collect()))
+        .collect()
 }
 
 fn watches_by_session(state: &State) -> BTreeMap<String, Vec<String>> {
@@ -292,7 +361,11 @@ fn watches_by_session(state: &State) -> BTreeMap<String, Vec<String>> {
 fn watch_summary(state: &State) -> String {
     let (paths, sessions) = (watches_by_path(state), watches_by_session(state));
     let total: usize = paths.values().map(Vec::len).sum();
-    format!("{} connections watching {} paths\nTotal watches:{total}\n", sessions.len(), paths.len())
+    format!(
+        "{} connections watching {} paths\nTotal watches:{total}\n",
+        sessions.len(),
+        paths.len()
+    )
 }
 
 fn grouped(groups: &BTreeMap<String, Vec<String>>) -> String {
@@ -325,16 +398,25 @@ fn dump(state: &State) -> String {
     let mut sessions: BTreeMap<i64, Vec<String>> = BTreeMap::new();
     let mut connections: BTreeMap<i64, Vec<String>> = BTreeMap::new();
     for (id, session) in state.sessions.iter() {
-        sessions.entry(wall(session.expires_at)).or_default().push(format!("{id:#x}"));
+        sessions
+            .entry(wall(session.expires_at))
+            .or_default()
+            .push(format!("{id:#x}"));
     }
     for conn in state.connections.values() {
-        let at = state.sessions.get(conn.session()).map_or_else(wall_ms, |session| wall(session.expires_at));
+        let at = state
+            .sessions
+            .get(conn.session())
+            .map_or_else(wall_ms, |session| wall(session.expires_at));
         let line = format!("ip: /{} sessionId: {:#x}", conn.peer, conn.session());
         connections.entry(at).or_default().push(line);
     }
     expiring(&mut text, "Session", &sessions);
-    let _ =
-        writeln!(text, "ephemeral nodes dump:\nSessions with Ephemerals ({}):", state.tree.owners().count());
+    let _ = writeln!(
+        text,
+        "ephemeral nodes dump:\nSessions with Ephemerals ({}):",
+        state.tree.owners().count()
+    );
     for owner in state.tree.owners() {
         let _ = writeln!(text, "{owner:#x}:");
         for path in state.tree.ephemerals(owner) {
@@ -353,18 +435,25 @@ fn millis(ms: u64) -> i64 {
 /// Writes milliseconds since the Unix epoch as Java's `Date` does, in UTC.
 fn date(ms: i64) -> String {
     const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
-    const MONTHS: [&str; 12] =
-        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    const MONTHS: [&str; 12] = [
+        "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+    ];
     let (days, second) = (ms.div_euclid(86_400_000), ms.rem_euclid(86_400_000) / 1000);
     // Years that begin in March have their leap day at the end; an era is 400 of them.
-    let (era, day) = ((days + 719_468).div_euclid(146_097), (days + 719_468).rem_euclid(146_097));
+    let (era, day) = (
+        (days + 719_468).div_euclid(146_097),
+        (days + 719_468).rem_euclid(146_097),
+    );
     let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
     let day_of_year = day - (365 * year + year / 4 - year / 100);
     let month = (5 * day_of_year + 2) / 153;
     let day_of_month = day_of_year - (153 * month + 2) / 5 + 1;
     let year = year + era * 400 + i64::from(month >= 10);
     let name = |names: &[&'static str], index: i64| {
-        usize::try_from(index).ok().and_then(|index| names.get(index).copied()).unwrap_or_default()
+        usize::try_from(index)
+            .ok()
+            .and_then(|index| names.get(index).copied())
+            .unwrap_or_default()
     };
     format!(
         "{} {} {day_of_month:02} {:02}:{:02}:{:02} UTC {year}",

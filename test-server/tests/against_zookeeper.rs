@@ -1,9 +1,9 @@
-//! Random scripts run here and against a real ZooKeeper, and every answer is compared. Beside them, what locks
-//! are built on: how children are numbered, and what is told before a reply.
+//! Random scripts run here and against a real ZooKeeper, and every answer is compared. Beside them,
+//! what locks are built on: how children are numbered, and what is told before a reply.
 //!
-//! Compared are errors, paths, data, permissions, the sets of children, the numbers of a Stat (transactions
-//! counted from the start of the script, owners by which client they are; not the times), the transactions of
-//! the replies, and the events in their order.
+//! Compared are errors, paths, data, permissions, the sets of children, the numbers of a Stat
+//! (transactions counted from the start of the script, owners by which client they are; not the
+//! times), the transactions of the replies, and the events in their order.
 
 #[path = "raw/mod.rs"]
 mod raw;
@@ -31,7 +31,8 @@ const ACTORS: usize = 3;
 const OPERATIONS: u64 = 10_000;
 /// Scripts that are run in a row.
 const CASES: u32 = 20;
-/// Seeds that always run, beside one that is new every time, unless the environment variable `SEED` says.
+/// Seeds that always run, beside one that is new every time, unless the environment variable `SEED`
+/// says.
 const SEEDS: [u8; 4] = [1, 2, 3, 4];
 
 /// A path below the script's root, as bytes; `None` is null.
@@ -49,10 +50,26 @@ impl fmt::Debug for Name {
 
 #[derive(Clone, Debug)]
 enum Item {
-    Create { op: i32, path: Name, data: Option<Vec<u8>>, acl: usize, flags: i32 },
-    Delete { path: Name, version: i32 },
-    SetData { path: Name, data: Option<Vec<u8>>, version: i32 },
-    Check { path: Name, version: i32 },
+    Create {
+        op: i32,
+        path: Name,
+        data: Option<Vec<u8>>,
+        acl: usize,
+        flags: i32,
+    },
+    Delete {
+        path: Name,
+        version: i32,
+    },
+    SetData {
+        path: Name,
+        data: Option<Vec<u8>>,
+        version: i32,
+    },
+    Check {
+        path: Name,
+        version: i32,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -157,7 +174,9 @@ fn path() -> impl Strategy<Value = Name> {
         ],
     ];
     // What Java makes of bytes that are no text.
-    let bytes = proptest::sample::select(vec![b'a', 0x80, 0xa0, 0xc3, 0xe2, 0x82, 0xac, 0xed, 0xf0, 0x9f]);
+    let bytes = proptest::sample::select(vec![
+        b'a', 0x80, 0xa0, 0xc3, 0xe2, 0x82, 0xac, 0xed, 0xf0, 0x9f,
+    ]);
     prop_oneof![
         40 => text.prop_map(|text| Name(Some(text.into_bytes()))),
         1 => proptest::collection::vec(bytes, 1..5).prop_map(|bytes| Name(Some([b"/", &bytes[..]].concat()))),
@@ -199,7 +218,10 @@ const ACLS: [Option<&[OddAcl]>; 34] = [
     Some(&[(31, Some("ip"), Some("+127.0.0.01"))]),
     Some(&[(31, Some("ip"), Some("127.0.0.1/+8"))]),
     Some(&[(31, Some("ip"), Some("127.0.0.1/"))]),
-    Some(&[(31, Some("ip"), Some("10.0.0.0/8")), (1, Some("world"), Some("anyone"))]),
+    Some(&[
+        (31, Some("ip"), Some("10.0.0.0/8")),
+        (1, Some("world"), Some("anyone")),
+    ]),
     Some(&[(31, Some("ip"), Some("::1")), ANYONE]),
     Some(&[(31, Some("ip"), Some("0:0:0:0:0:0:0:1/+64"))]),
     Some(&[(31, Some("ip"), Some("::/0"))]),
@@ -236,7 +258,13 @@ fn item() -> impl Strategy<Value = Item> {
             6 => (op::CREATE_CONTAINER, 4),
             _ => (op::CREATE_TTL, 5),
         };
-        Item::Create { op, path, data, acl, flags }
+        Item::Create {
+            op,
+            path,
+            data,
+            acl,
+            flags,
+        }
     });
     prop_oneof![
         10 => create,
@@ -247,18 +275,30 @@ fn item() -> impl Strategy<Value = Item> {
     ]
 }
 
-/// A create whose flags do not fit its number. All that may have a time to live have one: a `createTTL`
-/// without stops a real server for good.
+/// A create whose flags do not fit its number. All that may have a time to live have one: a
+/// `createTTL` without stops a real server for good.
 fn odd_create() -> impl Strategy<Value = Item> {
-    let ops =
-        prop_oneof![Just(op::CREATE), Just(op::CREATE2), Just(op::CREATE_CONTAINER), Just(op::CREATE_TTL)];
-    (ops, path(), -1..9i32).prop_map(|(op, path, flags)| Item::Create { op, path, data: None, acl: 0, flags })
+    let ops = prop_oneof![
+        Just(op::CREATE),
+        Just(op::CREATE2),
+        Just(op::CREATE_CONTAINER),
+        Just(op::CREATE_TTL)
+    ];
+    (ops, path(), -1..9i32).prop_map(|(op, path, flags)| Item::Create {
+        op,
+        path,
+        data: None,
+        acl: 0,
+        flags,
+    })
 }
 
 fn list(of_null: bool) -> impl Strategy<Value = Option<Vec<Name>>> {
     let names = || proptest::collection::vec(path(), 0..3).prop_map(Some);
     let odd = if of_null {
-        proptest::collection::vec(path_or_null(), 0..4).prop_map(Some).boxed()
+        proptest::collection::vec(path_or_null(), 0..4)
+            .prop_map(Some)
+            .boxed()
     } else {
         names().boxed()
     };
@@ -273,10 +313,15 @@ fn reads() -> impl Strategy<Value = Vec<(i32, Name, bool)>> {
 }
 
 fn auth() -> impl Strategy<Value = Step> {
-    let good =
-        prop_oneof![3 => Just("u0:pw"), 3 => Just("u1:pw"), 1 => Just("nocolon"), 1 => Just("super:admin")];
+    let good = prop_oneof![3 => Just("u0:pw"), 3 => Just("u1:pw"), 1 => Just("nocolon"), 1 => Just("super:admin")];
     let odd = (
-        proptest::sample::select(vec![None, Some("digest"), Some("ip"), Some("world"), Some("sasl")]),
+        proptest::sample::select(vec![
+            None,
+            Some("digest"),
+            Some("ip"),
+            Some("world"),
+            Some("sasl"),
+        ]),
         proptest::sample::select(vec![None, Some(""), Some("u0:pw")]),
     );
     prop_oneof![
@@ -301,7 +346,8 @@ fn odd_step() -> impl Strategy<Value = Step> {
                 op::MULTI, op::MULTI_READ, op::SET_ACL, op::SET_WATCHES2, op::SYNC, op::RECONFIG,
                 op::CHECK_WATCHES, op::GET_EPHEMERALS,
             ]), proptest::collection::vec(0..3u8, 0..6))
-            // The empty path is the server's root, of which the real one, shared, has had more children.
+            // The empty path is the server's root, of which the real one, shared, has had more
+            // children.
             .prop_filter("no whole read of the root", |(_, bytes)| !bytes.starts_with(&[0; 4]) || bytes.len() < 5)
             .prop_map(|(op, bytes)| Step::Malformed { op, bytes }),
     ]
@@ -313,7 +359,12 @@ fn step() -> impl Strategy<Value = Step> {
         1 => proptest::sample::select(vec![None, Some(""), Some("/"), Some(" / "), Some("\u{1} ")])
             .prop_map(Prefix::Bare),
     ];
-    let watches = (0..8i64, [list(true), list(true), list(true)], [list(false), list(false)], any::<bool>());
+    let watches = (
+        0..8i64,
+        [list(true), list(true), list(true)],
+        [list(false), list(false)],
+        any::<bool>(),
+    );
     prop_oneof![
         24 => item().prop_filter("no check alone", |item| !matches!(item, Item::Check { .. })).prop_map(Step::Write),
         1 => odd_create().prop_map(Step::Write),
@@ -375,67 +426,119 @@ impl Stage {
         // In a directory of its own, whose children are numbered from 0.
         let root = format!("{root}/root");
         let frame = actors[0].call(op::CREATE, &Body::create(&root, b"", 0));
-        Ok(Self { addr, root, actors, owners, base: frame.zxid, last: frame.zxid })
+        Ok(Self {
+            addr,
+            root,
+            actors,
+            owners,
+            base: frame.zxid,
+            last: frame.zxid,
+        })
     }
 
     /// The full path as a string of a request.
     fn path(&self, path: &Name) -> Body {
-        let full = path.0.as_ref().map(|bytes| [self.root.as_bytes(), bytes].concat());
+        let full = path
+            .0
+            .as_ref()
+            .map(|bytes| [self.root.as_bytes(), bytes].concat());
         Body::new().buffer(full.as_deref())
     }
 
     fn item(&self, item: &Item) -> (i32, Body) {
         match item {
-            Item::Create { op, path, data, acl, flags } => {
-                let body = self.path(path).buffer(data.as_deref()).odd_acl(ACLS[*acl]).i32(*flags);
-                (*op, if *op == op::CREATE_TTL { body.i64(3_600_000) } else { body })
+            Item::Create {
+                op,
+                path,
+                data,
+                acl,
+                flags,
+            } => {
+                let body = self
+                    .path(path)
+                    .buffer(data.as_deref())
+                    .odd_acl(ACLS[*acl])
+                    .i32(*flags);
+                (
+                    *op,
+                    if *op == op::CREATE_TTL {
+                        body.i64(3_600_000)
+                    } else {
+                        body
+                    },
+                )
             }
             Item::Delete { path, version } => (op::DELETE, self.path(path).i32(*version)),
-            Item::SetData { path, data, version } => {
-                (op::SET_DATA, self.path(path).buffer(data.as_deref()).i32(*version))
-            }
+            Item::SetData {
+                path,
+                data,
+                version,
+            } => (
+                op::SET_DATA,
+                self.path(path).buffer(data.as_deref()).i32(*version),
+            ),
             Item::Check { path, version } => (op::CHECK, self.path(path).i32(*version)),
         }
     }
 
     fn read(&self, (op, path, watch): &(i32, Name, bool)) -> (i32, Body) {
         let body = self.path(path);
-        (*op, if *op == op::DELETE { body.i32(-1) } else { body.bool(*watch) })
+        (
+            *op,
+            if *op == op::DELETE {
+                body.i32(-1)
+            } else {
+                body.bool(*watch)
+            },
+        )
     }
 
     fn set_watches(&self, ago: i64, lists: &[Option<Vec<Name>>]) -> Body {
         // These tell of nodes that may not be read, too.
         let tells = is_early_3_9();
         let ago = if tells { 0 } else { ago };
-        lists.iter().enumerate().fold(Body::new().i64(self.last - ago), |body, (kind, list)| {
-            let Some(list) = list else { return body.i32(-1) };
-            // The second list is of nodes that did not exist.
-            let list = if tells && kind == 1 { &[][..] } else { list };
-            list.iter().fold(body.i32(list.len() as i32), |body, path| body.then(&self.path(path)))
-        })
+        lists
+            .iter()
+            .enumerate()
+            .fold(Body::new().i64(self.last - ago), |body, (kind, list)| {
+                let Some(list) = list else {
+                    return body.i32(-1);
+                };
+                // The second list is of nodes that did not exist.
+                let list = if tells && kind == 1 { &[][..] } else { list };
+                list.iter().fold(body.i32(list.len() as i32), |body, path| {
+                    body.then(&self.path(path))
+                })
+            })
     }
 
     fn request(&self, step: &Step) -> (i32, Body) {
         let text = |text: &Option<&'static str>| Body::new().buffer(text.map(str::as_bytes));
         match step {
             Step::Write(item) => self.item(item),
-            Step::Multi(items) => {
-                (op::MULTI, Body::multi(&items.iter().map(|item| self.item(item)).collect::<Vec<_>>()))
-            }
+            Step::Multi(items) => (
+                op::MULTI,
+                Body::multi(&items.iter().map(|item| self.item(item)).collect::<Vec<_>>()),
+            ),
             Step::Check { path, version } => (op::CHECK, self.path(path).i32(*version)),
             Step::Exists { path, watch } => (op::EXISTS, self.path(path).bool(*watch)),
             Step::GetData { path, watch } => (op::GET_DATA, self.path(path).bool(*watch)),
             Step::GetChildren { path, watch, stat } => {
-                let op = if *stat { op::GET_CHILDREN2 } else { op::GET_CHILDREN };
+                let op = if *stat {
+                    op::GET_CHILDREN2
+                } else {
+                    op::GET_CHILDREN
+                };
                 (op, self.path(path).bool(*watch))
             }
             Step::MultiRead(reads) => {
                 let reads: Vec<_> = reads.iter().map(|read| self.read(read)).collect();
                 (op::MULTI_READ, Body::multi(&reads))
             }
-            Step::SetAcl { path, acl, version } => {
-                (op::SET_ACL, self.path(path).odd_acl(ACLS[*acl]).i32(*version))
-            }
+            Step::SetAcl { path, acl, version } => (
+                op::SET_ACL,
+                self.path(path).odd_acl(ACLS[*acl]).i32(*version),
+            ),
             Step::GetAcl { path } => (op::GET_ACL, self.path(path)),
             Step::Sync { path } => (op::SYNC, self.path(path)),
             Step::CheckWatches { path, kind } => (op::CHECK_WATCHES, self.path(path).i32(*kind)),
@@ -445,15 +548,29 @@ impl Stage {
                 let lists = &lists[..if *op == op::SET_WATCHES2 { 5 } else { 3 }];
                 (*op, self.set_watches(*ago, lists))
             }
-            Step::GetEphemerals { prefix: Prefix::Below(path) } => (op::GET_EPHEMERALS, self.path(path)),
-            Step::GetEphemerals { prefix: Prefix::Bare(prefix) } => (op::GET_EPHEMERALS, text(prefix)),
+            Step::GetEphemerals {
+                prefix: Prefix::Below(path),
+            } => (op::GET_EPHEMERALS, self.path(path)),
+            Step::GetEphemerals {
+                prefix: Prefix::Bare(prefix),
+            } => (op::GET_EPHEMERALS, text(prefix)),
             Step::GetAllChildrenNumber { path } => (op::GET_ALL_CHILDREN_NUMBER, self.path(path)),
             Step::WhoAmI => (op::WHO_AM_I, Body::new()),
-            Step::Auth { scheme, credentials } => {
-                (op::AUTH, Body::new().i32(0).then(&text(scheme)).then(&text(credentials)))
-            }
+            Step::Auth {
+                scheme,
+                credentials,
+            } => (
+                op::AUTH,
+                Body::new()
+                    .i32(0)
+                    .then(&text(scheme))
+                    .then(&text(credentials)),
+            ),
             Step::Sasl { token } => (op::SASL, Body::new().buffer(token.as_deref())),
-            Step::Reconfig { members } => (op::RECONFIG, text(members).buffer(None).buffer(None).i64(-1)),
+            Step::Reconfig { members } => (
+                op::RECONFIG,
+                text(members).buffer(None).buffer(None).i64(-1),
+            ),
             Step::DeleteContainer { bytes } => (op::DELETE_CONTAINER, Body(bytes.clone())),
             Step::Unknown { op } => (*op, Body::new()),
             Step::Malformed { op, bytes } => (*op, Body(bytes.clone())),
@@ -492,7 +609,8 @@ impl Stage {
                 let closed = self.actors[actor].ask(op::CLOSE_SESSION, &Body::new());
                 self.frames(&mut seen, actor, op::CLOSE_SESSION, closed);
                 self.actors[actor] = Raw::connect(self.addr, 30_000)?;
-                self.owners.insert(self.actors[actor].session(), format!("client {actor}"));
+                self.owners
+                    .insert(self.actors[actor].session(), format!("client {actor}"));
             }
             // Since 3.9.6 these are refused, and the test server does as that.
             Step::Check { .. } | Step::DeleteContainer { .. } if is_early_3_9() => {}
@@ -506,7 +624,9 @@ impl Stage {
                 let (op, body) = self.request(step);
                 let answer = self.actors[actor].ask(op, &body);
                 // Refusals of what is unknown, and of credentials, end the connection in a moment.
-                let ends = answer.as_ref().is_ok_and(|(_, reply)| matches!(reply.error, -6 | -115));
+                let ends = answer
+                    .as_ref()
+                    .is_ok_and(|(_, reply)| matches!(reply.error, -6 | -115));
                 self.frames(&mut seen, actor, op, answer);
                 if ends {
                     let end = self.actors[actor].recv().map(|frame| (Vec::new(), frame));
@@ -533,7 +653,13 @@ impl Stage {
         Ok(seen)
     }
 
-    fn frames(&mut self, seen: &mut String, actor: usize, op: i32, answer: io::Result<(Vec<Frame>, Frame)>) {
+    fn frames(
+        &mut self,
+        seen: &mut String,
+        actor: usize,
+        op: i32,
+        answer: io::Result<(Vec<Frame>, Frame)>,
+    ) {
         let (events, reply) = match answer {
             Ok(answer) => answer,
             Err(error) => {
@@ -545,8 +671,12 @@ impl Stage {
             }
         };
         for event in events {
-            let _ =
-                write!(seen, "\n  client {actor}: event at {} {:?}", self.zxid(event.zxid), event.event());
+            let _ = write!(
+                seen,
+                "\n  client {actor}: event at {} {:?}",
+                self.zxid(event.zxid),
+                event.event()
+            );
         }
         if reply.zxid > 0 {
             self.last = reply.zxid;
@@ -554,9 +684,16 @@ impl Stage {
         let zxid = self.zxid(reply.zxid);
         // An error has a body where ZooKeeper trips over an operation of several.
         let broken = matches!(op, op::MULTI | op::MULTI_READ) && !reply.body.is_empty();
-        let body =
-            if reply.error == 0 || broken { self.body(op, &reply.body) } else { format!("{:?}", reply.body) };
-        let _ = write!(seen, "\n  client {actor}: {op} at {zxid} error {} {body}", reply.error);
+        let body = if reply.error == 0 || broken {
+            self.body(op, &reply.body)
+        } else {
+            format!("{:?}", reply.body)
+        };
+        let _ = write!(
+            seen,
+            "\n  client {actor}: {op} at {zxid} error {} {body}",
+            reply.error
+        );
     }
 
     fn zxid(&self, zxid: i64) -> String {
@@ -589,7 +726,11 @@ impl Stage {
     fn body(&self, op: i32, body: &[u8]) -> String {
         let mut parse = Parse(body);
         let text = self.result(op, &mut parse);
-        assert!(parse.0.is_empty(), "{} bytes too many after the reply to {op}", parse.0.len());
+        assert!(
+            parse.0.is_empty(),
+            "{} bytes too many after the reply to {op}",
+            parse.0.len()
+        );
         text
     }
 
@@ -610,13 +751,16 @@ impl Stage {
             op::GET_CHILDREN | op::GET_EPHEMERALS => sorted(parse),
             op::GET_CHILDREN2 => format!("{} {}", sorted(parse), self.stat(parse)),
             op::GET_ACL => {
-                let mut acl: Vec<_> =
-                    (0..parse.i32()).map(|_| (parse.i32(), parse.string(), parse.string())).collect();
+                let mut acl: Vec<_> = (0..parse.i32())
+                    .map(|_| (parse.i32(), parse.string(), parse.string()))
+                    .collect();
                 acl.sort();
                 format!("{acl:?} {}", self.stat(parse))
             }
             op::WHO_AM_I => {
-                let mut ids: Vec<_> = (0..parse.i32()).map(|_| (parse.string(), parse.string())).collect();
+                let mut ids: Vec<_> = (0..parse.i32())
+                    .map(|_| (parse.string(), parse.string()))
+                    .collect();
                 ids.sort();
                 format!("{ids:?}")
             }
@@ -629,7 +773,11 @@ impl Stage {
                     if done {
                         return text + ")";
                     }
-                    let result = if op == -1 { parse.i32().to_string() } else { self.result(op, parse) };
+                    let result = if op == -1 {
+                        parse.i32().to_string()
+                    } else {
+                        self.result(op, parse)
+                    };
                     let _ = write!(text, ": {result}) ");
                 }
             }
@@ -638,8 +786,8 @@ impl Stage {
     }
 }
 
-/// Leaves nothing behind but nodes: a session that expired in the middle of another script would be a
-/// transaction there.
+/// Leaves nothing behind but nodes: a session that expired in the middle of another script would be
+/// a transaction there.
 impl Drop for Stage {
     fn drop(&mut self) {
         for raw in &mut self.actors {
@@ -664,8 +812,12 @@ fn compare(
     let mut real = Stage::open(real, &root).map_err(|error| failed("ZooKeeper", error))?;
     let mut ours = Stage::open(ours, &root).map_err(|error| failed("the test server", error))?;
     for (number, (actor, step)) in script.iter().enumerate() {
-        let expected = real.run(*actor, step).map_err(|error| failed("ZooKeeper", error))?;
-        let got = ours.run(*actor, step).map_err(|error| failed("the test server", error))?;
+        let expected = real
+            .run(*actor, step)
+            .map_err(|error| failed("ZooKeeper", error))?;
+        let got = ours
+            .run(*actor, step)
+            .map_err(|error| failed("the test server", error))?;
         done.fetch_add(1, Ordering::Relaxed);
         if expected != got {
             return Err(TestCaseError::fail(format!(
@@ -676,7 +828,8 @@ fn compare(
     Ok(())
 }
 
-/// Whether the real servers are of this version or a later one. They are not if they do not say theirs.
+/// Whether the real servers are of this version or a later one. They are not if they do not say
+/// theirs.
 fn is_at_least(version: [u32; 3]) -> bool {
     peers::zookeeper().is_ok_and(|peer| peer.numbers() >= Some(version))
 }
@@ -688,12 +841,18 @@ fn is_early_3_9() -> bool {
 
 /// What the real servers run as, and the test server with them.
 fn release() -> Version {
-    if is_at_least([3, 9, 0]) { Version::V3_9 } else { Version::V3_8 }
+    if is_at_least([3, 9, 0]) {
+        Version::V3_9
+    } else {
+        Version::V3_8
+    }
 }
 
 fn ours() -> Builder {
     // A sweep in the middle of a script would be a difference of time only.
-    Server::builder().container_check_interval(Duration::from_secs(3600)).super_digest(SUPER)
+    Server::builder()
+        .container_check_interval(Duration::from_secs(3600))
+        .super_digest(SUPER)
 }
 
 /// Of `super:admin`.
@@ -707,8 +866,12 @@ fn real() -> Result<Arc<ZooKeeper>, String> {
     let start = || {
         let options = Options::new()
             .container_check(Duration::from_secs(3600))
-            .jvm_arg(format!("-Dzookeeper.DigestAuthenticationProvider.superDigest={SUPER}"));
-        ZooKeeper::standalone(&options).map(Arc::new).map_err(|error| error.to_string())
+            .jvm_arg(format!(
+                "-Dzookeeper.DigestAuthenticationProvider.superDigest={SUPER}"
+            ));
+        ZooKeeper::standalone(&options)
+            .map(Arc::new)
+            .map_err(|error| error.to_string())
     };
     REAL.get_or_init(start).clone()
 }
@@ -725,12 +888,19 @@ fn described(error: TestError<Vec<(usize, Step)>>) -> String {
 
 /// How many operations are to be compared.
 fn wanted() -> u64 {
-    std::env::var("OPERATIONS").ok().and_then(|count| count.parse().ok()).unwrap_or(OPERATIONS)
+    std::env::var("OPERATIONS")
+        .ok()
+        .and_then(|count| count.parse().ok())
+        .unwrap_or(OPERATIONS)
 }
 
 fn new_seed() -> u64 {
     static SEED: OnceLock<u64> = OnceLock::new();
-    let given = || std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());
+    let given = || {
+        std::env::var("SEED")
+            .ok()
+            .and_then(|seed| seed.parse().ok())
+    };
     *SEED.get_or_init(|| given().unwrap_or_else(|| RandomState::new().hash_one(0) >> 32))
 }
 
@@ -738,7 +908,10 @@ fn new_seed() -> u64 {
 fn scripts(mut runner: TestRunner) -> Result<(), String> {
     let share = wanted().div_ceil(SEEDS.len() as u64 + 1);
     let real = real()?;
-    let ours = ours().zookeeper_version(release()).start().map_err(|error| error.to_string())?;
+    let ours = ours()
+        .zookeeper_version(release())
+        .start()
+        .map_err(|error| error.to_string())?;
     let done = AtomicU64::new(0);
     let run = |script: Vec<(usize, Step)>| {
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -763,7 +936,9 @@ fn compared() -> Option<String> {
     let differences = DIFFERENCES.load(Ordering::Relaxed);
     let seed = new_seed();
     (operations > 0).then(|| {
-        format!("ZooKeeper {version}, SEED={seed}: operations: {operations} differences: {differences}")
+        format!(
+            "ZooKeeper {version}, SEED={seed}: operations: {operations} differences: {differences}"
+        )
     })
 }
 
@@ -771,8 +946,13 @@ fn compared() -> Option<String> {
 fn is_caught(wrong: &Server) -> Result<(), String> {
     const SCRIPTS: u32 = 400;
     let real = real()?;
-    let config = Config { cases: SCRIPTS, max_shrink_iters: 0, ..config() };
-    let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &[9; 32]));
+    let config = Config {
+        cases: SCRIPTS,
+        max_shrink_iters: 0,
+        ..config()
+    };
+    let mut runner =
+        TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &[9; 32]));
     let done = AtomicU64::new(0);
     let found = runner.run(&script(), |script| {
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -793,10 +973,16 @@ type Wrong = (&'static str, fn() -> io::Result<Server>);
 
 const WRONG: [Wrong; 5] = [
     ("that_is_of_another_release", || {
-        let other = if release() == Version::V3_8 { Version::V3_9 } else { Version::V3_8 };
+        let other = if release() == Version::V3_8 {
+            Version::V3_9
+        } else {
+            Version::V3_8
+        };
         ours().zookeeper_version(other).start()
     }),
-    ("that_restores_no_session", || ours().zookeeper_version(Version::ClickHouseKeeper).start()),
+    ("that_restores_no_session", || {
+        ours().zookeeper_version(Version::ClickHouseKeeper).start()
+    }),
     ("that_replies_to_deletes_and_deletes_nothing", || {
         let server = ours().zookeeper_version(release()).start()?;
         server.fail(Match::op(Op::Delete).always(), 0);
@@ -817,7 +1003,8 @@ const WRONG: [Wrong; 5] = [
 /// The number of a new sequential child.
 fn next_number(raw: &mut Raw, directory: &str) -> Option<i32> {
     let (path, _) = raw.create(&format!("{directory}/n-"), 3);
-    path.rsplit_once('-').and_then(|(_, number)| number.parse().ok())
+    path.rsplit_once('-')
+        .and_then(|(_, number)| number.parse().ok())
 }
 
 fn delete(path: &str) -> (i32, Body) {
@@ -832,13 +1019,18 @@ fn remove(raw: &mut Raw, directory: &str) {
     raw.call(op::DELETE, &delete(directory).1);
 }
 
-/// Every create that succeeds is counted, and nothing else; a directory that is made again begins at 0.
+/// Every create that succeeds is counted, and nothing else; a directory that is made again begins
+/// at 0.
 fn children_are_numbered_by_the_count_of_creates(addr: SocketAddr) -> io::Result<()> {
     let mut raw = Raw::connect(addr, 30_000)?;
     let dir = unique_path("numbers");
     let child = |name: &str| format!("{dir}/{name}");
     let mut numbers = Vec::new();
-    for incarnation in [(op::CREATE_CONTAINER, 4), (op::CREATE, 0), (op::CREATE_CONTAINER, 4)] {
+    for incarnation in [
+        (op::CREATE_CONTAINER, 4),
+        (op::CREATE, 0),
+        (op::CREATE_CONTAINER, 4),
+    ] {
         let (make, flags) = incarnation;
         raw.call(make, &Body::create(&dir, b"", flags));
         let mut next = |raw: &mut Raw, what| numbers.push((what, next_number(raw, &dir)));
@@ -851,14 +1043,22 @@ fn children_are_numbered_by_the_count_of_creates(addr: SocketAddr) -> io::Result
         next(&mut raw, "after a child without a number");
         let (_, refused) = raw.ask(op::CREATE2, &Body::create(&child("note"), b"", 0))?;
         assert_eq!(refused.error, -110, "it exists");
-        raw.call(op::SET_DATA, &Body::new().string(&dir).buffer(Some(b"x")).i32(-1));
+        raw.call(
+            op::SET_DATA,
+            &Body::new().string(&dir).buffer(Some(b"x")).i32(-1),
+        );
         next(&mut raw, "after a create that failed, and other data");
-        let rolled_back = [(op::CREATE2, Body::create(&child("n-"), b"", 3)), delete(&child("nothing"))];
+        let rolled_back = [
+            (op::CREATE2, Body::create(&child("n-"), b"", 3)),
+            delete(&child("nothing")),
+        ];
         raw.ask(op::MULTI, &Body::multi(&rolled_back))?;
         next(&mut raw, "after a transaction that failed");
         // As a conversion does.
-        let exchange =
-            [(op::CREATE2, Body::create(&child("r-0000000005"), b"", 1)), delete(&child("n-0000000005"))];
+        let exchange = [
+            (op::CREATE2, Body::create(&child("r-0000000005"), b"", 1)),
+            delete(&child("n-0000000005")),
+        ];
         raw.call(op::MULTI, &Body::multi(&exchange));
         next(&mut raw, "after an exchange");
         remove(&mut raw, &dir);
@@ -876,8 +1076,8 @@ const REPLACEMENTS: u32 = 400;
 /// How long one takes at most: the other client's thread may be kept waiting while this one's runs.
 const SOON: Duration = Duration::from_secs(60);
 
-/// Replaces an empty directory, in one transaction or in two, as soon as it is empty. Returns the transaction
-/// in which it was deleted.
+/// Replaces an empty directory, in one transaction or in two, as soon as it is empty. Returns the
+/// transaction in which it was deleted.
 fn replace(raw: &mut Raw, directory: &str, at_once: bool) -> io::Result<i64> {
     let make = (op::CREATE, Body::create(directory, b"", 0));
     loop {
@@ -897,8 +1097,9 @@ fn replace(raw: &mut Raw, directory: &str, at_once: bool) -> io::Result<i64> {
     }
 }
 
-/// A client watches a directory, and creates and deletes a child of it all the time, while another replaces the
-/// directory. Whatever comes after the deletion is answered after the client was told of it.
+/// A client watches a directory, and creates and deletes a child of it all the time, while another
+/// replaces the directory. Whatever comes after the deletion is answered after the client was told
+/// of it.
 fn a_deletion_is_told_before_any_later_reply(addr: SocketAddr) -> io::Result<()> {
     const DELETED: i32 = 2;
     let dir = unique_path("replaced");
@@ -914,7 +1115,11 @@ fn a_deletion_is_told_before_any_later_reply(addr: SocketAddr) -> io::Result<()>
         other.ask(op::CLOSE_SESSION, &Body::new())?;
         Ok(())
     });
-    let told = |events: &[Frame]| events.iter().any(|event| event.event() == (DELETED, 3, dir.clone()));
+    let told = |events: &[Frame]| {
+        events
+            .iter()
+            .any(|event| event.event() == (DELETED, 3, dir.clone()))
+    };
     let ended = || io::Error::other("the other client has failed");
     let mut in_successor = 0;
     for round in 0..REPLACEMENTS {
@@ -924,7 +1129,8 @@ fn a_deletion_is_told_before_any_later_reply(addr: SocketAddr) -> io::Result<()>
         let mut untold = 0;
         let begun = Instant::now();
         let last = loop {
-            let (events, made) = client.ask(op::CREATE2, &Body::create(&format!("{dir}/n-"), b"", 3))?;
+            let (events, made) =
+                client.ask(op::CREATE2, &Body::create(&format!("{dir}/n-"), b"", 3))?;
             if told(&events) {
                 break made;
             }
@@ -937,7 +1143,10 @@ fn a_deletion_is_told_before_any_later_reply(addr: SocketAddr) -> io::Result<()>
                 }
                 untold = untold.max(reply.zxid);
             }
-            assert!(begun.elapsed() < SOON, "round {round}: the deletion is not told");
+            assert!(
+                begun.elapsed() < SOON,
+                "round {round}: the deletion is not told"
+            );
         };
         let deleted = gone.1.recv().map_err(|_| ended())?;
         assert!(
@@ -953,8 +1162,13 @@ fn a_deletion_is_told_before_any_later_reply(addr: SocketAddr) -> io::Result<()>
     replacer.join().map_err(|_| ended())??;
     client.call(op::DELETE, &delete(&dir).1);
     client.ask(op::CLOSE_SESSION, &Body::new())?;
-    println!("{in_successor} of {REPLACEMENTS} were told by the reply to a create in the successor");
-    assert!(in_successor > REPLACEMENTS / 4, "{in_successor} creates in the successor");
+    println!(
+        "{in_successor} of {REPLACEMENTS} were told by the reply to a create in the successor"
+    );
+    assert!(
+        in_successor > REPLACEMENTS / 4,
+        "{in_successor} creates in the successor"
+    );
     Ok(())
 }
 
@@ -969,8 +1183,8 @@ fn word(addr: SocketAddr, word: &[u8]) -> io::Result<String> {
     }
 }
 
-/// Sends requests without waiting in between; returns the xids and errors of the replies until all are there, or the
-/// connection ends.
+/// Sends requests without waiting in between; returns the xids and errors of the replies until all
+/// are there, or the connection ends.
 fn at_once(raw: &mut Raw, requests: &[(i32, Body)]) -> io::Result<Vec<(i32, i32)>> {
     let mut bytes = Vec::new();
     for (xid, (op, body)) in (100..).zip(requests) {
@@ -987,8 +1201,13 @@ fn at_once(raw: &mut Raw, requests: &[(i32, Body)]) -> io::Result<Vec<(i32, i32)
 fn auth_is_early(addr: SocketAddr) -> io::Result<bool> {
     let mut raw = Raw::connect(addr, 30_000)?;
     let auth = Body::new().i32(0).string("digest").buffer(Some(b"u:p"));
-    let replies =
-        at_once(&mut raw, &[(op::CREATE, Body::create(&unique_path("r"), b"", 1)), (op::AUTH, auth)])?;
+    let replies = at_once(
+        &mut raw,
+        &[
+            (op::CREATE, Body::create(&unique_path("r"), b"", 1)),
+            (op::AUTH, auth),
+        ],
+    )?;
     raw.call(op::CLOSE_SESSION, &Body::new());
     Ok(replies == [(101, 0), (100, 0)])
 }
@@ -998,9 +1217,15 @@ fn acl_is_late(addr: SocketAddr) -> io::Result<bool> {
     let mut raw = Raw::connect(addr, 30_000)?;
     let path = unique_path("r");
     raw.create(&path, 1);
-    let closed = Body::new().string(&path).acl(&[(31, "digest", "nobody:x")]).i32(-1);
+    let closed = Body::new()
+        .string(&path)
+        .acl(&[(31, "digest", "nobody:x")])
+        .i32(-1);
     let write = Body::new().string(&path).buffer(None).i32(-1);
-    let replies = at_once(&mut raw, &[(op::SET_ACL, closed), (op::SET_DATA, write.clone())])?;
+    let replies = at_once(
+        &mut raw,
+        &[(op::SET_ACL, closed), (op::SET_DATA, write.clone())],
+    )?;
     assert_eq!(raw.ask(op::SET_DATA, &write)?.1.error, -102);
     raw.call(op::CLOSE_SESSION, &Body::new());
     Ok(replies == [(100, 0), (101, 0)])
@@ -1012,10 +1237,20 @@ fn acl_is_late_behind_a_refused_one(addr: SocketAddr) -> io::Result<bool> {
     let mut raw = Raw::connect(addr, 30_000)?;
     let path = unique_path("r");
     raw.create(&path, 1);
-    let closed =
-        |version| (op::SET_ACL, Body::new().string(&path).acl(&[(31, "digest", "nobody:x")]).i32(version));
+    let closed = |version| {
+        (
+            op::SET_ACL,
+            Body::new()
+                .string(&path)
+                .acl(&[(31, "digest", "nobody:x")])
+                .i32(version),
+        )
+    };
     let write = Body::new().string(&path).buffer(None).i32(-1);
-    let replies = at_once(&mut raw, &[closed(-1), closed(NO_VERSION), (op::SET_DATA, write)])?;
+    let replies = at_once(
+        &mut raw,
+        &[closed(-1), closed(NO_VERSION), (op::SET_DATA, write)],
+    )?;
     raw.call(op::CLOSE_SESSION, &Body::new());
     Ok(replies == [(100, 0), (101, -103), (102, 0)])
 }
@@ -1024,14 +1259,21 @@ fn acl_is_late_behind_a_refused_one(addr: SocketAddr) -> io::Result<bool> {
 fn close_is_late(addr: SocketAddr) -> io::Result<bool> {
     let mut raw = Raw::connect(addr, 30_000)?;
     let read = (op::EXISTS, Body::path_watch("/", false));
-    let replies = at_once(&mut raw, &[(op::CLOSE_SESSION, Body::new()), read.clone(), read])?;
+    let replies = at_once(
+        &mut raw,
+        &[(op::CLOSE_SESSION, Body::new()), read.clone(), read],
+    )?;
     Ok(replies == [(100, 0), (101, -112), (102, -112)])
 }
 
 /// Returns how often each race was lost.
 fn races_lost(addr: SocketAddr, attempts: usize) -> io::Result<[usize; 4]> {
-    let races: [fn(SocketAddr) -> io::Result<bool>; 4] =
-        [auth_is_early, acl_is_late, acl_is_late_behind_a_refused_one, close_is_late];
+    let races: [fn(SocketAddr) -> io::Result<bool>; 4] = [
+        auth_is_early,
+        acl_is_late,
+        acl_is_late_behind_a_refused_one,
+        close_is_late,
+    ];
     let mut lost = [0; 4];
     for _ in 0..attempts {
         for (race, lost) in races.iter().zip(&mut lost) {
@@ -1041,12 +1283,16 @@ fn races_lost(addr: SocketAddr, attempts: usize) -> io::Result<[usize; 4]> {
     Ok(lost)
 }
 
-/// A member without the others serves reads to clients that allow for it, and nothing to the others.
+/// A member without the others serves reads to clients that allow for it, and nothing to the
+/// others.
 fn is_read_only(addr: SocketAddr) -> io::Result<()> {
     // A real one stays silent until it knows that the others are gone.
     let read_only = || (word(addr, b"isro").ok()? == "ro").then_some(());
     poll_until("read-only mode", SOON, read_only).map_err(io::Error::other)?;
-    assert!(Raw::connect(addr, 30_000).is_err(), "a client that does not allow for it");
+    assert!(
+        Raw::connect(addr, 30_000).is_err(),
+        "a client that does not allow for it"
+    );
     let mut raw = Raw::read_only(addr, 30_000)?;
     assert!(raw.greeting.read_only && raw.session() != 0);
     let path = || Body::new().string("/a");
@@ -1059,7 +1305,13 @@ fn is_read_only(addr: SocketAddr) -> io::Result<()> {
     assert_eq!(error(op::DELETE, &path().i32(-1))?, -119);
     assert_eq!(error(op::SET_DATA, &path().buffer(None).i32(-1))?, -119);
     assert_eq!(error(op::SET_ACL, &path().acl(raw::OPEN).i32(-1))?, -119);
-    assert_eq!(error(op::MULTI, &Body::multi(&[(op::CREATE, Body::create("/a", b"", 0))]))?, -119);
+    assert_eq!(
+        error(
+            op::MULTI,
+            &Body::multi(&[(op::CREATE, Body::create("/a", b"", 0))])
+        )?,
+        -119
+    );
     assert_eq!(error(op::SYNC, &path())?, -119);
     assert_eq!(error(op::PING, &Body::new())?, 0);
     let auth = Body::new().i32(0).string("digest").buffer(Some(b"u:p"));
@@ -1072,23 +1324,35 @@ fn is_read_only(addr: SocketAddr) -> io::Result<()> {
 /// What the lines of an answer have in common on all servers.
 fn lines(word: &str, text: &str) -> BTreeSet<String> {
     let key = |line: &str, separator| line.split(separator).next().unwrap_or_default().to_owned();
-    let lines = text.lines().map(|line| match (word, line.split_once(": ")) {
-        ("mntr", _) => key(line, '\t'),
-        ("envi" | "conf", _) => key(line, '='),
-        (_, Some((before, _))) if before.ends_with("version") => before.to_owned(),
-        ("dump", _) if line.contains("expire at") => "expire at".to_owned(),
-        _ => numbers(line),
-    });
+    let lines = text
+        .lines()
+        .map(|line| match (word, line.split_once(": ")) {
+            ("mntr", _) => key(line, '\t'),
+            ("envi" | "conf", _) => key(line, '='),
+            (_, Some((before, _))) if before.ends_with("version") => before.to_owned(),
+            ("dump", _) if line.contains("expire at") => "expire at".to_owned(),
+            _ => numbers(line),
+        });
     // How many paths there are, and when a session expires, is a matter of the moment.
-    lines.filter(|line| !line.ends_with("_per_namespace")).collect()
+    lines
+        .filter(|line| !line.ends_with("_per_namespace"))
+        .collect()
 }
 
 /// Writes numbers as `#`, and the names of operations as `OP`.
 fn numbers(line: &str) -> String {
     let mut text = String::new();
     let hex = line.split("0x").enumerate().map(|(index, part)| {
-        let part = if index > 0 { part.trim_start_matches(|c: char| c.is_ascii_hexdigit()) } else { part };
-        if index > 0 { format!("#{part}") } else { part.to_owned() }
+        let part = if index > 0 {
+            part.trim_start_matches(|c: char| c.is_ascii_hexdigit())
+        } else {
+            part
+        };
+        if index > 0 {
+            format!("#{part}")
+        } else {
+            part.to_owned()
+        }
     });
     for c in hex.collect::<String>().chars() {
         let c = if c.is_ascii_digit() { '#' } else { c };
@@ -1104,8 +1368,8 @@ fn numbers(line: &str) -> String {
 
 fn words_are_zookeepers(real: SocketAddr, ours: SocketAddr) -> io::Result<()> {
     let words = [
-        "ruok", "isro", "srvr", "stat", "cons", "mntr", "conf", "envi", "dirs", "hash", "gtmk", "wchs",
-        "wchp", "wchc", "dump", "crst", "cons", "srst", "srvr", "nope",
+        "ruok", "isro", "srvr", "stat", "cons", "mntr", "conf", "envi", "dirs", "hash", "gtmk",
+        "wchs", "wchp", "wchc", "dump", "crst", "cons", "srst", "srvr", "nope",
     ];
     let mut clients = Vec::new();
     for addr in [real, ours] {
@@ -1116,7 +1380,11 @@ fn words_are_zookeepers(real: SocketAddr, ours: SocketAddr) -> io::Result<()> {
     }
     for name in words {
         let (expected, got) = (word(real, name.as_bytes())?, word(ours, name.as_bytes())?);
-        assert_eq!(lines(name, &got), lines(name, &expected), "{name}\nZooKeeper:\n{expected}\nours:\n{got}");
+        assert_eq!(
+            lines(name, &got),
+            lines(name, &expected),
+            "{name}\nZooKeeper:\n{expected}\nours:\n{got}"
+        );
     }
     for mask in [16i64, 306] {
         let set = [b"stmk", &mask.to_be_bytes()[..]].concat();
@@ -1132,25 +1400,35 @@ fn words_are_zookeepers(real: SocketAddr, ours: SocketAddr) -> io::Result<()> {
 /// A transaction id, and the type, the state and the path of an event.
 type Told = (i64, (i32, i32, String));
 
-/// Returns what a client is told that sets its watches again, with the transaction ids. `/closed` may not be
-/// read.
+/// Returns what a client is told that sets its watches again, with the transaction ids. `/closed`
+/// may not be read.
 fn told_late(addr: SocketAddr) -> io::Result<Vec<Told>> {
     let mut raw = Raw::connect(addr, 30_000)?;
     raw.create("/open", 0);
     let acl = [(31, "digest", "nobody:x")];
-    raw.call(op::CREATE, &Body::new().string("/closed").buffer(None).acl(&acl).i32(0));
+    raw.call(
+        op::CREATE,
+        &Body::new().string("/closed").buffer(None).acl(&acl).i32(0),
+    );
     let all = ["/open", "/closed", "/gone"];
     let lists = [&all[..], &all[..2], &all[..]];
-    let body = lists.iter().fold(Body::new().i64(0), |body, list| body.strings(list));
+    let body = lists
+        .iter()
+        .fold(Body::new().i64(0), |body, list| body.strings(list));
     let (events, reply) = raw.ask(op::SET_WATCHES, &body)?;
     assert_eq!(reply.error, 0);
     raw.ask(op::CLOSE_SESSION, &Body::new())?;
-    Ok(events.into_iter().map(|event| (event.zxid, event.event())).collect())
+    Ok(events
+        .into_iter()
+        .map(|event| (event.zxid, event.event()))
+        .collect())
 }
 
 /// Adds a behaviour that is the same on both servers.
 fn add_on_both(suite: &mut Suite, name: &str, behaviour: fn(SocketAddr) -> io::Result<()>) {
-    suite.add("in-process", name, move || -> io::Result<()> { behaviour(Server::start()?.addr()) });
+    suite.add("in-process", name, move || -> io::Result<()> {
+        behaviour(Server::start()?.addr())
+    });
     suite.add_needing("zookeeper", name, peers::zookeeper(), move |_| {
         // Not the one of the scripts, which compare how many children a root has had.
         let real = ZooKeeper::standalone(&Options::new()).map_err(|error| error.to_string())?;
@@ -1159,7 +1437,12 @@ fn add_on_both(suite: &mut Suite, name: &str, behaviour: fn(SocketAddr) -> io::R
 }
 
 fn config() -> Config {
-    Config { cases: CASES, max_shrink_iters: 2000, failure_persistence: None, ..Config::default() }
+    Config {
+        cases: CASES,
+        max_shrink_iters: 2000,
+        failure_persistence: None,
+        ..Config::default()
+    }
 }
 
 fn main() {
@@ -1177,46 +1460,78 @@ fn main() {
         "a_deletion_is_told_before_any_later_reply",
         a_deletion_is_told_before_any_later_reply,
     );
-    suite.add_needing("zookeeper", "words_are_zookeepers", peers::zookeeper(), |_| {
-        // Not the one of the scripts, whose connections come and go.
-        let real = ZooKeeper::standalone(&Options::new()).map_err(|error| error.to_string())?;
-        let ours = ours().zookeeper_version(release()).start().map_err(|error| error.to_string())?;
-        words_are_zookeepers(real.address(0), ours.addr()).map_err(|error| error.to_string())
-    });
-    suite.add_needing("zookeeper", "what_was_missed_is_told_late", peers::zookeeper(), |_| {
-        let real = ZooKeeper::standalone(&Options::new()).map_err(|error| error.to_string())?;
-        let ours = ours().zookeeper_version(release()).start().map_err(|error| error.to_string())?;
-        let told = |addr| told_late(addr).map_err(|error| error.to_string());
-        let mut expected = told(real.address(0))?;
-        expected.retain(|(_, (_, _, path))| !is_early_3_9() || path != "/closed");
-        assert_eq!(told(ours.addr())?, expected);
-        Ok::<_, String>(())
-    });
-    suite.add("in-process", "a_member_without_the_others_is_read_only", || {
-        let server = Server::builder().members(3).start()?;
-        server.create("/before", "").map_err(io::Error::other)?;
-        for (index, member) in [Member::ReadOnly, Member::Down, Member::Down].into_iter().enumerate() {
-            server.set_member(index, member);
-        }
-        is_read_only(server.addr())?;
-        assert!(server.sessions().is_empty(), "{:?}", server.sessions());
-        let mut raw = Raw::read_only(server.addr(), 30_000)?;
-        server.set_member(0, Member::Current);
-        server.set_member(1, Member::Current);
-        assert!(raw.recv().is_err() && server.sessions().is_empty(), "its session ends with the mode");
-        Raw::connect(server.addr(), 30_000).map(|mut raw| drop(raw.create("/a", 0)))
-    });
-    suite.add_needing("zookeeper", "a_member_without_the_others_is_read_only", peers::zookeeper(), |_| {
-        let options = Options::new()
-            .jvm_arg("-Dreadonlymode.enabled=true")
-            .setting("localSessionsEnabled", "true")
-            .setting("localSessionsUpgradingEnabled", "true");
-        let real = ZooKeeper::ensemble(3, &options).map_err(|error| error.to_string())?;
-        let mut raw = Raw::connect(real.address(0), 30_000).map_err(|error| error.to_string())?;
-        raw.create("/before", 0);
-        (1..3).for_each(|member| real.kill(member));
-        is_read_only(real.address(0)).map_err(|error| error.to_string())
-    });
+    suite.add_needing(
+        "zookeeper",
+        "words_are_zookeepers",
+        peers::zookeeper(),
+        |_| {
+            // Not the one of the scripts, whose connections come and go.
+            let real = ZooKeeper::standalone(&Options::new()).map_err(|error| error.to_string())?;
+            let ours = ours()
+                .zookeeper_version(release())
+                .start()
+                .map_err(|error| error.to_string())?;
+            words_are_zookeepers(real.address(0), ours.addr()).map_err(|error| error.to_string())
+        },
+    );
+    suite.add_needing(
+        "zookeeper",
+        "what_was_missed_is_told_late",
+        peers::zookeeper(),
+        |_| {
+            let real = ZooKeeper::standalone(&Options::new()).map_err(|error| error.to_string())?;
+            let ours = ours()
+                .zookeeper_version(release())
+                .start()
+                .map_err(|error| error.to_string())?;
+            let told = |addr| told_late(addr).map_err(|error| error.to_string());
+            let mut expected = told(real.address(0))?;
+            expected.retain(|(_, (_, _, path))| !is_early_3_9() || path != "/closed");
+            assert_eq!(told(ours.addr())?, expected);
+            Ok::<_, String>(())
+        },
+    );
+    suite.add(
+        "in-process",
+        "a_member_without_the_others_is_read_only",
+        || {
+            let server = Server::builder().members(3).start()?;
+            server.create("/before", "").map_err(io::Error::other)?;
+            for (index, member) in [Member::ReadOnly, Member::Down, Member::Down]
+                .into_iter()
+                .enumerate()
+            {
+                server.set_member(index, member);
+            }
+            is_read_only(server.addr())?;
+            assert!(server.sessions().is_empty(), "{:?}", server.sessions());
+            let mut raw = Raw::read_only(server.addr(), 30_000)?;
+            server.set_member(0, Member::Current);
+            server.set_member(1, Member::Current);
+            assert!(
+                raw.recv().is_err() && server.sessions().is_empty(),
+                "its session ends with the mode"
+            );
+            Raw::connect(server.addr(), 30_000).map(|mut raw| drop(raw.create("/a", 0)))
+        },
+    );
+    suite.add_needing(
+        "zookeeper",
+        "a_member_without_the_others_is_read_only",
+        peers::zookeeper(),
+        |_| {
+            let options = Options::new()
+                .jvm_arg("-Dreadonlymode.enabled=true")
+                .setting("localSessionsEnabled", "true")
+                .setting("localSessionsUpgradingEnabled", "true");
+            let real = ZooKeeper::ensemble(3, &options).map_err(|error| error.to_string())?;
+            let mut raw =
+                Raw::connect(real.address(0), 30_000).map_err(|error| error.to_string())?;
+            raw.create("/before", 0);
+            (1..3).for_each(|member| real.kill(member));
+            is_read_only(real.address(0)).map_err(|error| error.to_string())
+        },
+    );
     suite.add("in-process", "races_are_won", || {
         let server = Server::start()?;
         races_lost(server.addr(), 20).map(|lost| assert_eq!(lost, [0; 4]))
@@ -1236,18 +1551,30 @@ fn main() {
             attempts += 100;
         }
         println!("races lost in {attempts}: auth, setACL, two setACL, closeSession: {lost:?}");
-        if lost.contains(&0) { Err(format!("{lost:?} of {attempts}")) } else { Ok(()) }
+        if lost.contains(&0) {
+            Err(format!("{lost:?} of {attempts}"))
+        } else {
+            Ok(())
+        }
     });
     for seed in SEEDS {
         let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[seed; 32]);
         let runner = TestRunner::new_with_rng(config(), rng);
         let name = format!("scripts_of_seed_{seed}");
-        suite.add_needing("zookeeper", &name, peers::zookeeper(), move |_| scripts(runner));
+        suite.add_needing("zookeeper", &name, peers::zookeeper(), move |_| {
+            scripts(runner)
+        });
     }
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&new_seed().to_be_bytes());
-    let runner = TestRunner::new_with_rng(config(), TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
-    suite.add_needing("zookeeper", "scripts_of_a_new_seed", peers::zookeeper(), move |_| scripts(runner));
+    let runner =
+        TestRunner::new_with_rng(config(), TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
+    suite.add_needing(
+        "zookeeper",
+        "scripts_of_a_new_seed",
+        peers::zookeeper(),
+        move |_| scripts(runner),
+    );
     for (name, start) in WRONG {
         let name = format!("notices_a_server_{name}");
         suite.add_needing("zookeeper", &name, peers::zookeeper(), move |_| {

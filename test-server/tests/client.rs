@@ -7,7 +7,8 @@
 use std::time::Duration;
 
 use zookeeper_client::{
-    Acls, AddWatchMode, Client, CreateMode, CreateOptions, Error, EventType, MultiWriteResult, SessionState,
+    Acls, AddWatchMode, Client, CreateMode, CreateOptions, Error, EventType, MultiWriteResult,
+    SessionState,
 };
 use zookeeper_test_server::{Cut, Direction, Loss, Match, NodeKind, Op, Server, Version};
 
@@ -40,13 +41,19 @@ async fn reaches(client: &Client, wanted: SessionState) {
 async fn a_client_creates_reads_watches_and_closes() {
     let server = Server::start().unwrap();
     let client = client(&server).await;
-    let (stat, _) = client.create("/a", b"one", &options(CreateMode::Persistent)).await.unwrap();
+    let (stat, _) = client
+        .create("/a", b"one", &options(CreateMode::Persistent))
+        .await
+        .unwrap();
     assert_eq!(stat.czxid, stat.mzxid);
     let (data, stat, watcher) = client.get_and_watch_data("/a").await.unwrap();
     assert_eq!((data.as_slice(), stat.version), (&b"one"[..], 0));
     server.set_data("/a", b"two").unwrap();
     let event = watcher.changed().await;
-    assert_eq!((event.event_type, event.path.as_str()), (EventType::NodeDataChanged, "/a"));
+    assert_eq!(
+        (event.event_type, event.path.as_str()),
+        (EventType::NodeDataChanged, "/a")
+    );
     let sequential = options(CreateMode::EphemeralSequential);
     let (_, first) = client.create("/a/n-", b"", &sequential).await.unwrap();
     let (_, second) = client.create("/a/n-", b"", &sequential).await.unwrap();
@@ -54,7 +61,11 @@ async fn a_client_creates_reads_watches_and_closes() {
     assert_eq!(server.children("/a"), ["n-0000000000", "n-0000000001"]);
     assert_eq!(server.counters().requests(Op::Create), 3);
     drop(client);
-    assert!(server.wait_until(|view| view.children("/a").is_empty(), SOON).await);
+    assert!(
+        server
+            .wait_until(|view| view.children("/a").is_empty(), SOON)
+            .await
+    );
     assert!(server.sessions().is_empty());
 }
 
@@ -62,26 +73,45 @@ async fn a_client_creates_reads_watches_and_closes() {
 async fn every_kind_of_request_is_understood() {
     let server = Server::start().unwrap();
     let client = client(&server).await;
-    client.create("/c", b"", &options(CreateMode::Container)).await.unwrap();
+    client
+        .create("/c", b"", &options(CreateMode::Container))
+        .await
+        .unwrap();
     assert_eq!(server.node("/c").unwrap().kind, NodeKind::Container);
     let ttl = options(CreateMode::Persistent).with_ttl(Duration::from_secs(60));
     client.create("/c/t", b"", &ttl).await.unwrap();
-    assert_eq!(server.node("/c/t").unwrap().kind, NodeKind::Ttl { ms: 60_000 });
+    assert_eq!(
+        server.node("/c/t").unwrap().kind,
+        NodeKind::Ttl { ms: 60_000 }
+    );
     client.sync("/c").await.unwrap();
     let (names, stat) = client.get_children("/c").await.unwrap();
     assert_eq!((names, stat.num_children), (vec!["t".to_owned()], 1));
     assert_eq!(client.list_children("/c").await.unwrap(), ["t"]);
     assert_eq!(client.count_descendants_number("/").await.unwrap(), 5);
     client.set_data("/c/t", b"data", Some(0)).await.unwrap();
-    assert_eq!(client.set_data("/c/t", b"data", Some(0)).await.unwrap_err(), Error::BadVersion);
+    assert_eq!(
+        client.set_data("/c/t", b"data", Some(0)).await.unwrap_err(),
+        Error::BadVersion
+    );
     let (acls, _) = client.get_acl("/c").await.unwrap();
     assert_eq!(acls.len(), 1);
     client.auth("digest", b"ann:secret").await.unwrap();
     let users = client.list_auth_users().await.unwrap();
-    assert!(users.iter().any(|user| user.scheme() == "digest" && user.user() == "ann"));
-    client.create("/e", b"", &options(CreateMode::Ephemeral)).await.unwrap();
+    assert!(
+        users
+            .iter()
+            .any(|user| user.scheme() == "digest" && user.user() == "ann")
+    );
+    client
+        .create("/e", b"", &options(CreateMode::Ephemeral))
+        .await
+        .unwrap();
     assert_eq!(client.list_ephemerals("/").await.unwrap(), ["/e"]);
-    let mut watcher = client.watch("/c", AddWatchMode::PersistentRecursive).await.unwrap();
+    let mut watcher = client
+        .watch("/c", AddWatchMode::PersistentRecursive)
+        .await
+        .unwrap();
     client.delete("/c/t", None).await.unwrap();
     assert_eq!(watcher.changed().await.event_type, EventType::NodeDeleted);
     client.delete("/nowhere", None).await.unwrap_err();
@@ -94,13 +124,22 @@ async fn every_kind_of_request_is_understood() {
 #[tokio::test]
 async fn a_multi_answers_a_stat_in_3_9_and_an_invalid_one_in_3_8() {
     for (version, invalid) in [(Version::V3_8, true), (Version::V3_9, false)] {
-        let server = Server::builder().zookeeper_version(version).start().unwrap();
+        let server = Server::builder()
+            .zookeeper_version(version)
+            .start()
+            .unwrap();
         let client = client(&server).await;
         let mut multi = client.new_multi_writer();
-        multi.add_create("/a", b"", &options(CreateMode::Persistent)).unwrap();
+        multi
+            .add_create("/a", b"", &options(CreateMode::Persistent))
+            .unwrap();
         multi.add_check_version("/a", 0).unwrap();
         let results = multi.commit().await.unwrap();
-        let [MultiWriteResult::Create { path, stat }, MultiWriteResult::Check] = results.as_slice() else {
+        let [
+            MultiWriteResult::Create { path, stat },
+            MultiWriteResult::Check,
+        ] = results.as_slice()
+        else {
             unreachable!("{results:?}");
         };
         assert_eq!((path.as_str(), stat.is_invalid()), ("/a", invalid));
@@ -113,7 +152,10 @@ async fn a_client_survives_losing_its_connection_with_nodes_and_watches() {
     for cut in [Cut::Fin, Cut::Reset] {
         let client = client(&server).await;
         let session = client.session_id().0;
-        client.create("/e", b"", &options(CreateMode::Ephemeral)).await.unwrap();
+        client
+            .create("/e", b"", &options(CreateMode::Ephemeral))
+            .await
+            .unwrap();
         let (_, watcher) = client.check_and_watch_stat("/x").await.unwrap();
         assert!(server.cut(session, cut));
         // Something changes before it is back: the watch it brings along is told at once.
@@ -124,7 +166,11 @@ async fn a_client_survives_losing_its_connection_with_nodes_and_watches() {
         assert!(server.counters().requests_of(session, Op::SetWatches) >= 1);
         server.delete("/x").unwrap();
         drop(client);
-        assert!(server.wait_until(|view| view.sessions().is_empty(), SOON).await);
+        assert!(
+            server
+                .wait_until(|view| view.sessions().is_empty(), SOON)
+                .await
+        );
     }
 }
 
@@ -132,12 +178,18 @@ async fn a_client_survives_losing_its_connection_with_nodes_and_watches() {
 async fn an_expired_session_ends_the_client_and_tells_the_others() {
     let server = Server::start().unwrap();
     let (owner, other) = (client(&server).await, client(&server).await);
-    owner.create("/e", b"", &options(CreateMode::Ephemeral)).await.unwrap();
+    owner
+        .create("/e", b"", &options(CreateMode::Ephemeral))
+        .await
+        .unwrap();
     let (_, watcher) = other.check_and_watch_stat("/e").await.unwrap();
     assert!(server.expire_session(owner.session_id().0));
     assert_eq!(watcher.changed().await.event_type, EventType::NodeDeleted);
     reaches(&owner, SessionState::Expired).await;
-    assert_eq!(owner.check_stat("/e").await.unwrap_err(), Error::SessionExpired);
+    assert_eq!(
+        owner.check_stat("/e").await.unwrap_err(),
+        Error::SessionExpired
+    );
 }
 
 #[tokio::test]
@@ -152,7 +204,10 @@ async fn a_lost_reply_of_a_committed_create_looks_like_it_does_on_zookeeper() {
         server.freeze_expiry(true);
         let client = client(&server).await;
         let fault = server.drop_reply(Match::op(Op::Create).path("/a"), loss);
-        let error = client.create("/a", b"", &options(CreateMode::Persistent)).await.unwrap_err();
+        let error = client
+            .create("/a", b"", &options(CreateMode::Persistent))
+            .await
+            .unwrap_err();
         match loss {
             Loss::Close => assert_eq!(error, Error::ConnectionLoss),
             _ => assert!(matches!(error, Error::Custom(_)), "{error:?}"),
@@ -164,10 +219,16 @@ async fn a_lost_reply_of_a_committed_create_looks_like_it_does_on_zookeeper() {
 
 #[tokio::test]
 async fn a_stalled_client_loses_its_session_on_the_servers_clock() {
-    let server = Server::builder().tick(Duration::from_millis(50)).start().unwrap();
+    let server = Server::builder()
+        .tick(Duration::from_millis(50))
+        .start()
+        .unwrap();
     server.freeze_expiry(true);
     let client = client(&server).await;
-    client.create("/e", b"", &options(CreateMode::Ephemeral)).await.unwrap();
+    client
+        .create("/e", b"", &options(CreateMode::Ephemeral))
+        .await
+        .unwrap();
     assert!(server.stall(client.session_id().0, Direction::Both));
     server.freeze_expiry(false);
     assert!(server.wait_until(|view| !view.exists("/e"), SOON).await);
@@ -179,10 +240,16 @@ async fn a_stalled_client_loses_its_session_on_the_servers_clock() {
 async fn a_client_comes_back_after_a_restart() {
     let server = Server::start().unwrap();
     let client = client(&server).await;
-    client.create("/e", b"", &options(CreateMode::Ephemeral)).await.unwrap();
+    client
+        .create("/e", b"", &options(CreateMode::Ephemeral))
+        .await
+        .unwrap();
     server.stop();
     reaches(&client, SessionState::Disconnected).await;
     server.restart().unwrap();
     reaches(&client, SessionState::SyncConnected).await;
-    assert_eq!(server.node("/e").unwrap().ephemeral_owner, client.session_id().0);
+    assert_eq!(
+        server.node("/e").unwrap().ephemeral_owner,
+        client.session_id().0
+    );
 }

@@ -17,7 +17,9 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use raw::{Body, Frame, Raw, op, read_frame, write_frame};
-use zookeeper_test_server::{Cut, Direction, Isolation, LogEntry, LogKind, Loss, Match, Op, Server, View};
+use zookeeper_test_server::{
+    Cut, Direction, Isolation, LogEntry, LogKind, Loss, Match, Op, Server, View,
+};
 
 const SOON: Duration = Duration::from_secs(60);
 const T: i32 = 40_000;
@@ -43,7 +45,10 @@ fn ended(raw: &mut Raw) -> ErrorKind {
 /// Nothing has come by now. The caller has made sure that nothing was to come.
 fn silent(raw: &mut Raw) -> bool {
     raw.stream.set_nonblocking(true).unwrap();
-    let nothing = raw.stream.peek(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
+    let nothing = raw
+        .stream
+        .peek(&mut [0])
+        .is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
     raw.stream.set_nonblocking(false).unwrap();
     nothing
 }
@@ -57,7 +62,8 @@ fn a_held_reply_is_committed_and_holds_what_follows() {
     assert!(server.exists("/a"));
     // A later request is applied, and its reply and an event wait behind the held one.
     let second = raw.send(op::EXISTS, &Body::path_watch("/a", true)).unwrap();
-    let applied = server.wait_until_blocking(|view| view.counters().requests(Op::Exists) == 1, SOON);
+    let applied =
+        server.wait_until_blocking(|view| view.counters().requests(Op::Exists) == 1, SOON);
     assert!(applied && server.wait_until_blocking(|view| !view.watches_on("/a").is_empty(), SOON));
     server.delete("/a").unwrap();
     assert!(silent(&mut raw));
@@ -65,7 +71,11 @@ fn a_held_reply_is_committed_and_holds_what_follows() {
     let xids: Vec<i32> = (0..3).map(|_| raw.recv().unwrap().xid).collect();
     assert_eq!(xids, [first, second, -1]);
     assert_eq!(
-        (gate.hits().len(), gate.hits()[0].path.as_str(), gate.hits()[0].session),
+        (
+            gate.hits().len(),
+            gate.hits()[0].path.as_str(),
+            gate.hits()[0].session
+        ),
         (1, "/a", raw.session())
     );
 }
@@ -79,7 +89,9 @@ fn a_delayed_reply_is_committed_at_once_and_holds_what_follows_for_so_long() {
     let first = raw.send(op::CREATE, &create("/a")).unwrap();
     assert!(fault.wait_hit_blocking(SOON));
     assert!(server.exists("/a"));
-    let second = raw.send(op::EXISTS, &Body::path_watch("/a", false)).unwrap();
+    let second = raw
+        .send(op::EXISTS, &Body::path_watch("/a", false))
+        .unwrap();
     assert_eq!(raw.recv().unwrap().xid, first);
     assert!(sent.elapsed() >= delay, "{:?}", sent.elapsed());
     assert_eq!(raw.recv().unwrap().xid, second);
@@ -90,18 +102,31 @@ fn the_log_shows_that_two_requests_were_under_way_at_once() {
     let (server, mut raw) = server();
     let gate = server.hold_reply(Match::op(Op::Create));
     raw.send(op::CREATE, &create("/a")).unwrap();
-    raw.send(op::GET_CHILDREN, &Body::path_watch("/", false)).unwrap();
-    assert!(server.wait_until_blocking(|view| view.counters().requests(Op::GetChildren) == 1, SOON));
+    raw.send(op::GET_CHILDREN, &Body::path_watch("/", false))
+        .unwrap();
+    assert!(
+        server.wait_until_blocking(|view| view.counters().requests(Op::GetChildren) == 1, SOON)
+    );
     gate.release();
     let _ = (raw.recv().unwrap(), raw.recv().unwrap());
     let log = server.log();
-    let at = |op, kind| log.iter().find(|entry| (entry.op, entry.kind) == (op, kind)).unwrap();
+    let at = |op, kind| {
+        log.iter()
+            .find(|entry| (entry.op, entry.kind) == (op, kind))
+            .unwrap()
+    };
     let list = at(Op::GetChildren, LogKind::Arrived);
     let create = at(Op::Create, LogKind::Replied);
     assert!(list.n < create.n && list.at <= create.at);
     assert_eq!(create.request, at(Op::Create, LogKind::Arrived).request);
-    assert_eq!((create.path.as_str(), create.session, create.opcode), ("/a", raw.session(), op::CREATE));
-    assert_eq!((create.zxid, create.error), (server.node("/a").unwrap().czxid, 0));
+    assert_eq!(
+        (create.path.as_str(), create.session, create.opcode),
+        ("/a", raw.session(), op::CREATE)
+    );
+    assert_eq!(
+        (create.zxid, create.error),
+        (server.node("/a").unwrap().czxid, 0)
+    );
     assert!(log.windows(2).all(|pair| pair[0].n + 1 == pair[1].n));
 }
 
@@ -134,7 +159,8 @@ fn a_held_request_of_a_connection_that_is_gone_is_applied_unless_the_session_has
         gate.release();
         let fate = move |view: View<'_>| {
             let decided = |entry: &LogEntry| {
-                entry.op == Op::Create && matches!(entry.kind, LogKind::Applied | LogKind::Discarded)
+                entry.op == Op::Create
+                    && matches!(entry.kind, LogKind::Applied | LogKind::Discarded)
             };
             view.log().rev().any(decided)
         };
@@ -160,8 +186,9 @@ fn a_held_request_stays_lost_when_the_connection_that_its_session_moved_to_has_g
 
 /// Whether the last such request was applied or discarded.
 fn fate_of(view: View<'_>, op: Op) -> Option<LogKind> {
-    let decided =
-        |entry: &&LogEntry| entry.op == op && matches!(entry.kind, LogKind::Applied | LogKind::Discarded);
+    let decided = |entry: &&LogEntry| {
+        entry.op == op && matches!(entry.kind, LogKind::Applied | LogKind::Discarded)
+    };
     view.log().rev().find(decided).map(|entry| entry.kind)
 }
 
@@ -223,10 +250,21 @@ fn a_stranger_does_not_heal_a_member() {
     let stranger = Raw::reconnect(server.addr(), T, raw.session(), &[0; 16], 0).unwrap();
     assert_eq!(stranger.session(), 0);
     server.create("/unseen", "").unwrap();
-    let seen = raw.ask(op::EXISTS, &Body::path_watch("/unseen", false)).unwrap().1.error;
-    assert_eq!(seen, -101, "the member is still cut off, and its client still connected");
+    let seen = raw
+        .ask(op::EXISTS, &Body::path_watch("/unseen", false))
+        .unwrap()
+        .1
+        .error;
+    assert_eq!(
+        seen, -101,
+        "the member is still cut off, and its client still connected"
+    );
     assert!(server.expire_session(raw.session()));
-    assert_eq!(raw.stat("/").num_children, 1, "the member has not heard of the expiry");
+    assert_eq!(
+        raw.stat("/").num_children,
+        1,
+        "the member has not heard of the expiry"
+    );
     assert_eq!(again(&server, &raw).session(), 0);
     let mut back = again(&server, &raw);
     assert_eq!(ended(&mut back), ErrorKind::UnexpectedEof);
@@ -235,7 +273,10 @@ fn a_stranger_does_not_heal_a_member() {
 
 #[test]
 fn a_lost_reply_leaves_what_was_committed() {
-    for (loss, kind) in [(Loss::Close, ErrorKind::UnexpectedEof), (Loss::Reset, ErrorKind::ConnectionReset)] {
+    for (loss, kind) in [
+        (Loss::Close, ErrorKind::UnexpectedEof),
+        (Loss::Reset, ErrorKind::ConnectionReset),
+    ] {
         let (server, mut raw) = server();
         let fault = server.drop_reply(Match::op(Op::Create).path_prefix("/a"), loss);
         raw.send(op::CREATE, &create("/a")).unwrap();
@@ -250,8 +291,16 @@ fn a_lost_reply_leaves_what_was_committed() {
 #[test]
 fn faults_that_overlap_all_strike() {
     let (server, mut raw) = server();
-    let (first, second) = (server.fail(Match::op(Op::Exists), -1), server.fail(Match::op(Op::Exists), -2));
-    let mut exists = || raw.ask(op::EXISTS, &Body::path_watch("/", false)).unwrap().1.error;
+    let (first, second) = (
+        server.fail(Match::op(Op::Exists), -1),
+        server.fail(Match::op(Op::Exists), -2),
+    );
+    let mut exists = || {
+        raw.ask(op::EXISTS, &Body::path_watch("/", false))
+            .unwrap()
+            .1
+            .error
+    };
     assert_eq!([exists(), exists(), exists()], [-1, -2, 0]);
     assert_eq!((first.hits().len(), second.hits().len()), (1, 1));
     // What is held and then lost is lost when it is let go.
@@ -264,7 +313,10 @@ fn faults_that_overlap_all_strike() {
     assert_eq!(ended(&mut raw), ErrorKind::UnexpectedEof);
     // Both gates know at once, though the request passes only when both are open.
     let mut raw = again(&server, &raw);
-    let gates = [server.hold_request(Match::op(Op::Create)), server.hold_request(Match::op(Op::Create))];
+    let gates = [
+        server.hold_request(Match::op(Op::Create)),
+        server.hold_request(Match::op(Op::Create)),
+    ];
     let reply = server.drop_reply(Match::op(Op::Create), Loss::Close);
     let request = server.drop_request(Match::op(Op::Create), Loss::Reset);
     raw.send(op::CREATE, &create("/b")).unwrap();
@@ -274,7 +326,11 @@ fn faults_that_overlap_all_strike() {
     assert_eq!((request.hits().len(), reply.hits().len()), (1, 0));
     let mut raw = again(&server, &raw);
     raw.send(op::CREATE, &create("/c")).unwrap();
-    assert_eq!(ended(&mut raw), ErrorKind::UnexpectedEof, "the loss of a reply has kept its turn");
+    assert_eq!(
+        ended(&mut raw),
+        ErrorKind::UnexpectedEof,
+        "the loss of a reply has kept its turn"
+    );
     assert!(server.exists("/c") && !server.exists("/b"));
 }
 
@@ -283,7 +339,13 @@ fn faults_strike_what_a_cut_off_member_answers() {
     let (server, mut raw) = server();
     assert!(server.isolate(raw.session(), Isolation::Follower));
     let _ = server.fail(Match::op(Op::Exists), -4);
-    assert_eq!(raw.ask(op::EXISTS, &Body::path_watch("/", false)).unwrap().1.error, -4);
+    assert_eq!(
+        raw.ask(op::EXISTS, &Body::path_watch("/", false))
+            .unwrap()
+            .1
+            .error,
+        -4
+    );
     assert_eq!(fate_of_last(&server, Op::Exists), Some(LogKind::Applied));
     let gate = server.hold_reply(Match::op(Op::Exists));
     let xid = raw.send(op::EXISTS, &Body::path_watch("/", false)).unwrap();
@@ -307,13 +369,22 @@ fn fate_of_last(server: &Server, op: Op) -> Option<LogKind> {
 
 #[test]
 fn a_lost_request_leaves_nothing() {
-    for (loss, kind) in [(Loss::Close, ErrorKind::UnexpectedEof), (Loss::Reset, ErrorKind::ConnectionReset)] {
+    for (loss, kind) in [
+        (Loss::Close, ErrorKind::UnexpectedEof),
+        (Loss::Reset, ErrorKind::ConnectionReset),
+    ] {
         let (server, mut raw) = server();
         let _ = server.drop_request(Match::op(Op::Create), loss);
         raw.send(op::CREATE, &create("/a")).unwrap();
         assert_eq!(ended(&mut raw), kind);
         let mut raw = again(&server, &raw);
-        assert_eq!(raw.ask(op::EXISTS, &Body::path_watch("/a", false)).unwrap().1.error, -101);
+        assert_eq!(
+            raw.ask(op::EXISTS, &Body::path_watch("/a", false))
+                .unwrap()
+                .1
+                .error,
+            -101
+        );
     }
 }
 
@@ -329,22 +400,39 @@ fn a_stalled_connection_hears_and_says_nothing_more_but_the_session_may_come_bac
     assert_eq!(back.ask(op::PING, &Body::new()).unwrap().1.error, 0);
     assert_eq!(server.children("/"), ["a", "zookeeper"]);
     assert_eq!(server.counters().requests(Op::Create), 1);
-    assert_eq!(ended(&mut raw), ErrorKind::UnexpectedEof, "the new connection ends the old one");
+    assert_eq!(
+        ended(&mut raw),
+        ErrorKind::UnexpectedEof,
+        "the new connection ends the old one"
+    );
 }
 
 #[test]
 fn a_failed_request_answers_its_code_and_is_not_applied() {
     let (server, mut raw) = server();
     let fault = server.fail(Match::op(Op::Create).nth(1).times(2), -127);
-    let codes: Vec<i32> =
-        ["/0", "/1", "/2", "/3"].map(|path| raw.ask(op::CREATE, &create(path)).unwrap().1.error).to_vec();
+    let codes: Vec<i32> = ["/0", "/1", "/2", "/3"]
+        .map(|path| raw.ask(op::CREATE, &create(path)).unwrap().1.error)
+        .to_vec();
     assert_eq!(codes, [0, -127, -127, 0]);
     assert_eq!(server.children("/"), ["0", "3", "zookeeper"]);
     assert_eq!(fault.hits().len(), 2);
     let fault = server.fail(Match::any().path("/x").always(), -4);
-    assert_eq!(raw.ask(op::EXISTS, &Body::path_watch("/x", false)).unwrap().1.error, -4);
+    assert_eq!(
+        raw.ask(op::EXISTS, &Body::path_watch("/x", false))
+            .unwrap()
+            .1
+            .error,
+        -4
+    );
     fault.remove();
-    assert_eq!(raw.ask(op::EXISTS, &Body::path_watch("/x", false)).unwrap().1.error, -101);
+    assert_eq!(
+        raw.ask(op::EXISTS, &Body::path_watch("/x", false))
+            .unwrap()
+            .1
+            .error,
+        -101
+    );
 }
 
 #[test]
@@ -352,11 +440,20 @@ fn a_multi_is_struck_by_the_path_of_any_of_its_operations() {
     let (server, mut raw) = server();
     let _ = server.fail(Match::op(Op::Multi).path("/b"), -7);
     let multi = |paths: &[&str]| {
-        let items: Vec<_> = paths.iter().map(|path| (op::CREATE, create(path))).collect();
+        let items: Vec<_> = paths
+            .iter()
+            .map(|path| (op::CREATE, create(path)))
+            .collect();
         Body::multi(&items)
     };
-    assert_eq!(raw.ask(op::MULTI, &multi(&["/x", "/y"])).unwrap().1.error, 0);
-    assert_eq!(raw.ask(op::MULTI, &multi(&["/a", "/b"])).unwrap().1.error, -7);
+    assert_eq!(
+        raw.ask(op::MULTI, &multi(&["/x", "/y"])).unwrap().1.error,
+        0
+    );
+    assert_eq!(
+        raw.ask(op::MULTI, &multi(&["/a", "/b"])).unwrap().1.error,
+        -7
+    );
     assert!(!server.exists("/a"));
 }
 
@@ -393,13 +490,19 @@ fn clearing_the_faults_releases_what_is_held() {
 
 #[test]
 fn a_cut_keeps_the_session() {
-    for (cut, kind) in [(Cut::Fin, ErrorKind::UnexpectedEof), (Cut::Reset, ErrorKind::ConnectionReset)] {
+    for (cut, kind) in [
+        (Cut::Fin, ErrorKind::UnexpectedEof),
+        (Cut::Reset, ErrorKind::ConnectionReset),
+    ] {
         let (server, mut raw) = server();
         raw.create("/e", 1);
         assert!(server.cut(raw.session(), cut));
         assert!(!server.sessions()[0].connected);
         assert_eq!(ended(&mut raw), kind);
-        assert!(!server.cut(raw.session(), cut), "there is no connection any more");
+        assert!(
+            !server.cut(raw.session(), cut),
+            "there is no connection any more"
+        );
         let mut raw = again(&server, &raw);
         assert_eq!(raw.stat("/e").ephemeral_owner, raw.session());
     }
@@ -407,7 +510,10 @@ fn a_cut_keeps_the_session() {
 
 #[test]
 fn a_stall_to_the_server_lets_events_through_and_the_session_expire() {
-    let server = Server::builder().tick(Duration::from_millis(20)).start().unwrap();
+    let server = Server::builder()
+        .tick(Duration::from_millis(20))
+        .start()
+        .unwrap();
     server.freeze_expiry(true);
     let mut raw = Raw::connect(server.addr(), 400).unwrap();
     raw.create("/e", 1);
@@ -420,7 +526,10 @@ fn a_stall_to_the_server_lets_events_through_and_the_session_expire() {
     assert!(server.wait_until_blocking(|view| !view.exists("/e"), SOON));
     assert_eq!(ended(&mut raw), ErrorKind::UnexpectedEof);
     assert!(!server.exists("/unheard"));
-    assert!(!server.stall(raw.session(), Direction::Both), "the session is gone");
+    assert!(
+        !server.stall(raw.session(), Direction::Both),
+        "the session is gone"
+    );
 }
 
 #[test]
@@ -444,7 +553,11 @@ fn a_stall_holds_for_connections_to_come_and_forgets_those_that_gave_up() {
     assert!(server.wait_until_blocking(|view| !view.sessions()[0].connected, SOON));
     let say_hello = || {
         let mut stream = raw::dial(server.addr()).unwrap();
-        write_frame(&mut stream, &raw::hello(0, T, session, &raw.greeting.password).0).unwrap();
+        write_frame(
+            &mut stream,
+            &raw::hello(0, T, session, &raw.greeting.password).0,
+        )
+        .unwrap();
         stream
     };
     let given_up = say_hello();
@@ -474,14 +587,21 @@ fn refused_connections_end_at_once() {
     let (server, mut raw) = server();
     server.refuse_connections(true);
     assert!(Raw::connect(server.addr(), T).is_err());
-    assert_eq!(raw.ask(op::PING, &Body::new()).unwrap().1.error, 0, "only new ones are refused");
+    assert_eq!(
+        raw.ask(op::PING, &Body::new()).unwrap().1.error,
+        0,
+        "only new ones are refused"
+    );
     server.refuse_connections(false);
     again(&server, &raw);
 }
 
 #[test]
 fn a_restart_keeps_the_tree_and_the_sessions() {
-    let server = Server::builder().tick(Duration::from_millis(20)).start().unwrap();
+    let server = Server::builder()
+        .tick(Duration::from_millis(20))
+        .start()
+        .unwrap();
     server.freeze_expiry(true);
     let mut raw = Raw::connect(server.addr(), 400).unwrap();
     raw.create("/e", 1);
@@ -505,8 +625,11 @@ fn restarts_at_once_leave_it_listening() {
     let (server, _) = server();
     for _ in 0..50 {
         let restarts: [_; 2] = thread::scope(|scope| {
-            [scope.spawn(|| server.restart()), scope.spawn(|| server.restart())]
-                .map(|one| one.join().unwrap())
+            [
+                scope.spawn(|| server.restart()),
+                scope.spawn(|| server.restart()),
+            ]
+            .map(|one| one.join().unwrap())
         });
         for restart in restarts {
             restart.unwrap();
@@ -517,7 +640,10 @@ fn restarts_at_once_leave_it_listening() {
 
 #[test]
 fn a_restart_gives_every_session_a_fresh_timeout() {
-    let server = Server::builder().tick(Duration::from_millis(20)).start().unwrap();
+    let server = Server::builder()
+        .tick(Duration::from_millis(20))
+        .start()
+        .unwrap();
     server.freeze_expiry(true);
     let raw = Raw::connect(server.addr(), 400).unwrap();
     server.stop();
@@ -525,7 +651,11 @@ fn a_restart_gives_every_session_a_fresh_timeout() {
     let restarted = Instant::now();
     server.restart().unwrap();
     assert!(server.wait_until_blocking(|view| view.sessions().is_empty(), SOON));
-    assert!(restarted.elapsed() >= Duration::from_millis(400), "{:?}", restarted.elapsed());
+    assert!(
+        restarted.elapsed() >= Duration::from_millis(400),
+        "{:?}",
+        restarted.elapsed()
+    );
     drop(raw);
 }
 
@@ -552,11 +682,20 @@ fn counters_tell_sessions_and_operations_apart() {
     other.stat("/a");
     let _ = other.ask(op::PING, &Body::new()).unwrap();
     let counters = server.counters();
-    assert_eq!((counters.requests(Op::Create), counters.requests(Op::Exists)), (2, 1));
-    assert_eq!((counters.requests(Op::Ping), counters.requests(Op::Connect)), (1, 2));
+    assert_eq!(
+        (counters.requests(Op::Create), counters.requests(Op::Exists)),
+        (2, 1)
+    );
+    assert_eq!(
+        (counters.requests(Op::Ping), counters.requests(Op::Connect)),
+        (1, 2)
+    );
     assert_eq!(counters.total_requests(), 3);
     assert_eq!(
-        (counters.total_requests_of(raw.session()), counters.total_requests_of(other.session())),
+        (
+            counters.total_requests_of(raw.session()),
+            counters.total_requests_of(other.session())
+        ),
         (2, 1)
     );
     assert_eq!(counters.requests_of(raw.session(), Op::Exists), 0);
@@ -564,14 +703,23 @@ fn counters_tell_sessions_and_operations_apart() {
     server.reset_counters();
     server.delete("/a").unwrap();
     let counters = server.counters();
-    assert_eq!((counters.total_requests(), counters.notifications(), counters.watches()), (0, 1, 0));
+    assert_eq!(
+        (
+            counters.total_requests(),
+            counters.notifications(),
+            counters.watches()
+        ),
+        (0, 1, 0)
+    );
 }
 
 #[test]
 fn an_outsider_changes_the_tree_like_any_session() {
     use zookeeper_test_server::{CreateMode, ServerError};
     let (server, mut raw) = server();
-    let _ = raw.ask(op::EXISTS, &Body::path_watch("/a/b", true)).unwrap();
+    let _ = raw
+        .ask(op::EXISTS, &Body::path_watch("/a/b", true))
+        .unwrap();
     server.create("/a/b", b"data").unwrap();
     assert_eq!(raw.recv().unwrap().event(), (1, 3, "/a/b".to_owned()));
     assert_eq!(server.create("/a/b", ""), Err(ServerError::NodeExists));
@@ -580,13 +728,21 @@ fn an_outsider_changes_the_tree_like_any_session() {
     assert_eq!(server.create("a", ""), Err(ServerError::BadArguments));
     server.set_data("/a/b", b"more").unwrap();
     assert_eq!(
-        (server.node("/a/b").unwrap().data, server.node("/a/b").unwrap().version),
+        (
+            server.node("/a/b").unwrap().data,
+            server.node("/a/b").unwrap().version
+        ),
         (b"more".to_vec(), 1)
     );
-    let planted = server.create_as("/a/n-", "", CreateMode::EphemeralSequential, raw.session()).unwrap();
+    let planted = server
+        .create_as("/a/n-", "", CreateMode::EphemeralSequential, raw.session())
+        .unwrap();
     assert_eq!(planted, "/a/n-0000000001");
     assert_eq!(raw.stat(&planted).ephemeral_owner, raw.session());
-    assert_eq!(server.sessions()[0].ephemerals, std::slice::from_ref(&planted));
+    assert_eq!(
+        server.sessions()[0].ephemerals,
+        std::slice::from_ref(&planted)
+    );
     assert!(server.expire_session(raw.session()));
     assert!(!server.exists(&planted));
     let refused = server.create_as("/a/n-", "", CreateMode::Ephemeral, raw.session());
@@ -615,15 +771,22 @@ fn block_on<F: Future>(future: F) -> F::Output {
 #[test]
 fn waiting_needs_no_runtime_and_ends_in_time() {
     let (server, mut raw) = server();
-    assert!(!block_on(server.wait_until(|view| view.exists("/a"), Duration::from_millis(20))));
+    assert!(!block_on(server.wait_until(
+        |view| view.exists("/a"),
+        Duration::from_millis(20)
+    )));
     let gate = server.hold_reply(Match::op(Op::Create));
     let xid = raw.send(op::CREATE, &create("/a")).unwrap();
     block_on(gate.wait_hit());
-    assert!(block_on(server.wait_until(|view| view.exists("/a") && view.children("/").len() == 2, SOON)));
+    assert!(block_on(server.wait_until(
+        |view| view.exists("/a") && view.children("/").len() == 2,
+        SOON
+    )));
     let waiting = server.wait_until(|view| !view.exists("/a"), SOON);
     drop(gate);
     assert!(matches!(raw.recv().unwrap(), Frame { xid: got, error: 0, .. } if got == xid));
-    raw.send(op::DELETE, &Body::new().string("/a").i32(-1)).unwrap();
+    raw.send(op::DELETE, &Body::new().string("/a").i32(-1))
+        .unwrap();
     assert!(block_on(waiting));
 }
 
@@ -631,14 +794,19 @@ fn waiting_needs_no_runtime_and_ends_in_time() {
 fn replies_that_are_not_read_hold_further_requests_back() {
     let (server, mut raw) = server();
     server.create("/big", vec![b'x'; 1 << 20]).unwrap();
-    // Replies that are not read stop the processing of further requests long before memory is a matter.
+    // Replies that are not read stop the processing of further requests long before memory is a
+    // matter.
     for _ in 0..500 {
-        raw.send(op::GET_DATA, &Body::path_watch("/big", false)).unwrap();
+        raw.send(op::GET_DATA, &Body::path_watch("/big", false))
+            .unwrap();
     }
     let mut other = Raw::connect(server.addr(), T).unwrap();
     assert_eq!(other.ask(op::PING, &Body::new()).unwrap().1.error, 0);
-    let applied =
-        server.log().iter().filter(|entry| entry.op == Op::GetData && entry.kind == LogKind::Applied).count();
+    let applied = server
+        .log()
+        .iter()
+        .filter(|entry| entry.op == Op::GetData && entry.kind == LogKind::Applied)
+        .count();
     assert!(applied < 100, "{applied} replies of a megabyte");
     for _ in 0..500 {
         assert_eq!(raw.recv().unwrap().body.len(), (1 << 20) + 4 + 68);
@@ -649,8 +817,14 @@ fn replies_that_are_not_read_hold_further_requests_back() {
 #[test]
 fn the_longest_times_there_are_do_not_end_the_server() {
     let longest = Duration::MAX;
-    let builder = Server::builder().container_check_interval(longest).tick(longest);
-    let server = builder.min_session_timeout(longest).max_session_timeout(longest).start().unwrap();
+    let builder = Server::builder()
+        .container_check_interval(longest)
+        .tick(longest);
+    let server = builder
+        .min_session_timeout(longest)
+        .max_session_timeout(longest)
+        .start()
+        .unwrap();
     let mut raw = Raw::connect(server.addr(), T).unwrap();
     raw.send(op::CREATE, &create("/a")).unwrap();
     raw.recv().unwrap();

@@ -1,8 +1,9 @@
-//! Random and mutated bytes on many connections. No thread of the server panics, a client that keeps to the
-//! protocol is served within a bound, what the server keeps is bounded, and it says why it closes a connection.
+//! Random and mutated bytes on many connections. No thread of the server panics, a client that
+//! keeps to the protocol is served within a bound, what the server keeps is bounded, and it says
+//! why it closes a connection.
 //!
-//! The environment variable `FUZZ_SECONDS` says for how long it runs (3 s by default), `FUZZ_SEED` which bytes are
-//! sent (others in every run by default).
+//! The environment variable `FUZZ_SECONDS` says for how long it runs (3 s by default), `FUZZ_SEED`
+//! which bytes are sent (others in every run by default).
 
 #![expect(
     clippy::unwrap_used,
@@ -36,8 +37,8 @@ const STEPS: u64 = 3000;
 const PEERS: usize = 24;
 const MAX_FRAME: usize = 64 << 10;
 const MAX_QUEUED: usize = 4 << 20;
-/// The log and the history have 16 MiB of text and 100,000 entries each; the rest is the tree, what waits in
-/// queues, and what the allocator keeps.
+/// The log and the history have 16 MiB of text and 100,000 entries each; the rest is the tree, what
+/// waits in queues, and what the allocator keeps.
 const MEMORY: usize = 384 << 20;
 /// Of `super:admin`, whom no access control list that a peer sets can lock out.
 const SUPER: &str = "super:xQJmxLMiHGwaqBvst5y6rkB6HQs=";
@@ -76,23 +77,44 @@ const OPS: [i32; 30] = [
     op::CREATE_SESSION,
 ];
 const WORDS: [&str; 20] = [
-    "ruok", "isro", "srvr", "stat", "cons", "mntr", "conf", "envi", "dirs", "hash", "gtmk", "stmk", "wchs",
-    "wchp", "wchc", "dump", "crst", "srst", "nope", "GET ",
+    "ruok", "isro", "srvr", "stat", "cons", "mntr", "conf", "envi", "dirs", "hash", "gtmk", "stmk",
+    "wchs", "wchp", "wchc", "dump", "crst", "srst", "nope", "GET ",
 ];
-const NUMBERS: [i32; 14] =
-    [-1, -2, 0, 1, 2, 5, 255, 4096, 65_535, 65_537, 1 << 24, i32::MAX - 4, i32::MAX, i32::MIN];
+const NUMBERS: [i32; 14] = [
+    -1,
+    -2,
+    0,
+    1,
+    2,
+    5,
+    255,
+    4096,
+    65_535,
+    65_537,
+    1 << 24,
+    i32::MAX - 4,
+    i32::MAX,
+    i32::MIN,
+];
 const SCHEMES: [&str; 6] = ["world", "auth", "digest", "ip", "super", "x"];
 /// One of so many parts is odd, by the seed.
 const ODDS: [u64; 4] = [500, 50, 10, 2];
 /// The version, by the seed.
-const VERSIONS: [Version; 4] =
-    [Version::V3_8, Version::V3_9, Version::ClickHouseKeeper, Version::ClickHouseKeeperWithoutContainers];
+const VERSIONS: [Version; 4] = [
+    Version::V3_8,
+    Version::V3_9,
+    Version::ClickHouseKeeper,
+    Version::ClickHouseKeeperWithoutContainers,
+];
 
 /// What panicked anywhere in the process.
 static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 fn panics() -> Vec<String> {
-    PANICS.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    PANICS
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .clone()
 }
 
 /// Makes requests, right ones and others.
@@ -113,7 +135,11 @@ impl Bytes {
     }
 
     fn number(&mut self) -> i32 {
-        if self.one_in(4) { self.0.below(1 << 32) as u32 as i32 } else { self.0.one_of(&NUMBERS).unwrap() }
+        if self.one_in(4) {
+            self.0.below(1 << 32) as u32 as i32
+        } else {
+            self.0.one_of(&NUMBERS).unwrap()
+        }
     }
 
     fn long(&mut self) -> i64 {
@@ -121,13 +147,19 @@ impl Bytes {
     }
 
     fn noise(&mut self, most: usize) -> Vec<u8> {
-        (0..self.index(most + 1)).map(|_| self.0.below(256) as u8).collect()
+        (0..self.index(most + 1))
+            .map(|_| self.0.below(256) as u8)
+            .collect()
     }
 
     fn text(&mut self) -> Option<Vec<u8>> {
         if !self.is_odd() {
             let depth = [0, 0, 0, 1, 1, 2][self.index(6)];
-            return Some((0..=depth).flat_map(|_| *[b"/a", b"/b", b"/-"][self.index(3)]).collect());
+            return Some(
+                (0..=depth)
+                    .flat_map(|_| *[b"/a", b"/b", b"/-"][self.index(3)])
+                    .collect(),
+            );
         }
         match self.0.below(7) {
             0 => None,
@@ -150,7 +182,9 @@ impl Bytes {
             return Body::new().i32(self.number());
         }
         let count = self.index(6);
-        (0..count).fold(Body::new().i32(count as i32), |body, _| body.buffer(self.text().as_deref()))
+        (0..count).fold(Body::new().i32(count as i32), |body, _| {
+            body.buffer(self.text().as_deref())
+        })
     }
 
     fn acl(&mut self) -> Body {
@@ -160,7 +194,9 @@ impl Bytes {
         let count = self.index(4);
         (0..count).fold(Body::new().i32(count as i32), |body, _| {
             let scheme = self.0.one_of(&SCHEMES).unwrap();
-            body.i32(self.number()).string(scheme).buffer(self.text().as_deref())
+            body.i32(self.number())
+                .string(scheme)
+                .buffer(self.text().as_deref())
         })
     }
 
@@ -176,11 +212,26 @@ impl Bytes {
     fn items(&mut self, ops: &[i32]) -> Body {
         let count = self.index(6);
         let items = (0..count).fold(Body::new(), |body, _| {
-            let op = if self.is_odd() { self.op() } else { self.0.one_of(ops).unwrap() };
-            let item = if matches!(op, op::MULTI | op::MULTI_READ) { Body::new() } else { self.body(op) };
-            body.i32(op).bool(self.is_odd() && self.one_in(4)).i32(self.number()).then(&item)
+            let op = if self.is_odd() {
+                self.op()
+            } else {
+                self.0.one_of(ops).unwrap()
+            };
+            let item = if matches!(op, op::MULTI | op::MULTI_READ) {
+                Body::new()
+            } else {
+                self.body(op)
+            };
+            body.i32(op)
+                .bool(self.is_odd() && self.one_in(4))
+                .i32(self.number())
+                .then(&item)
         });
-        if self.is_odd() { items } else { items.i32(-1).bool(true).i32(-1) }
+        if self.is_odd() {
+            items
+        } else {
+            items.i32(-1).bool(true).i32(-1)
+        }
     }
 
     fn body(&mut self, op: i32) -> Body {
@@ -195,22 +246,45 @@ impl Bytes {
                     _ => self.index(4) as i32,
                 };
                 let ttl = if self.is_odd() { self.long() } else { 50 };
-                if op == op::CREATE_TTL { body.i32(flags).i64(ttl) } else { body.i32(flags) }
+                if op == op::CREATE_TTL {
+                    body.i32(flags).i64(ttl)
+                } else {
+                    body.i32(flags)
+                }
             }
             op::DELETE | op::CHECK => path.i32(self.version()),
             op::SET_DATA => path.then(&self.data()).i32(self.version()),
             op::SET_ACL => path.then(&self.acl()).i32(self.version()),
-            op::EXISTS | op::GET_DATA | op::GET_CHILDREN | op::GET_CHILDREN2 => path.bool(self.one_in(2)),
-            op::CHECK_WATCHES | op::REMOVE_WATCHES | op::ADD_WATCH => path.i32(self.index(7) as i32),
-            op::MULTI => self.items(&[op::CREATE, op::CREATE2, op::CREATE_TTL, op::SET_DATA, op::DELETE]),
+            op::EXISTS | op::GET_DATA | op::GET_CHILDREN | op::GET_CHILDREN2 => {
+                path.bool(self.one_in(2))
+            }
+            op::CHECK_WATCHES | op::REMOVE_WATCHES | op::ADD_WATCH => {
+                path.i32(self.index(7) as i32)
+            }
+            op::MULTI => self.items(&[
+                op::CREATE,
+                op::CREATE2,
+                op::CREATE_TTL,
+                op::SET_DATA,
+                op::DELETE,
+            ]),
             op::MULTI_READ => self.items(&[op::GET_DATA, op::GET_CHILDREN]),
             op::AUTH => {
-                let scheme = if self.is_odd() { self.0.one_of(&SCHEMES).unwrap() } else { "digest" };
-                Body::new().i32(self.number()).string(scheme).then(&self.data())
+                let scheme = if self.is_odd() {
+                    self.0.one_of(&SCHEMES).unwrap()
+                } else {
+                    "digest"
+                };
+                Body::new()
+                    .i32(self.number())
+                    .string(scheme)
+                    .then(&self.data())
             }
             op::SET_WATCHES | op::SET_WATCHES2 => {
                 let lists = if op == op::SET_WATCHES { 3 } else { 5 };
-                (0..lists).fold(Body::new().i64(self.long()), |body, _| body.then(&self.strings()))
+                (0..lists).fold(Body::new().i64(self.long()), |body, _| {
+                    body.then(&self.strings())
+                })
             }
             op::SASL => self.data(),
             op::RECONFIG => path.then(&self.data()).then(&self.data()).i64(self.long()),
@@ -275,7 +349,11 @@ impl Bytes {
 
     /// Puts the length before a frame; now and then another one.
     fn framed(&mut self, body: &[u8]) -> Vec<u8> {
-        let len = if self.is_odd() && self.one_in(10) { self.number() } else { body.len() as i32 };
+        let len = if self.is_odd() && self.one_in(10) {
+            self.number()
+        } else {
+            body.len() as i32
+        };
         [&len.to_be_bytes(), body].concat()
     }
 
@@ -338,7 +416,11 @@ impl Stage {
             .zookeeper_version(VERSIONS[seed as usize % 4])
             .races(bytes.one_in(2))
             .max_frame(MAX_FRAME)
-            .max_queued(if bytes.one_in(2) { MAX_QUEUED } else { MAX_FRAME })
+            .max_queued(if bytes.one_in(2) {
+                MAX_QUEUED
+            } else {
+                MAX_FRAME
+            })
             .super_digest(SUPER)
             .tick(Duration::from_millis(50))
             .container_check_interval(Duration::from_millis(50))
@@ -402,23 +484,30 @@ impl Stage {
             }
             _ => {
                 let raw = Raw::connect(self.addr, T).unwrap();
-                self.known.push_front((raw.session(), raw.greeting.password.clone()));
+                self.known
+                    .push_front((raw.session(), raw.greeting.password.clone()));
                 self.known.truncate(8);
                 (raw.stream, Vec::new())
             }
         };
         stream.set_nonblocking(true).unwrap();
-        let mut peer = Peer { stream, rest: Vec::new(), reads };
+        let mut peer = Peer {
+            stream,
+            rest: Vec::new(),
+            reads,
+        };
         self.frames += 1;
         if peer.send(&first) {
             self.peers.push(peer);
         }
     }
 
-    /// Has a spoiled first frame ask for no session but a peer's: as in ZooKeeper, who asks for a session closes
-    /// its connection, even without its password.
+    /// Has a spoiled first frame ask for no session but a peer's: as in ZooKeeper, who asks for a
+    /// session closes its connection, even without its password.
     fn spare_others(&self, hello: &mut [u8]) {
-        let Some(asked) = hello.get_mut(16..24) else { return };
+        let Some(asked) = hello.get_mut(16..24) else {
+            return;
+        };
         let id = i64::from_be_bytes(asked.try_into().unwrap());
         let is_near = id.abs_diff(self.witness.session()) < 1 << 20;
         if is_near && !self.known.iter().any(|(known, _)| *known == id) {
@@ -445,7 +534,11 @@ impl Stage {
         if self.bytes.one_in(40) {
             bytes.extend(self.word());
         }
-        let rest = if self.bytes.one_in(4) { self.bytes.index(bytes.len()) } else { bytes.len() };
+        let rest = if self.bytes.one_in(4) {
+            self.bytes.index(bytes.len())
+        } else {
+            bytes.len()
+        };
         let rest = bytes.split_off(rest);
         let peer = &mut self.peers[at];
         if peer.send(&bytes) {
@@ -455,7 +548,8 @@ impl Stage {
         }
     }
 
-    /// Sends one request of the right length, which is replied to, or the server says why it closes.
+    /// Sends one request of the right length, which is replied to, or the server says why it
+    /// closes.
     fn one_request(&mut self) {
         let mut raw = Raw::connect(self.addr, T).unwrap();
         let mut body = self.bytes.request();
@@ -470,7 +564,9 @@ impl Stage {
         let mut errors = Vec::new();
         loop {
             match raw.recv() {
-                Ok(Frame { xid: -2, error: 0, .. }) => return,
+                Ok(Frame {
+                    xid: -2, error: 0, ..
+                }) => return,
                 Ok(frame) => errors.push(frame.error),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     panic!("no reply to {}", body.escape_ascii());
@@ -491,23 +587,38 @@ impl Stage {
         let (len, reason) = if self.bytes.one_in(2) {
             (-1 - self.bytes.0.below(1 << 31) as i32, Reason::Malformed)
         } else {
-            (i32::MAX - self.bytes.index(i32::MAX as usize - MAX_FRAME) as i32, Reason::Oversized)
+            (
+                i32::MAX - self.bytes.index(i32::MAX as usize - MAX_FRAME) as i32,
+                Reason::Oversized,
+            )
         };
         (self.connections, self.frames) = (self.connections + 1, self.frames + 1);
         let bytes = [&len.to_be_bytes()[..], &self.bytes.noise(20)].concat();
         raw.stream.write_all(&bytes).unwrap();
         let end = raw.recv().unwrap_err();
-        assert_ne!(end.kind(), ErrorKind::WouldBlock, "the connection stays open after the length {len}");
+        assert_ne!(
+            end.kind(),
+            ErrorKind::WouldBlock,
+            "the connection stays open after the length {len}"
+        );
         self.is_logged(raw.session(), &[reason], &bytes);
     }
 
     fn is_logged(&self, session: i64, reasons: &[Reason], bytes: &[u8]) {
         let is = |kind| matches!(kind, LogKind::Closed(reason) if reasons.contains(&reason));
         let logged = self.server.wait_until_blocking(
-            |view| view.log().rev().any(|entry| entry.session == session && is(entry.kind)),
+            |view| {
+                view.log()
+                    .rev()
+                    .any(|entry| entry.session == session && is(entry.kind))
+            },
             SOON,
         );
-        assert!(logged, "closed for no reason after {}", bytes.escape_ascii());
+        assert!(
+            logged,
+            "closed for no reason after {}",
+            bytes.escape_ascii()
+        );
     }
 
     /// Has a request of the witness done.
@@ -517,7 +628,10 @@ impl Stage {
             other => {
                 let (witness, log) = (self.witness.session(), self.server.log());
                 let of_witness = log.iter().rev().filter(|entry| entry.session == witness);
-                let last: Vec<_> = of_witness.map(|entry| (entry.op, entry.kind)).take(9).collect();
+                let last: Vec<_> = of_witness
+                    .map(|entry| (entry.op, entry.kind))
+                    .take(9)
+                    .collect();
                 panic!("the request {op} of the witness: {other:?}; before: {last:?}");
             }
         }
@@ -531,8 +645,16 @@ impl Stage {
         assert_eq!(raw::Parse(&read.body).buffer(), Some(&b"here"[..]));
         self.serves(op::DELETE, &Body::new().string("/witness").i32(-1));
         self.slowest = self.slowest.max(begun.elapsed());
-        assert!(begun.elapsed() < BOUND, "the witness waits for {:?}", begun.elapsed());
-        assert!(resident().is_none_or(|bytes| bytes < MEMORY), "{} MiB", resident().unwrap_or(0) >> 20);
+        assert!(
+            begun.elapsed() < BOUND,
+            "the witness waits for {:?}",
+            begun.elapsed()
+        );
+        assert!(
+            resident().is_none_or(|bytes| bytes < MEMORY),
+            "{} MiB",
+            resident().unwrap_or(0) >> 20
+        );
         assert_eq!(panics(), [""; 0]);
     }
 
@@ -541,22 +663,36 @@ impl Stage {
         self.peers.clear();
         let witness = self.witness.session();
         let others = |view: View<'_>| {
-            view.sessions().iter().filter(|session| session.connected && session.id != witness).count()
+            view.sessions()
+                .iter()
+                .filter(|session| session.connected && session.id != witness)
+                .count()
         };
-        assert!(self.server.wait_until_blocking(|view| others(view) == 0, SOON), "connections are left");
+        assert!(
+            self.server
+                .wait_until_blocking(|view| others(view) == 0, SOON),
+            "connections are left"
+        );
         self.check();
     }
 }
 
 fn setting(name: &str) -> Option<u64> {
-    env::var(name).ok().map(|value| value.parse().unwrap_or_else(|_| panic!("{name} is {value}")))
+    env::var(name).ok().map(|value| {
+        value
+            .parse()
+            .unwrap_or_else(|_| panic!("{name} is {value}"))
+    })
 }
 
 #[test]
 fn no_bytes_harm_the_server_or_the_clients_of_others() {
     let usual = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
-        PANICS.lock().unwrap_or_else(PoisonError::into_inner).push(info.to_string());
+        PANICS
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(info.to_string());
         usual(info);
     }));
     let seconds = setting("FUZZ_SECONDS").unwrap_or(3);
@@ -581,9 +717,19 @@ fn no_bytes_harm_the_server_or_the_clients_of_others() {
         }
         stage.end();
         let applied = |entry: &LogEntry| (entry.kind, entry.error) == (LogKind::Applied, 0);
-        done.extend(stage.server.log().iter().filter(|entry| applied(entry)).map(|entry| entry.opcode));
-        (servers, frames, connections) =
-            (servers + 1, frames + stage.frames, connections + stage.connections);
+        done.extend(
+            stage
+                .server
+                .log()
+                .iter()
+                .filter(|entry| applied(entry))
+                .map(|entry| entry.opcode),
+        );
+        (servers, frames, connections) = (
+            servers + 1,
+            frames + stage.frames,
+            connections + stage.connections,
+        );
         slowest = slowest.max(stage.slowest);
     }
     println!(
@@ -591,5 +737,8 @@ fn no_bytes_harm_the_server_or_the_clients_of_others() {
          requests of the witness took {slowest:?}; at most {} MiB",
         largest >> 20
     );
-    assert!(done.len() > OPS.len() / 2, "no more than these were done: {done:?}");
+    assert!(
+        done.len() > OPS.len() / 2,
+        "no more than these were done: {done:?}"
+    );
 }

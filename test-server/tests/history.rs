@@ -16,7 +16,11 @@ fn path(path: &str) -> String {
 
 /// The events from a number on, each with its session, as far as sessions are among these.
 fn events(server: &Server, since: u64) -> Vec<(i64, Event)> {
-    server.history(since).into_iter().map(|entry| (entry.session, entry.event)).collect()
+    server
+        .history(since)
+        .into_iter()
+        .map(|entry| (entry.session, entry.event))
+        .collect()
 }
 
 #[test]
@@ -26,29 +30,66 @@ fn every_change_is_noted_with_its_session_and_its_transaction() {
     let session = raw.session();
     let multi = [
         (op::CREATE, Body::create("/a", b"one", 1)),
-        (op::SET_DATA, Body::new().string("/a").buffer(Some(b"two")).i32(-1)),
+        (
+            op::SET_DATA,
+            Body::new().string("/a").buffer(Some(b"two")).i32(-1),
+        ),
         (op::CHECK, Body::new().string("/a").i32(1)),
     ];
     let multi = raw.call(op::MULTI, &Body::multi(&multi));
-    let failed = [(op::CREATE, Body::create("/b", b"", 0)), (op::CREATE, Body::create("/a", b"", 0))];
+    let failed = [
+        (op::CREATE, Body::create("/b", b"", 0)),
+        (op::CREATE, Body::create("/a", b"", 0)),
+    ];
     raw.call(op::MULTI, &Body::multi(&failed));
-    let acl = raw.call(op::SET_ACL, &Body::new().string("/a").acl(raw::OPEN).i32(-1));
+    let acl = raw.call(
+        op::SET_ACL,
+        &Body::new().string("/a").acl(raw::OPEN).i32(-1),
+    );
     server.create("/c", "").unwrap();
     let closed = raw.call(op::CLOSE_SESSION, &Body::new());
     let data = |data: &[u8]| Some(data.into());
     let expected = [
         (session, None, Event::SessionOpened),
-        (session, Some(multi.zxid), Event::Created { path: path("/a"), data: data(b"one") }),
-        (session, Some(multi.zxid), Event::DataSet { path: path("/a"), data: data(b"two") }),
+        (
+            session,
+            Some(multi.zxid),
+            Event::Created {
+                path: path("/a"),
+                data: data(b"one"),
+            },
+        ),
+        (
+            session,
+            Some(multi.zxid),
+            Event::DataSet {
+                path: path("/a"),
+                data: data(b"two"),
+            },
+        ),
         (session, Some(acl.zxid), Event::AclSet { path: path("/a") }),
-        (0, None, Event::Created { path: path("/c"), data: data(b"") }),
+        (
+            0,
+            None,
+            Event::Created {
+                path: path("/c"),
+                data: data(b""),
+            },
+        ),
         (session, Some(closed.zxid), Event::SessionClosed),
-        (session, Some(closed.zxid), Event::Deleted { path: path("/a") }),
+        (
+            session,
+            Some(closed.zxid),
+            Event::Deleted { path: path("/a") },
+        ),
     ];
     let history = server.history(0);
     assert_eq!(history.len(), expected.len(), "{history:#?}");
     for (index, (entry, (session, zxid, event))) in history.iter().zip(expected).enumerate() {
-        assert_eq!((entry.n, entry.session, &entry.event), (index as u64, session, &event));
+        assert_eq!(
+            (entry.n, entry.session, &entry.event),
+            (index as u64, session, &event)
+        );
         assert_eq!(entry.zxid, zxid.unwrap_or(entry.zxid), "{entry:?}");
     }
     assert!(history.is_sorted_by_key(|entry| (entry.zxid, entry.at)));
@@ -68,7 +109,15 @@ fn watches_are_noted_when_they_are_set_removed_and_fired() {
     raw.call(op::ADD_WATCH, &Body::new().string("/b").i32(0));
     raw.call(op::REMOVE_WATCHES, &Body::new().string("/b").i32(3));
     server.delete("/a").unwrap();
-    let set = |at: &str, watch| (session, Event::WatchSet { path: path(at), watch });
+    let set = |at: &str, watch| {
+        (
+            session,
+            Event::WatchSet {
+                path: path(at),
+                watch,
+            },
+        )
+    };
     let expected = [
         set("/a", WatchKind::Data),
         set("/a", WatchKind::Children),
@@ -76,7 +125,13 @@ fn watches_are_noted_when_they_are_set_removed_and_fired() {
         set("/b", WatchKind::Persistent),
         (session, Event::WatchRemoved { path: path("/b") }),
         (0, Event::Deleted { path: path("/a") }),
-        (session, Event::WatchFired { path: path("/a"), event: 2 }),
+        (
+            session,
+            Event::WatchFired {
+                path: path("/a"),
+                event: 2,
+            },
+        ),
     ];
     assert_eq!(events(&server, since), expected);
 }
@@ -91,8 +146,12 @@ fn what_becomes_of_a_session_is_noted() {
     assert!(server.wait_until_blocking(gone, SOON));
     let _again = Raw::reconnect(server.addr(), T, session, &raw.greeting.password, 0).unwrap();
     server.expire_session(session);
-    let expected =
-        [Event::SessionOpened, Event::SessionDisconnected, Event::SessionResumed, Event::SessionExpired];
+    let expected = [
+        Event::SessionOpened,
+        Event::SessionDisconnected,
+        Event::SessionResumed,
+        Event::SessionExpired,
+    ];
     assert_eq!(events(&server, 0), expected.map(|event| (session, event)));
 }
 
@@ -100,7 +159,9 @@ fn what_becomes_of_a_session_is_noted() {
 fn the_clock_is_moved_by_hand() {
     let server = Server::start().unwrap();
     let _raw = Raw::connect(server.addr(), T).unwrap();
-    server.create_as("/container", "", CreateMode::Container, 0).unwrap();
+    server
+        .create_as("/container", "", CreateMode::Container, 0)
+        .unwrap();
     server.create("/container/a", "").unwrap();
     server.delete("/container/a").unwrap();
     let mut raw = Raw::connect(server.addr(), T).unwrap();

@@ -37,7 +37,8 @@ fn start(builder: Builder) -> Server {
 }
 
 fn closed<'a>(log: impl Iterator<Item = &'a LogEntry>, reason: Reason) -> usize {
-    log.filter(|entry| entry.kind == LogKind::Closed(reason)).count()
+    log.filter(|entry| entry.kind == LogKind::Closed(reason))
+        .count()
 }
 
 #[test]
@@ -46,7 +47,9 @@ fn clients_that_never_read_share_a_limit() {
     let server = start(Server::builder().max_queued(8 * MIB));
     let path = format!("/{}", "x".repeat(3000));
     server.create(&path, "").unwrap();
-    let mut watchers: Vec<_> = (0..WATCHERS).map(|_| Raw::connect(server.addr(), T).unwrap()).collect();
+    let mut watchers: Vec<_> = (0..WATCHERS)
+        .map(|_| Raw::connect(server.addr(), T).unwrap())
+        .collect();
     for raw in &mut watchers {
         raw.call(op::ADD_WATCH, &Body::new().string("/").i32(1));
     }
@@ -59,7 +62,11 @@ fn clients_that_never_read_share_a_limit() {
     // Their tasks close them, which run on the server's thread.
     let are_closed = |view: View<'_>| closed(view.log(), Reason::Slow) >= WATCHERS / 2;
     let waited = server.wait_until_blocking(are_closed, SOON);
-    assert!(waited, "{} were closed", closed(server.log().iter(), Reason::Slow));
+    assert!(
+        waited,
+        "{} were closed",
+        closed(server.log().iter(), Reason::Slow)
+    );
     let mut well = Raw::connect(server.addr(), T).unwrap();
     well.create("/well", 0);
 }
@@ -76,14 +83,26 @@ fn the_one_that_does_not_read_is_closed_and_not_the_one_that_does() {
     }
     let mut told = 0;
     let is_slow = |entry: &LogEntry| entry.kind == LogKind::Closed(Reason::Slow);
-    let dropped =
-        || server.wait_until_blocking(|view| view.log().rev().take(20).any(is_slow), Duration::ZERO);
+    let dropped = || {
+        server.wait_until_blocking(
+            |view| view.log().rev().take(20).any(is_slow),
+            Duration::ZERO,
+        )
+    };
     while !dropped() {
         server.set_data(&path, "").unwrap();
         told += well.ask(op::PING, &Body::new()).unwrap().0.len();
     }
     assert!(told > 0);
-    assert_eq!(server.log().into_iter().find(|entry| is_slow(entry)).unwrap().session, slow.session());
+    assert_eq!(
+        server
+            .log()
+            .into_iter()
+            .find(|entry| is_slow(entry))
+            .unwrap()
+            .session,
+        slow.session()
+    );
     assert_eq!(well.ask(op::PING, &Body::new()).unwrap().1.error, 0);
     while slow.recv().is_ok() {}
 }
@@ -93,14 +112,18 @@ fn large_replies_share_their_data_with_the_tree() {
     let server = start(Server::builder());
     server.create("/big", vec![b'x'; MIB]).unwrap();
     let reads = Body::multi(&vec![(op::GET_DATA, Body::path_watch("/big", false)); 40]);
-    let mut readers: Vec<_> = (0..5).map(|_| Raw::connect(server.addr(), T).unwrap()).collect();
+    let mut readers: Vec<_> = (0..5)
+        .map(|_| Raw::connect(server.addr(), T).unwrap())
+        .collect();
     takes_at_most(32 * MIB, || {
         // 200 MiB of replies.
         for raw in &mut readers {
             raw.send(op::MULTI_READ, &reads).unwrap();
         }
         let applied = |view: View<'_>| {
-            view.log().filter(|entry| (entry.op, entry.kind) == (Op::MultiRead, LogKind::Applied)).count()
+            view.log()
+                .filter(|entry| (entry.op, entry.kind) == (Op::MultiRead, LogKind::Applied))
+                .count()
                 == 5
         };
         assert!(server.wait_until_blocking(applied, SOON));
@@ -108,7 +131,10 @@ fn large_replies_share_their_data_with_the_tree() {
     for raw in &mut readers {
         let reply = raw.recv().unwrap();
         let mut parse = Parse(&reply.body);
-        assert_eq!((reply.error, parse.i32(), parse.bool(), parse.i32()), (0, op::GET_DATA, false, 0));
+        assert_eq!(
+            (reply.error, parse.i32(), parse.bool(), parse.i32()),
+            (0, op::GET_DATA, false, 0)
+        );
         assert_eq!(parse.buffer().unwrap().len(), MIB);
     }
 }
@@ -131,7 +157,8 @@ fn reads_of_a_connection_that_is_gone_are_not_done_and_writes_are() {
     let mut raw = Raw::connect(server.addr(), T).unwrap();
     let gate = server.hold_request(Match::op(Op::Sync));
     raw.send(op::SYNC, &Body::new().string("/a")).unwrap();
-    raw.send(op::GET_DATA, &Body::path_watch("/a", true)).unwrap();
+    raw.send(op::GET_DATA, &Body::path_watch("/a", true))
+        .unwrap();
     raw.send(op::CREATE, &Body::create("/b", b"", 0)).unwrap();
     let session = raw.session();
     assert!(gate.wait_hit_blocking(SOON));
@@ -143,7 +170,9 @@ fn reads_of_a_connection_that_is_gone_are_not_done_and_writes_are() {
     assert!(server.wait_until_blocking(|view| view.exists("/b"), SOON));
     let log = server.log();
     let kinds = |op| {
-        let of_op = log.iter().filter(|entry| (entry.op, entry.session) == (op, session));
+        let of_op = log
+            .iter()
+            .filter(|entry| (entry.op, entry.session) == (op, session));
         of_op.map(|entry| entry.kind).collect::<Vec<_>>()
     };
     assert_eq!(kinds(Op::GetData), [LogKind::Arrived, LogKind::Discarded]);
@@ -159,7 +188,8 @@ fn a_connection_whose_requests_wait_does_not_keep_others_waiting() {
     let gate = server.hold_request(Match::op(Op::Create).session(held.session()));
     let create = |name: String| Body::create(&name, &[0; LEN], 0);
     for index in 0..8 {
-        held.send(op::CREATE, &create(format!("/held{index}"))).unwrap();
+        held.send(op::CREATE, &create(format!("/held{index}")))
+            .unwrap();
     }
     assert!(gate.wait_hit_blocking(SOON));
     for index in 0..8 {
@@ -173,7 +203,9 @@ fn a_connection_whose_requests_wait_does_not_keep_others_waiting() {
 #[test]
 fn the_log_says_why_a_connection_was_closed() {
     let server = start(Server::builder().max_frame(1000));
-    let logged = |reason, count| server.wait_until_blocking(|view| closed(view.log(), reason) == count, SOON);
+    let logged = |reason, count| {
+        server.wait_until_blocking(|view| closed(view.log(), reason) == count, SOON)
+    };
     let mut stream = dial(server.addr()).unwrap();
     stream.write_all(&1001i32.to_be_bytes()).unwrap();
     assert!(logged(Reason::Oversized, 1));
@@ -183,10 +215,17 @@ fn the_log_says_why_a_connection_was_closed() {
     let mut stream = dial(server.addr()).unwrap();
     write_frame(&mut stream, b"no hello").unwrap();
     assert!(logged(Reason::Malformed, 2));
-    assert_eq!(read_frame(&mut stream).unwrap_err().kind(), ErrorKind::UnexpectedEof);
+    assert_eq!(
+        read_frame(&mut stream).unwrap_err().kind(),
+        ErrorKind::UnexpectedEof
+    );
     let old = Raw::connect(server.addr(), T).unwrap();
     let _new = Raw::reconnect(server.addr(), T, old.session(), &old.greeting.password, 0).unwrap();
     assert!(logged(Reason::Moved, 1));
-    let moved = server.log().into_iter().find(|entry| entry.kind == LogKind::Closed(Reason::Moved)).unwrap();
+    let moved = server
+        .log()
+        .into_iter()
+        .find(|entry| entry.kind == LogKind::Closed(Reason::Moved))
+        .unwrap();
     assert_eq!(moved.session, old.session());
 }

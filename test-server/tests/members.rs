@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use raw::{Body, Raw, op};
 use zookeeper_test_server::{
-    CreateMode, HistoryEvent, Isolation, LogKind, Match, Member, Op, Server, ServerError, Version, View,
+    CreateMode, HistoryEvent, Isolation, LogKind, Match, Member, Op, Server, ServerError, Version,
+    View,
 };
 
 const T: i32 = 40_000;
@@ -22,12 +23,20 @@ const CUT: Member = Member::Cut(Isolation::Follower);
 
 fn ensemble() -> (Server, Vec<SocketAddr>) {
     let server = Server::builder().members(3).start().unwrap();
-    let addrs = server.connect_string().split(',').map(|addr| addr.parse().unwrap()).collect();
+    let addrs = server
+        .connect_string()
+        .split(',')
+        .map(|addr| addr.parse().unwrap())
+        .collect();
     (server, addrs)
 }
 
 fn exists(raw: &mut Raw, path: &str) -> bool {
-    raw.ask(op::EXISTS, &Body::path_watch(path, false)).unwrap().1.error == 0
+    raw.ask(op::EXISTS, &Body::path_watch(path, false))
+        .unwrap()
+        .1
+        .error
+        == 0
 }
 
 fn is(op: Op, kind: LogKind) -> impl Fn(View<'_>) -> bool {
@@ -48,7 +57,11 @@ fn all_members_serve_one_tree_and_a_session_moves_between_them() {
     let mut moved = moves(&one, addrs[2], 0).unwrap();
     assert_eq!(moved.session(), one.session());
     assert!(exists(&mut moved, "/a"));
-    assert_eq!(one.recv().unwrap_err().kind(), ErrorKind::UnexpectedEof, "the old connection is closed");
+    assert_eq!(
+        one.recv().unwrap_err().kind(),
+        ErrorKind::UnexpectedEof,
+        "the old connection is closed"
+    );
     assert_eq!(server.sessions().len(), 2);
     assert!(!server.set_member(3, Member::Down), "there is no fourth");
 }
@@ -61,11 +74,19 @@ fn a_member_that_lags_replies_with_the_past_and_tells_when_it_catches_up() {
     server.set_member(0, Member::Behind);
     server.create("/a/b", "").unwrap();
     // A watch that is set in the past sees what has happened since.
-    let (events, children) = raw.ask(op::GET_CHILDREN, &Body::path_watch("/a", true)).unwrap();
+    let (events, children) = raw
+        .ask(op::GET_CHILDREN, &Body::path_watch("/a", true))
+        .unwrap();
     assert_eq!((events.len(), &children.body[..]), (0, &[0, 0, 0, 0][..]));
     let before = children.zxid;
     let (events, synced) = raw.ask(op::SYNC, &Body::new().string("/a")).unwrap();
-    assert_eq!(events.iter().map(|event| event.event().0).collect::<Vec<_>>(), [4]);
+    assert_eq!(
+        events
+            .iter()
+            .map(|event| event.event().0)
+            .collect::<Vec<_>>(),
+        [4]
+    );
     assert!(synced.zxid > before);
     assert!(exists(&mut raw, "/a/b"));
 
@@ -85,7 +106,10 @@ fn a_member_that_lags_refuses_a_client_that_has_seen_more() {
     let mut raw = Raw::connect(addrs[1], T).unwrap();
     server.set_member(0, Member::Behind);
     let (_, stat) = raw.create("/a", 0);
-    assert_eq!(moves(&raw, addrs[0], stat.czxid).unwrap_err().kind(), ErrorKind::UnexpectedEof);
+    assert_eq!(
+        moves(&raw, addrs[0], stat.czxid).unwrap_err().kind(),
+        ErrorKind::UnexpectedEof
+    );
     let mut moved = moves(&raw, addrs[2], stat.czxid).unwrap();
     assert!(exists(&mut moved, "/a"));
 }
@@ -119,13 +143,23 @@ fn a_member_that_is_cut_off_reads_alone_and_the_others_go_on() {
     raw::write_frame(&mut waits, &raw::hello(0, T, 0, &[0; 16]).0).unwrap();
     let arrived = |kind| {
         move |view: View<'_>| {
-            view.log().filter(|entry| (entry.op, entry.kind) == (Op::Connect, kind)).count() == 4
+            view.log()
+                .filter(|entry| (entry.op, entry.kind) == (Op::Connect, kind))
+                .count()
+                == 4
         }
     };
     assert!(server.wait_until_blocking(arrived(LogKind::Arrived), SOON));
     server.set_member(0, Member::Current);
-    assert_eq!(raw.recv().unwrap_err().kind(), ErrorKind::UnexpectedEof, "it rejoins");
-    assert_eq!(raw::read_frame(&mut waits).unwrap_err().kind(), ErrorKind::UnexpectedEof);
+    assert_eq!(
+        raw.recv().unwrap_err().kind(),
+        ErrorKind::UnexpectedEof,
+        "it rejoins"
+    );
+    assert_eq!(
+        raw::read_frame(&mut waits).unwrap_err().kind(),
+        ErrorKind::UnexpectedEof
+    );
     assert!(!server.exists("/b"));
     assert_eq!(server.sessions().len(), 2);
 }
@@ -139,8 +173,11 @@ fn without_a_majority_nothing_is_committed_and_no_session_expires() {
             .min_session_timeout(Duration::from_millis(20))
             .start()
             .unwrap();
-        let addrs: Vec<SocketAddr> =
-            server.connect_string().split(',').map(|addr| addr.parse().unwrap()).collect();
+        let addrs: Vec<SocketAddr> = server
+            .connect_string()
+            .split(',')
+            .map(|addr| addr.parse().unwrap())
+            .collect();
         server.freeze_expiry(true);
         let mut raw = Raw::connect(addrs[0], 20).unwrap();
         raw.create("/a", 1);
@@ -149,9 +186,13 @@ fn without_a_majority_nothing_is_committed_and_no_session_expires() {
         server.freeze_expiry(false);
         assert!(exists(&mut raw, "/a"));
         // Many ticks after its timeout.
-        #[allow(clippy::disallowed_methods, reason = "that no session expires has no event to wait for")]
+        #[allow(
+            clippy::disallowed_methods,
+            reason = "that no session expires has no event to wait for"
+        )]
         std::thread::sleep(Duration::from_millis(200));
-        raw.send(op::DELETE, &Body::new().string("/a").i32(-1)).unwrap();
+        raw.send(op::DELETE, &Body::new().string("/a").i32(-1))
+            .unwrap();
         raw.send(op::EXISTS, &Body::path_watch("/", false)).unwrap();
         assert!(server.wait_until_blocking(is(Op::Delete, LogKind::Arrived), SOON));
         assert!(server.exists("/a"));
@@ -159,8 +200,13 @@ fn without_a_majority_nothing_is_committed_and_no_session_expires() {
 
         server.freeze_expiry(true);
         server.set_member(1, Member::Current);
-        assert_eq!(raw.recv().unwrap_err().kind(), ErrorKind::UnexpectedEof, "a leader is elected");
-        let mut back = Raw::reconnect(addrs[1], 20, raw.session(), &raw.greeting.password, 0).unwrap();
+        assert_eq!(
+            raw.recv().unwrap_err().kind(),
+            ErrorKind::UnexpectedEof,
+            "a leader is elected"
+        );
+        let mut back =
+            Raw::reconnect(addrs[1], 20, raw.session(), &raw.greeting.password, 0).unwrap();
         assert_eq!(back.session(), raw.session());
         assert!(exists(&mut back, "/a"), "the delete was never committed");
     }
@@ -192,7 +238,8 @@ fn what_a_member_had_not_processed_is_lost_when_it_leaves_or_joins_the_others() 
         raw.create("/a", 0);
         let gate = server.hold_request(Match::op(Op::Exists));
         raw.send(op::EXISTS, &Body::path_watch("/", false)).unwrap();
-        raw.send(op::DELETE, &Body::new().string("/a").i32(-1)).unwrap();
+        raw.send(op::DELETE, &Body::new().string("/a").i32(-1))
+            .unwrap();
         assert!(server.wait_until_blocking(is(Op::Delete, LogKind::Arrived), SOON));
         leave(&server, &raw);
         assert_eq!(raw.recv().unwrap_err().kind(), ErrorKind::UnexpectedEof);
@@ -219,7 +266,10 @@ fn a_member_that_is_down_closes_its_connections_and_new_ones() {
 /// The events of a client's session.
 fn events_of(server: &Server, raw: &Raw) -> Vec<HistoryEvent> {
     let history = server.history(0).into_iter();
-    history.filter(|entry| entry.session == raw.session()).map(|entry| entry.event).collect()
+    history
+        .filter(|entry| entry.session == raw.session())
+        .map(|entry| entry.event)
+        .collect()
 }
 
 #[test]
@@ -227,18 +277,30 @@ fn a_session_of_a_read_only_member_is_known_to_this_member_alone_and_ends_with_t
     let (server, addrs) = ensemble();
     server.set_member(0, Member::ReadOnly);
     let mut raw = Raw::read_only(addrs[0], T).unwrap();
-    assert_eq!(moves(&raw, addrs[1], 0).unwrap().session(), 0, "another member refuses it");
+    assert_eq!(
+        moves(&raw, addrs[1], 0).unwrap().session(),
+        0,
+        "another member refuses it"
+    );
     assert!(exists(&mut raw, "/"), "its own member still serves it");
     let mut hello = raw::hello(0, T, raw.session(), &raw.greeting.password);
     hello.0.pop();
     let mut back = Raw::open(addrs[0], &hello.bool(true)).unwrap();
     assert_eq!(back.session(), raw.session());
     let node = server.create_as("/a", "", CreateMode::Ephemeral, raw.session());
-    assert_eq!(node, Err(ServerError::SessionExpired), "the others do not know it");
+    assert_eq!(
+        node,
+        Err(ServerError::SessionExpired),
+        "the others do not know it"
+    );
 
     server.set_member(0, Member::Current);
     assert_eq!(back.recv().unwrap_err().kind(), ErrorKind::UnexpectedEof);
-    assert_eq!(moves(&raw, addrs[0], 0).unwrap().session(), 0, "it has ended");
+    assert_eq!(
+        moves(&raw, addrs[0], 0).unwrap().session(),
+        0,
+        "it has ended"
+    );
     assert!(server.sessions().is_empty());
     let events = events_of(&server, &raw);
     assert!(events.contains(&HistoryEvent::SessionExpired), "{events:?}");
@@ -248,8 +310,11 @@ fn a_session_of_a_read_only_member_is_known_to_this_member_alone_and_ends_with_t
 fn the_sessions_of_another_read_only_member_go_on() {
     // Three of them are a majority.
     let server = Server::builder().members(5).start().unwrap();
-    let addrs: Vec<SocketAddr> =
-        server.connect_string().split(',').map(|addr| addr.parse().unwrap()).collect();
+    let addrs: Vec<SocketAddr> = server
+        .connect_string()
+        .split(',')
+        .map(|addr| addr.parse().unwrap())
+        .collect();
     server.set_member(0, Member::ReadOnly);
     server.set_member(1, Member::ReadOnly);
     let ends = Raw::read_only(addrs[0], T).unwrap();
@@ -264,7 +329,11 @@ fn the_sessions_of_another_read_only_member_go_on() {
 
 #[test]
 fn a_clickhouse_keeper_has_no_read_only_mode() {
-    let server = Server::builder().zookeeper_version(Version::ClickHouseKeeper).members(3).start().unwrap();
+    let server = Server::builder()
+        .zookeeper_version(Version::ClickHouseKeeper)
+        .members(3)
+        .start()
+        .unwrap();
     let addr = server.addr();
     let mut raw = Raw::connect(addr, T).unwrap();
     assert!(server.set_member(0, Member::ReadOnly));

@@ -14,16 +14,26 @@ type Outcome = Result<(), Box<dyn Error>>;
 fn main() {
     let mut suite = Suite::new();
     suite.time_limit(Duration::from_secs(480));
-    suite.add_needing("in-process", "curators_recipes_work", peers::curator(), |peer| curator(&peer));
-    suite.add_needing("zookeeper", "curators_recipes_work", peers::curator(), |peer| {
-        curator_on_zookeeper(&peer)
-    });
+    suite.add_needing(
+        "in-process",
+        "curators_recipes_work",
+        peers::curator(),
+        |peer| curator(&peer),
+    );
+    suite.add_needing(
+        "zookeeper",
+        "curators_recipes_work",
+        peers::curator(),
+        |peer| curator_on_zookeeper(&peer),
+    );
     suite.add_needing("in-process", "kazoos_recipes_work", peers::kazoo(), kazoo);
     suite.run()
 }
 
 fn source(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/peers")
+        .join(name)
 }
 
 /// Runs a client to its end; returns what it prints.
@@ -31,7 +41,13 @@ fn prints(mut client: Command, connect: &str) -> Result<String, Box<dyn Error>> 
     let output = client.arg(connect).output()?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     if !output.status.success() {
-        return Err(format!("{}\n{}{}", output.status, text(&output.stdout), text(&output.stderr)).into());
+        return Err(format!(
+            "{}\n{}{}",
+            output.status,
+            text(&output.stdout),
+            text(&output.stderr)
+        )
+        .into());
     }
     Ok(text(&output.stdout))
 }
@@ -50,7 +66,11 @@ fn recipes(peer: &CuratorPeer, connect: &str) -> Result<String, Box<dyn Error>> 
     let mut client = Command::new(&peer.java);
     // It compiles the client first. Its log would be of interruptions when a recipe is closed.
     client
-        .args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"])
+        .args([
+            "-XX:TieredStopAtLevel=1",
+            "-XX:+UseSerialGC",
+            "-Dorg.slf4j.simpleLogger.defaultLogLevel=off",
+        ])
         .arg("-cp")
         .arg(&peer.classpath)
         .arg(source("Curator.java"));
@@ -59,7 +79,9 @@ fn recipes(peer: &CuratorPeer, connect: &str) -> Result<String, Box<dyn Error>> 
 
 fn works(lines: &str) -> Outcome {
     print!("{lines}");
-    let wanted = include_str!("peers/Curator.java").matches("RECIPES.put(").count();
+    let wanted = include_str!("peers/Curator.java")
+        .matches("RECIPES.put(")
+        .count();
     let working = lines.lines().filter(|line| line.ends_with(" ok")).count();
     if working == wanted && lines.lines().count() == wanted {
         Ok(())

@@ -32,14 +32,20 @@ fn the_timeout_is_negotiated_within_bounds() {
     let tick = Duration::from_millis(500);
     let server = Server::builder().tick(tick).start().unwrap();
     let negotiated = |asked| Raw::connect(server.addr(), asked).unwrap().greeting.timeout;
-    assert_eq!([negotiated(1), negotiated(5000), negotiated(99_999)], [1000, 5000, 10_000]);
+    assert_eq!(
+        [negotiated(1), negotiated(5000), negotiated(99_999)],
+        [1000, 5000, 10_000]
+    );
     let own = Server::builder()
         .min_session_timeout(Duration::from_secs(3))
         .max_session_timeout(Duration::from_secs(7))
         .start()
         .unwrap();
     let negotiated = |asked| Raw::connect(own.addr(), asked).unwrap().greeting.timeout;
-    assert_eq!([negotiated(-1), negotiated(5000), negotiated(99_999)], [3000, 5000, 7000]);
+    assert_eq!(
+        [negotiated(-1), negotiated(5000), negotiated(99_999)],
+        [3000, 5000, 7000]
+    );
 }
 
 #[test]
@@ -53,11 +59,13 @@ fn an_unknown_session_and_a_wrong_password_are_refused_with_zeros_and_a_close() 
         assert_eq!(raw.greeting.password, [0; 16]);
         assert!(closed(&mut raw));
     }
-    // As ZooKeeper does, even a wrong password closes the connection that the session has; the session stays.
+    // As ZooKeeper does, even a wrong password closes the connection that the session has; the
+    // session stays.
     assert!(closed(&mut live));
     let sessions = server.sessions();
     assert_eq!((sessions.len(), sessions[0].connected), (1, false));
-    let back = Raw::reconnect(server.addr(), T, live.session(), &live.greeting.password, 0).unwrap();
+    let back =
+        Raw::reconnect(server.addr(), T, live.session(), &live.greeting.password, 0).unwrap();
     assert_eq!(back.session(), live.session());
 }
 
@@ -75,11 +83,18 @@ fn requests_may_be_sent_before_the_greeting() {
     let server = Server::start().unwrap();
     let mut stream = dial(server.addr()).unwrap();
     write_frame(&mut stream, &hello(0, T, 0, &[0; 16]).0).unwrap();
-    let create = Body::new().i32(1).i32(op::CREATE).then(&Body::create("/a", b"", 0));
+    let create = Body::new()
+        .i32(1)
+        .i32(op::CREATE)
+        .then(&Body::create("/a", b"", 0));
     write_frame(&mut stream, &create.0).unwrap();
     write_frame(&mut stream, &Body::new().i32(-2).i32(op::PING).0).unwrap();
     let greeting = read_frame(&mut stream).unwrap();
-    assert_eq!(greeting.len(), 37, "protocol, timeout, session, password, read-only");
+    assert_eq!(
+        greeting.len(),
+        37,
+        "protocol, timeout, session, password, read-only"
+    );
     assert_eq!(Parse(&read_frame(&mut stream).unwrap()).i32(), 1);
     assert_eq!(Parse(&read_frame(&mut stream).unwrap()).i32(), -2);
     assert!(server.exists("/a"));
@@ -99,9 +114,22 @@ fn coming_back_moves_the_session_and_closes_the_old_connection() {
     let server = Server::start().unwrap();
     let mut old = Raw::connect(server.addr(), T).unwrap();
     old.create("/e", 1);
-    assert_eq!(old.ask(op::EXISTS, &Body::path_watch("/x", true)).unwrap().1.error, NO_NODE);
+    assert_eq!(
+        old.ask(op::EXISTS, &Body::path_watch("/x", true))
+            .unwrap()
+            .1
+            .error,
+        NO_NODE
+    );
     assert_eq!(server.watches_on("/x"), [old.session()]);
-    let mut new = Raw::reconnect(server.addr(), 5000, old.session(), &old.greeting.password, 0).unwrap();
+    let mut new = Raw::reconnect(
+        server.addr(),
+        5000,
+        old.session(),
+        &old.greeting.password,
+        0,
+    )
+    .unwrap();
     assert_eq!(new.greeting.session, old.greeting.session);
     assert_eq!(new.greeting.timeout, 5000, "the timeout is negotiated anew");
     assert!(closed(&mut old));
@@ -116,16 +144,35 @@ fn requests_sent_before_the_greeting_count_for_the_session_that_it_gives() {
     let mut stream = dial(server.addr()).unwrap();
     let gate = server.hold_request(zookeeper_test_server::Match::op(Op::Connect));
     write_frame(&mut stream, &hello(0, T, 0, &[0; 16]).0).unwrap();
-    write_frame(&mut stream, &Body::new().i32(1).i32(op::CREATE).then(&Body::create("/a", b"", 0)).0)
-        .unwrap();
+    write_frame(
+        &mut stream,
+        &Body::new()
+            .i32(1)
+            .i32(op::CREATE)
+            .then(&Body::create("/a", b"", 0))
+            .0,
+    )
+    .unwrap();
     assert!(gate.wait_hit_blocking(SOON));
     gate.release();
     let greeting = read_frame(&mut stream).unwrap();
     let session = Parse(&greeting[8..]).i64();
     assert_eq!(Parse(&read_frame(&mut stream).unwrap()).i32(), 1);
     let counters = server.counters();
-    assert_eq!((counters.total_requests_of(session), counters.total_requests_of(0)), (1, 0));
-    assert!(server.log().iter().filter(|entry| entry.op == Op::Create).all(|entry| entry.session == session));
+    assert_eq!(
+        (
+            counters.total_requests_of(session),
+            counters.total_requests_of(0)
+        ),
+        (1, 0)
+    );
+    assert!(
+        server
+            .log()
+            .iter()
+            .filter(|entry| entry.op == Op::Create)
+            .all(|entry| entry.session == session)
+    );
 }
 
 #[test]
@@ -133,7 +180,12 @@ fn a_multi_read_larger_than_any_client_takes_ends_the_connection() {
     let server = Server::start().unwrap();
     server.create("/big", vec![b'x'; 1 << 20]).unwrap();
     let mut raw = Raw::connect(server.addr(), T).unwrap();
-    let reads = |count| Body::multi(&vec![(op::GET_DATA, Body::path_watch("/big", false)); count]);
+    let reads = |count| {
+        Body::multi(&vec![
+            (op::GET_DATA, Body::path_watch("/big", false));
+            count
+        ])
+    };
     assert!(raw.call(op::MULTI_READ, &reads(40)).body.len() > 40 << 20);
     raw.send(op::MULTI_READ, &reads(10_000)).unwrap();
     assert!(closed(&mut raw));
@@ -144,20 +196,35 @@ fn the_log_keeps_only_the_beginning_of_a_long_path() {
     let server = Server::start().unwrap();
     let mut raw = Raw::connect(server.addr(), T).unwrap();
     let path = format!("/{}", "é".repeat(100_000));
-    assert_eq!(raw.ask(op::EXISTS, &Body::path_watch(&path, false)).unwrap().1.error, NO_NODE);
+    assert_eq!(
+        raw.ask(op::EXISTS, &Body::path_watch(&path, false))
+            .unwrap()
+            .1
+            .error,
+        NO_NODE
+    );
     let log = server.log();
     let logged: Vec<_> = log.iter().filter(|entry| entry.op == Op::Exists).collect();
     assert_eq!(logged.len(), 3);
-    assert!(logged.iter().all(|entry| entry.path.len() <= 4096 && path.starts_with(&entry.path)));
+    assert!(
+        logged
+            .iter()
+            .all(|entry| entry.path.len() <= 4096 && path.starts_with(&entry.path))
+    );
 }
 
 #[test]
 fn a_multi_changes_no_permissions() {
     let server = Server::start().unwrap();
     let mut raw = Raw::connect(server.addr(), T).unwrap();
-    let items =
-        [(op::CREATE, Body::create("/a", b"", 0)), (op::SET_ACL, Body::new().string("/a").acl(OPEN).i32(-1))];
-    assert_eq!(raw.ask(op::MULTI, &Body::multi(&items)).unwrap().1.error, -5);
+    let items = [
+        (op::CREATE, Body::create("/a", b"", 0)),
+        (op::SET_ACL, Body::new().string("/a").acl(OPEN).i32(-1)),
+    ];
+    assert_eq!(
+        raw.ask(op::MULTI, &Body::multi(&items)).unwrap().1.error,
+        -5
+    );
     assert!(!server.exists("/a"));
 }
 
@@ -165,15 +232,23 @@ fn a_multi_changes_no_permissions() {
 fn an_authentication_cut_short_ends_the_connection() {
     let server = Server::start().unwrap();
     let mut raw = Raw::connect(server.addr(), T).unwrap();
-    raw.send_as(-4, op::AUTH, &Body::new().i32(0).i32(6)).unwrap();
+    raw.send_as(-4, op::AUTH, &Body::new().i32(0).i32(6))
+        .unwrap();
     assert!(closed(&mut raw));
 }
 
-/// No port that a server or a client's connection is given at random is that of a server that is stopped for a while.
+/// No port that a server or a client's connection is given at random is that of a server that is
+/// stopped for a while.
 #[test]
 fn a_stopped_server_keeps_its_port() {
     let server = Server::start().unwrap();
-    let take = || tokio::net::TcpSocket::new_v4().unwrap().bind(server.addr()).unwrap_err().kind();
+    let take = || {
+        tokio::net::TcpSocket::new_v4()
+            .unwrap()
+            .bind(server.addr())
+            .unwrap_err()
+            .kind()
+    };
     assert_eq!(take(), ErrorKind::AddrInUse);
     server.stop();
     assert_eq!(take(), ErrorKind::AddrInUse);
@@ -198,15 +273,26 @@ fn a_restart_that_finds_its_port_taken_says_so() {
 #[test]
 fn watches_are_removed_by_the_kinds_that_the_release_knows() {
     for (version, persistent) in [(Version::V3_8, -5), (Version::V3_9, 0)] {
-        let server = Server::builder().zookeeper_version(version).start().unwrap();
+        let server = Server::builder()
+            .zookeeper_version(version)
+            .start()
+            .unwrap();
         let mut raw = Raw::connect(server.addr(), T).unwrap();
         for (mode, kind) in [(0, 4), (1, 5)] {
             raw.call(op::ADD_WATCH, &Body::new().string("/w").i32(mode));
-            let mut remove =
-                |kind| raw.ask(op::REMOVE_WATCHES, &Body::new().string("/w").i32(kind)).unwrap().1.error;
+            let mut remove = |kind| {
+                raw.ask(op::REMOVE_WATCHES, &Body::new().string("/w").i32(kind))
+                    .unwrap()
+                    .1
+                    .error
+            };
             assert_eq!((remove(0), remove(6)), (-5, -5));
             assert_eq!(remove(kind), persistent);
-            assert_eq!(server.watches_on("/w").is_empty(), persistent == 0, "a refusal removes nothing");
+            assert_eq!(
+                server.watches_on("/w").is_empty(),
+                persistent == 0,
+                "a refusal removes nothing"
+            );
         }
     }
 }
@@ -214,11 +300,18 @@ fn watches_are_removed_by_the_kinds_that_the_release_knows() {
 #[test]
 fn releases_differ_in_what_one_table_of_watches_means() {
     for (version, children) in [(Version::V3_8, 0), (Version::V3_9, NO_WATCHER)] {
-        let server = Server::builder().zookeeper_version(version).start().unwrap();
+        let server = Server::builder()
+            .zookeeper_version(version)
+            .start()
+            .unwrap();
         let mut raw = Raw::connect(server.addr(), T).unwrap();
         raw.call(op::ADD_WATCH, &Body::new().string("/w").i32(0));
-        let mut remove =
-            |kind| raw.ask(op::REMOVE_WATCHES, &Body::new().string("/w").i32(kind)).unwrap().1.error;
+        let mut remove = |kind| {
+            raw.ask(op::REMOVE_WATCHES, &Body::new().string("/w").i32(kind))
+                .unwrap()
+                .1
+                .error
+        };
         assert_eq!(remove(1), children, "{version:?}");
         assert_eq!(remove(3), 0, "{version:?}");
     }
@@ -227,15 +320,28 @@ fn releases_differ_in_what_one_table_of_watches_means() {
 #[test]
 fn releases_differ_in_whether_a_stat_can_be_seen_without_a_permission() {
     for (version, error) in [(Version::V3_8, 0), (Version::V3_9, NO_AUTH)] {
-        let server = Server::builder().zookeeper_version(version).start().unwrap();
+        let server = Server::builder()
+            .zookeeper_version(version)
+            .start()
+            .unwrap();
         let mut raw = Raw::connect(server.addr(), T).unwrap();
-        let closed = Body::new().string("/closed").buffer(None).acl(&[(4, "world", "anyone")]).i32(0);
+        let closed = Body::new()
+            .string("/closed")
+            .buffer(None)
+            .acl(&[(4, "world", "anyone")])
+            .i32(0);
         raw.call(op::CREATE, &closed);
         for watch in [false, true] {
-            let (_, reply) = raw.ask(op::EXISTS, &Body::path_watch("/closed", watch)).unwrap();
+            let (_, reply) = raw
+                .ask(op::EXISTS, &Body::path_watch("/closed", watch))
+                .unwrap();
             assert_eq!(reply.error, error, "{version:?}");
         }
-        assert_eq!(server.watches_on("/closed").is_empty(), error != 0, "a refused read sets no watch");
+        assert_eq!(
+            server.watches_on("/closed").is_empty(),
+            error != 0,
+            "a refused read sets no watch"
+        );
     }
 }
 
@@ -259,25 +365,54 @@ fn a_stat_counts_like_zookeepers() {
     let server = Server::start().unwrap();
     let mut raw = Raw::connect(server.addr(), T).unwrap();
     let (_, created) = raw.create("/a", 0);
-    assert_eq!((created.version, created.cversion, created.aversion, created.num_children), (0, 0, 0, 0));
-    assert_eq!((created.mzxid, created.pzxid), (created.czxid, created.czxid));
+    assert_eq!(
+        (
+            created.version,
+            created.cversion,
+            created.aversion,
+            created.num_children
+        ),
+        (0, 0, 0, 0)
+    );
+    assert_eq!(
+        (created.mzxid, created.pzxid),
+        (created.czxid, created.czxid)
+    );
     let numbers = |raw: &mut Raw| {
         let stat = raw.stat("/a");
         (stat.cversion, stat.num_children, stat.pzxid - created.czxid)
     };
     raw.create("/a/plain", 0);
     assert_eq!(numbers(&mut raw), (1, 1, 1));
-    assert_eq!(raw.create("/a/n-", 2).0, "/a/n-0000000001", "every child counts, numbered or not");
+    assert_eq!(
+        raw.create("/a/n-", 2).0,
+        "/a/n-0000000001",
+        "every child counts, numbered or not"
+    );
     raw.call(op::DELETE, &Body::new().string("/a/plain").i32(-1));
     assert_eq!(numbers(&mut raw), (3, 1, 3));
-    assert_eq!(raw.create("/a/n-", 3).0, "/a/n-0000000002", "deletes do not count");
+    assert_eq!(
+        raw.create("/a/n-", 3).0,
+        "/a/n-0000000002",
+        "deletes do not count"
+    );
     assert_eq!(numbers(&mut raw), (4, 2, 4));
-    let set = raw.call(op::SET_DATA, &Body::new().string("/a").buffer(Some(b"data")).i32(0));
+    let set = raw.call(
+        op::SET_DATA,
+        &Body::new().string("/a").buffer(Some(b"data")).i32(0),
+    );
     let stat = Parse(&set.body).stat();
-    assert_eq!((stat.version, stat.data_length, stat.mzxid - stat.czxid), (1, 4, 5));
+    assert_eq!(
+        (stat.version, stat.data_length, stat.mzxid - stat.czxid),
+        (1, 4, 5)
+    );
     assert_eq!(numbers(&mut raw).2, 4, "data does not touch pzxid");
     let root = raw.stat("/");
-    assert_eq!((root.czxid, root.cversion, root.num_children), (0, 0, 2), "-1 before anything is created");
+    assert_eq!(
+        (root.czxid, root.cversion, root.num_children),
+        (0, 0, 2),
+        "-1 before anything is created"
+    );
 }
 
 #[test]
@@ -290,7 +425,11 @@ fn the_sequence_wraps_as_documented() {
     assert_eq!(raw.create("/q/n-", 2).0, "/q/n--2147483648");
     assert_eq!(raw.create("/q/n-", 2).0, "/q/n--2147483647");
     server.set_next_sequence("/q", -5).unwrap();
-    assert_eq!(raw.create("/q/n-", 2).0, "/q/n--000000005", "ten places, the sign included");
+    assert_eq!(
+        raw.create("/q/n-", 2).0,
+        "/q/n--000000005",
+        "ten places, the sign included"
+    );
     assert!(server.set_next_sequence("/nowhere", 1).is_err());
 }
 
@@ -302,8 +441,20 @@ fn every_write_takes_a_transaction_even_one_that_fails() {
     let start = zxid(&mut raw);
     assert_eq!(start >> 32, 1, "the first epoch");
     raw.create("/a", 0);
-    assert_eq!(raw.ask(op::CREATE, &Body::create("/a", b"", 0)).unwrap().1.error, NODE_EXISTS);
-    assert_eq!(raw.ask(op::GET_DATA, &Body::path_watch("/b", false)).unwrap().1.error, NO_NODE);
+    assert_eq!(
+        raw.ask(op::CREATE, &Body::create("/a", b"", 0))
+            .unwrap()
+            .1
+            .error,
+        NODE_EXISTS
+    );
+    assert_eq!(
+        raw.ask(op::GET_DATA, &Body::path_watch("/b", false))
+            .unwrap()
+            .1
+            .error,
+        NO_NODE
+    );
     assert_eq!(zxid(&mut raw) - start, 2);
     let mut other = Raw::connect(server.addr(), T).unwrap();
     assert_eq!(zxid(&mut raw) - start, 3);
@@ -321,31 +472,52 @@ fn a_multi_happens_as_a_whole_or_not_at_all() {
     raw.create("/a", 0);
     let delete = |path: &str| (op::DELETE, Body::new().string(path).i32(-1));
     let create = |path: &str| (op::CREATE, Body::create(path, b"", 0));
-    let reply =
-        raw.call(op::MULTI, &Body::multi(&[create("/a/b"), create("/a/c"), delete("/a"), create("/d")]));
+    let reply = raw.call(
+        op::MULTI,
+        &Body::multi(&[create("/a/b"), create("/a/c"), delete("/a"), create("/d")]),
+    );
     let mut parse = Parse(&reply.body);
     for error in [0, 0, NOT_EMPTY, -2] {
-        assert_eq!((parse.i32(), parse.bool(), parse.i32(), parse.i32()), (-1, false, error, error));
+        assert_eq!(
+            (parse.i32(), parse.bool(), parse.i32(), parse.i32()),
+            (-1, false, error, error)
+        );
     }
     assert_eq!((parse.i32(), parse.bool(), parse.i32()), (-1, true, -1));
     assert_eq!(server.children("/"), ["a", "zookeeper"]);
     let node = server.node("/a").unwrap();
-    assert_eq!((node.cversion, node.next_sequence, node.pzxid), (0, 0, node.czxid), "not a trace is left");
+    assert_eq!(
+        (node.cversion, node.next_sequence, node.pzxid),
+        (0, 0, node.czxid),
+        "not a trace is left"
+    );
     let moved = Body::multi(&[create("/a/b"), delete("/a/b"), delete("/a"), create("/a")]);
     let reply = raw.call(op::MULTI, &moved);
-    assert_eq!(server.node("/a").unwrap().czxid, reply.zxid, "one transaction for all");
+    assert_eq!(
+        server.node("/a").unwrap().czxid,
+        reply.zxid,
+        "one transaction for all"
+    );
 }
 
 #[test]
 fn releases_differ_in_the_stat_of_a_create_in_a_multi_and_in_the_zxid_of_events() {
-    for (version, answer_op, event_zxid) in
-        [(Version::V3_8, op::CREATE, false), (Version::V3_9, op::CREATE2, true)]
-    {
-        let server = Server::builder().zookeeper_version(version).start().unwrap();
+    for (version, answer_op, event_zxid) in [
+        (Version::V3_8, op::CREATE, false),
+        (Version::V3_9, op::CREATE2, true),
+    ] {
+        let server = Server::builder()
+            .zookeeper_version(version)
+            .start()
+            .unwrap();
         let mut raw = Raw::connect(server.addr(), T).unwrap();
         let _ = raw.ask(op::EXISTS, &Body::path_watch("/a", true)).unwrap();
-        let (events, reply) =
-            raw.ask(op::MULTI, &Body::multi(&[(op::CREATE2, Body::create("/a", b"", 0))])).unwrap();
+        let (events, reply) = raw
+            .ask(
+                op::MULTI,
+                &Body::multi(&[(op::CREATE2, Body::create("/a", b"", 0))]),
+            )
+            .unwrap();
         let mut parse = Parse(&reply.body);
         assert_eq!(
             (parse.i32(), parse.bool(), parse.i32(), parse.string()),
@@ -367,13 +539,33 @@ fn an_event_comes_before_any_answer_that_could_show_its_cause() {
     let mut writer = Raw::connect(server.addr(), T).unwrap();
     for round in 0..200 {
         let path = format!("/n{round}");
-        assert_eq!(watcher.ask(op::EXISTS, &Body::path_watch(&path, true)).unwrap().1.error, NO_NODE);
-        assert_eq!(watcher.ask(op::EXISTS, &Body::path_watch(&path, true)).unwrap().1.error, NO_NODE);
+        assert_eq!(
+            watcher
+                .ask(op::EXISTS, &Body::path_watch(&path, true))
+                .unwrap()
+                .1
+                .error,
+            NO_NODE
+        );
+        assert_eq!(
+            watcher
+                .ask(op::EXISTS, &Body::path_watch(&path, true))
+                .unwrap()
+                .1
+                .error,
+            NO_NODE
+        );
         writer.create(&path, 0);
-        let (events, reply) = watcher.ask(op::EXISTS, &Body::path_watch(&path, false)).unwrap();
+        let (events, reply) = watcher
+            .ask(op::EXISTS, &Body::path_watch(&path, false))
+            .unwrap();
         assert_eq!(reply.error, 0);
         let events: Vec<_> = events.iter().map(raw::Frame::event).collect();
-        assert_eq!(events, [(1, 3, path)], "two registrations of one watch make one event");
+        assert_eq!(
+            events,
+            [(1, 3, path)],
+            "two registrations of one watch make one event"
+        );
     }
     assert_eq!(server.counters().notifications_of(watcher.session()), 200);
     assert_eq!(server.counters().notifications_of(writer.session()), 0);
@@ -385,14 +577,28 @@ fn nodes_of_a_session_go_when_it_is_closed() {
     let mut watcher = Raw::connect(server.addr(), T).unwrap();
     let mut owner = Raw::connect(server.addr(), T).unwrap();
     owner.create("/e", 1);
-    assert_eq!(owner.ask(op::CREATE, &Body::create("/e/c", b"", 0)).unwrap().1.error, -108);
+    assert_eq!(
+        owner
+            .ask(op::CREATE, &Body::create("/e/c", b"", 0))
+            .unwrap()
+            .1
+            .error,
+        -108
+    );
     watcher.stat("/e");
-    let _ = watcher.ask(op::GET_DATA, &Body::path_watch("/e", true)).unwrap();
-    let _ = watcher.ask(op::GET_CHILDREN, &Body::path_watch("/e", true)).unwrap();
+    let _ = watcher
+        .ask(op::GET_DATA, &Body::path_watch("/e", true))
+        .unwrap();
+    let _ = watcher
+        .ask(op::GET_CHILDREN, &Body::path_watch("/e", true))
+        .unwrap();
     let reply = owner.call(op::CLOSE_SESSION, &Body::new());
     assert!(closed(&mut owner));
     let (events, ping) = watcher.ask(op::PING, &Body::new()).unwrap();
-    assert_eq!(events.iter().map(raw::Frame::event).collect::<Vec<_>>(), [(2, 3, "/e".to_owned())]);
+    assert_eq!(
+        events.iter().map(raw::Frame::event).collect::<Vec<_>>(),
+        [(2, 3, "/e".to_owned())]
+    );
     assert_eq!(ping.zxid, reply.zxid);
 }
 
@@ -401,24 +607,47 @@ fn permissions_are_enforced() {
     let server = Server::start().unwrap();
     let mut owner = Raw::connect(server.addr(), T).unwrap();
     let mut other = Raw::connect(server.addr(), T).unwrap();
-    let auth = |user: &str| Body::new().i32(0).string("digest").buffer(Some(user.as_bytes()));
-    let mine = Body::new().string("/mine").buffer(None).acl(&[(31, "auth", "")]).i32(0);
-    assert_eq!(owner.ask(op::CREATE, &mine).unwrap().1.error, -114, "the session is not authenticated yet");
+    let auth = |user: &str| {
+        Body::new()
+            .i32(0)
+            .string("digest")
+            .buffer(Some(user.as_bytes()))
+    };
+    let mine = Body::new()
+        .string("/mine")
+        .buffer(None)
+        .acl(&[(31, "auth", "")])
+        .i32(0);
+    assert_eq!(
+        owner.ask(op::CREATE, &mine).unwrap().1.error,
+        -114,
+        "the session is not authenticated yet"
+    );
     assert_eq!(owner.call(op::AUTH, &auth("ann:secret")).zxid, 0);
     owner.call(op::CREATE, &mine);
     for (op, body) in [
         (op::GET_DATA, Body::path_watch("/mine", false)),
         (op::GET_CHILDREN, Body::path_watch("/mine", false)),
-        (op::SET_DATA, Body::new().string("/mine").buffer(None).i32(-1)),
+        (
+            op::SET_DATA,
+            Body::new().string("/mine").buffer(None).i32(-1),
+        ),
         (op::CREATE, Body::create("/mine/c", b"", 0)),
         (op::SET_ACL, Body::new().string("/mine").acl(OPEN).i32(-1)),
         (op::GET_ACL, Body::new().string("/mine")),
     ] {
-        assert_eq!(other.ask(op, &body).unwrap().1.error, NO_AUTH, "request {op}");
+        assert_eq!(
+            other.ask(op, &body).unwrap().1.error,
+            NO_AUTH,
+            "request {op}"
+        );
         let answer = owner.ask(op, &body).unwrap().1.error;
         assert_eq!(answer, 0, "request {op} of the owner");
         if op == op::SET_ACL {
-            owner.call(op, &Body::new().string("/mine").acl(&[(31, "auth", "")]).i32(-1));
+            owner.call(
+                op,
+                &Body::new().string("/mine").acl(&[(31, "auth", "")]).i32(-1),
+            );
         }
     }
     other.call(op::AUTH, &auth("ann:secret"));
@@ -440,7 +669,9 @@ fn a_container_goes_after_its_last_child_and_not_before_its_first() {
     raw.create("/used/c", 0);
     assert_eq!(server.sweep_containers(), 0);
     raw.call(op::DELETE, &Body::new().string("/used/c").i32(-1));
-    let _ = raw.ask(op::EXISTS, &Body::path_watch("/used", true)).unwrap();
+    let _ = raw
+        .ask(op::EXISTS, &Body::path_watch("/used", true))
+        .unwrap();
     assert_eq!(server.sweep_containers(), 1);
     let (events, _) = raw.ask(op::PING, &Body::new()).unwrap();
     assert_eq!(events[0].event(), (2, 3, "/used".to_owned()));
@@ -449,22 +680,32 @@ fn a_container_goes_after_its_last_child_and_not_before_its_first() {
 
 #[test]
 fn containers_and_ttl_nodes_are_swept_in_time() {
-    let server = Server::builder().container_check_interval(Duration::from_millis(20)).start().unwrap();
-    let container = server.create_as("/c", "", CreateMode::Container, 0).unwrap();
+    let server = Server::builder()
+        .container_check_interval(Duration::from_millis(20))
+        .start()
+        .unwrap();
+    let container = server
+        .create_as("/c", "", CreateMode::Container, 0)
+        .unwrap();
     server.create("/c/child", "").unwrap();
     server.delete("/c/child").unwrap();
     let mut raw = Raw::connect(server.addr(), T).unwrap();
     let ttl = Body::create("/t", b"", 5).i64(30);
     let born = Instant::now();
     raw.call(op::CREATE_TTL, &ttl);
-    assert!(server.wait_until_blocking(|view| !view.exists(&container) && !view.exists("/t"), SOON));
+    assert!(
+        server.wait_until_blocking(|view| !view.exists(&container) && !view.exists("/t"), SOON)
+    );
     assert!(born.elapsed() >= Duration::from_millis(30));
 }
 
 #[test]
 fn a_silent_session_expires_and_a_pinging_one_does_not() {
     let timeout = Duration::from_millis(200);
-    let server = Server::builder().tick(Duration::from_millis(50)).start().unwrap();
+    let server = Server::builder()
+        .tick(Duration::from_millis(50))
+        .start()
+        .unwrap();
     let start = Instant::now();
     let mut silent = loop {
         assert!(start.elapsed() < SOON, "no round without a pause");
@@ -479,31 +720,51 @@ fn a_silent_session_expires_and_a_pinging_one_does_not() {
         let (mut sent, mut longest) = (said, Duration::ZERO);
         while server.exists("/silent") {
             let next = Instant::now();
-            let Ok((_, pong)) = pinging.ask(op::PING, &Body::new()) else { break };
+            let Ok((_, pong)) = pinging.ask(op::PING, &Body::new()) else {
+                break;
+            };
             assert_eq!(pong.error, 0);
             assert!(said.elapsed() < SOON);
             longest = longest.max(sent.elapsed());
             sent = next;
         }
         let expired = !server.exists("/silent");
-        assert!(!expired || said.elapsed() >= timeout, "{:?}", said.elapsed());
+        assert!(
+            !expired || said.elapsed() >= timeout,
+            "{:?}",
+            said.elapsed()
+        );
         let kept = server.exists("/pinging");
         longest = longest.max(sent.elapsed());
         if kept && expired {
             break silent;
         }
-        // A busy machine may keep this thread from pinging for so long that the session expires rightly.
-        assert!(longest >= timeout, "expired although it pinged every {longest:?}");
+        // A busy machine may keep this thread from pinging for so long that the session expires
+        // rightly.
+        assert!(
+            longest >= timeout,
+            "expired although it pinged every {longest:?}"
+        );
         assert!(server.wait_until_blocking(|view| view.sessions().is_empty(), SOON));
     };
     assert!(closed(&mut silent));
-    let back = Raw::reconnect(server.addr(), 200, silent.session(), &silent.greeting.password, 0).unwrap();
+    let back = Raw::reconnect(
+        server.addr(),
+        200,
+        silent.session(),
+        &silent.greeting.password,
+        0,
+    )
+    .unwrap();
     assert_eq!(back.session(), 0);
 }
 
 #[test]
 fn frozen_sessions_do_not_expire() {
-    let server = Server::builder().tick(Duration::from_millis(20)).start().unwrap();
+    let server = Server::builder()
+        .tick(Duration::from_millis(20))
+        .start()
+        .unwrap();
     server.freeze_expiry(true);
     let raw = Raw::connect(server.addr(), 40).unwrap();
     let short = Duration::from_millis(200);
@@ -526,19 +787,30 @@ fn four_letter_words_read_like_zookeepers() {
     let server = Server::start().unwrap();
     let mut raw = Raw::connect(server.addr(), T).unwrap();
     raw.create("/a", 1);
-    let _ = raw.ask(op::GET_DATA, &Body::path_watch("/a", true)).unwrap();
-    let _ = raw.ask(op::GET_CHILDREN, &Body::path_watch("/a", true)).unwrap();
+    let _ = raw
+        .ask(op::GET_DATA, &Body::path_watch("/a", true))
+        .unwrap();
+    let _ = raw
+        .ask(op::GET_CHILDREN, &Body::path_watch("/a", true))
+        .unwrap();
     let id = format!("{:#x}", raw.session());
     assert_eq!(word(&server, "ruok"), "imok");
     assert_eq!(word(&server, "isro"), "rw");
     assert_eq!(word(&server, "wchp"), format!("/a\n\t{id}\n\n"));
     assert_eq!(word(&server, "wchc"), format!("{id}\n\t/a\n\n"));
-    assert_eq!(word(&server, "wchs"), "1 connections watching 1 paths\nTotal watches:1\n");
-    assert!(word(&server, "srvr").ends_with("Zxid: 0x100000002\nMode: standalone\nNode count: 6\n"));
+    assert_eq!(
+        word(&server, "wchs"),
+        "1 connections watching 1 paths\nTotal watches:1\n"
+    );
+    assert!(
+        word(&server, "srvr").ends_with("Zxid: 0x100000002\nMode: standalone\nNode count: 6\n")
+    );
     assert!(word(&server, "mntr").contains("\nzk_watch_count\t2\n"));
     assert!(word(&server, "stat").contains("\nClients:\n /127.0.0.1:"));
     assert!(word(&server, "cons").contains(&format!(",sid={id},lop=GETC,")));
-    assert!(word(&server, "dump").contains(&format!("Sessions with Ephemerals (1):\n{id}:\n\t/a\n")));
+    assert!(
+        word(&server, "dump").contains(&format!("Sessions with Ephemerals (1):\n{id}:\n\t/a\n"))
+    );
     assert!(word(&server, "conf").contains(&format!("clientPort={}\n", server.port())));
     assert_eq!(word(&server, "nope"), "");
 }
@@ -573,7 +845,10 @@ fn a_check_outside_a_multi_has_no_reply_if_it_succeeds() {
     let pong = raw.ask(op::PING, &Body::new()).unwrap().1;
     assert_eq!(pong.zxid, before + 1, "it is a transaction");
     assert_eq!(raw.ask(op::CHECK, &check(7)).unwrap().1.error, -103);
-    let newer = Server::builder().zookeeper_version(Version::V3_9).start().unwrap();
+    let newer = Server::builder()
+        .zookeeper_version(Version::V3_9)
+        .start()
+        .unwrap();
     let mut raw = Raw::connect(newer.addr(), T).unwrap();
     let refused = raw.ask(op::CHECK, &check(-1)).unwrap().1;
     assert_eq!((refused.error, refused.zxid), (-6, -1));
@@ -584,12 +859,16 @@ fn a_check_outside_a_multi_has_no_reply_if_it_succeeds() {
 fn a_client_that_asks_for_a_session_once_more_is_greeted_once_more_and_gets_its_timeout() {
     let server = Server::start().unwrap();
     let mut raw = Raw::connect(server.addr(), T).unwrap();
-    raw.send(op::CREATE_SESSION, &Body::new().i32(5000)).unwrap();
+    raw.send(op::CREATE_SESSION, &Body::new().i32(5000))
+        .unwrap();
     let greeting = read_frame(&mut raw.stream).unwrap();
     assert_eq!(Parse(&greeting[4..]).i32(), T);
     assert_eq!(Parse(&greeting[8..]).i64(), raw.session());
     assert_eq!(server.sessions()[0].timeout, Duration::from_secs(5));
-    assert_eq!(raw.ask(op::CREATE_SESSION, &Body::new()).unwrap().1.error, -5);
+    assert_eq!(
+        raw.ask(op::CREATE_SESSION, &Body::new()).unwrap().1.error,
+        -5
+    );
 }
 
 #[test]
@@ -599,20 +878,39 @@ fn nothing_can_be_watched_or_found_on_the_null_path() {
     let null = || Body::new().buffer(None);
     raw.call(op::ADD_WATCH, &null().i32(0));
     assert_eq!(server.watches(), 0);
-    assert_eq!(raw.ask(op::REMOVE_WATCHES, &null().i32(3)).unwrap().1.error, NO_WATCHER);
-    assert_eq!(raw.ask(op::GET_DATA, &null().bool(false)).unwrap().1.error, -5);
+    assert_eq!(
+        raw.ask(op::REMOVE_WATCHES, &null().i32(3)).unwrap().1.error,
+        NO_WATCHER
+    );
+    assert_eq!(
+        raw.ask(op::GET_DATA, &null().bool(false)).unwrap().1.error,
+        -5
+    );
     assert_eq!(raw.call(op::SYNC, &null()).body, (-1i32).to_be_bytes());
 }
 
 #[test]
 fn a_super_user_may_do_everything() {
-    let server = Server::builder().super_digest("super:xQJmxLMiHGwaqBvst5y6rkB6HQs=").start().unwrap();
+    let server = Server::builder()
+        .super_digest("super:xQJmxLMiHGwaqBvst5y6rkB6HQs=")
+        .start()
+        .unwrap();
     let mut raw = Raw::connect(server.addr(), T).unwrap();
-    let closed = Body::new().string("/closed").buffer(None).acl(&[(0, "world", "anyone")]).i32(0);
+    let closed = Body::new()
+        .string("/closed")
+        .buffer(None)
+        .acl(&[(0, "world", "anyone")])
+        .i32(0);
     raw.call(op::CREATE, &closed);
     let read = Body::path_watch("/closed", false);
     assert_eq!(raw.ask(op::GET_DATA, &read).unwrap().1.error, NO_AUTH);
-    raw.call(op::AUTH, &Body::new().i32(0).string("digest").buffer(Some(b"super:admin")));
+    raw.call(
+        op::AUTH,
+        &Body::new()
+            .i32(0)
+            .string("digest")
+            .buffer(Some(b"super:admin")),
+    );
     raw.call(op::GET_DATA, &read);
 }
 
@@ -654,22 +952,43 @@ proptest! {
     }
 }
 
-const KEEPERS: [Version; 2] = [Version::ClickHouseKeeper, Version::ClickHouseKeeperWithoutContainers];
+const KEEPERS: [Version; 2] = [
+    Version::ClickHouseKeeper,
+    Version::ClickHouseKeeperWithoutContainers,
+];
 
 /// ClickHouse#116690: the client is not told, and its nodes stay until the old session expires.
 #[test]
 fn a_keeper_restores_no_session_and_does_not_say_so() {
     for version in KEEPERS {
-        let server = Server::builder().zookeeper_version(version).start().unwrap();
+        let server = Server::builder()
+            .zookeeper_version(version)
+            .start()
+            .unwrap();
         let mut old = Raw::connect(server.addr(), T).unwrap();
-        assert_eq!((old.session(), old.greeting.password.clone()), (1, vec![0; 16]), "{version:?}");
+        assert_eq!(
+            (old.session(), old.greeting.password.clone()),
+            (1, vec![0; 16]),
+            "{version:?}"
+        );
         old.create("/e", 1);
         let password = old.greeting.password.clone();
         drop(old);
         let mut new = Raw::reconnect(server.addr(), T, 1, &password, 0).unwrap();
         assert_eq!((new.session(), new.greeting.timeout), (2, T), "{version:?}");
-        assert_eq!(server.node("/e").unwrap().ephemeral_owner, 1, "of the session that is not restored");
-        assert_eq!(server.sessions().iter().map(|session| session.id).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(
+            server.node("/e").unwrap().ephemeral_owner,
+            1,
+            "of the session that is not restored"
+        );
+        assert_eq!(
+            server
+                .sessions()
+                .iter()
+                .map(|session| session.id)
+                .collect::<Vec<_>>(),
+            [1, 2]
+        );
         new.create("/f", 1);
         assert_eq!(server.node("/f").unwrap().ephemeral_owner, 2);
         assert!(server.expire_session(1));
@@ -682,12 +1001,16 @@ fn a_keeper_closes_the_connection_on_what_it_does_not_know() {
     const CREATE_CONTAINER: i32 = 19;
     const WHO_AM_I: i32 = 107;
     for version in KEEPERS {
-        let server = Server::builder().zookeeper_version(version).start().unwrap();
+        let server = Server::builder()
+            .zookeeper_version(version)
+            .start()
+            .unwrap();
         let mut raw = Raw::connect(server.addr(), T).unwrap();
         raw.send(WHO_AM_I, &Body::new()).unwrap();
         assert!(closed(&mut raw), "{version:?}");
         let mut raw = Raw::connect(server.addr(), T).unwrap();
-        raw.send(CREATE_CONTAINER, &Body::create("/c", b"", 4)).unwrap();
+        raw.send(CREATE_CONTAINER, &Body::create("/c", b"", 4))
+            .unwrap();
         if version == Version::ClickHouseKeeper {
             assert_eq!(raw.recv().unwrap().error, 0);
             assert_eq!(server.node("/c").unwrap().kind, NodeKind::Container);
@@ -704,10 +1027,16 @@ fn a_keeper_closes_the_connection_on_what_it_does_not_know() {
 
 #[test]
 fn a_keeper_says_that_it_is_one() {
-    let server = Server::builder().zookeeper_version(Version::ClickHouseKeeper).start().unwrap();
+    let server = Server::builder()
+        .zookeeper_version(Version::ClickHouseKeeper)
+        .start()
+        .unwrap();
     let mut stream = std::net::TcpStream::connect(server.addr()).unwrap();
     stream.write_all(b"srvr").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("ClickHouse Keeper version: v26"), "{answer}");
+    assert!(
+        answer.starts_with("ClickHouse Keeper version: v26"),
+        "{answer}"
+    );
 }

@@ -54,9 +54,16 @@ fn serve(builder: zookeeper_test_server::Builder) -> World {
     let server = builder
         .tick(Duration::from_millis(100))
         .max_session_timeout(TIMEOUT)
-        .serve(Pipes { dialled, stops: told })
+        .serve(Pipes {
+            dialled,
+            stops: told,
+        })
         .unwrap();
-    World { server, dial, stops }
+    World {
+        server,
+        dial,
+        stops,
+    }
 }
 
 struct Session(DuplexStream);
@@ -90,7 +97,8 @@ impl Session {
         self.read().await;
     }
 
-    /// Returns how long it is from now until the server closes the connection of an expired session.
+    /// Returns how long it is from now until the server closes the connection of an expired
+    /// session.
     async fn expires_after(mut self) -> Duration {
         let last = Instant::now();
         let mut rest = Vec::new();
@@ -107,7 +115,10 @@ async fn a_session_expires_by_the_clock_of_the_runtime() {
     tokio::time::sleep(TIMEOUT / 2).await;
     session.ping().await;
     let after = session.expires_after().await;
-    assert!(TIMEOUT <= after && after <= TIMEOUT + Duration::from_millis(300), "{after:?}");
+    assert!(
+        TIMEOUT <= after && after <= TIMEOUT + Duration::from_millis(300),
+        "{after:?}"
+    );
     assert!(world.server.sessions().is_empty());
 }
 
@@ -115,7 +126,10 @@ async fn a_session_expires_by_the_clock_of_the_runtime() {
 async fn a_fast_clock_expires_a_session_early() {
     let world = serve(Server::builder().clock_rate(2.0));
     let after = Session::new(&world).await.expires_after().await;
-    assert!(TIMEOUT / 2 <= after && after <= TIMEOUT / 2 + Duration::from_millis(300), "{after:?}");
+    assert!(
+        TIMEOUT / 2 <= after && after <= TIMEOUT / 2 + Duration::from_millis(300),
+        "{after:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -128,7 +142,10 @@ async fn a_timeout_counts_from_the_last_report_to_the_leader() {
     let after = session.expires_after().await;
     // The report was at 4 s.
     let expected = TIMEOUT - Duration::from_secs(3);
-    assert!(expected <= after && after <= expected + Duration::from_millis(300), "{after:?}");
+    assert!(
+        expected <= after && after <= expected + Duration::from_millis(300),
+        "{after:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -164,5 +181,7 @@ async fn its_drop_closes_its_connections() {
 fn it_needs_a_runtime() {
     let (_dial, dialled) = mpsc::unbounded_channel();
     let (stops, _stopped) = mpsc::unbounded_channel();
-    Server::builder().serve(Pipes { dialled, stops }).unwrap_err();
+    Server::builder()
+        .serve(Pipes { dialled, stops })
+        .unwrap_err();
 }

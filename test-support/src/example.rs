@@ -11,8 +11,9 @@ use std::time::SystemTime;
 
 /// The workspace's example of that name, built beside this test from the sources as they are.
 ///
-/// `cargo test` builds the examples with the tests. `cargo test --test NAME` does not: where the program is
-/// missing, or older than one of the sources that it was built from, it is built here, once in a process.
+/// `cargo test` builds the examples with the tests. `cargo test --test NAME` does not: where the
+/// program is missing, or older than one of the sources that it was built from, it is built here,
+/// once in a process.
 ///
 /// # Errors
 /// If it cannot be built; what is wrong with it is on stderr.
@@ -23,8 +24,14 @@ pub fn example(name: &str) -> Result<PathBuf, Box<dyn Error>> {
         return Ok(program.clone());
     }
     let test = env::current_exe()?;
-    let profile = test.parent().and_then(Path::parent).ok_or("the test is in no target directory")?;
-    let program = profile.join("examples").join(name).with_extension(env::consts::EXE_EXTENSION);
+    let profile = test
+        .parent()
+        .and_then(Path::parent)
+        .ok_or("the test is in no target directory")?;
+    let program = profile
+        .join("examples")
+        .join(name)
+        .with_extension(env::consts::EXE_EXTENSION);
     if !is_fresh(&program) {
         build(name, profile)?;
     }
@@ -32,19 +39,25 @@ pub fn example(name: &str) -> Result<PathBuf, Box<dyn Error>> {
     Ok(program)
 }
 
-/// Whether the program is there and no source is newer, by the list of sources that cargo writes beside it.
+/// Whether the program is there and no source is newer, by the list of sources that cargo writes
+/// beside it.
 fn is_fresh(program: &Path) -> bool {
     let changed = |path: &Path| -> Option<SystemTime> { fs::metadata(path).ok()?.modified().ok() };
-    let (Some(built), Ok(sources)) = (changed(program), fs::read_to_string(program.with_extension("d")))
-    else {
+    let (Some(built), Ok(sources)) = (
+        changed(program),
+        fs::read_to_string(program.with_extension("d")),
+    ) else {
         return false;
     };
-    let Some((target, sources)) = sources.trim_end().split_once(": ") else { return false };
+    let Some((target, sources)) = sources.trim_end().split_once(": ") else {
+        return false;
+    };
     // A space in a path is escaped.
     let path = |escaped: &str| PathBuf::from(escaped.replace("\\ ", " "));
     let hidden = sources.replace("\\ ", "\0");
-    let is_older =
-        |source: &str| changed(&path(&source.replace('\0', "\\ "))).is_some_and(|changed| changed <= built);
+    let is_older = |source: &str| {
+        changed(&path(&source.replace('\0', "\\ "))).is_some_and(|changed| changed <= built)
+    };
     // Of another program if the target directory was copied.
     path(target) == program && hidden.split(' ').all(is_older)
 }
@@ -54,10 +67,22 @@ fn build(name: &str, profile: &Path) -> Result<(), Box<dyn Error>> {
     let (Some(target), Some(kind)) = (target, kind) else {
         return Err("the test is in no target directory".into());
     };
-    let kind = if kind == "debug" { "dev".as_ref() } else { kind };
-    // It takes the lock of the target directory, which the cargo that runs the tests has given back by now.
+    let kind = if kind == "debug" {
+        "dev".as_ref()
+    } else {
+        kind
+    };
+    // It takes the lock of the target directory, which the cargo that runs the tests has given back
+    // by now.
     let status = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .args(["build", "--quiet", "--workspace", "--example", name, "--manifest-path"])
+        .args([
+            "build",
+            "--quiet",
+            "--workspace",
+            "--example",
+            name,
+            "--manifest-path",
+        ])
         .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../Cargo.toml"))
         .arg("--target-dir")
         .arg(target)
@@ -90,12 +115,20 @@ mod tests {
                 .and_then(|file| file.set_modified(at))
                 .expect("a time");
         };
-        let (before, built) = (SystemTime::UNIX_EPOCH, SystemTime::UNIX_EPOCH + Duration::from_secs(1));
+        let (before, built) = (
+            SystemTime::UNIX_EPOCH,
+            SystemTime::UNIX_EPOCH + Duration::from_secs(1),
+        );
         assert!(!is_fresh(&program), "it is not there");
         written(&program, built);
         assert!(!is_fresh(&program), "what it was built from is not known");
         let escaped = |path: &Path| path.display().to_string().replace(' ', "\\ ");
-        let list = format!("{}: {} {}\n", escaped(&program), escaped(&one), escaped(&two));
+        let list = format!(
+            "{}: {} {}\n",
+            escaped(&program),
+            escaped(&one),
+            escaped(&two)
+        );
         fs::write(path("program.d"), list).expect("a file");
         assert!(!is_fresh(&program), "its sources are gone");
         written(&one, before);

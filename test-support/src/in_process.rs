@@ -1,7 +1,15 @@
-//! Locks of this library on a server in the same process: both ends set up, and what "queued" and "clean"
-//! mean.
-#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
-#![expect(clippy::missing_panics_doc, reason = "all of them panic where the test has failed")]
+//! Locks of this library on a server in the same process: both ends set up, and what "queued" and
+//! "clean" mean.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+#![expect(
+    clippy::missing_panics_doc,
+    reason = "all of them panic where the test has failed"
+)]
 
 use std::fmt::Debug;
 use std::pin::Pin;
@@ -9,9 +17,9 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinHandle;
 use zookeeper_recipes::{
-    AcquireError, Client, ClientBuilder, ConnectError, ErrorKind, InterProcessFairLock, InterProcessLock,
-    InterProcessMutex, LockGuard, Lost, LostReason, NodePath, QueuedLock, ReleaseError, RetryPolicy, Token,
-    TryLockError,
+    AcquireError, Client, ClientBuilder, ConnectError, ErrorKind, InterProcessFairLock,
+    InterProcessLock, InterProcessMutex, LockGuard, Lost, LostReason, NodePath, QueuedLock,
+    ReleaseError, RetryPolicy, Token, TryLockError,
 };
 use zookeeper_test_server::{Fault, Gate, LogEntry, LogKind, Loss, Match, Op, Server, View};
 
@@ -20,7 +28,8 @@ use crate::wait::{SOON, within};
 /// The lock's directory in these tests.
 pub const DIRECTORY: &str = "/locks/sku-42";
 
-/// A session timeout whose sixth, after which a heartbeat is sent, is longer than any test on any machine.
+/// A session timeout whose sixth, after which a heartbeat is sent, is longer than any test on any
+/// machine.
 pub const HOUR: Duration = Duration::from_secs(3600);
 
 /// What an acquire returns.
@@ -43,18 +52,22 @@ pub fn start() -> Server {
 /// The same, where sessions may be as short as 200 ms and no longer than 2 s.
 #[must_use]
 pub fn start_impatient() -> Server {
-    let server = Server::builder().tick(Duration::from_millis(100)).start().unwrap();
+    let server = Server::builder()
+        .tick(Duration::from_millis(100))
+        .start()
+        .unwrap();
     server.create(DIRECTORY, "").unwrap();
     server
 }
 
-/// Repetitions without end and almost without a pause, for tests in which the lock must be granted in the
-/// end.
+/// Repetitions without end and almost without a pause, for tests in which the lock must be granted
+/// in the end.
 pub fn eager() -> RetryPolicy {
     RetryPolicy::n_times(100_000, Duration::from_millis(5))
 }
 
-/// A client with a session of its own, as another process would have it; it retries [eagerly](eager).
+/// A client with a session of its own, as another process would have it; it retries
+/// [eagerly](eager).
 pub async fn connect(server: &Server) -> Client {
     connect_with(server, eager()).await
 }
@@ -64,28 +77,32 @@ pub async fn connect_with(server: &Server, policy: RetryPolicy) -> Client {
     connect_as(Client::builder().retry_policy(policy), server).await
 }
 
-/// The same with another session timeout T: its heartbeat comes after T/6, its lease lasts for 2T/3, and it
-/// gives up a connection that is silent for T/8, but not before half a second.
+/// The same with another session timeout T: its heartbeat comes after T/6, its lease lasts for
+/// 2T/3, and it gives up a connection that is silent for T/8, but not before half a second.
 pub async fn connect_for(server: &Server, session_timeout: Duration) -> Client {
-    let builder = Client::builder().session_timeout(session_timeout).connect_timeout(SOON);
+    let builder = Client::builder()
+        .session_timeout(session_timeout)
+        .connect_timeout(SOON);
     connect_as(builder.retry_policy(eager()), server).await
 }
 
-/// A client that sends nothing but what it is told to: it has no heartbeat while a test lasts. It keeps a
-/// connection that is silent for less than twenty seconds, as one is whose answer is held, where others give
-/// it up after less than two. For a server that [was started here](start_empty).
+/// A client that sends nothing but what it is told to: it has no heartbeat while a test lasts. It
+/// keeps a connection that is silent for less than twenty seconds, as one is whose answer is held,
+/// where others give it up after less than two. For a server that [was started here](start_empty).
 pub async fn calm(server: &Server) -> Client {
     calm_with(server, eager()).await
 }
 
 /// The same with another retry policy.
 pub async fn calm_with(server: &Server, policy: RetryPolicy) -> Client {
-    let builder = Client::builder().session_timeout(HOUR).connect_timeout(SOON);
+    let builder = Client::builder()
+        .session_timeout(HOUR)
+        .connect_timeout(SOON);
     connect_as(builder.retry_policy(policy), server).await
 }
 
-/// The client of a builder, which sets the retry policy too. Where a busy machine needs longer than the
-/// connect timeout, it is asked again.
+/// The client of a builder, which sets the retry policy too. Where a busy machine needs longer than
+/// the connect timeout, it is asked again.
 pub async fn connect_as(builder: ClientBuilder, server: &Server) -> Client {
     let connected = async {
         loop {
@@ -98,7 +115,8 @@ pub async fn connect_as(builder: ClientBuilder, server: &Server) -> Client {
     within("the session", connected).await
 }
 
-/// A server, and so many clients of it: `let (server, [client, other]) = with_clients(start(), calm).await;`
+/// A server, and so many clients of it: `let (server, [client, other]) = with_clients(start(),
+/// calm).await;`
 pub async fn with_clients<const N: usize>(
     server: Server,
     connect: impl AsyncFn(&Server) -> Client,
@@ -112,12 +130,21 @@ pub async fn with_clients<const N: usize>(
 
 /// Holds a request: its reply if the server is to carry it out, or the request itself.
 pub fn hold_back(server: &Server, request: Match, carried_out: bool) -> Gate {
-    if carried_out { server.hold_reply(request) } else { server.hold_request(request) }
+    if carried_out {
+        server.hold_reply(request)
+    } else {
+        server.hold_request(request)
+    }
 }
 
-/// Loses a request with its connection: its reply if the server is to carry it out, or the request itself.
+/// Loses a request with its connection: its reply if the server is to carry it out, or the request
+/// itself.
 pub fn lose(server: &Server, request: Match, carried_out: bool, loss: Loss) -> Fault {
-    if carried_out { server.drop_reply(request, loss) } else { server.drop_request(request, loss) }
+    if carried_out {
+        server.drop_reply(request, loss)
+    } else {
+        server.drop_request(request, loss)
+    }
 }
 
 /// The mutex at [`DIRECTORY`].
@@ -178,8 +205,9 @@ pub async fn granted<G: Debug>(attempt: JoinHandle<Acquired<G>>) -> G {
     within("the grant", attempt).await.unwrap().unwrap()
 }
 
-/// The error of an acquire whose time is over when the servers have told who is ahead. Where a busy machine
-/// needs longer for that, the error is that of no answer, and it is called again with twice the time.
+/// The error of an acquire whose time is over when the servers have told who is ahead. Where a busy
+/// machine needs longer for that, the error is that of no answer, and it is called again with twice
+/// the time.
 pub async fn timed_out<G: Debug>(acquire: impl AsyncFn(Duration) -> Acquired<G>) -> AcquireError {
     let mut timeout = Duration::from_millis(30);
     loop {
@@ -190,8 +218,9 @@ pub async fn timed_out<G: Debug>(acquire: impl AsyncFn(Duration) -> Acquired<G>)
     }
 }
 
-/// The guard of a try of a lock that is only kept. It waits for a tenth of a second behind a kept node; where
-/// a busy machine needs longer to delete that, it is called again. It may not give up earlier.
+/// The guard of a try of a lock that is only kept. It waits for a tenth of a second behind a kept
+/// node; where a busy machine needs longer to delete that, it is called again. It may not give up
+/// earlier.
 pub async fn tried<G, F>(attempt: impl Fn() -> F + Send + Sync) -> G
 where
     F: Future<Output = Result<G, TryLockError>> + Send,
@@ -201,7 +230,8 @@ where
             let began = Instant::now();
             match attempt().await {
                 Ok(guard) => return guard,
-                Err(TryLockError::WouldBlock { .. }) if began.elapsed() >= Duration::from_millis(100) => {}
+                Err(TryLockError::WouldBlock { .. })
+                    if began.elapsed() >= Duration::from_millis(100) => {}
                 Err(error) => panic!("{error}"),
             }
         }
@@ -214,7 +244,10 @@ where
 pub fn queue_at(server: &Server, directory: &str) -> Vec<String> {
     let mut names = server.children(directory);
     names.sort_by_key(|name| name.rsplit_once('-').map(|(_, number)| number.to_owned()));
-    names.into_iter().map(|name| format!("{directory}/{name}")).collect()
+    names
+        .into_iter()
+        .map(|name| format!("{directory}/{name}"))
+        .collect()
 }
 
 /// The same of [`DIRECTORY`].
@@ -232,20 +265,29 @@ pub struct Waiter {
     pub node: NodePath,
 }
 
-/// Puts a client into the queue, and waits until it watches the node before its own. Another contender must
-/// be there.
+/// Puts a client into the queue, and waits until it watches the node before its own. Another
+/// contender must be there.
 pub async fn enqueue(server: &Server, client: &Client) -> Waiter {
     let before = queue(server);
     let last = before.last().expect("a contender to wait for").clone();
     let attempt = tokio::spawn(mutex(client).lock());
     let id = session(client);
-    until(server, "the waiter's watch", move |view| view.watches_on(&last).contains(&id)).await;
-    let node = queue(server).into_iter().find(|node| !before.contains(node)).expect("a new node");
-    Waiter { attempt, node: node.parse().expect("a lock node") }
+    until(server, "the waiter's watch", move |view| {
+        view.watches_on(&last).contains(&id)
+    })
+    .await;
+    let node = queue(server)
+        .into_iter()
+        .find(|node| !before.contains(node))
+        .expect("a new node");
+    Waiter {
+        attempt,
+        node: node.parse().expect("a lock node"),
+    }
 }
 
-/// Waits until a handle says that its lock is not held any more: of a loss that the clock alone brings about,
-/// no event comes where the guard is not at hand.
+/// Waits until a handle says that its lock is not held any more: of a loss that the clock alone
+/// brings about, no event comes where the guard is not at hand.
 pub async fn until_lost(lock: &impl InterProcessLock) {
     let lost = async {
         while lock.is_acquired_in_this_process() {
@@ -256,9 +298,9 @@ pub async fn until_lost(lock: &impl InterProcessLock) {
     within("the loss", lost).await;
 }
 
-/// Lets time pass in which the server must not come to show something: for what only time could bring about,
-/// as a beat of the heartbeat. Where an event can show that nothing has happened, wait for that instead
-/// ([`Barrier`]).
+/// Lets time pass in which the server must not come to show something: for what only time could
+/// bring about, as a beat of the heartbeat. Where an event can show that nothing has happened, wait
+/// for that instead ([`Barrier`]).
 #[track_caller]
 pub fn never_for(
     time: Duration,
@@ -266,15 +308,19 @@ pub fn never_for(
     what: &str,
     condition: impl FnMut(View<'_>) -> bool + Send + 'static,
 ) -> impl Future<Output = ()> {
-    let (caller, shown) = (std::panic::Location::caller(), server.wait_until(condition, time));
+    let (caller, shown) = (
+        std::panic::Location::caller(),
+        server.wait_until(condition, time),
+    );
     async move { assert!(!shown.await, "{caller}: {what}") }
 }
 
-/// Shows that a client has done all that it can do by itself: what it would do without another word of a
-/// server has happened when [`pass`](Self::pass) returns.
+/// Shows that a client has done all that it can do by itself: what it would do without another word
+/// of a server has happened when [`pass`](Self::pass) returns.
 ///
-/// It holds a fair lock for which only one may wait, waits for it, and asks for it again. That is refused by the client itself, on the
-/// session's thread, which does one thing after the other; no server is asked.
+/// It holds a fair lock for which only one may wait, waits for it, and asks for it again. That is
+/// refused by the client itself, on the session's thread, which does one thing after the other; no
+/// server is asked.
 #[derive(Debug)]
 pub struct Barrier {
     lock: InterProcessFairLock,
@@ -290,18 +336,32 @@ impl Barrier {
 
     /// The same by a lock at another path.
     pub async fn at(client: &Client, path: &str) -> Self {
-        let lock = InterProcessFairLock::builder(client, path).max_waiters(1).build().unwrap();
+        let lock = InterProcessFairLock::builder(client, path)
+            .max_waiters(1)
+            .build()
+            .unwrap();
         let held = within("the barrier's lock", lock.lock()).await.unwrap();
-        let waiting = within("the barrier's waiter", lock.enqueue()).await.unwrap();
-        Self { lock, _held: held, _waiting: waiting }
+        let waiting = within("the barrier's waiter", lock.enqueue())
+            .await
+            .unwrap();
+        Self {
+            lock,
+            _held: held,
+            _waiting: waiting,
+        }
     }
 
     /// Waits for the client.
     pub async fn pass(&self) {
         // One task wakes the next.
         for _ in 0..20 {
-            let refused = within("the client's own answer", self.lock.lock()).await.unwrap_err();
-            assert!(matches!(refused, AcquireError::TooManyWaiters { .. }), "{refused}");
+            let refused = within("the client's own answer", self.lock.lock())
+                .await
+                .unwrap_err();
+            assert!(
+                matches!(refused, AcquireError::TooManyWaiters { .. }),
+                "{refused}"
+            );
         }
     }
 }
@@ -310,11 +370,13 @@ impl Barrier {
 #[track_caller]
 pub fn watches(server: &Server, client: &Client, node: &str) -> impl Future<Output = ()> + use<> {
     let (id, node) = (session(client), node.to_owned());
-    until(server, "the watch", move |view| view.watches_on(&node) == [id])
+    until(server, "the watch", move |view| {
+        view.watches_on(&node) == [id]
+    })
 }
 
-/// Waits for all that the clients have under way, and for the end of all nodes and watches of the lock at
-/// [`DIRECTORY`], which must be free then.
+/// Waits for all that the clients have under way, and for the end of all nodes and watches of the
+/// lock at [`DIRECTORY`], which must be free then.
 #[track_caller]
 pub fn clean(server: &Server, clients: &[&Client]) -> impl Future<Output = ()> {
     let what = format!("the end of {}", std::panic::Location::caller());
@@ -328,11 +390,18 @@ pub fn clean(server: &Server, clients: &[&Client]) -> impl Future<Output = ()> {
 
 /// Waits until no node is left below the lock and no watch anywhere; then the lock must be free.
 pub async fn assert_clean(server: &Server, what: &str) {
-    until(server, &format!("an empty directory: {what}"), |view| view.children(DIRECTORY).is_empty()).await;
-    // A handle that was granted the lock again and again watches the data of its directory, until it has not needed
-    // that for some heartbeats. This uses the watch up. The directory may be missing.
+    until(server, &format!("an empty directory: {what}"), |view| {
+        view.children(DIRECTORY).is_empty()
+    })
+    .await;
+    // A handle that was granted the lock again and again watches the data of its directory, until
+    // it has not needed that for some heartbeats. This uses the watch up. The directory may be
+    // missing.
     let _ = server.set_data(DIRECTORY, "");
-    until(server, &format!("the end of all watches: {what}"), |view| view.watches() == 0).await;
+    until(server, &format!("the end of all watches: {what}"), |view| {
+        view.watches() == 0
+    })
+    .await;
     let client = connect(server).await;
     let guard = within(what, mutex(&client).lock()).await.unwrap();
     guard.release().await.unwrap();
@@ -351,7 +420,10 @@ pub fn logged(server: &Server, session: i64, op: Op, kind: LogKind) -> Vec<LogEn
 /// That the lock at [`DIRECTORY`] was lost because its lease was over.
 #[track_caller]
 pub fn assert_over(lost: &Lost) {
-    assert_eq!((lost.reason(), lost.path()), (LostReason::LeaseOver, DIRECTORY));
+    assert_eq!(
+        (lost.reason(), lost.path()),
+        (LostReason::LeaseOver, DIRECTORY)
+    );
 }
 
 /// That a release came after the end of its lease.
@@ -373,7 +445,9 @@ pub fn deletions(server: &Server, client: &Client) -> Vec<String> {
 /// Waits until no node is left below the lock at [`DIRECTORY`].
 #[track_caller]
 pub fn until_free(server: &Server) -> impl Future<Output = ()> + use<> {
-    until(server, "an empty directory", |view| view.children(DIRECTORY).is_empty())
+    until(server, "an empty directory", |view| {
+        view.children(DIRECTORY).is_empty()
+    })
 }
 
 /// The most nodes that were below the lock at any time, by the log.
@@ -411,33 +485,53 @@ pub mod read_write {
 
     /// A granted read lock.
     pub async fn read(client: &Client) -> ReadGuard {
-        within("a read lock", lock(client).read_lock().lock()).await.unwrap()
+        within("a read lock", lock(client).read_lock().lock())
+            .await
+            .unwrap()
     }
 
     /// The granted write lock.
     pub async fn write(client: &Client) -> WriteGuard {
-        within("the write lock", lock(client).write_lock().lock()).await.unwrap()
+        within("the write lock", lock(client).write_lock().lock())
+            .await
+            .unwrap()
     }
 
-    /// An upgrade or a downgrade whose first request is held: its reply if the server is to carry it out, or the
-    /// request itself. The task returns the guard in the end, as an error if it was not converted.
+    /// An upgrade or a downgrade whose first request is held: its reply if the server is to carry
+    /// it out, or the request itself. The task returns the guard in the end, as an error if it was
+    /// not converted.
     pub async fn conversion(
         server: &Server,
         client: &Client,
         upgrade: bool,
         carried_out: bool,
     ) -> (Gate, JoinHandle<Result<AnyGuard, AnyGuard>>) {
-        let first =
-            |kind| hold_back(server, Match::any().session(session(client)).path_contains(kind), carried_out);
+        let first = |kind| {
+            hold_back(
+                server,
+                Match::any().session(session(client)).path_contains(kind),
+                carried_out,
+            )
+        };
         let (gate, task) = if upgrade {
             let (reader, gate) = (read(client).await, first("__WRIT__"));
-            let task =
-                async { reader.try_upgrade().await.map(AnyGuard::from).map_err(|e| e.into_guard().into()) };
+            let task = async {
+                reader
+                    .try_upgrade()
+                    .await
+                    .map(AnyGuard::from)
+                    .map_err(|e| e.into_guard().into())
+            };
             (gate, tokio::spawn(task))
         } else {
             let (writer, gate) = (write(client).await, first("__READ__"));
-            let task =
-                async { writer.downgrade().await.map(AnyGuard::from).map_err(|e| e.into_guard().into()) };
+            let task = async {
+                writer
+                    .downgrade()
+                    .await
+                    .map(AnyGuard::from)
+                    .map_err(|e| e.into_guard().into())
+            };
             (gate, tokio::spawn(task))
         };
         within("the conversion", gate.wait_hit()).await;

@@ -1,7 +1,7 @@
-//! What the tests of this workspace share: waiting with a name ([`within`], [`ByHand`], [`poll_until`]),
-//! locks on a server in this process ([`in_process`]), real ZooKeeper servers as child processes, the other
-//! programs they run against (Java Curator, Python kazoo, Redis), and a test harness that says what it did
-//! not run and why ([`Suite`]).
+//! What the tests of this workspace share: waiting with a name ([`within`], [`ByHand`],
+//! [`poll_until`]), locks on a server in this process ([`in_process`]), real ZooKeeper servers as
+//! child processes, the other programs they run against (Java Curator, Python kazoo, Redis), and a
+//! test harness that says what it did not run and why ([`Suite`]).
 //!
 //! What is not `async` blocks, and needs no runtime.
 

@@ -1,8 +1,8 @@
 //! The other programs that tests run against, and where this machine has them.
 //!
 //! Each function answers what is needed to start the peer, or [`Missing`] with the reason and the
-//! remedy. `REQUIRE_PEERS=1` in the environment says that a missing peer is a failure, not a test to
-//! leave out; [`crate::Suite`] sees to that.
+//! remedy. `REQUIRE_PEERS=1` in the environment says that a missing peer is a failure, not a test
+//! to leave out; [`crate::Suite`] sees to that.
 
 use std::env;
 use std::ffi::OsStr;
@@ -30,13 +30,21 @@ pub struct Missing {
 impl Missing {
     /// Says that `what` cannot be run here because of `reason`, and what would help.
     pub fn new(what: &'static str, reason: impl Into<String>, remedy: &'static str) -> Self {
-        Self { what, reason: reason.into(), remedy }
+        Self {
+            what,
+            reason: reason.into(),
+            remedy,
+        }
     }
 }
 
 impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no {}: {} (try: {})", self.what, self.reason, self.remedy)
+        write!(
+            f,
+            "no {}: {} (try: {})",
+            self.what, self.reason, self.remedy
+        )
     }
 }
 
@@ -63,7 +71,11 @@ impl ZooKeeperPeer {
     /// The version's numbers, to be compared; `None` where the jar's name does not say it.
     #[must_use]
     pub fn numbers(&self) -> Option<[u32; 3]> {
-        let mut numbers = self.version.as_deref()?.split('.').map(|number| number.parse().ok());
+        let mut numbers = self
+            .version
+            .as_deref()?
+            .split('.')
+            .map(|number| number.parse().ok());
         Some([numbers.next()??, numbers.next()??, numbers.next()??])
     }
 }
@@ -82,11 +94,14 @@ pub struct CuratorPeer {
 }
 
 impl CuratorPeer {
-    /// The compiler, which is a Java program that ends soon: its virtual machine need not optimize, which halves its time.
+    /// The compiler, which is a Java program that ends soon: its virtual machine need not optimize,
+    /// which halves its time.
     #[must_use]
     pub fn compiler(&self) -> Command {
         let mut command = Command::new(&self.javac);
-        command.args(["-J-XX:TieredStopAtLevel=1", "-J-XX:+UseSerialGC"]).stdin(Stdio::null());
+        command
+            .args(["-J-XX:TieredStopAtLevel=1", "-J-XX:+UseSerialGC"])
+            .stdin(Stdio::null());
         command
     }
 }
@@ -114,8 +129,13 @@ pub struct RedisPeer {
 /// # Errors
 /// [`Missing`] when there is none.
 pub fn java() -> Result<PathBuf, Missing> {
-    java_tool("java")
-        .ok_or_else(|| Missing::new("Java", "no `java` on the path", "apt-get install default-jre-headless"))
+    java_tool("java").ok_or_else(|| {
+        Missing::new(
+            "Java",
+            "no `java` on the path",
+            "apt-get install default-jre-headless",
+        )
+    })
 }
 
 /// The Java compiler: `$JAVA_HOME/bin/javac`, else `javac` on the path.
@@ -124,7 +144,11 @@ pub fn java() -> Result<PathBuf, Missing> {
 /// [`Missing`] when there is none.
 pub fn javac() -> Result<PathBuf, Missing> {
     java_tool("javac").ok_or_else(|| {
-        Missing::new("Java compiler", "no `javac` on the path", "apt-get install default-jdk-headless")
+        Missing::new(
+            "Java compiler",
+            "no `javac` on the path",
+            "apt-get install default-jdk-headless",
+        )
     })
 }
 
@@ -172,10 +196,12 @@ pub fn promtool() -> Result<PathBuf, Missing> {
     })
 }
 
-/// The peers that this process has asked for and found, with their versions; `None` if there is none.
+/// The peers that this process has asked for and found, with their versions; `None` if there is
+/// none.
 pub(crate) fn found() -> Option<String> {
     const UNKNOWN: &str = "of an unknown version";
-    let named = |name: &str, version: Option<&str>| format!("{name} {}", version.unwrap_or(UNKNOWN));
+    let named =
+        |name: &str, version: Option<&str>| format!("{name} {}", version.unwrap_or(UNKNOWN));
     let zookeeper = ZOOKEEPER.get().and_then(|peer| peer.as_ref().ok());
     let curator = CURATOR.get().and_then(|peer| peer.as_ref().ok());
     let kazoo = KAZOO.get().and_then(|peer| peer.as_ref().ok());
@@ -195,13 +221,24 @@ pub(crate) fn found() -> Option<String> {
 fn find_zookeeper() -> Result<ZooKeeperPeer, Missing> {
     const REMEDY: &str = "apt-get install libzookeeper-java default-jre-headless";
     let java = java().map_err(|e| Missing::new("ZooKeeper", e.reason, REMEDY))?;
-    if let Some(classpath) = env::var("ZOOKEEPER_CLASSPATH").ok().filter(|c| !c.is_empty()) {
+    if let Some(classpath) = env::var("ZOOKEEPER_CLASSPATH")
+        .ok()
+        .filter(|c| !c.is_empty())
+    {
         let version = version_in(&classpath, "zookeeper");
-        return Ok(ZooKeeperPeer { java, classpath, version });
+        return Ok(ZooKeeperPeer {
+            java,
+            classpath,
+            version,
+        });
     }
     let jar = debian_jar("zookeeper.jar", "libzookeeper-java")
         .ok_or_else(|| Missing::new("ZooKeeper", "no zookeeper.jar", REMEDY))?;
-    Ok(ZooKeeperPeer { java, version: version_of(&jar), classpath: with_logger(&jar) })
+    Ok(ZooKeeperPeer {
+        java,
+        version: version_of(&jar),
+        classpath: with_logger(&jar),
+    })
 }
 
 fn find_curator() -> Result<CuratorPeer, Missing> {
@@ -211,49 +248,86 @@ fn find_curator() -> Result<CuratorPeer, Missing> {
     let javac = javac().map_err(|e| missing(e.reason))?;
     if let Some(classpath) = env::var("CURATOR_CLASSPATH").ok().filter(|c| !c.is_empty()) {
         let version = version_in(&classpath, "curator-recipes");
-        return Ok(CuratorPeer { java, javac, classpath, version });
+        return Ok(CuratorPeer {
+            java,
+            javac,
+            classpath,
+            version,
+        });
     }
     let jar = debian_jar("curator-recipes.jar", "libcurator-recipes-java")
         .ok_or_else(|| missing("no curator-recipes.jar".to_owned()))?;
     let version = version_of(&jar);
-    // Debian's manifests name what each jar needs for the virtual machine, but the compiler resolves
-    // the classes of a source file against the class path itself.
+    // Debian's manifests name what each jar needs for the virtual machine, but the compiler
+    // resolves the classes of a source file against the class path itself.
     let dir = jar.parent().map(Path::to_owned).unwrap_or_default();
     let mut classpath = with_logger(&jar);
-    for sibling in
-        ["curator-framework", "curator-client", "zookeeper", "zookeeper-jute", "guava", "slf4j-api"]
-    {
+    for sibling in [
+        "curator-framework",
+        "curator-client",
+        "zookeeper",
+        "zookeeper-jute",
+        "guava",
+        "slf4j-api",
+    ] {
         let sibling = dir.join(format!("{sibling}.jar"));
         if sibling.exists() {
             classpath.push(':');
             classpath.push_str(&sibling.to_string_lossy());
         }
     }
-    Ok(CuratorPeer { java, javac, classpath, version })
+    Ok(CuratorPeer {
+        java,
+        javac,
+        classpath,
+        version,
+    })
 }
 
 fn find_kazoo() -> Result<KazooPeer, Missing> {
-    let candidates =
-        [env::var_os("PYTHON").map(PathBuf::from), on_path("python3"), Some("/usr/bin/python3".into())];
+    let candidates = [
+        env::var_os("PYTHON").map(PathBuf::from),
+        on_path("python3"),
+        Some("/usr/bin/python3".into()),
+    ];
     let mut reason = "no `python3` on the path".to_owned();
-    for python in candidates.into_iter().flatten().filter(|p| !p.as_os_str().is_empty()) {
-        match said(&python, ["-c", "import kazoo.version as v; print(v.__version__)"]) {
+    for python in candidates
+        .into_iter()
+        .flatten()
+        .filter(|p| !p.as_os_str().is_empty())
+    {
+        match said(
+            &python,
+            ["-c", "import kazoo.version as v; print(v.__version__)"],
+        ) {
             Some(version) => {
-                return Ok(KazooPeer { python, version: version.trim().to_owned() });
+                return Ok(KazooPeer {
+                    python,
+                    version: version.trim().to_owned(),
+                });
             }
             None => reason = format!("{} cannot import kazoo", python.display()),
         }
     }
-    Err(Missing::new("kazoo", reason, "apt-get install python3-kazoo"))
+    Err(Missing::new(
+        "kazoo",
+        reason,
+        "apt-get install python3-kazoo",
+    ))
 }
 
 fn find_redis() -> Result<RedisPeer, Missing> {
     let missing = |reason: &str| Missing::new("Redis", reason, "apt-get install redis-server");
     let server = on_path("redis-server").ok_or_else(|| missing("no `redis-server` on the path"))?;
     // Redis server v=7.0.15 sha=00000000:0 ..
-    let said = said(&server, ["--version"]).ok_or_else(|| missing("`redis-server --version` fails"))?;
-    let version = said.split_whitespace().find_map(|word| word.strip_prefix("v="));
-    let version = version.ok_or_else(|| missing("`redis-server --version` names no version"))?.to_owned();
+    let said =
+        said(&server, ["--version"]).ok_or_else(|| missing("`redis-server --version` fails"))?;
+    let version = said
+        .split_whitespace()
+        .find_map(|word| word.strip_prefix("v="));
+    let version = version
+        .ok_or_else(|| missing("`redis-server --version` names no version"))?
+        .to_owned();
     Ok(RedisPeer { server, version })
 }
 
@@ -264,7 +338,9 @@ fn java_tool(name: &str) -> Option<PathBuf> {
 
 /// The first file of that name in the directories of `PATH`.
 fn on_path(name: &str) -> Option<PathBuf> {
-    env::split_paths(&env::var_os("PATH")?).map(|dir| dir.join(name)).find(|p| p.is_file())
+    env::split_paths(&env::var_os("PATH")?)
+        .map(|dir| dir.join(name))
+        .find(|p| p.is_file())
 }
 
 /// A jar of a Debian package, with or without the package manager's help.
@@ -274,13 +350,17 @@ fn debian_jar(name: &str, package: &str) -> Option<PathBuf> {
         return Some(usual);
     }
     let files = said(&on_path("dpkg")?, ["-L", package])?;
-    files.lines().map(PathBuf::from).find(|p| p.file_name() == Some(OsStr::new(name)) && p.exists())
+    files
+        .lines()
+        .map(PathBuf::from)
+        .find(|p| p.file_name() == Some(OsStr::new(name)) && p.exists())
 }
 
 /// The jar and, when it lies beside it, slf4j's logger to stderr: without one ZooKeeper is mute.
 fn with_logger(jar: &Path) -> String {
     let mut classpath = jar.to_string_lossy().into_owned();
-    // The others are what Netty needs for connections, which Debian's manifest of ZooKeeper forgets.
+    // The others are what Netty needs for connections, which Debian's manifest of ZooKeeper
+    // forgets.
     for sibling in ["slf4j-simple.jar", "netty-codec.jar", "netty-resolver.jar"] {
         let sibling = jar.with_file_name(sibling);
         if sibling.exists() {
@@ -297,7 +377,8 @@ fn version_of(jar: &Path) -> Option<String> {
     version_named(&jar.canonicalize().ok()?, name).or_else(|| version_beside(jar, name))
 }
 
-/// The version of the first jar of that name in a class path, an entry of which may be `directory/*`.
+/// The version of the first jar of that name in a class path, an entry of which may be
+/// `directory/*`.
 fn version_in(classpath: &str, name: &str) -> Option<String> {
     env::split_paths(classpath).find_map(|entry| match entry.file_stem()?.to_str()? {
         "*" => version_beside(&entry, name),
@@ -314,15 +395,29 @@ fn version_beside(file: &Path, name: &str) -> Option<String> {
 
 /// `3.8.0` of `zookeeper-3.8.0.jar`.
 fn version_named(jar: &Path, name: &str) -> Option<String> {
-    let version = jar.file_stem()?.to_str()?.strip_prefix(name)?.strip_prefix('-')?;
+    let version = jar
+        .file_stem()?
+        .to_str()?
+        .strip_prefix(name)?
+        .strip_prefix('-')?;
     // `zookeeper-jute-3.8.0.jar` is another.
-    version.starts_with(|c: char| c.is_ascii_digit()).then(|| version.to_owned())
+    version
+        .starts_with(|c: char| c.is_ascii_digit())
+        .then(|| version.to_owned())
 }
 
 /// What a program says on stdout when it succeeds.
 fn said<const N: usize>(program: &Path, args: [&str; N]) -> Option<String> {
-    let output = Command::new(program).args(args).stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
-    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+    let output = Command::new(program)
+        .args(args)
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output()
+        .ok()?;
+    output
+        .status
+        .success()
+        .then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 #[cfg(test)]
@@ -332,14 +427,21 @@ mod tests {
     #[test]
     fn a_missing_peer_says_what_to_install() {
         let missing = Missing::new("ZooKeeper", "no zookeeper.jar", "apt-get install zookeeper");
-        assert_eq!(missing.to_string(), "no ZooKeeper: no zookeeper.jar (try: apt-get install zookeeper)");
+        assert_eq!(
+            missing.to_string(),
+            "no ZooKeeper: no zookeeper.jar (try: apt-get install zookeeper)"
+        );
     }
 
     #[test]
     fn the_version_is_in_the_name_of_the_jar() {
         let dir = tempfile::tempdir().expect("a directory");
-        for name in ["zookeeper.jar", "zookeeper-jute.jar", "zookeeper-jute-3.9.4.jar", "zookeeper-3.9.5.jar"]
-        {
+        for name in [
+            "zookeeper.jar",
+            "zookeeper-jute.jar",
+            "zookeeper-jute-3.9.4.jar",
+            "zookeeper-3.9.5.jar",
+        ] {
             std::fs::write(dir.path().join(name), "").expect("a file");
         }
         let path = |name: &str| dir.path().join(name);

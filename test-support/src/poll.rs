@@ -41,7 +41,10 @@ pub fn poll_until<T>(
             return Ok(found);
         }
         if late {
-            return Err(TimedOut { what: what.to_owned(), limit });
+            return Err(TimedOut {
+                what: what.to_owned(),
+                limit,
+            });
         }
         nap();
     }

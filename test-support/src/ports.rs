@@ -1,9 +1,9 @@
 //! Ports for servers that must be told theirs before they start.
 //!
-//! A port that was free a moment ago may be taken when the server binds it. So ports come in blocks below the
-//! range from which the kernel takes ports for port 0 and for outgoing connections, and the first port of a
-//! block is bound by us for as long as the block is in use: the process that holds it owns the rest. The
-//! kernel takes it back when this process ends, however it ends.
+//! A port that was free a moment ago may be taken when the server binds it. So ports come in blocks
+//! below the range from which the kernel takes ports for port 0 and for outgoing connections, and
+//! the first port of a block is bound by us for as long as the block is in use: the process that
+//! holds it owns the rest. The kernel takes it back when this process ends, however it ends.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -37,10 +37,16 @@ impl Ports {
             };
             // The wildcard address conflicts with every listener on the port, whatever its address.
             if (1..BLOCK).all(|i| TcpListener::bind((Ipv4Addr::UNSPECIFIED, base + i)).is_ok()) {
-                return Ok(Self { base, _guard: guard });
+                return Ok(Self {
+                    base,
+                    _guard: guard,
+                });
             }
         }
-        Err(io::Error::new(io::ErrorKind::AddrInUse, "every block of test ports is in use"))
+        Err(io::Error::new(
+            io::ErrorKind::AddrInUse,
+            "every block of test ports is in use",
+        ))
     }
 
     /// The port at `index`, from 0.
@@ -66,7 +72,8 @@ mod tests {
     #[test]
     fn a_block_with_a_foreign_listener_is_passed_over() {
         let first = Ports::take().expect("a block");
-        let foreign = TcpListener::bind((Ipv4Addr::LOCALHOST, first.port(3))).expect("its port is free");
+        let foreign =
+            TcpListener::bind((Ipv4Addr::LOCALHOST, first.port(3))).expect("its port is free");
         let base = first.base;
         drop(first);
         for _ in 0..5 {

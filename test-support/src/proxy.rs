@@ -1,7 +1,8 @@
 //! A hop between a client and a server that can fall silent, break, or not be there.
 //!
-//! What a proxy does to the one link that it stands in is what networks do: packets vanish in one direction
-//! or in both while the connections stay open, a router resets them, no server listens any more.
+//! What a proxy does to the one link that it stands in is what networks do: packets vanish in one
+//! direction or in both while the connections stay open, a router resets them, no server listens
+//! any more.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -36,8 +37,9 @@ pub enum Cut {
 
 /// A TCP proxy in front of one server. It passes everything on until it is told otherwise.
 ///
-/// The one who connects is the client here: between two members of an ensemble the follower, whose server is
-/// the leader. Every function acts on all connections, of the present and to come. Dropping it resets them.
+/// The one who connects is the client here: between two members of an ensemble the follower, whose
+/// server is the leader. Every function acts on all connections, of the present and to come.
+/// Dropping it resets them.
 #[derive(Debug)]
 pub struct Proxy {
     shared: Arc<Shared>,
@@ -69,8 +71,8 @@ struct State {
     mute_next: usize,
 }
 
-/// A connection, and the one that was made for it. The pump that reads a side keeps it open, and so does
-/// this; a side that was cut is none.
+/// A connection, and the one that was made for it. The pump that reads a side keeps it open, and so
+/// does this; a side that was cut is none.
 #[derive(Debug)]
 struct Link {
     number: u64,
@@ -90,7 +92,8 @@ enum Way {
 }
 
 impl Proxy {
-    /// Stands in front of `target`. Who connects while the target does not listen is accepted and reset.
+    /// Stands in front of `target`. Who connects while the target does not listen is accepted and
+    /// reset.
     ///
     /// # Errors
     /// When there is no port or no thread to be had.
@@ -98,9 +101,9 @@ impl Proxy {
         Self::start_patient(target, Duration::ZERO)
     }
 
-    /// Stands in front of the quorum port of a member of an ensemble. Another member dials a new leader before that
-    /// listens, and tries again when it is refused, but gives up, and calls for another election, when it is accepted
-    /// and reset: so here it is kept waiting.
+    /// Stands in front of the quorum port of a member of an ensemble. Another member dials a new
+    /// leader before that listens, and tries again when it is refused, but gives up, and calls for
+    /// another election, when it is accepted and reset: so here it is kept waiting.
     ///
     /// # Errors
     /// As [`start`](Self::start).
@@ -113,10 +116,21 @@ impl Proxy {
         let ports = Ports::take()?;
         let address = SocketAddr::from(([127, 0, 0, 1], ports.port(0)));
         let (state, changed) = (Mutex::default(), Condvar::new());
-        let shared = Arc::new(Shared { address, target, patience, state, changed });
+        let shared = Arc::new(Shared {
+            address,
+            target,
+            patience,
+            state,
+            changed,
+        });
         let acceptor = Arc::clone(&shared);
-        thread::Builder::new().name(format!("proxy {address}")).spawn(move || accept(&acceptor))?;
-        let proxy = Self { shared, _ports: ports };
+        thread::Builder::new()
+            .name(format!("proxy {address}"))
+            .spawn(move || accept(&acceptor))?;
+        let proxy = Self {
+            shared,
+            _ports: ports,
+        };
         proxy.until_listening(true)?;
         Ok(proxy)
     }
@@ -131,13 +145,17 @@ impl Proxy {
     #[must_use]
     pub fn connections(&self) -> usize {
         let state = self.shared.lock();
-        state.links.iter().filter(|link| link.client.is_some() && link.server.is_some()).count()
+        state
+            .links
+            .iter()
+            .filter(|link| link.client.is_some() && link.server.is_some())
+            .count()
     }
 
     /// Passes nothing on in this direction, neither bytes nor the end of a stream, until
-    /// [`resume`](Self::resume). Connections stay open. A new one is accepted, as by a network that is silent
-    /// only later, and reaches the server when the direction to it is open. What was being passed on when
-    /// this was called may still arrive.
+    /// [`resume`](Self::resume). Connections stay open. A new one is accepted, as by a network that
+    /// is silent only later, and reaches the server when the direction to it is open. What was
+    /// being passed on when this was called may still arrive.
     pub fn stall(&self, direction: Direction) {
         let mut state = self.shared.lock();
         state.to_server_stalled |= direction != Direction::ToClient;
@@ -156,8 +174,9 @@ impl Proxy {
         self.shared.lock().delay = delay;
     }
 
-    /// The connections that there are fall silent both ways, for as long as they last, and so do the `next`
-    /// ones to come; those after them work. So it is when a router forgets what it has translated.
+    /// The connections that there are fall silent both ways, for as long as they last, and so do
+    /// the `next` ones to come; those after them work. So it is when a router forgets what it has
+    /// translated.
     pub fn mute(&self, next: usize) {
         let mut state = self.shared.lock();
         state.mute_next = next;
@@ -168,13 +187,16 @@ impl Proxy {
     pub fn cut(&self, how: Cut) {
         let mut state = self.shared.lock();
         for link in state.links.drain(..) {
-            link.client.into_iter().chain(link.server).for_each(|side| end(&side, how));
+            link.client
+                .into_iter()
+                .chain(link.server)
+                .for_each(|side| end(&side, how));
         }
         self.shared.changed.notify_all();
     }
 
-    /// Ends all connections on the clients' side. The server sees silence: its connections stay open, and
-    /// what it sends is swallowed.
+    /// Ends all connections on the clients' side. The server sees silence: its connections stay
+    /// open, and what it sends is swallowed.
     pub fn cut_from_server(&self, how: Cut) {
         let mut state = self.shared.lock();
         for side in state.links.iter_mut().filter_map(|link| link.client.take()) {
@@ -215,7 +237,9 @@ impl Proxy {
         let settled = self
             .shared
             .changed
-            .wait_while(state, |state| state.listening != listening && state.failed.is_none())
+            .wait_while(state, |state| {
+                state.listening != listening && state.failed.is_none()
+            })
             .unwrap_or_else(PoisonError::into_inner);
         match &settled.failed {
             None => Ok(()),
@@ -246,14 +270,24 @@ impl Shared {
         state.next_link += 1;
         let mute = state.mute_next > 0;
         state.mute_next = state.mute_next.saturating_sub(1);
-        state.links.push(Link { number, client: Some(Arc::clone(client)), server: None, mute, pumps: 1 });
+        state.links.push(Link {
+            number,
+            client: Some(Arc::clone(client)),
+            server: None,
+            mute,
+            pumps: 1,
+        });
         number
     }
 
-    /// Waits until this way is open; false if it never will be, because the link was cut where it begins.
+    /// Waits until this way is open; false if it never will be, because the link was cut where it
+    /// begins.
     fn pass(&self, way: Way, link: u64) -> bool {
         let waiting = |state: &mut State| state.has(link, way) && state.is_stalled(way, link);
-        let state = self.changed.wait_while(self.lock(), waiting).unwrap_or_else(PoisonError::into_inner);
+        let state = self
+            .changed
+            .wait_while(self.lock(), waiting)
+            .unwrap_or_else(PoisonError::into_inner);
         state.has(link, way)
     }
 
@@ -273,7 +307,10 @@ impl Shared {
         let mut state = self.lock();
         if let Some(index) = state.links.iter().position(|link| link.number == number) {
             let link = state.links.swap_remove(index);
-            link.client.into_iter().chain(link.server).for_each(|side| end(&side, Cut::Reset));
+            link.client
+                .into_iter()
+                .chain(link.server)
+                .for_each(|side| end(&side, Cut::Reset));
         }
         self.changed.notify_all();
     }
@@ -285,7 +322,11 @@ impl State {
             Way::ToServer => self.to_server_stalled,
             Way::ToClient => self.to_client_stalled,
         };
-        stalled || self.links.iter().any(|link| link.number == number && link.mute)
+        stalled
+            || self
+                .links
+                .iter()
+                .any(|link| link.number == number && link.mute)
     }
 
     /// Whether a link is still there at the end where `way` begins.
@@ -294,19 +335,23 @@ impl State {
             Way::ToServer => link.client.is_some(),
             Way::ToClient => link.server.is_some(),
         };
-        !self.closed && self.links.iter().any(|link| link.number == number && side(link))
+        !self.closed
+            && self
+                .links
+                .iter()
+                .any(|link| link.number == number && side(link))
     }
 }
 
-/// Ends a connection. The reset happens when the last owner lets go of it, which the pump does that this
-/// wakes.
+/// Ends a connection. The reset happens when the last owner lets go of it, which the pump does that
+/// this wakes.
 fn end(side: &TcpStream, how: Cut) {
     // That the peer was quicker is no error.
     let _ = match how {
         Cut::Fin => side.shutdown(Shutdown::Both),
-        Cut::Reset => {
-            SockRef::from(side).set_linger(Some(Duration::ZERO)).and_then(|()| side.shutdown(Shutdown::Read))
-        }
+        Cut::Reset => SockRef::from(side)
+            .set_linger(Some(Duration::ZERO))
+            .and_then(|()| side.shutdown(Shutdown::Read)),
     };
 }
 
@@ -317,15 +362,18 @@ const FORKS_WITHIN: Duration = Duration::from_secs(10);
 fn accept(shared: &Arc<Shared>) {
     loop {
         let refusing = |state: &mut State| state.refusing && !state.closed;
-        let mut state =
-            shared.changed.wait_while(shared.lock(), refusing).unwrap_or_else(PoisonError::into_inner);
+        let mut state = shared
+            .changed
+            .wait_while(shared.lock(), refusing)
+            .unwrap_or_else(PoisonError::into_inner);
         if state.closed {
             return;
         }
-        // A process that another thread is starting has what was open here until it is a program of its own, also a
-        // listener on this port that has been dropped.
-        let bound =
-            poll_until("the port of a proxy", FORKS_WITHIN, || TcpListener::bind(shared.address).ok());
+        // A process that another thread is starting has what was open here until it is a program of
+        // its own, also a listener on this port that has been dropped.
+        let bound = poll_until("the port of a proxy", FORKS_WITHIN, || {
+            TcpListener::bind(shared.address).ok()
+        });
         match &bound {
             Ok(_) => state.listening = true,
             Err(e) => state.failed = Some(format!("no proxy on {}: {e}", shared.address)),
@@ -342,11 +390,16 @@ fn accept(shared: &Arc<Shared>) {
                 break;
             }
             let client = Arc::new(client);
-            // Here, so that connections count in the order in which they came, whichever thread runs first.
+            // Here, so that connections count in the order in which they came, whichever thread
+            // runs first.
             let number = shared.enter(&client);
             let serving = Arc::clone(shared);
-            // Without a thread the connection is dropped, as by any server that has run out of something.
-            if thread::Builder::new().spawn(move || serve(&serving, number, client)).is_err() {
+            // Without a thread the connection is dropped, as by any server that has run out of
+            // something.
+            if thread::Builder::new()
+                .spawn(move || serve(&serving, number, client))
+                .is_err()
+            {
                 shared.broken(number);
             }
         }
@@ -364,7 +417,11 @@ fn serve(shared: &Arc<Shared>, number: u64, client: Arc<TcpStream>) {
     }
     let dialled = poll_until("the server to listen", shared.patience, || {
         let gone = !shared.lock().has(number, Way::ToServer);
-        if gone { Some(None) } else { TcpStream::connect(shared.target).ok().map(Some) }
+        if gone {
+            Some(None)
+        } else {
+            TcpStream::connect(shared.target).ok().map(Some)
+        }
     });
     let Ok(Some(server)) = dialled else {
         return shared.broken(number);
@@ -386,7 +443,8 @@ fn serve(shared: &Arc<Shared>, number: u64, client: Arc<TcpStream>) {
     }
     let back = {
         let shared = Arc::clone(shared);
-        thread::Builder::new().spawn(move || pump(&shared, number, Way::ToClient, server, to_client))
+        thread::Builder::new()
+            .spawn(move || pump(&shared, number, Way::ToClient, server, to_client))
     };
     if back.is_err() {
         return shared.broken(number);
@@ -397,7 +455,10 @@ fn serve(shared: &Arc<Shared>, number: u64, client: Arc<TcpStream>) {
 /// Passes on what comes from one side, until its end, which is passed on too.
 ///
 /// The other side is not kept open by this: it may be cut, and then what comes is swallowed.
-#[expect(clippy::needless_pass_by_value, reason = "the stream is closed by the drop of its last owner")]
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "the stream is closed by the drop of its last owner"
+)]
 fn pump(shared: &Shared, number: u64, way: Way, from: Arc<TcpStream>, to: Weak<TcpStream>) {
     let mut buffer = vec![0; 16 * 1024];
     loop {
@@ -440,8 +501,8 @@ mod tests {
     use super::*;
 
     const LONG: Duration = Duration::from_secs(60);
-    /// How long nothing must have come for it to be called silence: that a socket stays silent only time
-    /// shows.
+    /// How long nothing must have come for it to be called silence: that a socket stays silent only
+    /// time shows.
     const A_WHILE: Duration = Duration::from_millis(100);
 
     /// A proxy, and the connections that arrive behind it.
@@ -471,7 +532,10 @@ mod tests {
         let client = connect(&proxy);
         let server = arrived.recv_timeout(LONG).unwrap();
         // The server may have it before the proxy has written it down.
-        poll_until("the connection", LONG, || (proxy.connections() == 1).then_some(())).unwrap();
+        poll_until("the connection", LONG, || {
+            (proxy.connections() == 1).then_some(())
+        })
+        .unwrap();
         (proxy, client, server)
     }
 
@@ -485,7 +549,10 @@ mod tests {
     fn is_silent(mut stream: &TcpStream) {
         stream.set_read_timeout(Some(A_WHILE)).unwrap();
         let error = stream.read(&mut [0; 16]).unwrap_err();
-        assert!(matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut), "{error}");
+        assert!(
+            matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut),
+            "{error}"
+        );
         stream.set_read_timeout(Some(LONG)).unwrap();
     }
 
@@ -522,7 +589,10 @@ mod tests {
         for direction in [Direction::Both, Direction::ToServer, Direction::ToClient] {
             let (proxy, client, server) = pair();
             proxy.stall(direction);
-            let ways = [(&client, &server, Direction::ToClient), (&server, &client, Direction::ToServer)];
+            let ways = [
+                (&client, &server, Direction::ToClient),
+                (&server, &client, Direction::ToServer),
+            ];
             for (mut from, to, other) in ways {
                 if direction == other {
                     arrives(from, to, b"first ");
@@ -534,7 +604,11 @@ mod tests {
             proxy.resume();
             for (mut from, mut to, other) in ways {
                 from.write_all(b"second").unwrap();
-                let expected: &[u8] = if direction == other { b"second" } else { b"first second" };
+                let expected: &[u8] = if direction == other {
+                    b"second"
+                } else {
+                    b"first second"
+                };
                 let mut buffer = vec![0; expected.len()];
                 to.read_exact(&mut buffer).unwrap();
                 assert_eq!(buffer, expected, "{direction:?}");
@@ -584,7 +658,10 @@ mod tests {
         is_silent(&first);
         is_silent(&second);
         proxy.cut(Cut::Reset);
-        assert_eq!(read_end(&first).unwrap_err().kind(), ErrorKind::ConnectionReset);
+        assert_eq!(
+            read_end(&first).unwrap_err().kind(),
+            ErrorKind::ConnectionReset
+        );
     }
 
     #[test]
@@ -604,10 +681,16 @@ mod tests {
             }
             proxy.cut(Cut::Reset);
             for side in [&client, &server] {
-                assert_eq!(read_end(side).unwrap_err().kind(), ErrorKind::ConnectionReset);
+                assert_eq!(
+                    read_end(side).unwrap_err().kind(),
+                    ErrorKind::ConnectionReset
+                );
             }
             assert_eq!(proxy.connections(), 0);
-            assert!(TcpStream::connect(proxy.address()).is_ok(), "it still listens");
+            assert!(
+                TcpStream::connect(proxy.address()).is_ok(),
+                "it still listens"
+            );
         }
     }
 
@@ -615,12 +698,18 @@ mod tests {
     fn a_cut_from_the_server_is_silence_to_it() {
         let (proxy, client, mut server) = pair();
         proxy.cut_from_server(Cut::Reset);
-        assert_eq!(read_end(&client).unwrap_err().kind(), ErrorKind::ConnectionReset);
+        assert_eq!(
+            read_end(&client).unwrap_err().kind(),
+            ErrorKind::ConnectionReset
+        );
         server.write_all(b"swallowed").unwrap();
         is_silent(&server);
         server.write_all(b"swallowed").unwrap();
         proxy.cut(Cut::Reset);
-        assert_eq!(read_end(&server).unwrap_err().kind(), ErrorKind::ConnectionReset);
+        assert_eq!(
+            read_end(&server).unwrap_err().kind(),
+            ErrorKind::ConnectionReset
+        );
     }
 
     #[test]
@@ -644,7 +733,10 @@ mod tests {
         let ports = Ports::take().unwrap();
         let proxy = Proxy::start((Ipv4Addr::LOCALHOST, ports.port(0)).into()).unwrap();
         let client = connect(&proxy);
-        assert_eq!(read_end(&client).unwrap_err().kind(), ErrorKind::ConnectionReset);
+        assert_eq!(
+            read_end(&client).unwrap_err().kind(),
+            ErrorKind::ConnectionReset
+        );
     }
 
     #[test]
@@ -664,7 +756,10 @@ mod tests {
         let (proxy, client, server) = pair();
         drop(proxy);
         for side in [&client, &server] {
-            assert_eq!(read_end(side).unwrap_err().kind(), ErrorKind::ConnectionReset);
+            assert_eq!(
+                read_end(side).unwrap_err().kind(),
+                ErrorKind::ConnectionReset
+            );
         }
     }
 }

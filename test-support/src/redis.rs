@@ -22,7 +22,8 @@ const ATTEMPTS: usize = 3;
 
 /// A Redis server on loopback that writes nothing to disk and forgets everything.
 ///
-/// Dropping it kills the server; should this process end without dropping it, a watchdog does the same.
+/// Dropping it kills the server; should this process end without dropping it, a watchdog does the
+/// same.
 #[derive(Debug)]
 pub struct Redis {
     address: SocketAddr,
@@ -59,7 +60,14 @@ impl Redis {
         let mut watchdog = Watchdog::start(dir.path())?;
         let child = run(&peer, address, dir.path())?;
         watchdog.guard(&[child.id()]);
-        Ok(Self { address, child, watchdog, dir, peer, _ports: ports })
+        Ok(Self {
+            address,
+            child,
+            watchdog,
+            dir,
+            peer,
+            _ports: ports,
+        })
     }
 
     /// Kills the server, and starts it again: it has forgotten everything.
@@ -79,7 +87,11 @@ impl Redis {
         let child = &mut self.child;
         let served = poll_until("Redis to serve", START_LIMIT, || {
             let ended = !matches!(child.try_wait(), Ok(None));
-            if answers(address) { Some(true) } else { ended.then_some(false) }
+            if answers(address) {
+                Some(true)
+            } else {
+                ended.then_some(false)
+            }
         });
         match served {
             Ok(true) => Ok(()),
@@ -126,7 +138,12 @@ impl Drop for Redis {
 fn run(peer: &RedisPeer, address: SocketAddr, dir: &Path) -> std::io::Result<Child> {
     let mut command = Command::new(&peer.server);
     command
-        .args(["--bind", &address.ip().to_string(), "--port", &address.port().to_string()])
+        .args([
+            "--bind",
+            &address.ip().to_string(),
+            "--port",
+            &address.port().to_string(),
+        ])
         // Neither snapshots nor a log of writes.
         .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])
         .arg("--dir")
@@ -141,7 +158,9 @@ fn run(peer: &RedisPeer, address: SocketAddr, dir: &Path) -> std::io::Result<Chi
 }
 
 fn read_log(dir: &Path) -> String {
-    fs::read(dir.join("log")).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+    fs::read(dir.join("log"))
+        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        .unwrap_or_default()
 }
 
 /// Whether a server answers to a ping.

@@ -25,13 +25,16 @@ pub fn shared_standalone() -> Result<Arc<ZooKeeper>, ServerError> {
 /// How far the first member of [`shared_ensemble`] lags behind, at least.
 const LAG: Duration = Duration::from_millis(20);
 
-/// The three-member ensemble of this process, as [`shared_standalone`]. One member hears of the others late,
-/// unless it leads: a test that takes what it reads there for the last word fails on most machines, and not only
-/// where the disk of a member is slow.
+/// The three-member ensemble of this process, as [`shared_standalone`]. One member hears of the
+/// others late, unless it leads: a test that takes what it reads there for the last word fails on
+/// most machines, and not only where the disk of a member is slow.
 ///
 /// # Errors
 /// Why it could not be started.
-#[expect(clippy::expect_used, reason = "a test without ports fails by panicking")]
+#[expect(
+    clippy::expect_used,
+    reason = "a test without ports fails by panicking"
+)]
 pub fn shared_ensemble() -> Result<Arc<ZooKeeper>, ServerError> {
     started(&ENSEMBLE, || {
         let links = Mutex::new(Vec::new());
@@ -42,7 +45,10 @@ pub fn shared_ensemble() -> Result<Arc<ZooKeeper>, ServerError> {
             let link = Proxy::of_quorum(real).expect("a port");
             link.delay(LAG);
             let address = link.address();
-            links.lock().unwrap_or_else(PoisonError::into_inner).push(link);
+            links
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(link);
             address
         });
         ZooKeeper::ensemble(3, &options)
@@ -74,5 +80,9 @@ pub fn stop_shared() {
 #[must_use]
 pub fn unique_path(name: &str) -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    format!("/{name}-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+    format!(
+        "/{name}-{}-{}",
+        std::process::id(),
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    )
 }

@@ -16,8 +16,12 @@ pub const CLIENTS: u32 = 8;
 async fn holders(server: &Server, session_timeout: Duration) -> Vec<(Client, LockGuard)> {
     let mut holders = Vec::new();
     for i in 0..CLIENTS {
-        let builder = Client::builder().session_timeout(session_timeout).retry_policy(RetryPolicy::default());
-        let client = within("the session", builder.connect(&server.connect_string())).await.unwrap();
+        let builder = Client::builder()
+            .session_timeout(session_timeout)
+            .retry_policy(RetryPolicy::default());
+        let client = within("the session", builder.connect(&server.connect_string()))
+            .await
+            .unwrap();
         assert_eq!(client.session_timeout(), Some(session_timeout));
         let mutex = InterProcessMutex::new(&client, format!("/locks/{i}")).unwrap();
         let guard = within("the grant", mutex.lock()).await.unwrap();
@@ -28,11 +32,15 @@ async fn holders(server: &Server, session_timeout: Duration) -> Vec<(Client, Loc
     holders
 }
 
-/// Returns how many of the locks of [`CLIENTS`] an outage costs. It gets the server, the sessions, and when to end.
+/// Returns how many of the locks of [`CLIENTS`] an outage costs. It gets the server, the sessions,
+/// and when to end.
 ///
 /// # Panics
 /// If the clients fail otherwise, or if no spare connection was made.
-pub async fn lost(session_timeout: Duration, outage: impl AsyncFn(&Server, &[i64], Instant)) -> usize {
+pub async fn lost(
+    session_timeout: Duration,
+    outage: impl AsyncFn(&Server, &[i64], Instant),
+) -> usize {
     let server = Server::builder()
         .tick(session_timeout / 20)
         .min_session_timeout(session_timeout)
@@ -42,7 +50,12 @@ pub async fn lost(session_timeout: Duration, outage: impl AsyncFn(&Server, &[i64
     let holders = holders(&server, session_timeout).await;
     let sessions: Vec<i64> = holders.iter().map(|(client, _)| session(client)).collect();
     let connected = server.counters().requests(Op::Connect);
-    outage(&server, &sessions, Instant::now() + session_timeout * 45 / 100).await;
+    outage(
+        &server,
+        &sessions,
+        Instant::now() + session_timeout * 45 / 100,
+    )
+    .await;
     for (client, guard) in &holders {
         let mut states = client.watch_state();
         let back = states.wait_for(|state| *state == ConnectionState::Connected);
@@ -56,10 +69,14 @@ pub async fn lost(session_timeout: Duration, outage: impl AsyncFn(&Server, &[i64
         let now: Vec<i64> = holders.iter().map(|(client, _)| session(client)).collect();
         assert_eq!(now, sessions);
         assert_eq!(server.counters().requests(Op::CloseSession), 0);
-        // The client library takes up each session once. That it was the first each time is not to be expected: it
-        // pauses for much longer than there is between two tries of spare connections.
+        // The client library takes up each session once. That it was the first each time is not to
+        // be expected: it pauses for much longer than there is between two tries of spare
+        // connections.
         let connections = server.counters().requests(Op::Connect) - connected;
-        assert!(connections > u64::from(CLIENTS), "none of {connections} was a spare one");
+        assert!(
+            connections > u64::from(CLIENTS),
+            "none of {connections} was a spare one"
+        );
         for (client, guard) in holders {
             within("the release", guard.release()).await.unwrap();
             within("the close", client.close()).await.unwrap();

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinHandle;
 
-/// Watches whether this machine lets us run: what comes late while it does not is no fault of the library's.
+/// Watches whether this machine lets us run: what comes late while it does not is no fault of the
+/// library's.
 #[derive(Debug)]
 pub struct Steadiness {
     longest: Arc<Mutex<Duration>>,

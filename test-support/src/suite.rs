@@ -38,7 +38,8 @@ impl<E: fmt::Display> IntoOutcome for Result<(), E> {
     }
 }
 
-/// The trials of a test binary with `harness = false`, each under the name of the back-end it runs on.
+/// The trials of a test binary with `harness = false`, each under the name of the back-end it runs
+/// on.
 ///
 /// A trial whose peer is missing is ignored, its line and the last line of the output say why; with
 /// `REQUIRE_PEERS=1` it fails. A trial that does not end within the time limit fails.
@@ -73,14 +74,22 @@ struct NotRun(Arc<Mutex<BTreeMap<String, usize>>>);
 
 impl NotRun {
     fn note(&self, why: &str) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(why.to_owned()).or_default() += 1;
+        *self
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .entry(why.to_owned())
+            .or_default() += 1;
     }
 
     /// `None` when everything was run.
     fn summary(&self) -> Option<String> {
         let reasons = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let total: usize = reasons.values().sum();
-        let each: Vec<_> = reasons.iter().map(|(why, n)| format!("{n}: {why}")).collect();
+        let each: Vec<_> = reasons
+            .iter()
+            .map(|(why, n)| format!("{n}: {why}"))
+            .collect();
         (total > 0).then(|| format!("not run: {total} ({})", each.join("; ")))
     }
 }
@@ -110,8 +119,8 @@ impl Suite {
         self.limit = limit;
     }
 
-    /// How many trials run at once unless the command line says so (`--test-threads`). Default: `RUST_TEST_THREADS`, as
-    /// for other tests, or as many as the machine has processors.
+    /// How many trials run at once unless the command line says so (`--test-threads`). Default:
+    /// `RUST_TEST_THREADS`, as for other tests, or as many as the machine has processors.
     pub fn at_once(&mut self, trials: usize) {
         self.at_once = Some(trials);
     }
@@ -142,7 +151,8 @@ impl Suite {
             Ok(peer) => self.add(backend, name, move || test(peer)),
             Err(missing) if self.require => {
                 let why = format!("{missing}, and REQUIRE_PEERS is set");
-                self.trials.push(Trial::test(name, || Err(why.into())).with_kind(backend));
+                self.trials
+                    .push(Trial::test(name, || Err(why.into())).with_kind(backend));
             }
             Err(missing) => self.skip(backend, name, &missing.to_string()),
         }
@@ -159,12 +169,15 @@ impl Suite {
         self.trials.push(trial.with_kind(backend));
     }
 
-    /// Runs the trials that the command line asks for, as `cargo test` would, says which peers it has found,
-    /// in which versions, and what was not run, ends the shared servers and exits.
+    /// Runs the trials that the command line asks for, as `cargo test` would, says which peers it
+    /// has found, in which versions, and what was not run, ends the shared servers and exits.
     pub fn run(self) -> ! {
         let mut arguments = Arguments::from_args();
         let by_environment = || env::var("RUST_TEST_THREADS").ok()?.parse().ok();
-        arguments.test_threads = arguments.test_threads.or(self.at_once).or_else(by_environment);
+        arguments.test_threads = arguments
+            .test_threads
+            .or(self.at_once)
+            .or_else(by_environment);
         let conclusion = libtest_mimic::run(&arguments, self.trials);
         if let Some(found) = peers::found() {
             println!("peers: {found}");
@@ -209,27 +222,44 @@ mod tests {
     use super::*;
 
     fn missing() -> Result<(), Missing> {
-        Err(Missing::new("ZooKeeper", "no zookeeper.jar", "apt-get install zookeeper"))
+        Err(Missing::new(
+            "ZooKeeper",
+            "no zookeeper.jar",
+            "apt-get install zookeeper",
+        ))
     }
 
     fn run(suite: Suite) -> (libtest_mimic::Conclusion, Option<String>) {
         // Not to stdout, where its failures would look like this binary's.
         let log = tempfile::NamedTempFile::new().expect("a file");
         let logfile = Some(log.path().to_string_lossy().into_owned());
-        let args = Arguments { logfile, ..Arguments::default() };
+        let args = Arguments {
+            logfile,
+            ..Arguments::default()
+        };
         let conclusion = libtest_mimic::run(&args, suite.trials);
         (conclusion, suite.not_run.summary())
     }
 
     #[test]
     fn what_is_not_run_is_counted_by_reason() {
-        let mut suite = Suite { require: false, ..Suite::new() };
+        let mut suite = Suite {
+            require: false,
+            ..Suite::new()
+        };
         suite.add("in-process", "runs", || {});
         suite.add_needing("zookeeper", "one", missing(), |()| {});
         suite.add_needing("zookeeper", "two", missing(), |()| {});
         suite.skip("in-process", "three", "no elections");
         let (conclusion, summary) = run(suite);
-        assert_eq!((conclusion.num_passed, conclusion.num_ignored, conclusion.num_failed), (1, 3, 0));
+        assert_eq!(
+            (
+                conclusion.num_passed,
+                conclusion.num_ignored,
+                conclusion.num_failed
+            ),
+            (1, 3, 0)
+        );
         assert_eq!(
             summary.as_deref(),
             Some(
@@ -240,9 +270,14 @@ mod tests {
 
     #[test]
     fn a_missing_peer_fails_when_peers_are_required() {
-        let mut suite = Suite { require: true, ..Suite::new() };
+        let mut suite = Suite {
+            require: true,
+            ..Suite::new()
+        };
         suite.add_needing("zookeeper", "one", missing(), |()| {});
-        suite.add_needing("zookeeper", "two", Ok(2), |n| if n == 2 { Ok(()) } else { Err(n) });
+        suite.add_needing("zookeeper", "two", Ok(2), |n| {
+            if n == 2 { Ok(()) } else { Err(n) }
+        });
         let (conclusion, summary) = run(suite);
         assert_eq!((conclusion.num_passed, conclusion.num_failed), (1, 1));
         assert_eq!(summary, None);
@@ -255,7 +290,9 @@ mod tests {
         suite.add("in-process", "error", || Err::<(), _>("wrong"));
         suite.add("in-process", "panic", || -> () { panic!("wrong too") });
         suite.time_limit(Duration::from_millis(50));
-        suite.add("in-process", "hang", move || hang.recv().map_err(|e| e.to_string()));
+        suite.add("in-process", "hang", move || {
+            hang.recv().map_err(|e| e.to_string())
+        });
         let (conclusion, _) = run(suite);
         assert_eq!(conclusion.num_failed, 3);
         drop(release);

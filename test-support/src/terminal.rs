@@ -8,8 +8,8 @@ use std::process::{Command, ExitStatus, Stdio};
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
-/// Runs a program with its stderr on a terminal until it ends; returns how it ended and what it wrote there.
-/// Its stdout goes nowhere.
+/// Runs a program with its stderr on a terminal until it ends; returns how it ended and what it
+/// wrote there. Its stdout goes nowhere.
 ///
 /// # Errors
 /// If there is no terminal to be had, or the program cannot be started.
@@ -18,9 +18,17 @@ pub fn shown_on_a_terminal(mut program: Command) -> io::Result<(ExitStatus, Stri
     grantpt(&terminal)?;
     unlockpt(&terminal)?;
     let name = ptsname(&terminal, Vec::new())?;
-    let stderr = OpenOptions::new().read(true).write(true).open(OsStr::from_bytes(name.as_bytes()))?;
-    let mut child = program.env("TERM", "xterm").stdout(Stdio::null()).stderr(stderr).spawn()?;
-    // The command keeps its own descriptor of the terminal, without whose end the loop below would not end.
+    let stderr = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(OsStr::from_bytes(name.as_bytes()))?;
+    let mut child = program
+        .env("TERM", "xterm")
+        .stdout(Stdio::null())
+        .stderr(stderr)
+        .spawn()?;
+    // The command keeps its own descriptor of the terminal, without whose end the loop below would
+    // not end.
     drop(program);
     let (mut shown, mut buffer, mut terminal) = (Vec::new(), [0; 4096], File::from(terminal));
     // Linux reports an error for a terminal that no other process has open any more.

@@ -12,8 +12,8 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_test::task::{self, Spawn};
 
-/// How long anything may take that is sure to happen, on a machine that does much else. Only a test that
-/// fails waits for it to pass.
+/// How long anything may take that is sure to happen, on a machine that does much else. Only a test
+/// that fails waits for it to pass.
 pub const SOON: Duration = Duration::from_secs(60);
 
 /// Waits for what is sure to happen.
@@ -31,8 +31,8 @@ pub fn within<F: Future>(what: &str, future: F) -> impl Future<Output = F::Outpu
     }
 }
 
-/// Waits for all of these tasks, for at most [`SOON`] from one end to the next, and returns what came of them in
-/// the order in which they ended.
+/// Waits for all of these tasks, for at most [`SOON`] from one end to the next, and returns what
+/// came of them in the order in which they ended.
 ///
 /// # Panics
 /// If one has panicked, or none ends in time.
@@ -70,8 +70,8 @@ pub fn broken_waker() -> Waker {
     Waker::from(Arc::new(Broken))
 }
 
-/// A future that is polled when the test says so and never otherwise, and whose wake-ups can be waited for.
-/// Where a test waits for none, `tokio_test::task` does.
+/// A future that is polled when the test says so and never otherwise, and whose wake-ups can be
+/// waited for. Where a test waits for none, `tokio_test::task` does.
 #[derive(Debug)]
 pub struct ByHand<F> {
     future: Pin<Box<F>>,
@@ -90,7 +90,10 @@ impl Wake for Woken {
 impl<F: Future> ByHand<F> {
     /// The future, not polled yet.
     pub fn new(future: F) -> Self {
-        Self { future: Box::pin(future), woken: Arc::default() }
+        Self {
+            future: Box::pin(future),
+            woken: Arc::default(),
+        }
     }
 
     /// Polls once.

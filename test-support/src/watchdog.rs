@@ -4,25 +4,30 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// Kills the servers and deletes their directory when this process ends without having done so: when
-/// it is killed, or exits with servers in a static.
+/// Kills the servers and deletes their directory when this process ends without having done so:
+/// when it is killed, or exits with servers in a static.
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     child: Child,
 }
 
 impl Watchdog {
-    /// A shell that reads process numbers, a line replacing the one before, and acts when there is no
-    /// more to read: when this process has closed the pipe, which it does by ending.
+    /// A shell that reads process numbers, a line replacing the one before, and acts when there is
+    /// no more to read: when this process has closed the pipe, which it does by ending.
     pub(crate) fn start(dir: &Path) -> io::Result<Self> {
         const SCRIPT: &str = "live=; while read -r line; do live=$line; done; \
                               if [ -n \"$live\" ]; then kill -s KILL $live; fi; rm -rf -- \"$0\"";
         let mut command = Command::new("sh");
         command.args(["-c", SCRIPT]).arg(dir).current_dir("/");
-        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         // Or the Ctrl-C that ends this process would end it too.
         own_group(&mut command);
-        Ok(Self { child: command.spawn()? })
+        Ok(Self {
+            child: command.spawn()?,
+        })
     }
 
     pub(crate) fn guard(&mut self, live: &[u32]) {

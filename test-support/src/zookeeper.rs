@@ -18,8 +18,8 @@ use crate::poll::{TimedOut, poll_until};
 use crate::ports::{BLOCK, Ports};
 use crate::watchdog::{Watchdog, own_group};
 
-/// How long servers may take to serve. A Java machine starts in under a second; this is for a machine
-/// on which everything else runs too.
+/// How long servers may take to serve. A Java machine starts in under a second; this is for a
+/// machine on which everything else runs too.
 const START_LIMIT: Duration = Duration::from_secs(120);
 /// How many blocks of ports to try when another process takes one of ours in between.
 const ATTEMPTS: usize = 3;
@@ -84,15 +84,17 @@ impl Options {
         self
     }
 
-    /// `initLimit`, in ticks: how long a follower may take to catch up with a new leader. Default 50.
+    /// `initLimit`, in ticks: how long a follower may take to catch up with a new leader.
+    /// Default 50.
     #[must_use]
     pub fn init_limit(mut self, ticks: u32) -> Self {
         self.init_limit = ticks;
         self
     }
 
-    /// `syncLimit`, in ticks: how long leader and follower put up with silence. Default 25, so 5 s. The
-    /// lower, the sooner a stopped leader is replaced, and the sooner a busy machine looks like one.
+    /// `syncLimit`, in ticks: how long leader and follower put up with silence. Default 25, so 5 s.
+    /// The lower, the sooner a stopped leader is replaced, and the sooner a busy machine looks like
+    /// one.
     #[must_use]
     pub fn sync_limit(mut self, ticks: u32) -> Self {
         self.sync_limit = ticks;
@@ -121,34 +123,36 @@ impl Options {
         self
     }
 
-    /// One more line in `zoo.cfg`; keys that the server does not know become `zookeeper.*` properties.
+    /// One more line in `zoo.cfg`; keys that the server does not know become `zookeeper.*`
+    /// properties.
     #[must_use]
     pub fn setting(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.settings.push((key.into(), value.into()));
         self
     }
 
-    /// `secureClientPort`: a second port, for clients with TLS ([`ZooKeeper::secure_address`]). The settings say
-    /// which certificates. Default: none.
+    /// `secureClientPort`: a second port, for clients with TLS ([`ZooKeeper::secure_address`]). The
+    /// settings say which certificates. Default: none.
     #[must_use]
     pub fn secure_port(mut self) -> Self {
         self.secure = true;
         self
     }
 
-    /// Where the servers' data and logs are kept, in a directory of their own. Default: the system's
-    /// directory for temporary files.
+    /// Where the servers' data and logs are kept, in a directory of their own. Default: the
+    /// system's directory for temporary files.
     #[must_use]
     pub fn directory(mut self, directory: impl Into<PathBuf>) -> Self {
         self.directory = Some(directory.into());
         self
     }
 
-    /// Tells member `viewer` another quorum address of member `target` than the real one, so that something
-    /// can stand between them. Called once per pair before the servers start, members from 0.
+    /// Tells member `viewer` another quorum address of member `target` than the real one, so that
+    /// something can stand between them. Called once per pair before the servers start, members
+    /// from 0.
     ///
-    /// Votes go to a member's real election address, round what was interposed; the quorum connection never
-    /// does.
+    /// Votes go to a member's real election address, round what was interposed; the quorum
+    /// connection never does.
     #[must_use]
     pub fn quorum_addr(
         mut self,
@@ -214,8 +218,8 @@ impl From<TimedOut> for ServerError {
 
 /// One standalone server or the members of an ensemble, numbered from 0.
 ///
-/// Dropping it kills the servers and deletes their data; while a test panics, data and logs stay and
-/// the place is printed. Should this process end without dropping it, a watchdog does the same.
+/// Dropping it kills the servers and deletes their data; while a test panics, data and logs stay
+/// and the place is printed. Should this process end without dropping it, a watchdog does the same.
 #[derive(Debug)]
 pub struct ZooKeeper {
     // In the order in which they must go: the watchdog would kill by number, so it ends after the
@@ -281,11 +285,15 @@ impl ZooKeeper {
         let size = match u16::try_from(size) {
             Ok(n) if (1..=most).contains(&size) => n,
             _ => {
-                return Err(ServerError::Failed(format!("an ensemble has 1 to {most} members, not {size}")));
+                return Err(ServerError::Failed(format!(
+                    "an ensemble has 1 to {most} members, not {size}"
+                )));
             }
         };
         let parent = options.directory.clone().unwrap_or_else(env::temp_dir);
-        let dir = tempfile::Builder::new().prefix("zookeeper-").tempdir_in(parent)?;
+        let dir = tempfile::Builder::new()
+            .prefix("zookeeper-")
+            .tempdir_in(parent)?;
         let ports = Ports::take()?;
         let local = |index| SocketAddr::from((Ipv4Addr::LOCALHOST, ports.port(index)));
         let members: Vec<_> = (0..size)
@@ -301,11 +309,21 @@ impl ZooKeeper {
         for (viewer, member) in members.iter().enumerate() {
             fs::create_dir_all(member.dir.join("data"))?;
             fs::write(member.dir.join("data/myid"), format!("{}\n", viewer + 1))?;
-            fs::write(member.dir.join("zoo.cfg"), config(viewer, &members, options))?;
+            fs::write(
+                member.dir.join("zoo.cfg"),
+                config(viewer, &members, options),
+            )?;
         }
         let watchdog = Mutex::new(Watchdog::start(dir.path())?);
         let (peer, options) = (peer.clone(), options.clone());
-        Ok(Self { members, watchdog, dir: Some(dir), peer, options, _ports: ports })
+        Ok(Self {
+            members,
+            watchdog,
+            dir: Some(dir),
+            peer,
+            options,
+            _ports: ports,
+        })
     }
 
     fn start_and_wait(&self) -> Result<(), ServerError> {
@@ -321,7 +339,8 @@ impl ZooKeeper {
 
     /// Whether a server ended because another process was on its port.
     fn lost_a_port(&self) -> bool {
-        (0..self.len()).any(|m| !self.is_running(m) && self.log(m).contains("Address already in use"))
+        (0..self.len())
+            .any(|m| !self.is_running(m) && self.log(m).contains("Address already in use"))
     }
 
     /// How many members there are.
@@ -331,7 +350,8 @@ impl ZooKeeper {
         self.members.len()
     }
 
-    /// The members' client addresses as ZooKeeper's clients want them: `127.0.0.1:20001,127.0.0.1:..`.
+    /// The members' client addresses as ZooKeeper's clients want them:
+    /// `127.0.0.1:20001,127.0.0.1:..`.
     #[must_use]
     pub fn connect_string(&self) -> String {
         let addresses: Vec<_> = self.members.iter().map(|m| m.client.to_string()).collect();
@@ -375,7 +395,10 @@ impl ZooKeeper {
     #[must_use]
     pub fn is_running(&self, member: usize) -> bool {
         let mut process = self.process(member);
-        process.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)))
+        process
+            .child
+            .as_mut()
+            .is_some_and(|child| matches!(child.try_wait(), Ok(None)))
     }
 
     /// Everything a member has logged, over all its starts.
@@ -396,7 +419,10 @@ impl ZooKeeper {
             return Ok(());
         }
         let dir = &self.members[member].dir;
-        let log = OpenOptions::new().create(true).append(true).open(dir.join("log"))?;
+        let log = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(dir.join("log"))?;
         let mut command = Command::new(&self.peer.java);
         command
             .args(["-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"])
@@ -405,14 +431,21 @@ impl ZooKeeper {
             .arg("-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS")
             .args(self.properties())
             .args(&self.options.jvm_args)
-            .args(["-cp", &self.peer.classpath, "org.apache.zookeeper.server.quorum.QuorumPeerMain"])
+            .args([
+                "-cp",
+                &self.peer.classpath,
+                "org.apache.zookeeper.server.quorum.QuorumPeerMain",
+            ])
             .arg(dir.join("zoo.cfg"))
             .current_dir(dir)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log);
         own_group(&mut command);
-        *process = Process { child: Some(command.spawn()?), paused: false };
+        *process = Process {
+            child: Some(command.spawn()?),
+            paused: false,
+        };
         drop(process);
         self.tell_watchdog();
         Ok(())
@@ -499,7 +532,11 @@ impl ZooKeeper {
         }
         drop(process);
         let answer = four_letter(self.address(member), "srvr", Duration::from_secs(10)).ok()?;
-        match answer.lines().find_map(|line| line.strip_prefix("Mode: "))?.trim() {
+        match answer
+            .lines()
+            .find_map(|line| line.strip_prefix("Mode: "))?
+            .trim()
+        {
             "standalone" => Some(Mode::Standalone),
             "leader" => Some(Mode::Leader),
             "follower" => Some(Mode::Follower),
@@ -507,8 +544,8 @@ impl ZooKeeper {
         }
     }
 
-    /// The member that says it leads right now, if one does; paused members are not asked. On a busy
-    /// machine there may be none for a moment: [`wait_leader`](Self::wait_leader).
+    /// The member that says it leads right now, if one does; paused members are not asked. On a
+    /// busy machine there may be none for a moment: [`wait_leader`](Self::wait_leader).
     #[must_use]
     pub fn leader(&self) -> Option<usize> {
         (0..self.len()).find(|&member| self.mode(member) == Some(Mode::Leader))
@@ -519,7 +556,8 @@ impl ZooKeeper {
     /// # Errors
     /// When none does within two minutes.
     pub fn wait_leader(&self) -> Result<usize, ServerError> {
-        poll_until("a leader", START_LIMIT, || self.leader()).map_err(|e| self.failed(&e.to_string()))
+        poll_until("a leader", START_LIMIT, || self.leader())
+            .map_err(|e| self.failed(&e.to_string()))
     }
 
     /// Waits until all members serve, one of them as the leader.
@@ -565,7 +603,10 @@ impl ZooKeeper {
     /// Keeps data and logs, and says where.
     fn keep(&mut self) {
         if let Some(dir) = self.dir.take() {
-            eprintln!("ZooKeeper's data and logs are kept in {}", dir.path().display());
+            eprintln!(
+                "ZooKeeper's data and logs are kept in {}",
+                dir.path().display()
+            );
             std::mem::forget(dir);
         }
     }
@@ -576,8 +617,11 @@ impl ZooKeeper {
             let log = self.log(member);
             let lines: Vec<_> = log.lines().collect();
             let from = lines.len().saturating_sub(LOG_LINES);
-            let _ =
-                write!(text, "\n--- the end of the log of member {member} ---\n{}", lines[from..].join("\n"));
+            let _ = write!(
+                text,
+                "\n--- the end of the log of member {member} ---\n{}",
+                lines[from..].join("\n")
+            );
         }
         ServerError::Failed(text)
     }
@@ -591,7 +635,10 @@ impl ZooKeeper {
             "-Dzookeeper.preAllocSize=256".to_owned(),
         ];
         if let Some(interval) = self.options.container_check {
-            properties.push(format!("-Dznode.container.checkIntervalMs={}", interval.as_millis()));
+            properties.push(format!(
+                "-Dznode.container.checkIntervalMs={}",
+                interval.as_millis()
+            ));
         }
         properties
     }
@@ -623,12 +670,21 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Sends a signal to a child that has not been waited for, so the number is still its own.
 fn signal(process: &Process, name: &str) -> Result<u32, ServerError> {
     let Some(child) = &process.child else {
-        return Err(ServerError::Failed(format!("SIG{name} for a member that does not run")));
+        return Err(ServerError::Failed(format!(
+            "SIG{name} for a member that does not run"
+        )));
     };
     let pid = child.id();
     let script = format!("kill -s {name} {pid}");
-    let status = Command::new("sh").args(["-c", &script]).stdin(Stdio::null()).status()?;
-    if status.success() { Ok(pid) } else { Err(ServerError::Failed(format!("`{script}` failed"))) }
+    let status = Command::new("sh")
+        .args(["-c", &script])
+        .stdin(Stdio::null())
+        .status()?;
+    if status.success() {
+        Ok(pid)
+    } else {
+        Err(ServerError::Failed(format!("`{script}` failed")))
+    }
 }
 
 /// Whether a process is stopped; `None` where the system has no `/proc` to say so.
@@ -657,7 +713,9 @@ fn config(viewer: usize, members: &[Member], options: &Options) -> String {
         lines.push(format!("secureClientPortAddress={}", me.secure.ip()));
         lines.push(format!("secureClientPort={}", me.secure.port()));
         // The other one has no TLS.
-        lines.push("serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory".to_owned());
+        lines.push(
+            "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory".to_owned(),
+        );
     }
     if members.len() > 1 {
         for (target, member) in members.iter().enumerate() {
@@ -665,10 +723,19 @@ fn config(viewer: usize, members: &[Member], options: &Options) -> String {
                 Some(view) if target != viewer => view.0(viewer, target, member.quorum),
                 _ => member.quorum,
             };
-            lines.push(format!("server.{}={quorum}:{}", target + 1, member.election.port()));
+            lines.push(format!(
+                "server.{}={quorum}:{}",
+                target + 1,
+                member.election.port()
+            ));
         }
     }
-    lines.extend(options.settings.iter().map(|(key, value)| format!("{key}={value}")));
+    lines.extend(
+        options
+            .settings
+            .iter()
+            .map(|(key, value)| format!("{key}={value}")),
+    );
     lines.push(String::new());
     lines.join("\n")
 }
@@ -692,7 +759,10 @@ fn by_path(wchp: &str) -> BTreeMap<String, BTreeSet<String>> {
     for line in wchp.lines().filter(|line| !line.is_empty()) {
         match (line.strip_prefix('\t'), &path) {
             (Some(session), Some(path)) => {
-                watches.entry(String::clone(path)).or_default().insert(session.trim().to_owned());
+                watches
+                    .entry(String::clone(path))
+                    .or_default()
+                    .insert(session.trim().to_owned());
             }
             (Some(_), None) => {}
             (None, _) => path = Some(line.to_owned()),
@@ -708,7 +778,10 @@ mod tests {
     #[test]
     fn wchp_is_read_by_path() {
         let watches = by_path("/a/lock-0000000001\n\t0x1000001\n\t0x1000002\n/b\n\t0x1000001\n\n");
-        let sessions: Vec<_> = watches["/a/lock-0000000001"].iter().map(String::as_str).collect();
+        let sessions: Vec<_> = watches["/a/lock-0000000001"]
+            .iter()
+            .map(String::as_str)
+            .collect();
         assert_eq!(sessions, ["0x1000001", "0x1000002"]);
         assert_eq!(watches.len(), 2);
     }
@@ -725,11 +798,16 @@ mod tests {
             process: Mutex::default(),
         };
         let members = [member(10), member(20)];
-        let options = Options::new().setting("snapCount", "7").quorum_addr(|viewer, target, real| {
-            assert_ne!(viewer, target);
-            SocketAddr::new(real.ip(), 99)
-        });
+        let options =
+            Options::new()
+                .setting("snapCount", "7")
+                .quorum_addr(|viewer, target, real| {
+                    assert_ne!(viewer, target);
+                    SocketAddr::new(real.ip(), 99)
+                });
         let config = config(0, &members, &options);
-        assert!(config.contains("\nserver.1=127.0.0.1:11:12\nserver.2=127.0.0.1:99:22\nsnapCount=7\n"));
+        assert!(
+            config.contains("\nserver.1=127.0.0.1:11:12\nserver.2=127.0.0.1:99:22\nsnapCount=7\n")
+        );
     }
 }

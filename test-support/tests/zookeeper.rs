@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use test_support::peers::{self, RedisPeer, ZooKeeperPeer};
 use test_support::{
-    Mode, Options, Redis, SOON, Suite, ZooKeeper, poll_until, shared_standalone, stop_shared, unique_path,
+    Mode, Options, Redis, SOON, Suite, ZooKeeper, poll_until, shared_standalone, stop_shared,
+    unique_path,
 };
 
 type Outcome = Result<(), Box<dyn Error>>;
@@ -26,24 +27,41 @@ fn main() {
     // They wait most of the time, for servers to start and to miss one another.
     suite.at_once(4);
     for (name, test) in [
-        ("a_standalone_server_answers", standalone as fn(ZooKeeperPeer) -> Outcome),
+        (
+            "a_standalone_server_answers",
+            standalone as fn(ZooKeeperPeer) -> Outcome,
+        ),
         ("options_reach_the_server", options),
         ("a_killed_process_leaves_no_server_behind", orphans),
         ("dropping_kills_paused_members_too", drop_paused),
         ("a_server_that_cannot_start_shows_its_log", bad_config),
-        ("the_health_check_of_the_compose_file_sees_a_lost_quorum", health_check),
+        (
+            "the_health_check_of_the_compose_file_sees_a_lost_quorum",
+            health_check,
+        ),
         ("the_shared_server_is_one_and_stops", shared),
-        ("with_zookeeper_names_a_command_that_is_not_there", a_command_that_is_not_there),
+        (
+            "with_zookeeper_names_a_command_that_is_not_there",
+            a_command_that_is_not_there,
+        ),
     ] {
         suite.add_needing("zookeeper", name, peers::zookeeper(), test);
     }
-    suite.add("no peer", "with_zookeeper_names_what_is_missing", what_is_missing);
+    suite.add(
+        "no peer",
+        "with_zookeeper_names_what_is_missing",
+        what_is_missing,
+    );
     suite.add_needing("redis", "a_server_answers_and_ends", peers::redis(), redis);
     suite.run()
 }
 
 fn ensure(condition: bool, what: impl Into<String>) -> Outcome {
-    if condition { Ok(()) } else { Err(what.into().into()) }
+    if condition {
+        Ok(())
+    } else {
+        Err(what.into().into())
+    }
 }
 
 fn exists(pid: u32) -> bool {
@@ -54,7 +72,11 @@ fn exists(pid: u32) -> bool {
 fn what_is_missing() -> Outcome {
     let said = |arguments: &[&str], path: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_with-zookeeper"));
-        command.args(arguments).env("PATH", path).env_remove("JAVA_HOME").output()
+        command
+            .args(arguments)
+            .env("PATH", path)
+            .env_remove("JAVA_HOME")
+            .output()
     };
     let output = said(&["true"], "/nowhere")?;
     let expected = "with-zookeeper: no ZooKeeper: no `java` on the path \
@@ -68,9 +90,14 @@ fn what_is_missing() -> Outcome {
 }
 
 fn a_command_that_is_not_there(_: ZooKeeperPeer) -> Outcome {
-    let output = Command::new(env!("CARGO_BIN_EXE_with-zookeeper")).arg("no-such-command").output()?;
+    let output = Command::new(env!("CARGO_BIN_EXE_with-zookeeper"))
+        .arg("no-such-command")
+        .output()?;
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.starts_with("with-zookeeper: no-such-command: "), "{said}");
+    assert!(
+        said.starts_with("with-zookeeper: no-such-command: "),
+        "{said}"
+    );
     Ok(())
 }
 
@@ -82,7 +109,10 @@ fn redis(_: RedisPeer) -> Outcome {
     let expected = b"+OK\r\n*2\r\n$4\r\nsave\r\n$0\r\n\r\n";
     let mut answer = vec![0; expected.len()];
     stream.read_exact(&mut answer)?;
-    assert_eq!(String::from_utf8_lossy(&answer), String::from_utf8_lossy(expected));
+    assert_eq!(
+        String::from_utf8_lossy(&answer),
+        String::from_utf8_lossy(expected)
+    );
     drop(server);
     ensure(!exists(pid), "the server is gone")
 }
@@ -100,7 +130,10 @@ fn standalone(_: ZooKeeperPeer) -> Outcome {
     assert_ne!(server.pid(0), Some(pid));
     assert!(!exists(pid));
     server.kill(0);
-    assert_eq!((server.pid(0), server.mode(0), server.is_running(0)), (None, None, false));
+    assert_eq!(
+        (server.pid(0), server.mode(0), server.is_running(0)),
+        (None, None, false)
+    );
     assert!(server.pause(0).is_err());
     Ok(())
 }
@@ -117,8 +150,16 @@ fn options(_: ZooKeeperPeer) -> Outcome {
         .setting("snapCount", "1234");
     let server = ZooKeeper::standalone(&options)?;
     let conf = server.four_letter(0, "conf")?;
-    for line in ["tickTime=300", "minSessionTimeout=700", "maxSessionTimeout=5000", "maxClientCnxns=0"] {
-        ensure(conf.lines().any(|l| l == line), format!("{line} not in {conf}"))?;
+    for line in [
+        "tickTime=300",
+        "minSessionTimeout=700",
+        "maxSessionTimeout=5000",
+        "maxClientCnxns=0",
+    ] {
+        ensure(
+            conf.lines().any(|l| l == line),
+            format!("{line} not in {conf}"),
+        )?;
     }
     let env = fs::read_to_string(format!("/proc/{}/cmdline", server.pid(0).ok_or("it runs")?))?;
     for arg in [
@@ -127,9 +168,15 @@ fn options(_: ZooKeeperPeer) -> Outcome {
         "-Dtest.marker=1",
         "-Xmx128m",
     ] {
-        ensure(env.split('\0').any(|a| a == arg), format!("{arg} not in {env}"))?;
+        ensure(
+            env.split('\0').any(|a| a == arg),
+            format!("{arg} not in {env}"),
+        )?;
     }
-    ensure(fs::read_dir(directory.path())?.count() == 1, "its data are where they were wanted")
+    ensure(
+        fs::read_dir(directory.path())?.count() == 1,
+        "its data are where they were wanted",
+    )
 }
 
 fn drop_paused(_: ZooKeeperPeer) -> Outcome {
@@ -146,28 +193,47 @@ fn bad_config(_: ZooKeeperPeer) -> Outcome {
         Err(e) => e.to_string(),
     };
     // Not that it was waited for in vain.
-    ensure(error.contains("member 0 ended") && error.contains("Invalid config"), error)
+    ensure(
+        error.contains("member 0 ended") && error.contains("Invalid config"),
+        error,
+    )
 }
 
 /// The command that `docker-compose.yml` gives the engine, on servers that serve, and do not.
 fn health_check(_: ZooKeeperPeer) -> Outcome {
-    let file = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docker-compose.yml"))?;
-    let line = file.lines().find_map(|line| line.trim().strip_prefix("test: [\"CMD\", \"bash\", \"-c\", \""));
-    let command = line.and_then(|rest| rest.strip_suffix("\"]")).ok_or("no command")?;
+    let file = fs::read_to_string(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../docker-compose.yml"
+    ))?;
+    let line = file.lines().find_map(|line| {
+        line.trim()
+            .strip_prefix("test: [\"CMD\", \"bash\", \"-c\", \"")
+    });
+    let command = line
+        .and_then(|rest| rest.strip_suffix("\"]"))
+        .ok_or("no command")?;
     assert!(command.contains("/127.0.0.1/2181 "));
 
     let servers = ZooKeeper::ensemble(3, &Options::default())?;
     let healthy = |member: usize| {
         let here = command.replace("2181", &servers.address(member).port().to_string());
-        let run = Command::new("bash").args(["-c", &here]).stderr(Stdio::null()).status();
+        let run = Command::new("bash")
+            .args(["-c", &here])
+            .stderr(Stdio::null())
+            .status();
         run.is_ok_and(|status| status.success())
     };
     assert!((0..3).all(healthy));
     servers.kill(0);
     servers.kill(1);
     assert!(!healthy(0));
-    poll_until("the last member to be unhealthy", SOON, || (!healthy(2)).then_some(()))?;
-    ensure(servers.four_letter(2, "ruok")? == "imok", "the simpler check says the same")
+    poll_until("the last member to be unhealthy", SOON, || {
+        (!healthy(2)).then_some(())
+    })?;
+    ensure(
+        servers.four_letter(2, "ruok")? == "imok",
+        "the simpler check says the same",
+    )
 }
 
 fn shared(_: ZooKeeperPeer) -> Outcome {
@@ -205,6 +271,8 @@ fn orphans(_: ZooKeeperPeer) -> Outcome {
     let killed = child.kill().and_then(|()| child.wait());
     let pid = pid.ok_or("it said no number")?;
     killed?;
-    poll_until("the server to be gone", SOON, || (!exists(pid)).then_some(()))?;
+    poll_until("the server to be gone", SOON, || {
+        (!exists(pid)).then_some(())
+    })?;
     Ok(())
 }

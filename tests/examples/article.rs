@@ -14,16 +14,31 @@ const MUTEX_PATH: &str = "/lock/lockId_111/111";
 
 /// Adds the trials, the longest first.
 pub(crate) fn add_all(suite: &mut Suite) {
-    suite.add("in-process", "article::mutex_on_its_own", || mutex_sells_three(None));
-    suite.add("in-process", "article::mutex_runs_tasks_of_one_client", mutex_runs_tasks_of_one_client);
-    suite.add("in-process", "article::mutex_exits_1_when_a_lock_is_lost", mutex_exits_1_when_a_lock_is_lost);
-    suite.add("in-process", "article::read_write_on_its_own", || read_write_in_some_order(None));
+    suite.add("in-process", "article::mutex_on_its_own", || {
+        mutex_sells_three(None)
+    });
+    suite.add(
+        "in-process",
+        "article::mutex_runs_tasks_of_one_client",
+        mutex_runs_tasks_of_one_client,
+    );
+    suite.add(
+        "in-process",
+        "article::mutex_exits_1_when_a_lock_is_lost",
+        mutex_exits_1_when_a_lock_is_lost,
+    );
+    suite.add("in-process", "article::read_write_on_its_own", || {
+        read_write_in_some_order(None)
+    });
     suite.add_needing("zookeeper", "article::mutex", peers::zookeeper(), |_| {
         mutex_sells_three(Some(&shared_standalone()?.connect_string()))
     });
-    suite.add_needing("zookeeper", "article::read_write", peers::zookeeper(), |_| {
-        read_write_in_some_order(Some(&shared_standalone()?.connect_string()))
-    });
+    suite.add_needing(
+        "zookeeper",
+        "article::read_write",
+        peers::zookeeper(),
+        |_| read_write_in_some_order(Some(&shared_standalone()?.connect_string())),
+    );
     suite.add("in-process", "article::mutex_as_threads", || {
         sold_three(&in_time(|| Ok(threads("mutex")?.output()?))?)
     });
@@ -46,10 +61,17 @@ fn threads(program: &str) -> Result<Command, Box<dyn Error>> {
     Ok(command)
 }
 
-/// The lines that a program printed, which must have ended well. The programs wait for the lock for 200 ms or
-/// 2 s, as the article's: where a busy machine let that pass, they are run again.
-fn in_time(run: impl Fn() -> Result<Output, Box<dyn Error>>) -> Result<Vec<String>, Box<dyn Error>> {
-    const LATE: [&str; 4] = ["no ZooKeeper server", "was not free within", "released too late", "is lost"];
+/// The lines that a program printed, which must have ended well. The programs wait for the lock for
+/// 200 ms or 2 s, as the article's: where a busy machine let that pass, they are run again.
+fn in_time(
+    run: impl Fn() -> Result<Output, Box<dyn Error>>,
+) -> Result<Vec<String>, Box<dyn Error>> {
+    const LATE: [&str; 4] = [
+        "no ZooKeeper server",
+        "was not free within",
+        "released too late",
+        "is lost",
+    ];
     for left in (0..20).rev() {
         let output = run()?;
         let stderr = String::from_utf8_lossy(&output.stderr);
@@ -57,7 +79,10 @@ fn in_time(run: impl Fn() -> Result<Output, Box<dyn Error>>) -> Result<Vec<Strin
             continue;
         }
         assert_eq!(output.status.code(), Some(0), "{stderr}");
-        return Ok(String::from_utf8(output.stdout)?.lines().map(str::to_owned).collect());
+        return Ok(String::from_utf8(output.stdout)?
+            .lines()
+            .map(str::to_owned)
+            .collect());
     }
     Err("it was late each time".into())
 }
@@ -70,12 +95,17 @@ fn sold_three(lines: &[String]) -> TestResult {
     let turns: Vec<_> = before.iter().filter(|&line| line != "too busy").collect();
     let (buyers, others) = turns.split_at(3);
     assert!(buyers.iter().all(|&line| line == "bought one"), "{lines:?}");
-    assert!(others.iter().all(|&line| line == "out of stock"), "{lines:?}");
+    assert!(
+        others.iter().all(|&line| line == "out of stock"),
+        "{lines:?}"
+    );
     Ok(())
 }
 
 fn mutex_sells_three(servers: Option<&str>) -> TestResult {
-    sold_three(&in_time(|| Ok(example("article_mutex", servers)?.output()?))?)
+    sold_three(&in_time(|| {
+        Ok(example("article_mutex", servers)?.output()?)
+    })?)
 }
 
 /// Runs what controls the example through the server, or until the example ends.
@@ -93,7 +123,9 @@ fn while_it_runs(program: &mut Child, steps: impl Future<Output = ()>) -> TestRe
             ended = ended => ended,
         }
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()?;
     runtime.block_on(async { within("the example to end", either).await })
 }
 
@@ -104,8 +136,8 @@ fn server_with(path: &str) -> Result<Server, Box<dyn Error>> {
     Ok(server)
 }
 
-/// Holds the replies of so many creates below the path: all eight of the pool come before one is let in.
-/// They have one node together.
+/// Holds the replies of so many creates below the path: all eight of the pool come before one is
+/// let in. They have one node together.
 fn mutex_runs_tasks_of_one_client() -> TestResult {
     let run = || {
         let server = server_with(MUTEX_PATH)?;
@@ -125,8 +157,8 @@ fn mutex_runs_tasks_of_one_client() -> TestResult {
     sold_three(&in_time(run)?)
 }
 
-/// The session expires while a task has the lock. The program cannot know then that it was alone, and must
-/// say so.
+/// The session expires while a task has the lock. The program cannot know then that it was alone,
+/// and must say so.
 fn mutex_exits_1_when_a_lock_is_lost() -> TestResult {
     let server = server_with(MUTEX_PATH)?;
     let release = server.hold_request(Match::op(Op::Delete).path_prefix(MUTEX_PATH));
@@ -137,14 +169,21 @@ fn mutex_exits_1_when_a_lock_is_lost() -> TestResult {
     }
     release.release();
     let output = program.wait_with_output()?;
-    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(
+        output.status.code(),
+        Some(1),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     Ok(())
 }
 
-/// How the lines must follow each other whatever the timing: who reads sees what was left last, and who
-/// writes has read.
+/// How the lines must follow each other whatever the timing: who reads sees what was left last, and
+/// who writes has read.
 fn read_write_in_some_order(servers: Option<&str>) -> TestResult {
-    in_some_order(&in_time(|| Ok(example("article_read_write", servers)?.output()?))?)
+    in_some_order(&in_time(|| {
+        Ok(example("article_read_write", servers)?.output()?)
+    })?)
 }
 
 fn in_some_order(lines: &[String]) -> TestResult {

@@ -18,34 +18,73 @@ pub(crate) fn add_all(suite: &mut Suite) {
         "cache::who_has_no_patience_reads_the_table",
         who_has_no_patience_reads_the_table,
     );
-    suite.add("in-process", "cache::a_terminal_shows_why_it_waits", a_terminal_shows_why_it_waits);
+    suite.add(
+        "in-process",
+        "cache::a_terminal_shows_why_it_waits",
+        a_terminal_shows_why_it_waits,
+    );
     suite.add("in-process", "cache::is_consistent", || is_consistent(None));
-    suite.add("in-process", "cache::without_a_lock_it_goes_stale", || without_a_lock_it_goes_stale(None));
-    suite.add("in-process", "cache::readers_take_read_locks", readers_take_read_locks);
-    suite.add("in-process", "cache::goes_on_without_a_killed_writer", || {
-        goes_on_without_a_killed_writer(None)
+    suite.add("in-process", "cache::without_a_lock_it_goes_stale", || {
+        without_a_lock_it_goes_stale(None)
+    });
+    suite.add(
+        "in-process",
+        "cache::readers_take_read_locks",
+        readers_take_read_locks,
+    );
+    suite.add(
+        "in-process",
+        "cache::goes_on_without_a_killed_writer",
+        || goes_on_without_a_killed_writer(None),
+    );
+    // Shows: paused-process
+    suite.add("in-process", "cache::refuses_a_paused_reader", || {
+        refuses_a_paused("reader", None)
     });
     // Shows: paused-process
-    suite.add("in-process", "cache::refuses_a_paused_reader", || refuses_a_paused("reader", None));
-    // Shows: paused-process
-    suite.add("in-process", "cache::refuses_a_paused_writer", || refuses_a_paused("writer", None));
-    suite.add("in-process", "cache::says_what_is_wrong", says_what_is_wrong);
-    suite.add("in-process", "cache::an_interrupt_ends_the_workers_too", an_interrupt_ends_the_workers_too);
-    suite.add_needing("zookeeper", "cache::is_consistent", peers::zookeeper(), |_| {
-        is_consistent(Some(&shared_standalone()?.connect_string()))
+    suite.add("in-process", "cache::refuses_a_paused_writer", || {
+        refuses_a_paused("writer", None)
     });
-    suite.add_needing("zookeeper", "cache::without_a_lock_it_goes_stale", peers::zookeeper(), |_| {
-        without_a_lock_it_goes_stale(Some(&shared_standalone()?.connect_string()))
-    });
-    suite.add_needing("zookeeper", "cache::goes_on_without_a_killed_writer", peers::zookeeper(), |_| {
-        goes_on_without_a_killed_writer(Some(&shared_standalone()?.connect_string()))
-    });
-    suite.add_needing("zookeeper", "cache::refuses_a_paused_reader", peers::zookeeper(), |_| {
-        refuses_a_paused("reader", Some(&shared_standalone()?.connect_string()))
-    });
-    suite.add_needing("zookeeper-3", "cache::is_consistent", peers::zookeeper(), |_| {
-        is_consistent(Some(&shared_ensemble()?.connect_string()))
-    });
+    suite.add(
+        "in-process",
+        "cache::says_what_is_wrong",
+        says_what_is_wrong,
+    );
+    suite.add(
+        "in-process",
+        "cache::an_interrupt_ends_the_workers_too",
+        an_interrupt_ends_the_workers_too,
+    );
+    suite.add_needing(
+        "zookeeper",
+        "cache::is_consistent",
+        peers::zookeeper(),
+        |_| is_consistent(Some(&shared_standalone()?.connect_string())),
+    );
+    suite.add_needing(
+        "zookeeper",
+        "cache::without_a_lock_it_goes_stale",
+        peers::zookeeper(),
+        |_| without_a_lock_it_goes_stale(Some(&shared_standalone()?.connect_string())),
+    );
+    suite.add_needing(
+        "zookeeper",
+        "cache::goes_on_without_a_killed_writer",
+        peers::zookeeper(),
+        |_| goes_on_without_a_killed_writer(Some(&shared_standalone()?.connect_string())),
+    );
+    suite.add_needing(
+        "zookeeper",
+        "cache::refuses_a_paused_reader",
+        peers::zookeeper(),
+        |_| refuses_a_paused("reader", Some(&shared_standalone()?.connect_string())),
+    );
+    suite.add_needing(
+        "zookeeper-3",
+        "cache::is_consistent",
+        peers::zookeeper(),
+        |_| is_consistent(Some(&shared_ensemble()?.connect_string())),
+    );
 }
 
 fn run_on(servers: Option<&str>, args: &[&str]) -> Result<Command, Box<dyn Error>> {
@@ -73,14 +112,22 @@ fn consistent(servers: Option<&str>, args: &[&str]) -> Result<Value, Box<dyn Err
 
 fn is_consistent(servers: Option<&str>) -> TestResult {
     let report = consistent(servers, &[])?;
-    for (name, expected) in [("readers", 6), ("writers", 2), ("writes", 100), ("table_version", 101)] {
+    for (name, expected) in [
+        ("readers", 6),
+        ("writers", 2),
+        ("writes", 100),
+        ("table_version", 101),
+    ] {
         assert_eq!(number(&report, name), expected, "{name} in {report}");
     }
     for name in ["lost", "fenced", "timed_out"] {
         assert_eq!(number(&report, name), 0, "{name} in {report}");
     }
     // Otherwise it would prove nothing.
-    assert!(number(&report, "hits") > 0 && number(&report, "fills") > 0, "{report}");
+    assert!(
+        number(&report, "hits") > 0 && number(&report, "fills") > 0,
+        "{report}"
+    );
     Ok(())
 }
 
@@ -94,7 +141,10 @@ fn without_a_lock_it_goes_stale(servers: Option<&str>) -> TestResult {
 
 fn readers_take_read_locks() -> TestResult {
     let server = Server::start()?;
-    consistent(Some(&server.connect_string()), &["--readers", "2", "--writers", "1", "--writes", "3"])?;
+    consistent(
+        Some(&server.connect_string()),
+        &["--readers", "2", "--writers", "1", "--writes", "3"],
+    )?;
     let created = |kind: &str| {
         server
             .log()
@@ -116,10 +166,18 @@ fn readers_take_read_locks() -> TestResult {
     Ok(())
 }
 
-/// The only writer is killed with the lock, which stays with its session for longer than readers wait. The
-/// cache is empty.
+/// The only writer is killed with the lock, which stays with its session for longer than readers
+/// wait. The cache is empty.
 fn who_has_no_patience_reads_the_table() -> TestResult {
-    let args = ["--kill-one", "--writers", "1", "--wait", "2s", "--session-timeout", "10s"];
+    let args = [
+        "--kill-one",
+        "--writers",
+        "1",
+        "--wait",
+        "2s",
+        "--session-timeout",
+        "10s",
+    ];
     let report = report(None, &args, 0)?;
     assert!(number(&report, "timed_out") >= 6, "{report}");
     assert_eq!(number(&report, "stale_reads"), 0, "{report}");
@@ -127,12 +185,18 @@ fn who_has_no_patience_reads_the_table() -> TestResult {
     Ok(())
 }
 
-/// A session timeout that ends soon after a kill, and not because the machine stands still for a second or two.
+/// A session timeout that ends soon after a kill, and not because the machine stands still for a
+/// second or two.
 const SHORT: &str = "5s";
 
 fn goes_on_without_a_killed_writer(servers: Option<&str>) -> TestResult {
     let report = consistent(servers, &["--kill-one", "--session-timeout", SHORT])?;
-    assert!(report["killed"].as_str().is_some_and(|name| name.starts_with("writer ")), "{report}");
+    assert!(
+        report["killed"]
+            .as_str()
+            .is_some_and(|name| name.starts_with("writer ")),
+        "{report}"
+    );
     // It had ten of twenty, and was killed in the middle of one.
     let lost = number(&report, "lost");
     assert!((1..=10).contains(&lost), "{report}");
@@ -143,8 +207,16 @@ fn goes_on_without_a_killed_writer(servers: Option<&str>) -> TestResult {
 }
 
 fn refuses_a_paused(who: &str, servers: Option<&str>) -> TestResult {
-    let report = consistent(servers, &[&format!("--pause-one={who}"), "--session-timeout", SHORT])?;
-    assert!(report["paused"].as_str().is_some_and(|name| name.starts_with(who)), "{report}");
+    let report = consistent(
+        servers,
+        &[&format!("--pause-one={who}"), "--session-timeout", SHORT],
+    )?;
+    assert!(
+        report["paused"]
+            .as_str()
+            .is_some_and(|name| name.starts_with(who)),
+        "{report}"
+    );
     assert!(number(&report, "fenced") >= 1, "{report}");
     assert_eq!(number(&report, "writes"), 20, "{report}");
     // Beyond its session, which the servers count from when they heard of it last.
@@ -156,7 +228,10 @@ fn says_what_is_wrong() -> TestResult {
     let cases: [(&[&str], &str); 5] = [
         (&["--wait", "200"], "such as 200ms"),
         (&["--readers", "0"], "--readers"),
-        (&["--connect", "127.0.0.1:1"], "no ZooKeeper server of 127.0.0.1:1"),
+        (
+            &["--connect", "127.0.0.1:1"],
+            "no ZooKeeper server of 127.0.0.1:1",
+        ),
         (&["--lock", "none", "--kill-one"], "nobody holds it"),
         (&["--writes", "0", "--kill-one"], "nobody to kill"),
     ];
@@ -175,7 +250,8 @@ fn a_terminal_shows_why_it_waits() -> TestResult {
         ("--kill-one", "a writer was killed, session ends in 4."),
         ("--pause-one", "a reader is stopped, session ends in 4."),
     ] {
-        let (status, shown) = shown_on_a_terminal(run_on(None, &[fault, "--session-timeout", SHORT])?)?;
+        let (status, shown) =
+            shown_on_a_terminal(run_on(None, &[fault, "--session-timeout", SHORT])?)?;
         assert!(status.success(), "{status}: {shown}");
         assert!(shown.contains(" 0/20 writes"), "{shown}");
         assert!(shown.contains(words), "{shown}");
@@ -185,7 +261,10 @@ fn a_terminal_shows_why_it_waits() -> TestResult {
 
 fn an_interrupt_ends_the_workers_too() -> TestResult {
     let mut command = run_on(None, &["--verbose", "--writes", "100000"])?;
-    let mut run = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+    let mut run = command
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()?;
     let mut stderr = BufReader::new(run.stderr.take().ok_or("no stderr")?);
     let mut said = String::new();
     while !said.contains(": wrote version ") && stderr.read_line(&mut said)? > 0 {}

@@ -4,11 +4,18 @@ use serde_json::Value;
 
 use crate::{TestResult, assert_numbers, number, report};
 
-/// One leader was killed, one stopped and woken, and both survivors have led to the end. On a busy machine a
-/// leadership may be lost besides, which makes more terms and no overlap.
-fn led(servers: Option<&str>, args: &[&str], exit_code: i32) -> Result<Value, Box<dyn std::error::Error>> {
+/// One leader was killed, one stopped and woken, and both survivors have led to the end. On a busy
+/// machine a leadership may be lost besides, which makes more terms and no overlap.
+fn led(
+    servers: Option<&str>,
+    args: &[&str],
+    exit_code: i32,
+) -> Result<Value, Box<dyn std::error::Error>> {
     let report = report(servers, "controller", args, exit_code)?;
-    assert_numbers(&report, &[("overlaps", 0), ("terms_out_of_order", 0), ("failed", 0)]);
+    assert_numbers(
+        &report,
+        &[("overlaps", 0), ("terms_out_of_order", 0), ("failed", 0)],
+    );
     assert!(number(&report, "terms") >= 4, "{report}");
     Ok(report)
 }

@@ -6,8 +6,20 @@ use crate::{SHORT, TestResult, assert_numbers, number, report};
 
 pub(crate) fn is_done_once_a_day(servers: Option<&str>) -> TestResult {
     let report = report(servers, "daily_job", &[], 0)?;
-    assert_numbers(&report, &[("days", 7), ("runs_recorded", 7), ("balance", 7), ("died", 0), ("nodes", 8)]);
-    assert_numbers(&report, &[("runs_started", 7), ("repeated", 0), ("missed", 0)]);
+    assert_numbers(
+        &report,
+        &[
+            ("days", 7),
+            ("runs_recorded", 7),
+            ("balance", 7),
+            ("died", 0),
+            ("nodes", 8),
+        ],
+    );
+    assert_numbers(
+        &report,
+        &[("runs_started", 7), ("repeated", 0), ("missed", 0)],
+    );
     Ok(())
 }
 
@@ -21,13 +33,30 @@ pub(crate) fn without_a_lock_is_done_by_all(servers: Option<&str>) -> TestResult
 }
 
 pub(crate) fn that_died_half_way_is_done_again() -> TestResult {
-    let report = report(None, "daily_job", &["--kill-one", "--session-timeout", SHORT], 0)?;
-    assert_numbers(&report, &[("days", 7), ("runs_recorded", 7), ("balance", 7), ("died", 1)]);
-    assert_numbers(&report, &[("runs_started", 8), ("repeated", 0), ("missed", 0)]);
+    let report = report(
+        None,
+        "daily_job",
+        &["--kill-one", "--session-timeout", SHORT],
+        0,
+    )?;
+    assert_numbers(
+        &report,
+        &[
+            ("days", 7),
+            ("runs_recorded", 7),
+            ("balance", 7),
+            ("died", 1),
+        ],
+    );
+    assert_numbers(
+        &report,
+        &[("runs_started", 8), ("repeated", 0), ("missed", 0)],
+    );
     Ok(())
 }
 
-/// A job of which a node does not know whether it is recorded is not done again: the node finds out.
+/// A job of which a node does not know whether it is recorded is not done again: the node finds
+/// out.
 pub(crate) fn lost_replies_are_decided() -> TestResult {
     let server = Server::start()?;
     let recorded = Match::op(Op::Multi).path_contains("/recorded/");
@@ -35,6 +64,14 @@ pub(crate) fn lost_replies_are_decided() -> TestResult {
     let not_done = server.drop_request(recorded.nth(3), Loss::Reset);
     let report = report(Some(&server.connect_string()), "daily_job", &[], 0)?;
     assert_eq!((lost.hits().len(), not_done.hits().len()), (1, 1));
-    assert_numbers(&report, &[("days", 7), ("runs_recorded", 7), ("balance", 7), ("runs_started", 7)]);
+    assert_numbers(
+        &report,
+        &[
+            ("days", 7),
+            ("runs_recorded", 7),
+            ("balance", 7),
+            ("runs_started", 7),
+        ],
+    );
     Ok(())
 }

@@ -17,10 +17,16 @@ pub(crate) fn one_waiter_is_woken_or_all(servers: Option<&str>) -> TestResult {
         assert_eq!(sequential, Some(1.0), "{report}");
     } else {
         // One who had not set the watch yet is not notified.
-        assert!(sequential.is_some_and(|sequential| (0.5..=1.0).contains(&sequential)), "{report}");
+        assert!(
+            sequential.is_some_and(|sequential| (0.5..=1.0).contains(&sequential)),
+            "{report}"
+        );
     }
     let svg = std::fs::read_to_string(picture.path())?;
-    assert!(svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"), "{svg}");
+    assert!(
+        svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"),
+        "{svg}"
+    );
     for words in ["naive: 20.0", "sequential: "] {
         assert!(svg.contains(words), "{words}: {svg}");
     }
@@ -33,8 +39,13 @@ pub(crate) fn is_counted_on_the_wire_as_by_the_server() -> TestResult {
     let report = report(Some(&server.connect_string()), "herd", &ARGS, 0)?;
     assert_eq!(report["counted_by"], "wire");
     let curve = report["curve"].as_array().ok_or("no curve")?;
-    let per_release = curve.iter().flat_map(|point| [&point["naive"], &point["sequential"]]);
-    let counted: f64 = per_release.filter_map(serde_json::Value::as_f64).sum::<f64>() * 5.0;
+    let per_release = curve
+        .iter()
+        .flat_map(|point| [&point["naive"], &point["sequential"]]);
+    let counted: f64 = per_release
+        .filter_map(serde_json::Value::as_f64)
+        .sum::<f64>()
+        * 5.0;
     // Those that were sent while the contenders came and left are not in the report.
     let sent = server.counters().notifications();
     assert!(counted.round() as u64 <= sent, "{sent}: {report}");

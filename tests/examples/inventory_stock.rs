@@ -8,7 +8,9 @@ use std::time::Duration;
 use rusqlite::{Connection, OpenFlags};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use test_support::{Suite, peers, poll_until, shared_ensemble, shared_standalone, shown_on_a_terminal};
+use test_support::{
+    Suite, peers, poll_until, shared_ensemble, shared_standalone, shown_on_a_terminal,
+};
 use zookeeper_test_server::{LogEntry, LogKind, Op, Server};
 
 use super::{Test, TestResult, command, number, report_of, said};
@@ -22,51 +24,95 @@ const PATIENT: &str = "60s";
 /// Adds the trials, the longest first.
 pub(crate) fn add_all(suite: &mut Suite) {
     for lock in ["mutex", "fair", "read-write"] {
-        let name = format!("sale::both_faults_and_several_products_with_{}", lock.replace('-', "_"));
-        suite.add("in-process", &name, move || both_faults_and_several_products(lock));
+        let name = format!(
+            "sale::both_faults_and_several_products_with_{}",
+            lock.replace('-', "_")
+        );
+        suite.add("in-process", &name, move || {
+            both_faults_and_several_products(lock)
+        });
     }
     let in_process: [(&str, Test); 20] = [
         ("sale::the_rush", || the_rush(None)),
-        ("sale::a_terminal_shows_why_it_waits", a_terminal_shows_why_it_waits),
+        (
+            "sale::a_terminal_shows_why_it_waits",
+            a_terminal_shows_why_it_waits,
+        ),
         ("sale::draws_what_happened", draws_what_happened),
         ("sale::sells_what_there_is", || sells_what_there_is("mutex")),
-        ("sale::sells_what_there_is_fairly", || sells_what_there_is("fair")),
-        ("sale::with_a_fair_lock_every_user_has_a_node", with_a_fair_lock_every_user_has_a_node),
+        ("sale::sells_what_there_is_fairly", || {
+            sells_what_there_is("fair")
+        }),
+        (
+            "sale::with_a_fair_lock_every_user_has_a_node",
+            with_a_fair_lock_every_user_has_a_node,
+        ),
         ("sale::looks_under_the_read_lock", looks_under_the_read_lock),
         ("sale::a_hundred_thousand_users", a_hundred_thousand_users),
-        ("sale::without_a_lock_it_oversells", without_a_lock_it_oversells),
+        (
+            "sale::without_a_lock_it_oversells",
+            without_a_lock_it_oversells,
+        ),
         ("sale::time_is_up_for_some", time_is_up_for_some),
         ("sale::keeps_its_database", keeps_its_database),
-        ("sale::leaves_other_databases_alone", leaves_other_databases_alone),
+        (
+            "sale::leaves_other_databases_alone",
+            leaves_other_databases_alone,
+        ),
         ("sale::says_what_is_wrong", says_what_is_wrong),
-        ("sale::an_interrupt_ends_the_workers_too", an_interrupt_ends_the_workers_too),
-        ("sale::workers_do_not_outlive_a_killed_sale", workers_do_not_outlive_a_killed_sale),
-        ("sale::goes_on_without_a_killed_worker", || goes_on_without_a_killed_worker(None)),
+        (
+            "sale::an_interrupt_ends_the_workers_too",
+            an_interrupt_ends_the_workers_too,
+        ),
+        (
+            "sale::workers_do_not_outlive_a_killed_sale",
+            workers_do_not_outlive_a_killed_sale,
+        ),
+        ("sale::goes_on_without_a_killed_worker", || {
+            goes_on_without_a_killed_worker(None)
+        }),
         ("sale::a_lock_per_product", a_lock_per_product),
         ("sale::draws_overlaps_as_such", draws_overlaps_as_such),
-        ("sale::releases_before_the_next_one_gets_the_lock", releases_before_the_next_one_gets_the_lock),
-        ("sale::a_stopped_worker_ends_with_a_killed_sale", a_stopped_worker_ends_with_a_killed_sale),
+        (
+            "sale::releases_before_the_next_one_gets_the_lock",
+            releases_before_the_next_one_gets_the_lock,
+        ),
+        (
+            "sale::a_stopped_worker_ends_with_a_killed_sale",
+            a_stopped_worker_ends_with_a_killed_sale,
+        ),
     ];
     for (name, test) in in_process {
         suite.add("in-process", name, test);
     }
     // Shows: paused-process
-    suite.add("in-process", "sale::refuses_a_paused_worker", || refuses_a_paused_worker(None));
-    suite.add_needing("zookeeper", "sale::goes_on_without_a_killed_worker", peers::zookeeper(), |_| {
-        goes_on_without_a_killed_worker(Some(&shared_standalone()?.connect_string()))
+    suite.add("in-process", "sale::refuses_a_paused_worker", || {
+        refuses_a_paused_worker(None)
     });
-    suite.add_needing("zookeeper", "sale::refuses_a_paused_worker", peers::zookeeper(), |_| {
-        refuses_a_paused_worker(Some(&shared_standalone()?.connect_string()))
-    });
+    suite.add_needing(
+        "zookeeper",
+        "sale::goes_on_without_a_killed_worker",
+        peers::zookeeper(),
+        |_| goes_on_without_a_killed_worker(Some(&shared_standalone()?.connect_string())),
+    );
+    suite.add_needing(
+        "zookeeper",
+        "sale::refuses_a_paused_worker",
+        peers::zookeeper(),
+        |_| refuses_a_paused_worker(Some(&shared_standalone()?.connect_string())),
+    );
     for lock in ["mutex", "fair", "read-write"] {
         let name = format!("sale::sells_what_there_is_with_{}", lock.replace('-', "_"));
         suite.add_needing("zookeeper", &name, peers::zookeeper(), move |_| {
             sells_on(lock, &shared_standalone()?.connect_string())
         });
     }
-    suite.add_needing("zookeeper-3", "sale::sells_what_there_is", peers::zookeeper(), |_| {
-        sells_on("mutex", &shared_ensemble()?.connect_string())
-    });
+    suite.add_needing(
+        "zookeeper-3",
+        "sale::sells_what_there_is",
+        peers::zookeeper(),
+        |_| sells_on("mutex", &shared_ensemble()?.connect_string()),
+    );
 }
 
 fn sale(args: &[&str]) -> Result<Command, Box<dyn Error>> {
@@ -80,12 +126,17 @@ fn sale_on(servers: Option<&str>, args: &[&str]) -> Result<Command, Box<dyn Erro
 /// Runs a sale that must end with this exit code, and reads the last line that it prints.
 fn report(sale: Command, exit_code: i32) -> Result<Value, Box<dyn Error>> {
     let report = report_of(sale, exit_code)?;
-    let users: u64 = ["sold", "sold_out", "timed_out", "lost"].iter().map(|name| number(&report, name)).sum();
+    let users: u64 = ["sold", "sold_out", "timed_out", "lost"]
+        .iter()
+        .map(|name| number(&report, name))
+        .sum();
     assert_eq!(users, number(&report, "users"), "{report}");
     assert_eq!(number(&report, "unaccounted"), 0, "{report}");
     let outside = &report["outside"];
-    let outside: u64 =
-        ["sold_out", "timed_out", "lost", "failed"].iter().map(|name| number(outside, name)).sum();
+    let outside: u64 = ["sold_out", "timed_out", "lost", "failed"]
+        .iter()
+        .map(|name| number(outside, name))
+        .sum();
     assert_eq!(number(&report, "inside") + outside, users, "{report}");
     Ok(report)
 }
@@ -103,17 +154,34 @@ fn sold_three(report: &Value) -> TestResult {
     for name in ["lost", "oversold", "overlaps", "fenced", "failed", "left"] {
         assert_eq!(number(report, name), 0, "{name} in {report}");
     }
-    assert_eq!(report["winners"].as_array().map(Vec::len), Some(3), "{report}");
+    assert_eq!(
+        report["winners"].as_array().map(Vec::len),
+        Some(3),
+        "{report}"
+    );
     assert!(number(report, "peak_lock_nodes") <= 99, "{report}");
-    assert!(report["seconds"].as_f64().is_some_and(|seconds| seconds > 0.0), "{report}");
+    assert!(
+        report["seconds"]
+            .as_f64()
+            .is_some_and(|seconds| seconds > 0.0),
+        "{report}"
+    );
     Ok(())
 }
 
 /// With the mutex a process has 64 at most, and its other users wait in memory.
 fn with_a_fair_lock_every_user_has_a_node() -> TestResult {
     let peak = |lock| {
-        let all_at_once =
-            ["--scenario", "article-rush", "--workers", "1", "--users", "200", "--think", "50ms"];
+        let all_at_once = [
+            "--scenario",
+            "article-rush",
+            "--workers",
+            "1",
+            "--users",
+            "200",
+            "--think",
+            "50ms",
+        ];
         let mut sale = sale(&all_at_once)?;
         sale.args(["--lock", lock]);
         Ok::<_, Box<dyn Error>>(number(&report(sale, 0)?, "peak_lock_nodes"))
@@ -128,12 +196,21 @@ fn looks_under_the_read_lock() -> TestResult {
     let server = Server::start()?;
     let args = ["--lock", "read-write", "--wait", PATIENT];
     sold_three(&report(sale_on(Some(&server.connect_string()), &args)?, 0)?)?;
-    let is_new = |entry: &LogEntry| (entry.kind, entry.op, entry.error) == (LogKind::Applied, Op::Create, 0);
-    let created =
-        |kind| server.log().iter().filter(|entry| is_new(entry) && entry.path.contains(kind)).count();
+    let is_new =
+        |entry: &LogEntry| (entry.kind, entry.op, entry.error) == (LogKind::Applied, Op::Create, 0);
+    let created = |kind| {
+        server
+            .log()
+            .iter()
+            .filter(|entry| is_new(entry) && entry.path.contains(kind))
+            .count()
+    };
     let (readers, writers) = (created("__READ__"), created("__WRIT__"));
     // The users of a worker share a node.
-    assert!((1..=3 * 99).contains(&readers) && (1..=99).contains(&writers), "{readers}, {writers}");
+    assert!(
+        (1..=3 * 99).contains(&readers) && (1..=99).contains(&writers),
+        "{readers}, {writers}"
+    );
     assert_eq!(created("lock-"), 0);
     Ok(())
 }
@@ -154,26 +231,53 @@ fn without_a_lock_it_oversells() -> TestResult {
 
 /// The first buyer thinks for longer than the others wait.
 fn time_is_up_for_some() -> TestResult {
-    let args = ["--users", "16", "--workers", "2", "--stock", "16", "--think", "2s", "--wait", "500ms"];
+    let args = [
+        "--users",
+        "16",
+        "--workers",
+        "2",
+        "--stock",
+        "16",
+        "--think",
+        "2s",
+        "--wait",
+        "500ms",
+    ];
     let report = report(sale(&args)?, 0)?;
     assert_eq!(number(&report, "oversold"), 0, "{report}");
     assert!(number(&report, "timed_out") > 0, "{report}");
-    assert_eq!(number(&report, "sold") + number(&report, "left"), 16, "{report}");
+    assert_eq!(
+        number(&report, "sold") + number(&report, "left"),
+        16,
+        "{report}"
+    );
     Ok(())
 }
 
 /// All that a sale with a fault must be, but for what the fault does.
 fn survives(args: &[&str], servers: Option<&str>) -> Result<Value, Box<dyn Error>> {
     let report = report(sale_on(servers, args)?, 0)?;
-    for name in ["oversold", "overlaps", "vanished", "sent_away", "timed_out", "failed", "left"] {
+    for name in [
+        "oversold",
+        "overlaps",
+        "vanished",
+        "sent_away",
+        "timed_out",
+        "failed",
+        "left",
+    ] {
         assert_eq!(number(&report, name), 0, "{name} in {report}");
     }
-    assert_eq!(number(&report, "sold"), number(&report, "stock"), "{report}");
+    assert_eq!(
+        number(&report, "sold"),
+        number(&report, "stock"),
+        "{report}"
+    );
     Ok(report)
 }
 
-/// A session timeout that ends soon after a kill, and not because the machine stands still for a second or two; a real
-/// sale would ask for more.
+/// A session timeout that ends soon after a kill, and not because the machine stands still for a
+/// second or two; a real sale would ask for more.
 const SHORT: &str = "5s";
 
 fn goes_on_without_a_killed_worker(servers: Option<&str>) -> TestResult {
@@ -181,9 +285,17 @@ fn goes_on_without_a_killed_worker(servers: Option<&str>) -> TestResult {
     let killed = number(&report, "killed");
     assert!((1..=8).contains(&killed), "{report}");
     // None of its users had bought before; it has one of 8 shares.
-    assert_eq!(number(&report, "lost"), (killed..=99).step_by(8).count() as u64, "{report}");
+    assert_eq!(
+        number(&report, "lost"),
+        (killed..=99).step_by(8).count() as u64,
+        "{report}"
+    );
     // One of them had gone inside.
-    assert_eq!(number(&report["outside"], "lost") + 1, number(&report, "lost"), "{report}");
+    assert_eq!(
+        number(&report["outside"], "lost") + 1,
+        number(&report, "lost"),
+        "{report}"
+    );
     assert_eq!(number(&report, "inside_again"), 0, "{report}");
     // Its lock is free when its session has expired.
     assert!(report["seconds"].as_f64() >= Some(4.0), "{report}");
@@ -200,11 +312,24 @@ fn refuses_a_paused_worker(servers: Option<&str>) -> TestResult {
 }
 
 fn both_faults_and_several_products(lock: &str) -> TestResult {
-    let args = ["--kill-one", "--pause-one", "--skus", "3", "--session-timeout", SHORT, "--lock", lock];
+    let args = [
+        "--kill-one",
+        "--pause-one",
+        "--skus",
+        "3",
+        "--session-timeout",
+        SHORT,
+        "--lock",
+        lock,
+    ];
     let report = survives(&args, None)?;
     assert!(number(&report, "lost") > 0, "{report}");
     assert!(number(&report, "fenced") >= 1, "{report}");
-    assert_ne!(number(&report, "killed"), number(&report, "paused"), "{report}");
+    assert_ne!(
+        number(&report, "killed"),
+        number(&report, "paused"),
+        "{report}"
+    );
     Ok(())
 }
 
@@ -215,7 +340,11 @@ fn a_lock_per_product() -> TestResult {
     assert_eq!(skus.len(), 8, "{report}");
     for sku in skus {
         assert_eq!(
-            (number(sku, "sold"), number(sku, "left"), number(sku, "oversold")),
+            (
+                number(sku, "sold"),
+                number(sku, "left"),
+                number(sku, "oversold")
+            ),
             (4, 0, 0),
             "{report}"
         );
@@ -226,8 +355,16 @@ fn a_lock_per_product() -> TestResult {
 /// Ten orders of a second each, one after another, and a hundred thousand who want them.
 fn the_rush(servers: Option<&str>) -> TestResult {
     let report = survives(&["--scenario", "article-rush", "--wait", "4m"], servers)?;
-    assert_eq!((number(&report, "users"), number(&report, "sold")), (100_000, 10), "{report}");
-    assert_eq!(report["winners"].as_array().map(Vec::len), Some(10), "{report}");
+    assert_eq!(
+        (number(&report, "users"), number(&report, "sold")),
+        (100_000, 10),
+        "{report}"
+    );
+    assert_eq!(
+        report["winners"].as_array().map(Vec::len),
+        Some(10),
+        "{report}"
+    );
     assert!(report["seconds"].as_f64() >= Some(10.0), "{report}");
     Ok(())
 }
@@ -235,12 +372,23 @@ fn the_rush(servers: Option<&str>) -> TestResult {
 fn draws_what_happened() -> TestResult {
     let directory = tempfile::tempdir()?;
     let file = directory.path().join("sale.svg");
-    let args = ["--kill-one", "--pause-one", "--session-timeout", SHORT, "--workers", "4", "--timeline"];
+    let args = [
+        "--kill-one",
+        "--pause-one",
+        "--session-timeout",
+        SHORT,
+        "--workers",
+        "4",
+        "--timeline",
+    ];
     let mut sale = sale(&args)?;
     sale.arg(&file);
     report(sale, 0)?;
     let picture = std::fs::read_to_string(&file)?;
-    assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"), "{picture}");
+    assert!(
+        picture.starts_with("<svg ") && picture.ends_with("</svg>\n"),
+        "{picture}"
+    );
     for words in [
         ">worker 4<",
         "<title>killed</title>",
@@ -261,7 +409,15 @@ fn draws_overlaps_as_such() -> TestResult {
     let directory = tempfile::tempdir()?;
     for (lock, exit_code) in [("none", 1), ("mutex", 0)] {
         let file = directory.path().join(format!("{lock}.svg"));
-        let mut sale = sale(&["--think", "5ms", "--wait", "30s", "--lock", lock, "--timeline"])?;
+        let mut sale = sale(&[
+            "--think",
+            "5ms",
+            "--wait",
+            "30s",
+            "--lock",
+            lock,
+            "--timeline",
+        ])?;
         sale.arg(&file);
         let report = report(sale, exit_code)?;
         let picture = std::fs::read_to_string(&file)?;
@@ -274,9 +430,10 @@ fn draws_overlaps_as_such() -> TestResult {
 
 /// While the lock of a worker that was killed or stopped is not free, no user leaves.
 fn a_terminal_shows_why_it_waits() -> TestResult {
-    for (fault, words) in
-        [("--kill-one", "was killed, session ends in 4."), ("--pause-one", "is stopped, session ends in 4.")]
-    {
+    for (fault, words) in [
+        ("--kill-one", "was killed, session ends in 4."),
+        ("--pause-one", "is stopped, session ends in 4."),
+    ] {
         let (status, shown) = shown_on_a_terminal(sale(&[fault, "--session-timeout", SHORT])?)?;
         assert!(status.success(), "{status}: {shown}");
         assert!(shown.contains(" 0/99 users"), "{shown}");
@@ -291,8 +448,11 @@ fn releases_before_the_next_one_gets_the_lock() -> TestResult {
     let text = said(&output);
     assert_eq!(output.status.code(), Some(0), "{text}");
     let stderr = String::from_utf8(output.stderr)?;
-    let user =
-        |line: &str| line.split("  user ").nth(1).and_then(|rest| rest.split(':').next().map(str::to_owned));
+    let user = |line: &str| {
+        line.split("  user ")
+            .nth(1)
+            .and_then(|rest| rest.split(':').next().map(str::to_owned))
+    };
     let (mut holder, mut holds) = (None, 0);
     for line in stderr.lines() {
         if line.contains(": got the lock") {
@@ -318,8 +478,9 @@ fn keeps_its_database() -> TestResult {
     }
     let db = Connection::open(&file)?;
     let mut orders = db.prepare("SELECT token_zxid, token_n FROM orders ORDER BY id")?;
-    let tokens: Vec<(i64, i64)> =
-        orders.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<_, _>>()?;
+    let tokens: Vec<(i64, i64)> = orders
+        .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
+        .collect::<Result<_, _>>()?;
     assert_eq!(tokens.len(), 7);
     assert!(tokens.is_sorted_by(|a, b| a < b), "{tokens:?}");
     let (left, youngest): (u32, (i64, i64)) =
@@ -350,7 +511,10 @@ fn says_what_is_wrong() -> TestResult {
         (&["--users", "4294967295"], "--users"),
         (&["--stock", "4294967295"], "--stock"),
         (&["--workers", "0"], "--workers"),
-        (&["--connect", "127.0.0.1:1"], "no ZooKeeper server of 127.0.0.1:1"),
+        (
+            &["--connect", "127.0.0.1:1"],
+            "no ZooKeeper server of 127.0.0.1:1",
+        ),
         (&["--db", "/nowhere/shop.sqlite"], "/nowhere/shop.sqlite"),
         (&["--timeline", "/nowhere/sale.svg"], "/nowhere/sale.svg"),
         (&["--lock", "none", "--kill-one"], "nobody holds it"),
@@ -359,7 +523,11 @@ fn says_what_is_wrong() -> TestResult {
     for (args, words) in cases {
         let output = sale(args)?.output()?;
         assert_eq!(output.status.code(), Some(2), "{args:?}: {}", said(&output));
-        assert!(String::from_utf8_lossy(&output.stderr).contains(words), "{args:?}: {}", said(&output));
+        assert!(
+            String::from_utf8_lossy(&output.stderr).contains(words),
+            "{args:?}: {}",
+            said(&output)
+        );
     }
     Ok(())
 }
@@ -375,7 +543,10 @@ fn workers_do_not_outlive_a_killed_sale() -> TestResult {
 /// Its session is longer than this test's patience, so it is stopped until the sale dies.
 fn a_stopped_worker_ends_with_a_killed_sale() -> TestResult {
     let mut command = sale(&["--pause-one", "--verbose", "--session-timeout", "10m"])?;
-    let mut sale = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+    let mut sale = command
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()?;
     let mut stderr = BufReader::new(sale.stderr.take().ok_or("no stderr")?);
     let mut said = String::new();
     // The first who has seen the shelf is stopped before that is said.
@@ -389,30 +560,49 @@ fn a_stopped_worker_ends_with_a_killed_sale() -> TestResult {
 }
 
 /// Ends a sale that would take long, in the middle, and waits for its workers to be gone.
-fn ends_with_all_workers(end: impl FnOnce(Pid) -> TestResult, exit_code: Option<i32>) -> TestResult {
+fn ends_with_all_workers(
+    end: impl FnOnce(Pid) -> TestResult,
+    exit_code: Option<i32>,
+) -> TestResult {
     let directory = tempfile::tempdir()?;
     let file = directory.path().join("shop.sqlite");
-    let mut command = sale(&["--users", "500", "--stock", "500", "--think", "500ms", "--wait", "10m"])?;
-    command.arg("--db").arg(&file).env("TMPDIR", directory.path());
-    let mut sale = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+    let mut command = sale(&[
+        "--users", "500", "--stock", "500", "--think", "500ms", "--wait", "10m",
+    ])?;
+    command
+        .arg("--db")
+        .arg(&file)
+        .env("TMPDIR", directory.path());
+    let mut sale = command
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()?;
     // There may be no file yet, or no table in it.
     let sold = || {
         let db = Connection::open_with_flags(&file, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
         db.query_row("SELECT count(*) FROM orders", [], |row| row.get(0))
     };
-    let begun = poll_until("the first order", PATIENCE, || sold().ok().filter(|&orders: &u32| orders > 0));
+    let begun = poll_until("the first order", PATIENCE, || {
+        sold().ok().filter(|&orders: &u32| orders > 0)
+    });
     end(Pid::from_child(&sale))?;
     let status = sale.wait()?;
     // The workers have the sale's stderr too: it ends with the last of them.
     let mut stderr = String::new();
-    sale.stderr.take().ok_or("no stderr")?.read_to_string(&mut stderr)?;
+    sale.stderr
+        .take()
+        .ok_or("no stderr")?
+        .read_to_string(&mut stderr)?;
     begun?;
     assert_eq!(status.code(), exit_code, "{stderr}");
     Ok(())
 }
 
 fn sells_on(lock: &str, servers: &str) -> TestResult {
-    let report = report(sale_on(Some(servers), &["--wait", PATIENT, "--lock", lock])?, 0)?;
+    let report = report(
+        sale_on(Some(servers), &["--wait", PATIENT, "--lock", lock])?,
+        0,
+    )?;
     assert_eq!(report["backend"], "zookeeper", "{report}");
     assert_eq!(number(&report, "sold"), 3, "{report}");
     assert_eq!(number(&report, "sold_out"), 96, "{report}");

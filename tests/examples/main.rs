@@ -1,5 +1,5 @@
-//! The examples of what a lock is for, run as a reader runs them: each holds with its lock, and breaks without
-//! it.
+//! The examples of what a lock is for, run as a reader runs them: each holds with its lock, and
+//! breaks without it.
 
 mod article;
 mod cache_consistency;
@@ -18,12 +18,15 @@ use std::process::{Command, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use test_support::{SOON, Suite, example, peers, shared_ensemble, shared_standalone, shown_on_a_terminal};
+use test_support::{
+    SOON, Suite, example, peers, shared_ensemble, shared_standalone, shown_on_a_terminal,
+};
 use zookeeper_test_server::Server;
 
 type TestResult = Result<(), Box<dyn Error>>;
 
-/// A session timeout that ends soon after a kill, and not because the machine stands still for a second or two.
+/// A session timeout that ends soon after a kill, and not because the machine stands still for a
+/// second or two.
 const SHORT: &str = "5s";
 
 /// A test that needs servers, or the server that the example starts.
@@ -38,40 +41,91 @@ fn main() {
     cache_consistency::add_all(&mut suite);
     // The longest first.
     let in_process: [(&str, Test); 11] = [
-        ("controller::of_a_latch_has_one_leader_at_a_time", controller::of_a_latch_has_one_leader_at_a_time),
+        (
+            "controller::of_a_latch_has_one_leader_at_a_time",
+            controller::of_a_latch_has_one_leader_at_a_time,
+        ),
         (
             "controller::without_a_fence_takes_the_write_of_a_former_leader",
             controller::without_a_fence_takes_the_write_of_a_former_leader,
         ),
-        ("order_numbers::go_on_without_a_killed_process", order_numbers::go_on_without_a_killed_process),
+        (
+            "order_numbers::go_on_without_a_killed_process",
+            order_numbers::go_on_without_a_killed_process,
+        ),
         (
             "order_numbers::of_a_counter_outlive_a_killed_process",
             order_numbers::of_a_counter_outlive_a_killed_process,
         ),
-        ("order_numbers::lost_replies_are_decided", order_numbers::lost_replies_are_decided),
-        ("daily_job::that_died_half_way_is_done_again", daily_job::that_died_half_way_is_done_again),
-        ("daily_job::lost_replies_are_decided", daily_job::lost_replies_are_decided),
-        ("herd::is_counted_on_the_wire_as_by_the_server", herd::is_counted_on_the_wire_as_by_the_server),
+        (
+            "order_numbers::lost_replies_are_decided",
+            order_numbers::lost_replies_are_decided,
+        ),
+        (
+            "daily_job::that_died_half_way_is_done_again",
+            daily_job::that_died_half_way_is_done_again,
+        ),
+        (
+            "daily_job::lost_replies_are_decided",
+            daily_job::lost_replies_are_decided,
+        ),
+        (
+            "herd::is_counted_on_the_wire_as_by_the_server",
+            herd::is_counted_on_the_wire_as_by_the_server,
+        ),
         ("examples::say_what_is_wrong", say_what_is_wrong),
-        ("examples::an_interrupt_ends_the_workers_too", an_interrupt_ends_the_workers_too),
-        ("examples::a_terminal_shows_how_far_it_is", a_terminal_shows_how_far_it_is),
+        (
+            "examples::an_interrupt_ends_the_workers_too",
+            an_interrupt_ends_the_workers_too,
+        ),
+        (
+            "examples::a_terminal_shows_how_far_it_is",
+            a_terminal_shows_how_far_it_is,
+        ),
     ];
     for (name, test) in in_process {
         suite.add("in-process", name, test);
     }
     let everywhere: [(&str, OnServers); 12] = [
-        ("controller::has_one_leader_at_a_time", controller::has_one_leader_at_a_time),
+        (
+            "controller::has_one_leader_at_a_time",
+            controller::has_one_leader_at_a_time,
+        ),
         ("order_numbers::have_no_gaps", order_numbers::have_no_gaps),
-        ("order_numbers::of_a_counter_are_distinct", order_numbers::of_a_counter_are_distinct),
-        ("order_numbers::without_a_lock_are_given_twice", order_numbers::without_a_lock_are_given_twice),
-        ("daily_job::is_done_once_a_day", daily_job::is_done_once_a_day),
-        ("daily_job::without_a_lock_is_done_by_all", daily_job::without_a_lock_is_done_by_all),
-        ("herd::one_waiter_is_woken_or_all", herd::one_waiter_is_woken_or_all),
+        (
+            "order_numbers::of_a_counter_are_distinct",
+            order_numbers::of_a_counter_are_distinct,
+        ),
+        (
+            "order_numbers::without_a_lock_are_given_twice",
+            order_numbers::without_a_lock_are_given_twice,
+        ),
+        (
+            "daily_job::is_done_once_a_day",
+            daily_job::is_done_once_a_day,
+        ),
+        (
+            "daily_job::without_a_lock_is_done_by_all",
+            daily_job::without_a_lock_is_done_by_all,
+        ),
+        (
+            "herd::one_waiter_is_woken_or_all",
+            herd::one_waiter_is_woken_or_all,
+        ),
         ("rate_of_n::is_never_exceeded", rate_of_n::is_never_exceeded),
-        ("rate_of_n::without_a_semaphore_is_exceeded", rate_of_n::without_a_semaphore_is_exceeded),
+        (
+            "rate_of_n::without_a_semaphore_is_exceeded",
+            rate_of_n::without_a_semaphore_is_exceeded,
+        ),
         ("transfer::loses_no_money", transfer::loses_no_money),
-        ("transfer::without_a_lock_loses_money", transfer::without_a_lock_loses_money),
-        ("transfer::with_nested_locks_deadlocks", transfer::with_nested_locks_deadlocks),
+        (
+            "transfer::without_a_lock_loses_money",
+            transfer::without_a_lock_loses_money,
+        ),
+        (
+            "transfer::with_nested_locks_deadlocks",
+            transfer::with_nested_locks_deadlocks,
+        ),
     ];
     for (name, test) in everywhere {
         suite.add("in-process", name, move || test(None));
@@ -89,7 +143,10 @@ fn main() {
 
 fn command(servers: Option<&str>, name: &str, args: &[&str]) -> Result<Command, Box<dyn Error>> {
     let mut command = Command::new(example(name)?);
-    command.args(args).env_remove("ZK_CONNECT").stdin(Stdio::null());
+    command
+        .args(args)
+        .env_remove("ZK_CONNECT")
+        .stdin(Stdio::null());
     command.envs(servers.map(|servers| ("ZK_CONNECT", servers)));
     Ok(command)
 }
@@ -99,19 +156,43 @@ fn report_of(mut program: Command, exit_code: i32) -> Result<Value, Box<dyn Erro
     let output = program.arg("--json").output()?;
     assert_eq!(output.status.code(), Some(exit_code), "{}", said(&output));
     let stdout = String::from_utf8(output.stdout)?;
-    Ok(serde_json::from_str(stdout.lines().last().ok_or("it printed nothing")?)?)
+    Ok(serde_json::from_str(
+        stdout.lines().last().ok_or("it printed nothing")?,
+    )?)
 }
 
 /// The same of an example on these servers, or on the server that it starts.
-fn report(servers: Option<&str>, name: &str, args: &[&str], exit_code: i32) -> Result<Value, Box<dyn Error>> {
+fn report(
+    servers: Option<&str>,
+    name: &str,
+    args: &[&str],
+    exit_code: i32,
+) -> Result<Value, Box<dyn Error>> {
     let report = report_of(command(servers, name, args)?, exit_code)?;
-    assert_eq!(report["backend"], if servers.is_some() { "zookeeper" } else { "in-process" }, "{report}");
-    assert!(report["seconds"].as_f64().is_some_and(|seconds| seconds > 0.0), "{report}");
+    assert_eq!(
+        report["backend"],
+        if servers.is_some() {
+            "zookeeper"
+        } else {
+            "in-process"
+        },
+        "{report}"
+    );
+    assert!(
+        report["seconds"]
+            .as_f64()
+            .is_some_and(|seconds| seconds > 0.0),
+        "{report}"
+    );
     Ok(report)
 }
 
 fn said(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
 }
 
 fn number(report: &Value, name: &str) -> u64 {
@@ -130,16 +211,52 @@ fn assert_numbers(report: &Value, expected: &[(&str, u64)]) {
 fn say_what_is_wrong() -> TestResult {
     let cases: [(&str, &[&str], &str); 6] = [
         ("order_numbers", &["--wait", "200"], "such as 200ms"),
-        ("order_numbers", &["--lock", "none", "--kill-one"], "no holder to kill"),
-        ("order_numbers", &["--orders", "0", "--kill-one"], "no worker to kill"),
-        ("daily_job", &["--lock", "none", "--kill-one"], "no node does the job alone"),
-        ("daily_job", &["--connect", "127.0.0.1:1"], "no ZooKeeper server of 127.0.0.1:1"),
-        ("herd", &["--waiters", "2", "--releases", "1", "--svg", "/no/such/file"], "could not be written"),
+        (
+            "order_numbers",
+            &["--lock", "none", "--kill-one"],
+            "no holder to kill",
+        ),
+        (
+            "order_numbers",
+            &["--orders", "0", "--kill-one"],
+            "no worker to kill",
+        ),
+        (
+            "daily_job",
+            &["--lock", "none", "--kill-one"],
+            "no node does the job alone",
+        ),
+        (
+            "daily_job",
+            &["--connect", "127.0.0.1:1"],
+            "no ZooKeeper server of 127.0.0.1:1",
+        ),
+        (
+            "herd",
+            &[
+                "--waiters",
+                "2",
+                "--releases",
+                "1",
+                "--svg",
+                "/no/such/file",
+            ],
+            "could not be written",
+        ),
     ];
     for (name, args, words) in cases {
         let output = command(None, name, args)?.output()?;
-        assert_eq!(output.status.code(), Some(2), "{name} {args:?}: {}", said(&output));
-        assert!(said(&output).contains(words), "{name} {args:?}: {}", said(&output));
+        assert_eq!(
+            output.status.code(),
+            Some(2),
+            "{name} {args:?}: {}",
+            said(&output)
+        );
+        assert!(
+            said(&output).contains(words),
+            "{name} {args:?}: {}",
+            said(&output)
+        );
     }
     Ok(())
 }
@@ -155,20 +272,30 @@ fn a_terminal_shows_how_far_it_is() -> TestResult {
 
 /// Nothing is left behind: no process, no session, no data.
 fn an_interrupt_ends_the_workers_too() -> TestResult {
-    for (name, args, sessions) in
-        [("order_numbers", ["--orders", "5000"], 12), ("herd", ["--releases", "10000"], 3)]
-    {
+    for (name, args, sessions) in [
+        ("order_numbers", ["--orders", "5000"], 12),
+        ("herd", ["--releases", "10000"], 3),
+    ] {
         let server = Server::start()?;
         let mut command = command(Some(&server.connect_string()), name, &args)?;
-        let mut run = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+        let mut run = command
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()?;
         let mut stderr = run.stderr.take().ok_or("no stderr")?;
-        assert!(server.wait_until_blocking(|view| view.sessions().len() >= sessions, SOON), "{name}");
+        assert!(
+            server.wait_until_blocking(|view| view.sessions().len() >= sessions, SOON),
+            "{name}"
+        );
         kill_process(Pid::from_child(&run), Signal::INT)?;
         // The workers have the run's stderr too: it ends with the last of them.
         let mut said = String::new();
         stderr.read_to_string(&mut said)?;
         assert_eq!(run.wait()?.code(), Some(130), "{name}: {said}");
-        assert!(server.wait_until_blocking(|view| view.sessions().is_empty(), SOON), "{name}");
+        assert!(
+            server.wait_until_blocking(|view| view.sessions().is_empty(), SOON),
+            "{name}"
+        );
         assert_eq!(server.children(&format!("/{name}")), [""; 0], "{name}");
     }
     Ok(())

@@ -6,27 +6,68 @@ use crate::{SHORT, TestResult, assert_numbers, number, report};
 
 pub(crate) fn have_no_gaps(servers: Option<&str>) -> TestResult {
     let report = report(servers, "order_numbers", &[], 0)?;
-    assert_numbers(&report, &[("issued", 200), ("distinct", 200), ("min", 1), ("max", 200), ("gaps", 0)]);
-    assert_numbers(&report, &[("workers", 100), ("processes", 5), ("lost", 0), ("missing", 0)]);
-    // The counter's version would keep the numbers distinct too, by many attempts. There was one for each.
+    assert_numbers(
+        &report,
+        &[
+            ("issued", 200),
+            ("distinct", 200),
+            ("min", 1),
+            ("max", 200),
+            ("gaps", 0),
+        ],
+    );
+    assert_numbers(
+        &report,
+        &[
+            ("workers", 100),
+            ("processes", 5),
+            ("lost", 0),
+            ("missing", 0),
+        ],
+    );
+    // The counter's version would keep the numbers distinct too, by many attempts. There was one
+    // for each.
     assert_numbers(&report, &[("retries", 0)]);
     Ok(())
 }
 
 pub(crate) fn of_a_counter_are_distinct(servers: Option<&str>) -> TestResult {
     let report = report(servers, "order_numbers", &["--lock", "counter"], 0)?;
-    assert_numbers(&report, &[("issued", 200), ("distinct", 200), ("min", 1), ("missing", 0)]);
+    assert_numbers(
+        &report,
+        &[
+            ("issued", 200),
+            ("distinct", 200),
+            ("min", 1),
+            ("missing", 0),
+        ],
+    );
     // Each process has 40 orders, and takes three blocks of 16.
-    assert!(number(&report, "max") > 200 && number(&report, "max") <= 240, "{report}");
+    assert!(
+        number(&report, "max") > 200 && number(&report, "max") <= 240,
+        "{report}"
+    );
     Ok(())
 }
 
 /// The numbers that it had taken are in no order.
 pub(crate) fn of_a_counter_outlive_a_killed_process() -> TestResult {
-    let report = report(None, "order_numbers", &["--lock", "counter", "--kill-one"], 0)?;
+    let report = report(
+        None,
+        "order_numbers",
+        &["--lock", "counter", "--kill-one"],
+        0,
+    )?;
     assert_numbers(&report, &[("killed", 1), ("duplicates", 0), ("missing", 0)]);
-    assert!(number(&report, "lost") > 0 && number(&report, "gaps") > 0, "{report}");
-    assert_eq!(number(&report, "issued") + number(&report, "lost"), 200, "{report}");
+    assert!(
+        number(&report, "lost") > 0 && number(&report, "gaps") > 0,
+        "{report}"
+    );
+    assert_eq!(
+        number(&report, "issued") + number(&report, "lost"),
+        200,
+        "{report}"
+    );
     Ok(())
 }
 
@@ -34,15 +75,40 @@ pub(crate) fn without_a_lock_are_given_twice(servers: Option<&str>) -> TestResul
     let report = report(servers, "order_numbers", &["--lock", "none"], 1)?;
     assert_numbers(&report, &[("issued", 200), ("missing", 0)]);
     assert!(number(&report, "duplicates") > 0, "{report}");
-    assert_eq!(number(&report, "distinct") + number(&report, "duplicates"), 200, "{report}");
+    assert_eq!(
+        number(&report, "distinct") + number(&report, "duplicates"),
+        200,
+        "{report}"
+    );
     Ok(())
 }
 
 pub(crate) fn go_on_without_a_killed_process() -> TestResult {
-    let report = report(None, "order_numbers", &["--kill-one", "--session-timeout", SHORT], 0)?;
-    assert_numbers(&report, &[("killed", 1), ("duplicates", 0), ("gaps", 0), ("missing", 0)]);
+    let report = report(
+        None,
+        "order_numbers",
+        &["--kill-one", "--session-timeout", SHORT],
+        0,
+    )?;
+    assert_numbers(
+        &report,
+        &[
+            ("killed", 1),
+            ("duplicates", 0),
+            ("gaps", 0),
+            ("missing", 0),
+        ],
+    );
     // It had a fifth of the orders, and was killed before its fifth was there.
-    assert_numbers(&report, &[("lost", 36), ("issued", 164), ("distinct", 164), ("max", 164)]);
+    assert_numbers(
+        &report,
+        &[
+            ("lost", 36),
+            ("issued", 164),
+            ("distinct", 164),
+            ("max", 164),
+        ],
+    );
     Ok(())
 }
 
@@ -56,7 +122,16 @@ pub(crate) fn lost_replies_are_decided() -> TestResult {
     let args = ["--orders", "60", "--workers", "12"];
     let report = report(Some(&server.connect_string()), "order_numbers", &args, 0)?;
     assert_eq!((lost.hits().len(), not_done.hits().len()), (1, 1));
-    assert_numbers(&report, &[("issued", 60), ("distinct", 60), ("min", 1), ("max", 60), ("gaps", 0)]);
+    assert_numbers(
+        &report,
+        &[
+            ("issued", 60),
+            ("distinct", 60),
+            ("min", 1),
+            ("max", 60),
+            ("gaps", 0),
+        ],
+    );
     assert_numbers(&report, &[("retries", 2)]);
     Ok(())
 }

@@ -4,8 +4,16 @@ use crate::{TestResult, assert_numbers, number, report};
 
 pub(crate) fn is_never_exceeded(servers: Option<&str>) -> TestResult {
     // Long visits, so that they overlap where a permit takes long to come.
-    let report = report(servers, "rate_of_n", &["--visits", "40", "--stay", "100ms"], 0)?;
-    assert_numbers(&report, &[("n", 3), ("served", 40), ("not_served", 0), ("clashes", 0)]);
+    let report = report(
+        servers,
+        "rate_of_n",
+        &["--visits", "40", "--stay", "100ms"],
+        0,
+    )?;
+    assert_numbers(
+        &report,
+        &[("n", 3), ("served", 40), ("not_served", 0), ("clashes", 0)],
+    );
     // One at a time would prove nothing.
     assert!((2..=3).contains(&number(&report, "peak")), "{report}");
     Ok(())
@@ -13,7 +21,10 @@ pub(crate) fn is_never_exceeded(servers: Option<&str>) -> TestResult {
 
 pub(crate) fn without_a_semaphore_is_exceeded(servers: Option<&str>) -> TestResult {
     let report = report(servers, "rate_of_n", &["--lock", "none"], 1)?;
-    assert!(number(&report, "peak") > 3 && number(&report, "clashes") > 0, "{report}");
+    assert!(
+        number(&report, "peak") > 3 && number(&report, "clashes") > 0,
+        "{report}"
+    );
     assert_numbers(&report, &[("served", 120)]);
     Ok(())
 }

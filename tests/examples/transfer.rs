@@ -4,9 +4,25 @@ use crate::{TestResult, assert_numbers, number, report};
 
 pub(crate) fn loses_no_money(servers: Option<&str>) -> TestResult {
     let report = report(servers, "transfer", &[], 0)?;
-    assert_numbers(&report, &[("transfers", 120), ("not_done", 0), ("total", 500), ("expected_total", 500)]);
+    assert_numbers(
+        &report,
+        &[
+            ("transfers", 120),
+            ("not_done", 0),
+            ("total", 500),
+            ("expected_total", 500),
+        ],
+    );
     // A lock that keeps no other process away would show in the tokens too.
-    assert_numbers(&report, &[("wrong_accounts", 0), ("timed_out", 0), ("fenced", 0), ("processes", 6)]);
+    assert_numbers(
+        &report,
+        &[
+            ("wrong_accounts", 0),
+            ("timed_out", 0),
+            ("fenced", 0),
+            ("processes", 6),
+        ],
+    );
     Ok(())
 }
 
@@ -20,8 +36,14 @@ pub(crate) fn without_a_lock_loses_money(servers: Option<&str>) -> TestResult {
 /// Two processes have an account each, and wait for the other's, until one gives up.
 pub(crate) fn with_nested_locks_deadlocks(servers: Option<&str>) -> TestResult {
     let report = report(servers, "transfer", &["--lock", "nested"], 1)?;
-    assert!(number(&report, "timed_out") > 0 && number(&report, "not_done") > 0, "{report}");
+    assert!(
+        number(&report, "timed_out") > 0 && number(&report, "not_done") > 0,
+        "{report}"
+    );
     // What was done was done right.
-    assert_numbers(&report, &[("total", 500), ("wrong_accounts", 0), ("fenced", 0)]);
+    assert_numbers(
+        &report,
+        &[("total", 500), ("wrong_accounts", 0), ("fenced", 0)],
+    );
     Ok(())
 }

@@ -1,5 +1,6 @@
-//! Counters: what a change costs, what becomes of it when answers are lost, sessions end or callers leave, and
-//! what many that count at once get. Real servers count in `suite`, Java's processes in `interop`.
+//! Counters: what a change costs, what becomes of it when answers are lost, sessions end or callers
+//! leave, and what many that count at once get. Real servers count in `suite`, Java's processes in
+//! `interop`.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,24 +22,40 @@ fn counter(client: &Client) -> DistributedAtomicLong {
 }
 
 fn value(server: &Server) -> i64 {
-    server.node(PATH).map_or(0, |node| i64::from_be_bytes(node.data.try_into().unwrap()))
+    server
+        .node(PATH)
+        .map_or(0, |node| i64::from_be_bytes(node.data.try_into().unwrap()))
 }
 
 /// The requests of a session since the last reset.
 fn requests(server: &Server, client: &Client) -> BTreeMap<String, u64> {
     let (counters, id) = (server.counters(), session(client));
-    let kinds = [Op::GetData, Op::SetData, Op::Create, Op::GetChildren, Op::Delete, Op::Sync, Op::Exists];
+    let kinds = [
+        Op::GetData,
+        Op::SetData,
+        Op::Create,
+        Op::GetChildren,
+        Op::Delete,
+        Op::Sync,
+        Op::Exists,
+    ];
     let made: BTreeMap<String, u64> = kinds
         .into_iter()
         .map(|op| (format!("{op:?}"), counters.requests_of(id, op)))
         .filter(|(_, count)| *count > 0)
         .collect();
-    assert_eq!(made.values().sum::<u64>(), counters.total_requests_of(id), "some other request was made");
+    assert_eq!(
+        made.values().sum::<u64>(),
+        counters.total_requests_of(id),
+        "some other request was made"
+    );
     made
 }
 
 fn costs<const N: usize>(of: [(&str, u64); N]) -> BTreeMap<String, u64> {
-    of.into_iter().map(|(op, count)| (op.to_owned(), count)).collect()
+    of.into_iter()
+        .map(|(op, count)| (op.to_owned(), count))
+        .collect()
 }
 
 #[tokio::test]
@@ -48,20 +65,32 @@ async fn a_free_change_costs_two_requests_and_a_look_one() {
     let free = costs([("GetData", 1), ("SetData", 1)]);
     for expected in 1..4 {
         server.reset_counters();
-        assert_eq!(within("the change", counter.increment()).await.unwrap(), expected);
+        assert_eq!(
+            within("the change", counter.increment()).await.unwrap(),
+            expected
+        );
         assert_eq!(requests(&server, &client), free);
     }
     server.reset_counters();
     assert_eq!(counter.next_id().await.unwrap(), 4);
     counter.set(9).await.unwrap();
     assert!(counter.compare_and_set(9, 7).await.unwrap());
-    assert_eq!(requests(&server, &client), costs([("GetData", 3), ("SetData", 3)]));
+    assert_eq!(
+        requests(&server, &client),
+        costs([("GetData", 3), ("SetData", 3)])
+    );
     server.reset_counters();
     assert_eq!(counter.get().await.unwrap(), 7);
     assert_eq!(requests(&server, &client), costs([("GetData", 1)]));
     server.reset_counters();
-    assert!(!counter.compare_and_set(9, 8).await.unwrap(), "it asks again before it says no");
-    assert_eq!(requests(&server, &client), costs([("GetData", 2), ("Sync", 1)]));
+    assert!(
+        !counter.compare_and_set(9, 8).await.unwrap(),
+        "it asks again before it says no"
+    );
+    assert_eq!(
+        requests(&server, &client),
+        costs([("GetData", 2), ("Sync", 1)])
+    );
     server.reset_counters();
     assert!(!counter.initialize(3).await.unwrap());
     assert_eq!(requests(&server, &client), costs([("Create", 1)]));
@@ -78,13 +107,22 @@ async fn a_counter_is_created_by_its_first_change_only() {
     server.reset_counters();
     assert_eq!(within("the change", counter.add(5)).await.unwrap(), 5);
     // The node in vain, the directory, the node.
-    assert_eq!(requests(&server, &client), costs([("GetData", 1), ("Create", 3), ("SetData", 1)]));
+    assert_eq!(
+        requests(&server, &client),
+        costs([("GetData", 1), ("Create", 3), ("SetData", 1)])
+    );
     let node = server.node(PATH).unwrap();
-    assert_eq!((node.kind, node.data), (NodeKind::Persistent, 5_i64.to_be_bytes().to_vec()));
+    assert_eq!(
+        (node.kind, node.data),
+        (NodeKind::Persistent, 5_i64.to_be_bytes().to_vec())
+    );
     assert_eq!(server.node("/shop").unwrap().kind, NodeKind::Container);
     server.reset_counters();
     assert_eq!(counter.add(5).await.unwrap(), 10);
-    assert_eq!(requests(&server, &client), costs([("GetData", 1), ("SetData", 1)]));
+    assert_eq!(
+        requests(&server, &client),
+        costs([("GetData", 1), ("SetData", 1)])
+    );
 }
 
 #[tokio::test]
@@ -95,9 +133,15 @@ async fn a_block_costs_what_one_number_costs() {
     for expected in 1..=100 {
         assert_eq!(within("an id", ids.next_id()).await.unwrap(), expected);
     }
-    assert_eq!(requests(&server, &client), costs([("GetData", 1), ("SetData", 1)]));
+    assert_eq!(
+        requests(&server, &client),
+        costs([("GetData", 1), ("SetData", 1)])
+    );
     assert_eq!(ids.next_id().await.unwrap(), 101);
-    assert_eq!(requests(&server, &client), costs([("GetData", 2), ("SetData", 2)]));
+    assert_eq!(
+        requests(&server, &client),
+        costs([("GetData", 2), ("SetData", 2)])
+    );
     assert_eq!(value(&server), 200);
 }
 
@@ -113,13 +157,25 @@ async fn a_write_that_never_arrived_is_made_once() {
         let (server, [client]) = with_clients(start_at(10), calm).await;
         let counter = counter(&client);
         lose(&server, op, false);
-        assert_eq!(within("the sum", counter.add(5)).await.unwrap(), 15, "{op:?}");
+        assert_eq!(
+            within("the sum", counter.add(5)).await.unwrap(),
+            15,
+            "{op:?}"
+        );
         lose(&server, op, false);
-        assert_eq!(within("the id", counter.next_id()).await.unwrap(), 16, "{op:?}");
+        assert_eq!(
+            within("the id", counter.next_id()).await.unwrap(),
+            16,
+            "{op:?}"
+        );
         lose(&server, op, false);
         within("the set", counter.set(3)).await.unwrap();
         lose(&server, op, false);
-        assert!(within("the swap", counter.compare_and_set(3, 4)).await.unwrap());
+        assert!(
+            within("the swap", counter.compare_and_set(3, 4))
+                .await
+                .unwrap()
+        );
         assert_eq!(value(&server), 4);
     }
 }
@@ -133,10 +189,15 @@ async fn a_sum_whose_answer_was_lost_is_unknown_and_made_once() {
     lose(&server, Op::SetData, true);
     let error = within("the end", counter.add(5)).await.unwrap_err();
     assert!(matches!(error, AtomicLongError::Unknown { .. }), "{error}");
-    assert!(!error.is_retryable() && error.to_string().contains(PATH), "{error}");
+    assert!(
+        !error.is_retryable() && error.to_string().contains(PATH),
+        "{error}"
+    );
     assert_eq!(value(&server), 15, "it was, in fact");
     lose(&server, Op::SetData, true);
-    let error = within("the end", counter.compare_and_set(15, 20)).await.unwrap_err();
+    let error = within("the end", counter.compare_and_set(15, 20))
+        .await
+        .unwrap_err();
     assert!(matches!(error, AtomicLongError::Unknown { .. }), "{error}");
     assert_eq!(value(&server), 20);
 }
@@ -146,11 +207,18 @@ async fn a_sum_whose_answer_was_lost_is_unknown_and_made_once() {
 async fn an_id_whose_answer_was_lost_is_a_gap() {
     let (server, [client]) = with_clients(start_at(10), calm).await;
     lose(&server, Op::SetData, true);
-    assert_eq!(within("the id", counter(&client).next_id()).await.unwrap(), 12);
+    assert_eq!(
+        within("the id", counter(&client).next_id()).await.unwrap(),
+        12
+    );
     assert_eq!(value(&server), 12);
     let ids = counter(&client).cached(10).unwrap();
     lose(&server, Op::SetData, true);
-    assert_eq!(within("the id", ids.next_id()).await.unwrap(), 23, "13 to 22 may be another's");
+    assert_eq!(
+        within("the id", ids.next_id()).await.unwrap(),
+        23,
+        "13 to 22 may be another's"
+    );
 }
 
 /// It does not matter who set it, if it is so now.
@@ -172,7 +240,10 @@ async fn a_creation_whose_answer_was_lost_is_unknown_if_the_value_is_the_same() 
     let client = calm(&server).await;
     let counter = counter(&client);
     lose(&server, Op::Create, false);
-    assert!(within("the node", counter.initialize(7)).await.unwrap(), "it never arrived");
+    assert!(
+        within("the node", counter.initialize(7)).await.unwrap(),
+        "it never arrived"
+    );
     server.delete(PATH).unwrap();
     lose(&server, Op::Create, true);
     let error = within("the end", counter.initialize(7)).await.unwrap_err();
@@ -184,8 +255,8 @@ async fn a_creation_whose_answer_was_lost_is_unknown_if_the_value_is_the_same() 
     assert_eq!(within("the sum", counter.add(3)).await.unwrap(), 3);
 }
 
-/// Holds the repetition of a write that never arrived, and has others write in the meantime, as a late commit
-/// of the first would.
+/// Holds the repetition of a write that never arrived, and has others write in the meantime, as a
+/// late commit of the first would.
 fn written_in_between(server: &Server, others: &[i64]) -> impl Future<Output = ()> {
     // Now, before the write is sent.
     lose(server, Op::SetData, false);
@@ -213,22 +284,32 @@ async fn what_others_wrote_in_between_decides() {
     ] {
         let (server, [client]) = with_clients(start_at(10), calm).await;
         let counter = counter(&client);
-        let (added, ()) =
-            within("the sum", async { tokio::join!(counter.add(1), written_in_between(&server, others)) })
-                .await;
+        let (added, ()) = within("the sum", async {
+            tokio::join!(counter.add(1), written_in_between(&server, others))
+        })
+        .await;
         match (added, sum) {
             (Ok(added), Some(sum)) => assert_eq!((added, value(&server)), (sum, sum), "{others:?}"),
             (Err(AtomicLongError::Unknown { .. }), None) => {
-                assert_eq!(Some(&value(&server)), others.last(), "nothing more was written");
+                assert_eq!(
+                    Some(&value(&server)),
+                    others.last(),
+                    "nothing more was written"
+                );
             }
             (added, _) => panic!("{others:?}: {added:?}"),
         }
 
         server.set_data(PATH, 10_i64.to_be_bytes()).unwrap();
-        let (next, ()) =
-            within("the id", async { tokio::join!(counter.next_id(), written_in_between(&server, others)) })
-                .await;
-        assert_eq!(next.unwrap(), id, "{others:?}: not the number that may be another's");
+        let (next, ()) = within("the id", async {
+            tokio::join!(counter.next_id(), written_in_between(&server, others))
+        })
+        .await;
+        assert_eq!(
+            next.unwrap(),
+            id,
+            "{others:?}: not the number that may be another's"
+        );
     }
 }
 
@@ -253,7 +334,11 @@ async fn a_session_that_ends_during_a_write() {
         let expire = expire_during(&server, &client, gate);
         let (id, ()) = within("the id", async { tokio::join!(counter.next_id(), expire) }).await;
         let expected = if applied { 12 } else { 11 };
-        assert_eq!((id.unwrap(), value(&server)), (expected, expected), "applied: {applied}");
+        assert_eq!(
+            (id.unwrap(), value(&server)),
+            (expected, expected),
+            "applied: {applied}"
+        );
 
         server.set_data(PATH, 10_i64.to_be_bytes()).unwrap();
         let gate = hold_back(&server, Match::op(Op::SetData).path(PATH), applied);
@@ -356,14 +441,21 @@ async fn closed_at_every_point() {
             let gate = point.gate(&server);
             let call = tokio::spawn({
                 let counter = counter.clone();
-                async move { if id { counter.next_id().await } else { counter.add(1).await } }
+                async move {
+                    if id {
+                        counter.next_id().await
+                    } else {
+                        counter.add(1).await
+                    }
+                }
             });
             within(&format!("{point:?}"), gate.wait_hit()).await;
             let close = tokio::spawn({
                 let client = client.clone();
                 async move { client.close().await }
             });
-            // The session is left at once; that it is closed, the server confirms behind what it holds.
+            // The session is left at once; that it is closed, the server confirms behind what it
+            // holds.
             let left = async {
                 while client.session_id().is_some() {
                     tokio::task::yield_now().await;
@@ -390,7 +482,9 @@ async fn no_server_is_an_error_by_the_retry_policy() {
     let tick = Duration::from_millis(50);
     let server = Server::builder().tick(tick).start().unwrap();
     server.create(PATH, 10_i64.to_be_bytes()).unwrap();
-    let builder = Client::builder().session_timeout(tick * 4).connect_timeout(tick * 4);
+    let builder = Client::builder()
+        .session_timeout(tick * 4)
+        .connect_timeout(tick * 4);
     let policy = RetryPolicy::n_times(1, Duration::from_millis(1));
     let client = connect_as(builder.retry_policy(policy), &server).await;
     let counter = counter(&client);
@@ -404,7 +498,10 @@ async fn no_server_is_an_error_by_the_retry_policy() {
         // Of the last, and of it alone, a request may be on its way.
         let is_unanswered = error.kind() == Some(ErrorKind::Connection);
         let known = is_unanswered || matches!(error, AtomicLongError::Unknown { .. });
-        assert!(known && std::error::Error::source(&error).is_some(), "{error}");
+        assert!(
+            known && std::error::Error::source(&error).is_some(),
+            "{error}"
+        );
     }
 }
 
@@ -416,7 +513,10 @@ async fn a_change_that_others_come_before_is_made_at_another_try() {
     server.reset_counters();
     always_lose(&server, 5);
     assert_eq!(within("the sum", counter.add(1)).await.unwrap(), 11);
-    assert_eq!(requests(&server, &client), costs([("GetData", 6), ("SetData", 6)]));
+    assert_eq!(
+        requests(&server, &client),
+        costs([("GetData", 6), ("SetData", 6)])
+    );
 }
 
 // Shows: counter-layout
@@ -440,7 +540,11 @@ async fn a_counter_that_is_deleted_while_it_is_contended_is_persistent_again() {
 #[tokio::test]
 async fn what_is_no_counter_is_refused_and_left_as_it_is() {
     let (server, [client]) = with_clients(start_empty(), calm).await;
-    for (path, data) in [("/three", &b"foo"[..]), ("/four", &[0; 4]), ("/nine", &[0; 9])] {
+    for (path, data) in [
+        ("/three", &b"foo"[..]),
+        ("/four", &[0; 4]),
+        ("/nine", &[0; 9]),
+    ] {
         server.create(path, data).unwrap();
         let counter = DistributedAtomicLong::new(&client, path).unwrap();
         let errors = [
@@ -452,9 +556,17 @@ async fn what_is_no_counter_is_refused_and_left_as_it_is() {
             counter.cached(5).unwrap().next_id().await.unwrap_err(),
         ];
         for error in errors {
-            let AtomicLongError::NotACounter { path: named, bytes, .. } = &error else { panic!("{error}") };
+            let AtomicLongError::NotACounter {
+                path: named, bytes, ..
+            } = &error
+            else {
+                panic!("{error}")
+            };
             assert_eq!((&**named, *bytes), (path, data.len()));
-            assert!(error.to_string().contains(path) && !error.is_retryable(), "{error}");
+            assert!(
+                error.to_string().contains(path) && !error.is_retryable(),
+                "{error}"
+            );
         }
         assert!(!counter.initialize(1).await.unwrap());
         let node = server.node(path).unwrap();
@@ -471,16 +583,39 @@ async fn what_is_no_counter_is_refused_and_left_as_it_is() {
 #[tokio::test]
 async fn what_the_servers_may_delete_is_refused() {
     let (server, [client]) = with_clients(start_empty(), calm).await;
-    server.create_as("/ephemeral", 5_i64.to_be_bytes(), CreateMode::Ephemeral, session(&client)).unwrap();
+    server
+        .create_as(
+            "/ephemeral",
+            5_i64.to_be_bytes(),
+            CreateMode::Ephemeral,
+            session(&client),
+        )
+        .unwrap();
     // The directories of locks and of other counters.
     let lock = InterProcessMutex::new(&client, "/locks/sku-42").unwrap();
-    within("the lock", lock.lock()).await.unwrap().release().await.unwrap();
-    within("the counter", counter(&client).next_id()).await.unwrap();
+    within("the lock", lock.lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    within("the counter", counter(&client).next_id())
+        .await
+        .unwrap();
     for path in ["/ephemeral", "/locks/sku-42", "/locks", "/shop"] {
         let counter = DistributedAtomicLong::new(&client, path).unwrap();
-        for error in [counter.get().await.unwrap_err(), counter.next_id().await.unwrap_err()] {
-            assert!(matches!(error, AtomicLongError::NotPersistent { .. }), "{error}");
-            assert!(error.to_string().contains(path) && !error.is_retryable(), "{error}");
+        for error in [
+            counter.get().await.unwrap_err(),
+            counter.next_id().await.unwrap_err(),
+        ] {
+            assert!(
+                matches!(error, AtomicLongError::NotPersistent { .. }),
+                "{error}"
+            );
+            assert!(
+                error.to_string().contains(path) && !error.is_retryable(),
+                "{error}"
+            );
         }
         assert_eq!(server.node(path).unwrap().version, 0);
     }
@@ -494,13 +629,29 @@ async fn an_overflow_writes_nothing() {
     let ids = counter.cached(3).unwrap();
     for (error, delta) in [
         (counter.add(3).await.unwrap_err(), 3),
-        (counter.add(i64::MAX).await.unwrap_err(), i128::from(i64::MAX)),
-        (counter.subtract(i64::MIN).await.unwrap_err(), -i128::from(i64::MIN)),
+        (
+            counter.add(i64::MAX).await.unwrap_err(),
+            i128::from(i64::MAX),
+        ),
+        (
+            counter.subtract(i64::MIN).await.unwrap_err(),
+            -i128::from(i64::MIN),
+        ),
         (ids.next_id().await.unwrap_err(), 3),
     ] {
-        let AtomicLongError::Overflow { value, delta: asked, .. } = &error else { panic!("{error}") };
+        let AtomicLongError::Overflow {
+            value,
+            delta: asked,
+            ..
+        } = &error
+        else {
+            panic!("{error}")
+        };
         assert_eq!((*value, *asked), (i64::MAX - 2, delta));
-        assert!(error.to_string().contains(PATH) && !error.is_retryable(), "{error}");
+        assert!(
+            error.to_string().contains(PATH) && !error.is_retryable(),
+            "{error}"
+        );
     }
     assert_eq!(server.node(PATH).unwrap().version, 0);
     assert_eq!(counter.add(2).await.unwrap(), i64::MAX);
@@ -512,7 +663,11 @@ async fn an_overflow_writes_nothing() {
     counter.set(i64::MIN).await.unwrap();
     counter.decrement().await.unwrap_err();
     assert_eq!(counter.add(i64::MAX).await.unwrap(), -1);
-    assert_eq!(counter.subtract(i64::MIN).await.unwrap(), i64::MAX, "the least number can be subtracted");
+    assert_eq!(
+        counter.subtract(i64::MIN).await.unwrap(),
+        i64::MAX,
+        "the least number can be subtracted"
+    );
 }
 
 #[tokio::test]
@@ -524,20 +679,33 @@ async fn bad_options_are_refused_without_a_request() {
         assert!(matches!(error, BuildError::InvalidPath(_)), "{error}");
     }
     let error = counter(&client).cached(0).unwrap_err();
-    let BuildError::InvalidOption { path, option, .. } = &error else { panic!("{error}") };
+    let BuildError::InvalidOption { path, option, .. } = &error else {
+        panic!("{error}")
+    };
     assert_eq!((&**path, *option), (PATH, "block"));
-    let error = DistributedAtomicLong::builder(&client, PATH).acl([]).build().unwrap_err();
-    assert!(matches!(error, BuildError::InvalidOption { option: "acl", .. }), "{error}");
+    let error = DistributedAtomicLong::builder(&client, PATH)
+        .acl([])
+        .build()
+        .unwrap_err();
+    assert!(
+        matches!(error, BuildError::InvalidOption { option: "acl", .. }),
+        "{error}"
+    );
     assert_eq!(server.counters().total_requests(), 0);
 }
 
 #[tokio::test]
 async fn permissions_and_namespaces() {
     let server = start_empty();
-    let owner = Client::builder().auth("digest", "shop:secret").namespace("eu");
+    let owner = Client::builder()
+        .auth("digest", "shop:secret")
+        .namespace("eu");
     let owner = connect_as(owner, &server).await;
     let stranger = connect_as(Client::builder().namespace("eu"), &server).await;
-    let counter = DistributedAtomicLong::builder(&owner, PATH).acl([Acl::creator_all()]).build().unwrap();
+    let counter = DistributedAtomicLong::builder(&owner, PATH)
+        .acl([Acl::creator_all()])
+        .build()
+        .unwrap();
     assert_eq!(within("the sum", counter.add(5)).await.unwrap(), 5);
     assert!(server.exists(&format!("/eu{PATH}")));
     assert_eq!(counter.path(), PATH);
@@ -545,15 +713,28 @@ async fn permissions_and_namespaces() {
     for error in [
         within("the refusal", strangers.get()).await.unwrap_err(),
         within("the refusal", strangers.add(1)).await.unwrap_err(),
-        within("the refusal", strangers.next_id()).await.unwrap_err(),
+        within("the refusal", strangers.next_id())
+            .await
+            .unwrap_err(),
     ] {
         assert_eq!(error.kind(), Some(ErrorKind::NoAuth), "{error}");
-        assert!(error.to_string().ends_with("which has no credentials (`ClientBuilder::auth`)"), "{error}");
-        assert!(error.to_string().contains(PATH) && !error.to_string().contains("/eu"), "{error}");
+        assert!(
+            error
+                .to_string()
+                .ends_with("which has no credentials (`ClientBuilder::auth`)"),
+            "{error}"
+        );
+        assert!(
+            error.to_string().contains(PATH) && !error.to_string().contains("/eu"),
+            "{error}"
+        );
     }
     // One that may only read.
     let open = DistributedAtomicLong::builder(&owner, "/open")
-        .acl([Acl::creator_all(), Acl::new("world", "anyone", Permissions::READ)])
+        .acl([
+            Acl::creator_all(),
+            Acl::new("world", "anyone", Permissions::READ),
+        ])
         .build()
         .unwrap();
     within("the set", open.set(3)).await.unwrap();
@@ -573,13 +754,23 @@ async fn a_server_that_lags_behind_makes_no_comparison_false() {
     let id = session(&client);
     assert_eq!(counter.get().await.unwrap(), 10);
     assert!(server.isolate(id, Isolation::Follower));
-    DistributedAtomicLong::new(&other, PATH).unwrap().set(11).await.unwrap();
+    DistributedAtomicLong::new(&other, PATH)
+        .unwrap()
+        .set(11)
+        .await
+        .unwrap();
     assert_eq!(counter.get().await.unwrap(), 10, "a look may be late");
     let heal = async {
-        until(&server, "the sync", move |view| view.counters().requests_of(id, Op::Sync) > 0).await;
+        until(&server, "the sync", move |view| {
+            view.counters().requests_of(id, Op::Sync) > 0
+        })
+        .await;
         server.heal(id);
     };
-    let (set, ()) = within("the swap", async { tokio::join!(counter.compare_and_set(11, 12), heal) }).await;
+    let (set, ()) = within("the swap", async {
+        tokio::join!(counter.compare_and_set(11, 12), heal)
+    })
+    .await;
     assert!(set.unwrap());
     assert_eq!(value(&server), 12);
 }
@@ -601,7 +792,10 @@ async fn one_reservation_at_a_time() {
     gate.release();
     let numbers: BTreeSet<i64> = within("all", tasks.join_all()).await.into_iter().collect();
     assert_eq!(numbers, (1..=10).collect());
-    assert_eq!(requests(&server, &client), costs([("GetData", 1), ("SetData", 1)]));
+    assert_eq!(
+        requests(&server, &client),
+        costs([("GetData", 1), ("SetData", 1)])
+    );
 }
 
 // Shows: counter-ids
@@ -657,7 +851,8 @@ async fn a_reservation_that_fails_is_tried_again_by_the_next_caller() {
     assert_eq!(within("an id", ids.next_id()).await.unwrap(), 1);
 }
 
-/// Ten callers that each tried in their turn would take ten times as long as the retry policy allows.
+/// Ten callers that each tried in their turn would take ten times as long as the retry policy
+/// allows.
 // Shows: counter-ids
 #[tokio::test]
 async fn those_who_wait_for_a_reservation_share_its_failure() {
@@ -680,7 +875,10 @@ async fn those_who_wait_for_a_reservation_share_its_failure() {
         assert_eq!(error.kind(), Some(ErrorKind::Connection), "{error}");
     }
     // That of the first, and one that began when all others had come.
-    assert_eq!(server.counters().requests_of(session(&client), Op::GetData), 2);
+    assert_eq!(
+        server.counters().requests_of(session(&client), Op::GetData),
+        2
+    );
     outage.remove();
     assert_eq!(within("an id", ids.next_id()).await.unwrap(), 1);
 }

@@ -1,5 +1,9 @@
 //! What a client that gets no session says of each server.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 use std::error::Error;
 use std::io::{Read, Write};
@@ -14,7 +18,8 @@ const TIMEOUT: Duration = Duration::from_secs(1);
 /// How often a busy machine, which may ask or answer too late, is asked again.
 const TRIES: usize = 5;
 
-/// A server that treats each connection like this, on a thread of its own that ends with the process.
+/// A server that treats each connection like this, on a thread of its own that ends with the
+/// process.
 fn serve(treat: fn(TcpStream)) -> String {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -26,8 +31,8 @@ fn serve(treat: fn(TcpStream)) -> String {
     address
 }
 
-/// Answers like this to whatever comes, once the line is ended if it is a protocol of lines, and waits for
-/// the other side to go.
+/// Answers like this to whatever comes, once the line is ended if it is a protocol of lines, and
+/// waits for the other side to go.
 fn answers(mut stream: TcpStream, answer: &[u8], to_a_line: bool) {
     let mut asked = Vec::new();
     let mut buffer = [0; 4096];
@@ -43,15 +48,25 @@ fn answers(mut stream: TcpStream, answer: &[u8], to_a_line: bool) {
 }
 
 fn nothing_listens() -> String {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().to_string()
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .to_string()
 }
 
 async fn fails(servers: &str) -> ConnectError {
-    Client::builder().connect_timeout(TIMEOUT).connect(servers).await.unwrap_err()
+    Client::builder()
+        .connect_timeout(TIMEOUT)
+        .connect(servers)
+        .await
+        .unwrap_err()
 }
 
 fn failures(error: &ConnectError) -> Vec<(String, ServerFailure)> {
-    let ConnectError::TimedOut { failures, .. } = error else { panic!("{error:?}") };
+    let ConnectError::TimedOut { failures, .. } = error else {
+        panic!("{error:?}")
+    };
     failures.clone()
 }
 
@@ -60,17 +75,30 @@ fn failures(error: &ConnectError) -> Vec<(String, ServerFailure)> {
 async fn each_server_is_named_with_its_cause() {
     let cases = [
         (nothing_listens(), ServerFailure::ConnectionRefused),
-        ("no-such-host.invalid:2181".to_owned(), ServerFailure::UnknownHost),
+        (
+            "no-such-host.invalid:2181".to_owned(),
+            ServerFailure::UnknownHost,
+        ),
         (serve(drop), ServerFailure::ClosedAtOnce),
-        (serve(|stream| answers(stream, b"", false)), ServerFailure::NoAnswer),
-        (serve(|stream| answers(stream, &[0x15, 3, 3, 0, 2, 2, 80], false)), ServerFailure::SpeaksTls),
+        (
+            serve(|stream| answers(stream, b"", false)),
+            ServerFailure::NoAnswer,
+        ),
+        (
+            serve(|stream| answers(stream, &[0x15, 3, 3, 0, 2, 2, 80], false)),
+            ServerFailure::SpeaksTls,
+        ),
         (
             serve(|stream| answers(stream, b"HTTP/1.1 400 Bad Request\r\n\r\n", true)),
             ServerFailure::NotZooKeeper,
         ),
         (
             serve(|stream| {
-                answers(stream, b"This ZooKeeper instance is not currently serving requests\n", false);
+                answers(
+                    stream,
+                    b"This ZooKeeper instance is not currently serving requests\n",
+                    false,
+                );
             }),
             ServerFailure::NotServing,
         ),
@@ -125,13 +153,22 @@ async fn asking_makes_no_session() {
 async fn a_server_that_is_named_twice_is_asked_once() {
     let server = nothing_listens();
     let error = fails(&format!("{server},{server}/shop")).await;
-    assert_eq!(failures(&error), [(server, ServerFailure::ConnectionRefused)]);
+    assert_eq!(
+        failures(&error),
+        [(server, ServerFailure::ConnectionRefused)]
+    );
 }
 
 #[tokio::test]
 async fn a_bad_connect_string_says_which_part_is_bad() {
     let error = fails("zk1:2181,zk2:21x1,zk3:2181/shop").await;
-    assert!(matches!(error, ConnectError::InvalidConnectString { .. }), "{error:?}");
+    assert!(
+        matches!(error, ConnectError::InvalidConnectString { .. }),
+        "{error:?}"
+    );
     let text = error.to_string();
-    assert!(text.contains("address 2, \"zk2:21x1\": its port is not a number from 1 to 65535"), "{text}");
+    assert!(
+        text.contains("address 2, \"zk2:21x1\": its port is not a number from 1 to 65535"),
+        "{text}"
+    );
 }

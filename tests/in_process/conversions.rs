@@ -18,10 +18,19 @@ async fn a_flush_waits_for_a_dropped_conversion() {
         let barrier = Barrier::new(&client).await;
         let (gate, conversion) = conversion(&server, &client, upgrade, true).await;
         conversion.abort();
-        assert!(within("its end", conversion).await.unwrap_err().is_cancelled());
+        assert!(
+            within("its end", conversion)
+                .await
+                .unwrap_err()
+                .is_cancelled()
+        );
         let mut flush = pending(client.flush(SOON));
         barrier.pass().await;
-        assert_pending!(flush.poll(), "flushed, but {:?} is there", server.children(DIRECTORY));
+        assert_pending!(
+            flush.poll(),
+            "flushed, but {:?} is there",
+            server.children(DIRECTORY)
+        );
         gate.release();
         within("the flush", flush).await.unwrap();
         assert_eq!(server.children(DIRECTORY), [""; 0]);
@@ -71,7 +80,11 @@ async fn the_last_share_of_a_lost_write_lock_does_not_become_the_writer() {
     server.expire_session(session(&client));
     within("the loss", reader.lost()).await;
     let upgraded = within("an answer", reader.try_upgrade()).await;
-    assert!(upgraded.is_err(), "a lost lock was upgraded: {:?}", upgraded.unwrap().state());
+    assert!(
+        upgraded.is_err(),
+        "a lost lock was upgraded: {:?}",
+        upgraded.unwrap().state()
+    );
 }
 
 /// What an upgrade has left to be deleted is not another reader.
@@ -79,7 +92,10 @@ async fn the_last_share_of_a_lost_write_lock_does_not_become_the_writer() {
 async fn what_an_earlier_upgrade_left_does_not_hinder_a_later_one() {
     let (server, [client]) = with_clients(start(), calm).await;
     let reader = read(&client).await;
-    let busy = server.fail(Match::op(Op::Delete).path_contains("__READ__").always(), THROTTLED);
+    let busy = server.fail(
+        Match::op(Op::Delete).path_contains("__READ__").always(),
+        THROTTLED,
+    );
     let upgrade = tokio::spawn(reader.try_upgrade());
     within("the deletion", busy.wait_hit()).await;
     assert!(!upgrade.is_finished(), "its read node is still there");
@@ -88,7 +104,11 @@ async fn what_an_earlier_upgrade_left_does_not_hinder_a_later_one() {
     assert_eq!(server.children(DIRECTORY).len(), 1);
     let reader = within("the downgrade", writer.downgrade()).await.unwrap();
     let again = within("the second upgrade", reader.try_upgrade()).await;
-    assert!(again.is_ok(), "alone in the directory: {}", again.unwrap_err());
+    assert!(
+        again.is_ok(),
+        "alone in the directory: {}",
+        again.unwrap_err()
+    );
 }
 
 /// A guard is released with the client, whatever it is turning into.
@@ -104,7 +124,11 @@ async fn closing_a_client_during_conversions_leaves_nothing() {
             tokio::task::yield_now().await;
             gate.release();
             within("the end", close).await.unwrap().unwrap();
-            assert_eq!(server.children(DIRECTORY), [""; 0], "upgrade {upgrade}, applied {applied}");
+            assert_eq!(
+                server.children(DIRECTORY),
+                [""; 0],
+                "upgrade {upgrade}, applied {applied}"
+            );
             // It may have been converted in the last moment, and is lost.
             let (Ok(guard) | Err(guard)) = within("an answer", task).await.unwrap();
             assert!(!guard.is_held(), "upgrade {upgrade}, applied {applied}");
@@ -113,9 +137,16 @@ async fn closing_a_client_during_conversions_leaves_nothing() {
 }
 
 /// A downgrade of a client's own lock that is done, and whose caller has not looked at that.
-async fn done_and_not_taken(server: &Server, client: &Client) -> ByHand<impl Future<Output = Converted>> {
+async fn done_and_not_taken(
+    server: &Server,
+    client: &Client,
+) -> ByHand<impl Future<Output = Converted>> {
     let writer = write(client).await;
-    let gate = server.hold_reply(Match::op(Op::Multi).session(session(client)).path_contains("__READ__"));
+    let gate = server.hold_reply(
+        Match::op(Op::Multi)
+            .session(session(client))
+            .path_contains("__READ__"),
+    );
     let downgrade = ByHand::new(writer.downgrade()).start();
     within("the conversion", gate.wait_hit()).await;
     gate.release();
@@ -130,7 +161,9 @@ async fn a_flush_does_not_wait_for_a_conversion_that_is_done() {
     let (server, [client]) = with_clients(start(), calm).await;
     let mut downgrade = done_and_not_taken(&server, &client).await;
     within("the flush", client.flush(SOON)).await.unwrap();
-    let Poll::Ready(reader) = downgrade.poll() else { panic!("it was done") };
+    let Poll::Ready(reader) = downgrade.poll() else {
+        panic!("it was done")
+    };
     assert!(reader.unwrap().is_held());
 }
 
@@ -142,7 +175,10 @@ async fn a_flush_waits_for_a_conversion_that_is_done_and_was_dropped_then() {
     let gate = server.hold_reply(Match::op(Op::Delete).session(session(&client)));
     drop(downgrade);
     let flushed = client.flush(Duration::from_millis(300)).await;
-    assert!(matches!(flushed, Err(ReleaseError::TimedOut { nodes: 1, .. })), "{flushed:?}");
+    assert!(
+        matches!(flushed, Err(ReleaseError::TimedOut { nodes: 1, .. })),
+        "{flushed:?}"
+    );
     gate.release();
     within("the flush", client.flush(SOON)).await.unwrap();
     assert_eq!(server.children(DIRECTORY), [""; 0]);
@@ -154,7 +190,11 @@ async fn a_request_that_comes_late_in_an_upgrade_is_not_missed() {
     let (server, [client]) = with_clients(start(), calm).await;
     let reader = read(&client).await;
     let node = reader.node();
-    let gate = server.hold_request(Match::op(Op::Delete).session(session(&client)).path(node.as_str()));
+    let gate = server.hold_request(
+        Match::op(Op::Delete)
+            .session(session(&client))
+            .path(node.as_str()),
+    );
     let upgrade = tokio::spawn(reader.try_upgrade());
     within("the deletion", gate.wait_hit()).await;
     server.set_data(&node, "__REVOKE__").unwrap();
@@ -167,15 +207,31 @@ async fn a_request_that_comes_late_in_an_upgrade_is_not_missed() {
 #[tokio::test]
 async fn a_request_to_an_upgrade_that_fails_is_not_missed() {
     let (server, [client, other]) = with_clients(start(), calm).await;
-    let reader = within("a read lock", lock(&client).read_lock().lock()).await.unwrap();
-    let beside = within("a read lock", lock(&other).read_lock().lock()).await.unwrap();
-    let gate = server.hold_request(Match::op(Op::Delete).session(session(&client)).path_contains("__WRIT__"));
+    let reader = within("a read lock", lock(&client).read_lock().lock())
+        .await
+        .unwrap();
+    let beside = within("a read lock", lock(&other).read_lock().lock())
+        .await
+        .unwrap();
+    let gate = server.hold_request(
+        Match::op(Op::Delete)
+            .session(session(&client))
+            .path_contains("__WRIT__"),
+    );
     let upgrade = tokio::spawn(reader.try_upgrade());
     within("the deletion", gate.wait_hit()).await;
-    let writers = within("the list", lock(&other).write_lock().participants()).await.unwrap();
-    within("the request", other.attempt_revoke(&writers[0])).await.unwrap();
+    let writers = within("the list", lock(&other).write_lock().participants())
+        .await
+        .unwrap();
+    within("the request", other.attempt_revoke(&writers[0]))
+        .await
+        .unwrap();
     gate.release();
-    let reader = within("an answer", upgrade).await.unwrap().unwrap_err().into_guard();
+    let reader = within("an answer", upgrade)
+        .await
+        .unwrap()
+        .unwrap_err()
+        .into_guard();
     within("the request", reader.revoked()).await;
     drop(beside);
 }
@@ -187,7 +243,10 @@ fn is_not_converted<G>(error: &ConversionError<G>) -> bool {
 /// A reader whose upgrade is in vain, and which may not take its write node back.
 async fn refused_retreat(server: &Server, client: &Client, refusals: usize) -> ReadGuard {
     let reader = read(client).await;
-    let deletions = Match::op(Op::Delete).session(session(client)).path_contains("__WRIT__").times(refusals);
+    let deletions = Match::op(Op::Delete)
+        .session(session(client))
+        .path_contains("__WRIT__")
+        .times(refusals);
     server.fail(deletions, NO_AUTH);
     let failed = within("an answer", reader.try_upgrade()).await.unwrap_err();
     assert!(is_not_converted(&failed), "{failed}");
@@ -200,15 +259,29 @@ async fn refused_retreat(server: &Server, client: &Client, refusals: usize) -> R
 async fn a_downgrade_that_is_refused_gives_the_writer_back() {
     let (server, [client]) = with_clients(start(), calm).await;
     let writer = write(&client).await;
-    server.fail(Match::op(Op::Multi).session(session(&client)).path_contains("__READ__"), NO_AUTH);
+    server.fail(
+        Match::op(Op::Multi)
+            .session(session(&client))
+            .path_contains("__READ__"),
+        NO_AUTH,
+    );
     let failed = within("an answer", writer.downgrade()).await.unwrap_err();
-    assert!(matches!(&failed, ConversionError::Request { source, .. } if source.kind() == ErrorKind::NoAuth));
+    assert!(
+        matches!(&failed, ConversionError::Request { source, .. } if source.kind() == ErrorKind::NoAuth)
+    );
     let writer = failed.into_guard();
     assert_eq!(server.children(DIRECTORY), [writer.node().name()]);
     let busy = lock(&client).read_lock().try_lock().await.unwrap_err();
-    let TryLockError::WouldBlock { contention, .. } = busy else { panic!("{busy}") };
+    let TryLockError::WouldBlock { contention, .. } = busy else {
+        panic!("{busy}")
+    };
     assert!(contention.holder.is_some(), "it is a writer");
-    within("the downgrade", writer.downgrade()).await.unwrap().release().await.unwrap();
+    within("the downgrade", writer.downgrade())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     assert_eq!(server.children(DIRECTORY), [""; 0]);
 }
 
@@ -240,14 +313,24 @@ async fn what_a_refused_upgrade_leaves_lets_no_other_in_beside_a_reader() {
     let left = server.children(DIRECTORY);
     assert_eq!(left.len(), 3, "the write node alone: {left:?}");
     let failed = within("an answer", one.try_upgrade()).await.unwrap_err();
-    assert!(matches!(failed, ConversionError::Contended { .. }), "{failed}");
+    assert!(
+        matches!(failed, ConversionError::Contended { .. }),
+        "{failed}"
+    );
     // Not alone either, though it is: whether the other is inside cannot be told.
     two.release().await.unwrap();
-    let failed = within("an answer", failed.into_guard().try_upgrade()).await.unwrap_err();
-    assert!(matches!(failed, ConversionError::Contended { .. }), "{failed}");
+    let failed = within("an answer", failed.into_guard().try_upgrade())
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(failed, ConversionError::Contended { .. }),
+        "{failed}"
+    );
     // It goes with its session.
     server.expire_session(session(&a));
-    let writer = within("the upgrade", failed.into_guard().try_upgrade()).await.unwrap();
+    let writer = within("the upgrade", failed.into_guard().try_upgrade())
+        .await
+        .unwrap();
     writer.release().await.unwrap();
     drop(lost);
 }
@@ -262,14 +345,20 @@ async fn an_upgrade_whose_read_node_may_not_be_deleted_is_a_lost_lock() {
     let failed = within("an answer", reader.try_upgrade()).await.unwrap_err();
     assert!(is_not_converted(&failed), "{failed}");
     let left = server.children(DIRECTORY);
-    assert!(matches!(&left[..], [node] if node.contains("__READ__")), "{left:?}");
+    assert!(
+        matches!(&left[..], [node] if node.contains("__READ__")),
+        "{left:?}"
+    );
     let beside = read(&b).await;
     let failed = within("an answer", beside.try_upgrade()).await.unwrap_err();
-    assert!(matches!(failed, ConversionError::Contended { .. }), "{failed}");
+    assert!(
+        matches!(failed, ConversionError::Contended { .. }),
+        "{failed}"
+    );
 }
 
-/// A conversion that another client disturbs by writing to the node that has to go, between every two of its
-/// requests.
+/// A conversion that another client disturbs by writing to the node that has to go, between every
+/// two of its requests.
 async fn disturbed(
     server: &Server,
     node: NodePath,
@@ -310,7 +399,11 @@ async fn a_conversion_ends_although_its_node_is_written_again_and_again() {
         let node = writer.node();
         let mut reader = None;
         let downgrade = async { reader = Some(writer.downgrade().await.unwrap()) };
-        let writes = within("the downgrade", disturbed(&server, node, data, id, downgrade)).await;
+        let writes = within(
+            "the downgrade",
+            disturbed(&server, node, data, id, downgrade),
+        )
+        .await;
         let reader = reader.unwrap();
         // Before each deletion and each reading. A request is read once, anything else three times.
         assert_eq!(writes, if data == "__REVOKE__" { 3 } else { 7 }, "{data}");

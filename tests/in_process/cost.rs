@@ -1,4 +1,5 @@
-//! What a lock costs its servers, by their count: requests, transactions, notifications and watches.
+//! What a lock costs its servers, by their count: requests, transactions, notifications and
+//! watches.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod multi_lock;
@@ -28,7 +29,11 @@ fn requests(server: &Server, id: i64) -> Vec<(Op, u64)> {
         .filter(|(_, count)| *count > 0)
         .collect();
     let counted: u64 = made.iter().map(|(_, count)| count).sum();
-    assert_eq!(counted, counters.total_requests_of(id), "some other request was made");
+    assert_eq!(
+        counted,
+        counters.total_requests_of(id),
+        "some other request was made"
+    );
     made
 }
 
@@ -62,11 +67,17 @@ async fn a_missing_directory_is_made_at_the_first_acquire_only() {
     server.reset_counters();
     let guard = within("the grant", mutex.lock()).await.unwrap();
     // In vain; four levels down to the root's child and three back up; and again.
-    assert_eq!(requests(&server, id), [(Op::Create, 1 + 4 + 3 + 1), (Op::GetChildren, 2)]);
+    assert_eq!(
+        requests(&server, id),
+        [(Op::Create, 1 + 4 + 3 + 1), (Op::GetChildren, 2)]
+    );
     guard.release().await.unwrap();
     server.reset_counters();
     let guard = within("the grant", mutex.lock()).await.unwrap();
-    assert_eq!(requests(&server, id), [(Op::Create, 1), (Op::GetChildren, 1)]);
+    assert_eq!(
+        requests(&server, id),
+        [(Op::Create, 1), (Op::GetChildren, 1)]
+    );
     guard.release().await.unwrap();
 }
 
@@ -79,12 +90,21 @@ async fn the_next_in_line_costs_four_requests_and_one_notification() {
     server.reset_counters();
     let waiter = enqueue(&server, &next).await;
     let id = session(&next);
-    assert_eq!(requests(&server, id), [(Op::Create, 1), (Op::GetChildren, 1), (Op::GetData, 1)]);
+    assert_eq!(
+        requests(&server, id),
+        [(Op::Create, 1), (Op::GetChildren, 1), (Op::GetData, 1)]
+    );
     assert_eq!(server.watches(), 1);
     guard.release().await.unwrap();
     let guard = granted(waiter.attempt).await;
-    assert_eq!(requests(&server, id), [(Op::Create, 1), (Op::GetChildren, 2), (Op::GetData, 1)]);
-    assert_eq!((server.counters().notifications(), server.watches()), (1, 0));
+    assert_eq!(
+        requests(&server, id),
+        [(Op::Create, 1), (Op::GetChildren, 2), (Op::GetData, 1)]
+    );
+    assert_eq!(
+        (server.counters().notifications(), server.watches()),
+        (1, 0)
+    );
     guard.release().await.unwrap();
     assert_eq!(requests(&server, id).last(), Some(&(Op::Delete, 1)));
 }
@@ -95,7 +115,11 @@ async fn a_try_costs_two_lists_and_a_sync_when_it_is_busy_and_writes_nothing() {
     let (server, [holder, other]) = with_clients(start(), calm).await;
     let guard = hold(&holder).await;
     let id = session(&other);
-    let zxid = || server.node(DIRECTORY).map(|node| (node.pzxid, node.next_sequence));
+    let zxid = || {
+        server
+            .node(DIRECTORY)
+            .map(|node| (node.pzxid, node.next_sequence))
+    };
     let (before, last) = (zxid(), last_zxid(&server));
     let lock = mutex(&other);
     for tries in 1..4 {
@@ -104,17 +128,32 @@ async fn a_try_costs_two_lists_and_a_sync_when_it_is_busy_and_writes_nothing() {
         assert!(matches!(error, TryLockError::WouldBlock { .. }), "{error}");
         let read: &[_] = if tries == 1 { &[(Op::GetData, 1)] } else { &[] };
         let expected = [&[(Op::GetChildren, 2)], read, &[(Op::Sync, 1)]].concat();
-        assert_eq!(requests(&server, id), expected, "try {tries}: who holds it is read once");
+        assert_eq!(
+            requests(&server, id),
+            expected,
+            "try {tries}: who holds it is read once"
+        );
     }
     server.reset_counters();
-    let error = within("the answer", mutex(&other).acquire(Duration::ZERO)).await.unwrap_err();
-    assert!(matches!(error, AcquireError::TimedOut { .. }), "no time is a try: {error}");
+    let error = within("the answer", mutex(&other).acquire(Duration::ZERO))
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(error, AcquireError::TimedOut { .. }),
+        "no time is a try: {error}"
+    );
     assert_eq!(requests(&server, id), [(Op::GetChildren, 2), (Op::Sync, 1)]);
-    assert_eq!((zxid(), last_zxid(&server)), (before, last), "a try on a busy lock is no transaction");
+    assert_eq!(
+        (zxid(), last_zxid(&server)),
+        (before, last),
+        "a try on a busy lock is no transaction"
+    );
     guard.release().await.unwrap();
 
     server.reset_counters();
-    let guard = within("the answer", mutex(&other).try_lock()).await.unwrap();
+    let guard = within("the answer", mutex(&other).try_lock())
+        .await
+        .unwrap();
     assert_eq!(
         requests(&server, id),
         [(Op::Create, 1), (Op::GetChildren, 2)],
@@ -151,23 +190,43 @@ async fn no_watch_outlives_its_waiter() {
     let error = timed_out(|timeout| asking.acquire(timeout)).await;
     assert!(matches!(error, AcquireError::TimedOut { .. }), "{error}");
     waiter.flush(SOON).await.unwrap();
-    until(&server, "no watch after a timeout", |view| view.watches() == 0).await;
+    until(&server, "no watch after a timeout", |view| {
+        view.watches() == 0
+    })
+    .await;
     assert_eq!(server.children(DIRECTORY).len(), 1);
 
     // Cancelled.
     server.reset_counters();
     let waiting = ByHand::new(mutex(&waiter).lock()).start();
     let node = held.clone();
-    until(&server, "the watch", move |view| view.watches_on(&node) == [id]).await;
+    until(&server, "the watch", move |view| {
+        view.watches_on(&node) == [id]
+    })
+    .await;
     drop(waiting);
     waiter.flush(SOON).await.unwrap();
-    until(&server, "no watch after a cancellation", |view| view.watches() == 0).await;
-    let once = [Op::Create, Op::GetChildren, Op::GetData, Op::Delete, Op::RemoveWatches].map(|op| (op, 1));
+    until(&server, "no watch after a cancellation", |view| {
+        view.watches() == 0
+    })
+    .await;
+    let once = [
+        Op::Create,
+        Op::GetChildren,
+        Op::GetData,
+        Op::Delete,
+        Op::RemoveWatches,
+    ]
+    .map(|op| (op, 1));
     until(&server, "the watch's removal", move |view| {
         view.counters().requests_of(id, Op::RemoveWatches) == 1
     })
     .await;
-    assert_eq!(requests(&server, id), once, "going costs the node's deletion and the watch's removal");
+    assert_eq!(
+        requests(&server, id),
+        once,
+        "going costs the node's deletion and the watch's removal"
+    );
 
     // Cancelled while the watch is being set.
     let gate = server.hold_reply(Match::op(Op::GetData).session(id));
@@ -176,7 +235,10 @@ async fn no_watch_outlives_its_waiter() {
     drop(waiting);
     gate.release();
     waiter.flush(SOON).await.unwrap();
-    until(&server, "no watch without a waiter", |view| view.watches() == 0).await;
+    until(&server, "no watch without a waiter", |view| {
+        view.watches() == 0
+    })
+    .await;
 
     // Granted.
     let next = enqueue(&server, &waiter).await;
@@ -192,7 +254,12 @@ async fn a_thousand_cycles_cost_two_thousand_requests() {
     let mutex = mutex(&client);
     server.reset_counters();
     for _ in 0..1000 {
-        within("the grant", mutex.lock()).await.unwrap().release().await.unwrap();
+        within("the grant", mutex.lock())
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
     }
     let counters = server.counters();
     // A list in each of the first three, and the watch of the directory.

@@ -1,5 +1,5 @@
-//! The fair lock against an in-process server: order, places in the queue, and thousands of waiters in one
-//! process.
+//! The fair lock against an in-process server: order, places in the queue, and thousands of waiters
+//! in one process.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use test_support::prelude::*;
@@ -13,10 +13,16 @@ async fn waits(server: &Server, client: &Client) -> (JoinHandle<Acquired>, Strin
     let before = queue(server);
     let attempt = tokio::spawn(lock(client).lock());
     let count = before.len();
-    until(server, "a node", move |view| view.children(DIRECTORY).len() > count).await;
-    let node = queue(server).into_iter().find(|node| !before.contains(node)).unwrap();
-    // A session's answers come in order: with this one the attempt has the answer to its create, and with the
-    // next that to its list, if it needs one.
+    until(server, "a node", move |view| {
+        view.children(DIRECTORY).len() > count
+    })
+    .await;
+    let node = queue(server)
+        .into_iter()
+        .find(|node| !before.contains(node))
+        .unwrap();
+    // A session's answers come in order: with this one the attempt has the answer to its create,
+    // and with the next that to its list, if it needs one.
     lock(client).participants().await.unwrap();
     lock(client).participants().await.unwrap();
     (attempt, node)
@@ -33,7 +39,10 @@ async fn all_queue_in_one_line_and_own_nodes_are_not_watched() {
     assert_eq!(server.watches(), 0, "all of one session");
     let (third, _) = waits(&server, &b).await;
     let id = session(&b);
-    until(&server, "a watch on another's node", move |view| view.watches_on(&node) == [id]).await;
+    until(&server, "a watch on another's node", move |view| {
+        view.watches_on(&node) == [id]
+    })
+    .await;
     let (fourth, _) = waits(&server, &b).await;
     assert_eq!(server.watches(), 1);
     assert_eq!(lock(&a).participants().await.unwrap(), queue(&server));
@@ -44,14 +53,19 @@ async fn all_queue_in_one_line_and_own_nodes_are_not_watched() {
         let guard = granted(attempt).await;
         assert!(guard.fencing_token() > token);
         token = guard.fencing_token();
-        assert!(waiting.as_slice().iter().all(|attempt| !attempt.is_finished()));
+        assert!(
+            waiting
+                .as_slice()
+                .iter()
+                .all(|attempt| !attempt.is_finished())
+        );
         guard.release().await.unwrap();
     }
     clean(&server, &[&a, &b]).await;
 }
 
-/// The next of the same session has the lock with the answer to the one request that deletes the holder's
-/// node.
+/// The next of the same session has the lock with the answer to the one request that deletes the
+/// holder's node.
 // Shows: hand-over
 #[tokio::test]
 async fn a_release_hands_over_by_the_deletion_of_its_node() {
@@ -69,7 +83,11 @@ async fn a_release_hands_over_by_the_deletion_of_its_node() {
     let guard = granted(next).await;
     assert_eq!(guard.node(), node);
     let counters = server.counters();
-    assert_eq!((counters.total_requests(), counters.notifications()), (1, 0), "no waiter is woken by it");
+    assert_eq!(
+        (counters.total_requests(), counters.notifications()),
+        (1, 0),
+        "no waiter is woken by it"
+    );
     guard.release().await.unwrap();
     granted(other).await.release().await.unwrap();
     clean(&server, &[&a, &b]).await;
@@ -94,7 +112,8 @@ async fn a_hand_over_without_an_answer_is_looked_at() {
         assert_eq!(guard.node(), node);
         assert!(!last.is_finished());
         let counters = server.counters();
-        // On a busy machine the lease is in doubt before the next connection is there: then it looks twice.
+        // On a busy machine the lease is in doubt before the next connection is there: then it
+        // looks twice.
         let looks = counters.requests_of(id, Op::GetChildren);
         assert!((1..=2).contains(&looks), "{carried_out}: {looks}");
         assert_eq!(counters.requests_of(id, Op::Delete), 1, "{carried_out}");
@@ -104,7 +123,8 @@ async fn a_hand_over_without_an_answer_is_looked_at() {
     }
 }
 
-/// A lock is not handed over to one that has given up; the one behind it looks, or has inherited its place.
+/// A lock is not handed over to one that has given up; the one behind it looks, or has inherited
+/// its place.
 // Shows: hand-over
 #[tokio::test]
 async fn a_hand_over_to_one_that_gives_up_goes_to_the_one_behind_it() {
@@ -134,7 +154,8 @@ async fn a_hand_over_to_one_that_gives_up_goes_to_the_one_behind_it() {
     }
 }
 
-/// Who waits in memory for a node of its own session, with another session's in between, is not the next.
+/// Who waits in memory for a node of its own session, with another session's in between, is not the
+/// next.
 // Shows: hand-over
 #[tokio::test]
 async fn a_release_hands_nothing_over_past_another_client() {
@@ -148,7 +169,10 @@ async fn a_release_hands_nothing_over_past_another_client() {
     drop(holder);
     // It hears that the holder has let go, and watches the one between.
     let id = session(&a);
-    until(&server, "the watch on the one between", move |view| view.watches_on(&node) == [id]).await;
+    until(&server, "the watch on the one between", move |view| {
+        view.watches_on(&node) == [id]
+    })
+    .await;
     assert_eq!(server.counters().requests_of(id, Op::Multi), 0);
     assert!(!behind.is_finished() && !between.is_finished());
     gate.release();
@@ -159,7 +183,8 @@ async fn a_release_hands_nothing_over_past_another_client() {
     clean(&server, &[&a, &b]).await;
 }
 
-/// What is handed over is a lock that is held. When it was lost, the next in line looks at the queue.
+/// What is handed over is a lock that is held. When it was lost, the next in line looks at the
+/// queue.
 // Shows: hand-over
 #[tokio::test]
 async fn a_lost_lock_is_not_handed_over() {
@@ -170,15 +195,26 @@ async fn a_lost_lock_is_not_handed_over() {
     let (next, node) = waits(&server, &client).await;
     let gate = server.hold_request(Match::op(Op::Delete).path(holder.node()));
     let beats = server.hold_reply(Match::op(Op::Multi).session(session(&client)).always());
-    assert_eq!(within("the loss", holder.lost()).await.reason(), LostReason::LeaseExpired);
+    assert_eq!(
+        within("the loss", holder.lost()).await.reason(),
+        LostReason::LeaseExpired
+    );
     // Nothing but the loss itself is against a grant: the servers answer again.
     server.freeze_expiry(false);
     beats.release();
     let other = InterProcessFairLock::new(&client, "/locks/other").unwrap();
-    within("another lock", other.lock()).await.unwrap().release().await.unwrap();
+    within("another lock", other.lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     drop(holder);
     within("the deletion", gate.wait_hit()).await;
-    assert!(!next.is_finished(), "granted before the servers have said that the node is gone");
+    assert!(
+        !next.is_finished(),
+        "granted before the servers have said that the node is gone"
+    );
     gate.release();
     let guard = granted(next).await;
     assert_eq!(guard.node(), node);
@@ -186,7 +222,8 @@ async fn a_lost_lock_is_not_handed_over() {
     clean(&server, &[&client]).await;
 }
 
-/// Two thousand arrive together: a handful of lists and no watch; each is served, in order, for one deletion.
+/// Two thousand arrive together: a handful of lists and no watch; each is served, in order, for one
+/// deletion.
 // Shows: shared-lists, fair-waiters
 #[tokio::test]
 async fn thousands_of_waiters_cost_a_node_each_and_few_lists() {
@@ -197,9 +234,11 @@ async fn thousands_of_waiters_cost_a_node_each_and_few_lists() {
     let holder = hold(&other).await;
     server.reset_counters();
     let waiting = start_together(&lock, WAITERS).await;
-    until(&server, "all nodes, and a watch on the holder's", move |view| {
-        view.children(DIRECTORY).len() == WAITERS + 1 && view.watches() == 1
-    })
+    until(
+        &server,
+        "all nodes, and a watch on the holder's",
+        move |view| view.children(DIRECTORY).len() == WAITERS + 1 && view.watches() == 1,
+    )
     .await;
     let counters = server.counters();
     assert_eq!(counters.requests_of(id, Op::Create), WAITERS as u64);
@@ -222,7 +261,11 @@ async fn thousands_of_waiters_cost_a_node_each_and_few_lists() {
         "the first looks when the other's holder has gone"
     );
     assert_eq!(counters.requests_of(id, Op::Multi), WAITERS as u64 - 1);
-    assert_eq!(counters.total_requests_of(id), WAITERS as u64 + 1, "a hand-over is one request");
+    assert_eq!(
+        counters.total_requests_of(id),
+        WAITERS as u64 + 1,
+        "a hand-over is one request"
+    );
     assert_eq!(counters.notifications_of(id), 1);
     clean(&server, &[&client, &other]).await;
 }
@@ -243,15 +286,30 @@ async fn start_together(
 #[tokio::test]
 async fn more_waiters_than_allowed_are_refused() {
     let (server, [client]) = with_clients(start(), calm).await;
-    let lock = InterProcessFairLock::builder(&client, DIRECTORY).max_waiters(2).build().unwrap();
+    let lock = InterProcessFairLock::builder(&client, DIRECTORY)
+        .max_waiters(2)
+        .build()
+        .unwrap();
     let holder = within("the grant", lock.lock()).await.unwrap();
     let (waiting, other) = (lock.enqueue().await.unwrap(), lock.enqueue().await.unwrap());
     let error = within("a refusal", lock.acquire(SOON)).await.unwrap_err();
-    assert!(matches!(error, AcquireError::TooManyWaiters { max: 2, .. }) && error.is_retryable(), "{error}");
+    assert!(
+        matches!(error, AcquireError::TooManyWaiters { max: 2, .. }) && error.is_retryable(),
+        "{error}"
+    );
     let error = within("a refusal", lock.enqueue()).await.unwrap_err();
-    assert!(matches!(error, AcquireError::TooManyWaiters { .. }), "{error}");
+    assert!(
+        matches!(error, AcquireError::TooManyWaiters { .. }),
+        "{error}"
+    );
     let error = within("a refusal", lock.try_lock()).await.unwrap_err();
-    assert!(matches!(error, TryLockError::Acquire(AcquireError::TooManyWaiters { .. })), "{error}");
+    assert!(
+        matches!(
+            error,
+            TryLockError::Acquire(AcquireError::TooManyWaiters { .. })
+        ),
+        "{error}"
+    );
     drop(waiting);
     client.flush(SOON).await.unwrap();
     let waiting = lock.enqueue().await.unwrap();
@@ -264,14 +322,26 @@ async fn more_waiters_than_allowed_are_refused() {
 #[tokio::test]
 async fn a_guard_that_is_lost_is_no_waiter() {
     let (_server, [client]) = with_clients(start(), calm).await;
-    let lock = InterProcessFairLock::builder(&client, DIRECTORY).max_waiters(1).build().unwrap();
+    let lock = InterProcessFairLock::builder(&client, DIRECTORY)
+        .max_waiters(1)
+        .build()
+        .unwrap();
     for _ in 0..2 {
-        let guard =
-            within("the grant", lock.acquire_with_lease(SOON, Duration::from_millis(20))).await.unwrap();
+        let guard = within(
+            "the grant",
+            lock.acquire_with_lease(SOON, Duration::from_millis(20)),
+        )
+        .await
+        .unwrap();
         within("the loss", guard.lost()).await;
         std::mem::forget(guard);
     }
-    within("the grant", lock.lock()).await.unwrap().release().await.unwrap();
+    within("the grant", lock.lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }
 
 #[tokio::test]
@@ -280,7 +350,13 @@ async fn a_place_tells_its_position_and_is_kept_over_a_timeout() {
     let holder = hold(&b).await;
     let mut first = within("a place", lock(&a).enqueue()).await.unwrap();
     let mut second = within("a place", lock(&a).enqueue()).await.unwrap();
-    assert_eq!((first.position().await.unwrap(), second.position().await.unwrap()), (1, 2));
+    assert_eq!(
+        (
+            first.position().await.unwrap(),
+            second.position().await.unwrap()
+        ),
+        (1, 2)
+    );
     let nodes = queue(&server);
     let error = second.acquire(Duration::from_millis(1)).await.unwrap_err();
     assert!(matches!(error, AcquireError::TimedOut { .. }), "{error}");
@@ -303,7 +379,12 @@ async fn a_place_tells_its_position_and_is_kept_over_a_timeout() {
     // A free lock.
     let mut place = within("a place", lock(&a).enqueue()).await.unwrap();
     assert_eq!(place.position().await.unwrap(), 0);
-    within("the grant", place.acquire(Duration::ZERO)).await.unwrap().release().await.unwrap();
+    within("the grant", place.acquire(Duration::ZERO))
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     clean(&server, &[&a, &b]).await;
 }
 

@@ -12,7 +12,10 @@ async fn pause_for_long(server: &Server, client: &Client) {
     let nodes = server.children(DIRECTORY).len();
     server.stall(id, Direction::Both);
     server.expire_session(id);
-    until(server, "the end of its node", move |view| view.children(DIRECTORY).len() < nodes).await;
+    until(server, "the end of its node", move |view| {
+        view.children(DIRECTORY).len() < nodes
+    })
+    .await;
 }
 
 // Shows: reader-tokens
@@ -59,9 +62,15 @@ async fn an_upgraded_writer_is_above_all_before_it_and_below_all_that_wait() {
     gate.admit(later.fencing_token()).unwrap();
     let before = server.children(DIRECTORY).len();
     let next = tokio::spawn(lock(&c).write_lock().lock());
-    until(&server, "the writer", move |view| view.children(DIRECTORY).len() == before + 1).await;
+    until(&server, "the writer", move |view| {
+        view.children(DIRECTORY).len() == before + 1
+    })
+    .await;
     let last = tokio::spawn(lock(&d).read_lock().lock());
-    until(&server, "the reader behind it", move |view| view.children(DIRECTORY).len() == before + 2).await;
+    until(&server, "the reader behind it", move |view| {
+        view.children(DIRECTORY).len() == before + 2
+    })
+    .await;
     later.release().await.unwrap();
 
     let first = within("the upgrade", reader.try_upgrade()).await.unwrap();
@@ -70,7 +79,10 @@ async fn an_upgraded_writer_is_above_all_before_it_and_below_all_that_wait() {
     assert_eq!(counter, 1);
     // A downgrade keeps it; the next upgrade is another grant.
     let reader = within("the downgrade", first.downgrade()).await.unwrap();
-    assert_eq!(reader.fencing_token(), ReadToken::from_parts(token.zxid(), token.counter()));
+    assert_eq!(
+        reader.fencing_token(),
+        ReadToken::from_parts(token.zxid(), token.counter())
+    );
     gate.admit(reader.fencing_token()).unwrap();
     let second = within("the upgrade", reader.try_upgrade()).await.unwrap();
     assert!(second.fencing_token() > token);
@@ -85,8 +97,8 @@ async fn an_upgraded_writer_is_above_all_before_it_and_below_all_that_wait() {
     gate.admit(last.fencing_token()).unwrap();
 }
 
-/// The writer that it is to be below gives up before it can be asked for: those behind it have been waiting
-/// as well.
+/// The writer that it is to be below gives up before it can be asked for: those behind it have been
+/// waiting as well.
 // Shows: upgraded-token
 #[tokio::test]
 async fn an_upgraded_writer_is_below_a_reader_whose_writer_has_gone() {
@@ -94,14 +106,23 @@ async fn an_upgraded_writer_is_below_a_reader_whose_writer_has_gone() {
     let resource = FenceGate::new();
     let reader = read(&a).await;
     let gone = tokio::spawn(lock(&b).write_lock().lock());
-    until(&server, "the writer", |view| view.children(DIRECTORY).len() == 2).await;
+    until(&server, "the writer", |view| {
+        view.children(DIRECTORY).len() == 2
+    })
+    .await;
     let last = tokio::spawn(lock(&c).read_lock().lock());
-    until(&server, "the reader behind it", |view| view.children(DIRECTORY).len() == 3).await;
+    until(&server, "the reader behind it", |view| {
+        view.children(DIRECTORY).len() == 3
+    })
+    .await;
     let question = server.hold_request(Match::op(Op::Exists).session(session(&a)));
     let upgrade = tokio::spawn(reader.try_upgrade());
     within("the question when it came", question.wait_hit()).await;
     gone.abort();
-    until(&server, "the end of the writer", |view| view.children(DIRECTORY).len() == 3).await;
+    until(&server, "the end of the writer", |view| {
+        view.children(DIRECTORY).len() == 3
+    })
+    .await;
     question.release();
     let writer = within("the upgrade", upgrade).await.unwrap().unwrap();
     resource.admit(writer.fencing_token()).unwrap();
@@ -121,7 +142,10 @@ async fn a_token_says_whether_it_is_a_readers() {
     let writer = write(&client).await;
     let shared = writer.reenter_as_reader().unwrap();
     let numbers = |token: Token| (token.zxid(), token.counter());
-    assert_eq!(numbers(shared.fencing_token().into()), numbers(writer.fencing_token().into()));
+    assert_eq!(
+        numbers(shared.fencing_token().into()),
+        numbers(writer.fencing_token().into())
+    );
     assert_eq!(
         AnyGuard::from(shared).fencing_token(),
         Token::Read(ReadToken::from_parts(writer.fencing_token().zxid(), 0))
@@ -136,7 +160,11 @@ async fn a_token_says_whether_it_is_a_readers() {
     for (lock, reads) in locks {
         let guard = within("the grant", lock.lock()).await.unwrap();
         let again = guard.reenter().unwrap();
-        assert_eq!(matches!(guard.fencing_token(), Token::Read(_)), reads, "{lock:?}");
+        assert_eq!(
+            matches!(guard.fencing_token(), Token::Read(_)),
+            reads,
+            "{lock:?}"
+        );
         assert_eq!(again.fencing_token(), guard.fencing_token());
         drop(again);
         guard.release().await.unwrap();
@@ -145,12 +173,26 @@ async fn a_token_says_whether_it_is_a_readers() {
 
 /// The statements of the documentation: the table, a writer's and a reader's.
 fn statements() -> [String; 3] {
-    let source = include_str!("../../src/locks/fence.rs").replace("\n/// ", "\n").replace("\n///\n", "\n\n");
-    let sql = source.split("```sql\n").nth(1).unwrap().split("```").next().unwrap();
-    let sql: String =
-        sql.lines().filter(|line| !line.starts_with("--")).map(|line| format!("{line}\n")).collect();
-    let all: Vec<String> =
-        sql.split_terminator(';').map(|sql| sql.trim().to_owned()).filter(|sql| !sql.is_empty()).collect();
+    let source = include_str!("../../src/locks/fence.rs")
+        .replace("\n/// ", "\n")
+        .replace("\n///\n", "\n\n");
+    let sql = source
+        .split("```sql\n")
+        .nth(1)
+        .unwrap()
+        .split("```")
+        .next()
+        .unwrap();
+    let sql: String = sql
+        .lines()
+        .filter(|line| !line.starts_with("--"))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    let all: Vec<String> = sql
+        .split_terminator(';')
+        .map(|sql| sql.trim().to_owned())
+        .filter(|sql| !sql.is_empty())
+        .collect();
     all.try_into().unwrap()
 }
 

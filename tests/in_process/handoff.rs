@@ -1,5 +1,5 @@
-//! Hand-over of a mutex in memory among the tasks of one client: without a request, in order of arrival, within
-//! bounds, and only from health.
+//! Hand-over of a mutex in memory among the tasks of one client: without a request, in order of
+//! arrival, within bounds, and only from health.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::pin::Pin;
@@ -9,7 +9,10 @@ use test_support::prelude::*;
 const LONG: Duration = Duration::from_secs(3600);
 
 fn bounded(client: &Client, max: u32, time: Duration) -> InterProcessMutex {
-    InterProcessMutex::builder(client, DIRECTORY).hand_off(max, time).build().unwrap()
+    InterProcessMutex::builder(client, DIRECTORY)
+        .hand_off(max, time)
+        .build()
+        .unwrap()
 }
 
 /// Handed over without a bound that a test could reach.
@@ -30,7 +33,10 @@ fn waiting(lock: &InterProcessMutex, count: usize) -> Vec<Waiting> {
 }
 
 fn numbers(guard: &LockGuard) -> (i64, u64) {
-    (guard.fencing_token().zxid(), guard.fencing_token().counter())
+    (
+        guard.fencing_token().zxid(),
+        guard.fencing_token().counter(),
+    )
 }
 
 /// The next one has the lock before the release returns, by the same node, and nobody is asked.
@@ -88,7 +94,10 @@ async fn those_that_leave_are_passed_over() {
     assert_eq!(server.counters().total_requests(), 0);
     // Without the waiters a release deletes the node.
     guard.release().await.unwrap();
-    until(&server, "an empty directory", |view| view.children(DIRECTORY).is_empty()).await;
+    until(&server, "an empty directory", |view| {
+        view.children(DIRECTORY).is_empty()
+    })
+    .await;
     clean(&server, &[&client]).await;
 }
 
@@ -108,7 +117,12 @@ async fn an_attempt_that_nobody_waits_for_is_cancelled() {
     let mut line = waiting(&lock, 1);
     until(&server, "the watch", |view| view.watches() == 1).await;
     held.release().await.unwrap();
-    within("the grant", line.pop().unwrap()).await.unwrap().release().await.unwrap();
+    within("the grant", line.pop().unwrap())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     clean(&server, &[&client]).await;
 }
 
@@ -125,7 +139,12 @@ async fn one_that_comes_when_all_have_just_left_is_served() {
         drop(line);
         let next = waiting(&lock, 1).pop().unwrap();
         held.release().await.unwrap();
-        within("the grant", next).await.unwrap().release().await.unwrap();
+        within("the grant", next)
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
     }
     clean(&server, &[&client]).await;
 }
@@ -143,10 +162,19 @@ async fn a_wait_ends_at_its_deadline_and_says_who_is_ahead() {
         AcquireError::TimedOut {
             timeout,
             waited,
-            contention: Contention { ahead, first, holder, .. },
+            contention:
+                Contention {
+                    ahead,
+                    first,
+                    holder,
+                    ..
+                },
             ..
         } => {
-            assert!(timeout == asked && waited >= asked, "{timeout:?} {waited:?}");
+            assert!(
+                timeout == asked && waited >= asked,
+                "{timeout:?} {waited:?}"
+            );
             assert_eq!((ahead, first), (2, Some(guard.node())));
             assert_eq!(holder.unwrap().location().file(), file!());
         }
@@ -155,7 +183,16 @@ async fn a_wait_ends_at_its_deadline_and_says_who_is_ahead() {
     drop((_before, guard));
     let theirs = within("the grant", mutex(&other).lock()).await.unwrap();
     match timed_out(|timeout| lock.acquire(timeout)).await {
-        AcquireError::TimedOut { contention: Contention { ahead, first, holder, .. }, .. } => {
+        AcquireError::TimedOut {
+            contention:
+                Contention {
+                    ahead,
+                    first,
+                    holder,
+                    ..
+                },
+            ..
+        } => {
             assert_eq!((ahead, first), (1, Some(theirs.node())));
             assert!(holder.is_none());
         }
@@ -188,15 +225,24 @@ async fn a_wait_for_a_silent_server_is_no_wait_for_another() {
 #[tokio::test]
 async fn an_error_of_the_attempt_is_everybody_s() {
     let server = start();
-    server.create(&format!("{DIRECTORY}/x__lock__0000000000"), "").unwrap();
+    server
+        .create(&format!("{DIRECTORY}/x__lock__0000000000"), "")
+        .unwrap();
     let client = calm(&server).await;
     let lock = unbounded(&client);
     for waits in waiting(&lock, 3) {
         let error = within("the end", waits).await.unwrap_err();
         assert_eq!(error.kind(), Some(ErrorKind::MixedRecipes), "{error}");
     }
-    server.delete(&format!("{DIRECTORY}/x__lock__0000000000")).unwrap();
-    within("the grant", lock.lock()).await.unwrap().release().await.unwrap();
+    server
+        .delete(&format!("{DIRECTORY}/x__lock__0000000000"))
+        .unwrap();
+    within("the grant", lock.lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     client.close().await.unwrap();
     let error = within("the end", lock.lock()).await.unwrap_err();
     assert_eq!(error.kind(), Some(ErrorKind::Closed), "{error}");
@@ -219,7 +265,12 @@ async fn an_error_is_not_of_those_that_came_later() {
     gate.release();
     let error = within("the end", first).await.unwrap_err();
     assert_eq!(error.kind(), Some(ErrorKind::MixedRecipes), "{error}");
-    within("the grant", later).await.unwrap().release().await.unwrap();
+    within("the grant", later)
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     clean(&server, &[&client]).await;
 }
 
@@ -231,7 +282,16 @@ async fn a_try_waits_for_nobody() {
     let guard = within("the try", lock.try_lock()).await.unwrap();
     server.reset_counters();
     match within("the try", lock.try_lock()).await.unwrap_err() {
-        TryLockError::WouldBlock { contention: Contention { ahead, first, holder, .. }, .. } => {
+        TryLockError::WouldBlock {
+            contention:
+                Contention {
+                    ahead,
+                    first,
+                    holder,
+                    ..
+                },
+            ..
+        } => {
             assert_eq!((ahead, first), (1, Some(guard.node())));
             assert!(holder.is_some());
         }
@@ -252,10 +312,21 @@ async fn a_try_waits_for_nobody() {
     within("the list", gate.wait_hit()).await;
     let mut line = waiting(&lock, 1);
     gate.release();
-    assert!(matches!(within("the try", tries).await, Err(TryLockError::WouldBlock { .. })));
-    until(&server, "our node", |view| view.children(DIRECTORY).len() == 2).await;
+    assert!(matches!(
+        within("the try", tries).await,
+        Err(TryLockError::WouldBlock { .. })
+    ));
+    until(&server, "our node", |view| {
+        view.children(DIRECTORY).len() == 2
+    })
+    .await;
     theirs.release().await.unwrap();
-    within("the grant", line.pop().unwrap()).await.unwrap().release().await.unwrap();
+    within("the grant", line.pop().unwrap())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     clean(&server, &[&client]).await;
 }
 
@@ -298,8 +369,8 @@ async fn a_lost_lock_is_not_handed_over() {
     clean(&server, &[&client]).await;
 }
 
-/// In doubt whether the servers keep the session, and after a transaction of unknown outcome, the next one
-/// looks.
+/// In doubt whether the servers keep the session, and after a transaction of unknown outcome, the
+/// next one looks.
 // Shows: hand-off
 #[tokio::test]
 async fn nothing_is_handed_over_in_doubt() {
@@ -332,7 +403,10 @@ async fn nothing_is_handed_over_in_doubt() {
     gate.release();
     let guard = within("the grant", next).await.unwrap();
     assert_ne!(guard.node(), node);
-    assert!(server.exists("/written"), "committed before the next one came in");
+    assert!(
+        server.exists("/written"),
+        "committed before the next one came in"
+    );
     guard.release().await.unwrap();
     // A handle that is kept keeps the watch of a busy lock's directory for a while.
     drop(lock);
@@ -345,7 +419,9 @@ async fn nothing_is_handed_over_in_doubt() {
 async fn each_holder_has_a_hold_of_its_own() {
     let (server, [client]) = with_clients(start(), calm).await;
     let lock = unbounded(&client);
-    let guard = within("the grant", lock.acquire_with_lease(LONG, LONG)).await.unwrap();
+    let guard = within("the grant", lock.acquire_with_lease(LONG, LONG))
+        .await
+        .unwrap();
     let lease = Duration::from_secs(1);
     let mut short = pending(lock.acquire_with_lease(LONG, lease));
     let mut plain = waiting(&lock, 1).pop().unwrap();
@@ -353,14 +429,26 @@ async fn each_holder_has_a_hold_of_its_own() {
     let lost = guard.lost();
     drop(guard);
     assert_pending!(short.poll());
-    assert_eq!((shared.hold_count(), shared.lease_remaining().is_some()), (1, true));
+    assert_eq!(
+        (shared.hold_count(), shared.lease_remaining().is_some()),
+        (1, true)
+    );
     drop(shared);
     let guard = assert_ready!(short.poll()).unwrap();
-    assert!(guard.lease_remaining().is_none_or(|remaining| remaining <= lease));
+    assert!(
+        guard
+            .lease_remaining()
+            .is_none_or(|remaining| remaining <= lease)
+    );
     drop(lost);
     // It ends by itself, and the next has a node of its own.
-    assert_eq!(within("the end", guard.lost()).await.reason(), LostReason::LeaseOver);
-    let next = within("the grant", async { std::future::poll_fn(|_| plain.poll()).await });
+    assert_eq!(
+        within("the end", guard.lost()).await.reason(),
+        LostReason::LeaseOver
+    );
+    let next = within("the grant", async {
+        std::future::poll_fn(|_| plain.poll()).await
+    });
     drop(next);
     let guard = within("the grant", plain).await.unwrap();
     assert!(guard.lease_remaining().is_none());
@@ -397,22 +485,39 @@ async fn other_locks_of_the_client_have_nodes_of_their_own() {
     let lock = bounded(&client, 2, LONG);
     let guard = within("the grant", lock.lock()).await.unwrap();
     let fair = tokio::spawn(fair(&client).lock());
-    until(&server, "its node", |view| view.children(DIRECTORY).len() == 2).await;
+    until(&server, "its node", |view| {
+        view.children(DIRECTORY).len() == 2
+    })
+    .await;
     let both = InterProcessMultiLock::new(&[&lock]).unwrap();
     let all = tokio::spawn(both.lock());
-    until(&server, "its node", |view| view.children(DIRECTORY).len() == 3).await;
+    until(&server, "its node", |view| {
+        view.children(DIRECTORY).len() == 3
+    })
+    .await;
     let mut line = waiting(&lock, 2).into_iter();
     drop(guard);
     let guard = assert_ready!(line.next().unwrap().poll()).unwrap();
     drop(guard);
     granted(fair).await.release().await.unwrap();
-    within("the grant", all).await.unwrap().unwrap().release().await.unwrap();
-    within("the grant", line.next().unwrap()).await.unwrap().release().await.unwrap();
+    within("the grant", all)
+        .await
+        .unwrap()
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    within("the grant", line.next().unwrap())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     clean(&server, &[&client]).await;
 }
 
-/// Heartbeats ask on behalf of one holder. The answer is about the node, whoever has it by then: with holds
-/// shorter than the way to the servers and back, it always comes after the release.
+/// Heartbeats ask on behalf of one holder. The answer is about the node, whoever has it by then:
+/// with holds shorter than the way to the servers and back, it always comes after the release.
 // Shows: hand-off
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_heartbeat_finds_is_told_to_the_holder_of_that_moment() {
@@ -428,9 +533,16 @@ async fn what_a_heartbeat_finds_is_told_to_the_holder_of_that_moment() {
     drop(guard);
     let next = assert_ready!(line.pop().unwrap().poll()).unwrap();
     gate.release();
-    assert_eq!(within("the loss", next.lost()).await.reason(), LostReason::NodeDeleted);
+    assert_eq!(
+        within("the loss", next.lost()).await.reason(),
+        LostReason::NodeDeleted
+    );
     let answered = |entry: &&LogEntry| entry.op == Op::Multi && entry.kind == LogKind::Applied;
-    assert_eq!(server.log().iter().filter(answered).count(), 1, "it took another heartbeat to notice it");
+    assert_eq!(
+        server.log().iter().filter(answered).count(),
+        1,
+        "it took another heartbeat to notice it"
+    );
     drop(next);
     clean(&server, &[&client]).await;
 }

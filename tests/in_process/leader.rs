@@ -1,5 +1,5 @@
-//! Leader elections, with the faults that have broken other implementations: docs/protocol.md#election and
-//! docs/protocol.md#leaders-work.
+//! Leader elections, with the faults that have broken other implementations:
+//! docs/protocol.md#election and docs/protocol.md#leaders-work.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use test_support::prelude::*;
@@ -19,13 +19,21 @@ fn start() -> Server {
 /// Sessions are short here, so that a lease ends soon, and no shorter than a busy machine can keep.
 fn start_impatient() -> Server {
     let tick = Duration::from_millis(50);
-    let server = Server::builder().tick(tick).max_session_timeout(T).start().unwrap();
+    let server = Server::builder()
+        .tick(tick)
+        .max_session_timeout(T)
+        .start()
+        .unwrap();
     server.create(PATH, "").unwrap();
     server
 }
 
 async fn impatient(server: &Server) -> Client {
-    connect_as(Client::builder().retry_policy(eager()).session_timeout(T), server).await
+    connect_as(
+        Client::builder().retry_policy(eager()).session_timeout(T),
+        server,
+    )
+    .await
 }
 
 fn latch(client: &Client, id: &str) -> LeaderLatch {
@@ -57,7 +65,10 @@ async fn pair(server: &Server) -> ([Client; 2], [LeaderLatch; 2], Leadership) {
     pair_of(server, [connect(server).await, connect(server).await]).await
 }
 
-async fn pair_of(server: &Server, clients: [Client; 2]) -> ([Client; 2], [LeaderLatch; 2], Leadership) {
+async fn pair_of(
+    server: &Server,
+    clients: [Client; 2],
+) -> ([Client; 2], [LeaderLatch; 2], Leadership) {
     let first = latch(&clients[0], "first");
     let leadership = leads(&first).await;
     let second = latch(&clients[1], "second");
@@ -69,12 +80,20 @@ async fn until_state(
     latch: &LeaderLatch,
     wanted: impl Fn(LeadershipState) -> bool + Send + Sync,
 ) -> LeadershipState {
-    within("the state", latch.watch_state().wait_for(|state| wanted(*state))).await.unwrap()
+    within(
+        "the state",
+        latch.watch_state().wait_for(|state| wanted(*state)),
+    )
+    .await
+    .unwrap()
 }
 
 /// Waits until no participant is left at the server.
 async fn empty(server: &Server) {
-    until(server, "an empty election", |view| view.children(PATH).is_empty()).await;
+    until(server, "an empty election", |view| {
+        view.children(PATH).is_empty()
+    })
+    .await;
 }
 
 /// Says when it is dropped.
@@ -112,7 +131,10 @@ fn leader(selector: &LeaderSelector) -> (JoinHandle<()>, watch::Receiver<Vec<Fen
 }
 
 async fn terms(seen: &mut watch::Receiver<Vec<FencingToken>>, count: usize) -> Vec<FencingToken> {
-    within("the terms", seen.wait_for(|terms| terms.len() >= count)).await.unwrap().clone()
+    within("the terms", seen.wait_for(|terms| terms.len() >= count))
+        .await
+        .unwrap()
+        .clone()
 }
 
 // The layouts.
@@ -132,7 +154,10 @@ async fn a_latch_has_curators_node() {
         let shown = server.node(&node).unwrap();
         assert_eq!(shown.data, data.as_bytes());
         assert_eq!(shown.ephemeral_owner, session(&client));
-        assert_eq!(leadership.fencing_token(), FencingToken::from_parts(shown.czxid, 0));
+        assert_eq!(
+            leadership.fencing_token(),
+            FencingToken::from_parts(shown.czxid, 0)
+        );
         latch.close().await.unwrap();
         drop(latch);
         // Of the same path with another id: the first is forgotten when its task has ended.
@@ -146,17 +171,29 @@ async fn a_latch_has_curators_node() {
 async fn a_selector_has_the_node_of_a_mutex() {
     let (server, [client]) = with_clients(start(), connect).await;
     for (id, data) in [("web-3", Some("web-3")), ("", None)] {
-        let selector = LeaderSelector::builder(&client, PATH).id(id).build().unwrap();
-        let node = within("the work", selector.lead(async |_| queue(&server))).await.unwrap().remove(0);
+        let selector = LeaderSelector::builder(&client, PATH)
+            .id(id)
+            .build()
+            .unwrap();
+        let node = within("the work", selector.lead(async |_| queue(&server)))
+            .await
+            .unwrap()
+            .remove(0);
         assert!(node.contains("-lock-0"), "{node}");
-        let seen = within("the work", selector.lead(async |_| selector.leader().await)).await.unwrap();
+        let seen = within("the work", selector.lead(async |_| selector.leader().await))
+            .await
+            .unwrap();
         let seen = seen.unwrap().unwrap();
         match data {
             Some(id) => assert_eq!(seen.id(), id),
             None => assert!(!seen.id().is_empty(), "that of a lock's node"),
         }
         // A mutex of another client is in the same queue.
-        let held = InterProcessMutex::new(&connect(&server).await, PATH).unwrap().lock().await.unwrap();
+        let held = InterProcessMutex::new(&connect(&server).await, PATH)
+            .unwrap()
+            .lock()
+            .await
+            .unwrap();
         let lead = pending(selector.lead(async |_| ()));
         queued(&server, 2).await;
         held.release().await.unwrap();
@@ -171,19 +208,33 @@ async fn participants_are_seen_in_order_with_their_ids() {
     let server = start();
     let (clients, latches, leadership) = pair(&server).await;
     let seen = |latch: LeaderLatch| async move {
-        let participants = within("the participants", latch.participants()).await.unwrap();
-        assert_eq!(within("the leader", latch.leader()).await.unwrap().as_ref(), participants.first());
+        let participants = within("the participants", latch.participants())
+            .await
+            .unwrap();
+        assert_eq!(
+            within("the leader", latch.leader()).await.unwrap().as_ref(),
+            participants.first()
+        );
         participants
     };
     let shown = |participants: &[Participant]| -> Vec<(String, bool, bool)> {
-        participants.iter().map(|p| (p.id().to_owned(), p.is_leader(), p.is_mine())).collect()
+        participants
+            .iter()
+            .map(|p| (p.id().to_owned(), p.is_leader(), p.is_mine()))
+            .collect()
     };
     let one = |id: &str, is_leader, is_mine| (id.to_owned(), is_leader, is_mine);
     let by_first = seen(latches[0].clone()).await;
-    assert_eq!(shown(&by_first), [one("first", true, true), one("second", false, false)]);
+    assert_eq!(
+        shown(&by_first),
+        [one("first", true, true), one("second", false, false)]
+    );
     assert_eq!(*by_first[0].node(), leadership.node());
     let by_second = seen(latches[1].clone()).await;
-    assert_eq!(shown(&by_second), [one("first", true, false), one("second", false, true)]);
+    assert_eq!(
+        shown(&by_second),
+        [one("first", true, false), one("second", false, true)]
+    );
 
     // One that goes between the list and its reading is left out.
     let gate = server.hold_request(Match::op(Op::GetData).session(session(&clients[1])));
@@ -202,14 +253,28 @@ async fn a_latch_and_a_lock_do_not_share_a_path() {
     let leadership = leads(&latch).await;
     let here = InterProcessMutex::new(&client, PATH).unwrap_err();
     assert!(matches!(here, BuildError::MixedRecipes { .. }), "{here}");
-    let there = within("the refusal", selector(&other).lead(async |_| ())).await.unwrap_err();
-    let AcquireError::Request(there) = &there else { panic!("{there}") };
-    assert_eq!((there.kind(), there.node()), (ErrorKind::MixedRecipes, Some(&*leadership.node())), "{there}");
+    let there = within("the refusal", selector(&other).lead(async |_| ()))
+        .await
+        .unwrap_err();
+    let AcquireError::Request(there) = &there else {
+        panic!("{there}")
+    };
+    assert_eq!(
+        (there.kind(), there.node()),
+        (ErrorKind::MixedRecipes, Some(&*leadership.node())),
+        "{there}"
+    );
     latch.close().await.unwrap();
 
-    let held = InterProcessMutex::new(&other, PATH).unwrap().lock().await.unwrap();
+    let held = InterProcessMutex::new(&other, PATH)
+        .unwrap()
+        .lock()
+        .await
+        .unwrap();
     let refused = LeaderLatch::new(&connect(&server).await, PATH).unwrap();
-    let error = within("the refusal", refused.leadership()).await.unwrap_err();
+    let error = within("the refusal", refused.leadership())
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), Some(ErrorKind::MixedRecipes), "{error}");
     assert!(!error.is_retryable() && error.path() == PATH);
     assert_eq!(refused.state(), LeadershipState::Closed);
@@ -217,16 +282,30 @@ async fn a_latch_and_a_lock_do_not_share_a_path() {
     empty(&server).await;
 }
 
-/// Another id of the same client at the same path is another participant, which its own client makes.
+/// Another id of the same client at the same path is another participant, which its own client
+/// makes.
 #[tokio::test]
 async fn latches_of_one_client_share_an_id() {
     let (server, [client]) = with_clients(start(), connect).await;
     let _first = latch(&client, "a");
-    let error = LeaderLatch::builder(&client, PATH).id("b").build().unwrap_err();
-    assert!(matches!(error, BuildError::ConflictingOptions { option: "id", .. }), "{error}");
+    let error = LeaderLatch::builder(&client, PATH)
+        .id("b")
+        .build()
+        .unwrap_err();
+    assert!(
+        matches!(error, BuildError::ConflictingOptions { option: "id", .. }),
+        "{error}"
+    );
     let second = LeaderLatch::new(&client, PATH).unwrap();
     until(&server, "both", |view| view.children(PATH).len() == 2).await;
-    assert!(second.participants().await.unwrap().iter().all(|participant| participant.id() == "a"));
+    assert!(
+        second
+            .participants()
+            .await
+            .unwrap()
+            .iter()
+            .all(|participant| participant.id() == "a")
+    );
 }
 
 // The life of a latch.
@@ -236,7 +315,10 @@ async fn leadership_goes_to_the_next_when_it_is_given_up() {
     let server = start();
     let (clients, [first, second], leadership) = pair(&server).await;
     assert!(first.has_leadership() && leadership.is_held() && !second.has_leadership());
-    assert_eq!(first.state(), LeadershipState::Leader(leadership.fencing_token()));
+    assert_eq!(
+        first.state(),
+        LeadershipState::Leader(leadership.fencing_token())
+    );
     assert_eq!(second.state(), LeadershipState::Follower);
 
     // By a close ..
@@ -244,15 +326,27 @@ async fn leadership_goes_to_the_next_when_it_is_given_up() {
     assert!(!first.has_leadership() && !leadership.is_held());
     let lost = within("the end", leadership.lost()).await;
     assert_eq!(lost.reason(), LostReason::GivenUp);
-    assert!(lost.to_string().ends_with("is lost: it was given up"), "{lost}");
+    assert!(
+        lost.to_string().ends_with("is lost: it was given up"),
+        "{lost}"
+    );
     let refused = leadership.while_held(async { panic!("not polled") }).await;
     assert_eq!(refused.unwrap_err().reason(), LostReason::GivenUp);
     let next = leads(&second).await;
     assert!(next.fencing_token() > leadership.fencing_token());
     assert_eq!(first.state(), LeadershipState::Closed);
     let error = within("the answer", first.leadership()).await.unwrap_err();
-    assert_eq!((error.kind(), error.path()), (Some(ErrorKind::Closed), PATH), "{error}");
-    assert!(error.to_string().ends_with("has left its election: start another"), "{error}");
+    assert_eq!(
+        (error.kind(), error.path()),
+        (Some(ErrorKind::Closed), PATH),
+        "{error}"
+    );
+    assert!(
+        error
+            .to_string()
+            .ends_with("has left its election: start another"),
+        "{error}"
+    );
     within("the same again", first.close()).await.unwrap();
 
     // .. and by a drop, of the last handle.
@@ -264,20 +358,30 @@ async fn leadership_goes_to_the_next_when_it_is_given_up() {
     drop(handle);
     let last = leads(&third).await;
     assert!(last.fencing_token() > next.fencing_token());
-    assert_eq!(within("the end", next.lost()).await.reason(), LostReason::GivenUp);
+    assert_eq!(
+        within("the end", next.lost()).await.reason(),
+        LostReason::GivenUp
+    );
     drop(third);
     empty(&server).await;
 }
 
-/// Nothing of a latch is left when it is dropped, wherever it stands, and it does not keep its client.
+/// Nothing of a latch is left when it is dropped, wherever it stands, and it does not keep its
+/// client.
 #[tokio::test]
 async fn a_dropped_latch_leaves_no_node_and_no_session() {
     let server = start();
     let (clients, [first, second], leadership) = pair(&server).await;
     drop(second);
-    until(&server, "the end of the follower", |view| view.children(PATH).len() == 1).await;
+    until(&server, "the end of the follower", |view| {
+        view.children(PATH).len() == 1
+    })
+    .await;
     drop((first, leadership, clients));
-    until(&server, "the end of both sessions", |view| view.sessions().is_empty()).await;
+    until(&server, "the end of both sessions", |view| {
+        view.sessions().is_empty()
+    })
+    .await;
     assert_eq!(queue(&server), [""; 0]);
 
     // One that has asked for nothing yet, of which the servers do not know.
@@ -299,11 +403,22 @@ async fn a_leadership_that_is_kept_keeps_no_session() {
     let latch = latch(&client, "a");
     let leadership = leads(&latch).await;
     drop((latch, client));
-    until(&server, "the end of the session", |view| view.sessions().is_empty()).await;
+    until(&server, "the end of the session", |view| {
+        view.sessions().is_empty()
+    })
+    .await;
     assert!(!leadership.is_held());
-    let write = within("the refusal", leadership.transaction().create("/data", b"").commit()).await;
+    let write = within(
+        "the refusal",
+        leadership.transaction().create("/data", b"").commit(),
+    )
+    .await;
     assert!(matches!(write, Err(TransactionError::Lost(_))), "{write:?}");
-    assert!(within("the refusal", leadership.get_data("/data")).await.is_err());
+    assert!(
+        within("the refusal", leadership.get_data("/data"))
+            .await
+            .is_err()
+    );
     within("the loss", leadership.lost()).await;
 }
 
@@ -326,7 +441,11 @@ async fn work_is_dropped_before_the_node_is_deleted() {
         let left = states.wait_for(|state| *state == LeadershipState::Closed);
         within("the end of the term", left).await.unwrap();
         barrier.pass().await;
-        assert_eq!(server.counters().requests(Op::Delete), 0, "closed: {is_closed}");
+        assert_eq!(
+            server.counters().requests(Op::Delete),
+            0,
+            "closed: {is_closed}"
+        );
         assert!(!second.has_leadership() && !dropped.load(Ordering::SeqCst) && working.is_woken());
         let ended = within("the end of the work", working).await;
         assert_eq!(ended.unwrap_err().reason(), LostReason::GivenUp);
@@ -347,7 +466,10 @@ async fn work_that_is_not_polled_does_not_keep_the_leadership() {
     within("the close", first.close()).await.unwrap();
     leads(&second).await;
     assert!(!dropped.load(Ordering::SeqCst), "it was not polled");
-    assert_eq!(within("the end", stuck).await.unwrap_err().reason(), LostReason::GivenUp);
+    assert_eq!(
+        within("the end", stuck).await.unwrap_err().reason(),
+        LostReason::GivenUp
+    );
     assert!(dropped.load(Ordering::SeqCst));
 }
 
@@ -356,7 +478,9 @@ async fn the_state_is_told() {
     let (server, [client]) = with_clients(start_impatient(), impatient).await;
     let latch = latch(&client, "a");
     let leader = |state| matches!(state, LeadershipState::Leader(_));
-    let LeadershipState::Leader(term) = until_state(&latch, leader).await else { panic!() };
+    let LeadershipState::Leader(term) = until_state(&latch, leader).await else {
+        panic!()
+    };
     let id = session(&client);
     // No expiry, so that it comes back.
     server.freeze_expiry(true);
@@ -371,7 +495,9 @@ async fn the_state_is_told() {
     until_state(&latch, |state| state == LeadershipState::Follower).await;
     assert!(!latch.has_leadership());
     server.resume(id);
-    let LeadershipState::Leader(next) = until_state(&latch, leader).await else { panic!() };
+    let LeadershipState::Leader(next) = until_state(&latch, leader).await else {
+        panic!()
+    };
     assert!(next > term, "another term, by another node");
     within("the close", client.close()).await.unwrap();
     until_state(&latch, |state| state == LeadershipState::Closed).await;
@@ -380,14 +506,19 @@ async fn the_state_is_told() {
     // There is nothing to give up.
     within("the close", latch.close()).await.unwrap();
     let other = selector_at(&client, "/scheduler/other");
-    let error = within("the answer", other.lead(async |_| ())).await.unwrap_err();
+    let error = within("the answer", other.lead(async |_| ()))
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), Some(ErrorKind::Closed), "{error}");
 }
 
 /// Without tokio.
 #[test]
 fn any_executor_waits_for_a_leadership() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     let server = start();
     let client = runtime.block_on(connect(&server));
     let latch = latch(&client, "a");
@@ -395,7 +526,10 @@ fn any_executor_waits_for_a_leadership() {
     assert_eq!(block_on(leadership.while_held(async { 42 })).unwrap(), 42);
     assert_eq!(block_on(latch.participants()).unwrap().len(), 1);
     block_on(latch.close()).unwrap();
-    assert_eq!(block_on(selector(&connect_blocking(&runtime, &server)).lead(async |_| 7)).unwrap(), 7);
+    assert_eq!(
+        block_on(selector(&connect_blocking(&runtime, &server)).lead(async |_| 7)).unwrap(),
+        7
+    );
 }
 
 fn connect_blocking(runtime: &tokio::runtime::Runtime, server: &Server) -> Client {
@@ -414,18 +548,27 @@ async fn curator_498_a_node_of_another_session_is_not_taken_for_ours() {
     let latch = latch(&client, "a");
     within("the repetition", again.wait_hit()).await;
     let mode = CreateMode::EphemeralSequential;
-    let theirs = server.create_as(&lost.hits()[0].path, "a", mode, session(&dying)).unwrap();
+    let theirs = server
+        .create_as(&lost.hits()[0].path, "a", mode, session(&dying))
+        .unwrap();
     again.release();
     let node = theirs.clone();
-    until(&server, "the wait for it", move |view| view.watches_on(&node).len() == 1).await;
+    until(&server, "the wait for it", move |view| {
+        view.watches_on(&node).len() == 1
+    })
+    .await;
     assert!(!latch.has_leadership());
     server.expire_session(session(&dying));
     let leadership = leads(&latch).await;
-    assert_eq!(server.node(&leadership.node()).unwrap().ephemeral_owner, session(&client));
+    assert_eq!(
+        server.node(&leadership.node()).unwrap().ephemeral_owner,
+        session(&client)
+    );
     assert_eq!(queue(&server), [leadership.node().as_str()]);
 }
 
-/// CURATOR-62: a participant that was interrupted while it joined left a node, and the election stood still.
+/// CURATOR-62: a participant that was interrupted while it joined left a node, and the election
+/// stood still.
 #[tokio::test]
 async fn curator_62_a_cancelled_participant_leaves_no_node() {
     let (server, [client, other]) = with_clients(start(), connect).await;
@@ -445,7 +588,9 @@ async fn curator_62_a_cancelled_participant_leaves_no_node() {
         };
         task.abort();
         let _ = within("the cancellation", task).await;
-        within("the other's term", selector(&other).lead(async |_| ())).await.unwrap();
+        within("the other's term", selector(&other).lead(async |_| ()))
+            .await
+            .unwrap();
         client.flush(SOON).await.unwrap();
         empty(&server).await;
     }
@@ -458,15 +603,28 @@ async fn what_a_leadership_is_asked_after_its_end_says_why() {
     let latch = latch(&client, "1");
     let leadership = leads(&latch).await;
     let (_, version) = leadership.get_data(PATH).await.unwrap().unwrap();
-    leadership.transaction().set_data(PATH, "plan", version).commit().await.unwrap();
+    leadership
+        .transaction()
+        .set_data(PATH, "plan", version)
+        .commit()
+        .await
+        .unwrap();
     assert_eq!(leadership.get_data(PATH).await.unwrap().unwrap().0, b"plan");
     // Under way when it is given up, and sent after the node has gone.
     let gate = server.hold_request(Match::op(Op::Multi).session(session(&client)));
-    let write = pending(leadership.transaction().set_data(PATH, "late", None).commit());
+    let write = pending(
+        leadership
+            .transaction()
+            .set_data(PATH, "late", None)
+            .commit(),
+    );
     within("the write", gate.wait_hit()).await;
     server.delete(&leadership.node()).unwrap();
     let close = pending(latch.close());
-    assert_eq!(within("the end", leadership.lost()).await.reason(), LostReason::GivenUp);
+    assert_eq!(
+        within("the end", leadership.lost()).await.reason(),
+        LostReason::GivenUp
+    );
     gate.release();
     let given_up = |error| match error {
         TransactionError::Lost(lost) => assert_eq!(lost.reason(), LostReason::GivenUp),
@@ -474,7 +632,14 @@ async fn what_a_leadership_is_asked_after_its_end_says_why() {
     };
     given_up(within("the answer", write).await.unwrap_err());
     let _ = within("the close", close).await;
-    given_up(leadership.transaction().check(PATH, None).commit().await.unwrap_err());
+    given_up(
+        leadership
+            .transaction()
+            .check(PATH, None)
+            .commit()
+            .await
+            .unwrap_err(),
+    );
     match leadership.get_data(PATH).await.unwrap_err() {
         TransactionError::Lost(lost) => assert_eq!(lost.reason(), LostReason::GivenUp),
         error => panic!("{error}"),
@@ -482,8 +647,8 @@ async fn what_a_leadership_is_asked_after_its_end_says_why() {
     assert_eq!(server.node(PATH).unwrap().data, b"plan");
 }
 
-/// CURATOR-202: a leader that came back to the session that it had given up for lost left its node for ever, and
-/// there was no leader.
+/// CURATOR-202: a leader that came back to the session that it had given up for lost left its node
+/// for ever, and there was no leader.
 #[tokio::test]
 async fn curator_202_the_node_of_a_lost_term_goes_although_the_session_lives() {
     let (server, clients) = with_clients(start_impatient(), impatient).await;
@@ -491,7 +656,10 @@ async fn curator_202_the_node_of_a_lost_term_goes_although_the_session_lives() {
     let id = session(&client);
     server.freeze_expiry(true);
     server.stall(id, Direction::Both);
-    assert_eq!(within("the loss", leadership.lost()).await.reason(), LostReason::LeaseExpired);
+    assert_eq!(
+        within("the loss", leadership.lost()).await.reason(),
+        LostReason::LeaseExpired
+    );
     assert!(!first.has_leadership() && server.exists(&leadership.node()));
     server.resume(id);
     let next = leads(&second).await;
@@ -509,15 +677,30 @@ async fn curator_171_a_leader_whose_node_is_deleted_is_told() {
     let (_clients, [first, second], leadership) = pair_of(&server, clients).await;
     server.delete(&leadership.node()).unwrap();
     let next = leads(&second).await;
-    assert_eq!(within("the loss", leadership.lost()).await.reason(), LostReason::NodeDeleted);
+    assert_eq!(
+        within("the loss", leadership.lost()).await.reason(),
+        LostReason::NodeDeleted
+    );
     assert!(next.fencing_token() > leadership.fencing_token() && !first.has_leadership());
     // The transaction would not have waited for that.
-    assert!(leadership.transaction().create("/scheduler/late", "").commit().await.is_err());
-    next.transaction().create("/scheduler/mine", "").commit().await.unwrap();
+    assert!(
+        leadership
+            .transaction()
+            .create("/scheduler/late", "")
+            .commit()
+            .await
+            .is_err()
+    );
+    next.transaction()
+        .create("/scheduler/mine", "")
+        .commit()
+        .await
+        .unwrap();
     queued(&server, 2).await;
 }
 
-/// CURATOR-644, -645: two participants that were reconnected deleted and created their nodes again and again.
+/// CURATOR-644, -645: two participants that were reconnected deleted and created their nodes again
+/// and again.
 // Shows: election
 #[tokio::test]
 async fn curator_644_a_reconnect_changes_nothing() {
@@ -530,16 +713,25 @@ async fn curator_644_a_reconnect_changes_nothing() {
         }
         let ids = [session(&clients[0]), session(&clients[1])];
         until(&server, "both connections", move |view| {
-            view.sessions().iter().filter(|session| ids.contains(&session.id) && session.connected).count()
+            view.sessions()
+                .iter()
+                .filter(|session| ids.contains(&session.id) && session.connected)
+                .count()
                 == 2
                 && view.watches() == 1
         })
         .await;
         for latch in [&first, &second] {
-            assert_eq!(within("a look", latch.participants()).await.unwrap().len(), 2);
+            assert_eq!(
+                within("a look", latch.participants()).await.unwrap().len(),
+                2
+            );
         }
     }
-    assert_eq!(server.counters().requests(Op::Create) + server.counters().requests(Op::Delete), 0);
+    assert_eq!(
+        server.counters().requests(Op::Create) + server.counters().requests(Op::Delete),
+        0
+    );
     assert!(first.has_leadership() && leadership.is_held() && !second.has_leadership());
     let _ = second;
 
@@ -560,12 +752,16 @@ async fn curator_644_a_reconnect_changes_nothing() {
     assert!(first.has_leadership() != second.has_leadership());
     for client in &clients {
         // All that they do by themselves is done.
-        Barrier::at(client, &format!("/barrier-{}", session(client))).await.pass().await;
+        Barrier::at(client, &format!("/barrier-{}", session(client)))
+            .await
+            .pass()
+            .await;
     }
     assert_eq!(server.children(PATH).len(), 2, "and it stays like that");
 }
 
-/// CURATOR-653: what a follower had read before it joined again made it the leader by a node that was gone.
+/// CURATOR-653: what a follower had read before it joined again made it the leader by a node that
+/// was gone.
 // Shows: election
 #[tokio::test]
 async fn curator_653_a_list_from_before_the_own_node_was_deleted_makes_no_leader() {
@@ -638,7 +834,9 @@ async fn curator_671_a_participant_may_join_again_at_once() {
     let selector = selector(&client);
     let mut last = FencingToken::from_parts(0, 0);
     for _ in 0..20 {
-        let term = within("the term", selector.lead(async |term| term)).await.unwrap();
+        let term = within("the term", selector.lead(async |term| term))
+            .await
+            .unwrap();
         assert!(term > last && !selector.has_leadership());
         last = term;
     }
@@ -647,7 +845,8 @@ async fn curator_671_a_participant_may_join_again_at_once() {
 
 // A call of `lead`.
 
-/// The work of a lost term is dropped before another participant leads, and begun again in the next term.
+/// The work of a lost term is dropped before another participant leads, and begun again in the next
+/// term.
 // Shows: leaders-work
 #[tokio::test]
 async fn the_work_of_a_lost_term_is_dropped_and_begun_again() {
@@ -669,7 +868,9 @@ async fn the_work_of_a_lost_term_is_dropped_and_begun_again() {
         });
         lead.await.unwrap()
     });
-    within("the work", seen.wait_for(|begun| *begun == 1)).await.unwrap();
+    within("the work", seen.wait_for(|begun| *begun == 1))
+        .await
+        .unwrap();
     let (end, ended) = oneshot::channel::<()>();
     let second = tokio::spawn(async move {
         let ended = Mutex::new(Some(ended));
@@ -684,7 +885,10 @@ async fn the_work_of_a_lost_term_is_dropped_and_begun_again() {
     // Until the servers give it away.
     server.stall(session(&client), Direction::Both);
     let node = queue(&server)[0].clone();
-    until(&server, "the end of its session", move |view| !view.exists(&node)).await;
+    until(&server, "the end of its session", move |view| {
+        !view.exists(&node)
+    })
+    .await;
     end.send(()).unwrap();
     within("the second's work", second).await.unwrap();
     assert_eq!(within("the first's work", first).await.unwrap(), 2);
@@ -710,7 +914,12 @@ async fn a_dropped_lead_drops_its_work_and_leaves() {
     drop(lead);
     assert!(dropped.load(Ordering::SeqCst) && !selector.has_leadership());
     gate.release();
-    within("the other's term", self::selector(&other).lead(async |_| ())).await.unwrap();
+    within(
+        "the other's term",
+        self::selector(&other).lead(async |_| ()),
+    )
+    .await
+    .unwrap();
     empty(&server).await;
 }
 
@@ -762,14 +971,21 @@ async fn a_refusal_ends_the_participation() {
     assert_eq!(error.kind(), Some(ErrorKind::NoAuth), "{error}");
     assert_eq!(latch.state(), LeadershipState::Closed);
     within("the close", latch.close()).await.unwrap();
-    let error = within("the refusal", selector_at(&client, "/scheduler/other").lead(async |_| ())).await;
+    let error = within(
+        "the refusal",
+        selector_at(&client, "/scheduler/other").lead(async |_| ()),
+    )
+    .await;
     assert_eq!(error.unwrap_err().kind(), Some(ErrorKind::NoAuth));
 }
 
 // Who leads, without taking part.
 
 async fn next(leaders: &mut LeaderWatch) -> Option<String> {
-    within("another leader", leaders.changed()).await.unwrap().map(|leader| leader.id().to_owned())
+    within("another leader", leaders.changed())
+        .await
+        .unwrap()
+        .map(|leader| leader.id().to_owned())
 }
 
 // Shows: leader-watch
@@ -798,7 +1014,11 @@ async fn a_watch_follows_the_leaders_without_taking_part() {
 
     first.close().await.unwrap();
     leads(&third).await;
-    assert_eq!(next(&mut leaders).await.as_deref(), Some("third"), "after a call that was dropped");
+    assert_eq!(
+        next(&mut leaders).await.as_deref(),
+        Some("third"),
+        "after a call that was dropped"
+    );
     drop(third);
     assert_eq!(next(&mut leaders).await, None);
 }
@@ -809,33 +1029,55 @@ async fn a_watch_of_the_leader_outlives_sessions_until_its_client_is_closed() {
     let server = start();
     let (clients, [first, second], _) = pair(&server).await;
     // Of a client that takes part with another option.
-    let mut leaders = LeaderLatch::builder(&clients[1], PATH).watch_leader().unwrap();
+    let mut leaders = LeaderLatch::builder(&clients[1], PATH)
+        .watch_leader()
+        .unwrap();
     assert_eq!(next(&mut leaders).await.as_deref(), Some("first"));
     drop(second);
     queued(&server, 1).await;
     let waiting = pending(leaders.changed());
-    until(&server, "the watch", |view| !view.watches_on(PATH).is_empty()).await;
+    until(&server, "the watch", |view| {
+        !view.watches_on(PATH).is_empty()
+    })
+    .await;
     Barrier::new(&clients[1]).await.pass().await;
     server.expire_session(session(&clients[1]));
     drop(first);
     let leader = within("another leader", waiting).await.unwrap();
     assert_eq!(leader, None);
     clients[1].close().await.unwrap();
-    assert_eq!(leaders.changed().await.unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(
+        leaders.changed().await.unwrap_err().kind(),
+        ErrorKind::Closed
+    );
 }
 
 // Shows: leader-watch
 #[tokio::test]
 async fn a_watch_is_no_handle_and_knows_the_elections_of_both_recipes() {
     let (server, [client]) = with_clients(start(), connect).await;
-    let mut leaders = LeaderSelector::builder(&client, PATH).watch_leader().unwrap();
-    let selector = LeaderSelector::builder(&client, PATH).id("web-3").build().unwrap();
-    let leading = tokio::spawn(async move { selector.lead(|_| std::future::pending::<()>()).await });
+    let mut leaders = LeaderSelector::builder(&client, PATH)
+        .watch_leader()
+        .unwrap();
+    let selector = LeaderSelector::builder(&client, PATH)
+        .id("web-3")
+        .build()
+        .unwrap();
+    let leading =
+        tokio::spawn(async move { selector.lead(|_| std::future::pending::<()>()).await });
     queued(&server, 1).await;
     assert_eq!(next(&mut leaders).await.as_deref(), Some("web-3"));
     leading.abort();
     assert_eq!(next(&mut leaders).await, None);
-    LeaderLatch::builder(&client, "no/slash").watch_leader().unwrap_err();
-    let refused = LeaderLatch::builder(&client, PATH).acl(Vec::new()).watch_leader().unwrap_err();
-    assert!(matches!(refused, BuildError::InvalidOption { option: "acl", .. }), "{refused}");
+    LeaderLatch::builder(&client, "no/slash")
+        .watch_leader()
+        .unwrap_err();
+    let refused = LeaderLatch::builder(&client, PATH)
+        .acl(Vec::new())
+        .watch_leader()
+        .unwrap_err();
+    assert!(
+        matches!(refused, BuildError::InvalidOption { option: "acl", .. }),
+        "{refused}"
+    );
 }

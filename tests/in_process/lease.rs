@@ -1,7 +1,9 @@
-//! Leases: a lock that ends by the clock, whether its holder is done or not (docs/protocol.md#lease-over).
+//! Leases: a lock that ends by the clock, whether its holder is done or not
+//! (docs/protocol.md#lease-over).
 //!
-//! What has to do with threads, or with how long code takes: the holder is blocked, or busy until the end, a waker panics,
-//! a lease is a nanosecond. The others run in virtual time: `simulation/tests/scenarios/lease.rs`.
+//! What has to do with threads, or with how long code takes: the holder is blocked, or busy until
+//! the end, a waker panics, a lease is a nanosecond. The others run in virtual time:
+//! `simulation/tests/scenarios/lease.rs`.
 
 use std::thread;
 
@@ -13,7 +15,8 @@ const LEASE: Duration = Duration::from_millis(100);
 /// A lease that no test outlasts.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// The executor of the holder does nothing from before the end of the lease until after the release.
+/// The executor of the holder does nothing from before the end of the lease until after the
+/// release.
 // Shows: lease-over
 #[tokio::test]
 async fn a_blocked_executor_keeps_neither_the_lock_nor_the_truth() {
@@ -23,11 +26,18 @@ async fn a_blocked_executor_keeps_neither_the_lock_nor_the_truth() {
     guard.set_lease(LEASE).unwrap();
     let other = mutex(&b);
     // Blocks this test's only thread.
-    let next = thread::spawn(move || block_on(other.lock()).unwrap()).join().unwrap();
+    let next = thread::spawn(move || block_on(other.lock()).unwrap())
+        .join()
+        .unwrap();
     assert_eq!(queue(&server), [&*next.node()]);
     assert!(!guard.is_held());
     assert_eq!(guard.state(), LockState::Lost(LostReason::LeaseOver));
-    assert!(guard.while_held(async { panic!("this is too late") }).await.is_err());
+    assert!(
+        guard
+            .while_held(async { panic!("this is too late") })
+            .await
+            .is_err()
+    );
     assert!(matches!(lost.poll(), Poll::Ready(lost) if lost.reason() == LostReason::LeaseOver));
     next.release().await.unwrap();
 }
@@ -67,7 +77,11 @@ async fn wakers_that_panic_keep_neither_others_from_being_told_nor_the_node() {
     for _ in 0..20 {
         told.push(ByHand::new(guard.lost()).start());
         let mut lost = Box::pin(guard.lost());
-        assert!(lost.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        assert!(
+            lost.as_mut()
+                .poll(&mut Context::from_waker(&waker))
+                .is_pending()
+        );
         broken.push(lost);
     }
     guard.set_lease(LEASE).unwrap();
@@ -78,8 +92,8 @@ async fn wakers_that_panic_keep_neither_others_from_being_told_nor_the_node() {
     assert_clean(&server, "with wakers that panic").await;
 }
 
-/// Right before the end, right after it, and while it is noticed: an extension that has succeeded holds, and one
-/// that has not says so.
+/// Right before the end, right after it, and while it is noticed: an extension that has succeeded
+/// holds, and one that has not says so.
 // Shows: lease-over
 #[tokio::test]
 async fn an_extension_races_with_the_end() {
@@ -117,9 +131,16 @@ async fn an_extension_races_with_the_end() {
         }
         until_free(&server).await;
     }
-    assert!(extended > 0 && over > 0, "extended {extended} times, over {over} times");
+    assert!(
+        extended > 0 && over > 0,
+        "extended {extended} times, over {over} times"
+    );
     let deleted = deletions(&server, &client);
-    assert_eq!(deleted.len(), extended + over, "each node once: {deleted:?}");
+    assert_eq!(
+        deleted.len(),
+        extended + over,
+        "each node once: {deleted:?}"
+    );
 }
 
 /// One that no caller could ever see ends, although the time of the call is not over.
@@ -128,8 +149,12 @@ async fn an_extension_races_with_the_end() {
 async fn a_lease_that_is_too_short_to_be_seen_ends_the_call() {
     let (server, [client]) = with_clients(start(), calm).await;
     let shortest = Duration::from_nanos(1);
-    let error =
-        within("the answer", mutex(&client).acquire_with_lease(Duration::MAX, shortest)).await.unwrap_err();
+    let error = within(
+        "the answer",
+        mutex(&client).acquire_with_lease(Duration::MAX, shortest),
+    )
+    .await
+    .unwrap_err();
     assert!(matches!(error, AcquireError::LeaseOver { .. }), "{error}");
     client.flush(SOON).await.unwrap();
     let created = logged(&server, session(&client), Op::Create, LogKind::Applied).len();

@@ -15,12 +15,20 @@ async fn work_is_done_in_the_clients_session() {
     assert_eq!(stat.ephemeral_owner, session(&client));
     // An error of the work is the work's.
     let missing = client.request(|zk| async move { zk.get_data("/missing").await });
-    assert_eq!(within("the work", missing).await.unwrap().unwrap_err(), zk::Error::NoNode);
+    assert_eq!(
+        within("the work", missing).await.unwrap().unwrap_err(),
+        zk::Error::NoNode
+    );
     assert!(guard.is_held());
     guard.release().await.unwrap();
     within("the close", client.close()).await.unwrap();
-    assert!(!server.exists(path), "an ephemeral node goes with the session");
-    let late = within("the answer", client.request(|_| async {})).await.unwrap_err();
+    assert!(
+        !server.exists(path),
+        "an ephemeral node goes with the session"
+    );
+    let late = within("the answer", client.request(|_| async {}))
+        .await
+        .unwrap_err();
     assert_eq!(late.kind(), ErrorKind::Closed, "{late}");
 }
 
@@ -47,10 +55,18 @@ async fn work_waits_for_a_session_and_ends_with_it() {
     within("the work", begins).await.unwrap();
     assert!(server.expire_session(session(&client)));
     let error = within("the end", endless).await.unwrap().unwrap_err();
-    assert!(error.kind() == ErrorKind::Connection && error.is_retryable(), "{error}");
+    assert!(
+        error.kind() == ErrorKind::Connection && error.is_retryable(),
+        "{error}"
+    );
     assert!(is_dropped(&kept), "the work is dropped with the session");
     // The next session is waited for, and the work is given that.
-    let id = within("the work", client.request(|zk| async move { zk.session_id().0 })).await.unwrap();
+    let id = within(
+        "the work",
+        client.request(|zk| async move { zk.session_id().0 }),
+    )
+    .await
+    .unwrap();
     assert_eq!(id, session(&client));
     // A caller that leaves takes its work along.
     let of_work = Arc::clone(&kept);
@@ -67,16 +83,27 @@ async fn work_waits_for_a_session_and_ends_with_it() {
 #[tokio::test]
 async fn a_clone_that_is_kept_is_what_close_waits_for() {
     let server = start();
-    let builder = Client::builder().session_timeout(Duration::from_secs(2)).connect_timeout(SOON);
+    let builder = Client::builder()
+        .session_timeout(Duration::from_secs(2))
+        .connect_timeout(SOON);
     let client = connect_as(builder.retry_policy(eager()), &server).await;
     let (guard, id) = (hold(&client).await, session(&client));
-    let kept = within("the work", client.request(|zk| async move { zk })).await.unwrap();
+    let kept = within("the work", client.request(|zk| async move { zk }))
+        .await
+        .unwrap();
     let closed = within("the close", client.close()).await;
-    assert!(matches!(closed, Err(ReleaseError::SessionNotClosed { .. })), "{closed:?}");
-    // Its holder is told nevertheless: by the close, or on a busy machine by its lease before that. Others wait.
+    assert!(
+        matches!(closed, Err(ReleaseError::SessionNotClosed { .. })),
+        "{closed:?}"
+    );
+    // Its holder is told nevertheless: by the close, or on a busy machine by its lease before that.
+    // Others wait.
     within("the loss", guard.lost()).await;
     assert!(server.exists(&guard.node()));
     drop(kept);
-    until(&server, "the end of the session", move |view| view.sessions().iter().all(|it| it.id != id)).await;
+    until(&server, "the end of the session", move |view| {
+        view.sessions().iter().all(|it| it.id != id)
+    })
+    .await;
     assert!(!server.exists(&guard.node()));
 }

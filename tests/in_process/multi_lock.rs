@@ -12,11 +12,18 @@ fn multi(client: &Client, paths: &[&str]) -> InterProcessMultiLock {
 }
 
 async fn hold(client: &Client, paths: &[&str]) -> MultiLockGuard {
-    within("all members", multi(client, paths).lock()).await.unwrap()
+    within("all members", multi(client, paths).lock())
+        .await
+        .unwrap()
 }
 
 async fn hold_one(client: &Client, path: &str) -> LockGuard {
-    within("the lock", InterProcessMutex::new(client, path).unwrap().lock()).await.unwrap()
+    within(
+        "the lock",
+        InterProcessMutex::new(client, path).unwrap().lock(),
+    )
+    .await
+    .unwrap()
 }
 
 fn assert_empty(server: &Server) {
@@ -31,30 +38,62 @@ async fn members_that_cannot_be_held_together_are_refused() {
     let server = start_empty();
     let builder = Client::builder().namespace("shop");
     let (client, other) = (
-        builder.clone().connect(&server.connect_string()).await.unwrap(),
+        builder
+            .clone()
+            .connect(&server.connect_string())
+            .await
+            .unwrap(),
         builder.connect(&server.connect_string()).await.unwrap(),
     );
     server.reset_counters();
-    assert_eq!(InterProcessMultiLock::new(&[]).unwrap_err(), BuildError::NoMembers);
-    let (a, b) = (InterProcessMutex::new(&client, A).unwrap(), InterProcessMutex::new(&client, B).unwrap());
+    assert_eq!(
+        InterProcessMultiLock::new(&[]).unwrap_err(),
+        BuildError::NoMembers
+    );
+    let (a, b) = (
+        InterProcessMutex::new(&client, A).unwrap(),
+        InterProcessMutex::new(&client, B).unwrap(),
+    );
     let duplicate = |locks: &[&dyn InterProcessLock]| {
         let error = InterProcessMultiLock::new(locks).unwrap_err();
-        assert!(matches!(error, BuildError::DuplicateMember { .. }), "{error}");
+        assert!(
+            matches!(error, BuildError::DuplicateMember { .. }),
+            "{error}"
+        );
         error.path().to_owned()
     };
-    assert_eq!(duplicate(&[&b, &a, &InterProcessMutex::new(&client, A).unwrap()]), A);
-    assert_eq!(duplicate(&[&a, &b, &InterProcessFairLock::new(&client, A).unwrap()]), A);
+    assert_eq!(
+        duplicate(&[&b, &a, &InterProcessMutex::new(&client, A).unwrap()]),
+        A
+    );
+    assert_eq!(
+        duplicate(&[&a, &b, &InterProcessFairLock::new(&client, A).unwrap()]),
+        A
+    );
     let lock = InterProcessReadWriteLock::new(&client, C).unwrap();
     assert_eq!(duplicate(&[&lock.read_lock(), &lock.write_lock()]), C);
     assert_eq!(duplicate(&[&lock.read_lock(), &lock.read_lock()]), C);
     let elsewhere = InterProcessMutex::new(&other, B).unwrap();
     let error = InterProcessMultiLock::new(&[&a, &elsewhere]).unwrap_err();
-    assert!(matches!(&error, BuildError::OtherClient { path, .. } if path == B), "{error}");
+    assert!(
+        matches!(&error, BuildError::OtherClient { path, .. } if path == B),
+        "{error}"
+    );
     let same = InterProcessMutex::new(&client.clone(), B).unwrap();
     assert!(InterProcessMultiLock::new(&[&a, &same]).is_ok());
     let paths = |n: usize| (0..n).map(|i| format!("/many/{i}"));
     let error = InterProcessMultiLock::from_paths(&client, paths(1_001)).unwrap_err();
-    assert!(matches!(error, BuildError::TooManyMembers { members: 1_001, max: 1_000, .. }), "{error}");
+    assert!(
+        matches!(
+            error,
+            BuildError::TooManyMembers {
+                members: 1_001,
+                max: 1_000,
+                ..
+            }
+        ),
+        "{error}"
+    );
     assert!(InterProcessMultiLock::from_paths(&client, paths(1_000)).is_ok());
     let error = InterProcessMultiLock::from_paths(&client, ["/a", "b"]).unwrap_err();
     assert!(matches!(error, BuildError::InvalidPath(_)), "{error}");
@@ -66,10 +105,17 @@ async fn members_that_cannot_be_held_together_are_refused() {
 #[tokio::test]
 async fn there_is_one_deadline_and_it_stops_at_the_first_error() {
     let (server, [client, other]) = with_clients(start_empty(), calm).await;
-    let held = [hold_one(&other, A).await, hold_one(&other, B).await, hold_one(&other, C).await];
+    let held = [
+        hold_one(&other, A).await,
+        hold_one(&other, B).await,
+        hold_one(&other, C).await,
+    ];
     let all = multi(&client, &[A, B, C]);
     let error = timed_out(|time| all.acquire(time)).await;
-    assert!(matches!(&error, AcquireError::TimedOut { path, .. } if path == A), "{error}");
+    assert!(
+        matches!(&error, AcquireError::TimedOut { path, .. } if path == A),
+        "{error}"
+    );
     // With the whole time for each member it would have queued for the others after that.
     client.flush(SOON).await.unwrap();
     let node = held[0].node();
@@ -80,19 +126,32 @@ async fn there_is_one_deadline_and_it_stops_at_the_first_error() {
         })
     };
     assert!(asked(Op::GetData, A), "it waited for {node}");
-    assert!(!asked(Op::GetData, B) && !asked(Op::GetData, C), "it waited for another");
+    assert!(
+        !asked(Op::GetData, B) && !asked(Op::GetData, C),
+        "it waited for another"
+    );
     drop(held);
     other.flush(SOON).await.unwrap();
     client.flush(SOON).await.unwrap();
     let refused = Match::op(Op::Create).path_prefix(format!("{B}/"));
     server.fail(refused.always(), ServerError::NoAuth.code());
     let before = server.log().len();
-    let error = within("the refusal", multi(&client, &[A, B, C]).lock()).await.unwrap_err();
-    assert_eq!((error.kind(), error.path()), (Some(ErrorKind::NoAuth), B), "{error}");
+    let error = within("the refusal", multi(&client, &[A, B, C]).lock())
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (error.kind(), error.path()),
+        (Some(ErrorKind::NoAuth), B),
+        "{error}"
+    );
     client.flush(SOON).await.unwrap();
     let below = |path: &str| format!("{path}/");
     assert!(
-        server.log().iter().skip(before).all(|entry| !entry.path.starts_with(&below(C))),
+        server
+            .log()
+            .iter()
+            .skip(before)
+            .all(|entry| !entry.path.starts_with(&below(C))),
         "it went on after the error"
     );
     assert_empty(&server);
@@ -103,12 +162,19 @@ async fn there_is_one_deadline_and_it_stops_at_the_first_error() {
 #[tokio::test]
 async fn it_waits_for_the_row_of_its_client() {
     let (server, [client]) = with_clients(start_empty(), calm).await;
-    let narrow = InterProcessMutex::builder(&client, B).hand_off(9, SOON).build().unwrap();
+    let narrow = InterProcessMutex::builder(&client, B)
+        .hand_off(9, SOON)
+        .build()
+        .unwrap();
     let held = within("the lock", narrow.lock()).await.unwrap();
     let waits = tokio::spawn(narrow.lock());
-    let all = InterProcessMultiLock::new(&[&InterProcessMutex::new(&client, A).unwrap(), &narrow]).unwrap();
+    let all = InterProcessMultiLock::new(&[&InterProcessMutex::new(&client, A).unwrap(), &narrow])
+        .unwrap();
     let attempt = tokio::spawn(all.lock());
-    until(&server, "the first member", |view| view.children(A).len() == 1).await;
+    until(&server, "the first member", |view| {
+        view.children(A).len() == 1
+    })
+    .await;
     held.release().await.unwrap();
     let second = within("the one before it", waits).await.unwrap().unwrap();
     assert!(!attempt.is_finished());
@@ -125,8 +191,15 @@ async fn the_loss_of_one_is_the_loss_of_all() {
     let lost = tokio::spawn(guard.lost());
     server.delete(&guard.nodes()[2]).unwrap();
     // A transaction finds it out at once; a heartbeat would too, later.
-    let error = within("the answer", guard.transaction().create("/done", "").commit()).await.unwrap_err();
-    let TransactionError::Lost(error) = &error else { panic!("{error}") };
+    let error = within(
+        "the answer",
+        guard.transaction().create("/done", "").commit(),
+    )
+    .await
+    .unwrap_err();
+    let TransactionError::Lost(error) = &error else {
+        panic!("{error}")
+    };
     assert_eq!((error.path(), error.reason()), (B, LostReason::NodeDeleted));
     assert!(!server.exists("/done"));
     let lost = within("the loss", lost).await.unwrap();
@@ -135,7 +208,10 @@ async fn the_loss_of_one_is_the_loss_of_all() {
     assert!(!guard.is_held() && guard.reenter().is_err());
     assert!(guard.while_held(async {}).await.is_err());
     let error = within("the release", guard.release()).await.unwrap_err();
-    assert!(matches!(&error, ReleaseError::Lost(lost) if lost.path() == B), "{error}");
+    assert!(
+        matches!(&error, ReleaseError::Lost(lost) if lost.path() == B),
+        "{error}"
+    );
     client.flush(SOON).await.unwrap();
     assert_empty(&server);
 }
@@ -147,28 +223,48 @@ async fn a_client_has_no_more_nodes_in_a_queue_than_it_may() {
     const MOST: usize = 64;
     let (server, [client, other]) = with_clients(start_empty(), calm).await;
     let held = hold_one(&other, A).await;
-    let (lock, mutex) = (multi(&client, &[A]), InterProcessMutex::new(&client, A).unwrap());
+    let (lock, mutex) = (
+        multi(&client, &[A]),
+        InterProcessMutex::new(&client, A).unwrap(),
+    );
     let waiting: Vec<_> = (0..100).map(|_| ByHand::new(lock.lock()).start()).collect();
     until(&server, "its nodes", |view| view.children(A).len() > MOST).await;
     let error = within("the end", timed_out(|timeout| lock.acquire(timeout))).await;
-    let AcquireError::TimedOut { contention, .. } = &error else { panic!("{error}") };
+    let AcquireError::TimedOut { contention, .. } = &error else {
+        panic!("{error}")
+    };
     assert_eq!(contention.ahead, MOST);
     let earlier = ByHand::new(mutex.acquire(Duration::from_secs(5))).start();
     let error = within("an answer", lock.try_lock()).await.unwrap_err();
     assert!(matches!(error, TryLockError::WouldBlock { .. }), "{error}");
     assert_eq!(queue_at(&server, A).len(), MOST + 1);
 
-    // As if they were not answered. Who waited for them before they left waits for nobody of this client after that.
+    // As if they were not answered. Who waited for them before they left waits for nobody of this
+    // client after that.
     let deletions = server.fail(Match::op(Op::Delete).session(session(&client)).always(), -4);
     drop(waiting);
     let mut next = ByHand::new(lock.lock()).start();
-    let error = within("the end", lock.acquire(Duration::from_millis(100))).await.unwrap_err();
-    assert_eq!(error.kind(), Some(ErrorKind::Connection), "nobody of this client is in its way: {error}");
+    let error = within("the end", lock.acquire(Duration::from_millis(100)))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        error.kind(),
+        Some(ErrorKind::Connection),
+        "nobody of this client is in its way: {error}"
+    );
     let error = within("the end", earlier.finished()).await.unwrap_err();
-    assert_eq!(error.kind(), Some(ErrorKind::Connection), "nobody of this client is in its way: {error}");
+    assert_eq!(
+        error.kind(),
+        Some(ErrorKind::Connection),
+        "nobody of this client is in its way: {error}"
+    );
     let error = within("an answer", lock.try_lock()).await.unwrap_err();
     assert!(matches!(error, TryLockError::WouldBlock { .. }), "{error}");
-    assert_eq!(queue_at(&server, A).len(), MOST + 1, "with nodes on their way out");
+    assert_eq!(
+        queue_at(&server, A).len(),
+        MOST + 1,
+        "with nodes on their way out"
+    );
     deletions.remove();
     until(&server, "its node", |view| view.children(A).len() == 2).await;
     assert!(next.poll().is_pending());
@@ -187,7 +283,9 @@ async fn readers_that_have_all_slots_are_in_no_readers_way() {
     let creates = server.hold_request(Match::op(Op::Create).session(session(&client)).always());
     let waiting: Vec<_> = (0..64).map(|_| ByHand::new(multi.lock()).start()).collect();
     within("the creates", creates.wait_hit()).await;
-    let error = within("the end", multi.acquire(Duration::from_millis(100))).await.unwrap_err();
+    let error = within("the end", multi.acquire(Duration::from_millis(100)))
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), Some(ErrorKind::Connection), "{error}");
     creates.release();
     drop(waiting);
@@ -200,36 +298,66 @@ async fn readers_that_have_all_slots_are_in_no_readers_way() {
 async fn the_end_of_one_releases_all() {
     let (server, [client]) = with_clients(start_empty(), calm).await;
     let guard = hold(&client, &[A, B, C]).await;
-    assert_eq!(guard.set_lease(Duration::ZERO).unwrap_err().reason(), LostReason::LeaseOver);
+    assert_eq!(
+        guard.set_lease(Duration::ZERO).unwrap_err().reason(),
+        LostReason::LeaseOver
+    );
     within("the releases", client.flush(SOON)).await.unwrap();
     assert_empty(&server);
     drop(guard);
-    // After a deletion by hand the holder has time to stop: until the servers might have deleted the others.
+    // After a deletion by hand the holder has time to stop: until the servers might have deleted
+    // the others.
     let client = connect_for(&server, Duration::from_secs(4)).await;
     let guard = hold(&client, &[A, B, C]).await;
     server.delete(&guard.nodes()[1]).unwrap();
     let lost = within("the loss", guard.lost()).await;
     assert_eq!((lost.path(), lost.reason()), (B, LostReason::NodeDeleted));
-    assert_eq!((queue_at(&server, A).len(), queue_at(&server, C).len()), (1, 1));
-    until(&server, "the releases", |view| view.children(A).is_empty() && view.children(C).is_empty()).await;
+    assert_eq!(
+        (queue_at(&server, A).len(), queue_at(&server, C).len()),
+        (1, 1)
+    );
+    until(&server, "the releases", |view| {
+        view.children(A).is_empty() && view.children(C).is_empty()
+    })
+    .await;
     let error = within("the release", guard.release()).await.unwrap_err();
-    assert!(matches!(&error, ReleaseError::Lost(lost) if lost.path() == B), "{error}");
+    assert!(
+        matches!(&error, ReleaseError::Lost(lost) if lost.path() == B),
+        "{error}"
+    );
 }
 
-/// The checks of the members' nodes are part of the request, which a server answers by a closed connection if it
-/// is too large.
+/// The checks of the members' nodes are part of the request, which a server answers by a closed
+/// connection if it is too large.
 // Shows: multi-lock-loss
 #[tokio::test]
 async fn a_transaction_is_too_large_with_the_checks_of_all_members() {
     let server = start_empty();
     server.create("/balance", "").unwrap();
     let client = calm(&server).await;
-    let paths: Vec<String> = (10..30).map(|member| format!("/{member}{}", "x".repeat(8_000))).collect();
+    let paths: Vec<String> = (10..30)
+        .map(|member| format!("/{member}{}", "x".repeat(8_000)))
+        .collect();
     let multi = InterProcessMultiLock::from_paths(&client, &paths).unwrap();
     let guard = within("the grant", multi.lock()).await.unwrap();
-    let write = |bytes| guard.transaction().set_data("/balance", vec![b'x'; bytes], 0);
-    let error = within("the refusal", write(900_000).commit()).await.unwrap_err();
-    assert!(matches!(error, TransactionError::TooLarge { bytes: 1_060_000.., .. }), "{error}");
+    let write = |bytes| {
+        guard
+            .transaction()
+            .set_data("/balance", vec![b'x'; bytes], 0)
+    };
+    let error = within("the refusal", write(900_000).commit())
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(
+            error,
+            TransactionError::TooLarge {
+                bytes: 1_060_000..,
+                ..
+            }
+        ),
+        "{error}"
+    );
     within("the commit", write(800_000).commit()).await.unwrap();
     guard.release().await.unwrap();
 }
@@ -253,7 +381,9 @@ async fn revocation_of_any_member_is_told() {
 #[test]
 fn it_needs_no_runtime_of_its_caller_s() {
     let server = start_empty();
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
     runtime.block_on(async {
         let client = Client::connect(&server.connect_string()).await.unwrap();
         let all = multi(&client, &[A, B, C]);
@@ -278,15 +408,30 @@ fn it_needs_no_runtime_of_its_caller_s() {
 async fn a_thousand_members_are_held_and_lost_as_one() {
     let server = start_empty();
     let paths: Vec<String> = (0..1_000).map(|index| format!("/many/{index}")).collect();
-    paths.iter().for_each(|path| server.create(path, "").unwrap());
+    paths
+        .iter()
+        .for_each(|path| server.create(path, "").unwrap());
     let client = calm(&server).await;
     let all = InterProcessMultiLock::from_paths(&client, &paths).unwrap();
     let guard = within("all members", all.lock()).await.unwrap();
     assert!(guard.is_held());
-    within("the commit", guard.transaction().create("/done", "").commit()).await.unwrap();
+    within(
+        "the commit",
+        guard.transaction().create("/done", "").commit(),
+    )
+    .await
+    .unwrap();
     server.delete(&guard.nodes()[617]).unwrap();
-    let error = within("the answer", guard.transaction().create("/again", "").commit()).await.unwrap_err();
-    assert!(matches!(&error, TransactionError::Lost(lost) if lost.path() == paths[617]), "{error}");
+    let error = within(
+        "the answer",
+        guard.transaction().create("/again", "").commit(),
+    )
+    .await
+    .unwrap_err();
+    assert!(
+        matches!(&error, TransactionError::Lost(lost) if lost.path() == paths[617]),
+        "{error}"
+    );
     assert!(!guard.is_held());
     drop(guard);
     within("the releases", client.flush(SOON)).await.unwrap();

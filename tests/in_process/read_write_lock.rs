@@ -1,6 +1,10 @@
-//! The read-write lock against an in-process server: order, watches, conversions, and what happens when
-//! replies are lost in the middle of them.
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+//! The read-write lock against an in-process server: order, watches, conversions, and what happens
+//! when replies are lost in the middle of them.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by panicking"
+)]
 
 use test_support::in_process::read_write::{conversion, lock, read, write};
 use test_support::prelude::*;
@@ -9,12 +13,18 @@ use test_support::prelude::*;
 fn nodes(server: &Server) -> Vec<String> {
     let mut names = server.children(DIRECTORY);
     names.sort_by_key(|name| name[name.len() - 10..].to_owned());
-    names.into_iter().map(|name| format!("{DIRECTORY}/{name}")).collect()
+    names
+        .into_iter()
+        .map(|name| format!("{DIRECTORY}/{name}"))
+        .collect()
 }
 
 /// How the nodes queue: `R` and `W`, in order.
 fn view(server: &Server) -> String {
-    nodes(server).iter().map(|node| if node.contains("__READ__") { 'R' } else { 'W' }).collect()
+    nodes(server)
+        .iter()
+        .map(|node| if node.contains("__READ__") { 'R' } else { 'W' })
+        .collect()
 }
 
 struct Waiting<G> {
@@ -38,22 +48,39 @@ async fn waits_for<G: Send + 'static>(
     let before = nodes(server);
     let attempt = tokio::spawn(attempt);
     let (id, watched) = (session(client), predecessor.to_owned());
-    until(server, "the watch", move |view| view.watches_on(&watched).contains(&id)).await;
-    let node = nodes(server).into_iter().find(|node| !before.contains(node)).expect("a new node");
-    Waiting { attempt, node: node.parse().unwrap() }
+    until(server, "the watch", move |view| {
+        view.watches_on(&watched).contains(&id)
+    })
+    .await;
+    let node = nodes(server)
+        .into_iter()
+        .find(|node| !before.contains(node))
+        .expect("a new node");
+    Waiting {
+        attempt,
+        node: node.parse().unwrap(),
+    }
 }
 
 // Shows: read-write
 #[tokio::test]
 async fn readers_are_inside_together_and_a_writer_alone_in_order_of_arrival() {
     let server = start();
-    let clients = [calm(&server).await, calm(&server).await, calm(&server).await];
+    let clients = [
+        calm(&server).await,
+        calm(&server).await,
+        calm(&server).await,
+    ];
     let [a, b, c] = &clients;
     let (first, second) = (read(a).await, read(b).await);
-    assert_eq!(server.watches(), 0, "readers with readers before them watch nothing");
+    assert_eq!(
+        server.watches(),
+        0,
+        "readers with readers before them watch nothing"
+    );
     let writer = waits_for(&server, a, &second.node(), lock(a).write_lock().lock()).await;
-    // A reader that comes now does not pass the writer, though readers are inside; both watch the writer
-    // only.
+    // A reader that comes now does not pass the writer, though readers are inside; both watch the
+    // writer only.
     let third = waits_for(&server, c, &writer.node, lock(c).read_lock().lock()).await;
     let fourth = waits_for(&server, a, &writer.node, lock(a).read_lock().lock()).await;
     let last = waits_for(&server, b, &fourth.node, lock(b).write_lock().lock()).await;
@@ -71,7 +98,8 @@ async fn readers_are_inside_together_and_a_writer_alone_in_order_of_arrival() {
     clean(&server, &[a, b, c]).await;
 }
 
-/// The writer in between gives up: its readers do not come in before the writer that is still there.
+/// The writer in between gives up: its readers do not come in before the writer that is still
+/// there.
 // Shows: read-write
 #[tokio::test]
 async fn a_reader_whose_writer_gives_up_looks_for_the_one_before() {
@@ -87,25 +115,43 @@ async fn a_reader_whose_writer_gives_up_looks_for_the_one_before() {
     clean(&server, &[&a, &b]).await;
 }
 
-/// A writer of the client waits already when the node of its readers is granted: none joins them after that.
+/// A writer of the client waits already when the node of its readers is granted: none joins them
+/// after that.
 #[tokio::test]
 async fn no_reader_joins_ahead_of_a_writer_of_its_client() {
     let (server, [client, other]) = with_clients(start(), calm).await;
     let held = within("the lock", write(&other)).await;
-    let lock = InterProcessReadWriteLock::builder(&client, DIRECTORY).hand_off(100, SOON).build().unwrap();
+    let lock = InterProcessReadWriteLock::builder(&client, DIRECTORY)
+        .hand_off(100, SOON)
+        .build()
+        .unwrap();
     let reader = tokio::spawn(lock.read_lock().lock());
-    until(&server, "its node", |view| view.children(DIRECTORY).len() == 2).await;
+    until(&server, "its node", |view| {
+        view.children(DIRECTORY).len() == 2
+    })
+    .await;
     let writer = tokio::spawn(lock.write_lock().lock());
-    until(&server, "its node", |view| view.children(DIRECTORY).len() == 3).await;
+    until(&server, "its node", |view| {
+        view.children(DIRECTORY).len() == 3
+    })
+    .await;
     held.release().await.unwrap();
     let reader = within("the reader", reader).await.unwrap().unwrap();
     let mut late = ByHand::new(lock.read_lock().lock()).start();
-    until(&server, "a node behind the writer's", |view| view.children(DIRECTORY).len() == 3).await;
+    until(&server, "a node behind the writer's", |view| {
+        view.children(DIRECTORY).len() == 3
+    })
+    .await;
     reader.release().await.unwrap();
     let writer = within("the writer", writer).await.unwrap().unwrap();
     assert!(late.poll().is_pending());
     writer.release().await.unwrap();
-    within("the late reader", late.finished()).await.unwrap().release().await.unwrap();
+    within("the late reader", late.finished())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     drop(lock);
     clean(&server, &[&client, &other]).await;
 }
@@ -120,7 +166,9 @@ async fn a_downgrade_whose_reply_is_lost_is_found_out() {
             let (a, b) = (calm(&server).await, calm(&server).await);
             let guard = write(&a).await;
             let writer = waits_for(&server, &b, &guard.node(), lock(&b).write_lock().lock()).await;
-            let multi = Match::op(Op::Multi).session(session(&a)).path_contains("__READ__");
+            let multi = Match::op(Op::Multi)
+                .session(session(&a))
+                .path_contains("__READ__");
             let fault = lose(&server, multi, applied, loss);
             let reader = within("the downgrade", guard.downgrade()).await.unwrap();
             assert_eq!(fault.hits().len(), 1);
@@ -142,14 +190,17 @@ async fn a_heartbeat_during_a_conversion_loses_nothing() {
     let guard = write(&client).await;
     let other = InterProcessMutex::new(&client, "/locks/other").unwrap();
     let held = within("another lock", other.lock()).await.unwrap();
-    // Applied, and not answered. The replies of a session keep their order: the beats are sent, and not
-    // answered either.
+    // Applied, and not answered. The replies of a session keep their order: the beats are sent, and
+    // not answered either.
     let id = session(&client);
     let gate = server.hold_reply(Match::op(Op::Multi).session(id).path_contains("__READ__"));
     let converted = tokio::spawn(guard.downgrade());
     within("the conversion", gate.wait_hit()).await;
     let before = server.counters().requests_of(id, Op::Multi);
-    until(&server, "a beat", move |view| view.counters().requests_of(id, Op::Multi) > before).await;
+    until(&server, "a beat", move |view| {
+        view.counters().requests_of(id, Op::Multi) > before
+    })
+    .await;
     gate.release();
     let reader = within("the downgrade", converted).await.unwrap().unwrap();
     assert_eq!(reader.state(), LockState::Held);
@@ -170,7 +221,10 @@ async fn a_dropped_conversion_gives_the_lock_back() {
             task.abort();
             assert!(task.await.unwrap_err().is_cancelled());
             gate.release();
-            until(&server, "an empty directory", |view| view.children(DIRECTORY).is_empty()).await;
+            until(&server, "an empty directory", |view| {
+                view.children(DIRECTORY).is_empty()
+            })
+            .await;
             // Not in the way of any contender.
             write(&client).await.release().await.unwrap();
         }
@@ -185,24 +239,41 @@ async fn a_lock_that_is_shared_is_not_converted() {
     let writer = write(&client).await;
     // By value, without waiting for oneself.
     let reader = writer.reenter_as_reader().unwrap();
-    assert_eq!((reader.hold_count(), numbers(reader.fencing_token())), (2, numbers(writer.fencing_token())));
+    assert_eq!(
+        (reader.hold_count(), numbers(reader.fencing_token())),
+        (2, numbers(writer.fencing_token()))
+    );
     let error = within("a refusal", writer.downgrade()).await.unwrap_err();
-    assert!(matches!(error, ConversionError::WouldDeadlock { .. }), "{error}");
+    assert!(
+        matches!(error, ConversionError::WouldDeadlock { .. }),
+        "{error}"
+    );
     let writer = error.into_guard();
     let error = within("a refusal", reader.try_upgrade()).await.unwrap_err();
-    assert!(matches!(error, ConversionError::WouldDeadlock { .. }), "{error}");
+    assert!(
+        matches!(error, ConversionError::WouldDeadlock { .. }),
+        "{error}"
+    );
     assert!(!error.is_retryable());
     let reader = error.into_guard();
     assert!(writer.is_held() && reader.is_held());
     // The write lock stays one until the last share is gone.
     writer.release().await.unwrap();
     assert_eq!(view(&server), "W");
-    let writer = within("an upgrade of the last share", reader.try_upgrade()).await.unwrap();
-    within("the downgrade", writer.downgrade()).await.unwrap().release().await.unwrap();
+    let writer = within("an upgrade of the last share", reader.try_upgrade())
+        .await
+        .unwrap();
+    within("the downgrade", writer.downgrade())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     clean(&server, &[&client]).await;
 }
 
-/// Writers and readers that wait behind a writer do not hinder it, and are served afterwards, in order.
+/// Writers and readers that wait behind a writer do not hinder it, and are served afterwards, in
+/// order.
 // Shows: upgrade
 #[tokio::test]
 async fn a_reader_that_is_alone_becomes_the_writer() {
@@ -235,8 +306,8 @@ async fn a_reader_that_is_alone_becomes_the_writer() {
     clean(&server, &[a, b]).await;
 }
 
-/// Neither of two readers passes the other; when one goes, the other can. What was tried leaves nothing
-/// behind.
+/// Neither of two readers passes the other; when one goes, the other can. What was tried leaves
+/// nothing behind.
 // Shows: upgrade
 #[tokio::test]
 async fn a_reader_beside_another_gets_its_guard_back() {
@@ -248,7 +319,11 @@ async fn a_reader_beside_another_gets_its_guard_back() {
     assert!(matches!(one, ConversionError::Contended { .. }), "{one}");
     assert!(matches!(two, ConversionError::Contended { .. }), "{two}");
     assert!(one.is_retryable());
-    assert_eq!(nodes(&server), before, "the write nodes are gone before the answer");
+    assert_eq!(
+        nodes(&server),
+        before,
+        "the write nodes are gone before the answer"
+    );
     let (one, two) = (one.into_guard(), two.into_guard());
     assert!(one.is_held() && two.is_held());
     one.release().await.unwrap();
@@ -269,12 +344,18 @@ async fn a_reader_that_comes_during_an_upgrade_waits_for_it() {
     let look = server.hold_request(Match::op(Op::GetChildren).session(session(&a)));
     let upgrade = tokio::spawn(reader.try_upgrade());
     within("the look", look.wait_hit()).await;
-    let write_node = nodes(&server).into_iter().find(|node| node.contains("__WRIT__")).unwrap();
+    let write_node = nodes(&server)
+        .into_iter()
+        .find(|node| node.contains("__WRIT__"))
+        .unwrap();
     let late = waits_for(&server, &b, &write_node, lock(&b).read_lock().lock()).await;
     look.release();
     // It cannot be told from one that was inside before.
     let error = within("the answer", upgrade).await.unwrap().unwrap_err();
-    assert!(matches!(error, ConversionError::Contended { .. }), "{error}");
+    assert!(
+        matches!(error, ConversionError::Contended { .. }),
+        "{error}"
+    );
     late.granted().await.release().await.unwrap();
     error.into_guard().release().await.unwrap();
     clean(&server, &[&a, &b]).await;
@@ -285,7 +366,11 @@ async fn a_reader_that_comes_during_an_upgrade_waits_for_it() {
 async fn an_upgrade_whose_replies_are_lost_is_found_out() {
     let server = start();
     for alone in [true, false] {
-        for (op, part) in [(Op::Create, "__WRIT__"), (Op::GetChildren, ""), (Op::Delete, "__")] {
+        for (op, part) in [
+            (Op::Create, "__WRIT__"),
+            (Op::GetChildren, ""),
+            (Op::Delete, "__"),
+        ] {
             for applied in [true, false] {
                 let (a, b) = (calm(&server).await, calm(&server).await);
                 let beside = if alone { None } else { Some(read(&b).await) };
@@ -296,7 +381,10 @@ async fn an_upgrade_whose_replies_are_lost_is_found_out() {
                 match within(&what, reader.try_upgrade()).await {
                     Ok(guard) if alone => guard.release().await.unwrap(),
                     Err(error) if !alone => {
-                        assert!(matches!(error, ConversionError::Contended { .. }), "{what}: {error}");
+                        assert!(
+                            matches!(error, ConversionError::Contended { .. }),
+                            "{what}: {error}"
+                        );
                         assert_eq!(view(&server), "RR", "{what}");
                         error.into_guard().release().await.unwrap();
                     }
@@ -333,15 +421,22 @@ async fn a_session_that_ends_during_a_conversion_takes_the_lock_along() {
 async fn a_converted_lock_that_is_deleted_by_hand_is_told() {
     let server = start();
     let client = connect_for(&server, Duration::from_secs(12)).await;
-    let reader = within("the downgrade", write(&client).await.downgrade()).await.unwrap();
+    let reader = within("the downgrade", write(&client).await.downgrade())
+        .await
+        .unwrap();
     let lost = reader.lost();
     server.delete(&reader.node()).unwrap();
-    assert_eq!(within("the loss", lost).await.reason(), LostReason::NodeDeleted);
+    assert_eq!(
+        within("the loss", lost).await.reason(),
+        LostReason::NodeDeleted
+    );
     // Deleted on the way.
     let writer = write(&client).await;
     server.delete(&writer.node()).unwrap();
     let error = within("the answer", writer.downgrade()).await.unwrap_err();
-    let ConversionError::Lost { source: lost, .. } = &error else { panic!("{error}") };
+    let ConversionError::Lost { source: lost, .. } = &error else {
+        panic!("{error}")
+    };
     assert_eq!(lost.reason(), LostReason::NodeDeleted);
     clean(&server, &[&client]).await;
 }
@@ -357,16 +452,31 @@ async fn recipes_of_another_order_are_refused_here_and_there() {
     ] {
         assert!(matches!(error, BuildError::MixedRecipes { .. }), "{error}");
     }
-    let error = within("a refusal", InterProcessMutex::new(&b, DIRECTORY).unwrap().lock()).await.unwrap_err();
-    let AcquireError::Request(error) = error else { panic!("{error}") };
-    assert_eq!((error.kind(), error.node()), (ErrorKind::MixedRecipes, Some(&*reader.node())), "{error}");
+    let error = within(
+        "a refusal",
+        InterProcessMutex::new(&b, DIRECTORY).unwrap().lock(),
+    )
+    .await
+    .unwrap_err();
+    let AcquireError::Request(error) = error else {
+        panic!("{error}")
+    };
+    assert_eq!(
+        (error.kind(), error.node()),
+        (ErrorKind::MixedRecipes, Some(&*reader.node())),
+        "{error}"
+    );
     reader.release().await.unwrap();
     b.flush(SOON).await.unwrap();
     let mutex = InterProcessMutex::new(&b, DIRECTORY).unwrap();
     let guard = within("the mutex", mutex.lock()).await.unwrap();
     for attempt in [
-        within("a refusal", lock(&a).read_lock().lock()).await.map(drop),
-        within("a refusal", lock(&a).write_lock().lock()).await.map(drop),
+        within("a refusal", lock(&a).read_lock().lock())
+            .await
+            .map(drop),
+        within("a refusal", lock(&a).write_lock().lock())
+            .await
+            .map(drop),
     ] {
         let error = attempt.unwrap_err();
         assert_eq!(error.kind(), Some(ErrorKind::MixedRecipes), "{error}");
@@ -383,9 +493,17 @@ async fn an_upgrade_among_strangers_keeps_the_read_lock() {
     let reader = read(&client).await;
     let stranger = format!("{DIRECTORY}/x-lock-0000000099");
     server.create(&stranger, "").unwrap();
-    let error = within("the answer", reader.try_upgrade()).await.unwrap_err();
-    let ConversionError::Request { source: why, .. } = &error else { panic!("{error}") };
-    assert_eq!((why.kind(), why.node()), (ErrorKind::MixedRecipes, Some(&*stranger)), "{why}");
+    let error = within("the answer", reader.try_upgrade())
+        .await
+        .unwrap_err();
+    let ConversionError::Request { source: why, .. } = &error else {
+        panic!("{error}")
+    };
+    assert_eq!(
+        (why.kind(), why.node()),
+        (ErrorKind::MixedRecipes, Some(&*stranger)),
+        "{why}"
+    );
     assert_eq!(server.children(DIRECTORY).len(), 2);
     assert!(error.into_guard().is_held());
     server.delete(&stranger).unwrap();
@@ -395,11 +513,24 @@ async fn an_upgrade_among_strangers_keeps_the_read_lock() {
 #[tokio::test]
 async fn kazoos_names_are_used_when_asked_for() {
     let (server, [client]) = with_clients(start(), calm).await;
-    let lock =
-        InterProcessReadWriteLock::builder(&client, DIRECTORY).dialect(Dialect::Kazoo).build().unwrap();
-    let error =
-        InterProcessReadWriteLock::builder(&client, DIRECTORY).dialect(Dialect::Curator).build().unwrap_err();
-    assert!(matches!(error, BuildError::ConflictingOptions { option: "dialect", .. }), "{error}");
+    let lock = InterProcessReadWriteLock::builder(&client, DIRECTORY)
+        .dialect(Dialect::Kazoo)
+        .build()
+        .unwrap();
+    let error = InterProcessReadWriteLock::builder(&client, DIRECTORY)
+        .dialect(Dialect::Curator)
+        .build()
+        .unwrap_err();
+    assert!(
+        matches!(
+            error,
+            BuildError::ConflictingOptions {
+                option: "dialect",
+                ..
+            }
+        ),
+        "{error}"
+    );
     let reader = within("a reader", lock.read_lock().lock()).await.unwrap();
     let parts = |node: NodePath, marker: &str| {
         let name = node.strip_prefix(&format!("{DIRECTORY}/")).unwrap();
@@ -413,11 +544,18 @@ async fn kazoos_names_are_used_when_asked_for() {
     // It says of which read node it is.
     let (unique, same) = parts(writer.node(), "__lock__");
     let (id, named) = unique.split_once("__of__").unwrap();
-    assert!(is_id(id) && id != of && named == of && same == number, "{}", writer.node());
+    assert!(
+        is_id(id) && id != of && named == of && same == number,
+        "{}",
+        writer.node()
+    );
     writer.release().await.unwrap();
     drop(lock);
     clean(&server, &[&client]).await;
-    let mutex = InterProcessMutex::builder(&client, "/kazoo/mutex").dialect(Dialect::Kazoo).build().unwrap();
+    let mutex = InterProcessMutex::builder(&client, "/kazoo/mutex")
+        .dialect(Dialect::Kazoo)
+        .build()
+        .unwrap();
     let guard = within("the mutex", mutex.lock()).await.unwrap();
     assert!(guard.node().contains("__lock__"));
     guard.release().await.unwrap();
@@ -428,9 +566,17 @@ async fn kazoos_names_are_used_when_asked_for() {
 #[tokio::test]
 async fn a_kazoo_mutex_does_not_come_in_beside_a_downgraded_reader() {
     let (server, [a, b]) = with_clients(start(), calm).await;
-    let lock = InterProcessReadWriteLock::builder(&a, DIRECTORY).dialect(Dialect::Kazoo).build().unwrap();
-    let mutex = InterProcessMutex::builder(&b, DIRECTORY).dialect(Dialect::Kazoo).build().unwrap();
-    let writer = within("the write lock", lock.write_lock().lock()).await.unwrap();
+    let lock = InterProcessReadWriteLock::builder(&a, DIRECTORY)
+        .dialect(Dialect::Kazoo)
+        .build()
+        .unwrap();
+    let mutex = InterProcessMutex::builder(&b, DIRECTORY)
+        .dialect(Dialect::Kazoo)
+        .build()
+        .unwrap();
+    let writer = within("the write lock", lock.write_lock().lock())
+        .await
+        .unwrap();
     let waiting = tokio::spawn(mutex.lock());
     watches(&server, &b, &writer.node()).await;
     let reader = within("the downgrade", writer.downgrade()).await.unwrap();

@@ -1,14 +1,16 @@
-//! What was wrong once and must stay right: each test is one behaviour that an earlier version did not have.
+//! What was wrong once and must stay right: each test is one behaviour that an earlier version did
+//! not have.
 //!
-//! Against the in-process server and its faults: what has to do with threads, runtimes or sockets. The others run in
-//! virtual time: `simulation/tests/scenarios/regressions.rs`.
+//! Against the in-process server and its faults: what has to do with threads, runtimes or sockets.
+//! The others run in virtual time: `simulation/tests/scenarios/regressions.rs`.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::net::TcpListener;
 
 use test_support::prelude::*;
 
-/// The client library tries the addresses in random order, and those of a short list several times over.
+/// The client library tries the addresses in random order, and those of a short list several times
+/// over.
 // Shows: server-timeout
 #[tokio::test]
 async fn a_server_that_hangs_does_not_use_up_the_time_of_the_others() {
@@ -20,7 +22,8 @@ async fn a_server_that_hangs_does_not_use_up_the_time_of_the_others() {
     let connects: Vec<_> = (0..30)
         .map(|_| {
             let servers = servers.clone();
-            // However often in a row the one that hangs comes first: 5 of 15 addresses, 1.5 s for each.
+            // However often in a row the one that hangs comes first: 5 of 15 addresses, 1.5 s for
+            // each.
             let builder = Client::builder()
                 .session_timeout(Duration::from_secs(12))
                 .connect_timeout(Duration::from_secs(10));
@@ -35,27 +38,48 @@ async fn a_server_that_hangs_does_not_use_up_the_time_of_the_others() {
 #[test]
 fn an_acl_in_a_log_does_not_show_the_hash_of_a_password() {
     let acl = Acl::new("digest", "shop:aGFzaA==", Permissions::READ);
-    let shown = format!("{acl:?} {:?}", Client::builder().acl([acl.clone()]).auth("digest", "shop:secret"));
+    let shown = format!(
+        "{acl:?} {:?}",
+        Client::builder()
+            .acl([acl.clone()])
+            .auth("digest", "shop:secret")
+    );
     assert!(shown.contains("shop"), "{shown}");
-    assert!(!shown.contains("aGFzaA") && !shown.contains("secret"), "{shown}");
+    assert!(
+        !shown.contains("aGFzaA") && !shown.contains("secret"),
+        "{shown}"
+    );
 }
 
 /// Every call that waits, with nothing of the caller's executor but its polls.
 async fn everything() {
     let server = start();
     // A session that needs no timers here.
-    let client = Client::builder().session_timeout(HOUR).connect_timeout(SOON);
+    let client = Client::builder()
+        .session_timeout(HOUR)
+        .connect_timeout(SOON);
     let client = client.connect(&server.connect_string()).await.unwrap();
     let mutex = mutex(&client);
     let brief = Duration::from_millis(500);
     let guard = mutex.lock().await.unwrap();
     assert_eq!(mutex.participants().await.unwrap().len(), 1);
-    assert!(matches!(mutex.acquire(brief).await, Err(AcquireError::TimedOut { .. })));
-    assert!(matches!(mutex.try_lock().await, Err(TryLockError::WouldBlock { .. })));
+    assert!(matches!(
+        mutex.acquire(brief).await,
+        Err(AcquireError::TimedOut { .. })
+    ));
+    assert!(matches!(
+        mutex.try_lock().await,
+        Err(TryLockError::WouldBlock { .. })
+    ));
     assert!(mutex.acquire_until(Instant::now() + brief).await.is_err());
     client.flush(SOON).await.unwrap();
     assert_eq!(guard.while_held(async { 7 }).await.unwrap(), 7);
-    guard.transaction().check(DIRECTORY, None).commit().await.unwrap();
+    guard
+        .transaction()
+        .check(DIRECTORY, None)
+        .commit()
+        .await
+        .unwrap();
     guard.release().await.unwrap();
     drop(mutex.acquire(SOON).await.unwrap());
     client.flush(SOON).await.unwrap();
@@ -73,5 +97,8 @@ fn every_wait_works_without_tokio() {
 
 #[test]
 fn every_wait_works_on_a_runtime_without_timers() {
-    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(everything());
+    tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap()
+        .block_on(everything());
 }

@@ -1,7 +1,11 @@
-//! The rules of the protocol: docs/protocol-tests.md lists the tests that show each. The server is in the process
-//! and waits at a gate where a test needs a certain moment. These need sockets, threads or runtimes; the others run
-//! in virtual time: `simulation/tests/scenarios/rules`.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+//! The rules of the protocol: docs/protocol-tests.md lists the tests that show each. The server is
+//! in the process and waits at a gate where a test needs a certain moment. These need sockets,
+//! threads or runtimes; the others run in virtual time: `simulation/tests/scenarios/rules`.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 mod relay;
 mod sessions;

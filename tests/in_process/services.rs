@@ -1,6 +1,10 @@
-//! What a service builds on locks: reads under them, jobs that run once, nodes and members that come back, its
-//! start and its stop, and what it watches of them.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+//! What a service builds on locks: reads under them, jobs that run once, nodes and members that
+//! come back, its start and its stop, and what it watches of them.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 mod holds;
 mod members;

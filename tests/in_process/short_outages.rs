@@ -1,17 +1,22 @@
-//! Outages that are shorter than the lease cost no lock (docs/protocol.md#spare-connection): the longest that
-//! RELIABILITY.md promises, 0.45 T, for clients in every phase between two heartbeats.
-//! This outage is in real time, since whether a server accepts connections is asked by a thread that blocks (a probe), which
-//! no simulation has. The others are in virtual time: `simulation/tests/scenarios/short_outages.rs`.
+//! Outages that are shorter than the lease cost no lock (docs/protocol.md#spare-connection): the
+//! longest that RELIABILITY.md promises, 0.45 T, for clients in every phase between two heartbeats.
+//! This outage is in real time, since whether a server accepts connections is asked by a thread
+//! that blocks (a probe), which no simulation has. The others are in virtual time:
+//! `simulation/tests/scenarios/short_outages.rs`.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use test_support::Steadiness;
 use test_support::prelude::*;
 use test_support::short_outages::{CLIENTS, lost};
 
-/// How often a round is repeated in which the machine stood still for longer than there was to spare.
+/// How often a round is repeated in which the machine stood still for longer than there was to
+/// spare.
 const ROUNDS: usize = 5;
 
-#[expect(clippy::future_not_send, reason = "the future of a test stays on its thread")]
+#[expect(
+    clippy::future_not_send,
+    reason = "the future of a test stays on its thread"
+)]
 async fn costs_no_lock(session_timeout: Duration, outage: impl AsyncFn(&Server, &[i64], Instant)) {
     for round in 1.. {
         let machine = Steadiness::watch();
@@ -28,8 +33,9 @@ async fn costs_no_lock(session_timeout: Duration, outage: impl AsyncFn(&Server, 
     }
 }
 
-/// Every connection is refused for a while, and then the server takes its time for each session, as one does to which
-/// many clients return at once. A try closes the connection of another that waits.
+/// Every connection is refused for a while, and then the server takes its time for each session, as
+/// one does to which many clients return at once. A try closes the connection of another that
+/// waits.
 async fn slow_to_return(server: &Server, _: &[i64], end: Instant) {
     server.stop();
     // How long it takes is what is tested.
@@ -44,19 +50,28 @@ async fn slow_to_return_at_6_s() {
     costs_no_lock(Duration::from_secs(6), slow_to_return).await;
 }
 
-/// After a server has accepted a spare connection and not let it take the session up, the client library is left alone
-/// for a while; not in the next outage.
+/// After a server has accepted a spare connection and not let it take the session up, the client
+/// library is left alone for a while; not in the next outage.
 // Shows: spare-connection
 #[tokio::test]
 async fn a_rest_of_one_outage_is_not_taken_in_the_next() {
     const T: Duration = Duration::from_secs(12);
-    let server = Server::builder().tick(T / 20).min_session_timeout(T).start().unwrap();
-    let builder = Client::builder().margin(LeaseMargin::Strict).session_timeout(T);
+    let server = Server::builder()
+        .tick(T / 20)
+        .min_session_timeout(T)
+        .start()
+        .unwrap();
+    let builder = Client::builder()
+        .margin(LeaseMargin::Strict)
+        .session_timeout(T);
     let client = connect_as(builder, &server).await;
     for outage in 0..2 {
         let guard = within("the grant", mutex(&client).lock()).await.unwrap();
         let beats = server.counters().requests(Op::Multi);
-        until(&server, "a heartbeat", move |view| view.counters().requests(Op::Multi) > beats).await;
+        until(&server, "a heartbeat", move |view| {
+            view.counters().requests(Op::Multi) > beats
+        })
+        .await;
         // Half of the time to the next: the renewal is as old as half of that of the first try.
         tokio::time::sleep(T / 20).await;
         let connects = server.counters().requests(Op::Connect);
@@ -64,17 +79,25 @@ async fn a_rest_of_one_outage_is_not_taken_in_the_next() {
         let cut = Instant::now();
         server.cut(session(&client), Cut::Reset);
         // The first is of the client library, which makes the next after T/8.
-        until(&server, "a spare one", move |view| view.counters().requests(Op::Connect) >= connects + 2)
-            .await;
+        until(&server, "a spare one", move |view| {
+            view.counters().requests(Op::Connect) >= connects + 2
+        })
+        .await;
         let took = cut.elapsed();
-        assert!(took < T / 9, "in outage {outage} the first spare connection was made after {took:?}");
+        assert!(
+            took < T / 9,
+            "in outage {outage} the first spare connection was made after {took:?}"
+        );
         // The time of the try, and of the question whether the server accepts connections.
         tokio::time::sleep(T / 20).await;
         replies.release();
         let mut states = client.watch_state();
-        within("the connection", states.wait_for(|state| *state == ConnectionState::Connected))
-            .await
-            .unwrap();
+        within(
+            "the connection",
+            states.wait_for(|state| *state == ConnectionState::Connected),
+        )
+        .await
+        .unwrap();
         drop(guard);
         client.flush(SOON).await.unwrap();
     }

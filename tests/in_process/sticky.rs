@@ -1,5 +1,5 @@
-//! A mutex that keeps its node while no other client wants it: acquired again without a request, given up to
-//! everybody who comes.
+//! A mutex that keeps its node while no other client wants it: acquired again without a request,
+//! given up to everybody who comes.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use test_support::prelude::*;
@@ -7,7 +7,10 @@ use test_support::prelude::*;
 const LONG: Duration = Duration::from_secs(3600);
 
 fn keeping(client: &Client, idle: Duration) -> InterProcessMutex {
-    InterProcessMutex::builder(client, DIRECTORY).sticky(idle).build().unwrap()
+    InterProcessMutex::builder(client, DIRECTORY)
+        .sticky(idle)
+        .build()
+        .unwrap()
 }
 
 fn sticky(client: &Client) -> InterProcessMutex {
@@ -19,7 +22,10 @@ async fn kept(server: &Server, lock: &InterProcessMutex) -> String {
     let guard = within("the grant", lock.lock()).await.unwrap();
     let node = guard.node().to_string();
     guard.release().await.unwrap();
-    until(server, "the watch", |view| view.watches_on(DIRECTORY).len() == 1).await;
+    until(server, "the watch", |view| {
+        view.watches_on(DIRECTORY).len() == 1
+    })
+    .await;
     assert_eq!(queue(server), [node.as_str()]);
     node
 }
@@ -49,7 +55,10 @@ fn at_once(lock: &InterProcessMutex) -> LockGuard {
 
 async fn gone(server: &Server, node: &str) {
     let node = node.to_owned();
-    until(server, "the end of the kept node", move |view| !view.exists(&node)).await;
+    until(server, "the end of the kept node", move |view| {
+        !view.exists(&node)
+    })
+    .await;
 }
 
 // Shows: kept-node
@@ -62,8 +71,15 @@ async fn a_kept_lock_is_acquired_again_without_a_request() {
     assert!(node.contains("-sticky-lock-"), "{node}");
     server.reset_counters();
     first.release().await.unwrap();
-    until(&server, "the watch", |view| view.watches_on(DIRECTORY).len() == 1).await;
-    assert_eq!(server.counters().total_requests(), 1, "one list, which watches");
+    until(&server, "the watch", |view| {
+        view.watches_on(DIRECTORY).len() == 1
+    })
+    .await;
+    assert_eq!(
+        server.counters().total_requests(),
+        1,
+        "one list, which watches"
+    );
     assert!(!lock.is_acquired_in_this_process());
     client.flush(SOON).await.unwrap();
     server.reset_counters();
@@ -87,7 +103,10 @@ async fn a_kept_lock_is_acquired_again_without_a_request() {
     assert_eq!(lock.participants().await.unwrap(), [node]);
     // With the last handle the node goes.
     drop(lock);
-    until(&server, "an empty directory", |view| view.children(DIRECTORY).is_empty()).await;
+    until(&server, "an empty directory", |view| {
+        view.children(DIRECTORY).is_empty()
+    })
+    .await;
     clean(&server, &[&client]).await;
 }
 
@@ -117,15 +136,24 @@ async fn a_kept_lock_is_given_up_to_one_that_comes() {
     server.reset_counters();
     let theirs = within("the grant", mutex(&other).lock()).await.unwrap();
     assert!(!server.exists(&node));
-    assert_eq!(server.counters().requests_of(session(&client), Op::Delete), 1);
+    assert_eq!(
+        server.counters().requests_of(session(&client), Op::Delete),
+        1
+    );
     assert_eq!(server.counters().total_requests_of(session(&client)), 1);
     // Not kept, since the other is there.
     let ours = tokio::spawn(lock.lock());
-    until(&server, "our node", |view| view.children(DIRECTORY).len() == 2).await;
+    until(&server, "our node", |view| {
+        view.children(DIRECTORY).len() == 2
+    })
+    .await;
     theirs.release().await.unwrap();
     let ours = granted(ours).await;
     let behind = tokio::spawn(mutex(&other).lock());
-    until(&server, "their node", |view| view.children(DIRECTORY).len() == 2).await;
+    until(&server, "their node", |view| {
+        view.children(DIRECTORY).len() == 2
+    })
+    .await;
     let node = ours.node().to_string();
     drop(ours);
     granted(behind).await.release().await.unwrap();
@@ -139,11 +167,18 @@ async fn a_kept_lock_is_given_up_to_one_that_comes() {
 async fn a_held_one_is_given_up_with_its_release() {
     let (server, [client, other]) = with_clients(start(), calm).await;
     // No row of holders.
-    let lock = InterProcessMutex::builder(&client, DIRECTORY).sticky(LONG).hand_off(1, LONG).build().unwrap();
+    let lock = InterProcessMutex::builder(&client, DIRECTORY)
+        .sticky(LONG)
+        .hand_off(1, LONG)
+        .build()
+        .unwrap();
     let node = kept(&server, &lock).await;
     let guard = at_once(&lock);
     let theirs = tokio::spawn(mutex(&other).lock());
-    until(&server, "the event", |view| view.watches_on(DIRECTORY).is_empty()).await;
+    until(&server, "the event", |view| {
+        view.watches_on(DIRECTORY).is_empty()
+    })
+    .await;
     until(&server, "their watch", |view| view.watches() == 1).await;
     // Its own tasks wait as well; the event may take a moment to arrive.
     let mut ours = pending(lock.lock());
@@ -168,7 +203,12 @@ async fn the_node_of_a_try_is_kept_and_given_up() {
     let node = guard.node();
     guard.release().await.unwrap();
     assert!(server.exists(&node), "it is kept");
-    within("the grant", mutex(&other).lock()).await.unwrap().release().await.unwrap();
+    within("the grant", mutex(&other).lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     assert!(!server.exists(&node));
     end(&server, &[&client, &other], lock, "a try's").await;
 }
@@ -185,15 +225,26 @@ async fn a_try_gets_a_kept_lock_and_waits_shortly_for_a_held_one() {
     other.flush(SOON).await.unwrap();
     let node = kept(&server, &lock).await;
     let guard = at_once(&lock);
-    // It waits for a tenth of a second behind a node that may only be kept; nothing but its time shows that.
+    // It waits for a tenth of a second behind a node that may only be kept; nothing but its time
+    // shows that.
     let began = Instant::now();
-    match within("the try", mutex(&other).try_lock()).await.unwrap_err() {
-        TryLockError::WouldBlock { contention: Contention { ahead, first, .. }, .. } => {
+    match within("the try", mutex(&other).try_lock())
+        .await
+        .unwrap_err()
+    {
+        TryLockError::WouldBlock {
+            contention: Contention { ahead, first, .. },
+            ..
+        } => {
             assert_eq!((ahead, first), (1, Some(guard.node())));
         }
         error => panic!("{error}"),
     }
-    assert!(began.elapsed() >= Duration::from_millis(100), "{:?}", began.elapsed());
+    assert!(
+        began.elapsed() >= Duration::from_millis(100),
+        "{:?}",
+        began.elapsed()
+    );
     other.flush(SOON).await.unwrap();
     assert_eq!(queue(&server), [node.as_str()]);
     // The sign was seen.
@@ -210,7 +261,10 @@ async fn a_try_gets_a_kept_lock_and_waits_shortly_for_a_held_one() {
     let node = kept(&server, &lock).await;
     let guard = at_once(&lock);
     let refused = within("the try", both.try_lock()).await.unwrap_err();
-    assert!(matches!(refused, TryLockError::WouldBlock { .. }), "{refused}");
+    assert!(
+        matches!(refused, TryLockError::WouldBlock { .. }),
+        "{refused}"
+    );
     drop(guard);
     gone(&server, &node).await;
     end(&server, &[&client, &other], lock, "tried").await;
@@ -231,7 +285,10 @@ async fn one_that_comes_needs_no_watch() {
     gone(&server, &node).await;
     again.release();
     drop(granted(taken).await);
-    assert_eq!(server.counters().requests_of(session(&other), Op::GetData), 0);
+    assert_eq!(
+        server.counters().requests_of(session(&other), Op::GetData),
+        0
+    );
     end(&server, &[&client, &other], lock, "listed again").await;
 }
 
@@ -269,25 +326,38 @@ async fn one_that_comes_and_goes_makes_it_give_up() {
 #[tokio::test]
 async fn other_locks_of_the_client_get_it() {
     let (server, client, lock, _node, _other) = scene().await;
-    within("the grant", fair(&client).lock()).await.unwrap().release().await.unwrap();
+    within("the grant", fair(&client).lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     client.flush(SOON).await.unwrap();
     kept(&server, &lock).await;
     let free = InterProcessMutex::new(&client, "/locks/free").unwrap();
     let both = InterProcessMultiLock::new(&[&lock, &free]).unwrap();
-    within("the grant", both.lock()).await.unwrap().release().await.unwrap();
+    within("the grant", both.lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     drop((lock, both));
     clean(&server, &[&client]).await;
 }
 
-/// A handle for each request, whose caller leaves at any moment: what it was granted goes with the handle, before a
-/// flush that is called then returns.
+/// A handle for each request, whose caller leaves at any moment: what it was granted goes with the
+/// handle, before a flush that is called then returns.
 // Shows: kept-node
 #[tokio::test]
 async fn nothing_is_kept_without_a_handle_whenever_its_caller_leaves() {
     let (server, [client]) = with_clients(start(), calm).await;
     for round in 0..400 {
         let key = format!("/keys/{round}");
-        let lock = InterProcessMutex::builder(&client, &key).sticky(LONG).build().unwrap();
+        let lock = InterProcessMutex::builder(&client, &key)
+            .sticky(LONG)
+            .build()
+            .unwrap();
         // The time until it leaves, up to that of a grant.
         let _ = tokio::time::timeout(Duration::from_micros(round * 10), lock.lock()).await;
         drop(lock);
@@ -313,7 +383,8 @@ async fn another(lock: &InterProcessMutex, node: &str) -> LockGuard {
     within("the grant", another).await
 }
 
-/// Only from health: after an interruption, a lost session or a node deleted by hand it is acquired as any other.
+/// Only from health: after an interruption, a lost session or a node deleted by hand it is acquired
+/// as any other.
 // Shows: kept-node
 #[tokio::test]
 async fn trouble_ends_the_keeping() {
@@ -322,16 +393,36 @@ async fn trouble_ends_the_keeping() {
     let mut state = client.watch_state();
     server.refuse_connections(true);
     server.cut(session(&client), Cut::Reset);
-    within("the doubt", state.wait_for(|state| *state == ConnectionState::Suspended)).await.unwrap();
+    within(
+        "the doubt",
+        state.wait_for(|state| *state == ConnectionState::Suspended),
+    )
+    .await
+    .unwrap();
     let next = pending(lock.lock());
     server.refuse_connections(false);
-    assert_ne!(within("the grant", next).await.unwrap().node().as_str(), node);
+    assert_ne!(
+        within("the grant", next).await.unwrap().node().as_str(),
+        node
+    );
     // The end of the session.
     let node = kept(&server, &lock).await;
     server.expire_session(session(&client));
     gone(&server, &node).await;
-    within("the loss", state.wait_for(|state| *state == ConnectionState::Lost)).await.unwrap();
-    assert_ne!(within("the grant", lock.lock()).await.unwrap().node().as_str(), node);
+    within(
+        "the loss",
+        state.wait_for(|state| *state == ConnectionState::Lost),
+    )
+    .await
+    .unwrap();
+    assert_ne!(
+        within("the grant", lock.lock())
+            .await
+            .unwrap()
+            .node()
+            .as_str(),
+        node
+    );
     // Another hand: the watch tells of that too.
     let node = kept(&server, &lock).await;
     server.delete(&node).unwrap();
@@ -353,7 +444,8 @@ async fn an_interruption_ends_the_keeping_although_none_asks() {
     end(&server, &[&client], lock, "interrupted").await;
 }
 
-/// So do renewals that are late, on a connection that stays: it would be granted under a lease that is not valid.
+/// So do renewals that are late, on a connection that stays: it would be granted under a lease that
+/// is not valid.
 #[tokio::test]
 async fn late_renewals_end_the_keeping_although_none_asks() {
     let server = start();
@@ -364,7 +456,10 @@ async fn late_renewals_end_the_keeping_although_none_asks() {
     let node = kept(&server, &lock).await;
     // The operation has timed out, says the server.
     let beats = server.fail(Match::op(Op::Multi).session(session(&client)).always(), -7);
-    assert_eq!(within("the doubt", elsewhere.state_changed(LockState::Held)).await, LockState::Suspended);
+    assert_eq!(
+        within("the doubt", elsewhere.state_changed(LockState::Held)).await,
+        LockState::Suspended
+    );
     beats.remove();
     gone(&server, &node).await;
     drop(elsewhere);
@@ -425,9 +520,13 @@ async fn a_lease_ends_the_hold_and_not_the_next() {
     assert!(guard.lease_remaining().is_none());
     drop(guard);
     let guard =
-        assert_ready!(task::spawn(lock.acquire_with_lease(LONG, Duration::from_millis(50))).poll()).unwrap();
+        assert_ready!(task::spawn(lock.acquire_with_lease(LONG, Duration::from_millis(50))).poll())
+            .unwrap();
     let node = guard.node();
-    assert_eq!(within("the end", guard.lost()).await.reason(), LostReason::LeaseOver);
+    assert_eq!(
+        within("the end", guard.lost()).await.reason(),
+        LostReason::LeaseOver
+    );
     gone(&server, node.as_str()).await;
     drop(guard);
     end(&server, &[&client], lock, "lease").await;
@@ -448,7 +547,10 @@ async fn close_deletes_a_kept_node() {
     let lock = sticky(&client);
     kept(&server, &lock).await;
     drop((lock, client));
-    until(&server, "the end of the session", |view| view.sessions().is_empty()).await;
+    until(&server, "the end of the session", |view| {
+        view.sessions().is_empty()
+    })
+    .await;
     assert_clean(&server, "dropped").await;
 }
 
@@ -471,8 +573,14 @@ async fn handles_agree_on_it() {
     let (_server, [client]) = with_clients(start(), calm).await;
     let _lock = sticky(&client);
     assert!(InterProcessMutex::new(&client, DIRECTORY).is_ok());
-    let error = InterProcessMutex::builder(&client, DIRECTORY).sticky(SOON).build().unwrap_err();
+    let error = InterProcessMutex::builder(&client, DIRECTORY)
+        .sticky(SOON)
+        .build()
+        .unwrap_err();
     assert!(error.to_string().contains("sticky"), "{error}");
-    let error = InterProcessMutex::builder(&client, "/bad").sticky(Duration::ZERO).build().unwrap_err();
+    let error = InterProcessMutex::builder(&client, "/bad")
+        .sticky(Duration::ZERO)
+        .build()
+        .unwrap_err();
     assert!(error.to_string().contains("sticky"), "{error}");
 }

@@ -1,18 +1,28 @@
 //! Readers of one client that share a read node while no writer queues.
-#![expect(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test fails by panicking"
+)]
 
 use test_support::prelude::*;
 
 const LONG: Duration = Duration::from_secs(3600);
 
 fn sticky(client: &Client) -> InterProcessReadWriteLock {
-    InterProcessReadWriteLock::builder(client, DIRECTORY).sticky(LONG).build().unwrap()
+    InterProcessReadWriteLock::builder(client, DIRECTORY)
+        .sticky(LONG)
+        .build()
+        .unwrap()
 }
 
 /// The first reader of a node, which is watched then.
 async fn first(server: &Server, lock: &InterProcessReadWriteLock) -> ReadGuard {
     let guard = within("the grant", lock.read_lock().lock()).await.unwrap();
-    until(server, "the watch", |view| view.watches_on(DIRECTORY).len() == 1).await;
+    until(server, "the watch", |view| {
+        view.watches_on(DIRECTORY).len() == 1
+    })
+    .await;
     guard
 }
 
@@ -25,15 +35,19 @@ fn at_once(lock: &InterProcessReadWriteLock) -> ReadGuard {
 /// Waits until the client has seen that a writer has come: readers do not share the node any more.
 async fn closed(server: &Server, client: &Client, lock: &InterProcessReadWriteLock) {
     let id = session(client);
-    until(server, "the look", move |view| view.counters().requests_of(id, Op::GetChildren) > 0).await;
+    until(server, "the look", move |view| {
+        view.counters().requests_of(id, Op::GetChildren) > 0
+    })
+    .await;
     // A session's answers come in order, and its tasks are woken by them in order.
     for _ in 0..3 {
         lock.participants().await.unwrap();
     }
 }
 
-/// The only reader that is inside, as the writer. An upgrade waits for a tenth of a second behind a kept node; where a
-/// busy machine needs longer to delete that, it is called again. It may not give up earlier.
+/// The only reader that is inside, as the writer. An upgrade waits for a tenth of a second behind a
+/// kept node; where a busy machine needs longer to delete that, it is called again. It may not give
+/// up earlier.
 async fn upgraded(reader: ReadGuard) -> WriteGuard {
     let again = async {
         let mut reader = reader;
@@ -83,7 +97,8 @@ async fn readers_share_a_node_without_a_request() {
     clean(&server, &[&client]).await;
 }
 
-/// A writer of another process comes: it waits for those that are inside, and those that come later wait for it.
+/// A writer of another process comes: it waits for those that are inside, and those that come later
+/// wait for it.
 // Shows: kept-read-node
 #[tokio::test]
 async fn a_writer_closes_the_node() {
@@ -96,10 +111,16 @@ async fn a_writer_closes_the_node() {
     let writer = tokio::spawn(read_write::lock(&other).write_lock().lock());
     closed(&server, &client, &lock).await;
     let mut late = pending(lock.read_lock().lock());
-    until(&server, "a node of its own", |view| view.children(DIRECTORY).len() == 3).await;
+    until(&server, "a node of its own", |view| {
+        view.children(DIRECTORY).len() == 3
+    })
+    .await;
     one.release().await.unwrap();
     client.flush(SOON).await.unwrap();
-    assert!(server.exists(&node) && !writer.is_finished(), "another reader is inside");
+    assert!(
+        server.exists(&node) && !writer.is_finished(),
+        "another reader is inside"
+    );
     assert_pending!(late.poll());
     drop(two);
     let writer = granted(writer).await;
@@ -109,20 +130,29 @@ async fn a_writer_closes_the_node() {
     let late = within("the grant", late).await.unwrap();
     assert_ne!(late.node(), node);
     // Its node is shared now.
-    until(&server, "the watch", |view| view.watches_on(DIRECTORY).len() == 1).await;
+    until(&server, "the watch", |view| {
+        view.watches_on(DIRECTORY).len() == 1
+    })
+    .await;
     assert_eq!(at_once(&lock).node(), late.node());
     drop((late, lock));
     clean(&server, &[&client, &other]).await;
 }
 
-/// With no reader inside a writer has the lock after two flights, by a try too, and a writer of the same client.
+/// With no reader inside a writer has the lock after two flights, by a try too, and a writer of the
+/// same client.
 // Shows: kept-read-node
 #[tokio::test]
 async fn a_writer_gets_a_lock_that_is_only_kept() {
     let (server, [client, other]) = with_clients(start(), calm).await;
     let lock = sticky(&client);
     drop(first(&server, &lock).await);
-    within("the grant", read_write::lock(&other).write_lock().lock()).await.unwrap().release().await.unwrap();
+    within("the grant", read_write::lock(&other).write_lock().lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     drop(first(&server, &lock).await);
     let theirs = read_write::lock(&other).write_lock();
     let writer = tried(|| theirs.try_lock()).await;
@@ -130,7 +160,11 @@ async fn a_writer_gets_a_lock_that_is_only_kept() {
     drop(first(&server, &lock).await);
     let writer = within("the grant", lock.write_lock().lock()).await.unwrap();
     assert!(!writer.node().contains("sticky"), "{}", writer.node());
-    assert!(within("the try", lock.read_lock().try_lock()).await.is_err());
+    assert!(
+        within("the try", lock.read_lock().try_lock())
+            .await
+            .is_err()
+    );
     writer.release().await.unwrap();
     drop(lock);
     clean(&server, &[&client, &other]).await;
@@ -146,18 +180,31 @@ async fn readers_of_other_processes_close_nothing() {
     server.reset_counters();
     let theirs = read_write::read(&other).await;
     let id = session(&client);
-    until(&server, "the list", move |view| view.counters().requests_of(id, Op::GetChildren) == 1).await;
-    until(&server, "the watch", |view| view.watches_on(DIRECTORY).len() == 1).await;
+    until(&server, "the list", move |view| {
+        view.counters().requests_of(id, Op::GetChildren) == 1
+    })
+    .await;
+    until(&server, "the watch", |view| {
+        view.watches_on(DIRECTORY).len() == 1
+    })
+    .await;
     assert_eq!(at_once(&lock).node(), one.node());
     theirs.release().await.unwrap();
-    until(&server, "the list", move |view| view.counters().requests_of(id, Op::GetChildren) == 2).await;
-    until(&server, "the watch", |view| view.watches_on(DIRECTORY).len() == 1).await;
+    until(&server, "the list", move |view| {
+        view.counters().requests_of(id, Op::GetChildren) == 2
+    })
+    .await;
+    until(&server, "the watch", |view| {
+        view.watches_on(DIRECTORY).len() == 1
+    })
+    .await;
     assert_eq!(at_once(&lock).node(), one.node());
     drop((one, lock));
     clean(&server, &[&client, &other]).await;
 }
 
-/// An upgrade is refused beside another reader of the same node, and takes the node of one that is alone.
+/// An upgrade is refused beside another reader of the same node, and takes the node of one that is
+/// alone.
 // Shows: kept-read-node
 #[tokio::test]
 async fn an_upgrade_is_never_beside_a_reader() {
@@ -166,10 +213,17 @@ async fn an_upgrade_is_never_beside_a_reader() {
     let one = first(&server, &lock).await;
     let two = at_once(&lock);
     let refused = within("the answer", one.try_upgrade()).await.unwrap_err();
-    assert!(matches!(refused, ConversionError::Contended { .. }), "{refused}");
+    assert!(
+        matches!(refused, ConversionError::Contended { .. }),
+        "{refused}"
+    );
     drop(refused);
     let writer = within("the upgrade", two.try_upgrade()).await.unwrap();
-    assert!(within("the try", lock.read_lock().try_lock()).await.is_err());
+    assert!(
+        within("the try", lock.read_lock().try_lock())
+            .await
+            .is_err()
+    );
     assert_eq!(queue(&server).len(), 1);
     let reader = within("the downgrade", writer.downgrade()).await.unwrap();
     let beside = within("the grant", lock.read_lock().lock()).await.unwrap();
@@ -193,8 +247,8 @@ async fn a_reader_that_is_alone_upgrades_at_once() {
     clean(&server, &[&client]).await;
 }
 
-/// Readers that wait behind a writer share one node, and all have the lock when it is its turn: also before a writer
-/// that has come since.
+/// Readers that wait behind a writer share one node, and all have the lock when it is its turn:
+/// also before a writer that has come since.
 // Shows: kept-read-node
 #[tokio::test]
 async fn readers_that_wait_together_share_a_node() {
@@ -202,18 +256,33 @@ async fn readers_that_wait_together_share_a_node() {
     let lock = sticky(&client);
     let writer = read_write::write(&other).await;
     server.reset_counters();
-    let waiting: Vec<_> = (0..50).map(|_| tokio::spawn(lock.read_lock().lock())).collect();
-    until(&server, "their node", |view| view.children(DIRECTORY).len() == 2).await;
-    let late = within("the end of the time", lock.read_lock().acquire(Duration::from_secs(1))).await;
+    let waiting: Vec<_> = (0..50)
+        .map(|_| tokio::spawn(lock.read_lock().lock()))
+        .collect();
+    until(&server, "their node", |view| {
+        view.children(DIRECTORY).len() == 2
+    })
+    .await;
+    let late = within(
+        "the end of the time",
+        lock.read_lock().acquire(Duration::from_secs(1)),
+    )
+    .await;
     match late.unwrap_err() {
-        AcquireError::TimedOut { contention: Contention { ahead, first, .. }, .. } => {
+        AcquireError::TimedOut {
+            contention: Contention { ahead, first, .. },
+            ..
+        } => {
             assert_eq!((ahead, first), (1, Some(writer.node())));
         }
         error => panic!("{error}"),
     }
     let third = calm(&server).await;
     let next = tokio::spawn(read_write::lock(&third).write_lock().lock());
-    until(&server, "the next writer", |view| view.children(DIRECTORY).len() == 3).await;
+    until(&server, "the next writer", |view| {
+        view.children(DIRECTORY).len() == 3
+    })
+    .await;
     // One leaves.
     let mut waiting = waiting.into_iter();
     waiting.next().unwrap().abort();
@@ -223,19 +292,34 @@ async fn readers_that_wait_together_share_a_node() {
         inside.push(granted(reader).await);
     }
     let node = inside[0].node();
-    assert!(inside.iter().all(|guard| guard.is_held() && guard.node() == node));
-    assert_eq!(server.counters().requests_of(session(&client), Op::Create), 1);
+    assert!(
+        inside
+            .iter()
+            .all(|guard| guard.is_held() && guard.node() == node)
+    );
+    assert_eq!(
+        server.counters().requests_of(session(&client), Op::Create),
+        1
+    );
     assert!(!next.is_finished());
     drop(inside);
     granted(next).await.release().await.unwrap();
     // When all have left, their node goes too.
     let writer = read_write::write(&other).await;
-    let waiting: Vec<_> = (0..5).map(|_| tokio::spawn(lock.read_lock().lock())).collect();
-    until(&server, "their node", |view| view.children(DIRECTORY).len() == 2).await;
+    let waiting: Vec<_> = (0..5)
+        .map(|_| tokio::spawn(lock.read_lock().lock()))
+        .collect();
+    until(&server, "their node", |view| {
+        view.children(DIRECTORY).len() == 2
+    })
+    .await;
     for reader in &waiting {
         reader.abort();
     }
-    until(&server, "the end of their node", |view| view.children(DIRECTORY).len() == 1).await;
+    until(&server, "the end of their node", |view| {
+        view.children(DIRECTORY).len() == 1
+    })
+    .await;
     drop((writer, lock));
     clean(&server, &[&client, &other, &third]).await;
 }
@@ -257,10 +341,16 @@ async fn a_node_that_is_only_kept_is_given_up_to_an_upgrade() {
     let reader = first(&server, &lock).await;
     server.reset_counters();
     let writer = tokio::spawn(read_write::lock(&other).write_lock().lock());
-    until(&server, "the writer", |view| view.children(DIRECTORY).len() == 2).await;
+    until(&server, "the writer", |view| {
+        view.children(DIRECTORY).len() == 2
+    })
+    .await;
     closed(&server, &client, &lock).await;
     writer.abort();
-    until(&server, "the end of the writer", |view| view.children(DIRECTORY).len() == 1).await;
+    until(&server, "the end of the writer", |view| {
+        view.children(DIRECTORY).len() == 1
+    })
+    .await;
     let second = within("the grant", lock.read_lock().lock()).await.unwrap();
     assert_ne!(second.node(), reader.node());
     drop(second);
@@ -278,12 +368,21 @@ async fn an_upgrade_is_refused_beside_a_reader_of_another_client() {
     let (lock, theirs) = (sticky(&client), sticky(&other));
     let inside = first(&server, &theirs).await;
     let reader = within("the grant", lock.read_lock().lock()).await.unwrap();
-    // It waits for a tenth of a second, in which a node that is only kept would go: nothing but its time
-    // shows that.
+    // It waits for a tenth of a second, in which a node that is only kept would go: nothing but its
+    // time shows that.
     let began = Instant::now();
-    let refused = within("the answer", reader.try_upgrade()).await.unwrap_err();
-    assert!(matches!(refused, ConversionError::Contended { .. }), "{refused}");
-    assert!(began.elapsed() >= Duration::from_millis(100), "{:?}", began.elapsed());
+    let refused = within("the answer", reader.try_upgrade())
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(refused, ConversionError::Contended { .. }),
+        "{refused}"
+    );
+    assert!(
+        began.elapsed() >= Duration::from_millis(100),
+        "{:?}",
+        began.elapsed()
+    );
     let reader = refused.into_guard();
     assert!(reader.is_held() && inside.is_held() && queue(&server).len() == 2);
     drop((reader, inside, lock, theirs));
@@ -297,10 +396,15 @@ async fn a_lease_ends_one_reader() {
     let (server, [client]) = with_clients(start(), calm).await;
     let lock = sticky(&client);
     let one = first(&server, &lock).await;
-    let short = lock.read_lock().acquire_with_lease(LONG, Duration::from_millis(50));
+    let short = lock
+        .read_lock()
+        .acquire_with_lease(LONG, Duration::from_millis(50));
     let short = assert_ready!(task::spawn(short).poll()).unwrap();
     assert_eq!(short.node(), one.node());
-    assert_eq!(within("the end", short.lost()).await.reason(), LostReason::LeaseOver);
+    assert_eq!(
+        within("the end", short.lost()).await.reason(),
+        LostReason::LeaseOver
+    );
     client.flush(SOON).await.unwrap();
     assert!(one.is_held() && server.exists(&one.node()));
     assert!(within("the release", short.release()).await.is_err());
@@ -331,7 +435,10 @@ async fn a_requested_revocation_closes_the_node() {
 /// All of these readers have lost their node.
 async fn all_lost(readers: &[&ReadGuard]) {
     for reader in readers {
-        assert_eq!(within("the loss", reader.lost()).await.reason(), LostReason::NodeDeleted);
+        assert_eq!(
+            within("the loss", reader.lost()).await.reason(),
+            LostReason::NodeDeleted
+        );
     }
 }
 
@@ -351,14 +458,16 @@ async fn all_readers_hear_that_their_node_is_gone() {
     clean(&server, &[&client]).await;
 }
 
-/// Another hand deletes the node of two readers, without the list by which the client would hear of it at once.
+/// Another hand deletes the node of two readers, without the list by which the client would hear of
+/// it at once.
 async fn deleted_unseen(server: &Server, client: &Client, reader: &ReadGuard) {
     let list = server.fail(Match::op(Op::GetChildren).session(session(client)), -102);
     server.delete(&reader.node()).unwrap();
     within("the list", list.wait_hit()).await;
 }
 
-/// What one reader learns of its node by a transaction, all that are inside know at once, and without a heartbeat.
+/// What one reader learns of its node by a transaction, all that are inside know at once, and
+/// without a heartbeat.
 // Shows: kept-read-node
 #[tokio::test]
 async fn all_readers_hear_of_the_end_that_a_transaction_finds() {
@@ -369,8 +478,16 @@ async fn all_readers_hear_of_the_end_that_a_transaction_finds() {
     let mut lost = pending(three.lost());
     deleted_unseen(&server, &client, &one).await;
     assert!(one.is_held() && two.is_held());
-    within("the answer", one.transaction().create("/never", "").commit()).await.unwrap_err();
-    assert!(!two.is_held() && !three.is_held(), "one knows, and another does not");
+    within(
+        "the answer",
+        one.transaction().create("/never", "").commit(),
+    )
+    .await
+    .unwrap_err();
+    assert!(
+        !two.is_held() && !three.is_held(),
+        "one knows, and another does not"
+    );
     assert_eq!(assert_ready!(lost.poll()).reason(), LostReason::NodeDeleted);
     assert!(within("the release", two.release()).await.is_err());
     drop((one, three, lock));
@@ -385,7 +502,11 @@ async fn a_reader_that_joins_during_a_heartbeat_hears_what_it_finds() {
     let client = connect_for(&server, Duration::from_secs(12)).await;
     let lock = sticky(&client);
     let one = first(&server, &lock).await;
-    let check = server.hold_request(Match::op(Op::Multi).session(session(&client)).path(one.node()));
+    let check = server.hold_request(
+        Match::op(Op::Multi)
+            .session(session(&client))
+            .path(one.node()),
+    );
     within("a heartbeat", check.wait_hit()).await;
     server.delete(&one.node()).unwrap();
     // The list by which the client would hear of it is behind that check.
@@ -398,7 +519,8 @@ async fn a_reader_that_joins_during_a_heartbeat_hears_what_it_finds() {
     clean(&server, &[&client]).await;
 }
 
-/// The look that asks for writers finds that the node is gone, and so does the watch for a revocation.
+/// The look that asks for writers finds that the node is gone, and so does the watch for a
+/// revocation.
 // Shows: kept-read-node
 #[tokio::test]
 async fn a_look_and_a_watch_tell_of_the_end() {
@@ -432,7 +554,12 @@ async fn trouble_closes_the_node() {
     let mut state = client.watch_state();
     server.refuse_connections(true);
     server.cut(session(&client), Cut::Reset);
-    within("the doubt", state.wait_for(|state| *state == ConnectionState::Suspended)).await.unwrap();
+    within(
+        "the doubt",
+        state.wait_for(|state| *state == ConnectionState::Suspended),
+    )
+    .await
+    .unwrap();
     let next = pending(lock.read_lock().lock());
     server.refuse_connections(false);
     let next = within("the grant", next).await.unwrap();
@@ -452,7 +579,12 @@ async fn trouble_closes_the_node() {
     // Another hand, which a transaction finds out.
     let one = within("the grant", lock.read_lock().lock()).await.unwrap();
     server.delete(&one.node()).unwrap();
-    within("the answer", one.transaction().create("/never", "").commit()).await.unwrap_err();
+    within(
+        "the answer",
+        one.transaction().create("/never", "").commit(),
+    )
+    .await
+    .unwrap_err();
     let next = within("the grant", lock.read_lock().lock()).await.unwrap();
     assert_ne!(next.node(), one.node());
     drop((one, next, lock));

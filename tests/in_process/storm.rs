@@ -1,5 +1,5 @@
-//! Conversions and revocation in a crowd, with connections that break: what has held, and has to go on
-//! holding.
+//! Conversions and revocation in a crowd, with connections that break: what has held, and has to go
+//! on holding.
 
 use test_support::in_process::read_write::{lock, write};
 use test_support::prelude::*;
@@ -18,7 +18,10 @@ async fn who_waits_to_be_asked_keeps_neither_the_session_nor_the_client() {
             None => until(&server, "the watch", |view| view.watches() == 1).await,
         }
         drop((guard, client));
-        until(&server, "the end", move |view| view.sessions().iter().all(|session| session.id != id)).await;
+        until(&server, "the end", move |view| {
+            view.sessions().iter().all(|session| session.id != id)
+        })
+        .await;
         assert!(revoked.poll().is_pending());
     }
 }
@@ -35,7 +38,11 @@ async fn a_request_during_a_conversion_is_not_missed() {
         let revoked = tokio::spawn(guard.revoked());
         until(&server, "the watch", |view| view.watches() == 1).await;
         let multi = Match::op(Op::Multi).session(id).path_contains("__READ__");
-        let gate = if before { server.hold_request(multi) } else { server.hold_reply(multi) };
+        let gate = if before {
+            server.hold_request(multi)
+        } else {
+            server.hold_reply(multi)
+        };
         let downgrade = tokio::spawn(guard.downgrade());
         within("the conversion", gate.wait_hit()).await;
         if before {
@@ -52,8 +59,8 @@ async fn a_request_during_a_conversion_is_not_missed() {
     }
 }
 
-/// There and back many times, with readers and writers queueing meanwhile: a token for each time, in order,
-/// and nothing left.
+/// There and back many times, with readers and writers queueing meanwhile: a token for each time,
+/// in order, and nothing left.
 // Shows: token-order
 #[tokio::test]
 async fn there_and_back_many_times() {
@@ -61,9 +68,15 @@ async fn there_and_back_many_times() {
     let mut writer = write(&a).await;
     let mut token = writer.fencing_token();
     let next = tokio::spawn(lock(&b).write_lock().lock());
-    until(&server, "the next", |view| view.children(DIRECTORY).len() == 2).await;
+    until(&server, "the next", |view| {
+        view.children(DIRECTORY).len() == 2
+    })
+    .await;
     let after = tokio::spawn(lock(&b).read_lock().lock());
-    until(&server, "the one after", |view| view.children(DIRECTORY).len() == 3).await;
+    until(&server, "the one after", |view| {
+        view.children(DIRECTORY).len() == 3
+    })
+    .await;
     for _ in 0..50 {
         let reader = within("the downgrade", writer.downgrade()).await.unwrap();
         a.flush(SOON).await.unwrap();
@@ -78,11 +91,21 @@ async fn there_and_back_many_times() {
     let next = within("the next", next).await.unwrap().unwrap();
     assert!(next.fencing_token() > token && !after.is_finished());
     next.release().await.unwrap();
-    within("the one after", after).await.unwrap().unwrap().release().await.unwrap();
-    until(&server, "an empty directory", |view| view.children(DIRECTORY).is_empty()).await;
+    within("the one after", after)
+        .await
+        .unwrap()
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    until(&server, "an empty directory", |view| {
+        view.children(DIRECTORY).is_empty()
+    })
+    .await;
 }
 
-/// A runtime that goes while its task converts takes nothing along: the client has a thread of its own.
+/// A runtime that goes while its task converts takes nothing along: the client has a thread of its
+/// own.
 // Shows: conversion-ends
 #[test]
 fn a_runtime_that_goes_during_a_conversion() {
@@ -98,6 +121,8 @@ fn a_runtime_that_goes_during_a_conversion() {
     runtime.shutdown_background();
     assert!(other.block_on(task).is_err());
     gate.release();
-    other.block_on(until(&server, "an empty directory", |view| view.children(DIRECTORY).is_empty()));
+    other.block_on(until(&server, "an empty directory", |view| {
+        view.children(DIRECTORY).is_empty()
+    }));
     other.block_on(async { write(&client).await.release().await.unwrap() });
 }

@@ -1,5 +1,5 @@
-//! Grants by the next number, without a list, where they must not be made: the directory was removed and made
-//! again, the connection was interrupted, another came between.
+//! Grants by the next number, without a list, where they must not be made: the directory was
+//! removed and made again, the connection was interrupted, another came between.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use test_support::prelude::*;
@@ -8,29 +8,38 @@ use test_support::prelude::*;
 async fn hot(server: &Server, client: &Client) -> (Arc<InterProcessMutex>, i32) {
     let mutex = Arc::new(mutex(client));
     for _ in 0..4 {
-        within("the grant", mutex.lock()).await.unwrap().release().await.unwrap();
+        within("the grant", mutex.lock())
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
     }
     assert_eq!(server.watches_on(DIRECTORY), [session(client)]);
     (mutex, server.node(DIRECTORY).unwrap().next_sequence)
 }
 
 fn lists(server: &Server, client: &Client) -> u64 {
-    server.counters().requests_of(session(client), Op::GetChildren)
+    server
+        .counters()
+        .requests_of(session(client), Op::GetChildren)
 }
 
-/// Removes the directory, makes it again, and has another client hold the lock there, with the number before
-/// `next`.
+/// Removes the directory, makes it again, and has another client hold the lock there, with the
+/// number before `next`.
 async fn replace(server: &Server, other: &Client, next: i32) -> LockGuard {
     server.delete(DIRECTORY).unwrap();
     server.create(DIRECTORY, "").unwrap();
     server.set_next_sequence(DIRECTORY, next - 1).unwrap();
-    let held = within("the other's grant", mutex(other).lock()).await.unwrap();
+    let held = within("the other's grant", mutex(other).lock())
+        .await
+        .unwrap();
     assert_eq!(server.node(DIRECTORY).unwrap().next_sequence, next);
     held
 }
 
-/// The create is on its way without a list when the directory is replaced by one in which it gets the very
-/// number that it expects, behind a holder.
+/// The create is on its way without a list when the directory is replaced by one in which it gets
+/// the very number that it expects, behind a holder.
 // Shows: directory-watch
 #[tokio::test]
 async fn the_number_that_follows_in_another_directory_grants_nothing() {
@@ -47,7 +56,10 @@ async fn the_number_that_follows_in_another_directory_grants_nothing() {
     let held = replace(&server, &other, next).await;
     gate.release();
     watches(&server, &client, &held.node()).await;
-    assert!(queue(&server)[1].ends_with(&format!("{next:010}")), "it got the number that it expected");
+    assert!(
+        queue(&server)[1].ends_with(&format!("{next:010}")),
+        "it got the number that it expected"
+    );
     assert!(!attempt.is_finished());
     held.release().await.unwrap();
     granted(attempt).await.release().await.unwrap();
@@ -60,7 +72,12 @@ async fn a_reader_s_number_in_another_directory_grants_nothing() {
     let (server, [client, other]) = with_clients(start(), calm).await;
     let lock = read_write::lock(&client).read_lock();
     for _ in 0..4 {
-        within("the grant", lock.lock()).await.unwrap().release().await.unwrap();
+        within("the grant", lock.lock())
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
     }
     let next = server.node(DIRECTORY).unwrap().next_sequence;
     let gate = server.hold_request(Match::op(Op::Create).session(session(&client)));
@@ -69,7 +86,9 @@ async fn a_reader_s_number_in_another_directory_grants_nothing() {
     server.delete(DIRECTORY).unwrap();
     server.create(DIRECTORY, "").unwrap();
     server.set_next_sequence(DIRECTORY, next - 1).unwrap();
-    let writer = within("the writer", read_write::lock(&other).write_lock().lock()).await.unwrap();
+    let writer = within("the writer", read_write::lock(&other).write_lock().lock())
+        .await
+        .unwrap();
     gate.release();
     watches(&server, &client, &writer.node()).await;
     assert!(!attempt.is_finished());
@@ -77,14 +96,20 @@ async fn a_reader_s_number_in_another_directory_grants_nothing() {
     granted(attempt).await.release().await.unwrap();
 }
 
-/// A directory that is replaced while the watch is on its way is not the one in which the last node was.
+/// A directory that is replaced while the watch is on its way is not the one in which the last node
+/// was.
 // Shows: directory-watch
 #[tokio::test]
 async fn a_watch_on_a_later_directory_says_nothing_of_the_earlier_one() {
     let (server, [client, other]) = with_clients(start(), calm).await;
     let (mutex, id) = (mutex(&client), session(&client));
     for _ in 0..2 {
-        within("the grant", mutex.lock()).await.unwrap().release().await.unwrap();
+        within("the grant", mutex.lock())
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
     }
     let gate = server.hold_request(Match::op(Op::GetData).session(id).path(DIRECTORY));
     let third = within("the grant", mutex.lock()).await.unwrap();
@@ -94,7 +119,10 @@ async fn a_watch_on_a_later_directory_says_nothing_of_the_earlier_one() {
     let next = server.node(DIRECTORY).unwrap().next_sequence;
     let held = replace(&server, &other, next).await;
     gate.release();
-    until(&server, "the watch", move |view| view.watches_on(DIRECTORY) == [id]).await;
+    until(&server, "the watch", move |view| {
+        view.watches_on(DIRECTORY) == [id]
+    })
+    .await;
     third.release().await.unwrap_err();
     let attempt = tokio::spawn(async move { mutex.lock().await });
     watches(&server, &client, &held.node()).await;
@@ -108,10 +136,18 @@ async fn a_watch_on_a_later_directory_says_nothing_of_the_earlier_one() {
 async fn a_watch_on_a_later_directory_says_nothing_of_readers_in_the_earlier_one() {
     let (server, [client, other]) = with_clients(start(), calm).await;
     // A reader does not share the node of one that is inside.
-    let lock = InterProcessReadWriteLock::builder(&client, DIRECTORY).hand_off(1, SOON).build().unwrap();
+    let lock = InterProcessReadWriteLock::builder(&client, DIRECTORY)
+        .hand_off(1, SOON)
+        .build()
+        .unwrap();
     let (lock, id) = (lock.read_lock(), session(&client));
     for _ in 0..2 {
-        within("the grant", lock.lock()).await.unwrap().release().await.unwrap();
+        within("the grant", lock.lock())
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
     }
     let gate = server.hold_request(Match::op(Op::GetData).session(id).path(DIRECTORY));
     let third = within("the grant", lock.lock()).await.unwrap();
@@ -121,24 +157,40 @@ async fn a_watch_on_a_later_directory_says_nothing_of_readers_in_the_earlier_one
     server.delete(DIRECTORY).unwrap();
     server.create(DIRECTORY, "").unwrap();
     server.set_next_sequence(DIRECTORY, next - 1).unwrap();
-    let writer = within("the writer", read_write::lock(&other).write_lock().lock()).await.unwrap();
+    let writer = within("the writer", read_write::lock(&other).write_lock().lock())
+        .await
+        .unwrap();
     gate.release();
-    until(&server, "the watch", move |view| view.watches_on(DIRECTORY) == [id]).await;
+    until(&server, "the watch", move |view| {
+        view.watches_on(DIRECTORY) == [id]
+    })
+    .await;
     // An answer that comes after that of the watch.
-    assert!(within("the queue", lock.participants()).await.unwrap().is_empty());
+    assert!(
+        within("the queue", lock.participants())
+            .await
+            .unwrap()
+            .is_empty()
+    );
     server.reset_counters();
     let attempt = tokio::spawn(async move { lock.lock().await });
     watches(&server, &client, &writer.node()).await;
-    assert_eq!(lists(&server, &client), 1, "after its create, whose list was left out");
-    let follows = queue(&server).iter().any(|node| node.ends_with(&format!("__READ__{next:010}")));
+    assert_eq!(
+        lists(&server, &client),
+        1,
+        "after its create, whose list was left out"
+    );
+    let follows = queue(&server)
+        .iter()
+        .any(|node| node.ends_with(&format!("__READ__{next:010}")));
     assert!(follows, "it got the number that would follow");
     writer.release().await.unwrap();
     granted(attempt).await.release().await.unwrap();
     third.release().await.unwrap_err();
 }
 
-/// Whatever may have been missed: after an interruption of the connection, the next grant lists, and sets another
-/// watch.
+/// Whatever may have been missed: after an interruption of the connection, the next grant lists,
+/// and sets another watch.
 // Shows: directory-watch
 #[tokio::test]
 async fn after_an_interruption_the_watch_counts_for_nothing() {
@@ -154,9 +206,19 @@ async fn after_an_interruption_the_watch_counts_for_nothing() {
         })
         .await;
         server.reset_counters();
-        within("the grant", mutex.lock()).await.unwrap().release().await.unwrap();
+        within("the grant", mutex.lock())
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
         assert_eq!(lists(&server, &client), 1, "{cut:?}");
-        within("the grant", mutex.lock()).await.unwrap().release().await.unwrap();
+        within("the grant", mutex.lock())
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
         assert_eq!(lists(&server, &client), 1, "{cut:?}: hot again");
     }
 }
@@ -185,7 +247,12 @@ async fn a_changed_directory_is_watched_again() {
     server.set_data(DIRECTORY, "a note").unwrap();
     server.reset_counters();
     for lists_so_far in [1, 1, 1] {
-        within("the grant", mutex.lock()).await.unwrap().release().await.unwrap();
+        within("the grant", mutex.lock())
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
         assert_eq!(lists(&server, &client), lists_so_far);
     }
     assert_eq!(server.watches_on(DIRECTORY), [session(&client)]);
@@ -201,7 +268,12 @@ async fn a_foreign_child_in_between_means_a_list() {
     server.create(&child, "").unwrap();
     server.delete(&child).unwrap();
     server.reset_counters();
-    within("the grant", mutex.lock()).await.unwrap().release().await.unwrap();
+    within("the grant", mutex.lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     assert_eq!(lists(&server, &client), 1);
 }
 
@@ -219,11 +291,14 @@ async fn behind_a_node_that_is_being_deleted_is_not_first() {
         let mutex = Arc::clone(&mutex);
         async move { mutex.lock().await }
     });
-    // What is held keeps everything behind it on the connection waiting, so that no event can show that there
-    // is no second node: a grant would be by knowledge alone.
-    never_for(Duration::from_millis(300), &server, "a second node", |view| {
-        view.children(DIRECTORY).len() > 1
-    })
+    // What is held keeps everything behind it on the connection waiting, so that no event can show
+    // that there is no second node: a grant would be by knowledge alone.
+    never_for(
+        Duration::from_millis(300),
+        &server,
+        "a second node",
+        |view| view.children(DIRECTORY).len() > 1,
+    )
     .await;
     assert!(!attempt.is_finished());
     gate.release();
@@ -241,10 +316,16 @@ async fn behind_a_dropped_guard_s_deletion_no_list_is_sent() {
     for _ in 0..100 {
         drop(within("the grant", mutex.lock()).await.unwrap());
     }
-    within("the last deletion", client.flush(SOON)).await.unwrap();
+    within("the last deletion", client.flush(SOON))
+        .await
+        .unwrap();
     let counters = server.counters();
-    assert_eq!(counters.requests(Op::Create) + counters.requests(Op::Delete), 200);
-    // One that overtakes the deletion lists, and once more if its list came before it too; so do three after it.
+    assert_eq!(
+        counters.requests(Op::Create) + counters.requests(Op::Delete),
+        200
+    );
+    // One that overtakes the deletion lists, and once more if its list came before it too; so do
+    // three after it.
     let (mut nodes, mut overtaking) = (0, 0);
     for entry in server.log() {
         match entry.op {
@@ -258,7 +339,10 @@ async fn behind_a_dropped_guard_s_deletion_no_list_is_sent() {
         }
     }
     let lists = lists(&server, &client);
-    assert!(lists <= 5 * overtaking, "{lists} lists, and {overtaking} overtook a deletion");
+    assert!(
+        lists <= 5 * overtaking,
+        "{lists} lists, and {overtaking} overtook a deletion"
+    );
 }
 
 /// A conversion takes a number, and leaves a node with an older one.
@@ -266,14 +350,24 @@ async fn behind_a_dropped_guard_s_deletion_no_list_is_sent() {
 #[tokio::test]
 async fn after_a_conversion_the_next_one_lists() {
     let (server, [client]) = with_clients(start(), calm).await;
-    let (lock, write) = (read_write::lock(&client), read_write::lock(&client).write_lock());
+    let (lock, write) = (
+        read_write::lock(&client),
+        read_write::lock(&client).write_lock(),
+    );
     for _ in 0..4 {
-        within("the grant", write.lock()).await.unwrap().release().await.unwrap();
+        within("the grant", write.lock())
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
     }
     let writer = within("the grant", lock.write_lock().lock()).await.unwrap();
     let reader = within("the downgrade", writer.downgrade()).await.unwrap();
     server.reset_counters();
-    let beside = within("the other reader", lock.read_lock().lock()).await.unwrap();
+    let beside = within("the other reader", lock.read_lock().lock())
+        .await
+        .unwrap();
     assert_eq!(lists(&server, &client), 1);
     beside.release().await.unwrap();
     let attempt = tokio::spawn(async move { write.lock().await });

@@ -27,7 +27,10 @@ async fn an_acquire_whose_grant_was_lost_unseen_ends_at_its_deadline() {
         acquire.woken().await;
     }
     let late = looked.elapsed();
-    assert!(late < budget, "the deadline was over, and it went on for {late:?}, as if it began there");
+    assert!(
+        late < budget,
+        "the deadline was over, and it went on for {late:?}, as if it began there"
+    );
 }
 
 /// What `acquire` does not hand out `try_lock` does not either.

@@ -1,12 +1,14 @@
-//! Who holds a lock, who waits for it and how a lock is broken, when replies are lost, nodes come and go and
-//! permissions are missing. What it does otherwise is in the suite.
+//! Who holds a lock, who waits for it and how a lock is broken, when replies are lost, nodes come
+//! and go and permissions are missing. What it does otherwise is in the suite.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use test_support::prelude::*;
 
 /// A client with a heartbeat every 0.75 s, and locks that outlast the pauses of a busy machine.
 async fn beating(server: &Server) -> Client {
-    let builder = Client::builder().retry_policy(eager()).session_timeout(Duration::from_millis(4_500));
+    let builder = Client::builder()
+        .retry_policy(eager())
+        .session_timeout(Duration::from_millis(4_500));
     connect_as(builder, server).await
 }
 
@@ -18,8 +20,15 @@ async fn first(lock: &InterProcessMutex) -> Contender {
 async fn a_name_that_cannot_be_shown_is_refused() {
     let server = start();
     for name in ["", "two\nlines", &"x".repeat(101)] {
-        let error = Client::builder().name(name).connect(&server.connect_string()).await.unwrap_err();
-        assert!(matches!(&error, ConnectError::InvalidName { name: named, .. } if named == name), "{error}");
+        let error = Client::builder()
+            .name(name)
+            .connect(&server.connect_string())
+            .await
+            .unwrap_err();
+        assert!(
+            matches!(&error, ConnectError::InvalidName { name: named, .. } if named == name),
+            "{error}"
+        );
     }
     assert_eq!(server.sessions().len(), 0, "no server was asked");
 }
@@ -30,9 +39,13 @@ async fn a_look_costs_a_list_and_a_read_of_each_node() {
     let guard = hold(&client).await;
     let waiter = enqueue(&server, &other).await;
     let lock = mutex(&client);
-    for (what, lists, reads) in
-        [("participants", 1, 0), ("locked", 1, 0), ("len", 1, 0), ("holders", 1, 1), ("queue", 1, 2)]
-    {
+    for (what, lists, reads) in [
+        ("participants", 1, 0),
+        ("locked", 1, 0),
+        ("len", 1, 0),
+        ("holders", 1, 1),
+        ("queue", 1, 2),
+    ] {
         server.reset_counters();
         let count = match what {
             "participants" => lock.participants().await.unwrap().len(),
@@ -43,7 +56,11 @@ async fn a_look_costs_a_list_and_a_read_of_each_node() {
         };
         assert_eq!(count, 2, "{what}");
         let counted = |op| server.counters().requests_of(session(&client), op);
-        assert_eq!((counted(Op::GetChildren), counted(Op::GetData)), (lists, reads), "{what}");
+        assert_eq!(
+            (counted(Op::GetChildren), counted(Op::GetData)),
+            (lists, reads),
+            "{what}"
+        );
         assert_eq!(server.counters().total_requests(), lists + reads, "{what}");
     }
     let second = lock.queue().await.unwrap().pop().unwrap();
@@ -64,7 +81,12 @@ async fn a_long_queue_is_read_in_parts() {
     let (server, [client]) = with_clients(start(), connect).await;
     for _ in 0..NODES {
         server
-            .create_as(&format!("{DIRECTORY}/lock-"), "10.0.0.7", CreateMode::PersistentSequential, 0)
+            .create_as(
+                &format!("{DIRECTORY}/lock-"),
+                "10.0.0.7",
+                CreateMode::PersistentSequential,
+                0,
+            )
             .unwrap();
     }
     let lock = mutex(&client);
@@ -72,12 +94,24 @@ async fn a_long_queue_is_read_in_parts() {
     let look = pending(lock.queue());
     within("the first read", gate.wait_hit()).await;
     let id = session(&client);
-    until(&server, "the first part", move |view| view.counters().requests_of(id, Op::GetData) == 32).await;
+    until(&server, "the first part", move |view| {
+        view.counters().requests_of(id, Op::GetData) == 32
+    })
+    .await;
     gate.release();
     let contenders = within("the queue", look).await.unwrap();
     assert_eq!(contenders.len(), NODES);
-    assert!(contenders.iter().map(|contender| contender.node().to_string()).eq(queue(&server)));
-    assert!(contenders.iter().all(|contender| contender.session_id() == 0 && !contender.is_mine()));
+    assert!(
+        contenders
+            .iter()
+            .map(|contender| contender.node().to_string())
+            .eq(queue(&server))
+    );
+    assert!(
+        contenders
+            .iter()
+            .all(|contender| contender.session_id() == 0 && !contender.is_mine())
+    );
     assert_eq!(server.counters().requests_of(id, Op::GetData), NODES as u64);
 }
 
@@ -86,8 +120,14 @@ async fn a_long_queue_is_read_in_parts() {
 async fn a_contender_that_goes_while_the_queue_is_read_is_left_out() {
     let (server, [client, other]) = with_clients(start(), connect).await;
     let guard = hold(&other).await;
-    let stays =
-        server.create_as(&format!("{DIRECTORY}/lock-"), "", CreateMode::PersistentSequential, 0).unwrap();
+    let stays = server
+        .create_as(
+            &format!("{DIRECTORY}/lock-"),
+            "",
+            CreateMode::PersistentSequential,
+            0,
+        )
+        .unwrap();
     let lock = mutex(&client);
     let gate = server.hold_request(Match::op(Op::GetData).session(session(&client)));
     let look = pending(lock.queue());
@@ -95,7 +135,13 @@ async fn a_contender_that_goes_while_the_queue_is_read_is_left_out() {
     guard.release().await.unwrap();
     gate.release();
     let contenders = within("the queue", look).await.unwrap();
-    assert_eq!(contenders.iter().map(|contender| contender.node().to_string()).collect::<Vec<_>>(), [stays]);
+    assert_eq!(
+        contenders
+            .iter()
+            .map(|contender| contender.node().to_string())
+            .collect::<Vec<_>>(),
+        [stays]
+    );
 }
 
 /// The reads are repeated with the list's answer, and in the next session too.
@@ -113,7 +159,10 @@ async fn a_look_outlasts_lost_replies_and_the_end_of_the_session() {
         within("the request", gate.wait_hit()).await;
         assert!(server.expire_session(session(&client)));
         gate.release();
-        assert_eq!(within("the answer", look).await.unwrap()[0].node(), &guard.node());
+        assert_eq!(
+            within("the answer", look).await.unwrap()[0].node(),
+            &guard.node()
+        );
     }
     client.close().await.unwrap();
     let error = lock.queue().await.unwrap_err();
@@ -128,9 +177,20 @@ async fn a_node_that_may_not_be_read_is_in_the_queue_without_an_identity() {
     let lock = mutex(&client);
     server.fail(Match::op(Op::GetData), ServerError::NoAuth.code());
     let holder = first(&lock).await;
-    assert_eq!((holder.node(), holder.session_id()), (&guard.node(), session(&other)));
-    assert_eq!((holder.identity().text(), holder.identity().host()), ("", None));
-    assert!(holder.to_string().contains(&format!("session {:#x}", session(&other))), "{holder}");
+    assert_eq!(
+        (holder.node(), holder.session_id()),
+        (&guard.node(), session(&other))
+    );
+    assert_eq!(
+        (holder.identity().text(), holder.identity().host()),
+        ("", None)
+    );
+    assert!(
+        holder
+            .to_string()
+            .contains(&format!("session {:#x}", session(&other))),
+        "{holder}"
+    );
     assert!(lock.break_lock(&holder).await.unwrap());
 }
 
@@ -143,7 +203,11 @@ async fn a_node_whose_stat_may_not_be_read_either_is_named() {
     server.fail(Match::op(Op::GetData), ServerError::NoAuth.code());
     server.fail(Match::op(Op::Exists), ServerError::NoAuth.code());
     let error = mutex(&client).holders().await.unwrap_err();
-    assert_eq!((error.kind(), error.node()), (ErrorKind::NoAuth, Some(&*guard.node())), "{error}");
+    assert_eq!(
+        (error.kind(), error.node()),
+        (ErrorKind::NoAuth, Some(&*guard.node())),
+        "{error}"
+    );
 }
 
 // Shows: break-lock
@@ -156,7 +220,12 @@ async fn a_deletion_without_an_answer_is_repeated_and_was_done() {
         let holder = first(&lock).await;
         let deletion = Match::op(Op::Delete).session(session(&client));
         let fault = lose(&server, deletion, applied, Loss::Close);
-        assert!(within("the answer", lock.break_lock(&holder)).await.unwrap(), "it was there");
+        assert!(
+            within("the answer", lock.break_lock(&holder))
+                .await
+                .unwrap(),
+            "it was there"
+        );
         assert_eq!(fault.hits().len(), 1);
         assert_eq!(queue(&server), [""; 0]);
         assert!(!lock.break_lock(&holder).await.unwrap());
@@ -170,7 +239,11 @@ async fn a_deletion_without_an_answer_is_repeated_and_was_done() {
 async fn a_deletion_without_an_answer_spares_another_s_node_of_that_name() {
     const NODE: &str = "/locks/sku-42/lock-0000000000";
     let (server, [client, other]) = with_clients(start(), connect).await;
-    let make = || server.create_as(NODE, "", CreateMode::Ephemeral, session(&other)).unwrap();
+    let make = || {
+        server
+            .create_as(NODE, "", CreateMode::Ephemeral, session(&other))
+            .unwrap()
+    };
     make();
     let lock = mutex(&client);
     let holder = first(&lock).await;
@@ -201,10 +274,17 @@ async fn a_node_that_is_written_to_while_it_is_broken_goes_all_the_same() {
     // Written to again and again, it is left.
     let guard = (hold(&other).await, guard).0;
     let (node, holder) = (guard.node().to_string(), first(&lock).await);
-    let always =
-        server.fail(Match::op(Op::Delete).session(session(&client)).always(), ServerError::BadVersion.code());
-    let error = within("the answer", lock.break_lock(&holder)).await.unwrap_err();
-    assert!(error.kind() == ErrorKind::Connection && error.is_retryable(), "{error}");
+    let always = server.fail(
+        Match::op(Op::Delete).session(session(&client)).always(),
+        ServerError::BadVersion.code(),
+    );
+    let error = within("the answer", lock.break_lock(&holder))
+        .await
+        .unwrap_err();
+    assert!(
+        error.kind() == ErrorKind::Connection && error.is_retryable(),
+        "{error}"
+    );
     assert_eq!((always.hits().len(), queue(&server)), (5, vec![node]));
 }
 
@@ -217,9 +297,15 @@ async fn a_lock_that_may_not_be_broken_says_so() {
     let guard = hold(&other).await;
     let lock = mutex(&client);
     let holder = first(&lock).await;
-    for (code, retryable) in [(ServerError::NoAuth.code(), false), (-999, true), (-111, false)] {
+    for (code, retryable) in [
+        (ServerError::NoAuth.code(), false),
+        (-999, true),
+        (-111, false),
+    ] {
         server.fail(Match::op(Op::Delete).session(session(&client)), code);
-        let error = within("the answer", lock.break_lock(&holder)).await.unwrap_err();
+        let error = within("the answer", lock.break_lock(&holder))
+            .await
+            .unwrap_err();
         assert_eq!(
             (error.path(), error.node(), error.is_retryable()),
             (DIRECTORY, Some(&*guard.node()), retryable)
@@ -243,16 +329,22 @@ async fn a_lock_that_may_not_be_broken_says_so() {
 async fn a_kept_node_is_broken_like_any_other() {
     let server = start();
     let (client, operator) = (beating(&server).await, connect(&server).await);
-    let lock =
-        InterProcessMutex::builder(&client, DIRECTORY).sticky(Duration::from_secs(3600)).build().unwrap();
+    let lock = InterProcessMutex::builder(&client, DIRECTORY)
+        .sticky(Duration::from_secs(3600))
+        .build()
+        .unwrap();
     let guard = within("the grant", lock.lock()).await.unwrap();
     let node = guard.node();
     guard.release().await.unwrap();
-    until(&server, "the watch", |view| view.watches_on(DIRECTORY).len() == 1).await;
+    until(&server, "the watch", |view| {
+        view.watches_on(DIRECTORY).len() == 1
+    })
+    .await;
     let kept = first(&mutex(&operator)).await;
     assert_eq!(kept.node(), &node);
     assert!(mutex(&operator).break_lock(&kept).await.unwrap());
-    // The watch of the directory tells the client; what it had until then is lost with the next heartbeat.
+    // The watch of the directory tells the client; what it had until then is lost with the next
+    // heartbeat.
     let next = async {
         loop {
             let guard = lock.lock().await.unwrap();
@@ -262,7 +354,11 @@ async fn a_kept_node_is_broken_like_any_other() {
             guard.lost().await;
         }
     };
-    within("a node of its own", next).await.release().await.unwrap();
+    within("a node of its own", next)
+        .await
+        .release()
+        .await
+        .unwrap();
     drop(lock);
     clean(&server, &[&client]).await;
 }
@@ -287,7 +383,10 @@ async fn a_hold_that_was_handed_over_is_broken_for_the_one_who_has_it() {
     // The counter of its token is not in the node.
     assert!(second.fencing_token() > holder.token().unwrap());
     assert!(mutex(&operator).break_lock(&holder).await.unwrap());
-    assert_eq!(within("the loss", second.lost()).await.reason(), LostReason::NodeDeleted);
+    assert_eq!(
+        within("the loss", second.lost()).await.reason(),
+        LostReason::NodeDeleted
+    );
     let third = within("the grant", third).await.unwrap();
     assert!(third.is_held() && &third.node() != holder.node());
     drop(second);

@@ -17,8 +17,15 @@ async fn every_lock_runs_work_while_it_is_held() {
         ($lock:expr) => {{
             let lock = $lock;
             let work = async move { lock.with(WAIT, async |guard| guard.is_held()).await };
-            let (was_held, released) = within("the work", tokio::spawn(work)).await.unwrap().unwrap();
-            assert!(was_held && released.is_ok(), "{}: {was_held}, {released:?}", stringify!($lock));
+            let (was_held, released) = within("the work", tokio::spawn(work))
+                .await
+                .unwrap()
+                .unwrap();
+            assert!(
+                was_held && released.is_ok(),
+                "{}: {was_held}, {released:?}",
+                stringify!($lock)
+            );
         }};
     }
     let rooms = InterProcessReadWriteLock::keyed(&client, "/rooms", 7).unwrap();
@@ -42,8 +49,13 @@ async fn a_loss_shows_beside_the_output_of_the_work() {
     });
     let (output, released) = within("the work", work).await.unwrap();
     assert_eq!(output, "sold");
-    let Err(ReleaseError::Lost(lost)) = released else { panic!("{released:?}") };
-    assert_eq!((lost.reason(), lost.path()), (LostReason::SessionExpired, "/stock/a%2Fb"));
+    let Err(ReleaseError::Lost(lost)) = released else {
+        panic!("{released:?}")
+    };
+    assert_eq!(
+        (lost.reason(), lost.path()),
+        (LostReason::SessionExpired, "/stock/a%2Fb")
+    );
 }
 
 #[tokio::test]
@@ -51,7 +63,10 @@ async fn work_is_not_called_while_another_holds_the_lock() {
     let (_server, [client, other]) = with_clients(start_empty(), connect).await;
     let held = stock(&other).lock().await.unwrap();
     let (lock, called) = (stock(&client), AtomicBool::new(false));
-    let work = async |wait| lock.with(wait, async |_| called.store(true, Ordering::SeqCst)).await;
+    let work = async |wait| {
+        lock.with(wait, async |_| called.store(true, Ordering::SeqCst))
+            .await
+    };
     let error = timed_out(work).await;
     assert!(matches!(error, AcquireError::TimedOut { .. }), "{error}");
     assert!(!called.into_inner());
@@ -75,26 +90,48 @@ async fn a_dropped_call_drops_its_work_and_then_releases() {
     });
     within("the work", begun).await.unwrap();
     let next = tokio::spawn(stock(&other).lock());
-    until(&server, "the other waits", |view| view.children("/stock/a%2Fb").len() == 2).await;
+    until(&server, "the other waits", |view| {
+        view.children("/stock/a%2Fb").len() == 2
+    })
+    .await;
     assert!(!next.is_finished());
     call.abort();
     let guard = within("the grant", next).await.unwrap().unwrap();
-    assert_eq!(dropped.try_recv(), Err(oneshot::error::TryRecvError::Closed));
+    assert_eq!(
+        dropped.try_recv(),
+        Err(oneshot::error::TryRecvError::Closed)
+    );
     guard.release().await.unwrap();
 }
 
 #[tokio::test]
 async fn keys_are_escaped_and_differ() {
     let (_server, [client]) = with_clients(start_empty(), connect).await;
-    for (key, path) in
-        [("a/b", "/s/a%2Fb"), ("..", "/s/%2E%2E"), ("", "/s/%"), ("\u{1f600}", "/s/%F0%9F%98%80")]
-    {
-        assert_eq!(InterProcessMutex::keyed(&client, "/s", key).unwrap().path(), path);
+    for (key, path) in [
+        ("a/b", "/s/a%2Fb"),
+        ("..", "/s/%2E%2E"),
+        ("", "/s/%"),
+        ("\u{1f600}", "/s/%F0%9F%98%80"),
+    ] {
+        assert_eq!(
+            InterProcessMutex::keyed(&client, "/s", key).unwrap().path(),
+            path
+        );
         let of_two = InterProcessMultiLock::keyed(&client, "/s", [key, "other"]).unwrap();
         assert_eq!(of_two.paths(), [path, "/s/other"]);
-        assert_eq!(InterProcessSemaphore::keyed(&client, "/p", key, 1).unwrap().path()[2..], path[2..]);
+        assert_eq!(
+            InterProcessSemaphore::keyed(&client, "/p", key, 1)
+                .unwrap()
+                .path()[2..],
+            path[2..]
+        );
     }
-    assert_eq!(InterProcessMutex::keyed(&client, "", "root").unwrap().path(), "/root");
+    assert_eq!(
+        InterProcessMutex::keyed(&client, "", "root")
+            .unwrap()
+            .path(),
+        "/root"
+    );
     InterProcessMutex::keyed(&client, "no/slash", "a").unwrap_err();
 }
 
@@ -102,7 +139,10 @@ async fn keys_are_escaped_and_differ() {
 #[tokio::test]
 async fn a_look_after_a_drop_sees_the_lock_free() {
     let (_server, [client]) = with_clients(start_empty(), connect).await;
-    let (lock, calls) = (stock(&client), InterProcessSemaphore::keyed(&client, "/calls", 7, 2).unwrap());
+    let (lock, calls) = (
+        stock(&client),
+        InterProcessSemaphore::keyed(&client, "/calls", 7, 2).unwrap(),
+    );
     for _ in 0..50 {
         drop(lock.lock().await.unwrap());
         assert!(lock.holders().await.unwrap().is_empty());

@@ -18,11 +18,11 @@
 //!
 //! A worker `W` is `<process>.<thread>`, a process `<side>-<number>`.
 //!
-//! A session may expire although no process was killed, where the machine lets none run for long enough: a
-//! hold that its own worker calls lost proves nothing, neither for nor against the lock, and is left out. A
-//! kill is no such excuse: until the victim is dead its hold counts. Of who was killed with the lock the
-//! parent asks the servers whether the session was still there when it was dead, and calls the hold lost if
-//! it was not.
+//! A session may expire although no process was killed, where the machine lets none run for long
+//! enough: a hold that its own worker calls lost proves nothing, neither for nor against the lock,
+//! and is left out. A kill is no such excuse: until the victim is dead its hold counts. Of who was
+//! killed with the lock the parent asks the servers whether the session was still there when it was
+//! dead, and calls the hold lost if it was not.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -65,8 +65,17 @@ impl Findings {
         if self.violations.is_empty() {
             return Ok(());
         }
-        let shown: Vec<_> = self.violations.iter().take(SHOWN).map(String::as_str).collect();
-        Err(format!("{} violations:\n{}", self.violations.len(), shown.join("\n")))
+        let shown: Vec<_> = self
+            .violations
+            .iter()
+            .take(SHOWN)
+            .map(String::as_str)
+            .collect();
+        Err(format!(
+            "{} violations:\n{}",
+            self.violations.len(),
+            shown.join("\n")
+        ))
     }
 }
 
@@ -133,7 +142,10 @@ pub(crate) fn check(journal: &str, counter: u64) -> Findings {
     let findings = &checker.findings;
     let expected = findings.committed + findings.adopted;
     if findings.lost == 0 && counter != expected {
-        checker.violation(end, &format!("the counter is {counter} after {expected} increments"));
+        checker.violation(
+            end,
+            &format!("the counter is {counter} after {expected} increments"),
+        );
     }
     checker.findings
 }
@@ -189,7 +201,9 @@ fn side(process: &str) -> String {
 
 impl Checker {
     fn violation(&mut self, at: usize, what: &str) {
-        self.findings.violations.push(format!("record {at}: {what}"));
+        self.findings
+            .violations
+            .push(format!("record {at}: {what}"));
     }
 
     /// `None` for what is no record, or not in its place.
@@ -199,7 +213,13 @@ impl Checker {
                 self.enter(at, worker, mode == "x", number(token)?, None);
             }
             ["enter", worker, permits, token, _] => {
-                self.enter(at, worker, false, number(token)?, Some(permits.parse().ok()?));
+                self.enter(
+                    at,
+                    worker,
+                    false,
+                    number(token)?,
+                    Some(permits.parse().ok()?),
+                );
             }
             ["asks", worker] => self.room.asks(worker),
             ["may", limit] => self.room.may(limit.parse().ok()?),
@@ -220,7 +240,10 @@ impl Checker {
             }
             ["commit", worker, value] => {
                 let value = value.parse().ok()?;
-                let hold = self.holds.get_mut(worker).filter(|hold| hold.pending == Some(value))?;
+                let hold = self
+                    .holds
+                    .get_mut(worker)
+                    .filter(|hold| hold.pending == Some(value))?;
                 hold.pending = None;
                 hold.read = Some(value);
                 if !hold.doubtful {
@@ -230,7 +253,10 @@ impl Checker {
                 }
             }
             ["down", worker] => {
-                self.holds.get_mut(worker).filter(|hold| hold.exclusive)?.exclusive = false;
+                self.holds
+                    .get_mut(worker)
+                    .filter(|hold| hold.exclusive)?
+                    .exclusive = false;
                 self.findings.converted.0 += 1;
             }
             ["up", worker] => {
@@ -269,7 +295,10 @@ impl Checker {
 
     fn later(&mut self, at: usize, worker: &str, token: Token, wrong: bool) {
         if wrong {
-            self.violation(at, &format!("{worker} has the token {token:?} after {:?}", self.highest));
+            self.violation(
+                at,
+                &format!("{worker} has the token {token:?} after {:?}", self.highest),
+            );
         }
     }
 
@@ -287,10 +316,11 @@ impl Checker {
             *self.findings.grants.entry(side.clone()).or_default() += 1;
             if !exclusive {
                 *self.findings.shared.entry(side).or_default() += 1;
-                self.findings.together += usize::from(self.holds.values().any(|hold| !hold.exclusive));
+                self.findings.together +=
+                    usize::from(self.holds.values().any(|hold| !hold.exclusive));
             }
-            // A contender that is ahead in the queue keeps all others out, or is let in beside them: so one
-            // that comes after an exclusive hold was behind it.
+            // A contender that is ahead in the queue keeps all others out, or is let in beside
+            // them: so one that comes after an exclusive hold was behind it.
             if let Some(token) = token {
                 self.later(at, worker, token, token <= self.highest);
                 if exclusive {
@@ -303,28 +333,54 @@ impl Checker {
         }
         if let Some(permits) = &permits {
             let inside = self.holds.iter().filter(|(_, hold)| !hold.doubtful);
-            let inside = inside.filter_map(|(holder, hold)| Some((&**holder, hold.permits.as_ref()?)));
-            let found =
-                self.room.enter(worker, permits, (!doubtful).then_some(token.map(|token| token.0)), inside);
+            let inside =
+                inside.filter_map(|(holder, hold)| Some((&**holder, hold.permits.as_ref()?)));
+            let found = self.room.enter(
+                worker,
+                permits,
+                (!doubtful).then_some(token.map(|token| token.0)),
+                inside,
+            );
             for violation in found {
                 self.violation(at, &violation);
             }
         }
-        let hold = Hold { exclusive, token, read: None, pending: None, doubtful, permits };
+        let hold = Hold {
+            exclusive,
+            token,
+            read: None,
+            pending: None,
+            doubtful,
+            permits,
+        };
         self.holds.insert(worker.to_owned(), hold);
         self.alone(at, worker);
     }
 
     /// Looks whom `worker` shares the lock with.
     fn alone(&mut self, at: usize, worker: &str) {
-        let Some(me) = self.holds.get(worker).filter(|hold| !hold.doubtful) else { return };
+        let Some(me) = self.holds.get(worker).filter(|hold| !hold.doubtful) else {
+            return;
+        };
         let beside = |hold: &Hold| !hold.doubtful && (me.exclusive || hold.exclusive);
-        let mode = |hold: &Hold| if hold.exclusive { "exclusive" } else { "shared" };
+        let mode = |hold: &Hold| {
+            if hold.exclusive {
+                "exclusive"
+            } else {
+                "shared"
+            }
+        };
         let found: Vec<_> = self
             .holds
             .iter()
             .filter(|(other, hold)| *other != worker && beside(hold))
-            .map(|(other, hold)| format!("{worker} ({}) overlaps with {other} ({})", mode(me), mode(hold)))
+            .map(|(other, hold)| {
+                format!(
+                    "{worker} ({}) overlaps with {other} ({})",
+                    mode(me),
+                    mode(hold)
+                )
+            })
             .collect();
         for overlap in found {
             self.violation(at, &overlap);
@@ -342,7 +398,10 @@ impl Checker {
                 let expected: Vec<_> = values.iter().map(u64::to_string).collect();
                 self.violation(
                     at,
-                    &format!("{who} finds {value} and not {}: a lost increment", expected.join(" or ")),
+                    &format!(
+                        "{who} finds {value} and not {}: a lost increment",
+                        expected.join(" or ")
+                    ),
                 );
             }
             Counter::OneOf(_) if value == self.acknowledged + 1 => self.findings.adopted += 1,
@@ -359,8 +418,9 @@ impl Checker {
     /// No thread of this process does anything any more.
     fn dead(&mut self, victim: &str) {
         *self.findings.dead.entry(side(victim)).or_default() += 1;
-        let (gone, left) =
-            std::mem::take(&mut self.holds).into_iter().partition(|(w, _)| process(w) == victim);
+        let (gone, left) = std::mem::take(&mut self.holds)
+            .into_iter()
+            .partition(|(w, _)| process(w) == victim);
         self.holds = left;
         let gone: BTreeMap<String, Hold> = gone;
         for hold in gone.into_values() {
@@ -403,21 +463,30 @@ pub(crate) mod trials {
         let one = "enter a-1.0 x 5; read a-1.0 0; intent a-1.0 1; commit a-1.0 1; leave a-1.0";
         let two = "enter b-1.0 x 7; read b-1.0 1; intent b-1.0 2; commit b-1.0 2; leave b-1.0";
         accepts(&format!("{one}; {two}"), 2)?;
-        let readers =
-            "enter a-1.1 r 8; enter b-1.1 r 9; read a-1.1 2; read b-1.1 2; leave a-1.1; leave b-1.1";
+        let readers = "enter a-1.1 r 8; enter b-1.1 r 9; read a-1.1 2; read b-1.1 2; leave a-1.1; leave b-1.1";
         let findings = accepts(&format!("{one}; {two}; {readers}"), 2)?;
-        assert_eq!((findings.total(), findings.shared.len(), findings.together), (4, 2, 1));
-        // Killed before the write, or between the write and its acknowledgement: the next one sees which.
+        assert_eq!(
+            (findings.total(), findings.shared.len(), findings.together),
+            (4, 2, 1)
+        );
+        // Killed before the write, or between the write and its acknowledgement: the next one sees
+        // which.
         let cut = "enter c-1.0 x 6; read c-1.0 1; intent c-1.0 2; dead c-1; enter b-1.0 x 7";
-        accepts(&format!("{one}; {cut}; read b-1.0 1; intent b-1.0 2; commit b-1.0 2; leave b-1.0"), 2)?;
-        let findings =
-            accepts(&format!("{one}; {cut}; read b-1.0 2; intent b-1.0 3; commit b-1.0 3; leave b-1.0"), 3)?;
+        accepts(
+            &format!("{one}; {cut}; read b-1.0 1; intent b-1.0 2; commit b-1.0 2; leave b-1.0"),
+            2,
+        )?;
+        let findings = accepts(
+            &format!("{one}; {cut}; read b-1.0 2; intent b-1.0 3; commit b-1.0 3; leave b-1.0"),
+            3,
+        )?;
         assert_eq!((findings.committed, findings.adopted), (2, 1));
         // The same, and no holder comes after.
         accepts("enter c-1.0 x 6; read c-1.0 0; intent c-1.0 1; dead c-1", 1)?;
         // A record that a kill cut short.
         accepts("enter c-1.0 x 6; dead c-1; enter b-1.0 x 7; leave b-1.0", 0)?;
-        let torn = "\nenter c-1.0 x 6 0x1 .\nread c-1.\ndead c-1 .\nenter b-1.0 x 7 0x2 .\nleave b-1.0 .";
+        let torn =
+            "\nenter c-1.0 x 6 0x1 .\nread c-1.\ndead c-1 .\nenter b-1.0 x 7 0x2 .\nleave b-1.0 .";
         check(torn, 0).verdict()?;
         // Conversions keep the token.
         accepts(
@@ -425,30 +494,80 @@ pub(crate) mod trials {
              enter b-1.0 r 7; up b-1.0; leave b-1.0",
             0,
         )?;
-        assert_eq!(unfinished(&torn[..torn.find("dead").unwrap_or_default()], "c-1").len(), 1);
+        assert_eq!(
+            unfinished(&torn[..torn.find("dead").unwrap_or_default()], "c-1").len(),
+            1
+        );
         assert_eq!(unfinished(torn, "b-1").len(), 0);
         // A session that was over by itself, also before its process was killed.
-        accepts("enter c-1.0 x 6; enter b-1.0 x 7; lost c-1.0; dead c-1; leave b-1.0", 0)?;
-        accepts(&format!("enter c-1.0 x 4; read c-1.0 0; {one}; lost c-1.0"), 1).map(drop)
+        accepts(
+            "enter c-1.0 x 6; enter b-1.0 x 7; lost c-1.0; dead c-1; leave b-1.0",
+            0,
+        )?;
+        accepts(
+            &format!("enter c-1.0 x 4; read c-1.0 0; {one}; lost c-1.0"),
+            1,
+        )
+        .map(drop)
     }
 
     pub(crate) fn sees_overlaps() -> Result<(), String> {
         let overlap = "overlaps";
-        refuses("enter a-1.0 x 5; enter b-1.0 x 6; leave a-1.0; leave b-1.0", 0, overlap)?;
-        refuses("enter a-1.0 r 5; enter b-1.0 x 6; leave a-1.0; leave b-1.0", 0, overlap)?;
-        refuses("enter a-1.0 x 5; enter b-1.0 r 6; leave a-1.0; leave b-1.0", 0, overlap)?;
-        refuses("enter a-1.0 r 5; enter b-1.0 r 6; up b-1.0; leave a-1.0; leave b-1.0", 0, overlap)?;
+        refuses(
+            "enter a-1.0 x 5; enter b-1.0 x 6; leave a-1.0; leave b-1.0",
+            0,
+            overlap,
+        )?;
+        refuses(
+            "enter a-1.0 r 5; enter b-1.0 x 6; leave a-1.0; leave b-1.0",
+            0,
+            overlap,
+        )?;
+        refuses(
+            "enter a-1.0 x 5; enter b-1.0 r 6; leave a-1.0; leave b-1.0",
+            0,
+            overlap,
+        )?;
+        refuses(
+            "enter a-1.0 r 5; enter b-1.0 r 6; up b-1.0; leave a-1.0; leave b-1.0",
+            0,
+            overlap,
+        )?;
         // Before the victim was dead, or after another was.
-        refuses("enter a-1.0 x 5; enter b-1.0 x 6; dead a-1; leave b-1.0", 0, overlap)?;
-        refuses("enter a-1.0 x 5; dead c-1; enter b-1.0 x 6; leave a-1.0; leave b-1.0", 0, overlap)
+        refuses(
+            "enter a-1.0 x 5; enter b-1.0 x 6; dead a-1; leave b-1.0",
+            0,
+            overlap,
+        )?;
+        refuses(
+            "enter a-1.0 x 5; dead c-1; enter b-1.0 x 6; leave a-1.0; leave b-1.0",
+            0,
+            overlap,
+        )
     }
 
     pub(crate) fn sees_tokens_that_fall() -> Result<(), String> {
         let token = "has the token";
-        refuses("enter a-1.0 x 5; leave a-1.0; enter b-1.0 x 4; leave b-1.0", 0, token)?;
-        refuses("enter a-1.0 x 5; leave a-1.0; enter b-1.0 x 5; leave b-1.0", 0, token)?;
-        refuses("enter a-1.0 x 5.1; leave a-1.0; enter b-1.0 x 5.1; leave b-1.0", 0, token)?;
-        refuses("enter a-1.0 x 5; leave a-1.0; enter b-1.0 r 4; leave b-1.0", 0, token)?;
+        refuses(
+            "enter a-1.0 x 5; leave a-1.0; enter b-1.0 x 4; leave b-1.0",
+            0,
+            token,
+        )?;
+        refuses(
+            "enter a-1.0 x 5; leave a-1.0; enter b-1.0 x 5; leave b-1.0",
+            0,
+            token,
+        )?;
+        refuses(
+            "enter a-1.0 x 5.1; leave a-1.0; enter b-1.0 x 5.1; leave b-1.0",
+            0,
+            token,
+        )?;
+        refuses(
+            "enter a-1.0 x 5; leave a-1.0; enter b-1.0 r 4; leave b-1.0",
+            0,
+            token,
+        )?;
         refuses(
             "enter a-1.0 r 4; enter b-1.0 r 5; leave a-1.0; up b-1.0; down b-1.0; enter a-1.1 r 5; \
              leave a-1.1; leave b-1.0",
@@ -461,7 +580,11 @@ pub(crate) mod trials {
         let one = "enter a-1.0 x 5; read a-1.0 0; intent a-1.0 1; commit a-1.0 1; leave a-1.0";
         let two = "enter b-1.0 x 6; read b-1.0 0; intent b-1.0 1; commit b-1.0 1; leave b-1.0";
         refuses(&format!("{one}; {two}"), 1, "b-1.0 finds 0 and not 1")?;
-        refuses(&format!("{one}; enter b-1.0 r 6; read b-1.0 0; leave b-1.0"), 1, "b-1.0 finds 0 and not 1")?;
+        refuses(
+            &format!("{one}; enter b-1.0 r 6; read b-1.0 0; leave b-1.0"),
+            1,
+            "b-1.0 finds 0 and not 1",
+        )?;
         refuses(one, 0, "the end finds 0 and not 1")?;
         refuses(
             "enter a-1.0 r 5; read a-1.0 0; intent a-1.0 1; commit a-1.0 1; leave a-1.0",
@@ -472,7 +595,11 @@ pub(crate) mod trials {
 
     pub(crate) fn sees_workers_that_stay() -> Result<(), String> {
         refuses("enter a-1.0 x 5", 0, "never ended")?;
-        refuses("enter a-1.0 x 5; read a-1.0 0; intent a-1.0 1; leave a-1.0", 0, "unfinished")?;
+        refuses(
+            "enter a-1.0 x 5; read a-1.0 0; intent a-1.0 1; leave a-1.0",
+            0,
+            "unfinished",
+        )?;
         refuses("leave a-1.0", 0, "no such record")
     }
 }

@@ -8,7 +8,9 @@ use super::{Failure, Outcome};
 
 /// Waits for what is sure to come.
 pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> Result<T, Failure> {
-    tokio::time::timeout(SOON, future).await.map_err(|_| format!("no {what}").into())
+    tokio::time::timeout(SOON, future)
+        .await
+        .map_err(|_| format!("no {what}").into())
 }
 
 /// Waits until so many take part.

@@ -1,8 +1,8 @@
-//! What the workers of all languages share beside the lock: a journal to which all append, and a counter that
-//! only the lock protects.
+//! What the workers of all languages share beside the lock: a journal to which all append, and a
+//! counter that only the lock protects.
 //!
-//! A record is one `write` to a file opened with `O_APPEND`, so that the file's order is the order of events:
-//! who holds the lock writes `enter` after the grant and `leave` before the release.
+//! A record is one `write` to a file opened with `O_APPEND`, so that the file's order is the order
+//! of events: who holds the lock writes `enter` after the grant and `leave` before the release.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -35,11 +35,13 @@ pub(crate) struct Journal {
 
 impl Journal {
     pub(crate) fn open(dir: &Path) -> io::Result<Self> {
-        Ok(Self { file: OpenOptions::new().append(true).open(dir.join(JOURNAL))? })
+        Ok(Self {
+            file: OpenOptions::new().append(true).open(dir.join(JOURNAL))?,
+        })
     }
 
-    /// Appends a record. It begins a line of its own and ends with a full stop, so that one that a kill cut
-    /// short is told from a whole one and spoils no other.
+    /// Appends a record. It begins a line of its own and ends with a full stop, so that one that a
+    /// kill cut short is told from a whole one and spoils no other.
     pub(crate) fn append(&self, record: &str) -> io::Result<()> {
         (&self.file).write_all(format!("\n{record} .").as_bytes())
     }
@@ -54,7 +56,10 @@ pub(crate) struct Tail {
 
 impl Tail {
     pub(crate) fn open(dir: &Path) -> io::Result<Self> {
-        Ok(Self { file: File::open(dir.join(JOURNAL))?, text: String::new() })
+        Ok(Self {
+            file: File::open(dir.join(JOURNAL))?,
+            text: String::new(),
+        })
     }
 
     /// Reads what is new.
@@ -65,9 +70,10 @@ impl Tail {
     }
 }
 
-/// Waits for something in the journal, for as long as there is progress, `ended` names no worker that has
-/// ended too early, and the deadline has not come. `there` is given the journal so far and then, every 10 ms,
-/// the records that are new: to read the whole journal at every look took much of the processor.
+/// Waits for something in the journal, for as long as there is progress, `ended` names no worker
+/// that has ended too early, and the deadline has not come. `there` is given the journal so far and
+/// then, every 10 ms, the records that are new: to read the whole journal at every look took much
+/// of the processor.
 pub(crate) fn until(
     tail: &mut Tail,
     what: &str,
@@ -76,24 +82,28 @@ pub(crate) fn until(
     mut there: impl FnMut(&str) -> bool,
 ) -> Outcome {
     let (mut known, mut progress) = (0, Instant::now());
-    poll_until(what, deadline.saturating_duration_since(Instant::now()), || {
-        if let Some(ended) = ended() {
-            return Some(Err(format!("{ended} while waiting for {what}").into()));
-        }
-        let text = match tail.read() {
-            Ok(text) => text,
-            Err(e) => return Some(Err(e.into())),
-        };
-        let new = whole(&text[known..]);
-        if !new.is_empty() {
-            (known, progress) = (known + new.len(), Instant::now());
-        }
-        if there(new) {
-            return Some(Ok(()));
-        }
-        let late = progress.elapsed() > SOON;
-        late.then(|| Err(format!("no progress for {SOON:?} while waiting for {what}").into()))
-    })
+    poll_until(
+        what,
+        deadline.saturating_duration_since(Instant::now()),
+        || {
+            if let Some(ended) = ended() {
+                return Some(Err(format!("{ended} while waiting for {what}").into()));
+            }
+            let text = match tail.read() {
+                Ok(text) => text,
+                Err(e) => return Some(Err(e.into())),
+            };
+            let new = whole(&text[known..]);
+            if !new.is_empty() {
+                (known, progress) = (known + new.len(), Instant::now());
+            }
+            if there(new) {
+                return Some(Ok(()));
+            }
+            let late = progress.elapsed() > SOON;
+            late.then(|| Err(format!("no progress for {SOON:?} while waiting for {what}").into()))
+        },
+    )
     .map_err(|_| format!("after {WORK_LIMIT:?} still waiting for {what}"))?
 }
 
@@ -112,10 +122,15 @@ pub(crate) fn records(text: &str) -> impl Iterator<Item = &str> {
 
 pub(crate) fn read_counter(dir: &Path) -> io::Result<u64> {
     let text = std::fs::read_to_string(dir.join(COUNTER))?;
-    text.parse().map_err(|e| io::Error::other(format!("the counter is {text:?}: {e}")))
+    text.parse()
+        .map_err(|e| io::Error::other(format!("the counter is {text:?}: {e}")))
 }
 
 pub(crate) fn write_counter(dir: &Path, value: u64) -> io::Result<()> {
-    let mut file = OpenOptions::new().create(true).truncate(false).write(true).open(dir.join(COUNTER))?;
+    let mut file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(dir.join(COUNTER))?;
     file.write_all(format!("{value:0DIGITS$}").as_bytes())
 }

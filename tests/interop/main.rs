@@ -6,8 +6,8 @@
 //! cargo test --test interop kazoo::pairings    two thousand grants and forty kills each
 //! ```
 //!
-//! A pairing has worker processes of both sides contend, kills some of them, and [`check`]s the journal that
-//! all of them write.
+//! A pairing has worker processes of both sides contend, kills some of them, and [`check`]s the
+//! journal that all of them write.
 
 pub(crate) mod check;
 mod curator;
@@ -32,8 +32,8 @@ use self::pairing::{Extent, Side};
 /// How long workers may be at it. A run that takes longer fails, which ends its workers.
 pub(crate) const WORK_LIMIT: Duration = Duration::from_secs(600);
 
-/// How long a trial may take: its work, the last wait in it, the end of its workers and that of their sessions.
-/// A trial that the suite gives up is left behind, and its workers with it.
+/// How long a trial may take: its work, the last wait in it, the end of its workers and that of
+/// their sessions. A trial that the suite gives up is left behind, and its workers with it.
 pub(crate) const TIME_LIMIT: Duration = Duration::from_secs(600 + 3 * 60);
 const _: () = assert!(TIME_LIMIT.as_secs() >= WORK_LIMIT.as_secs() + 3 * SOON.as_secs());
 
@@ -54,7 +54,10 @@ fn main() -> ExitCode {
 
 /// Runs what is asynchronous in a test that is not.
 pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?
+        .block_on(work)
 }
 
 /// A client of ours; only killed workers need short sessions.
@@ -63,8 +66,8 @@ pub(crate) async fn connect(servers: &ZooKeeper) -> Result<Client, Failure> {
     Ok(builder.connect(&servers.connect_string()).await?)
 }
 
-/// What an acquire must answer, which names the other's node. Afterwards nothing of the attempt is left,
-/// which another recipe would have to refuse.
+/// What an acquire must answer, which names the other's node. Afterwards nothing of the attempt is
+/// left, which another recipe would have to refuse.
 pub(crate) async fn refused<T>(
     client: &Client,
     answer: impl Future<Output = Result<T, AcquireError>>,
@@ -85,31 +88,67 @@ pub(crate) async fn refused<T>(
 /// Our side of a pairing.
 pub(crate) fn rust(recipe: &'static str, crews: &'static [&'static str]) -> Side {
     let points = worker::points(recipe);
-    Side { name: "rust", recipe, crews, start: Box::new(worker::Task::command), points }
+    Side {
+        name: "rust",
+        recipe,
+        crews,
+        start: Box::new(worker::Task::command),
+        points,
+    }
 }
 
 /// What shows that the pairings can fail.
 pub(crate) fn add_controls(suite: &mut Suite) {
     use check::trials;
-    suite.add("checker", "check::accepts_what_a_lock_does", trials::accepts_what_a_lock_does);
+    suite.add(
+        "checker",
+        "check::accepts_what_a_lock_does",
+        trials::accepts_what_a_lock_does,
+    );
     suite.add("checker", "check::sees_overlaps", trials::sees_overlaps);
-    suite.add("checker", "check::sees_tokens_that_fall", trials::sees_tokens_that_fall);
-    suite.add("checker", "check::sees_lost_increments", trials::sees_lost_increments);
-    suite.add("checker", "check::sees_workers_that_stay", trials::sees_workers_that_stay);
+    suite.add(
+        "checker",
+        "check::sees_tokens_that_fall",
+        trials::sees_tokens_that_fall,
+    );
+    suite.add(
+        "checker",
+        "check::sees_lost_increments",
+        trials::sees_lost_increments,
+    );
+    suite.add(
+        "checker",
+        "check::sees_workers_that_stay",
+        trials::sees_workers_that_stay,
+    );
     add_controls_of_permits(suite);
-    suite.add_needing("zookeeper", "check::a_worker_that_fails_ends_the_run", peers::zookeeper(), |_| {
-        a_worker_that_fails_ends_the_run()
-    });
-    suite.add_needing("zookeeper", "check::workers_without_a_lock_are_seen", peers::zookeeper(), |_| {
-        workers_without_a_lock_are_seen()
-    });
+    suite.add_needing(
+        "zookeeper",
+        "check::a_worker_that_fails_ends_the_run",
+        peers::zookeeper(),
+        |_| a_worker_that_fails_ends_the_run(),
+    );
+    suite.add_needing(
+        "zookeeper",
+        "check::workers_without_a_lock_are_seen",
+        peers::zookeeper(),
+        |_| workers_without_a_lock_are_seen(),
+    );
 }
 
 /// The same of semaphores.
 fn add_controls_of_permits(suite: &mut Suite) {
     use permits::trials;
-    suite.add("checker", "permits::accepts_what_a_semaphore_does", trials::accepts_what_a_semaphore_does);
-    suite.add("checker", "permits::sees_permits_beyond_the_limit", trials::sees_permits_beyond_the_limit);
+    suite.add(
+        "checker",
+        "permits::accepts_what_a_semaphore_does",
+        trials::accepts_what_a_semaphore_does,
+    );
+    suite.add(
+        "checker",
+        "permits::sees_permits_beyond_the_limit",
+        trials::sees_permits_beyond_the_limit,
+    );
     suite.add(
         "checker",
         "permits::sees_slots_and_tokens_that_are_wrong",
@@ -120,11 +159,23 @@ fn add_controls_of_permits(suite: &mut Suite) {
 /// A run in which one thread of a worker fails, while the others go on, ends with what it said.
 fn a_worker_that_fails_ends_the_run() -> Outcome {
     let servers = shared_standalone()?;
-    let sides = [rust("none", &["x"]), Side { name: "other", ..rust("none", &["xf"]) }];
-    let extent = Extent { grants: 1_000_000_000, holders: 0, bystanders: 0 };
+    let sides = [
+        rust("none", &["x"]),
+        Side {
+            name: "other",
+            ..rust("none", &["xf"])
+        },
+    ];
+    let extent = Extent {
+        grants: 1_000_000_000,
+        holders: 0,
+        bystanders: 0,
+    };
     match pairing::run(&servers, "failing", &sides, extent) {
         Ok(_) => Err("it ended well".into()),
-        Err(e) if e.to_string().contains("ended") && e.to_string().contains("as it was told") => Ok(()),
+        Err(e) if e.to_string().contains("ended") && e.to_string().contains("as it was told") => {
+            Ok(())
+        }
         Err(e) => Err(e),
     }
 }
@@ -132,11 +183,25 @@ fn a_worker_that_fails_ends_the_run() -> Outcome {
 /// The same workers, only without the lock.
 fn workers_without_a_lock_are_seen() -> Outcome {
     let servers = shared_standalone()?;
-    let sides = [rust("none", &["xx"]), Side { name: "other", ..rust("none", &["xx"]) }];
-    let extent = Extent { grants: 200, holders: 0, bystanders: 0 };
+    let sides = [
+        rust("none", &["xx"]),
+        Side {
+            name: "other",
+            ..rust("none", &["xx"])
+        },
+    ];
+    let extent = Extent {
+        grants: 200,
+        holders: 0,
+        bystanders: 0,
+    };
     let findings = pairing::run(&servers, "no-lock", &sides, extent)?.findings;
     for kind in ["overlaps", "lost increment"] {
-        if !findings.violations.iter().any(|violation| violation.contains(kind)) {
+        if !findings
+            .violations
+            .iter()
+            .any(|violation| violation.contains(kind))
+        {
             return Err(format!("no `{kind}` in {:?}", findings.verdict()).into());
         }
     }

@@ -18,7 +18,10 @@ pub(crate) async fn children(servers: &ZooKeeper, path: &str) -> Result<BTreeSet
 }
 
 /// The nodes of those who hold a lock or wait for it; a semaphore has them in two directories.
-pub(crate) async fn contenders(servers: &ZooKeeper, path: &str) -> Result<BTreeSet<String>, Failure> {
+pub(crate) async fn contenders(
+    servers: &ZooKeeper,
+    path: &str,
+) -> Result<BTreeSet<String>, Failure> {
     let mut found = BTreeSet::new();
     for child in children(servers, path).await? {
         match &*child {
@@ -34,20 +37,32 @@ pub(crate) async fn contenders(servers: &ZooKeeper, path: &str) -> Result<BTreeS
     Ok(found)
 }
 
-/// Waits until a session watches that node and no other of the lock: then its contender has seen who is
-/// ahead, and waits.
+/// Waits until a session watches that node and no other of the lock: then its contender has seen
+/// who is ahead, and waits.
 pub(crate) fn watches_only(servers: &ZooKeeper, session: &str, path: &str, node: &str) -> Outcome {
-    poll_until(&format!("{session} to watch {node}"), SOON, || match servers.watches(0) {
-        Ok(watches) => {
-            let watched = watches.iter().filter(|(_, by)| by.contains(session)).map(|(watched, _)| watched);
-            let below: Vec<_> = watched.filter(|watched| watched.starts_with(path)).collect();
-            (below == [node]).then_some(Ok(()))
-        }
-        Err(e) => Some(Err(e.into())),
-    })?
+    poll_until(
+        &format!("{session} to watch {node}"),
+        SOON,
+        || match servers.watches(0) {
+            Ok(watches) => {
+                let watched = watches
+                    .iter()
+                    .filter(|(_, by)| by.contains(session))
+                    .map(|(watched, _)| watched);
+                let below: Vec<_> = watched
+                    .filter(|watched| watched.starts_with(path))
+                    .collect();
+                (below == [node]).then_some(Ok(()))
+            }
+            Err(e) => Some(Err(e.into())),
+        },
+    )?
 }
 
 /// Whether a session, as the servers write it, has ephemeral nodes: so it is not over.
 pub(crate) fn has_nodes(servers: &ZooKeeper, session: &str) -> Result<bool, Failure> {
-    Ok(servers.four_letter(0, "dump")?.lines().any(|line| line.strip_suffix(':') == Some(session)))
+    Ok(servers
+        .four_letter(0, "dump")?
+        .lines()
+        .any(|line| line.strip_suffix(':') == Some(session)))
 }

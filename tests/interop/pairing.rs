@@ -18,8 +18,8 @@ use super::outside::{contenders, has_nodes};
 use super::worker::Task;
 use super::{Failure, Outcome, WORK_LIMIT, block_on};
 
-/// The session timeout of all workers: a killed holder keeps all others waiting for as long. Short for that,
-/// and long for machines on which everything else runs too.
+/// The session timeout of all workers: a killed holder keeps all others waiting for as long. Short
+/// for that, and long for machines on which everything else runs too.
 const SESSION_MS: u64 = 1_500;
 
 type Start = Box<dyn Fn(&Task) -> Result<Command, Failure> + Send + Sync>;
@@ -42,7 +42,8 @@ pub(crate) struct Extent {
     pub(crate) grants: usize,
     /// Holders of each side that are killed, one after the other.
     pub(crate) holders: usize,
-    /// Processes of each side that are killed wherever they are, while a holder of the other side is.
+    /// Processes of each side that are killed wherever they are, while a holder of the other side
+    /// is.
     pub(crate) bystanders: usize,
 }
 
@@ -68,7 +69,11 @@ pub(crate) trait Plan {
 impl Plan for () {}
 
 /// What each half of the pairings of both binaries does: 10 kills on either side.
-const HALF: Extent = Extent { grants: 1_000, holders: 7, bystanders: 3 };
+const HALF: Extent = Extent {
+    grants: 1_000,
+    holders: 7,
+    bystanders: 3,
+};
 
 #[derive(Debug)]
 struct Worker {
@@ -99,8 +104,8 @@ pub(crate) struct Finished {
     dir: TempDir,
 }
 
-/// What the pairings of both binaries do: two runs at once, on a path each, since most of the time the
-/// workers of one wait for the session of a holder that was killed.
+/// What the pairings of both binaries do: two runs at once, on a path each, since most of the time
+/// the workers of one wait for the session of a holder that was killed.
 pub(crate) fn in_halves(
     servers: &ZooKeeper,
     title: &str,
@@ -114,7 +119,10 @@ pub(crate) fn in_halves(
     };
     thread::scope(|scope| {
         let halves = [scope.spawn(half), scope.spawn(half)];
-        halves.map(|half| half.join().unwrap_or_else(|panic| resume_unwind(panic))).into_iter().collect()
+        halves
+            .map(|half| half.join().unwrap_or_else(|panic| resume_unwind(panic)))
+            .into_iter()
+            .collect()
     })
 }
 
@@ -139,7 +147,9 @@ pub(crate) fn run_and(
     let start = Instant::now();
     let dir = tempfile::Builder::new().prefix("interop-").tempdir()?;
     let mut run = Run::prepare(servers, title, sides, dir.path())?;
-    run.work(extent, plan).and_then(|()| run.end()).map_err(|e| format!("{e}\n{}", run.said()))?;
+    run.work(extent, plan)
+        .and_then(|()| run.end())
+        .map_err(|e| format!("{e}\n{}", run.said()))?;
     nothing_is_left(servers, &run.task.path)?;
     let findings = check(run.tail.read()?, read_counter(dir.path())?);
     println!(
@@ -165,11 +175,16 @@ pub(crate) fn run_and(
 }
 
 impl Finished {
-    /// What each half of a pairing of read-write locks must show besides: readers of both sides, some of them
-    /// together, and guards that were converted. How many readers of kazoo get in between its writers is luck, but
-    /// each of the three that are there at the end was waited for.
+    /// What each half of a pairing of read-write locks must show besides: readers of both sides,
+    /// some of them together, and guards that were converted. How many readers of kazoo get in
+    /// between its writers is luck, but each of the three that are there at the end was waited for.
     pub(crate) fn shares_and_converts(&self) -> Outcome {
-        let Findings { shared, together, converted, .. } = &self.findings;
+        let Findings {
+            shared,
+            together,
+            converted,
+            ..
+        } = &self.findings;
         if shared.len() == 2
             && shared.values().all(|n| *n >= 3)
             && *together > 25
@@ -194,12 +209,14 @@ impl Finished {
 fn fulfils(findings: &Findings, sides: &[Side; 2], extent: Extent) -> Outcome {
     findings.verdict()?;
     for side in sides {
-        let of = |counts: &BTreeMap<String, usize>| counts.get(side.name).copied().unwrap_or_default();
+        let of =
+            |counts: &BTreeMap<String, usize>| counts.get(side.name).copied().unwrap_or_default();
         let (grants, dead, cut) = (of(&findings.grants), of(&findings.dead), of(&findings.cut));
         if grants < extent.grants / 10 {
             return Err(format!("{} had {grants} grants only", side.name).into());
         }
-        // Of a victim that was found to have lost its lock before, the hold is not counted as cut short.
+        // Of a victim that was found to have lost its lock before, the hold is not counted as cut
+        // short.
         let cut_or_lost = cut + findings.lost;
         if dead != extent.holders + extent.bystanders
             || cut < extent.holders / 2
@@ -221,11 +238,14 @@ fn fulfils(findings: &Findings, sides: &[Side; 2], extent: Extent) -> Outcome {
 
 /// Once all have ended, the servers end the sessions of the dead.
 pub(crate) fn nothing_is_left(servers: &ZooKeeper, path: &str) -> Outcome {
-    let gone =
-        poll_until("the lock's directory to be empty", SOON, || match block_on(contenders(servers, path)) {
+    let gone = poll_until(
+        "the lock's directory to be empty",
+        SOON,
+        || match block_on(contenders(servers, path)) {
             Ok(nodes) => nodes.is_empty().then_some(Ok(())),
             Err(e) => Some(Err(e)),
-        });
+        },
+    );
     match gone {
         Ok(done) => done,
         Err(e) => Err(format!("{e}: {:?}", block_on(contenders(servers, path))?).into()),
@@ -251,7 +271,15 @@ impl<'a> Run<'a> {
         };
         let tail = Tail::open(dir)?;
         let deadline = Instant::now() + WORK_LIMIT;
-        Ok(Run { servers, sides, task, tail, workers: Vec::new(), started: 0, deadline })
+        Ok(Run {
+            servers,
+            sides,
+            task,
+            tail,
+            workers: Vec::new(),
+            started: 0,
+            deadline,
+        })
     }
 
     fn worker(&mut self, side: &Side, crew: &str) -> Result<Worker, Failure> {
@@ -259,7 +287,12 @@ impl<'a> Run<'a> {
         let name = format!("{}-{}", side.name, self.started);
         let threads = crew.len();
         let (recipe, crew) = (side.recipe.to_owned(), crew.to_owned());
-        let task = Task { name: name.clone(), recipe, crew, ..self.task.clone() };
+        let task = Task {
+            name: name.clone(),
+            recipe,
+            crew,
+            ..self.task.clone()
+        };
         let said = File::create(self.task.dir.join(format!("{name}.said")))?;
         let mut child = (side.start)(&task)?
             .stdin(Stdio::piped())
@@ -268,13 +301,22 @@ impl<'a> Run<'a> {
             .spawn()
             .map_err(|e| format!("{name}: {e}"))?;
         let orders = child.stdin.take();
-        Ok(Worker { name, threads, child, orders })
+        Ok(Worker {
+            name,
+            threads,
+            child,
+            orders,
+        })
     }
 
     fn work(&mut self, extent: Extent, plan: &mut dyn Plan) -> Outcome {
         plan.begin(self)?;
         for side in self.sides {
-            let crews: Result<_, Failure> = side.crews.iter().map(|crew| self.worker(side, crew)).collect();
+            let crews: Result<_, Failure> = side
+                .crews
+                .iter()
+                .map(|crew| self.worker(side, crew))
+                .collect();
             self.workers.push(crews?);
         }
         for name in self.names().into_iter().flatten() {
@@ -311,7 +353,10 @@ impl<'a> Run<'a> {
 
     fn until_entered(&mut self, worker: &str) -> Outcome {
         self.until(&format!("{worker} to have the lock"), |new| {
-            records(new).any(|r| r.strip_prefix("enter ").is_some_and(|r| r.starts_with(worker)))
+            records(new).any(|r| {
+                r.strip_prefix("enter ")
+                    .is_some_and(|r| r.starts_with(worker))
+            })
         })
     }
 
@@ -324,14 +369,19 @@ impl<'a> Run<'a> {
     /// The threads of those.
     fn threads(&self) -> Vec<String> {
         let of = |worker: &Worker| -> Vec<_> {
-            (0..worker.threads).map(|thread| format!("{}.{thread}", worker.name)).collect()
+            (0..worker.threads)
+                .map(|thread| format!("{}.{thread}", worker.name))
+                .collect()
         };
         self.workers.iter().flatten().flat_map(of).collect()
     }
 
     /// Tells a process something.
     pub(crate) fn tell(&mut self, side: usize, crew: usize, order: &str) -> Outcome {
-        let orders = self.workers[side][crew].orders.as_mut().ok_or("it is told nothing any more")?;
+        let orders = self.workers[side][crew]
+            .orders
+            .as_mut()
+            .ok_or("it is told nothing any more")?;
         writeln!(orders, "{order}")?;
         Ok(orders.flush()?)
     }
@@ -356,7 +406,12 @@ impl<'a> Run<'a> {
 
     /// Waits for something in the [journal](until).
     pub(crate) fn until(&mut self, what: &str, there: impl FnMut(&str) -> bool) -> Outcome {
-        let Self { tail, workers, deadline, .. } = self;
+        let Self {
+            tail,
+            workers,
+            deadline,
+            ..
+        } = self;
         until(tail, what, *deadline, || ended(workers), there)
     }
 
@@ -401,9 +456,13 @@ impl<'a> Run<'a> {
         }
         let deadline = Instant::now() + SOON;
         for worker in self.workers.iter_mut().flatten() {
-            let (name, left) = (&worker.name, deadline.saturating_duration_since(Instant::now()));
-            let status =
-                poll_until(&format!("{name} to end"), left, || worker.child.try_wait().transpose())??;
+            let (name, left) = (
+                &worker.name,
+                deadline.saturating_duration_since(Instant::now()),
+            );
+            let status = poll_until(&format!("{name} to end"), left, || {
+                worker.child.try_wait().transpose()
+            })??;
             if !ExitStatus::success(&status) {
                 return Err(format!("{name} ended ({status})").into());
             }
@@ -416,7 +475,8 @@ impl<'a> Run<'a> {
         let dir = self.task.dir.clone();
         let mut text = String::new();
         for worker in self.workers.iter_mut().flatten() {
-            let said = std::fs::read_to_string(dir.join(format!("{}.said", worker.name))).unwrap_or_default();
+            let said = std::fs::read_to_string(dir.join(format!("{}.said", worker.name)))
+                .unwrap_or_default();
             if !said.is_empty() {
                 text.push_str(&format!("--- {} ---\n{}\n", worker.name, end_of(&said)));
             }

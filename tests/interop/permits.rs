@@ -1,8 +1,9 @@
-//! How many permits of a semaphore may be held, by the records of a journal; see [`check`](super::check).
+//! How many permits of a semaphore may be held, by the records of a journal; see
+//! [`check`](super::check).
 //!
-//! The limit changes while permits are asked for: a grant is judged by the highest limit that was in force
-//! between its question and its answer. A limit that is lowered takes no permit away: only newcomers must
-//! find room under it.
+//! The limit changes while permits are asked for: a grant is judged by the highest limit that was
+//! in force between its question and its answer. A limit that is lowered takes no permit away: only
+//! newcomers must find room under it.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -22,7 +23,10 @@ impl FromStr for Permits {
             Some((count, slots)) => (count, slots.split(',').map(str::parse).collect()),
             None => (text, Ok(Vec::new())),
         };
-        Ok(Self { count: count.parse().map_err(drop)?, slots: slots.map_err(drop)? })
+        Ok(Self {
+            count: count.parse().map_err(drop)?,
+            slots: slots.map_err(drop)?,
+        })
     }
 }
 
@@ -45,13 +49,20 @@ pub(crate) struct Room {
 
 impl Default for Room {
     fn default() -> Self {
-        Self { limit: 0, newest: i64::MIN, asked: BTreeMap::new() }
+        Self {
+            limit: 0,
+            newest: i64::MIN,
+            asked: BTreeMap::new(),
+        }
     }
 }
 
 impl Room {
     pub(crate) fn asks(&mut self, worker: &str) {
-        let asked = Asked { limit: self.limit, newest: self.newest };
+        let asked = Asked {
+            limit: self.limit,
+            newest: self.newest,
+        };
         self.asked.insert(worker.to_owned(), asked);
     }
 
@@ -66,8 +77,8 @@ impl Room {
         self.limit = limit;
     }
 
-    /// Judges a grant beside the permits that are held, and says what is wrong. Outside `token` is `None` of one
-    /// that is lost later, and proves nothing; inside, of one without a token.
+    /// Judges a grant beside the permits that are held, and says what is wrong. Outside `token` is
+    /// `None` of one that is lost later, and proves nothing; inside, of one without a token.
     pub(crate) fn enter<'a>(
         &mut self,
         worker: &str,
@@ -83,24 +94,37 @@ impl Room {
         let mut held = permits.count;
         for (other, theirs) in inside {
             held += theirs.count;
-            for slot in permits.slots.iter().filter(|slot| theirs.slots.contains(slot)) {
+            for slot in permits
+                .slots
+                .iter()
+                .filter(|slot| theirs.slots.contains(slot))
+            {
                 wrong.push(format!("{worker} and {other} both have the slot {slot}"));
             }
         }
         if held > asked.limit {
-            wrong.push(format!("{held} permits of {} are held with those of {worker}", asked.limit));
+            wrong.push(format!(
+                "{held} permits of {} are held with those of {worker}",
+                asked.limit
+            ));
         }
         let mut slots = permits.slots.clone();
         slots.sort_unstable();
         slots.dedup();
         let numbered = slots.len() == permits.count && slots.iter().all(|slot| *slot < asked.limit);
         if !permits.slots.is_empty() && !numbered {
-            wrong.push(format!("{worker} has the slots {:?} of {}", permits.slots, asked.limit));
+            wrong.push(format!(
+                "{worker} has the slots {:?} of {}",
+                permits.slots, asked.limit
+            ));
         }
         // Whoever was inside before it asked was granted before.
         if let Some(token) = token {
             if token <= asked.newest {
-                wrong.push(format!("{worker} has the token {token} after {}", asked.newest));
+                wrong.push(format!(
+                    "{worker} has the token {token} after {}",
+                    asked.newest
+                ));
             }
             self.newest = self.newest.max(token);
         }
@@ -113,19 +137,39 @@ pub(crate) mod trials {
     use super::super::check::trials::{accepts, refuses};
 
     pub(crate) fn accepts_what_a_semaphore_does() -> Result<(), String> {
-        let two = "limit 2; asks a-1.0; asks b-1.0; enter b-1.0 1 6; enter a-1.0 1@0 5; leave b-1.0";
+        let two =
+            "limit 2; asks a-1.0; asks b-1.0; enter b-1.0 1 6; enter a-1.0 1@0 5; leave b-1.0";
         let findings = accepts(&format!("{two}; leave a-1.0"), 0)?;
         assert_eq!((findings.total(), findings.together), (2, 1));
         // As many at once as there are; with slots that others have left.
-        accepts(&format!("{two}; leave a-1.0; asks a-1.1; enter a-1.1 2@1,0 7; leave a-1.1"), 0)?;
+        accepts(
+            &format!("{two}; leave a-1.0; asks a-1.1; enter a-1.1 2@1,0 7; leave a-1.1"),
+            0,
+        )?;
         // A kill, and a hold that was lost before.
-        accepts(&format!("{two}; dead a-1; asks b-1.0; enter b-1.0 2 7; leave b-1.0"), 0)?;
-        accepts(&format!("{two}; asks b-1.0; enter b-1.0 2 7; lost a-1.0; leave b-1.0"), 0)?;
-        // A limit that rises may be in force before it is known to be, one that falls until all know it, and
-        // for those who had asked before.
-        accepts(&format!("{two}; asks b-1.0; may 3; enter b-1.0 2 7; limit 3; leave a-1.0; leave b-1.0"), 0)?;
-        accepts(&format!("{two}; asks b-1.0; may 1; limit 1; enter b-1.0 1 7; leave a-1.0; leave b-1.0"), 0)
-            .map(drop)
+        accepts(
+            &format!("{two}; dead a-1; asks b-1.0; enter b-1.0 2 7; leave b-1.0"),
+            0,
+        )?;
+        accepts(
+            &format!("{two}; asks b-1.0; enter b-1.0 2 7; lost a-1.0; leave b-1.0"),
+            0,
+        )?;
+        // A limit that rises may be in force before it is known to be, one that falls until all
+        // know it, and for those who had asked before.
+        accepts(
+            &format!(
+                "{two}; asks b-1.0; may 3; enter b-1.0 2 7; limit 3; leave a-1.0; leave b-1.0"
+            ),
+            0,
+        )?;
+        accepts(
+            &format!(
+                "{two}; asks b-1.0; may 1; limit 1; enter b-1.0 1 7; leave a-1.0; leave b-1.0"
+            ),
+            0,
+        )
+        .map(drop)
     }
 
     pub(crate) fn sees_permits_beyond_the_limit() -> Result<(), String> {
@@ -139,17 +183,41 @@ pub(crate) mod trials {
             beyond,
         )?;
         // What is held under a higher limit counts under the lower one.
-        refuses(&format!("{two}; may 1; limit 1; {third}"), 0, "3 permits of 1 are held")?;
+        refuses(
+            &format!("{two}; may 1; limit 1; {third}"),
+            0,
+            "3 permits of 1 are held",
+        )?;
         refuses("limit 2; enter a-1.0 1 5; leave a-1.0", 0, "has not asked")
     }
 
     pub(crate) fn sees_slots_and_tokens_that_are_wrong() -> Result<(), String> {
         let one = "limit 3; asks a-1.0; enter a-1.0 1@0 5";
         let left = "leave a-1.0; leave b-1.0";
-        refuses(&format!("{one}; asks b-1.0; enter b-1.0 2@1,0 6; {left}"), 0, "both have the slot 0")?;
-        refuses(&format!("{one}; asks b-1.0; enter b-1.0 1@3 6; {left}"), 0, "has the slots")?;
-        refuses(&format!("{one}; asks b-1.0; enter b-1.0 2@1,1 6; {left}"), 0, "has the slots")?;
-        refuses(&format!("{one}; asks b-1.0; enter b-1.0 2@1 6; {left}"), 0, "has the slots")?;
-        refuses(&format!("{one}; asks b-1.0; enter b-1.0 1 4; {left}"), 0, "has the token 4 after 5")
+        refuses(
+            &format!("{one}; asks b-1.0; enter b-1.0 2@1,0 6; {left}"),
+            0,
+            "both have the slot 0",
+        )?;
+        refuses(
+            &format!("{one}; asks b-1.0; enter b-1.0 1@3 6; {left}"),
+            0,
+            "has the slots",
+        )?;
+        refuses(
+            &format!("{one}; asks b-1.0; enter b-1.0 2@1,1 6; {left}"),
+            0,
+            "has the slots",
+        )?;
+        refuses(
+            &format!("{one}; asks b-1.0; enter b-1.0 2@1 6; {left}"),
+            0,
+            "has the slots",
+        )?;
+        refuses(
+            &format!("{one}; asks b-1.0; enter b-1.0 1 4; {left}"),
+            0,
+            "has the token 4 after 5",
+        )
     }
 }

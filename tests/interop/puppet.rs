@@ -12,8 +12,8 @@ use zookeeper_recipes::Client;
 use super::pairing::nothing_is_left;
 use super::{Failure, Outcome, block_on, connect};
 
-/// A trial that moves the locks of a puppet step by step, on a path and with a client that are its own, and leaves nothing
-/// behind.
+/// A trial that moves the locks of a puppet step by step, on a path and with a client that are its
+/// own, and leaves nothing behind.
 pub(crate) fn step_by_step(
     start: impl FnOnce(&ZooKeeper) -> Result<Puppet, Failure>,
     steps: impl AsyncFnOnce(&ZooKeeper, &mut Puppet, &str, &Client) -> Outcome,
@@ -41,7 +41,10 @@ pub(crate) struct Puppet {
 impl Puppet {
     /// `needs` is what the program must find for as long as it runs.
     pub(crate) fn start(mut command: Command, needs: impl Any + Send) -> Result<Self, Failure> {
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
         let orders = child.stdin.take();
         let stdout = child.stdout.take().ok_or("no stdout")?;
         let (hear, lines) = mpsc::channel();
@@ -52,7 +55,13 @@ impl Puppet {
                 }
             }
         });
-        Ok(Self { child, orders, lines, said: HashMap::new(), _needs: Box::new(needs) })
+        Ok(Self {
+            child,
+            orders,
+            lines,
+            said: HashMap::new(),
+            _needs: Box::new(needs),
+        })
     }
 
     /// Has a thread do something, and does not wait for it.
@@ -70,7 +79,10 @@ impl Puppet {
                 return Ok(said.remove(0));
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            let line = self.lines.recv_timeout(left).map_err(|e| format!("{thread} says nothing: {e}"))?;
+            let line = self
+                .lines
+                .recv_timeout(left)
+                .map_err(|e| format!("{thread} says nothing: {e}"))?;
             self.keep(&line);
         }
     }
@@ -85,7 +97,10 @@ impl Puppet {
 
     fn keep(&mut self, line: &str) {
         let (who, what) = line.split_once(' ').unwrap_or((line, ""));
-        self.said.entry(who.to_owned()).or_default().push(what.to_owned());
+        self.said
+            .entry(who.to_owned())
+            .or_default()
+            .push(what.to_owned());
     }
 
     /// Has a thread do something that it must answer like this.

@@ -1,6 +1,7 @@
 //! Our side: this test binary, started again as a worker.
 //!
-//! All workers, whatever their language, are called with the same arguments and do the same; see [`Task`].
+//! All workers, whatever their language, are called with the same arguments and do the same; see
+//! [`Task`].
 
 use std::env;
 use std::io::BufRead as _;
@@ -19,13 +20,15 @@ const WORKER: &str = "interop-worker";
 
 /// What a worker process is told on its command line, in this order.
 ///
-/// Each letter of `crew` is a thread: `x` takes the lock for itself, `r` to read; ours converts its lock,
-/// too, as `c`; a digit takes so many permits of a semaphore at once. It repeats: acquire, `enter`, read the counter, let others run, and under an exclusive lock
-/// write it back; make sure that the lock was held until then; `leave`, release. Every so often it has no
-/// patience and goes away from the queue again.
+/// Each letter of `crew` is a thread: `x` takes the lock for itself, `r` to read; ours converts its
+/// lock, too, as `c`; a digit takes so many permits of a semaphore at once. It repeats: acquire,
+/// `enter`, read the counter, let others run, and under an exclusive lock write it back; make sure
+/// that the lock was held until then; `leave`, release. Every so often it has no patience and goes
+/// away from the queue again.
 ///
 /// On its stdin the line `stay P` says that the next holder that comes to the point `P` stays there
-/// ([`points`]), and `limit N` that a semaphore's limit is to be set; the end of stdin says that it is enough.
+/// ([`points`]), and `limit N` that a semaphore's limit is to be set; the end of stdin says that it
+/// is enough.
 #[derive(Debug, Clone)]
 pub(crate) struct Task {
     pub(crate) servers: String,
@@ -103,7 +106,9 @@ pub(crate) fn run_if_asked() -> Option<ExitCode> {
         return None;
     }
     let task = Task::from_args(args);
-    let done = task.ok_or_else(|| "not a worker's arguments".into()).and_then(|task| run(&task));
+    let done = task
+        .ok_or_else(|| "not a worker's arguments".into())
+        .and_then(|task| run(&task));
     Some(match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
@@ -115,7 +120,9 @@ pub(crate) fn run_if_asked() -> Option<ExitCode> {
 
 fn run(task: &Task) -> Result<(), Failure> {
     let orders = Orders::listen();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     runtime.block_on(async {
         let journal = Arc::new(Journal::open(&task.dir)?);
         let builder = Client::builder()
@@ -135,7 +142,12 @@ fn run(task: &Task) -> Result<(), Failure> {
         if let Some(limit) = limit(&task.recipe) {
             let semaphore = InterProcessSemaphore::new(&client, &task.path, limit)?;
             let orders = Arc::clone(&orders);
-            tokio::spawn(set_limits(semaphore, orders, Arc::clone(&journal), task.name.clone()));
+            tokio::spawn(set_limits(
+                semaphore,
+                orders,
+                Arc::clone(&journal),
+                task.name.clone(),
+            ));
         }
         for (index, role) in task.crew.chars().enumerate() {
             let thread = Thread {
@@ -150,7 +162,8 @@ fn run(task: &Task) -> Result<(), Failure> {
             };
             threads.spawn(thread.run());
         }
-        // The first that fails ends the process, whatever the others do: the parent watches processes.
+        // The first that fails ends the process, whatever the others do: the parent watches
+        // processes.
         while let Some(ended) = threads.join_next().await {
             ended??;
         }
@@ -176,10 +189,12 @@ impl Orders {
         std::thread::spawn(move || {
             for line in std::io::stdin().lock().lines().map_while(Result::ok) {
                 if let Some(point) = line.strip_prefix("stay ") {
-                    *heard.stay.lock().unwrap_or_else(PoisonError::into_inner) = Some(point.to_owned());
+                    *heard.stay.lock().unwrap_or_else(PoisonError::into_inner) =
+                        Some(point.to_owned());
                 }
                 if let Some(limit) = line.strip_prefix("limit ") {
-                    *heard.limit.lock().unwrap_or_else(PoisonError::into_inner) = limit.parse().ok();
+                    *heard.limit.lock().unwrap_or_else(PoisonError::into_inner) =
+                        limit.parse().ok();
                     heard.ordered.notify_one();
                 }
             }
@@ -198,13 +213,22 @@ impl Orders {
 
     /// Whether a holder is to stay here; one does.
     fn stay_at(&self, point: &str) -> bool {
-        self.stay.lock().unwrap_or_else(PoisonError::into_inner).take_if(|p| p == point).is_some()
+        self.stay
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take_if(|p| p == point)
+            .is_some()
     }
 }
 
 /// The limit of a recipe that has permits.
 fn limit(recipe: &str) -> Option<u32> {
-    recipe.strip_prefix("live-").unwrap_or(recipe).strip_prefix("permits-")?.parse().ok()
+    recipe
+        .strip_prefix("live-")
+        .unwrap_or(recipe)
+        .strip_prefix("permits-")?
+        .parse()
+        .ok()
 }
 
 /// Sets the limit whenever the parent says so.
@@ -216,7 +240,11 @@ async fn set_limits(
 ) -> Result<(), Failure> {
     loop {
         orders.ordered.notified().await;
-        let limit = orders.limit.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let limit = orders
+            .limit
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         let Some(limit) = limit else { continue };
         let record = match semaphore.set_limit(limit).await {
             Ok(()) => format!("set {name} {limit}"),
@@ -253,22 +281,38 @@ impl Lock {
             None => (&*task.recipe, Dialect::Curator),
         };
         let path = &task.path;
-        let read_write = || InterProcessReadWriteLock::builder(client, path).dialect(dialect).build();
+        let read_write = || {
+            InterProcessReadWriteLock::builder(client, path)
+                .dialect(dialect)
+                .build()
+        };
         if let (Some(limit), Some(count)) = (limit(recipe), role.to_digit(10)) {
-            return Ok(Self::Permits(InterProcessSemaphore::new(client, path, limit)?, count));
+            return Ok(Self::Permits(
+                InterProcessSemaphore::new(client, path, limit)?,
+                count,
+            ));
         }
         Ok(match (recipe, role) {
-            ("mutex", 'x') => Self::Mutex(InterProcessMutex::builder(client, path).dialect(dialect).build()?),
-            ("fair", 'x') => {
-                Self::Fair(InterProcessFairLock::builder(client, path).dialect(dialect).build()?)
-            }
+            ("mutex", 'x') => Self::Mutex(
+                InterProcessMutex::builder(client, path)
+                    .dialect(dialect)
+                    .build()?,
+            ),
+            ("fair", 'x') => Self::Fair(
+                InterProcessFairLock::builder(client, path)
+                    .dialect(dialect)
+                    .build()?,
+            ),
             ("read-write", 'x') => Self::Write(read_write()?.write_lock()),
             ("read-write", 'r') => Self::Read(read_write()?.read_lock()),
-            ("read-write", 'c') => Self::Both(read_write()?.read_lock(), read_write()?.write_lock()),
-            ("semaphore-mutex", 'x') => Self::Permit(InterProcessSemaphore::new(client, path, 1)?),
-            ("multi", 'x') => {
-                Self::Multi(InterProcessMultiLock::from_paths(client, [&format!("{path}-too"), path])?)
+            ("read-write", 'c') => {
+                Self::Both(read_write()?.read_lock(), read_write()?.write_lock())
             }
+            ("semaphore-mutex", 'x') => Self::Permit(InterProcessSemaphore::new(client, path, 1)?),
+            ("multi", 'x') => Self::Multi(InterProcessMultiLock::from_paths(
+                client,
+                [&format!("{path}-too"), path],
+            )?),
             ("none", 'x') => Self::None,
             ("none", 'f') => Self::Fails,
             (recipe, role) => return Err(format!("no role {role} in {recipe}").into()),
@@ -284,18 +328,23 @@ impl Lock {
                 let mut place = fair.enqueue().await?;
                 place.position().await?;
                 match place.acquire(IMPATIENCE).await {
-                    Err(AcquireError::TimedOut { .. }) => place.acquire(timeout).await.map(Held::Guard),
+                    Err(AcquireError::TimedOut { .. }) => {
+                        place.acquire(timeout).await.map(Held::Guard)
+                    }
                     early => early.map(Held::Guard),
                 }
             }
             Self::Both(read, _) if round % 2 == 0 => read.acquire(timeout).await.map(Held::Read),
             Self::Read(read) => read.acquire(timeout).await.map(Held::Read),
-            Self::Both(_, write) | Self::Write(write) => write.acquire(timeout).await.map(Held::Write),
+            Self::Both(_, write) | Self::Write(write) => {
+                write.acquire(timeout).await.map(Held::Write)
+            }
             Self::Permit(semaphore) => semaphore.acquire(timeout).await.map(Held::Permit),
             Self::Permits(semaphore, 1) => semaphore.acquire(timeout).await.map(Held::Permits),
-            Self::Permits(semaphore, count) => {
-                semaphore.acquire_many(*count, timeout).await.map(Held::Permits)
-            }
+            Self::Permits(semaphore, count) => semaphore
+                .acquire_many(*count, timeout)
+                .await
+                .map(Held::Permits),
             Self::Multi(multi) => multi.acquire(timeout).await.map(Held::Multi),
             Self::None | Self::Fails => Ok(Held::Nothing),
         };
@@ -333,16 +382,27 @@ impl Held {
 
     fn token(&self) -> (i64, u64) {
         match self {
-            Self::Guard(guard) => (guard.fencing_token().zxid(), guard.fencing_token().counter()),
-            Self::Read(guard) => (guard.fencing_token().zxid(), guard.fencing_token().counter()),
-            Self::Write(guard) => (guard.fencing_token().zxid(), guard.fencing_token().counter()),
-            Self::Permits(guard) | Self::Permit(guard) => {
-                (guard.fencing_token().zxid(), guard.fencing_token().counter())
-            }
+            Self::Guard(guard) => (
+                guard.fencing_token().zxid(),
+                guard.fencing_token().counter(),
+            ),
+            Self::Read(guard) => (
+                guard.fencing_token().zxid(),
+                guard.fencing_token().counter(),
+            ),
+            Self::Write(guard) => (
+                guard.fencing_token().zxid(),
+                guard.fencing_token().counter(),
+            ),
+            Self::Permits(guard) | Self::Permit(guard) => (
+                guard.fencing_token().zxid(),
+                guard.fencing_token().counter(),
+            ),
             // That of the path itself.
-            Self::Multi(guard) => {
-                guard.fencing_tokens().last().map_or((0, 0), |token| (token.zxid(), token.counter()))
-            }
+            Self::Multi(guard) => guard
+                .fencing_tokens()
+                .last()
+                .map_or((0, 0), |token| (token.zxid(), token.counter())),
             Self::Nothing => (0, 0),
         }
     }
@@ -410,7 +470,9 @@ impl Thread {
 
     fn note(&self, what: &str, more: &str) -> Result<(), Failure> {
         let name = &self.name;
-        Ok(self.journal.append(format!("{what} {name} {more}").trim_end())?)
+        Ok(self
+            .journal
+            .append(format!("{what} {name} {more}").trim_end())?)
     }
 
     async fn hold(&self, mut held: Held) -> Result<(), Failure> {
@@ -473,9 +535,13 @@ impl Thread {
             },
             other => other,
         };
-        // A reader that was the writer shows the writer's token; each grant to write has one of its own.
-        let right =
-            if converted.is_exclusive() { converted.token() > token } else { converted.token() == token };
+        // A reader that was the writer shows the writer's token; each grant to write has one of its
+        // own.
+        let right = if converted.is_exclusive() {
+            converted.token() > token
+        } else {
+            converted.token() == token
+        };
         if right {
             Ok((converted, true))
         } else {
@@ -486,11 +552,16 @@ impl Thread {
     async fn work(&self, held: &Held) -> Result<(), Failure> {
         if matches!(held, Held::Permits(_)) {
             self.may_stay("entered").await?;
-            // Long enough for others to come in beside it, also where requests take longer than usual.
+            // Long enough for others to come in beside it, also where requests take longer than
+            // usual.
             tokio::time::sleep(Duration::from_millis(30)).await;
             return self.may_stay("used").await;
         }
-        if held.is_exclusive() { self.increment().await } else { self.look().await }
+        if held.is_exclusive() {
+            self.increment().await
+        } else {
+            self.look().await
+        }
     }
 
     async fn look(&self) -> Result<(), Failure> {

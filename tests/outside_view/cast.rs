@@ -30,8 +30,16 @@ impl Role {
         match self {
             Self::Mutex => Arc::new(InterProcessMutex::new(client, path).unwrap()),
             Self::Fair => Arc::new(InterProcessFairLock::new(client, path).unwrap()),
-            Self::Read => Arc::new(InterProcessReadWriteLock::new(client, path).unwrap().read_lock()),
-            Self::Write => Arc::new(InterProcessReadWriteLock::new(client, path).unwrap().write_lock()),
+            Self::Read => Arc::new(
+                InterProcessReadWriteLock::new(client, path)
+                    .unwrap()
+                    .read_lock(),
+            ),
+            Self::Write => Arc::new(
+                InterProcessReadWriteLock::new(client, path)
+                    .unwrap()
+                    .write_lock(),
+            ),
         }
     }
 }
@@ -92,14 +100,19 @@ impl Cast {
         Self::with_mortal(outside, roles, clients, None).await
     }
 
-    /// The client of one of them goes through a link that can break, and its session is a short one.
+    /// The client of one of them goes through a link that can break, and its session is a short
+    /// one.
     pub(crate) async fn with_mortal(
         outside: Outside,
         roles: &[Role],
         clients: Clients,
         mortal: Option<usize>,
     ) -> Self {
-        let mut cast = Self { outside, contenders: BTreeMap::new(), link: None };
+        let mut cast = Self {
+            outside,
+            contenders: BTreeMap::new(),
+            link: None,
+        };
         let mortal = mortal.map(|number| clients.of(number));
         let mut connected: BTreeMap<usize, Client> = BTreeMap::new();
         for (number, role) in (1..).zip(roles) {
@@ -116,14 +129,22 @@ impl Cast {
             };
             connected.insert(which, client.clone());
             let session = client.session_id().unwrap();
-            let contender = Contender { role: *role, client, session, attempt: None, guard: None };
+            let contender = Contender {
+                role: *role,
+                client,
+                session,
+                attempt: None,
+                guard: None,
+            };
             cast.contenders.insert(number, contender);
         }
         cast
     }
 
     fn contender(&mut self, number: usize) -> &mut Contender {
-        self.contenders.get_mut(&number).expect("a contender of that number")
+        self.contenders
+            .get_mut(&number)
+            .expect("a contender of that number")
     }
 
     /// Has a contender ask for its lock, and waits until its node stands at the end of the queue.
@@ -147,7 +168,10 @@ impl Cast {
     pub(crate) async fn gets_it(&mut self, number: usize) {
         let contender = self.contender(number);
         let attempt = contender.attempt.take().expect("one that has asked");
-        let guard = within(&format!("the grant of {number}"), attempt).await.unwrap().unwrap();
+        let guard = within(&format!("the grant of {number}"), attempt)
+            .await
+            .unwrap()
+            .unwrap();
         assert!(guard.is_held());
         contender.guard = Some(guard);
     }
@@ -155,7 +179,9 @@ impl Cast {
     /// The contender gives the lock back.
     async fn gives_it_back(&mut self, number: usize) {
         let guard = self.contender(number).guard.take().expect("one that holds");
-        within(&format!("the release of {number}"), guard.release()).await.unwrap();
+        within(&format!("the release of {number}"), guard.release())
+            .await
+            .unwrap();
     }
 
     /// A contender gives the lock back, and these get it, and no other.
@@ -176,17 +202,26 @@ impl Cast {
         }
     }
 
-    /// The queue consists of these, in this order, and each of the pairs is a watcher and the one it watches;
-    /// there is nothing else to be seen. All whose grants were not waited for wait.
+    /// The queue consists of these, in this order, and each of the pairs is a watcher and the one
+    /// it watches; there is nothing else to be seen. All whose grants were not waited for wait.
     pub(crate) async fn shows(&self, queue: &[usize], watches: &[(usize, usize)]) {
         let session = |number: &usize| self.contenders[number].session;
         let seen = |number: &usize| Seen {
             kind: self.contenders[number].role.mark().to_owned(),
             owner: session(number),
-            watchers: watches.iter().filter(|(_, on)| on == number).map(|(by, _)| session(by)).collect(),
+            watchers: watches
+                .iter()
+                .filter(|(_, on)| on == number)
+                .map(|(by, _)| session(by))
+                .collect(),
         };
-        let wanted = View { queue: queue.iter().map(seen).collect(), ..View::default() };
-        self.outside.shows(&format!("a queue of {queue:?} with {watches:?}"), wanted).await;
+        let wanted = View {
+            queue: queue.iter().map(seen).collect(),
+            ..View::default()
+        };
+        self.outside
+            .shows(&format!("a queue of {queue:?} with {watches:?}"), wanted)
+            .await;
         self.all_others_wait();
     }
 
@@ -194,17 +229,30 @@ impl Cast {
     pub(crate) async fn ends(&mut self, number: usize, end: End) {
         match end {
             End::Dropped => {
-                let attempt = self.contender(number).attempt.take().expect("one that waits");
+                let attempt = self
+                    .contender(number)
+                    .attempt
+                    .take()
+                    .expect("one that waits");
                 attempt.abort();
                 assert!(attempt.await.unwrap_err().is_cancelled());
             }
             End::Closed => {
-                let Contender { client, session, .. } = self.contender(number);
+                let Contender {
+                    client, session, ..
+                } = self.contender(number);
                 let session = *session;
                 within("the end of a client", client.close()).await.unwrap();
-                for other in self.contenders.values_mut().filter(|other| other.session == session) {
+                for other in self
+                    .contenders
+                    .values_mut()
+                    .filter(|other| other.session == session)
+                {
                     let attempt = other.attempt.take().expect("one that waits");
-                    let error = within("the end of a waiter", attempt).await.unwrap().unwrap_err();
+                    let error = within("the end of a waiter", attempt)
+                        .await
+                        .unwrap()
+                        .unwrap_err();
                     assert_eq!(error.kind(), Some(ErrorKind::Closed), "{error}");
                 }
             }
@@ -216,7 +264,8 @@ impl Cast {
         }
     }
 
-    /// The link is whole again; the contender whose session has ended stands in the queue with its next one.
+    /// The link is whole again; the contender whose session has ended stands in the queue with its
+    /// next one.
     pub(crate) async fn returns(&mut self, number: usize) {
         let before = self.outside.nodes().await.len();
         self.link.as_ref().expect("a link").accept().unwrap();
@@ -253,7 +302,8 @@ impl Outside {
         let (outside, handle) = (self.clone(), tokio::runtime::Handle::current());
         let there = move || (handle.block_on(outside.nodes()).len() == count).then_some(());
         let waited =
-            tokio::task::spawn_blocking(move || poll_until(&format!("{count} nodes"), SOON, there)).await;
+            tokio::task::spawn_blocking(move || poll_until(&format!("{count} nodes"), SOON, there))
+                .await;
         if let Err(never) = waited.unwrap() {
             panic!("{never}");
         }

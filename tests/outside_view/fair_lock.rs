@@ -1,5 +1,6 @@
-//! The fair lock: a node each, but one that is behind another of the same client, whatever is in between,
-//! waits for that one in memory. Only the first of a client has a watch, on the node before its own.
+//! The fair lock: a node each, but one that is behind another of the same client, whatever is in
+//! between, waits for that one in memory. Only the first of a client has a watch, on the node
+//! before its own.
 
 use test_support::Suite;
 
@@ -13,15 +14,29 @@ const TWO: Clients = Clients::Of(&[1, 1, 1, 2, 2, 1]);
 pub(crate) fn add_all(suite: &mut Suite) {
     // Shows: seen-from-outside
     add(suite, "fair_lock::only_others_are_watched", only_others);
-    add(suite, "fair_lock::one_client_watches_no_other_node", one_client);
-    for (end, name) in [(End::Dropped, "dropped"), (End::Closed, "closed"), (End::Expired, "expired")] {
-        let name = format!("fair_lock::who_stands_behind_those_of_another_client_waits_for_its_own::{name}");
+    add(
+        suite,
+        "fair_lock::one_client_watches_no_other_node",
+        one_client,
+    );
+    for (end, name) in [
+        (End::Dropped, "dropped"),
+        (End::Closed, "closed"),
+        (End::Expired, "expired"),
+    ] {
+        let name = format!(
+            "fair_lock::who_stands_behind_those_of_another_client_waits_for_its_own::{name}"
+        );
         add(suite, &name, move |outside| death(outside, end));
     }
     let name = "fair_lock::the_successor_of_a_waiter_that_goes_watches_the_next";
     add(suite, name, one_dies_after_the_other);
     // Shows: seen-from-outside
-    add(suite, "fair_lock::a_wait_in_memory_becomes_a_watch_when_its_predecessor_goes", memory_to_watch);
+    add(
+        suite,
+        "fair_lock::a_wait_in_memory_becomes_a_watch_when_its_predecessor_goes",
+        memory_to_watch,
+    );
 }
 
 async fn queue(outside: Outside, mortal: Option<usize>) -> Cast {
@@ -35,7 +50,13 @@ async fn queue(outside: Outside, mortal: Option<usize>) -> Cast {
 async fn only_others(outside: Outside) {
     let mut cast = queue(outside, None).await;
     let (fourth, sixth) = ([(4, 3)], [(6, 5)]);
-    for (served, left) in [(1, &fourth[..]), (2, &fourth), (3, &sixth), (4, &sixth), (5, &[])] {
+    for (served, left) in [
+        (1, &fourth[..]),
+        (2, &fourth),
+        (3, &sixth),
+        (4, &sixth),
+        (5, &[]),
+    ] {
         cast.passes_on(served, &[served + 1]).await;
         cast.shows(&[1, 2, 3, 4, 5, 6][served..], left).await;
     }

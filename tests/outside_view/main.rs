@@ -1,14 +1,20 @@
-//! What a lock looks like from outside, on a real ZooKeeper: who stands in the queue, and who watches whom, as `wchp`
-//! and another session say it.
+//! What a lock looks like from outside, on a real ZooKeeper: who stands in the queue, and who
+//! watches whom, as `wchp` and another session say it.
 //!
 //! ```text
 //! cargo test --test outside_view                 all of it
 //! cargo test --test outside_view mutex::         one recipe
 //! ```
 //!
-//! The view has to become exactly the one that is written down, no node and no watch less or more, and to stay so. An
-//! operator who looks at a queue, and a peer in another language that joins it, rely on no less.
-#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
+//! The view has to become exactly the one that is written down, no node and no watch less or more,
+//! and to stay so. An operator who looks at a queue, and a peer in another language that joins it,
+//! rely on no less.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test"
+)]
 
 mod cast;
 mod fair_lock;
@@ -40,8 +46,11 @@ fn add<F: Future<Output = ()>>(
 ) {
     suite.add_needing("zookeeper", name, peers::zookeeper(), move |_| {
         let servers = shared_standalone().unwrap();
-        let runtime =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap();
         runtime.block_on(async { scenario(Outside::new(servers).await).await });
         runtime.shutdown_timeout(SOON);
     });

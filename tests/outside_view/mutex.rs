@@ -8,8 +8,16 @@ use crate::view::Outside;
 
 pub(crate) fn add_all(suite: &mut Suite) {
     // Shows: seen-from-outside
-    add(suite, "mutex::each_is_watched_by_its_successor_only", successors);
-    for (end, name) in [(End::Dropped, "dropped"), (End::Closed, "closed"), (End::Expired, "expired")] {
+    add(
+        suite,
+        "mutex::each_is_watched_by_its_successor_only",
+        successors,
+    );
+    for (end, name) in [
+        (End::Dropped, "dropped"),
+        (End::Closed, "closed"),
+        (End::Expired, "expired"),
+    ] {
         let name = format!("mutex::the_successor_of_a_waiter_that_goes_watches_the_next::{name}");
         add(suite, &name, move |outside| death(outside, end));
     }
@@ -41,12 +49,14 @@ async fn death(outside: Outside, end: End) {
     let mut cast = Cast::with_mortal(outside, &[Role::Mutex; 5], Clients::Each, mortal).await;
     cast.all_join().await;
     cast.gets_it(1).await;
-    cast.shows(&[1, 2, 3, 4, 5], &[(2, 1), (3, 2), (4, 3), (5, 4)]).await;
+    cast.shows(&[1, 2, 3, 4, 5], &[(2, 1), (3, 2), (4, 3), (5, 4)])
+        .await;
     cast.ends(3, end).await;
     cast.shows(&[1, 2, 4, 5], &[(2, 1), (4, 2), (5, 4)]).await;
     if end == End::Expired {
         cast.returns(3).await;
-        cast.shows(&[1, 2, 4, 5, 3], &[(2, 1), (4, 2), (5, 4), (3, 5)]).await;
+        cast.shows(&[1, 2, 4, 5, 3], &[(2, 1), (4, 2), (5, 4), (3, 5)])
+            .await;
     }
     // The one that took over waits for its new predecessor indeed.
     cast.passes_on(1, &[2]).await;

@@ -1,5 +1,5 @@
-//! The read-write lock: a reader watches the nearest writer before it and no other node, a writer the node
-//! before its own.
+//! The read-write lock: a reader watches the nearest writer before it and no other node, a writer
+//! the node before its own.
 
 use std::collections::BTreeMap;
 
@@ -13,13 +13,24 @@ use crate::cast::{Cast, Clients, End, connect};
 use crate::view::{Outside, Seen, View};
 
 pub(crate) fn add_all(suite: &mut Suite) {
-    add(suite, "read_write_lock::readers_watch_the_nearest_writer_only", order);
-    let ends = [(End::Dropped, "dropped"), (End::Closed, "closed"), (End::Expired, "expired")];
-    for (who, goes) in
-        [(2, "reader_behind_the_holder"), (3, "writer_between_readers"), (4, "reader_between_writers")]
-    {
+    add(
+        suite,
+        "read_write_lock::readers_watch_the_nearest_writer_only",
+        order,
+    );
+    let ends = [
+        (End::Dropped, "dropped"),
+        (End::Closed, "closed"),
+        (End::Expired, "expired"),
+    ];
+    for (who, goes) in [
+        (2, "reader_behind_the_holder"),
+        (3, "writer_between_readers"),
+        (4, "reader_between_writers"),
+    ] {
         for (end, name) in ends {
-            let name = format!("read_write_lock::the_successor_of_a_{goes}_watches_the_next::{name}");
+            let name =
+                format!("read_write_lock::the_successor_of_a_{goes}_watches_the_next::{name}");
             add(suite, &name, move |outside| death(outside, end, who));
         }
     }
@@ -27,11 +38,20 @@ pub(crate) fn add_all(suite: &mut Suite) {
     let name = "read_write_lock::readers_move_on_to_the_writer_before_the_one_that_goes";
     add(suite, name, readers_move_on);
     // Shows: seen-from-outside
-    add(suite, "read_write_lock::a_conversion_exchanges_one_node_for_another", conversions);
+    add(
+        suite,
+        "read_write_lock::a_conversion_exchanges_one_node_for_another",
+        conversions,
+    );
 }
 
 async fn order(outside: Outside) {
-    let mut cast = Cast::new(outside, &[Read, Read, Write, Read, Read, Write], Clients::Each).await;
+    let mut cast = Cast::new(
+        outside,
+        &[Read, Read, Write, Read, Read, Write],
+        Clients::Each,
+    )
+    .await;
     for (reader, queue) in [(1, &[1][..]), (2, &[1, 2])] {
         cast.joins(reader).await;
         cast.gets_it(reader).await;
@@ -40,12 +60,15 @@ async fn order(outside: Outside) {
     let watches = [(3, 2), (4, 3), (5, 3), (6, 5)];
     for joined in 3..=6 {
         cast.joins(joined).await;
-        cast.shows(&[1, 2, 3, 4, 5, 6][..joined], &watches[..joined - 2]).await;
+        cast.shows(&[1, 2, 3, 4, 5, 6][..joined], &watches[..joined - 2])
+            .await;
     }
 
-    // The writer looks for another reader to wait for; no other contender has anything to do with it.
+    // The writer looks for another reader to wait for; no other contender has anything to do with
+    // it.
     cast.passes_on(2, &[]).await;
-    cast.shows(&[1, 3, 4, 5, 6], &[(3, 1), (4, 3), (5, 3), (6, 5)]).await;
+    cast.shows(&[1, 3, 4, 5, 6], &[(3, 1), (4, 3), (5, 3), (6, 5)])
+        .await;
 
     cast.passes_on(1, &[3]).await;
     cast.shows(&[3, 4, 5, 6], &[(4, 3), (5, 3), (6, 5)]).await;
@@ -64,13 +87,22 @@ async fn order(outside: Outside) {
 /// A writer holds; a reader, a writer, a reader and a writer wait, and one of them goes.
 async fn death(outside: Outside, end: End, who: usize) {
     let mortal = (end == End::Expired).then_some(who);
-    let mut cast =
-        Cast::with_mortal(outside, &[Write, Read, Write, Read, Write], Clients::Each, mortal).await;
+    let mut cast = Cast::with_mortal(
+        outside,
+        &[Write, Read, Write, Read, Write],
+        Clients::Each,
+        mortal,
+    )
+    .await;
     cast.all_join().await;
     cast.gets_it(1).await;
-    cast.shows(&[1, 2, 3, 4, 5], &[(2, 1), (3, 2), (4, 3), (5, 4)]).await;
+    cast.shows(&[1, 2, 3, 4, 5], &[(2, 1), (3, 2), (4, 3), (5, 4)])
+        .await;
     cast.ends(who, end).await;
-    let queue: Vec<_> = [1, 2, 3, 4, 5].into_iter().filter(|number| *number != who).collect();
+    let queue: Vec<_> = [1, 2, 3, 4, 5]
+        .into_iter()
+        .filter(|number| *number != who)
+        .collect();
     let watches = match who {
         2 => [(3, 1), (4, 3), (5, 4)],
         3 => [(2, 1), (4, 1), (5, 4)],
@@ -96,12 +128,14 @@ async fn death(outside: Outside, end: End, who: usize) {
     cast.ends_clean().await;
 }
 
-/// Three readers behind the second of two writers, which goes: all of them wait for the first from then on.
+/// Three readers behind the second of two writers, which goes: all of them wait for the first from
+/// then on.
 async fn readers_move_on(outside: Outside) {
     let mut cast = Cast::new(outside, &[Write, Write, Read, Read, Read], Clients::Each).await;
     cast.all_join().await;
     cast.gets_it(1).await;
-    cast.shows(&[1, 2, 3, 4, 5], &[(2, 1), (3, 2), (4, 2), (5, 2)]).await;
+    cast.shows(&[1, 2, 3, 4, 5], &[(2, 1), (3, 2), (4, 2), (5, 2)])
+        .await;
     cast.ends(2, End::Dropped).await;
     cast.shows(&[1, 3, 4, 5], &[(3, 1), (4, 1), (5, 1)]).await;
     cast.passes_on(1, &[3, 4, 5]).await;
@@ -109,11 +143,15 @@ async fn readers_move_on(outside: Outside) {
     cast.ends_clean().await;
 }
 
-/// A holder turns from writer to reader and back: it has one node all the time, in the same place, and those
-/// behind it watch whom they would watch if it had been there from the beginning.
+/// A holder turns from writer to reader and back: it has one node all the time, in the same place,
+/// and those behind it watch whom they would watch if it had been there from the beginning.
 async fn conversions(outside: Outside) {
     let servers = outside.servers.connect_string();
-    let clients = [connect(&servers, 40).await, connect(&servers, 40).await, connect(&servers, 40).await];
+    let clients = [
+        connect(&servers, 40).await,
+        connect(&servers, 40).await,
+        connect(&servers, 40).await,
+    ];
     let path = outside.directory();
     let lock = |client: &Client| InterProcessReadWriteLock::new(client, &path).unwrap();
     let session = |number: usize| clients[number - 1].session_id().unwrap();
@@ -123,38 +161,70 @@ async fn conversions(outside: Outside) {
             .map(|(number, role)| Seen {
                 kind: role.mark().to_owned(),
                 owner: session(*number),
-                watchers: watches.iter().filter(|(_, on)| on == number).map(|(by, _)| session(*by)).collect(),
+                watchers: watches
+                    .iter()
+                    .filter(|(_, on)| on == number)
+                    .map(|(by, _)| session(*by))
+                    .collect(),
             })
             .collect(),
         elsewhere: BTreeMap::new(),
     };
-    let writer = within("the writer's grant", lock(&clients[0]).write_lock().lock()).await.unwrap();
+    let writer = within("the writer's grant", lock(&clients[0]).write_lock().lock())
+        .await
+        .unwrap();
     let place = |node: &str| node[node.len() - 10..].to_owned();
     let number = place(&writer.node());
     let second = tokio::spawn(lock(&clients[1]).read_lock().lock());
     outside.wait_nodes(2).await;
     let third = tokio::spawn(lock(&clients[2]).write_lock().lock());
-    outside.shows("a writer", view(&[(1, Write), (2, Read), (3, Write)], &[(2, 1), (3, 2)])).await;
+    outside
+        .shows(
+            "a writer",
+            view(&[(1, Write), (2, Read), (3, Write)], &[(2, 1), (3, 2)]),
+        )
+        .await;
 
     let reader = within("the downgrade", writer.downgrade()).await.unwrap();
     let second = within("the reader's grant", second).await.unwrap().unwrap();
-    outside.shows("a downgrade", view(&[(1, Read), (2, Read), (3, Write)], &[(3, 2)])).await;
+    outside
+        .shows(
+            "a downgrade",
+            view(&[(1, Read), (2, Read), (3, Write)], &[(3, 2)]),
+        )
+        .await;
     assert_eq!(place(&reader.node()), number);
 
     let failed = within("an answer", reader.try_upgrade()).await.unwrap_err();
-    assert!(matches!(failed, ConversionError::Contended { .. }), "{failed:?}");
-    outside.shows("an upgrade in vain", view(&[(1, Read), (2, Read), (3, Write)], &[(3, 2)])).await;
+    assert!(
+        matches!(failed, ConversionError::Contended { .. }),
+        "{failed:?}"
+    );
+    outside
+        .shows(
+            "an upgrade in vain",
+            view(&[(1, Read), (2, Read), (3, Write)], &[(3, 2)]),
+        )
+        .await;
 
     second.release().await.unwrap();
-    outside.shows("a reader alone", view(&[(1, Read), (3, Write)], &[(3, 1)])).await;
-    let writer = within("the upgrade", failed.into_guard().try_upgrade()).await.unwrap();
-    outside.shows("an upgrade", view(&[(1, Write), (3, Write)], &[(3, 1)])).await;
+    outside
+        .shows("a reader alone", view(&[(1, Read), (3, Write)], &[(3, 1)]))
+        .await;
+    let writer = within("the upgrade", failed.into_guard().try_upgrade())
+        .await
+        .unwrap();
+    outside
+        .shows("an upgrade", view(&[(1, Write), (3, Write)], &[(3, 1)]))
+        .await;
     assert_eq!(place(&writer.node()), number);
     assert!(!third.is_finished());
 
     writer.release().await.unwrap();
     let third = within("the writer's grant", third).await.unwrap().unwrap();
-    outside.shows("the next writer", view(&[(3, Write)], &[])).await;
+    outside
+        .shows("the next writer", view(&[(3, Write)], &[]))
+        .await;
     third.release().await.unwrap();
     outside.shows("the end", view(&[], &[])).await;
 }

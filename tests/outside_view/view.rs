@@ -24,7 +24,8 @@ pub(crate) struct Seen {
 pub(crate) struct View {
     /// In the order of their numbers.
     pub(crate) queue: Vec<Seen>,
-    /// Watches on anything else: the directory, its parents' children, nodes that are gone or never were.
+    /// Watches on anything else: the directory, its parents' children, nodes that are gone or never
+    /// were.
     pub(crate) elsewhere: BTreeMap<String, BTreeSet<i64>>,
 }
 
@@ -40,7 +41,11 @@ impl Outside {
     pub(crate) async fn new(servers: Arc<ZooKeeper>) -> Self {
         let connector = zk::Client::connector().with_session_timeout(Duration::from_secs(40));
         let session = connector.connect(&servers.connect_string()).await.unwrap();
-        Self { servers, session, root: unique_path("outside") }
+        Self {
+            servers,
+            session,
+            root: unique_path("outside"),
+        }
     }
 
     /// The lock's path. It does not exist at first.
@@ -51,30 +56,47 @@ impl Outside {
     /// The paths of the queue's nodes, in order.
     pub(crate) async fn nodes(&self) -> Vec<String> {
         let directory = self.directory();
-        let (synced, listed) =
-            tokio::join!(self.session.sync(&directory), self.session.list_children(&directory));
+        let (synced, listed) = tokio::join!(
+            self.session.sync(&directory),
+            self.session.list_children(&directory)
+        );
         let mut names = match (synced, listed) {
             (_, Ok(names)) => names,
             (_, Err(zk::Error::NoNode)) => Vec::new(),
             (_, Err(error)) => panic!("listing {directory}: {error}"),
         };
         names.sort_by_key(|name| name[name.len() - 10..].to_owned());
-        names.into_iter().map(|name| format!("{directory}/{name}")).collect()
+        names
+            .into_iter()
+            .map(|name| format!("{directory}/{name}"))
+            .collect()
     }
 
     async fn look(&self) -> View {
         let mut queue = Vec::new();
         let mut nodes = self.nodes().await;
         let servers = Arc::clone(&self.servers);
-        let watches = tokio::task::spawn_blocking(move || servers.watches(0).unwrap()).await.unwrap();
+        let watches = tokio::task::spawn_blocking(move || servers.watches(0).unwrap())
+            .await
+            .unwrap();
         let mut elsewhere: BTreeMap<String, BTreeSet<i64>> = watches
             .into_iter()
             .filter(|(path, _)| path.starts_with(&format!("{}/", self.root)))
-            .map(|(path, sessions)| (path, sessions.iter().map(|session| number(session)).collect()))
+            .map(|(path, sessions)| {
+                (
+                    path,
+                    sessions.iter().map(|session| number(session)).collect(),
+                )
+            })
             .collect();
         for node in nodes.drain(..) {
             // A node that has gone meanwhile has no owner; the next look has another list.
-            let owner = self.session.check_stat(&node).await.unwrap().map_or(0, |stat| stat.ephemeral_owner);
+            let owner = self
+                .session
+                .check_stat(&node)
+                .await
+                .unwrap()
+                .map_or(0, |stat| stat.ephemeral_owner);
             queue.push(Seen {
                 kind: kind(&node),
                 owner,
@@ -96,7 +118,10 @@ impl Outside {
             if became.is_ok() {
                 last = handle.block_on(outside.look());
             }
-            assert_eq!(last, wanted, "{what}: seen on the left, wanted on the right");
+            assert_eq!(
+                last, wanted,
+                "{what}: seen on the left, wanted on the right"
+            );
         });
         if let Err(failed) = looked.await {
             std::panic::resume_unwind(failed.into_panic());
@@ -107,7 +132,8 @@ impl Outside {
 /// The number of a session, from how `wchp` writes it.
 fn number(session: &str) -> i64 {
     let digits = session.strip_prefix("0x").unwrap_or(session);
-    let number = u64::from_str_radix(digits, 16).unwrap_or_else(|error| panic!("{session}: {error}"));
+    let number =
+        u64::from_str_radix(digits, 16).unwrap_or_else(|error| panic!("{session}: {error}"));
     i64::from_be_bytes(number.to_be_bytes())
 }
 

@@ -8,8 +8,9 @@ use test_support::{Proxy, SOON, ZooKeeper, unique_path, within};
 use tokio::task::JoinHandle;
 use zookeeper_client as zk;
 use zookeeper_recipes::{
-    AcquireError, AnyGuard, BuildError, Client, ConnectionState, InterProcessFairLock, InterProcessLock,
-    InterProcessMutex, InterProcessReadWriteLock, LockState, Lost, LostReason, ReleaseError,
+    AcquireError, AnyGuard, BuildError, Client, ConnectionState, InterProcessFairLock,
+    InterProcessLock, InterProcessMutex, InterProcessReadWriteLock, LockState, Lost, LostReason,
+    ReleaseError,
 };
 
 pub(crate) type Failure = Box<dyn Error + Send + Sync>;
@@ -20,14 +21,22 @@ const SLACK: Duration = Duration::from_millis(500);
 
 /// Runs a scenario. What it blocks on is not in the way of the tasks, nor of the sessions.
 pub(crate) fn run(scenario: impl Future<Output = Outcome>) -> Outcome {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(scenario)
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?
+        .block_on(scenario)
 }
 
 /// The loss, and when it was told.
 pub(crate) type Told = JoinHandle<(Lost, Instant)>;
 
-/// Looks every few milliseconds, for what no event announces: what another process does, or the clock.
-pub(crate) async fn until(what: &str, mut probe: impl AsyncFnMut() -> Result<bool, Failure>) -> Outcome {
+/// Looks every few milliseconds, for what no event announces: what another process does, or the
+/// clock.
+pub(crate) async fn until(
+    what: &str,
+    mut probe: impl AsyncFnMut() -> Result<bool, Failure>,
+) -> Outcome {
     within(what, async {
         while !probe().await? {
             // No event announces it.
@@ -70,8 +79,20 @@ impl Kind {
     async fn guard(self, client: &Client, path: &str) -> Result<AnyGuard, Failure> {
         let read_write = || InterProcessReadWriteLock::new(client, path);
         Ok(match self {
-            Self::Downgraded => read_write()?.write_lock().acquire(SOON).await?.downgrade().await?.into(),
-            Self::Upgraded => read_write()?.read_lock().acquire(SOON).await?.try_upgrade().await?.into(),
+            Self::Downgraded => read_write()?
+                .write_lock()
+                .acquire(SOON)
+                .await?
+                .downgrade()
+                .await?
+                .into(),
+            Self::Upgraded => read_write()?
+                .read_lock()
+                .acquire(SOON)
+                .await?
+                .try_upgrade()
+                .await?
+                .into(),
             _ => self.lock(client, path)?.acquire(SOON).await?,
         })
     }
@@ -87,7 +108,10 @@ impl Kind {
     async fn queued(self, client: &Client, path: &str) -> Result<usize, Failure> {
         Ok(match self {
             Self::Mutex | Self::Fair => self.lock(client, path)?.participants().await?.len(),
-            _ => InterProcessReadWriteLock::new(client, path)?.participants().await?.len(),
+            _ => InterProcessReadWriteLock::new(client, path)?
+                .participants()
+                .await?
+                .len(),
         })
     }
 }
@@ -106,7 +130,11 @@ pub(crate) struct Holder {
 
 impl Holder {
     /// One whose connect string names `member` only.
-    pub(crate) async fn at(servers: &ZooKeeper, member: usize, timeout: Duration) -> Result<Self, Failure> {
+    pub(crate) async fn at(
+        servers: &ZooKeeper,
+        member: usize,
+        timeout: Duration,
+    ) -> Result<Self, Failure> {
         Self::named(servers, &[member], member, timeout).await
     }
 
@@ -120,8 +148,8 @@ impl Holder {
         Self::named(servers, &all, member, timeout).await
     }
 
-    /// A busy server may look like a silent one while the client connects, and the client goes on to the
-    /// next.
+    /// A busy server may look like a silent one while the client connects, and the client goes on
+    /// to the next.
     async fn named(
         servers: &ZooKeeper,
         members: &[usize],
@@ -148,23 +176,50 @@ impl Holder {
         let mut proxies = Vec::new();
         for member in 0..servers.len() {
             let named = members.contains(&member);
-            proxies.push(if named { Some(Proxy::start(servers.address(member))?) } else { None });
+            proxies.push(if named {
+                Some(Proxy::start(servers.address(member))?)
+            } else {
+                None
+            });
         }
-        let others = || proxies.iter().enumerate().filter(|(member, _)| *member != first);
+        let others = || {
+            proxies
+                .iter()
+                .enumerate()
+                .filter(|(member, _)| *member != first)
+        };
         for proxy in others().filter_map(|(_, proxy)| proxy.as_ref()) {
             proxy.refuse()?;
         }
-        let addresses: Vec<_> = proxies.iter().flatten().map(|proxy| proxy.address().to_string()).collect();
+        let addresses: Vec<_> = proxies
+            .iter()
+            .flatten()
+            .map(|proxy| proxy.address().to_string())
+            .collect();
         let builder = Client::builder().session_timeout(timeout);
         let client = builder.connect(&addresses.join(",")).await?;
         for proxy in others().filter_map(|(_, proxy)| proxy.as_ref()) {
             proxy.accept()?;
         }
-        assert_eq!(client.session_timeout(), Some(timeout), "the servers grant what was asked for");
+        assert_eq!(
+            client.session_timeout(),
+            Some(timeout),
+            "the servers grant what was asked for"
+        );
         let session = client.session_id().ok_or("there is a session")?;
         let (kind, path) = (Kind::Mutex, unique_path("quorum"));
-        let (lock, guard) = (kind.lock(&client, &path)?, kind.guard(&client, &path).await?);
-        Ok(Self { proxies, client, kind, lock, guard, session })
+        let (lock, guard) = (
+            kind.lock(&client, &path)?,
+            kind.guard(&client, &path).await?,
+        );
+        Ok(Self {
+            proxies,
+            client,
+            kind,
+            lock,
+            guard,
+            session,
+        })
     }
 
     /// Holds something else from now on.
@@ -172,7 +227,11 @@ impl Holder {
         let path = unique_path("quorum");
         let guard = kind.guard(&self.client, &path).await?;
         (self.kind, self.lock) = (kind, kind.lock(&self.client, &path)?);
-        within("the release", std::mem::replace(&mut self.guard, guard).release()).await?;
+        within(
+            "the release",
+            std::mem::replace(&mut self.guard, guard).release(),
+        )
+        .await?;
         Ok(self)
     }
 
@@ -195,7 +254,9 @@ impl Holder {
 
     /// Its link to a member.
     pub(crate) fn link(&self, member: usize) -> &Proxy {
-        self.proxies[member].as_ref().expect("its connect string names it")
+        self.proxies[member]
+            .as_ref()
+            .expect("its connect string names it")
     }
 
     /// Its links to all members that it knows of.
@@ -207,12 +268,20 @@ impl Holder {
     pub(crate) fn members(&self) -> Vec<usize> {
         let proxies = self.proxies.iter().enumerate();
         let connected = |proxy: &Option<Proxy>| proxy.as_ref().is_some_and(|p| p.connections() > 0);
-        proxies.filter(|(_, proxy)| connected(proxy)).map(|(member, _)| member).collect()
+        proxies
+            .filter(|(_, proxy)| connected(proxy))
+            .map(|(member, _)| member)
+            .collect()
     }
 
     /// A write under the lock, which proves to the holder that the servers keep its session.
     pub(crate) async fn prove(&self) -> Outcome {
-        Ok(self.guard.transaction().check(self.guard.path(), None).commit().await?)
+        Ok(self
+            .guard
+            .transaction()
+            .check(self.guard.path(), None)
+            .commit()
+            .await?)
     }
 
     /// The same, until it takes hardly any time: it counts from when it was sent.
@@ -230,14 +299,17 @@ impl Holder {
         told(&self.guard)
     }
 
-    /// Proves that it still holds, by the session that it began with. On a busy machine a proof may be old when
-    /// it arrives, the next one overdue, or the connection given up, so that the lock is suspended when it is
-    /// looked at: then it is proved once more.
+    /// Proves that it still holds, by the session that it began with. On a busy machine a proof may
+    /// be old when it arrives, the next one overdue, or the connection given up, so that the lock
+    /// is suspended when it is looked at: then it is proved once more.
     pub(crate) async fn still_holds(&self, title: &str) -> Outcome {
         until("the holder to be sure", async || {
             let proved = self.prove().await.is_ok();
             let (state, session) = (self.guard.state(), self.client.session_id());
-            assert!(matches!(state, LockState::Held | LockState::Suspended), "{title}: {state:?}");
+            assert!(
+                matches!(state, LockState::Held | LockState::Suspended),
+                "{title}: {state:?}"
+            );
             Ok(proved && state == LockState::Held && session == Some(self.session))
         })
         .await
@@ -258,13 +330,23 @@ pub(crate) struct Rival {
 
 impl Rival {
     /// Connects to `members` and queues behind the holder.
-    pub(crate) async fn of(holder: &Holder, servers: &ZooKeeper, members: &[usize]) -> Result<Self, Failure> {
-        let addresses: Vec<_> = members.iter().map(|member| servers.address(*member).to_string()).collect();
+    pub(crate) async fn of(
+        holder: &Holder,
+        servers: &ZooKeeper,
+        members: &[usize],
+    ) -> Result<Self, Failure> {
+        let addresses: Vec<_> = members
+            .iter()
+            .map(|member| servers.address(*member).to_string())
+            .collect();
         let client = Client::connect(&addresses.join(",")).await?;
         let (kind, path) = (holder.kind.rival(), holder.guard.path().to_owned());
         let lock = kind.lock(&client, &path)?;
         let waiting = tokio::spawn(async move { Ok((lock.lock().await?, Instant::now())) });
-        until("the rival to queue", async || Ok(kind.queued(&client, &path).await? == 2)).await?;
+        until("the rival to queue", async || {
+            Ok(kind.queued(&client, &path).await? == 2)
+        })
+        .await?;
         Ok(Self { client, waiting })
     }
 
@@ -274,7 +356,13 @@ impl Rival {
 
     pub(crate) async fn granted(self) -> Result<(Granted, Instant), Failure> {
         let (guard, at) = within("the rival's grant", self.waiting).await??;
-        Ok((Granted { client: self.client, guard }, at))
+        Ok((
+            Granted {
+                client: self.client,
+                guard,
+            },
+            at,
+        ))
     }
 }
 
@@ -285,7 +373,8 @@ pub(crate) struct Granted {
     guard: AnyGuard,
 }
 
-/// The promise: the holder is told, by each of `told`, before the rival is granted, whose token is greater.
+/// The promise: the holder is told, by each of `told`, before the rival is granted, whose token is
+/// greater.
 pub(crate) async fn told_first(
     title: &str,
     cut: Instant,
@@ -301,14 +390,21 @@ pub(crate) async fn told_first(
         last = last.max(at);
     }
     let (granted, at) = rival.granted().await?;
-    assert!(last < at, "{title}: told {:?} after the next grant", last - at);
+    assert!(
+        last < at,
+        "{title}: told {:?} after the next grant",
+        last - at
+    );
     println!(
         "{title}: told {} ms after the cut, {} ms before the next grant",
         (last - cut).as_millis(),
         (at - last).as_millis()
     );
     assert!(!holder.guard.is_held());
-    assert!(token(&holder.guard) < token(&granted.guard), "{title}: tokens grow");
+    assert!(
+        token(&holder.guard) < token(&granted.guard),
+        "{title}: tokens grow"
+    );
     Ok(granted)
 }
 
@@ -320,9 +416,18 @@ fn token(guard: &AnyGuard) -> (i64, u64) {
 /// After the network is well again: the one that lost can lock again, and nothing is left behind.
 pub(crate) async fn afterwards(holder: Holder, granted: Granted, servers: &ZooKeeper) -> Outcome {
     // The proxies go last.
-    let Holder { proxies: _proxies, client, lock, guard, .. } = holder;
+    let Holder {
+        proxies: _proxies,
+        client,
+        lock,
+        guard,
+        ..
+    } = holder;
     let path = lock.path().to_owned();
-    assert!(matches!(guard.release().await, Err(ReleaseError::Lost(_))), "it is told so again");
+    assert!(
+        matches!(guard.release().await, Err(ReleaseError::Lost(_))),
+        "it is told so again"
+    );
     let before = token(&granted.guard);
     within("the rival's release", granted.guard.release()).await?;
     let again = within("the holder to lock again", lock.lock()).await?;
@@ -335,7 +440,13 @@ pub(crate) async fn afterwards(holder: Holder, granted: Granted, servers: &ZooKe
 pub(crate) async fn hand_over(holder: Holder, rival: Rival, servers: &ZooKeeper) -> Outcome {
     assert!(rival.is_waiting(), "granted beside the holder");
     // The proxies go last.
-    let Holder { proxies: _proxies, client, lock, guard, .. } = holder;
+    let Holder {
+        proxies: _proxies,
+        client,
+        lock,
+        guard,
+        ..
+    } = holder;
     let before = token(&guard);
     within("the holder's release", guard.release()).await?;
     let (granted, _) = rival.granted().await?;
@@ -363,11 +474,13 @@ async fn end(servers: &ZooKeeper, path: &str, clients: [Client; 2]) -> Outcome {
 /// A session of the client library, without the recipes.
 pub(crate) async fn plain_session(servers: &str) -> Result<zk::Client, Failure> {
     let connector = zk::Client::connector().with_session_timeout(Duration::from_secs(5));
-    within("a plain session", connector.connect(servers)).await.map_err(Failure::from)
+    within("a plain session", connector.connect(servers))
+        .await
+        .map_err(Failure::from)
 }
 
-/// Looks on until a session that was not heard of since the cut would be over: the holder may be in doubt in
-/// between, and keeps the lock.
+/// Looks on until a session that was not heard of since the cut would be over: the holder may be in
+/// doubt in between, and keeps the lock.
 pub(crate) async fn keeps(title: &str, cut: Instant, holder: &Holder, tick: Duration) -> Outcome {
     let over = cut + holder.timeout() + tick + SLACK;
     let mut doubt: Option<(Duration, Duration)> = None;
@@ -379,7 +492,11 @@ pub(crate) async fn keeps(title: &str, cut: Instant, holder: &Holder, tick: Dura
                 let (from, _) = doubt.unwrap_or((after, after));
                 doubt = Some((from, after));
             }
-            state => return Err(format!("{title}: {state:?} {} ms after the cut", after.as_millis()).into()),
+            state => {
+                return Err(
+                    format!("{title}: {state:?} {} ms after the cut", after.as_millis()).into(),
+                );
+            }
         }
         stay_until(Instant::now() + Duration::from_millis(5)).await;
     }
@@ -396,7 +513,8 @@ pub(crate) async fn keeps(title: &str, cut: Instant, holder: &Holder, tick: Dura
     Ok(())
 }
 
-/// Holders in the same place at once, each with a rival: for what chance decides about each of them.
+/// Holders in the same place at once, each with a rival: for what chance decides about each of
+/// them.
 #[derive(Debug)]
 pub(crate) struct Fleet {
     crews: Vec<(Holder, Rival, Told)>,
@@ -432,7 +550,10 @@ impl Fleet {
         tick: Duration,
     ) -> Result<Settled, Failure> {
         let size = self.crews.len();
-        let mut settled = Settled { kept: Vec::new(), lost: Vec::new() };
+        let mut settled = Settled {
+            kept: Vec::new(),
+            lost: Vec::new(),
+        };
         for (holder, rival, told) in self.crews {
             stay_until(cut + holder.timeout() + tick + SLACK).await;
             if holder.guard.is_held() {
@@ -444,7 +565,11 @@ impl Fleet {
             }
         }
         println!("{title}: {} of {size} kept their lock", settled.kept.len());
-        assert!(settled.kept.len() * 2 > size, "{title}: {} of {size} kept their lock", settled.kept.len());
+        assert!(
+            settled.kept.len() * 2 > size,
+            "{title}: {} of {size} kept their lock",
+            settled.kept.len()
+        );
         Ok(settled)
     }
 }
@@ -458,7 +583,10 @@ pub(crate) struct Settled {
 
 impl Settled {
     pub(crate) fn holders(&self) -> impl Iterator<Item = &Holder> {
-        self.kept.iter().map(|(holder, _)| holder).chain(self.lost.iter().map(|(holder, _)| holder))
+        self.kept
+            .iter()
+            .map(|(holder, _)| holder)
+            .chain(self.lost.iter().map(|(holder, _)| holder))
     }
 
     /// Once everything is well again.

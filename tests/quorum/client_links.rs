@@ -8,7 +8,8 @@ use test_support::{Cut, Direction, Proxy, Steadiness, ZooKeeper};
 use zookeeper_recipes::{Client, LostReason};
 
 use crate::actors::{
-    Fleet, Holder, Kind, Outcome, Rival, afterwards, hand_over, keeps, run, stay_until, told, told_first,
+    Fleet, Holder, Kind, Outcome, Rival, afterwards, hand_over, keeps, run, stay_until, told,
+    told_first,
 };
 use crate::ensemble::{Ensemble, TICK};
 
@@ -46,8 +47,8 @@ pub(crate) fn all_silent(title: &str) -> Outcome {
     })
 }
 
-/// The hold is shared, and work is done under it: every share is told in time, and the work is dropped in
-/// time.
+/// The hold is shared, and work is done under it: every share is told in time, and the work is
+/// dropped in time.
 pub(crate) fn silent_with_shares_and_work(title: &str, direction: Direction) -> Outcome {
     let ensemble = Ensemble::undisturbed()?;
     let servers = ensemble.servers();
@@ -65,7 +66,10 @@ pub(crate) fn silent_with_shares_and_work(title: &str, direction: Direction) -> 
                 let _working = working;
                 pending::<()>().await;
             };
-            let ended = worker.while_held(work).await.expect_err("nothing else ends it");
+            let ended = worker
+                .while_held(work)
+                .await
+                .expect_err("nothing else ends it");
             (ended, Instant::now())
         });
         let losses = vec![holder.told(), told(&share), work];
@@ -73,7 +77,10 @@ pub(crate) fn silent_with_shares_and_work(title: &str, direction: Direction) -> 
         holder.link(2).stall(direction);
         let granted = told_first(title, cut, &holder, losses, rival).await?;
         assert!(at_work.upgrade().is_none(), "the work was dropped");
-        assert_eq!(share.reenter().expect_err("lost").reason(), LostReason::LeaseExpired);
+        assert_eq!(
+            share.reenter().expect_err("lost").reason(),
+            LostReason::LeaseExpired
+        );
         drop(share);
         holder.link(2).resume();
         afterwards(holder, granted, servers).await
@@ -91,30 +98,36 @@ pub(crate) fn one_of_three_dead(title: &str) -> Outcome {
         holder.link(0).refuse()?;
         holder.link(0).stall(Direction::Both);
         keeps(title, cut, &holder, TICK).await?;
-        assert!(holder.members().iter().any(|member| *member != 0), "{title}: {:?}", holder.members());
+        assert!(
+            holder.members().iter().any(|member| *member != 0),
+            "{title}: {:?}",
+            holder.members()
+        );
         holder.link(0).accept()?;
         holder.link(0).resume();
         hand_over(holder, rival, servers).await
     })
 }
 
-/// Of three links the one in use falls silent, and who tries it again meets silence too: the client moves, if
-/// it does not try this member too often first, which is up to chance.
+/// Of three links the one in use falls silent, and who tries it again meets silence too: the client
+/// moves, if it does not try this member too often first, which is up to chance.
 pub(crate) fn one_of_three_silent(title: &str) -> Outcome {
     let ensemble = Ensemble::undisturbed()?;
     let servers = ensemble.servers();
     run(async {
         let fleet = Fleet::anywhere(servers, 6, 1, T, &[0, 1, 2]).await?;
         let cut = Instant::now();
-        fleet.holders().for_each(|holder| holder.link(1).stall(Direction::Both));
+        fleet
+            .holders()
+            .for_each(|holder| holder.link(1).stall(Direction::Both));
         let settled = fleet.most_keep(title, cut, TICK).await?;
         settled.holders().for_each(|holder| holder.link(1).resume());
         settled.afterwards(servers).await
     })
 }
 
-/// No member can be reached for 3.2 s, at a session timeout of 6 s: the client is back in time, with one
-/// address as with three.
+/// No member can be reached for 3.2 s, at a session timeout of 6 s: the client is back in time,
+/// with one address as with three.
 pub(crate) fn outage(title: &str) -> Outcome {
     const LONGER: Duration = Duration::from_secs(6);
     const ROUNDS: usize = 3;
@@ -125,7 +138,9 @@ pub(crate) fn outage(title: &str) -> Outcome {
             let machine = Steadiness::watch();
             let one = Holder::at(servers, 2, LONGER).await?;
             let three = Holder::anywhere(servers, 2, LONGER).await?;
-            let Err(lost) = tokio::try_join!(away(title, servers, one), away(title, servers, three)) else {
+            let Err(lost) =
+                tokio::try_join!(away(title, servers, one), away(title, servers, three))
+            else {
                 break;
             };
             // There are four tenths of a second to spare, for the machine too.
@@ -133,7 +148,10 @@ pub(crate) fn outage(title: &str) -> Outcome {
             if round == ROUNDS || stood < Duration::from_millis(100) {
                 return Err(lost);
             }
-            println!("{title}: this machine stood still for {} ms, so once more: {lost}", stood.as_millis());
+            println!(
+                "{title}: this machine stood still for {} ms, so once more: {lost}",
+                stood.as_millis()
+            );
         }
         Ok(())
     })
@@ -142,7 +160,8 @@ pub(crate) fn outage(title: &str) -> Outcome {
 async fn away(title: &str, servers: &ZooKeeper, holder: Holder) -> Outcome {
     const AWAY: Duration = Duration::from_millis(3_200);
     let rival = Rival::of(&holder, servers, &[0, 1, 2]).await?;
-    // The lock is believed for 4 s from the last proof on; between two beats it may be a second old.
+    // The lock is believed for 4 s from the last proof on; between two beats it may be a second
+    // old.
     holder.prove_now().await?;
     let cut = Instant::now();
     for link in holder.links() {
@@ -161,8 +180,9 @@ async fn away(title: &str, servers: &ZooKeeper, holder: Holder) -> Outcome {
     hand_over(holder, rival, servers).await
 }
 
-/// The network forgets the one connection that there is, which is silent from then on, and the `next` ones
-/// too: they look like connections, and nothing comes. After that it works, and the lock is kept.
+/// The network forgets the one connection that there is, which is silent from then on, and the
+/// `next` ones too: they look like connections, and nothing comes. After that it works, and the
+/// lock is kept.
 pub(crate) fn forgotten(title: &str, next: usize) -> Outcome {
     let ensemble = Ensemble::undisturbed()?;
     let servers = ensemble.servers();
@@ -176,8 +196,8 @@ pub(crate) fn forgotten(title: &str, next: usize) -> Outcome {
     })
 }
 
-/// The client meets a member that accepts the connection and says nothing: there is time for another try, by
-/// the default timeouts.
+/// The client meets a member that accepts the connection and says nothing: there is time for
+/// another try, by the default timeouts.
 pub(crate) fn silent_at_first(_: &str) -> Outcome {
     let ensemble = Ensemble::undisturbed()?;
     let servers = ensemble.servers();

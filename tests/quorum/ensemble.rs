@@ -32,28 +32,35 @@ impl Ensemble {
         Self::shared(&SHARED, || Self::start(&defaults()))
     }
 
-    /// Every link between two of these goes through a proxy. They put up with silence for 20 s, and not for 10 s: longer
-    /// than a session takes to end.
+    /// Every link between two of these goes through a proxy. They put up with silence for 20 s, and
+    /// not for 10 s: longer than a session takes to end.
     pub(crate) fn linked() -> Result<Arc<Self>, ServerError> {
         static SHARED: Mutex<Weak<Ensemble>> = Mutex::new(Weak::new());
         Self::shared(&SHARED, || {
             let links = Links::default();
             let made = Arc::clone(&links);
             // Votes go round the proxies; what followers and leader say to each other never does.
-            let options = defaults().sync_limit(10).quorum_addr(move |viewer, target, real| {
-                let proxy = Proxy::of_quorum(real).expect("a port");
-                let address = proxy.address();
-                lock(&made).insert((viewer, target), Arc::new(proxy));
-                address
-            });
-            Ok(Self { links, ..Self::start(&options)? })
+            let options = defaults()
+                .sync_limit(10)
+                .quorum_addr(move |viewer, target, real| {
+                    let proxy = Proxy::of_quorum(real).expect("a port");
+                    let address = proxy.address();
+                    lock(&made).insert((viewer, target), Arc::new(proxy));
+                    address
+                });
+            Ok(Self {
+                links,
+                ..Self::start(&options)?
+            })
         })
     }
 
     /// These give a silent member up after 2 s, and not after 10 s.
     pub(crate) fn impatient() -> Result<Arc<Self>, ServerError> {
         static SHARED: Mutex<Weak<Ensemble>> = Mutex::new(Weak::new());
-        Self::shared(&SHARED, || Self::start(&Options::new().tick(SHORT_TICK).sync_limit(4)))
+        Self::shared(&SHARED, || {
+            Self::start(&Options::new().tick(SHORT_TICK).sync_limit(4))
+        })
     }
 
     /// As ZooKeeper's defaults have them, for one scenario alone.
@@ -63,7 +70,12 @@ impl Ensemble {
 
     fn start(options: &Options) -> Result<Self, ServerError> {
         let servers = ZooKeeper::ensemble(3, options)?;
-        Ok(Self { servers, links: Links::default(), left: Mutex::default(), turn: Mutex::default() })
+        Ok(Self {
+            servers,
+            links: Links::default(),
+            left: Mutex::default(),
+            turn: Mutex::default(),
+        })
     }
 
     fn shared(
@@ -91,7 +103,13 @@ impl Ensemble {
         let leader = self.servers.wait_leader()?;
         let mut followers = (0..self.servers.len()).filter(|member| *member != leader);
         match (followers.next(), followers.next()) {
-            (Some(first), Some(second)) => Ok((turn, Roles { leader, followers: [first, second] })),
+            (Some(first), Some(second)) => Ok((
+                turn,
+                Roles {
+                    leader,
+                    followers: [first, second],
+                },
+            )),
             _ => Err(ServerError::Failed("there are three members".to_owned())),
         }
     }
@@ -118,12 +136,12 @@ impl Ensemble {
         self.servers.wait_whole()
     }
 
-    /// Has the followers leave their leader, so that they know at once, while it sees nothing but silence,
-    /// and waits until they have another.
+    /// Has the followers leave their leader, so that they know at once, while it sees nothing but
+    /// silence, and waits until they have another.
     pub(crate) fn desert(&self, roles: Roles) -> Result<(), ServerError> {
-        // It stands still for the moment. It would still have a voice in the election, and tell each
-        // follower, before the other knows, that it leads and that the other follows: they would go back to
-        // it in turns.
+        // It stands still for the moment. It would still have a voice in the election, and tell
+        // each follower, before the other knows, that it leads and that the other follows: they
+        // would go back to it in turns.
         self.servers.pause(roles.leader)?;
         for follower in roles.followers {
             let link = self.link(follower, roles.leader);

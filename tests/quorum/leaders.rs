@@ -13,18 +13,23 @@ use crate::ensemble::{Ensemble, SHORT_TICK as TICK};
 /// Half of the library's default: what is kept with this is kept by default.
 const HALF_T: Duration = Duration::from_secs(15);
 
-/// Waits until a holder can write, and fails if it has lost its lock. The first write may go out before the client
-/// has noticed: then it is not known whether it was done.
+/// Waits until a holder can write, and fails if it has lost its lock. The first write may go out
+/// before the client has noticed: then it is not known whether it was done.
 async fn writes_again(title: &str, holder: &Holder, since: Instant) {
     let writes = async {
         while holder.prove().await.is_err() {
-            assert!(holder.guard().is_held(), "{title}: lost after {:?}", since.elapsed());
+            assert!(
+                holder.guard().is_held(),
+                "{title}: lost after {:?}",
+                since.elapsed()
+            );
         }
     };
     within("the holder to write again", writes).await;
 }
 
-/// The leader's process is killed: a holder that was connected to it and one that was not keep the lock.
+/// The leader's process is killed: a holder that was connected to it and one that was not keep the
+/// lock.
 pub(crate) fn killed(title: &str) -> Outcome {
     let ensemble = Ensemble::impatient()?;
     let (_turn, roles) = ensemble.turn()?;
@@ -45,7 +50,11 @@ pub(crate) fn killed(title: &str) -> Outcome {
             println!(
                 "{title}: leader again after {} ms, the holder at {} writes after {} ms",
                 elected.as_millis(),
-                if *member == roles.leader { "the old one" } else { "a follower" },
+                if *member == roles.leader {
+                    "the old one"
+                } else {
+                    "a follower"
+                },
                 killed.elapsed().as_millis()
             );
         }
@@ -57,8 +66,8 @@ pub(crate) fn killed(title: &str) -> Outcome {
     })
 }
 
-/// All members are killed, and start again when the client has given its session up. They know it still: the client has
-/// it end at once, and its node keeps no one out until they expire it.
+/// All members are killed, and start again when the client has given its session up. They know it
+/// still: the client has it end at once, and its node keeps no one out until they expire it.
 pub(crate) fn all_killed(title: &str) -> Outcome {
     const T: Duration = Duration::from_secs(20);
     let ensemble = Ensemble::of_its_own()?;
@@ -69,23 +78,33 @@ pub(crate) fn all_killed(title: &str) -> Outcome {
         for member in 0..servers.len() {
             servers.kill(member);
         }
-        until("the end of the session", async || Ok(holder.state() == ConnectionState::Lost)).await?;
+        until("the end of the session", async || {
+            Ok(holder.state() == ConnectionState::Lost)
+        })
+        .await?;
         assert!(!holder.guard().is_held());
         ensemble.heal()?;
         let back = Instant::now();
         let next = Client::connect(&servers.connect_string()).await?;
         let next = InterProcessMutex::new(&next, holder.guard().path())?;
         let next = within("the next grant", next.lock()).await?;
-        println!("{title}: granted {} ms after the servers were back", back.elapsed().as_millis());
+        println!(
+            "{title}: granted {} ms after the servers were back",
+            back.elapsed().as_millis()
+        );
         let expired = format!("Expiring session {:#x}", holder.session());
         let says_so = |member: &usize| servers.log(*member).contains(&expired);
-        assert_eq!((0..servers.len()).filter(says_so).count(), 0, "{title}: it was waited for");
+        assert_eq!(
+            (0..servers.len()).filter(says_so).count(),
+            0,
+            "{title}: it was waited for"
+        );
         Ok(next.release().await?)
     })
 }
 
-/// The leader's process stands still. With the servers' own defaults the others put up with that for ten
-/// seconds; with the library's own default no lock is lost, connected to the leader or not.
+/// The leader's process stands still. With the servers' own defaults the others put up with that
+/// for ten seconds; with the library's own default no lock is lost, connected to the leader or not.
 pub(crate) fn hangs(title: &str) -> Outcome {
     const DEFAULT_T: Duration = Duration::from_secs(30);
     let ensemble = Ensemble::of_its_own()?;
@@ -103,7 +122,10 @@ pub(crate) fn hangs(title: &str) -> Outcome {
         servers.pause(roles.leader)?;
         for holder in &holders {
             writes_again(title, holder, stopped).await;
-            println!("{title}: a holder writes again after {} ms", stopped.elapsed().as_millis());
+            println!(
+                "{title}: a holder writes again after {} ms",
+                stopped.elapsed().as_millis()
+            );
             // That one may have been sent long ago.
             holder.still_holds(title).await?;
         }
@@ -111,8 +133,8 @@ pub(crate) fn hangs(title: &str) -> Outcome {
     })
 }
 
-/// The leader's process stands still for longer than the others put up with, and goes on. A holder that knows
-/// only this one is told; most that know the others too keep their lock.
+/// The leader's process stands still for longer than the others put up with, and goes on. A holder
+/// that knows only this one is told; most that know the others too keep their lock.
 pub(crate) fn stopped(title: &str) -> Outcome {
     const SHORT_T: Duration = Duration::from_secs(5);
     let ensemble = Ensemble::impatient()?;
@@ -135,8 +157,8 @@ pub(crate) fn stopped(title: &str) -> Outcome {
     })
 }
 
-/// The leader's process stands still for less than that: nothing can be written meanwhile, no leader is
-/// elected, and no holder loses a lock.
+/// The leader's process stands still for less than that: nothing can be written meanwhile, no
+/// leader is elected, and no holder loses a lock.
 pub(crate) fn stopped_for_a_moment(title: &str) -> Outcome {
     const T: Duration = Duration::from_secs(10);
     const STILL: Duration = Duration::from_millis(1_200);

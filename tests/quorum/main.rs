@@ -1,5 +1,6 @@
-//! The guard's promise, on three real ZooKeeper members whose links break: **a holder is told before another contender is
-//! granted**, and a holder that can reach a member of the quorum keeps its lock.
+//! The guard's promise, on three real ZooKeeper members whose links break: **a holder is told
+//! before another contender is granted**, and a holder that can reach a member of the quorum keeps
+//! its lock.
 //!
 //! ```text
 //! cargo test --test quorum                           all of it, half a minute
@@ -7,9 +8,10 @@
 //! cargo test --test quorum -- --test-threads 1       one after the other
 //! ```
 //!
-//! Each scenario prints how long before the next grant the holder was told. Holder, rival and the network between them
-//! are in this process, so that one clock times all of it. The session timeout is 10 s unless a scenario says
-//! otherwise, at ZooKeeper's own tick of 2 s; its own sync limit of 5 ticks is doubled where members are parted.
+//! Each scenario prints how long before the next grant the holder was told. Holder, rival and the
+//! network between them are in this process, so that one clock times all of it. The session timeout
+//! is 10 s unless a scenario says otherwise, at ZooKeeper's own tick of 2 s; its own sync limit of
+//! 5 ticks is doubled where members are parted.
 #![expect(clippy::expect_used, reason = "a test")]
 
 mod actors;
@@ -26,13 +28,15 @@ use self::actors::{Kind, Outcome};
 
 fn main() {
     let mut suite = Suite::new();
-    // The scenarios wait most of the time; those that share an ensemble and disturb it wait for each other
-    // too.
+    // The scenarios wait most of the time; those that share an ensemble and disturb it wait for
+    // each other too.
     suite.at_once(32);
     suite.time_limit(Duration::from_secs(240));
     let mut add = |name: &str, trial: fn(&str) -> Outcome| {
         let title = name.to_owned();
-        suite.add_needing("zookeeper", name, peers::zookeeper(), move |_| trial(&title));
+        suite.add_needing("zookeeper", name, peers::zookeeper(), move |_| {
+            trial(&title)
+        });
     };
     // The longest first.
     // Shows: session-timeout
@@ -40,18 +44,39 @@ fn main() {
     // Shows: close-confirmed
     add("leaders::all_killed", leaders::all_killed);
     // Shows: renewal
-    add("partitions::a_leader_that_its_followers_left", partitions::leader);
+    add(
+        "partitions::a_leader_that_its_followers_left",
+        partitions::leader,
+    );
     // Shows: renewal
-    add("partitions::a_follower_that_its_leader_cannot_hear", partitions::follower);
+    add(
+        "partitions::a_follower_that_its_leader_cannot_hear",
+        partitions::follower,
+    );
     add("leaders::stopped_for_a_while", leaders::stopped);
-    add("leaders::stopped_for_a_moment", leaders::stopped_for_a_moment);
+    add(
+        "leaders::stopped_for_a_moment",
+        leaders::stopped_for_a_moment,
+    );
     add("leaders::killed", leaders::killed);
-    add("client_links::silent_to_the_client", |t| client_links::silent(t, Kind::Mutex, Direction::ToClient));
-    add("client_links::silent_to_the_server", |t| client_links::silent(t, Kind::Mutex, Direction::ToServer));
-    add("client_links::silent_both_ways", |t| client_links::silent(t, Kind::Mutex, Direction::Both));
-    add("client_links::silent_to_a_fair_lock", |t| client_links::silent(t, Kind::Fair, Direction::Both));
-    add("client_links::silent_to_a_reader", |t| client_links::silent(t, Kind::Reader, Direction::Both));
-    add("client_links::silent_to_a_writer", |t| client_links::silent(t, Kind::Writer, Direction::Both));
+    add("client_links::silent_to_the_client", |t| {
+        client_links::silent(t, Kind::Mutex, Direction::ToClient)
+    });
+    add("client_links::silent_to_the_server", |t| {
+        client_links::silent(t, Kind::Mutex, Direction::ToServer)
+    });
+    add("client_links::silent_both_ways", |t| {
+        client_links::silent(t, Kind::Mutex, Direction::Both)
+    });
+    add("client_links::silent_to_a_fair_lock", |t| {
+        client_links::silent(t, Kind::Fair, Direction::Both)
+    });
+    add("client_links::silent_to_a_reader", |t| {
+        client_links::silent(t, Kind::Reader, Direction::Both)
+    });
+    add("client_links::silent_to_a_writer", |t| {
+        client_links::silent(t, Kind::Writer, Direction::Both)
+    });
     add("client_links::silent_to_a_downgraded_writer", |t| {
         client_links::silent(t, Kind::Downgraded, Direction::Both)
     });
@@ -60,21 +85,34 @@ fn main() {
     });
     // Shows: lease
     add("client_links::all_silent", client_links::all_silent);
-    add("client_links::silent_to_the_client_with_shares_and_work", |t| {
-        client_links::silent_with_shares_and_work(t, Direction::ToClient)
-    });
-    add("client_links::silent_to_the_server_with_shares_and_work", |t| {
-        client_links::silent_with_shares_and_work(t, Direction::ToServer)
-    });
+    add(
+        "client_links::silent_to_the_client_with_shares_and_work",
+        |t| client_links::silent_with_shares_and_work(t, Direction::ToClient),
+    );
+    add(
+        "client_links::silent_to_the_server_with_shares_and_work",
+        |t| client_links::silent_with_shares_and_work(t, Direction::ToServer),
+    );
     add("client_links::silent_both_ways_with_shares_and_work", |t| {
         client_links::silent_with_shares_and_work(t, Direction::Both)
     });
-    add("client_links::one_of_three_dead", client_links::one_of_three_dead);
-    add("client_links::one_of_three_silent", client_links::one_of_three_silent);
+    add(
+        "client_links::one_of_three_dead",
+        client_links::one_of_three_dead,
+    );
+    add(
+        "client_links::one_of_three_silent",
+        client_links::one_of_three_silent,
+    );
     // Shows: reconnect
     add("client_links::away_for_3_2_s_at_6_s", client_links::outage);
     add("client_links::forgotten", |t| client_links::forgotten(t, 0));
-    add("client_links::forgotten_and_two_more_in_vain", |t| client_links::forgotten(t, 2));
-    add("client_links::silent_at_first", client_links::silent_at_first);
+    add("client_links::forgotten_and_two_more_in_vain", |t| {
+        client_links::forgotten(t, 2)
+    });
+    add(
+        "client_links::silent_at_first",
+        client_links::silent_at_first,
+    );
     suite.run()
 }

@@ -24,7 +24,11 @@ pub(crate) fn all() -> Vec<Behaviour> {
 /// Makes a directory in which every client may do what is said, and nothing else.
 async fn directory(env: &Env, path: &str, permission: zk::Permission) {
     let acls = [zk::Acl::new(permission, zk::AuthId::anyone())];
-    env.create_with(path, &zk::CreateMode::Persistent.with_acls(zk::Acls::new(&acls))).await;
+    env.create_with(
+        path,
+        &zk::CreateMode::Persistent.with_acls(zk::Acls::new(&acls)),
+    )
+    .await;
 }
 
 fn assert_no_auth(error: &AcquireError, path: &str) {
@@ -37,14 +41,28 @@ fn assert_no_auth(error: &AcquireError, path: &str) {
 /// Of a directory that may not be listed.
 fn assert_unseen(listed: Result<Vec<NodePath>, Error>, path: &str) {
     let error = listed.unwrap_err();
-    assert_eq!((error.kind(), error.node()), (ErrorKind::NoAuth, Some(path)), "{error:?}");
-    assert!(error.to_string().contains(&format!("the ACL of {path:?} needs READ")), "{error}");
+    assert_eq!(
+        (error.kind(), error.node()),
+        (ErrorKind::NoAuth, Some(path)),
+        "{error:?}"
+    );
+    assert!(
+        error
+            .to_string()
+            .contains(&format!("the ACL of {path:?} needs READ")),
+        "{error}"
+    );
     assert_no_auth(&error.into(), path);
 }
 
 async fn check_no_auth(mutex: &InterProcessMutex, path: &str) {
     assert_no_auth(&within("an answer", mutex.lock()).await.unwrap_err(), path);
-    assert_no_auth(&within("an answer", mutex.acquire(Duration::from_secs(20))).await.unwrap_err(), path);
+    assert_no_auth(
+        &within("an answer", mutex.acquire(Duration::from_secs(20)))
+            .await
+            .unwrap_err(),
+        path,
+    );
     match within("an answer", mutex.try_lock()).await.unwrap_err() {
         TryLockError::Acquire(error) => assert_no_auth(&error, path),
         other => panic!("{other:?}"),
@@ -57,12 +75,32 @@ async fn a_directory_that_we_may_not_create_in_is_no_lock(env: &Env) {
     directory(env, &path, zk::Permission::READ).await;
     let mutex = env.mutex().await;
     check_no_auth(&mutex, &path).await;
-    let AcquireError::Request(error) = mutex.lock().await.unwrap_err() else { panic!("no request") };
-    assert_eq!((error.kind(), error.node()), (ErrorKind::NoAuth, Some(&*path)), "{error}");
-    assert!(error.to_string().contains("its directory needs CREATE, DELETE and READ"), "{error}");
-    assert!(error.to_string().contains("which has no credentials (`ClientBuilder::auth`)"), "{error}");
+    let AcquireError::Request(error) = mutex.lock().await.unwrap_err() else {
+        panic!("no request")
+    };
+    assert_eq!(
+        (error.kind(), error.node()),
+        (ErrorKind::NoAuth, Some(&*path)),
+        "{error}"
+    );
+    assert!(
+        error
+            .to_string()
+            .contains("its directory needs CREATE, DELETE and READ"),
+        "{error}"
+    );
+    assert!(
+        error
+            .to_string()
+            .contains("which has no credentials (`ClientBuilder::auth`)"),
+        "{error}"
+    );
     assert_eq!(mutex.participants().await.unwrap(), [""; 0]);
-    assert_eq!(env.stat(&path).await.unwrap().cversion, 0, "something was created");
+    assert_eq!(
+        env.stat(&path).await.unwrap().cversion,
+        0,
+        "something was created"
+    );
 }
 
 async fn a_parent_that_we_may_not_create_in_is_no_lock(env: &Env) {
@@ -71,16 +109,26 @@ async fn a_parent_that_we_may_not_create_in_is_no_lock(env: &Env) {
     let path = format!("{parent}/a/lock");
     let mutex = InterProcessMutex::new(&env.client().await, &path).unwrap();
     check_no_auth(&mutex, &path).await;
-    let AcquireError::Request(error) = mutex.lock().await.unwrap_err() else { panic!("no request") };
+    let AcquireError::Request(error) = mutex.lock().await.unwrap_err() else {
+        panic!("no request")
+    };
     let above = format!("{parent}/a");
-    assert_eq!((error.kind(), error.node()), (ErrorKind::NoAuth, Some(&*above)), "{error}");
-    assert!(
-        error
-            .to_string()
-            .contains(&format!("the ACL of {above:?}, or of the nearest directory above it that exists")),
+    assert_eq!(
+        (error.kind(), error.node()),
+        (ErrorKind::NoAuth, Some(&*above)),
         "{error}"
     );
-    assert_eq!(env.stat(&parent).await.unwrap().cversion, 0, "something was created");
+    assert!(
+        error.to_string().contains(&format!(
+            "the ACL of {above:?}, or of the nearest directory above it that exists"
+        )),
+        "{error}"
+    );
+    assert_eq!(
+        env.stat(&parent).await.unwrap().cversion,
+        0,
+        "something was created"
+    );
 }
 
 async fn a_directory_that_we_may_not_list_is_no_lock(env: &Env) {
@@ -112,16 +160,28 @@ async fn a_node_that_we_may_not_delete_is_reported(env: &Env) {
     assert!(env.stat(&node).await.is_some());
     assert!(!mutex.is_acquired_in_this_process());
     match client.flush(SOON).await.unwrap_err() {
-        ReleaseError::Refused { node: named, others: 0, .. } => assert_eq!(named, node),
+        ReleaseError::Refused {
+            node: named,
+            others: 0,
+            ..
+        } => assert_eq!(named, node),
         other => panic!("{other:?}"),
     }
-    for error in [mutex.lock().await.unwrap_err(), mutex.acquire(SOON).await.unwrap_err()] {
-        let AcquireError::Orphaned { node: named, .. } = &error else { panic!("{error:?}") };
+    for error in [
+        mutex.lock().await.unwrap_err(),
+        mutex.acquire(SOON).await.unwrap_err(),
+    ] {
+        let AcquireError::Orphaned { node: named, .. } = &error else {
+            panic!("{error:?}")
+        };
         assert_eq!(*named, node);
         assert!(error.to_string().contains("grant it DELETE"), "{error}");
     }
     assert_eq!(env.children(&path).await.len(), 1, "it leaves no other");
-    assert!(matches!(theirs.try_lock().await, Err(TryLockError::WouldBlock { .. })));
+    assert!(matches!(
+        theirs.try_lock().await,
+        Err(TryLockError::WouldBlock { .. })
+    ));
     let waiter = tokio::spawn(theirs.lock());
     env.wait_count(&path, 2).await;
     client.close().await.unwrap();
@@ -130,7 +190,10 @@ async fn a_node_that_we_may_not_delete_is_reported(env: &Env) {
 
 /// Sets what any client may do with a lock's directory.
 async fn allow(outsider: &zk::Client, path: &str, permission: zk::Permission) {
-    let acls = [zk::Acl::new(permission | zk::Permission::ADMIN, zk::AuthId::anyone())];
+    let acls = [zk::Acl::new(
+        permission | zk::Permission::ADMIN,
+        zk::AuthId::anyone(),
+    )];
     outsider.set_acl(path, &acls, None).await.unwrap();
 }
 
@@ -146,19 +209,28 @@ async fn a_node_that_we_may_delete_later_is_deleted(env: &Env) {
     let error = client.flush(SOON).await.unwrap_err();
     assert!(matches!(error, ReleaseError::Refused { .. }), "{error:?}");
     allow(zk::Permission::ALL).await;
-    within("the lock", mutex.lock()).await.unwrap().release().await.unwrap();
+    within("the lock", mutex.lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     client.flush(SOON).await.unwrap();
     assert!(env.children(&path).await.is_empty());
 }
 
 async fn creator_all_keeps_strangers_out(env: &Env) {
     let path = env.lock_path();
-    let builder = || env.builder().acl([Acl::creator_all()]).auth("digest", "us:secret");
+    let builder = || {
+        env.builder()
+            .acl([Acl::creator_all()])
+            .auth("digest", "us:secret")
+    };
     let ours = env.connect(builder()).await;
     let mutex = InterProcessMutex::new(&ours, &path).unwrap();
     let guard = within("a free lock", mutex.lock()).await.unwrap();
-    // A client with the same credentials is not kept out. Its member of the ensemble knows of the node: that comes
-    // before its session.
+    // A client with the same credentials is not kept out. Its member of the ensemble knows of the
+    // node: that comes before its session.
     let same = env.connect(builder()).await;
     let other = InterProcessMutex::new(&same, &path).unwrap();
     assert_eq!(other.participants().await.unwrap(), [guard.node()]);
@@ -167,13 +239,26 @@ async fn creator_all_keeps_strangers_out(env: &Env) {
     let stranger = env.mutex().await;
     check_no_auth(&stranger, &path).await;
     assert_unseen(stranger.participants().await, &path);
-    let forger = env.connect(env.builder().auth("digest", "us:guessed")).await;
+    let forger = env
+        .connect(env.builder().auth("digest", "us:guessed"))
+        .await;
     let forged = InterProcessMutex::new(&forger, &path).unwrap();
     check_no_auth(&forged, &path).await;
     let error = forged.lock().await.unwrap_err();
-    assert!(error.to_string().contains("which has credentials, but not the right ones"), "{error}");
+    assert!(
+        error
+            .to_string()
+            .contains("which has credentials, but not the right ones"),
+        "{error}"
+    );
     guard.release().await.unwrap();
-    within("the second in line", waiter).await.unwrap().unwrap().release().await.unwrap();
+    within("the second in line", waiter)
+        .await
+        .unwrap()
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }
 
 /// The hash is the server's: it lets the user in by its password, and no other.
@@ -185,38 +270,65 @@ async fn a_digest_entry_is_for_one_user(env: &Env) {
     let parent = env.connect(builder()).await;
     let refused = InterProcessMutex::new(&parent, &path).unwrap();
     assert_no_auth(&refused.lock().await.unwrap_err(), &path);
-    let ours = env.connect(builder().auth("digest", "us:geheim: \u{e4}")).await;
-    let guard = within("a free lock", InterProcessMutex::new(&ours, &path).unwrap().lock()).await.unwrap();
+    let ours = env
+        .connect(builder().auth("digest", "us:geheim: \u{e4}"))
+        .await;
+    let guard = within(
+        "a free lock",
+        InterProcessMutex::new(&ours, &path).unwrap().lock(),
+    )
+    .await
+    .unwrap();
     let forger = env.connect(builder().auth("digest", "us:geheim")).await;
-    assert_unseen(InterProcessMutex::new(&forger, &path).unwrap().participants().await, &path);
+    assert_unseen(
+        InterProcessMutex::new(&forger, &path)
+            .unwrap()
+            .participants()
+            .await,
+        &path,
+    );
     guard.release().await.unwrap();
 }
 
-/// What a node's ACL says: whom, and what they may. To those who may not administer it the server shows no hash.
+/// What a node's ACL says: whom, and what they may. To those who may not administer it the server
+/// shows no hash.
 async fn acl(env: &Env, node: &str) -> Vec<(String, String, zk::Permission)> {
     let outsider = env.outsider().await;
     outsider.sync(node).await.unwrap();
     let (acls, _) = outsider.get_acl(node).await.unwrap();
     let user = |acl: &zk::Acl| acl.id().split(':').next().unwrap().to_owned();
-    let mut all: Vec<_> =
-        acls.iter().map(|acl| (acl.scheme().to_owned(), user(acl), acl.permission())).collect();
+    let mut all: Vec<_> = acls
+        .iter()
+        .map(|acl| (acl.scheme().to_owned(), user(acl), acl.permission()))
+        .collect();
     all.sort_by_key(|(scheme, ..)| scheme.clone());
     all
 }
 
-/// The ACL of a recipe, or that of its client, which has a namespace too: the nodes of every kind have it, the
-/// directory, and what had to be made above it, but no directory that was there. (Curator asks an object for the ACL of
-/// each path; here who wants another one for a parent makes that first.)
+/// The ACL of a recipe, or that of its client, which has a namespace too: the nodes of every kind
+/// have it, the directory, and what had to be made above it, but no directory that was there.
+/// (Curator asks an object for the ACL of each path; here who wants another one for a parent makes
+/// that first.)
 async fn an_acl_goes_to_parents_and_nodes(env: &Env) {
     let path = env.path("a/lock");
     let client = env.client().await;
-    let read = Acl::new("world", "anyone", Permissions::READ | Permissions::CREATE | Permissions::DELETE);
+    let read = Acl::new(
+        "world",
+        "anyone",
+        Permissions::READ | Permissions::CREATE | Permissions::DELETE,
+    );
     let named = Acl::new("digest", "us:hash", Permissions::ALL);
-    let mutex = InterProcessMutex::builder(&client, &path).acl([read, named]).build().unwrap();
+    let mutex = InterProcessMutex::builder(&client, &path)
+        .acl([read, named])
+        .build()
+        .unwrap();
     let guard = within("a free lock", mutex.lock()).await.unwrap();
     let read = zk::Permission::READ | zk::Permission::CREATE | zk::Permission::DELETE;
     let entry = |scheme: &str, id: &str, permission| (scheme.to_owned(), id.to_owned(), permission);
-    let wanted = [entry("digest", "us", zk::Permission::ALL), entry("world", "anyone", read)];
+    let wanted = [
+        entry("digest", "us", zk::Permission::ALL),
+        entry("world", "anyone", read),
+    ];
     for node in [env.path("a"), path, guard.node().into()] {
         assert_eq!(acl(env, &node).await, wanted, "{node}");
     }
@@ -225,28 +337,51 @@ async fn an_acl_goes_to_parents_and_nodes(env: &Env) {
     let less = zk::Permission::CREATE | zk::Permission::READ;
     let acls = [zk::Acl::new(less, zk::AuthId::new("ip", "127.0.0.1"))];
     let (there, namespace) = (env.path("there"), env.path("there/ns"));
-    env.create_with(&there, &zk::CreateMode::Persistent.with_acls(zk::Acls::new(&acls))).await;
+    env.create_with(
+        &there,
+        &zk::CreateMode::Persistent.with_acls(zk::Acls::new(&acls)),
+    )
+    .await;
     let ours = [Acl::new("ip", "127.0.0.1", Permissions::ALL)];
-    let client = env.connect(env.builder().namespace(&namespace).acl(ours)).await;
+    let client = env
+        .connect(env.builder().namespace(&namespace).acl(ours))
+        .await;
     let lock = InterProcessReadWriteLock::new(&client, "/bar").unwrap();
-    let writer = within("a free lock", lock.write_lock().lock()).await.unwrap();
+    let writer = within("a free lock", lock.write_lock().lock())
+        .await
+        .unwrap();
     assert_eq!(acl(env, &there).await, [entry("ip", "127.0.0.1", less)]);
     let local = [entry("ip", "127.0.0.1", zk::Permission::ALL)];
     for node in ["", "/bar", &writer.node()] {
-        assert_eq!(acl(env, &format!("{namespace}{node}")).await, local, "{node}");
+        assert_eq!(
+            acl(env, &format!("{namespace}{node}")).await,
+            local,
+            "{node}"
+        );
     }
     let downgraded = within("the downgrade", writer.downgrade()).await.unwrap();
-    assert_eq!(acl(env, &format!("{namespace}{}", downgraded.node())).await, local);
+    assert_eq!(
+        acl(env, &format!("{namespace}{}", downgraded.node())).await,
+        local
+    );
     downgraded.release().await.unwrap();
-    let reader = within("a free lock", lock.read_lock().lock()).await.unwrap();
-    assert_eq!(acl(env, &format!("{namespace}{}", reader.node())).await, local);
+    let reader = within("a free lock", lock.read_lock().lock())
+        .await
+        .unwrap();
+    assert_eq!(
+        acl(env, &format!("{namespace}{}", reader.node())).await,
+        local
+    );
     reader.release().await.unwrap();
 }
 
 async fn an_acl_that_zookeeper_refuses_is_rejected(env: &Env) {
     let client = env.client().await;
     let acl = Acl::new("nonsense", "x", Permissions::ALL);
-    let mutex = InterProcessMutex::builder(&client, env.lock_path()).acl([acl]).build().unwrap();
+    let mutex = InterProcessMutex::builder(&client, env.lock_path())
+        .acl([acl])
+        .build()
+        .unwrap();
     let error = within("an answer", mutex.lock()).await.unwrap_err();
     assert_eq!(error.kind(), Some(ErrorKind::Rejected), "{error:?}");
 }
@@ -254,19 +389,37 @@ async fn an_acl_that_zookeeper_refuses_is_rejected(env: &Env) {
 async fn an_acl_for_credentials_that_there_are_not_is_refused_before_any_request(env: &Env) {
     let builder = env.builder().acl([Acl::creator_all()]);
     let error = builder.connect(&env.connect_string()).await.unwrap_err();
-    assert!(matches!(error, ConnectError::NoCredentials { .. }), "{error:?}");
+    assert!(
+        matches!(error, ConnectError::NoCredentials { .. }),
+        "{error:?}"
+    );
     assert!(!error.is_retryable());
     assert!(error.to_string().contains("call `auth`"), "{error}");
     let client = env.client().await;
-    let error = InterProcessMutex::builder(&client, env.lock_path()).acl([Acl::creator_all()]).build();
+    let error = InterProcessMutex::builder(&client, env.lock_path())
+        .acl([Acl::creator_all()])
+        .build();
     let error = error.unwrap_err();
-    assert!(matches!(error, BuildError::InvalidOption { option: "acl", .. }), "{error:?}");
-    assert!(error.to_string().contains("call `ClientBuilder::auth`"), "{error}");
+    assert!(
+        matches!(error, BuildError::InvalidOption { option: "acl", .. }),
+        "{error:?}"
+    );
+    assert!(
+        error.to_string().contains("call `ClientBuilder::auth`"),
+        "{error}"
+    );
     // A connector may have credentials of its own.
     let connector = zk::Client::connector().with_auth("digest", b"us:secret");
-    let client = env.connect(env.builder().connector(connector).acl([Acl::creator_all()])).await;
+    let client = env
+        .connect(env.builder().connector(connector).acl([Acl::creator_all()]))
+        .await;
     let mutex = InterProcessMutex::new(&client, env.lock_path()).unwrap();
-    within("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", mutex.lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }
 
 // Shows: no-access
@@ -274,21 +427,34 @@ async fn a_predecessor_that_we_may_not_read_is_no_lock(env: &Env) {
     let path = env.lock_path();
     let client = env.client().await;
     let mutex = InterProcessMutex::new(&client, &path).unwrap();
-    let secret = [zk::Acl::new(zk::Permission::ALL, zk::AuthId::new("digest", "somebody:else"))];
+    let secret = [zk::Acl::new(
+        zk::Permission::ALL,
+        zk::AuthId::new("digest", "somebody:else"),
+    )];
     let options = zk::CreateMode::EphemeralSequential.with_acls(zk::Acls::new(&secret));
     let node = env.create_with(&format!("{path}/lock-"), &options).await;
     // Every client may see that it is there, but no event would tell us of its end.
-    assert!(matches!(mutex.try_lock().await, Err(TryLockError::WouldBlock { .. })));
+    assert!(matches!(
+        mutex.try_lock().await,
+        Err(TryLockError::WouldBlock { .. })
+    ));
     assert_eq!(mutex.participants().await.unwrap(), [&*node]);
     let error = within("an answer", mutex.lock()).await.unwrap_err();
     assert_no_auth(&error, &path);
     assert!(
-        error.to_string().contains(&format!("the node before this client's, {node:?}, needs READ")),
+        error.to_string().contains(&format!(
+            "the node before this client's, {node:?}, needs READ"
+        )),
         "{error}"
     );
     client.flush(SOON).await.unwrap();
     assert_eq!(env.children(&path).await.len(), 1);
     env.wait_no_watches().await;
     env.delete(&node).await;
-    within("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", mutex.lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }

@@ -28,13 +28,34 @@ async fn whatever_is_called_later_says_so(env: &Env) {
     let late = InterProcessMutex::new(&client, env.path("late")).unwrap();
     for mutex in [early, late] {
         let closed = |error: AcquireError| {
-            assert_eq!((error.kind(), error.path()), (Some(ErrorKind::Closed), mutex.path()), "{error:?}");
+            assert_eq!(
+                (error.kind(), error.path()),
+                (Some(ErrorKind::Closed), mutex.path()),
+                "{error:?}"
+            );
         };
         closed(within("an answer", mutex.lock()).await.unwrap_err());
-        closed(within("an answer", mutex.acquire(Duration::from_secs(60))).await.unwrap_err());
-        closed(within("an answer", mutex.acquire(Duration::ZERO)).await.unwrap_err());
-        closed(within("an answer", mutex.acquire_until(Instant::now())).await.unwrap_err());
-        closed(within("an answer", mutex.participants()).await.unwrap_err().into());
+        closed(
+            within("an answer", mutex.acquire(Duration::from_secs(60)))
+                .await
+                .unwrap_err(),
+        );
+        closed(
+            within("an answer", mutex.acquire(Duration::ZERO))
+                .await
+                .unwrap_err(),
+        );
+        closed(
+            within("an answer", mutex.acquire_until(Instant::now()))
+                .await
+                .unwrap_err(),
+        );
+        closed(
+            within("an answer", mutex.participants())
+                .await
+                .unwrap_err()
+                .into(),
+        );
         match within("an answer", mutex.try_lock()).await.unwrap_err() {
             TryLockError::Acquire(error) => closed(error),
             other => panic!("{other:?}"),
@@ -48,7 +69,9 @@ async fn whatever_is_called_later_says_so(env: &Env) {
 // Shows: hand-off
 async fn it_ends_those_who_wait_in_memory(env: &Env) {
     let client = env.client().await;
-    let mutex = InterProcessMutex::builder(&client, env.lock_path()).build().unwrap();
+    let mutex = InterProcessMutex::builder(&client, env.lock_path())
+        .build()
+        .unwrap();
     let guard = mutex.lock().await.unwrap();
     let mut waiters = Vec::new();
     for _ in 0..5 {
@@ -77,7 +100,10 @@ async fn twice_answers_the_same(env: &Env) {
 
 #[track_caller]
 fn is_closed<T: std::fmt::Debug>(result: &Result<T, AcquireError>) {
-    assert!(matches!(&result, Err(error) if error.kind() == Some(ErrorKind::Closed)), "{result:?}");
+    assert!(
+        matches!(&result, Err(error) if error.kind() == Some(ErrorKind::Closed)),
+        "{result:?}"
+    );
 }
 
 /// A drain that has begun: what it ends at once has ended.
@@ -104,17 +130,27 @@ async fn draining(client: &Client, timeout: Duration) -> JoinHandle<Result<(), R
 async fn a_drain_ends_waiters_and_waits_for_guards(env: &Env) {
     let (client, theirs) = (env.client().await, env.client().await);
     let (free, busy) = (env.path("free"), env.path("busy"));
-    let others = InterProcessMutex::new(&theirs, &busy).unwrap().lock().await.unwrap();
+    let others = InterProcessMutex::new(&theirs, &busy)
+        .unwrap()
+        .lock()
+        .await
+        .unwrap();
     let narrow = InterProcessMutex::builder(&client, &free).build().unwrap();
     let guard = narrow.lock().await.unwrap();
     // In the queue, in memory, and in a fair lock's queue.
     let waiters = [
         tokio::spawn(InterProcessMutex::new(&client, &busy).unwrap().lock()),
-        tokio::spawn(InterProcessMutex::new(&client, &busy).unwrap().acquire(Duration::from_secs(600))),
+        tokio::spawn(
+            InterProcessMutex::new(&client, &busy)
+                .unwrap()
+                .acquire(Duration::from_secs(600)),
+        ),
         tokio::spawn(narrow.lock()),
         tokio::spawn(InterProcessFairLock::new(&client, &busy).unwrap().lock()),
     ];
-    let reader = InterProcessReadWriteLock::new(&client, env.path("documents")).unwrap().read_lock();
+    let reader = InterProcessReadWriteLock::new(&client, env.path("documents"))
+        .unwrap()
+        .read_lock();
     let read = reader.lock().await.unwrap();
     env.wait_count(&busy, 3).await;
     let drain = draining(&client, SOON).await;
@@ -122,15 +158,28 @@ async fn a_drain_ends_waiters_and_waits_for_guards(env: &Env) {
         is_closed(&within("its end", waiter).await.unwrap());
     }
     is_closed(&reader.lock().await);
-    is_closed(&InterProcessFairLock::new(&client, &busy).unwrap().enqueue().await);
+    is_closed(
+        &InterProcessFairLock::new(&client, &busy)
+            .unwrap()
+            .enqueue()
+            .await,
+    );
     env.wait_count(&busy, 1).await;
     // Guards go on, with all that they can do.
     assert!(guard.is_held() && read.is_held() && !drain.is_finished());
-    guard.transaction().create(env.path("data"), b"").commit().await.unwrap();
+    guard
+        .transaction()
+        .create(env.path("data"), b"")
+        .commit()
+        .await
+        .unwrap();
     drop(read);
     within("the release", guard.release()).await.unwrap();
     within("the drain", drain).await.unwrap().unwrap();
-    assert_eq!((client.state(), client.session_id()), (ConnectionState::Closed, None));
+    assert_eq!(
+        (client.state(), client.session_id()),
+        (ConnectionState::Closed, None)
+    );
     client.drain(Duration::ZERO).await.unwrap();
     assert!(others.is_held());
 }
@@ -162,18 +211,39 @@ async fn a_drain_gives_up_what_is_kept_at_once(env: &Env) {
     let client = env.client().await;
     let idle = Duration::from_secs(600);
     let (kept, later) = (env.path("kept"), env.path("later"));
-    let sticky = |path| InterProcessMutex::builder(&client, path).sticky(idle).build().unwrap();
+    let sticky = |path| {
+        InterProcessMutex::builder(&client, path)
+            .sticky(idle)
+            .build()
+            .unwrap()
+    };
     let documents = env.path("documents");
-    let readers = InterProcessReadWriteLock::builder(&client, &documents).sticky(idle).build().unwrap();
+    let readers = InterProcessReadWriteLock::builder(&client, &documents)
+        .sticky(idle)
+        .build()
+        .unwrap();
     let (mutex, other) = (sticky(&kept), sticky(&later));
     mutex.lock().await.unwrap().release().await.unwrap();
-    readers.read_lock().lock().await.unwrap().release().await.unwrap();
+    readers
+        .read_lock()
+        .lock()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     let guard = other.lock().await.unwrap();
-    let last = InterProcessMutex::new(&client, env.path("last")).unwrap().lock().await.unwrap();
+    let last = InterProcessMutex::new(&client, env.path("last"))
+        .unwrap()
+        .lock()
+        .await
+        .unwrap();
     let drain = draining(&client, SOON).await;
     env.wait_count(&kept, 0).await;
     env.wait_count(&documents, 0).await;
-    assert!(matches!(&mutex.try_lock().await, Err(error) if error.kind() == Some(ErrorKind::Closed)));
+    assert!(
+        matches!(&mutex.try_lock().await, Err(error) if error.kind() == Some(ErrorKind::Closed))
+    );
     // Nor is one kept that is released now.
     guard.release().await.unwrap();
     env.wait_count(&later, 0).await;
@@ -185,20 +255,48 @@ async fn a_drain_gives_up_what_is_kept_at_once(env: &Env) {
 async fn a_drain_out_of_time_says_what_was_held_and_closes(env: &Env) {
     let client = env.client().await;
     let (first, second) = (env.path("a"), env.path("b"));
-    let guard = InterProcessMutex::new(&client, &second).unwrap().lock().await.unwrap();
+    let guard = InterProcessMutex::new(&client, &second)
+        .unwrap()
+        .lock()
+        .await
+        .unwrap();
     let line = line!() - 1;
-    let other = InterProcessFairLock::new(&client, &first).unwrap().lock().await.unwrap();
-    let released = InterProcessMutex::new(&client, env.path("c")).unwrap().lock().await.unwrap();
+    let other = InterProcessFairLock::new(&client, &first)
+        .unwrap()
+        .lock()
+        .await
+        .unwrap();
+    let released = InterProcessMutex::new(&client, env.path("c"))
+        .unwrap()
+        .lock()
+        .await
+        .unwrap();
     drop(released);
-    let error = within("an answer", client.drain(BRIEFLY)).await.unwrap_err();
-    let ReleaseError::StillHeld { timeout, held, source, .. } = &error else { panic!("{error:?}") };
+    let error = within("an answer", client.drain(BRIEFLY))
+        .await
+        .unwrap_err();
+    let ReleaseError::StillHeld {
+        timeout,
+        held,
+        source,
+        ..
+    } = &error
+    else {
+        panic!("{error:?}")
+    };
     assert_eq!((*timeout, source.is_none()), (BRIEFLY, true));
     let paths: Vec<_> = held.iter().map(Holding::path).collect();
     assert_eq!(paths, [&first, &second]);
-    assert_eq!((held[1].location().file(), held[1].location().line()), (file!(), line));
+    assert_eq!(
+        (held[1].location().file(), held[1].location().line()),
+        (file!(), line)
+    );
     assert!(held[1].held_for() >= BRIEFLY);
     assert_eq!((error.path(), error.is_retryable()), (Some(&*first), false));
-    assert!(error.to_string().contains(&format!("{}:{line}", file!())), "{error}");
+    assert!(
+        error.to_string().contains(&format!("{}:{line}", file!())),
+        "{error}"
+    );
     assert_eq!(guard.lost().await.reason(), LostReason::Closed);
     assert!(!other.is_held());
     assert_eq!(client.state(), ConnectionState::Closed);
@@ -224,7 +322,11 @@ async fn a_drain_that_is_dropped_leaves_the_guards_and_refuses_the_rest(env: &En
     let mutex = InterProcessMutex::new(&client, env.lock_path()).unwrap();
     let guard = mutex.lock().await.unwrap();
     let mut drain = Box::pin(client.drain(SOON));
-    assert!(tokio::time::timeout(Duration::ZERO, &mut drain).await.is_err());
+    assert!(
+        tokio::time::timeout(Duration::ZERO, &mut drain)
+            .await
+            .is_err()
+    );
     drop(drain);
     is_closed(&mutex.lock().await);
     assert!(guard.is_held());
@@ -236,11 +338,18 @@ async fn a_drain_that_is_dropped_leaves_the_guards_and_refuses_the_rest(env: &En
 async fn it_goes_on_when_it_is_not_waited_for(env: &Env) {
     let client = env.client().await;
     let session = client.session_id().unwrap();
-    let guard = InterProcessMutex::new(&client, env.lock_path()).unwrap().lock().await.unwrap();
+    let guard = InterProcessMutex::new(&client, env.lock_path())
+        .unwrap()
+        .lock()
+        .await
+        .unwrap();
     // Polled once: it may be that quick.
     let _ = tokio::time::timeout(Duration::ZERO, client.close()).await;
     env.wait_session_gone(session).await;
-    assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::Closed);
+    assert_eq!(
+        within("the loss", guard.lost()).await.reason(),
+        LostReason::Closed
+    );
     client.close().await.unwrap();
 }
 
@@ -263,7 +372,11 @@ async fn dropping_the_last_handle_ends_the_session(env: &Env) {
     let guard = env.mutex().await.lock().await.unwrap();
     let client = env.client().await;
     let session = client.session_id().unwrap();
-    let waiter = tokio::spawn(InterProcessMutex::new(&client, env.lock_path()).unwrap().lock());
+    let waiter = tokio::spawn(
+        InterProcessMutex::new(&client, env.lock_path())
+            .unwrap()
+            .lock(),
+    );
     drop(client);
     env.wait_count(&env.lock_path(), 2).await;
     guard.release().await.unwrap();

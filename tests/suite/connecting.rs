@@ -31,13 +31,20 @@ const TIMEOUT: Duration = Duration::from_millis(300);
 /// Connecting to `address` fails in time, with an error that names it.
 async fn check_timeout(env: &Env, address: &str) {
     let start = Instant::now();
-    let error = env.builder().connect_timeout(TIMEOUT).connect(address).await.unwrap_err();
+    let error = env
+        .builder()
+        .connect_timeout(TIMEOUT)
+        .connect(address)
+        .await
+        .unwrap_err();
     let took = start.elapsed();
     assert!(took < TIMEOUT + LATE, "{took:?}");
     assert!(error.is_retryable());
     assert!(error.to_string().contains(address), "{error}");
     match error {
-        ConnectError::TimedOut { servers, timeout, .. } => {
+        ConnectError::TimedOut {
+            servers, timeout, ..
+        } => {
             assert_eq!((&*servers, timeout), (address, TIMEOUT));
         }
         other => panic!("{other:?}"),
@@ -45,7 +52,10 @@ async fn check_timeout(env: &Env, address: &str) {
 }
 
 async fn to_nothing_fails_in_time_and_says_where(env: &Env) {
-    let closed = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    let closed = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .unwrap()
+        .local_addr()
+        .unwrap();
     check_timeout(env, &closed.to_string()).await;
 }
 
@@ -63,13 +73,22 @@ async fn to_a_server_that_hangs_up_fails_in_time(env: &Env) {
 }
 
 async fn goes_on_to_the_next_address(env: &Env) {
-    let closed = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
-    for servers in
-        [format!("{closed},{}", env.connect_string()), format!("{}, {closed}", env.connect_string())]
-    {
+    let closed = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    for servers in [
+        format!("{closed},{}", env.connect_string()),
+        format!("{}, {closed}", env.connect_string()),
+    ] {
         let client = env.connect_to(&servers, env.builder()).await;
         let mutex = InterProcessMutex::new(&client, env.lock_path()).unwrap();
-        within("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
+        within("a free lock", mutex.lock())
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
     }
 }
 
@@ -89,12 +108,18 @@ async fn unusable_connect_strings_are_refused_at_once(env: &Env) {
         "127.0.0.1:-1",
     ] {
         let connected = env.builder().connect_timeout(SOON * 2).connect(servers);
-        match within(&format!("a refusal of {servers:?}"), connected).await.unwrap_err() {
+        match within(&format!("a refusal of {servers:?}"), connected)
+            .await
+            .unwrap_err()
+        {
             error @ ConnectError::InvalidConnectString { .. } => {
                 let lazily = env.builder().connect_lazy(servers).unwrap_err();
                 assert_eq!(lazily.to_string(), error.to_string());
                 assert!(!error.is_retryable());
-                assert!(error.to_string().contains(&format!("{servers:?}")), "{error}");
+                assert!(
+                    error.to_string().contains(&format!("{servers:?}")),
+                    "{error}"
+                );
             }
             other => panic!("{servers:?}: {other:?}"),
         }
@@ -103,21 +128,40 @@ async fn unusable_connect_strings_are_refused_at_once(env: &Env) {
 
 async fn unusable_namespaces_are_refused_at_once(env: &Env) {
     for namespace in ["a//b", "a/", "../a", "zookeeper", "/zookeeper/quota", "a\0"] {
-        let error = env.builder().namespace(namespace).connect(&env.connect_string()).await.unwrap_err();
-        assert!(matches!(error, ConnectError::InvalidNamespace(_)), "{error:?}");
+        let error = env
+            .builder()
+            .namespace(namespace)
+            .connect(&env.connect_string())
+            .await
+            .unwrap_err();
+        assert!(
+            matches!(error, ConnectError::InvalidNamespace(_)),
+            "{error:?}"
+        );
         assert!(!error.is_retryable());
     }
-    let error = Client::connect(&format!("{}/a//b", env.connect_string())).await.unwrap_err();
-    assert!(matches!(error, ConnectError::InvalidNamespace(_)), "{error:?}");
+    let error = Client::connect(&format!("{}/a//b", env.connect_string()))
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(error, ConnectError::InvalidNamespace(_)),
+        "{error:?}"
+    );
 }
 
 async fn unknown_credentials_are_refused(env: &Env) {
     // The session outlives the connection that they close.
-    let builder = env.builder().auth("nonsense", "us:secret").session_timeout(Duration::from_secs(1));
+    let builder = env
+        .builder()
+        .auth("nonsense", "us:secret")
+        .session_timeout(Duration::from_secs(1));
     // The servers refuse them after they have given a session, so it is a race who hears of it.
     match within("an answer", builder.connect(&env.connect_string())).await {
         Err(error) => {
-            assert!(matches!(error, ConnectError::AuthFailed { .. }), "{error:?}");
+            assert!(
+                matches!(error, ConnectError::AuthFailed { .. }),
+                "{error:?}"
+            );
             assert!(!error.is_retryable());
         }
         Ok(client) => {
@@ -133,10 +177,20 @@ async fn unknown_credentials_are_refused(env: &Env) {
 async fn lazily_a_client_connects_by_itself(env: &Env) {
     let client = env.builder().connect_lazy(&env.connect_string()).unwrap();
     let mut states = client.watch_state();
-    within("a session", states.wait_for(|state| *state == ConnectionState::Connected)).await.unwrap();
+    within(
+        "a session",
+        states.wait_for(|state| *state == ConnectionState::Connected),
+    )
+    .await
+    .unwrap();
     assert!(client.session_id().is_some());
     let mutex = InterProcessMutex::new(&client, env.lock_path()).unwrap();
-    within("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", mutex.lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     client.close().await.unwrap();
 }
 
@@ -146,9 +200,17 @@ async fn lazily_what_is_asked_for_waits_for_the_first_session(env: &Env) {
     link.cut();
     let client = env.builder().connect_lazy(link.connect_string()).unwrap();
     let mutex = InterProcessMutex::new(&client, env.lock_path()).unwrap();
-    let late = within("an answer", mutex.acquire(BRIEFLY)).await.unwrap_err();
-    assert!(late.kind() == Some(ErrorKind::Connection) && late.is_retryable(), "{late:?}");
-    assert_eq!((client.state(), client.session_id()), (ConnectionState::Connecting, None));
+    let late = within("an answer", mutex.acquire(BRIEFLY))
+        .await
+        .unwrap_err();
+    assert!(
+        late.kind() == Some(ErrorKind::Connection) && late.is_retryable(),
+        "{late:?}"
+    );
+    assert_eq!(
+        (client.state(), client.session_id()),
+        (ConnectionState::Connecting, None)
+    );
     let waiter = tokio::spawn(mutex.lock());
     link.mend();
     let guard = within("the first session", waiter).await.unwrap().unwrap();
@@ -161,7 +223,12 @@ async fn lazily_unknown_credentials_close_the_client(env: &Env) {
     let builder = env.builder().auth("nonsense", "us:secret");
     let client = builder.connect_lazy(&env.connect_string()).unwrap();
     let mut states = client.watch_state();
-    within("the end", states.wait_for(|state| *state == ConnectionState::Closed)).await.unwrap();
+    within(
+        "the end",
+        states.wait_for(|state| *state == ConnectionState::Closed),
+    )
+    .await
+    .unwrap();
     let mutex = InterProcessMutex::new(&client, env.lock_path()).unwrap();
     let error = within("an answer", mutex.lock()).await.unwrap_err();
     assert_eq!(error.kind(), Some(ErrorKind::AuthFailed), "{error:?}");
@@ -171,7 +238,11 @@ async fn lazily_it_can_be_closed_before_it_has_a_session(env: &Env) {
     let link = env.link();
     link.cut();
     let client = env.builder().connect_lazy(link.connect_string()).unwrap();
-    let waiter = tokio::spawn(InterProcessMutex::new(&client, env.lock_path()).unwrap().lock());
+    let waiter = tokio::spawn(
+        InterProcessMutex::new(&client, env.lock_path())
+            .unwrap()
+            .lock(),
+    );
     within("the end", client.close()).await.unwrap();
     assert_eq!(client.state(), ConnectionState::Closed);
     let error = within("its end", waiter).await.unwrap().unwrap_err();
@@ -183,7 +254,11 @@ async fn the_servers_have_the_last_word_on_the_session_timeout(env: &Env) {
     let (least, most) = SESSION_LIMITS;
     let middle = Duration::from_secs(7);
     let less = least - Duration::from_millis(100);
-    for (asked, granted) in [(less, least), (middle, middle), (Duration::from_secs(3600), most)] {
+    for (asked, granted) in [
+        (less, least),
+        (middle, middle),
+        (Duration::from_secs(3600), most),
+    ] {
         let client = env.connect(env.builder().session_timeout(asked)).await;
         let timeout = within("a session", async {
             loop {
@@ -198,7 +273,11 @@ async fn the_servers_have_the_last_word_on_the_session_timeout(env: &Env) {
         client.close().await.unwrap();
         assert_eq!(client.session_timeout(), None);
     }
-    assert_eq!(env.client().await.session_timeout(), Some(Duration::from_secs(30)), "the default");
+    assert_eq!(
+        env.client().await.session_timeout(),
+        Some(Duration::from_secs(30)),
+        "the default"
+    );
 }
 
 async fn a_client_knows_its_session(env: &Env) {
@@ -210,8 +289,16 @@ async fn a_client_knows_its_session(env: &Env) {
     assert_ne!(env.client().await.session_id(), Some(session));
     let mut states = client.watch_state();
     client.close().await.unwrap();
-    within("the end", states.wait_for(|state| *state == ConnectionState::Closed)).await.unwrap();
-    assert_eq!((client.session_id(), client.state()), (None, ConnectionState::Closed));
+    within(
+        "the end",
+        states.wait_for(|state| *state == ConnectionState::Closed),
+    )
+    .await
+    .unwrap();
+    assert_eq!(
+        (client.session_id(), client.state()),
+        (None, ConnectionState::Closed)
+    );
     env.wait_session_gone(session).await;
 }
 
@@ -227,8 +314,16 @@ async fn clones_share_everything(env: &Env) {
     let client = env.client().await;
     let clone = client.clone();
     assert_eq!(client.session_id(), clone.session_id());
-    let guard = InterProcessMutex::new(&client, env.lock_path()).unwrap().lock().await.unwrap();
-    assert!(InterProcessMutex::new(&clone, env.lock_path()).unwrap().is_acquired_in_this_process());
+    let guard = InterProcessMutex::new(&client, env.lock_path())
+        .unwrap()
+        .lock()
+        .await
+        .unwrap();
+    assert!(
+        InterProcessMutex::new(&clone, env.lock_path())
+            .unwrap()
+            .is_acquired_in_this_process()
+    );
     drop(client);
     assert!(guard.is_held());
     clone.close().await.unwrap();

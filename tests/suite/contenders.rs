@@ -20,10 +20,19 @@ pub(crate) fn all() -> Vec<Behaviour> {
 // Shows: contenders
 async fn nodes_of_no_recipe_neither_block_nor_are_touched(env: &Env) {
     let path = env.lock_path();
-    let strays =
-        ["0", "0000000000", "lock-", "lock-1", "lock-00000000x1", "zzz", "_c_x-lease-0000000001", "库存"];
+    let strays = [
+        "0",
+        "0000000000",
+        "lock-",
+        "lock-1",
+        "lock-00000000x1",
+        "zzz",
+        "_c_x-lease-0000000001",
+        "库存",
+    ];
     for stray in strays {
-        env.create(&format!("{path}/{stray}"), zk::CreateMode::Persistent).await;
+        env.create(&format!("{path}/{stray}"), zk::CreateMode::Persistent)
+            .await;
     }
     let (ours, theirs) = (env.mutex().await, env.mutex().await);
     let guard = within("a free lock", ours.try_lock()).await.unwrap();
@@ -31,7 +40,13 @@ async fn nodes_of_no_recipe_neither_block_nor_are_touched(env: &Env) {
     let waiter = tokio::spawn(theirs.lock());
     env.wait_count(&path, strays.len() + 2).await;
     guard.release().await.unwrap();
-    within("the second in line", waiter).await.unwrap().unwrap().release().await.unwrap();
+    within("the second in line", waiter)
+        .await
+        .unwrap()
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     let mut left = strays.map(String::from);
     left.sort();
     assert_eq!(env.children(&path).await, left);
@@ -47,15 +62,29 @@ async fn curator_s_go_s_and_bare_names_are_queued_behind(env: &Env) {
         "lock-",
         "锁-lock-",
     ] {
-        let node = env.create(&format!("{path}/{prefix}"), zk::CreateMode::EphemeralSequential).await;
+        let node = env
+            .create(
+                &format!("{path}/{prefix}"),
+                zk::CreateMode::EphemeralSequential,
+            )
+            .await;
         assert_eq!(mutex.participants().await.unwrap(), [&*node]);
-        assert!(matches!(mutex.try_lock().await, Err(TryLockError::WouldBlock { .. })));
+        assert!(matches!(
+            mutex.try_lock().await,
+            Err(TryLockError::WouldBlock { .. })
+        ));
         let waiter = tokio::spawn(mutex.lock());
         env.wait_count(&path, 2).await;
         env.wait_watchers(&node, 1).await;
         assert!(!waiter.is_finished());
         env.delete(&node).await;
-        within("the second in line", waiter).await.unwrap().unwrap().release().await.unwrap();
+        within("the second in line", waiter)
+            .await
+            .unwrap()
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
     }
 }
 
@@ -63,25 +92,45 @@ async fn a_foreign_contender_waits_behind_us(env: &Env) {
     let path = env.lock_path();
     let (ours, theirs) = (env.mutex().await, env.mutex().await);
     let guard = ours.lock().await.unwrap();
-    let between = env.create(&format!("{path}/lock-"), zk::CreateMode::EphemeralSequential).await;
+    let between = env
+        .create(
+            &format!("{path}/lock-"),
+            zk::CreateMode::EphemeralSequential,
+        )
+        .await;
     let waiter = tokio::spawn(theirs.lock());
     env.wait_count(&path, 3).await;
     env.wait_watchers(&between, 1).await;
     let queue = ours.participants().await.unwrap();
-    assert_eq!((&queue[0], queue[1].as_str(), queue.len()), (&guard.node(), &*between, 3));
+    assert_eq!(
+        (&queue[0], queue[1].as_str(), queue.len()),
+        (&guard.node(), &*between, 3)
+    );
     guard.release().await.unwrap();
     // It is the foreigner's turn, and we are told when that is over.
     assert_eq!(theirs.participants().await.unwrap()[0], between);
     assert!(!waiter.is_finished());
     env.delete(&between).await;
-    within("the last in line", waiter).await.unwrap().unwrap().release().await.unwrap();
+    within("the last in line", waiter)
+        .await
+        .unwrap()
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }
 
-/// Every way to ask for the lock says that another recipe uses the directory, and leaves nothing there.
+/// Every way to ask for the lock says that another recipe uses the directory, and leaves nothing
+/// there.
 async fn check_refused(env: &Env, foreign: &str) {
     let path = env.lock_path();
     let mutex = env.mutex().await;
-    let node = env.create(&format!("{path}/{foreign}"), zk::CreateMode::EphemeralSequential).await;
+    let node = env
+        .create(
+            &format!("{path}/{foreign}"),
+            zk::CreateMode::EphemeralSequential,
+        )
+        .await;
     let check = |error: AcquireError| {
         assert!(!error.is_retryable());
         assert!(error.to_string().contains(&node), "{error}");
@@ -93,7 +142,11 @@ async fn check_refused(env: &Env, foreign: &str) {
         }
     };
     check(within("an answer", mutex.lock()).await.unwrap_err());
-    check(within("an answer", mutex.acquire(Duration::from_secs(10))).await.unwrap_err());
+    check(
+        within("an answer", mutex.acquire(Duration::from_secs(10)))
+            .await
+            .unwrap_err(),
+    );
     match within("an answer", mutex.try_lock()).await.unwrap_err() {
         TryLockError::Acquire(error) => check(error),
         other => panic!("{other:?}"),
@@ -101,7 +154,12 @@ async fn check_refused(env: &Env, foreign: &str) {
     check(mutex.participants().await.unwrap_err().into());
     env.wait_count(&path, 1).await;
     env.delete(&node).await;
-    within("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", mutex.lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }
 
 // Shows: mixed-recipes
@@ -124,7 +182,12 @@ async fn another_recipe_that_comes_while_we_wait_ends_no_wait(env: &Env) {
     env.wait_count(&path, 2).await;
     let second = tokio::spawn(env.mutex().await.lock());
     env.wait_count(&path, 3).await;
-    let node = env.create(&format!("{path}/x__lock__"), zk::CreateMode::EphemeralSequential).await;
+    let node = env
+        .create(
+            &format!("{path}/x__lock__"),
+            zk::CreateMode::EphemeralSequential,
+        )
+        .await;
     match within("an answer", env.mutex().await.lock()).await {
         Err(AcquireError::Request(error)) if error.kind() == ErrorKind::MixedRecipes => {
             assert_eq!(error.node(), Some(&*node), "a newcomer");
@@ -133,7 +196,13 @@ async fn another_recipe_that_comes_while_we_wait_ends_no_wait(env: &Env) {
     }
     guard.release().await.unwrap();
     for waiter in [first, second] {
-        within("the next in line", waiter).await.unwrap().unwrap().release().await.unwrap();
+        within("the next in line", waiter)
+            .await
+            .unwrap()
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
     }
     env.wait_count(&path, 1).await;
     env.delete(&node).await;
@@ -143,9 +212,18 @@ async fn another_recipe_that_comes_while_we_wait_ends_no_wait(env: &Env) {
 async fn used_up_sequence_numbers_are_refused(env: &Env) {
     let path = env.lock_path();
     let mutex = env.mutex().await;
-    let node = env.create(&format!("{path}/_c_x-lock--2147483648"), zk::CreateMode::Ephemeral).await;
+    let node = env
+        .create(
+            &format!("{path}/_c_x-lock--2147483648"),
+            zk::CreateMode::Ephemeral,
+        )
+        .await;
     let check = |error: &AcquireError| {
-        assert_eq!((error.kind(), error.path()), (Some(ErrorKind::SequenceExhausted), &*path), "{error:?}");
+        assert_eq!(
+            (error.kind(), error.path()),
+            (Some(ErrorKind::SequenceExhausted), &*path),
+            "{error:?}"
+        );
         assert!(!error.is_retryable());
     };
     check(&within("an answer", mutex.lock()).await.unwrap_err());
@@ -155,8 +233,14 @@ async fn used_up_sequence_numbers_are_refused(env: &Env) {
     }
     check(&mutex.participants().await.unwrap_err().into());
     env.wait_count(&path, 1).await;
-    // As the error says: without contenders the directory can be deleted, and the numbers begin anew.
+    // As the error says: without contenders the directory can be deleted, and the numbers begin
+    // anew.
     env.delete(&node).await;
     env.delete(&path).await;
-    within("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", mutex.lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }

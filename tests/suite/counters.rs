@@ -8,12 +8,20 @@ use crate::harness::{Behaviour, Env, NO_CONTAINERS, NO_EXPIRY, Need, behaviours}
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
-        every_number_is_handed_out_once.whatever_breaks().on_an_ensemble_too(),
-        what_was_added_is_there.whatever_breaks().on_an_ensemble_too(),
+        every_number_is_handed_out_once
+            .whatever_breaks()
+            .on_an_ensemble_too(),
+        what_was_added_is_there
+            .whatever_breaks()
+            .on_an_ensemble_too(),
         numbers_go_on_over_sessions.not_on_keeper(NO_EXPIRY),
-        numbers_go_on_over_an_election.needs(Need::OwnServers).only_on_an_ensemble(),
+        numbers_go_on_over_an_election
+            .needs(Need::OwnServers)
+            .only_on_an_ensemble(),
         numbers_go_on_over_a_restart.needs(Need::OwnServers),
-        a_counter_is_not_swept_away.needs(Need::OwnServers).not_on_keeper(NO_CONTAINERS),
+        a_counter_is_not_swept_away
+            .needs(Need::OwnServers)
+            .not_on_keeper(NO_CONTAINERS),
         the_node_is_curators,
         one_comparison_of_many_succeeds,
         one_initialization_of_many_succeeds,
@@ -36,7 +44,11 @@ async fn every_number_is_handed_out_once(env: &Env) {
                 let mut numbers = Vec::new();
                 for _ in 0..12 {
                     // `Contended` is an answer too, where connections break all the time.
-                    let number = if task % 2 == 0 { counter.next_id().await } else { ids.next_id().await };
+                    let number = if task % 2 == 0 {
+                        counter.next_id().await
+                    } else {
+                        ids.next_id().await
+                    };
                     match number {
                         Ok(number) => numbers.push(number),
                         Err(error) => assert!(error.is_retryable(), "{error}"),
@@ -46,11 +58,20 @@ async fn every_number_is_handed_out_once(env: &Env) {
             });
         }
     }
-    let all: Vec<i64> = within("all numbers", tasks.join_all()).await.into_iter().flatten().collect();
+    let all: Vec<i64> = within("all numbers", tasks.join_all())
+        .await
+        .into_iter()
+        .flatten()
+        .collect();
     let distinct: BTreeSet<i64> = all.iter().copied().collect();
     assert_eq!(distinct.len(), all.len(), "{all:?}");
-    let value = within("the value", counter(env, &env.client().await).get()).await.unwrap();
-    assert!(distinct.iter().all(|number| (1..=value).contains(number)), "{value}: {all:?}");
+    let value = within("the value", counter(env, &env.client().await).get())
+        .await
+        .unwrap();
+    assert!(
+        distinct.iter().all(|number| (1..=value).contains(number)),
+        "{value}: {all:?}"
+    );
 }
 
 // Shows: counter-writes
@@ -75,11 +96,18 @@ async fn what_was_added_is_there(env: &Env) {
         sure += sum;
         doubtful.extend(unknown);
     }
-    let value = within("the value", counter(env, &env.client().await).get()).await.unwrap();
+    let value = within("the value", counter(env, &env.client().await).get())
+        .await
+        .unwrap();
     let (least, most) = doubtful
         .iter()
-        .fold((sure, sure), |(least, most), delta: &i64| (least + delta.min(&0), most + delta.max(&0)));
-    assert!((least..=most).contains(&value), "{value}, not {sure} and some of {doubtful:?}");
+        .fold((sure, sure), |(least, most), delta: &i64| {
+            (least + delta.min(&0), most + delta.max(&0))
+        });
+    assert!(
+        (least..=most).contains(&value),
+        "{value}, not {sure} and some of {doubtful:?}"
+    );
 }
 
 async fn numbers_go_on_over_sessions(env: &Env) {
@@ -103,8 +131,14 @@ async fn numbers_go_on_over_an_election(env: &Env) {
     let mut numbers = BTreeSet::new();
     for round in 0..2 {
         for _ in 0..4 {
-            assert!(numbers.insert(within("a number", counter.next_id()).await.unwrap()), "{numbers:?}");
-            assert!(numbers.insert(within("a number", ids.next_id()).await.unwrap()), "{numbers:?}");
+            assert!(
+                numbers.insert(within("a number", counter.next_id()).await.unwrap()),
+                "{numbers:?}"
+            );
+            assert!(
+                numbers.insert(within("a number", ids.next_id()).await.unwrap()),
+                "{numbers:?}"
+            );
         }
         if round == 0 {
             let under_way = tokio::spawn({
@@ -112,7 +146,10 @@ async fn numbers_go_on_over_an_election(env: &Env) {
                 async move { counter.next_id().await }
             });
             env.replace_leader().await;
-            assert!(numbers.insert(within("a number", under_way).await.unwrap().unwrap()), "{numbers:?}");
+            assert!(
+                numbers.insert(within("a number", under_way).await.unwrap().unwrap()),
+                "{numbers:?}"
+            );
         }
     }
 }
@@ -154,13 +191,24 @@ async fn the_node_is_curators(env: &Env) {
     for value in [258, -2, i64::MIN] {
         within("the set", counter.set(value)).await.unwrap();
         let (data, stat) = env.get_data(&path).await.unwrap();
-        assert_eq!((data, stat.ephemeral_owner), (value.to_be_bytes().to_vec(), 0));
+        assert_eq!(
+            (data, stat.ephemeral_owner),
+            (value.to_be_bytes().to_vec(), 0)
+        );
     }
     // As another language writes it.
-    env.outsider().await.set_data(&path, &[0, 0, 0, 0, 0, 0, 1, 0], None).await.unwrap();
+    env.outsider()
+        .await
+        .set_data(&path, &[0, 0, 0, 0, 0, 0, 1, 0], None)
+        .await
+        .unwrap();
     assert_eq!(within("the sum", counter.add(1)).await.unwrap(), 257);
     env.delete(&path).await;
-    assert_eq!(within("the sum", counter.add(1)).await.unwrap(), 1, "a missing counter is 0");
+    assert_eq!(
+        within("the sum", counter.add(1)).await.unwrap(),
+        1,
+        "a missing counter is 0"
+    );
 }
 
 /// Of six clients that try the same with other values one succeeds, and its value is there.
@@ -173,15 +221,27 @@ where
         let attempt = attempt(counter(env, &env.client().await), value);
         tasks.spawn(async move { attempt.await.unwrap().then_some(value) });
     }
-    let winners: Vec<i64> = within("all", tasks.join_all()).await.into_iter().flatten().collect();
-    let value = within("the value", counter(env, &env.client().await).get()).await.unwrap();
+    let winners: Vec<i64> = within("all", tasks.join_all())
+        .await
+        .into_iter()
+        .flatten()
+        .collect();
+    let value = within("the value", counter(env, &env.client().await).get())
+        .await
+        .unwrap();
     assert_eq!(winners, [value]);
 }
 
 async fn one_comparison_of_many_succeeds(env: &Env) {
-    one_of_many_succeeds(env, |counter, new| async move { counter.compare_and_set(0, new).await }).await;
+    one_of_many_succeeds(env, |counter, new| async move {
+        counter.compare_and_set(0, new).await
+    })
+    .await;
 }
 
 async fn one_initialization_of_many_succeeds(env: &Env) {
-    one_of_many_succeeds(env, |counter, value| async move { counter.initialize(value).await }).await;
+    one_of_many_succeeds(env, |counter, value| async move {
+        counter.initialize(value).await
+    })
+    .await;
 }

@@ -11,8 +11,12 @@ pub(crate) fn all() -> Vec<Behaviour> {
         they_are_made_to_stay_where_asked.needs(Need::SeeKinds),
         those_that_exist_are_left_as_they_are,
         one_deleted_between_two_locks_is_made_again.on_an_ensemble_too(),
-        one_deleted_as_soon_as_it_is_made_is_made_again.needs(Need::HoldReplies).not_on_keeper(NO_CONTAINERS),
-        many_contenders_make_it_at_once.whatever_breaks().on_an_ensemble_too(),
+        one_deleted_as_soon_as_it_is_made_is_made_again
+            .needs(Need::HoldReplies)
+            .not_on_keeper(NO_CONTAINERS),
+        many_contenders_make_it_at_once
+            .whatever_breaks()
+            .on_an_ensemble_too(),
         a_namespace_is_a_prefix_that_does_not_show.curator("testWithNamespace"),
         a_namespace_can_be_part_of_the_connect_string,
         namespaces_of_connect_string_and_builder_add_up,
@@ -27,34 +31,62 @@ pub(crate) fn all() -> Vec<Behaviour> {
 async fn they_are_made_as_containers_and_so_is_everything_above(env: &Env) {
     let path = env.path("a/b/c/lock");
     let client = env.client().await;
-    let guard = InterProcessMutex::new(&client, &path).unwrap().lock().await.unwrap();
-    for parent in [env.path("a"), env.path("a/b"), env.path("a/b/c"), path.clone()] {
-        assert_eq!(env.server().node(&parent).unwrap().kind, NodeKind::Container, "{parent}");
+    let guard = InterProcessMutex::new(&client, &path)
+        .unwrap()
+        .lock()
+        .await
+        .unwrap();
+    for parent in [
+        env.path("a"),
+        env.path("a/b"),
+        env.path("a/b/c"),
+        path.clone(),
+    ] {
+        assert_eq!(
+            env.server().node(&parent).unwrap().kind,
+            NodeKind::Container,
+            "{parent}"
+        );
     }
-    assert_eq!(env.stat(&guard.node()).await.unwrap().ephemeral_owner, client.session_id().unwrap());
+    assert_eq!(
+        env.stat(&guard.node()).await.unwrap().ephemeral_owner,
+        client.session_id().unwrap()
+    );
     guard.release().await.unwrap();
 }
 
 async fn they_are_made_to_stay_where_asked(env: &Env) {
     let path = env.path("a/lock");
     let client = env.client().await;
-    let mutex = InterProcessMutex::builder(&client, &path).parents(ParentNodes::Persistent).build().unwrap();
+    let mutex = InterProcessMutex::builder(&client, &path)
+        .parents(ParentNodes::Persistent)
+        .build()
+        .unwrap();
     let guard = mutex.lock().await.unwrap();
     for parent in [env.path("a"), path.clone()] {
-        assert_eq!(env.server().node(&parent).unwrap().kind, NodeKind::Persistent, "{parent}");
+        assert_eq!(
+            env.server().node(&parent).unwrap().kind,
+            NodeKind::Persistent,
+            "{parent}"
+        );
     }
     guard.release().await.unwrap();
 }
 
 async fn those_that_exist_are_left_as_they_are(env: &Env) {
-    let path = env.create(&env.lock_path(), zk::CreateMode::Persistent).await;
+    let path = env
+        .create(&env.lock_path(), zk::CreateMode::Persistent)
+        .await;
     let outsider = env.outsider().await;
     outsider.set_data(&path, b"not yours", None).await.unwrap();
     let before = env.stat(&path).await.unwrap();
     let mutex = env.mutex().await;
     mutex.lock().await.unwrap().release().await.unwrap();
     let after = env.stat(&path).await.unwrap();
-    assert_eq!((after.czxid, after.mzxid, after.ephemeral_owner), (before.czxid, before.mzxid, 0));
+    assert_eq!(
+        (after.czxid, after.mzxid, after.ephemeral_owner),
+        (before.czxid, before.mzxid, 0)
+    );
     assert_eq!(env.get_data(&path).await.unwrap().0, b"not yours");
 }
 
@@ -64,7 +96,8 @@ async fn one_deleted_between_two_locks_is_made_again(env: &Env) {
         mutex.lock().await.unwrap().release().await.unwrap();
         env.delete(&env.lock_path()).await;
         if deep {
-            env.delete(env.lock_path().rsplit_once('/').unwrap().0).await;
+            env.delete(env.lock_path().rsplit_once('/').unwrap().0)
+                .await;
         }
         let guard = within("the lock", mutex.lock()).await.unwrap();
         assert!(env.stat(&guard.node()).await.is_some());
@@ -75,7 +108,9 @@ async fn one_deleted_between_two_locks_is_made_again(env: &Env) {
 // Shows: directories
 async fn one_deleted_as_soon_as_it_is_made_is_made_again(env: &Env) {
     let mutex = env.mutex().await;
-    let path = env.create(&env.lock_path(), zk::CreateMode::Persistent).await;
+    let path = env
+        .create(&env.lock_path(), zk::CreateMode::Persistent)
+        .await;
     env.delete(&path).await;
     // The directory, not a contender's node: those are created under names that begin with it.
     let made = env.server().hold_reply(Match::op(Op::Create).path(&path));
@@ -84,7 +119,13 @@ async fn one_deleted_as_soon_as_it_is_made_is_made_again(env: &Env) {
     assert_eq!(env.server().node(&path).unwrap().kind, NodeKind::Container);
     env.server().delete(&path).unwrap();
     made.release();
-    within("the lock", attempt).await.unwrap().unwrap().release().await.unwrap();
+    within("the lock", attempt)
+        .await
+        .unwrap()
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }
 
 async fn many_contenders_make_it_at_once(env: &Env) {
@@ -116,17 +157,30 @@ async fn check_namespace(env: &Env, client: &Client, namespace: &str) {
     let error = mutex.acquire(Duration::ZERO).await.unwrap_err();
     assert_eq!(error.path(), "/shop/stock");
     assert!(!error.to_string().contains(namespace), "{error}");
-    env.create(&format!("{namespace}/shop/stock/x__lock__"), zk::CreateMode::EphemeralSequential).await;
+    env.create(
+        &format!("{namespace}/shop/stock/x__lock__"),
+        zk::CreateMode::EphemeralSequential,
+    )
+    .await;
     let error = mutex.participants().await.unwrap_err();
-    assert_eq!((error.kind(), error.path()), (ErrorKind::MixedRecipes, "/shop/stock"), "{error:?}");
-    assert!(error.node().unwrap().starts_with("/shop/stock/x__lock__"), "{error}");
+    assert_eq!(
+        (error.kind(), error.path()),
+        (ErrorKind::MixedRecipes, "/shop/stock"),
+        "{error:?}"
+    );
+    assert!(
+        error.node().unwrap().starts_with("/shop/stock/x__lock__"),
+        "{error}"
+    );
     guard.release().await.unwrap();
 }
 
 async fn a_namespace_is_a_prefix_that_does_not_show(env: &Env) {
     let namespace = env.path("ns/eu");
     // With or without the slash.
-    let client = env.connect(env.builder().namespace(namespace.trim_start_matches('/'))).await;
+    let client = env
+        .connect(env.builder().namespace(namespace.trim_start_matches('/')))
+        .await;
     check_namespace(env, &client, &namespace).await;
 }
 
@@ -139,14 +193,18 @@ async fn a_namespace_can_be_part_of_the_connect_string(env: &Env) {
 
 async fn namespaces_of_connect_string_and_builder_add_up(env: &Env) {
     let servers = format!("{}{}", env.connect_string(), env.path("ns"));
-    let client = env.connect_to(&servers, env.builder().namespace("/eu")).await;
+    let client = env
+        .connect_to(&servers, env.builder().namespace("/eu"))
+        .await;
     check_namespace(env, &client, &env.path("ns/eu")).await;
 }
 
 async fn a_namespace_keeps_apart(env: &Env) {
     let mut guards = Vec::new();
     for namespace in ["a", "b"] {
-        let client = env.connect(env.builder().namespace(env.path(namespace))).await;
+        let client = env
+            .connect(env.builder().namespace(env.path(namespace)))
+            .await;
         let mutex = InterProcessMutex::new(&client, "/stock").unwrap();
         guards.push(within("a free lock", mutex.lock()).await.unwrap());
     }
@@ -155,7 +213,16 @@ async fn a_namespace_keeps_apart(env: &Env) {
 
 async fn any_path_of_zookeeper_s_will_do(env: &Env) {
     let client = env.client().await;
-    for name in ["库存/sku-42", "a b", ".hidden", "x..y", "zookeeper", "lock-0000000001", "%2f", "a:b"] {
+    for name in [
+        "库存/sku-42",
+        "a b",
+        ".hidden",
+        "x..y",
+        "zookeeper",
+        "lock-0000000001",
+        "%2f",
+        "a:b",
+    ] {
         let path = env.path(name);
         let mutex = InterProcessMutex::new(&client, &path).unwrap();
         let guard = within("a free lock", mutex.lock()).await.unwrap();
@@ -166,15 +233,31 @@ async fn any_path_of_zookeeper_s_will_do(env: &Env) {
     }
     let long = env.path(&"x".repeat(10_000));
     let mutex = InterProcessMutex::new(&client, &long).unwrap();
-    within("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", mutex.lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }
 
 /// What is unescaped here the servers accept, and what they would refuse is escaped.
 async fn any_text_makes_a_path(env: &Env) {
     let client = env.client().await;
     // The ends of what ZooKeeper refuses.
-    let ends = [0x00..0x30, 0x7d..0xa2, 0xd7fe..0xd800, 0xe000..0xe002, 0xf8fe..0xf902, 0xffee..0x1_0002];
-    let all: String = ends.into_iter().flatten().filter_map(char::from_u32).collect();
+    let ends = [
+        0x00..0x30,
+        0x7d..0xa2,
+        0xd7fe..0xd800,
+        0xe000..0xe002,
+        0xf8fe..0xf902,
+        0xffee..0x1_0002,
+    ];
+    let all: String = ends
+        .into_iter()
+        .flatten()
+        .filter_map(char::from_u32)
+        .collect();
     let keys = [
         "sku-42",
         "a/b",
@@ -199,7 +282,12 @@ async fn any_text_makes_a_path(env: &Env) {
         let mutex = InterProcessMutex::new(&client, &path).unwrap();
         let guard = within("a free lock", mutex.lock()).await.unwrap();
         let children = env.children(&env.path("keys")).await;
-        assert!(children.iter().any(|segment| LockPath::key(segment).unwrap() == key), "{key:?}");
+        assert!(
+            children
+                .iter()
+                .any(|segment| LockPath::key(segment).unwrap() == key),
+            "{key:?}"
+        );
         guard.release().await.unwrap();
     }
 }
@@ -207,7 +295,16 @@ async fn any_text_makes_a_path(env: &Env) {
 async fn bad_paths_are_refused_before_anything_is_sent(env: &Env) {
     let client = env.client().await;
     let requests = env.server().counters().total_requests();
-    for path in ["", "/", "stock", "/stock/", "/a//b", "/a/../b", "/a\0b", "/zookeeper/quota"] {
+    for path in [
+        "",
+        "/",
+        "stock",
+        "/stock/",
+        "/a//b",
+        "/a/../b",
+        "/a\0b",
+        "/zookeeper/quota",
+    ] {
         match InterProcessMutex::new(&client, path).unwrap_err() {
             BuildError::InvalidPath(error) => assert_eq!(error.path(), path),
             other => panic!("{other:?}"),
@@ -217,12 +314,18 @@ async fn bad_paths_are_refused_before_anything_is_sent(env: &Env) {
 }
 
 async fn a_path_below_an_ephemeral_node_is_rejected(env: &Env) {
-    let parent = env.create(&env.path("ephemeral"), zk::CreateMode::Ephemeral).await;
+    let parent = env
+        .create(&env.path("ephemeral"), zk::CreateMode::Ephemeral)
+        .await;
     let client = env.client().await;
     for path in [parent.clone(), format!("{parent}/lock")] {
         let mutex = InterProcessMutex::new(&client, &path).unwrap();
         let error = within("an answer", mutex.lock()).await.unwrap_err();
-        assert_eq!((error.kind(), error.path()), (Some(ErrorKind::Rejected), &*path), "{error:?}");
+        assert_eq!(
+            (error.kind(), error.path()),
+            (Some(ErrorKind::Rejected), &*path),
+            "{error:?}"
+        );
         assert!(!error.is_retryable());
     }
     assert_eq!(env.children(&parent).await, [""; 0]);

@@ -6,8 +6,12 @@ use crate::harness::{Behaviour, CriticalSection, Env, behaviours};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
-        one_selector_leads_at_a_time.whatever_breaks().on_an_ensemble_too(),
-        one_latch_leads_at_a_time.whatever_breaks().on_an_ensemble_too(),
+        one_selector_leads_at_a_time
+            .whatever_breaks()
+            .on_an_ensemble_too(),
+        one_latch_leads_at_a_time
+            .whatever_breaks()
+            .on_an_ensemble_too(),
         the_next_latch_leads_when_the_leaders_session_ends.on_an_ensemble_too(),
     ]
 }
@@ -56,7 +60,10 @@ async fn one_latch_leads_at_a_time(env: &Env) {
 }
 
 fn latch(client: &Client, env: &Env, id: &str) -> LeaderLatch {
-    LeaderLatch::builder(client, env.lock_path()).id(id).build().unwrap()
+    LeaderLatch::builder(client, env.lock_path())
+        .id(id)
+        .build()
+        .unwrap()
 }
 
 async fn leads(latch: &LeaderLatch) -> Leadership {
@@ -74,7 +81,8 @@ async fn the_next_latch_leads_when_the_leaders_session_ends(env: &Env) {
     env.expire(&client, &link).await;
     let next = leads(&second).await;
     assert!(next.fencing_token() > leadership.fencing_token());
-    // A server in the process ends a session at once, and tells its client and the next one at the same time.
+    // A server in the process ends a session at once, and tells its client and the next one at the
+    // same time.
     let lost = within("the loss", lost).await.unwrap();
     assert!(env.is_loss(lost.reason()), "{lost}");
     assert!(!leadership.is_held());
@@ -85,7 +93,10 @@ async fn the_next_latch_leads_when_the_leaders_session_ends(env: &Env) {
     assert!(again.fencing_token() > next.fencing_token());
     let owner = env.stat(&again.node()).await.unwrap().ephemeral_owner;
     assert_eq!(Some(owner), client.session_id());
-    assert_eq!(within("the end", next.lost()).await.reason(), LostReason::GivenUp);
+    assert_eq!(
+        within("the end", next.lost()).await.reason(),
+        LostReason::GivenUp
+    );
     within("the close", first.close()).await.unwrap();
     env.wait_count(&env.lock_path(), 0).await;
 }

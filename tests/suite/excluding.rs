@@ -10,7 +10,9 @@ pub(crate) fn all() -> Vec<Behaviour> {
             .curator("testReentrantSingleLock")
             .whatever_breaks()
             .on_an_ensemble_too(),
-        tasks_of_several_clients_lose_no_increment.whatever_breaks().on_an_ensemble_too(),
+        tasks_of_several_clients_lose_no_increment
+            .whatever_breaks()
+            .on_an_ensemble_too(),
         locks_of_different_paths_are_independent.whatever_breaks(),
     ]
 }
@@ -36,7 +38,11 @@ pub(crate) async fn visit(env: &Env, mutexes: Vec<InterProcessMutex>, tasks: usi
         });
     }
     all_done("every visit", working).await;
-    assert_eq!(critical.visits(), tasks as u64 * rounds, "increments are lost");
+    assert_eq!(
+        critical.visits(),
+        tasks as u64 * rounds,
+        "increments are lost"
+    );
     drop(mutexes);
     env.wait_count(&env.lock_path(), 0).await;
 }

@@ -35,7 +35,12 @@ async fn a_release_goes_on_when_it_is_not_waited_for(env: &Env) {
         let guard = within("a free lock", mutex.lock()).await.unwrap();
         // Polled, and dropped unless it was that quick.
         let _ = tokio::time::timeout(Duration::ZERO, guard.release()).await;
-        within("a free lock", mutex.lock()).await.unwrap().release().await.unwrap();
+        within("a free lock", mutex.lock())
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
         env.wait_count(&env.lock_path(), 0).await;
     }
 }
@@ -43,24 +48,42 @@ async fn a_release_goes_on_when_it_is_not_waited_for(env: &Env) {
 async fn it_can_be_released_by_another_task_or_thread(env: &Env) {
     let (ours, theirs) = (env.mutex().await, env.mutex().await);
     let guard = is_send(ours.lock().await.unwrap());
-    tokio::spawn(async move { guard.release().await.unwrap() }).await.unwrap();
+    tokio::spawn(async move { guard.release().await.unwrap() })
+        .await
+        .unwrap();
     let guard = within("a free lock", theirs.lock()).await.unwrap();
     let released = thread::spawn(move || block_on(guard.release()));
-    tokio::task::spawn_blocking(move || released.join().unwrap().unwrap()).await.unwrap();
-    within("a free lock", ours.lock()).await.unwrap().release().await.unwrap();
+    tokio::task::spawn_blocking(move || released.join().unwrap().unwrap())
+        .await
+        .unwrap();
+    within("a free lock", ours.lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }
 
 async fn it_outlives_the_runtime_that_it_was_got_in(env: &Env) {
     let (builder, servers, path) = (env.builder(), env.connect_string(), env.lock_path());
     let elsewhere = thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
         runtime.block_on(async move {
             let client = builder.connect(&servers).await.unwrap();
-            let guard = InterProcessMutex::new(&client, &path).unwrap().lock().await.unwrap();
+            let guard = InterProcessMutex::new(&client, &path)
+                .unwrap()
+                .lock()
+                .await
+                .unwrap();
             (client, guard)
         })
     });
-    let (client, guard) = tokio::task::spawn_blocking(move || elsewhere.join().unwrap()).await.unwrap();
+    let (client, guard) = tokio::task::spawn_blocking(move || elsewhere.join().unwrap())
+        .await
+        .unwrap();
     let theirs = env.mutex().await;
     assert!(guard.is_held() && theirs.try_lock().await.is_err());
     guard.release().await.unwrap();
@@ -73,7 +96,11 @@ async fn the_last_handle_of_all_reports_its_release_too(env: &Env) {
     for _ in 0..5 {
         let client = env.client().await;
         let session = client.session_id().unwrap();
-        let guard = InterProcessMutex::new(&client, env.lock_path()).unwrap().lock().await.unwrap();
+        let guard = InterProcessMutex::new(&client, env.lock_path())
+            .unwrap()
+            .lock()
+            .await
+            .unwrap();
         drop(client);
         within("the release", guard.release()).await.unwrap();
         assert!(env.children(&env.lock_path()).await.is_empty());
@@ -87,11 +114,20 @@ async fn it_knows_its_path_and_its_node(env: &Env) {
     let guard = mutex.lock().await.unwrap();
     assert_eq!((guard.path(), mutex.path()), (&*path, &*path));
     let node = guard.node();
-    let name = node.strip_prefix(&format!("{path}/")).expect("it is below the lock's path");
+    let name = node
+        .strip_prefix(&format!("{path}/"))
+        .expect("it is below the lock's path");
     // As Curator's: `_c_`, a UUID, `-lock-` and ten digits.
-    let (id, number) = name.strip_prefix("_c_").unwrap().split_once("-lock-").unwrap();
+    let (id, number) = name
+        .strip_prefix("_c_")
+        .unwrap()
+        .split_once("-lock-")
+        .unwrap();
     assert_eq!((id.len(), id.matches('-').count()), (36, 4));
-    assert!(number.len() == 10 && number.bytes().all(|digit| digit.is_ascii_digit()), "{number}");
+    assert!(
+        number.len() == 10 && number.bytes().all(|digit| digit.is_ascii_digit()),
+        "{number}"
+    );
     assert_eq!(env.children(&path).await, [name]);
     guard.release().await.unwrap();
     assert!(env.stat(&node).await.is_none());
@@ -99,21 +135,34 @@ async fn it_knows_its_path_and_its_node(env: &Env) {
 
 async fn lost_resolves_for_those_who_hold_only_the_future(env: &Env) {
     let client = env.client().await;
-    let guard = InterProcessMutex::new(&client, env.lock_path()).unwrap().lock().await.unwrap();
+    let guard = InterProcessMutex::new(&client, env.lock_path())
+        .unwrap()
+        .lock()
+        .await
+        .unwrap();
     let early = tokio::spawn(is_send(guard.lost()));
     client.close().await.unwrap();
-    assert_eq!(within("the loss", early).await.unwrap().reason(), LostReason::Closed);
+    assert_eq!(
+        within("the loss", early).await.unwrap().reason(),
+        LostReason::Closed
+    );
     let late = guard.lost();
-    assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::Closed);
+    assert_eq!(
+        within("the loss", guard.lost()).await.reason(),
+        LostReason::Closed
+    );
     drop(guard);
     assert_eq!(within("the loss", late).await.reason(), LostReason::Closed);
 }
 
 async fn deleted_nodes_are_noticed_and_no_others(env: &Env) {
-    let client = env.connect(env.builder().session_timeout(Duration::from_secs(12))).await;
+    let client = env
+        .connect(env.builder().session_timeout(Duration::from_secs(12)))
+        .await;
     let mut guards = Vec::new();
     for number in 0..10 {
-        let mutex = InterProcessMutex::new(&client, format!("{}-{number}", env.lock_path())).unwrap();
+        let mutex =
+            InterProcessMutex::new(&client, format!("{}-{number}", env.lock_path())).unwrap();
         guards.push(within("a lock", mutex.lock()).await.unwrap());
     }
     let (stay, go) = guards.split_at(3);
@@ -121,7 +170,10 @@ async fn deleted_nodes_are_noticed_and_no_others(env: &Env) {
         env.delete(&guard.node()).await;
     }
     for guard in go {
-        assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::NodeDeleted);
+        assert_eq!(
+            within("the loss", guard.lost()).await.reason(),
+            LostReason::NodeDeleted
+        );
     }
     assert!(stay.iter().all(LockGuard::is_held));
     for guard in guards.drain(..3) {
@@ -130,18 +182,28 @@ async fn deleted_nodes_are_noticed_and_no_others(env: &Env) {
 }
 
 async fn a_transaction_commits_while_it_is_held(env: &Env) {
-    let data = env.create(&env.path("data"), zk::CreateMode::Persistent).await;
+    let data = env
+        .create(&env.path("data"), zk::CreateMode::Persistent)
+        .await;
     let log = format!("{data}/log");
     let mutex = env.mutex().await;
     let guard = mutex.lock().await.unwrap();
-    let transaction = guard.transaction().check(&data, Some(0)).set_data(&data, b"1", Some(0));
+    let transaction = guard
+        .transaction()
+        .check(&data, Some(0))
+        .set_data(&data, b"1", Some(0));
     let transaction = transaction.create(&log, b"x").check(&data, Some(1));
     within("an answer", transaction.commit()).await.unwrap();
     assert_eq!(env.get_data(&data).await.unwrap().0, b"1");
     // All or nothing.
-    let transaction = guard.transaction().delete(&log, None).set_data(&data, b"2", Some(7));
+    let transaction = guard
+        .transaction()
+        .delete(&log, None)
+        .set_data(&data, b"2", Some(7));
     match within("an answer", transaction.commit()).await.unwrap_err() {
-        TransactionError::Rejected { index, path, .. } => assert_eq!((index, path), (1, data.clone())),
+        TransactionError::Rejected { index, path, .. } => {
+            assert_eq!((index, path), (1, data.clone()));
+        }
         other => panic!("{other:?}"),
     }
     assert!(env.stat(&log).await.is_some() && guard.is_held());
@@ -150,7 +212,9 @@ async fn a_transaction_commits_while_it_is_held(env: &Env) {
 
 // Shows: transaction
 async fn a_transaction_of_one_who_has_lost_writes_nothing(env: &Env) {
-    let data = env.create(&env.path("data"), zk::CreateMode::Persistent).await;
+    let data = env
+        .create(&env.path("data"), zk::CreateMode::Persistent)
+        .await;
     let guard = env.mutex().await.lock().await.unwrap();
     env.delete(&guard.node()).await;
     // However soon after: it is the servers who decide.
@@ -161,11 +225,15 @@ async fn a_transaction_of_one_who_has_lost_writes_nothing(env: &Env) {
     }
     assert!(!guard.is_held());
     let later = guard.transaction().set_data(&data, b"later", None).commit();
-    assert!(matches!(within("an answer", later).await, Err(TransactionError::Lost(_))));
+    assert!(matches!(
+        within("an answer", later).await,
+        Err(TransactionError::Lost(_))
+    ));
     assert_eq!(env.stat(&data).await.unwrap().version, 0);
 }
 
-/// Through whichever member each of them writes and reads: the version that was read is always the right one.
+/// Through whichever member each of them writes and reads: the version that was read is always the
+/// right one.
 // Shows: read-under-lock
 async fn what_the_previous_holder_wrote_is_read(env: &Env) {
     let (path, log) = (env.path("count"), env.path("log"));
@@ -179,14 +247,23 @@ async fn what_the_previous_holder_wrote_is_read(env: &Env) {
                 let guard = mutex.lock().await.unwrap();
                 let (data, version) = guard.get_data(&path).await.unwrap().unwrap();
                 let count: u32 = std::str::from_utf8(&data).unwrap().parse().unwrap_or(0);
-                let write = guard.transaction().set_data(&path, (count + 1).to_string(), version);
-                write.create(format!("{log}/{task}-{round}"), "").commit().await.unwrap();
+                let write = guard
+                    .transaction()
+                    .set_data(&path, (count + 1).to_string(), version);
+                write
+                    .create(format!("{log}/{task}-{round}"), "")
+                    .commit()
+                    .await
+                    .unwrap();
                 guard.release().await.unwrap();
             }
         });
     }
     within("all rounds", tasks.join_all()).await;
     let guard = within("the lock", env.mutex().await.lock()).await.unwrap();
-    let (data, version) = within("the count", guard.get_data(&path)).await.unwrap().unwrap();
+    let (data, version) = within("the count", guard.get_data(&path))
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!((&*data, version), (&b"24"[..], 24));
 }

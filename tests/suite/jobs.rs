@@ -7,11 +7,15 @@ use test_support::prelude::*;
 use crate::harness::{Behaviour, Env, behaviours};
 
 pub(crate) fn all() -> Vec<Behaviour> {
-    behaviours![one_of_many_runs_each.whatever_breaks().on_an_ensemble_too(), one_that_dies_is_followed]
+    behaviours![
+        one_of_many_runs_each.whatever_breaks().on_an_ensemble_too(),
+        one_that_dies_is_followed
+    ]
 }
 
-/// Several processes wake for the same occasions, one after the other. Where connections break a call may end with
-/// an error, and is made again; a run of which it is not known whether it is recorded is not one that counts.
+/// Several processes wake for the same occasions, one after the other. Where connections break a
+/// call may end with an error, and is made again; a run of which it is not known whether it is
+/// recorded is not one that counts.
 // Shows: once-record
 async fn one_of_many_runs_each(env: &Env) {
     let ran: Arc<Mutex<BTreeMap<String, u32>>> = Arc::default();
@@ -21,7 +25,9 @@ async fn one_of_many_runs_each(env: &Env) {
         processes.spawn(async move {
             for occasion in ["a", "b", "c", "d"] {
                 let outcome = loop {
-                    match OnceJob::new(&client, &path, occasion).run(|_| async { Ok::<_, String>(()) }).await
+                    match OnceJob::new(&client, &path, occasion)
+                        .run(|_| async { Ok::<_, String>(()) })
+                        .await
                     {
                         Ok(outcome) => break outcome,
                         Err(error) => assert!(error.is_retryable(), "{error}"),
@@ -35,10 +41,16 @@ async fn one_of_many_runs_each(env: &Env) {
     }
     within("all occasions", processes.join_all()).await;
     let ran = ran.lock().unwrap().clone();
-    // Where the answer about a record was lost for good, the next call of the same process found it.
+    // Where the answer about a record was lost for good, the next call of the same process found
+    // it.
     assert!(ran.values().all(|times| *times == 1), "{ran:?}");
     for occasion in ["a", "b", "c", "d"] {
-        assert!(env.stat(&env.path(&format!("job/done/{occasion}"))).await.is_some(), "{occasion}");
+        assert!(
+            env.stat(&env.path(&format!("job/done/{occasion}")))
+                .await
+                .is_some(),
+            "{occasion}"
+        );
     }
 }
 
@@ -59,12 +71,19 @@ async fn one_that_dies_is_followed(env: &Env) {
     });
     within("the first run", begun).await.unwrap();
     let other = env.client().await;
-    let following =
-        tokio::spawn(
-            async move { OnceJob::new(&other, &path, "a").run(|_| async { Ok::<_, String>(7) }).await },
-        );
+    let following = tokio::spawn(async move {
+        OnceJob::new(&other, &path, "a")
+            .run(|_| async { Ok::<_, String>(7) })
+            .await
+    });
     env.expire(&client, &link).await;
     let lost = within("the loss", dying).await.unwrap().unwrap_err();
-    assert!(matches!(lost, OnceError::Lost(_)) && lost.is_retryable(), "{lost}");
-    assert_eq!(within("the second run", following).await.unwrap().unwrap(), OnceOutcome::Ran(7));
+    assert!(
+        matches!(lost, OnceError::Lost(_)) && lost.is_retryable(),
+        "{lost}"
+    );
+    assert_eq!(
+        within("the second run", following).await.unwrap().unwrap(),
+        OnceOutcome::Ran(7)
+    );
 }

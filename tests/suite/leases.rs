@@ -12,20 +12,31 @@ const LONG: Duration = Duration::from_secs(3600);
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
-        its_holder_is_told_and_then_the_next_is_granted.whatever_breaks().on_an_ensemble_too(),
-        a_line_moves_on_by_itself_when_leases_are_over.whatever_breaks().on_an_ensemble_too(),
+        its_holder_is_told_and_then_the_next_is_granted
+            .whatever_breaks()
+            .on_an_ensemble_too(),
+        a_line_moves_on_by_itself_when_leases_are_over
+            .whatever_breaks()
+            .on_an_ensemble_too(),
     ]
 }
 
 async fn its_holder_is_told_and_then_the_next_is_granted(env: &Env) {
     let (ours, theirs) = (env.mutex().await, env.mutex().await);
     for _ in 0..3 {
-        let guard = within("a free lock", ours.acquire_with_lease(SOON, LEASE)).await.unwrap();
+        let guard = within("a free lock", ours.acquire_with_lease(SOON, LEASE))
+            .await
+            .unwrap();
         assert!(guard.lease_remaining().is_some_and(|left| left <= LEASE));
-        let next = within("the next grant", theirs.acquire_with_lease(SOON, LONG)).await.unwrap();
+        let next = within("the next grant", theirs.acquire_with_lease(SOON, LONG))
+            .await
+            .unwrap();
         // No other is granted before: what is asked now has been told.
         assert_eq!(guard.state(), LockState::Lost(LostReason::LeaseOver));
-        assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::LeaseOver);
+        assert_eq!(
+            within("the loss", guard.lost()).await.reason(),
+            LostReason::LeaseOver
+        );
         assert_eq!(guard.lease_remaining(), Some(Duration::ZERO));
         assert!(next.fencing_token() > guard.fencing_token());
         match within("the answer", guard.release()).await {
@@ -47,15 +58,25 @@ async fn a_line_moves_on_by_itself_when_leases_are_over(env: &Env) {
         let lock = InterProcessFairLock::new(client, env.lock_path()).unwrap();
         let turns = Arc::clone(&turns);
         line.spawn(async move {
-            let guard = within("a turn", lock.acquire_with_lease(SOON, LEASE)).await.unwrap();
+            let guard = within("a turn", lock.acquire_with_lease(SOON, LEASE))
+                .await
+                .unwrap();
             let mut turns = turns.lock().unwrap();
-            assert!(turns.iter().all(|earlier| !earlier.is_held()), "two hold the lock at once");
+            assert!(
+                turns.iter().all(|earlier| !earlier.is_held()),
+                "two hold the lock at once"
+            );
             turns.push(guard);
         });
     }
     line.join_all().await;
     env.wait_count(&env.lock_path(), 0).await;
-    let mut tokens: Vec<_> = turns.lock().unwrap().iter().map(LockGuard::fencing_token).collect();
+    let mut tokens: Vec<_> = turns
+        .lock()
+        .unwrap()
+        .iter()
+        .map(LockGuard::fencing_token)
+        .collect();
     tokens.sort_unstable();
     tokens.dedup();
     assert_eq!(tokens.len(), 6);

@@ -1,5 +1,6 @@
-//! What the library does, run on every back-end that can show it: a server in this process, the same with
-//! connections that break all the time, a real ZooKeeper, a real ensemble; a part of it on a model of ClickHouse Keeper.
+//! What the library does, run on every back-end that can show it: a server in this process, the
+//! same with connections that break all the time, a real ZooKeeper, a real ensemble; a part of it
+//! on a model of ClickHouse Keeper.
 //!
 //! ```text
 //! cargo test --test suite                        all of it
@@ -8,9 +9,15 @@
 //! SUITE_SEED=7 cargo test --test suite faults    with the random numbers of an earlier run
 //! ```
 //!
-//! What a back-end cannot do, and what needs a ZooKeeper that this machine does not have, is listed as ignored, with the
-//! reason; `REQUIRE_PEERS=1` makes the latter fail. Behaviours that a test of Curator's checks say which.
-#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
+//! What a back-end cannot do, and what needs a ZooKeeper that this machine does not have, is listed
+//! as ignored, with the reason; `REQUIRE_PEERS=1` makes the latter fail. Behaviours that a test of
+//! Curator's checks say which.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test"
+)]
 
 mod acls;
 mod closing;

@@ -15,7 +15,9 @@ pub(crate) fn all() -> Vec<Behaviour> {
 
 async fn join(env: &Env, id: &str) -> GroupMember {
     let member = GroupMember::new(&env.client().await, env.path("group"), id, id).unwrap();
-    within("the join", member.wait_for_initial_create(SOON)).await.unwrap();
+    within("the join", member.wait_for_initial_create(SOON))
+        .await
+        .unwrap();
     member
 }
 
@@ -23,7 +25,9 @@ async fn join(env: &Env, id: &str) -> GroupMember {
 async fn they_come_back_after_their_sessions(env: &Env) {
     let (client, link) = env.linked(env.builder()).await;
     let node = PersistentNode::new(&client, env.path("node"), "a").unwrap();
-    within("the creation", node.wait_for_initial_create(SOON)).await.unwrap();
+    within("the creation", node.wait_for_initial_create(SOON))
+        .await
+        .unwrap();
     within("the write", node.set_data("b")).await.unwrap();
     let before = env.stat(node.path()).await.unwrap().ephemeral_owner;
     env.expire(&client, &link).await;
@@ -72,7 +76,9 @@ async fn a_name_is_taken_over_when_its_owner_goes(env: &Env) {
     let conflict = states.wait_for(|state| *state == PersistentNodeState::Conflict);
     within("the conflict", conflict).await.unwrap();
     drop(first);
-    within("the join", second.wait_for_initial_create(SOON)).await.unwrap();
+    within("the join", second.wait_for_initial_create(SOON))
+        .await
+        .unwrap();
     let (data, _) = env.get_data(&env.path("group/1")).await.unwrap();
     assert_eq!(data, b"second");
 }

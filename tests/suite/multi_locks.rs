@@ -6,10 +6,14 @@ use crate::harness::{Behaviour, CriticalSection, Env, behaviours};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
-        all_members_are_held_and_released.whatever_breaks().on_an_ensemble_too(),
+        all_members_are_held_and_released
+            .whatever_breaks()
+            .on_an_ensemble_too(),
         tokens_are_the_zxids_of_the_nodes.on_an_ensemble_too(),
         members_of_any_kind_exclude_their_rivals,
-        multi_locks_in_any_order_come_to_an_end.whatever_breaks().on_an_ensemble_too(),
+        multi_locks_in_any_order_come_to_an_end
+            .whatever_breaks()
+            .on_an_ensemble_too(),
         nested_locks_in_the_order_of_the_paths_come_to_an_end.whatever_breaks(),
         a_busy_member_leaves_nothing_in_the_others.on_an_ensemble_too(),
         a_transaction_checks_every_member.on_an_ensemble_too(),
@@ -51,7 +55,9 @@ async fn all_members_are_held_and_released(env: &Env) {
         within("the release", guard.release()).await.unwrap();
         assert!(!multi.is_acquired_in_this_process());
     }
-    within("the end of the clean-up", client.flush(SOON)).await.unwrap();
+    within("the end of the clean-up", client.flush(SOON))
+        .await
+        .unwrap();
     assert_free(env).await;
 }
 
@@ -60,7 +66,11 @@ async fn tokens_are_the_zxids_of_the_nodes(env: &Env) {
     let mut last = Vec::new();
     for _ in 0..2 {
         let guard = within("free locks", multi.lock()).await.unwrap();
-        let tokens: Vec<i64> = guard.fencing_tokens().iter().map(|token| token.zxid()).collect();
+        let tokens: Vec<i64> = guard
+            .fencing_tokens()
+            .iter()
+            .map(|token| token.zxid())
+            .collect();
         for (node, token) in guard.nodes().iter().zip(&tokens) {
             assert_eq!(env.stat(node).await.unwrap().czxid, *token);
         }
@@ -81,14 +91,30 @@ async fn members_of_any_kind_exclude_their_rivals(env: &Env) {
     assert!(mutex(&ours, &a).is_acquired_in_this_process());
     for path in [&a, &b] {
         let refused = mutex(&theirs, path).try_lock().await.unwrap_err();
-        assert!(matches!(refused, TryLockError::WouldBlock { .. }), "{refused}");
+        assert!(
+            matches!(refused, TryLockError::WouldBlock { .. }),
+            "{refused}"
+        );
     }
     let rival = InterProcessReadWriteLock::new(&theirs, &c).unwrap();
-    within("another reader", rival.read_lock().lock()).await.unwrap().release().await.unwrap();
+    within("another reader", rival.read_lock().lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     let refused = rival.write_lock().try_lock().await.unwrap_err();
-    assert!(matches!(refused, TryLockError::WouldBlock { .. }), "{refused}");
+    assert!(
+        matches!(refused, TryLockError::WouldBlock { .. }),
+        "{refused}"
+    );
     guard.release().await.unwrap();
-    within("a free lock", rival.write_lock().lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", rival.write_lock().lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     assert_free(env).await;
 }
 
@@ -108,13 +134,20 @@ async fn visit(env: &Env, nested: bool) {
     // Before anything is held: a Keeper without containers replaces the session that asks for one.
     let first = env.client().await;
     for path in &members {
-        drop(within("its directory", mutex(&first, path).lock()).await.unwrap());
+        drop(
+            within("its directory", mutex(&first, path).lock())
+                .await
+                .unwrap(),
+        );
     }
-    within("the end of the clean-up", first.flush(SOON)).await.unwrap();
+    within("the end of the clean-up", first.flush(SOON))
+        .await
+        .unwrap();
     let sections: Arc<[CriticalSection; 3]> = Arc::default();
     let mut working = JoinSet::new();
     for task in 0..8 {
-        let (client, sections, members) = (env.client().await, Arc::clone(&sections), members.clone());
+        let (client, sections, members) =
+            (env.client().await, Arc::clone(&sections), members.clone());
         working.spawn(async move {
             for round in 0..3 {
                 let first = (task + round) % 3;
@@ -138,9 +171,14 @@ async fn visit(env: &Env, nested: bool) {
         });
     }
     let clients = all_done("every task", working).await;
-    assert_eq!(sections.iter().map(CriticalSection::visits).sum::<u64>(), 8 * 3 * 2);
+    assert_eq!(
+        sections.iter().map(CriticalSection::visits).sum::<u64>(),
+        8 * 3 * 2
+    );
     for client in clients {
-        within("the end of the clean-up", client.flush(SOON)).await.unwrap();
+        within("the end of the clean-up", client.flush(SOON))
+            .await
+            .unwrap();
     }
     assert_free(env).await;
 }
@@ -149,11 +187,22 @@ async fn visit(env: &Env, nested: bool) {
 async fn a_busy_member_leaves_nothing_in_the_others(env: &Env) {
     let (ours, theirs) = (env.client().await, env.client().await);
     let [b, c, a] = paths(env);
-    let held = within("a free lock", mutex(&theirs, &b).lock()).await.unwrap();
+    let held = within("a free lock", mutex(&theirs, &b).lock())
+        .await
+        .unwrap();
     let multi = multi(env, &ours);
     let error = within("the answer", multi.try_lock()).await.unwrap_err();
-    let TryLockError::WouldBlock { path, contention, .. } = &error else { panic!("{error}") };
-    assert_eq!((path, contention.first.as_ref()), (&b, Some(&held.node())), "{error}");
+    let TryLockError::WouldBlock {
+        path, contention, ..
+    } = &error
+    else {
+        panic!("{error}")
+    };
+    assert_eq!(
+        (path, contention.first.as_ref()),
+        (&b, Some(&held.node())),
+        "{error}"
+    );
     env.assert_left(&a, 0).await;
     env.assert_left(&c, 0).await;
     let waiter = tokio::spawn(multi.lock());
@@ -161,21 +210,45 @@ async fn a_busy_member_leaves_nothing_in_the_others(env: &Env) {
     // It holds the first, waits for the second, and is not in the way of the third.
     env.wait_count(&a, 1).await;
     env.wait_count(&c, 0).await;
-    within("a lock behind it", mutex(&theirs, &c).lock()).await.unwrap().release().await.unwrap();
+    within("a lock behind it", mutex(&theirs, &c).lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     held.release().await.unwrap();
-    within("all members", waiter).await.unwrap().unwrap().release().await.unwrap();
+    within("all members", waiter)
+        .await
+        .unwrap()
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     assert_free(env).await;
 }
 
 async fn a_transaction_checks_every_member(env: &Env) {
     let client = env.client().await;
-    let guard = within("free locks", multi(env, &client).lock()).await.unwrap();
+    let guard = within("free locks", multi(env, &client).lock())
+        .await
+        .unwrap();
     let written = env.path("m/written");
-    within("the commit", guard.transaction().create(&written, "").commit()).await.unwrap();
+    within(
+        "the commit",
+        guard.transaction().create(&written, "").commit(),
+    )
+    .await
+    .unwrap();
     env.delete(&guard.nodes()[2]).await;
-    let again = guard.transaction().set_data(&written, "late", None).commit();
+    let again = guard
+        .transaction()
+        .set_data(&written, "late", None)
+        .commit();
     let error = within("the answer", again).await.unwrap_err();
-    assert!(matches!(&error, TransactionError::Lost(lost) if lost.path() == paths(env)[2]), "{error}");
+    assert!(
+        matches!(&error, TransactionError::Lost(lost) if lost.path() == paths(env)[2]),
+        "{error}"
+    );
     drop(guard);
     client.flush(SOON).await.unwrap();
     assert_free(env).await;
@@ -183,12 +256,20 @@ async fn a_transaction_checks_every_member(env: &Env) {
 
 async fn many_members_are_acquired(env: &Env) {
     let client = env.client().await;
-    let many: Vec<String> = (0..120).map(|index| env.path(&format!("many/{index}"))).collect();
+    let many: Vec<String> = (0..120)
+        .map(|index| env.path(&format!("many/{index}")))
+        .collect();
     let multi = InterProcessMultiLock::from_paths(&client, &many).unwrap();
     for _ in 0..2 {
         let guard = within("free locks", multi.lock()).await.unwrap();
         assert_eq!(guard.nodes().len(), 120);
-        assert!(guard.nodes().iter().zip(&many).all(|(node, path)| node.lock_path() == path));
+        assert!(
+            guard
+                .nodes()
+                .iter()
+                .zip(&many)
+                .all(|(node, path)| node.lock_path() == path)
+        );
         within("the release", guard.release()).await.unwrap();
     }
 }

@@ -13,7 +13,9 @@ pub(crate) fn all() -> Vec<Behaviour> {
         options_can_change_when_the_last_handle_is_gone.once(),
         clients_do_not_share_options,
         values_that_cannot_work_are_refused.once(),
-        the_data_of_the_nodes_can_be_seen.curator("testSetNodeData").on_an_ensemble_too(),
+        the_data_of_the_nodes_can_be_seen
+            .curator("testSetNodeData")
+            .on_an_ensemble_too(),
         the_most_data_that_is_accepted_fits,
     ]
 }
@@ -22,16 +24,27 @@ pub(crate) fn all() -> Vec<Behaviour> {
 async fn handles_with_other_options_conflict(env: &Env) {
     let client = env.client().await;
     let path = env.lock_path();
-    let first = InterProcessMutex::builder(&client, &path).hand_off(3, LONG).data("x").build().unwrap();
+    let first = InterProcessMutex::builder(&client, &path)
+        .hand_off(3, LONG)
+        .data("x")
+        .build()
+        .unwrap();
     type Set = fn(RecipeBuilder<InterProcessMutex>) -> RecipeBuilder<InterProcessMutex>;
     let others: [(&str, Set); 4] = [
         ("hand_off", |builder| builder.hand_off(4, LONG)),
         ("data", |builder| builder.data("y")),
-        ("acl", |builder| builder.acl([Acl::new("world", "anyone", Permissions::READ)])),
-        ("parents", |builder| builder.parents(ParentNodes::Persistent)),
+        ("acl", |builder| {
+            builder.acl([Acl::new("world", "anyone", Permissions::READ)])
+        }),
+        ("parents", |builder| {
+            builder.parents(ParentNodes::Persistent)
+        }),
     ];
     for (name, set) in others {
-        match set(InterProcessMutex::builder(&client, &path)).build().unwrap_err() {
+        match set(InterProcessMutex::builder(&client, &path))
+            .build()
+            .unwrap_err()
+        {
             error @ BuildError::ConflictingOptions { .. } => {
                 let text = error.to_string();
                 assert!(text.contains(name) && text.contains(&path), "{text}");
@@ -40,36 +53,64 @@ async fn handles_with_other_options_conflict(env: &Env) {
         }
     }
     // The same again is no conflict, and another path is another lock.
-    InterProcessMutex::builder(&client, &path).hand_off(3, LONG).data("x").build().unwrap();
-    InterProcessMutex::builder(&client, env.path("other")).hand_off(4, LONG).build().unwrap();
+    InterProcessMutex::builder(&client, &path)
+        .hand_off(3, LONG)
+        .data("x")
+        .build()
+        .unwrap();
+    InterProcessMutex::builder(&client, env.path("other"))
+        .hand_off(4, LONG)
+        .build()
+        .unwrap();
     first.lock().await.unwrap().release().await.unwrap();
 }
 
 async fn options_left_open_follow_the_first_handle(env: &Env) {
     let client = env.client().await;
     let path = env.lock_path();
-    let first = InterProcessMutex::builder(&client, &path).data("mine").build().unwrap();
+    let first = InterProcessMutex::builder(&client, &path)
+        .data("mine")
+        .build()
+        .unwrap();
     let second = InterProcessMutex::new(&client, &path).unwrap();
     let guard = second.lock().await.unwrap();
     assert_eq!(env.server().node(&guard.node()).unwrap().data, b"mine");
     env.server().reset_counters();
-    // There is room for one node: the others do not even ask. Nor does a try, which is told so behind them.
+    // There is room for one node: the others do not even ask. Nor does a try, which is told so
+    // behind them.
     let (mut third, mut fourth) = (task::spawn(second.lock()), task::spawn(first.lock()));
     assert_pending!(third.poll());
     assert_pending!(fourth.poll());
-    assert!(matches!(second.try_lock().await, Err(TryLockError::WouldBlock { .. })));
+    assert!(matches!(
+        second.try_lock().await,
+        Err(TryLockError::WouldBlock { .. })
+    ));
     assert_eq!(env.server().counters().total_requests(), 0);
     assert_pending!(third.poll());
     assert_pending!(fourth.poll());
     guard.release().await.unwrap();
-    within("the next", third).await.unwrap().release().await.unwrap();
-    within("the last", fourth).await.unwrap().release().await.unwrap();
+    within("the next", third)
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    within("the last", fourth)
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }
 
 async fn options_can_change_when_the_last_handle_is_gone(env: &Env) {
     let client = env.client().await;
     let path = env.lock_path();
-    let build = |max| InterProcessMutex::builder(&client, &path).hand_off(max, LONG).build();
+    let build = |max| {
+        InterProcessMutex::builder(&client, &path)
+            .hand_off(max, LONG)
+            .build()
+    };
     drop(build(3).unwrap());
     let mutex = build(4).unwrap();
     let guard = mutex.lock().await.unwrap();
@@ -80,7 +121,12 @@ async fn options_can_change_when_the_last_handle_is_gone(env: &Env) {
     assert_pending!(waiter.poll());
     guard.release().await.unwrap();
     assert!(build(5).is_err());
-    within("the lock", waiter).await.unwrap().release().await.unwrap();
+    within("the lock", waiter)
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     let mutex = build(5).unwrap();
     mutex.lock().await.unwrap().release().await.unwrap();
 }
@@ -88,8 +134,14 @@ async fn options_can_change_when_the_last_handle_is_gone(env: &Env) {
 // Shows: one-path-lock
 async fn clients_do_not_share_options(env: &Env) {
     let (ours, theirs) = (env.client().await, env.client().await);
-    let few = InterProcessMutex::builder(&ours, env.lock_path()).hand_off(1, LONG).build().unwrap();
-    let many = InterProcessMutex::builder(&theirs, env.lock_path()).hand_off(8, LONG).build().unwrap();
+    let few = InterProcessMutex::builder(&ours, env.lock_path())
+        .hand_off(1, LONG)
+        .build()
+        .unwrap();
+    let many = InterProcessMutex::builder(&theirs, env.lock_path())
+        .hand_off(8, LONG)
+        .build()
+        .unwrap();
     let guard = few.lock().await.unwrap();
     assert!(many.try_lock().await.is_err());
     guard.release().await.unwrap();
@@ -107,7 +159,9 @@ async fn values_that_cannot_work_are_refused(env: &Env) {
     ];
     for (builder, name) in bad {
         match builder.build().unwrap_err() {
-            BuildError::InvalidOption { path, option, .. } => assert_eq!((&*path, option), ("/stock", name)),
+            BuildError::InvalidOption { path, option, .. } => {
+                assert_eq!((&*path, option), ("/stock", name));
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -117,15 +171,29 @@ async fn the_data_of_the_nodes_can_be_seen(env: &Env) {
     let client = env.client().await;
     let path = env.lock_path();
     for data in [&b"host-7:4711"[..], b"", b"\0\xff not text"] {
-        let mutex = InterProcessMutex::builder(&client, &path).data(data).build().unwrap();
+        let mutex = InterProcessMutex::builder(&client, &path)
+            .data(data)
+            .build()
+            .unwrap();
         let guard = mutex.lock().await.unwrap();
         assert_eq!(env.get_data(&guard.node()).await.unwrap().0, data);
-        assert_eq!(env.get_data(&path).await.unwrap().0, b"", "the directory has none");
+        assert_eq!(
+            env.get_data(&path).await.unwrap().0,
+            b"",
+            "the directory has none"
+        );
         guard.release().await.unwrap();
     }
-    let guard = InterProcessMutex::new(&client, &path).unwrap().lock().await.unwrap();
+    let guard = InterProcessMutex::new(&client, &path)
+        .unwrap()
+        .lock()
+        .await
+        .unwrap();
     let data = String::from_utf8(env.get_data(&guard.node()).await.unwrap().0).unwrap();
-    assert!(data.contains(&format!("/{}/suite-", std::process::id())), "{data}");
+    assert!(
+        data.contains(&format!("/{}/suite-", std::process::id())),
+        "{data}"
+    );
     guard.release().await.unwrap();
 }
 
@@ -135,8 +203,14 @@ async fn the_most_data_that_is_accepted_fits(env: &Env) {
     // The longest path that there may be.
     let path = env.path(&"x".repeat(16 * 1024 - env.path("").len()));
     assert!(InterProcessMutex::new(&client, format!("{path}x")).is_err());
-    let mutex = InterProcessMutex::builder(&client, &path).data(vec![b'x'; 1_000_000]).build().unwrap();
+    let mutex = InterProcessMutex::builder(&client, &path)
+        .data(vec![b'x'; 1_000_000])
+        .build()
+        .unwrap();
     let guard = within("a free lock", mutex.lock()).await.unwrap();
-    assert_eq!(env.stat(&guard.node()).await.unwrap().data_length, 1_000_000);
+    assert_eq!(
+        env.stat(&guard.node()).await.unwrap().data_length,
+        1_000_000
+    );
     guard.release().await.unwrap();
 }

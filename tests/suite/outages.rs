@@ -8,11 +8,14 @@ use crate::harness::{Behaviour, Env, Need, behaviours};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
-        an_election_costs_no_lock.needs(Need::OwnServers).only_on_an_ensemble(),
+        an_election_costs_no_lock
+            .needs(Need::OwnServers)
+            .only_on_an_ensemble(),
         lock_says_so_when_the_policy_is_exhausted,
         lock_waits_for_ever_where_the_policy_does,
         participants_without_an_answer_says_so,
-        a_lock_let_go_of_during_an_outage_is_free_after_it.curator("TestFailedDeleteManager.testBasic"),
+        a_lock_let_go_of_during_an_outage_is_free_after_it
+            .curator("TestFailedDeleteManager.testBasic"),
         a_release_during_an_outage_reports_after_it,
     ]
 }
@@ -21,7 +24,8 @@ fn mutex(client: &Client, env: &Env) -> InterProcessMutex {
     InterProcessMutex::new(client, env.lock_path()).unwrap()
 }
 
-/// What servers that are back answer. A client that tries only twice is asked again if a busy machine needs longer.
+/// What servers that are back answer. A client that tries only twice is asked again if a busy
+/// machine needs longer.
 async fn answered<T, E, F>(ask: impl Fn() -> F) -> T
 where
     T: Debug,
@@ -43,7 +47,10 @@ async fn an_election_costs_no_lock(env: &Env) {
     env.wait_count(&env.lock_path(), 2).await;
     env.replace_leader().await;
     assert!(guard.is_held());
-    assert_eq!(within("an answer", ours.participants()).await.unwrap()[0], guard.node());
+    assert_eq!(
+        within("an answer", ours.participants()).await.unwrap()[0],
+        guard.node()
+    );
     assert!(!waiter.is_finished());
     let token = guard.fencing_token();
     within("the release", guard.release()).await.unwrap();
@@ -51,27 +58,46 @@ async fn an_election_costs_no_lock(env: &Env) {
     assert!(guard.fencing_token() > token);
     guard.release().await.unwrap();
     let guard = within("a free lock", ours.lock()).await.unwrap();
-    assert!(guard.fencing_token().zxid() >> 32 > token.zxid() >> 32, "a new epoch");
+    assert!(
+        guard.fencing_token().zxid() >> 32 > token.zxid() >> 32,
+        "a new epoch"
+    );
     guard.release().await.unwrap();
 }
 
 async fn lock_says_so_when_the_policy_is_exhausted(env: &Env) {
     let policy = RetryPolicy::n_times(1, Duration::from_millis(10));
-    let builder = env.builder().retry_policy(policy).connect_timeout(Duration::from_millis(500));
+    let builder = env
+        .builder()
+        .retry_policy(policy)
+        .connect_timeout(Duration::from_millis(500));
     let (client, link) = env.linked(builder).await;
-    mutex(&client, env).lock().await.unwrap().release().await.unwrap();
+    mutex(&client, env)
+        .lock()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     link.cut();
-    let attempts = [mutex(&client, env), InterProcessMutex::new(&client, env.path("other")).unwrap()];
+    let attempts = [
+        mutex(&client, env),
+        InterProcessMutex::new(&client, env.path("other")).unwrap(),
+    ];
     let attempts = attempts.map(|mutex| tokio::spawn(mutex.lock()));
     for attempt in attempts {
         let error = within("an answer", attempt).await.unwrap().unwrap_err();
         assert_eq!(error.kind(), Some(ErrorKind::Connection), "{error:?}");
         assert!(error.is_retryable());
-        let source = std::error::Error::source(&error).expect("what the connection said").to_string();
+        let source = std::error::Error::source(&error)
+            .expect("what the connection said")
+            .to_string();
         assert!(source.contains(link.connect_string()), "{source}");
     }
     // Each call asks anew.
-    let error = within("an answer", mutex(&client, env).lock()).await.unwrap_err();
+    let error = within("an answer", mutex(&client, env).lock())
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), Some(ErrorKind::Connection), "{error:?}");
     link.mend();
     let free = mutex(&client, env);
@@ -80,26 +106,42 @@ async fn lock_says_so_when_the_policy_is_exhausted(env: &Env) {
 
 async fn lock_waits_for_ever_where_the_policy_does(env: &Env) {
     let policy = RetryPolicy::forever(Duration::from_millis(10));
-    let builder = env.builder().retry_policy(policy).connect_timeout(Duration::from_millis(500));
+    let builder = env
+        .builder()
+        .retry_policy(policy)
+        .connect_timeout(Duration::from_millis(500));
     let (client, link) = env.linked(builder).await;
     let session = client.session_id().unwrap();
     let mut states = client.watch_state();
     link.cut();
     let attempt = tokio::spawn(mutex(&client, env).lock());
     let lost = ConnectionState::Lost;
-    within("the loss", states.wait_for(|state| *state == lost)).await.unwrap();
+    within("the loss", states.wait_for(|state| *state == lost))
+        .await
+        .unwrap();
     env.wait_session_gone(session).await;
     assert!(!attempt.is_finished());
     link.mend();
-    within("a free lock", attempt).await.unwrap().unwrap().release().await.unwrap();
+    within("a free lock", attempt)
+        .await
+        .unwrap()
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }
 
 async fn participants_without_an_answer_says_so(env: &Env) {
     let policy = RetryPolicy::n_times(1, Duration::from_millis(10));
-    let builder = env.builder().retry_policy(policy).connect_timeout(Duration::from_millis(500));
+    let builder = env
+        .builder()
+        .retry_policy(policy)
+        .connect_timeout(Duration::from_millis(500));
     let (client, link) = env.linked(builder).await;
     link.cut();
-    let error = within("an answer", mutex(&client, env).participants()).await.unwrap_err();
+    let error = within("an answer", mutex(&client, env).participants())
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Connection, "{error:?}");
     link.mend();
     let free = mutex(&client, env);
@@ -115,7 +157,13 @@ async fn a_lock_let_go_of_during_an_outage_is_free_after_it(env: &Env) {
     link.cut();
     drop(guard);
     link.mend();
-    within("the second in line", waiter).await.unwrap().unwrap().release().await.unwrap();
+    within("the second in line", waiter)
+        .await
+        .unwrap()
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     client.flush(SOON).await.unwrap();
     assert_eq!(env.children(&env.lock_path()).await, [""; 0]);
 }
@@ -129,7 +177,9 @@ async fn a_release_during_an_outage_reports_after_it(env: &Env) {
     let mut states = client.watch_state();
     link.cut();
     let suspended = ConnectionState::Suspended;
-    within("the outage", states.wait_for(|state| *state == suspended)).await.unwrap();
+    within("the outage", states.wait_for(|state| *state == suspended))
+        .await
+        .unwrap();
     let mut release = task::spawn(guard.release());
     assert_pending!(release.poll());
     barrier.pass().await;

@@ -7,12 +7,15 @@ use crate::harness::{Behaviour, Env, behaviours};
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
         first_come_first_served_across_clients.on_an_ensemble_too(),
-        participants_come_in_order_the_holder_first.curator("testGetParticipantNodes").on_an_ensemble_too(),
+        participants_come_in_order_the_holder_first
+            .curator("testGetParticipantNodes")
+            .on_an_ensemble_too(),
         a_lock_that_was_never_used_has_no_participants,
     ]
 }
 
-/// Starts a waiter and waits until it stands in the queue as number `place`, the holder being number 1.
+/// Starts a waiter and waits until it stands in the queue as number `place`, the holder being
+/// number 1.
 async fn queue_up(
     env: &Env,
     mutex: &InterProcessMutex,
@@ -43,7 +46,8 @@ async fn first_come_first_served_across_clients(env: &Env) {
     assert_eq!(*served.lock().unwrap(), [2, 3, 4, 5, 6, 7, 8, 9]);
 }
 
-/// The participants, once a member that may lag behind the one that the last create went through shows all of them.
+/// The participants, once a member that may lag behind the one that the last create went through
+/// shows all of them.
 async fn all_participants(mutex: &InterProcessMutex, count: usize) -> Vec<NodePath> {
     within("the last contender", async {
         loop {
@@ -65,7 +69,9 @@ async fn participants_come_in_order_the_holder_first(env: &Env) {
     let mut waiters = Vec::new();
     for place in 2..=6 {
         waiters.push(tokio::spawn(env.mutex().await.lock()));
-        let now = env.wait_children(&path, "another contender", |now| now.len() == place).await;
+        let now = env
+            .wait_children(&path, "another contender", |now| now.len() == place)
+            .await;
         let new = now
             .iter()
             .map(|name| format!("{path}/{name}").parse().unwrap())
@@ -76,7 +82,10 @@ async fn participants_come_in_order_the_holder_first(env: &Env) {
     }
     assert_eq!(all_participants(&theirs, 6).await, nodes);
     guard.release().await.unwrap();
-    let first = within("the second in line", waiters.remove(0)).await.unwrap().unwrap();
+    let first = within("the second in line", waiters.remove(0))
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(first.node(), nodes[1]);
     for waiter in waiters {
         waiter.abort();
@@ -87,7 +96,10 @@ async fn a_lock_that_was_never_used_has_no_participants(env: &Env) {
     let mutex = env.mutex().await;
     assert_eq!(mutex.participants().await.unwrap(), [""; 0]);
     assert!(!mutex.is_acquired_in_this_process());
-    assert!(env.stat(&env.lock_path()).await.is_none(), "looking has made the directory");
+    assert!(
+        env.stat(&env.lock_path()).await.is_none(),
+        "looking has made the directory"
+    );
     mutex.lock().await.unwrap().release().await.unwrap();
     assert_eq!(mutex.participants().await.unwrap(), [""; 0]);
 }

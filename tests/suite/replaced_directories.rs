@@ -43,9 +43,9 @@ struct Contender {
 }
 
 impl Contender {
-    /// Counts how often it was granted the lock without a list since the last count, at least: with one, a grant and its
-    /// release are three requests or more. Spans are short, so that those in which it waits for the other, which takes
-    /// further requests, do not hide the rest.
+    /// Counts how often it was granted the lock without a list since the last count, at least: with
+    /// one, a grant and its release are three requests or more. Spans are short, so that those in
+    /// which it waits for the other, which takes further requests, do not hide the rest.
     async fn count(&mut self, env: &Env) {
         let grants = self.grants.load(Ordering::SeqCst);
         let requests = env.requests_of(&self.client).await;
@@ -93,7 +93,9 @@ async fn contend(
         let pause = dice.duration(Duration::from_millis(if visits { 200 } else { 5 }));
         if visits && dice.below(4) > 0 {
             // First in a successor, if it can.
-            tokio::time::timeout(pause, lock.replaced.notified()).await.ok();
+            tokio::time::timeout(pause, lock.replaced.notified())
+                .await
+                .ok();
         } else {
             // The other's turn.
             tokio::time::sleep(pause).await;
@@ -101,10 +103,13 @@ async fn contend(
     }
 }
 
-/// Replaces a directory if it is empty. The count of creates of the successor begins near that of its
-/// predecessor, so that its numbers are those that are expected. Returns whether it was replaced.
+/// Replaces a directory if it is empty. The count of creates of the successor begins near that of
+/// its predecessor, so that its numbers are those that are expected. Returns whether it was
+/// replaced.
 async fn replace(outsider: &zk::Client, path: &str, dice: &mut Random) -> bool {
-    let Ok(Some(stat)) = outsider.check_stat(path).await else { return false };
+    let Ok(Some(stat)) = outsider.check_stat(path).await else {
+        return false;
+    };
     let open = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
     // The version of an empty node counts a create and a deletion of each child.
     let creates = u64::try_from(stat.cversion).unwrap_or(0) / 2;
@@ -127,15 +132,33 @@ async fn they_let_no_two_in(env: &Env) {
     for n in 0..2 {
         let (path, critical) = (env.path(&format!("{n}/lock")), CriticalSection::default());
         let (token, stop) = (AtomicI64::new(0), AtomicBool::new(false));
-        let lock = Arc::new(Lock { path, critical, token, replaced: Notify::new(), stop });
+        let lock = Arc::new(Lock {
+            path,
+            critical,
+            token,
+            replaced: Notify::new(),
+            stop,
+        });
         // One makes the path hot, the other comes in between now and then.
         for visits in [false, true] {
             let client = env.client().await;
             let mutex = InterProcessMutex::new(&client, &lock.path).unwrap();
             let dice = Random::new(env.random().below(u64::MAX));
             let grants = Arc::<AtomicU64>::default();
-            let task = tokio::spawn(contend(Arc::clone(&lock), mutex, dice, visits, Arc::clone(&grants)));
-            contenders.push(Contender { client, grants, task, counted: (0, 0), without_list: 0 });
+            let task = tokio::spawn(contend(
+                Arc::clone(&lock),
+                mutex,
+                dice,
+                visits,
+                Arc::clone(&grants),
+            ));
+            contenders.push(Contender {
+                client,
+                grants,
+                task,
+                counted: (0, 0),
+                without_list: 0,
+            });
         }
         locks.push(lock);
     }
@@ -143,8 +166,9 @@ async fn they_let_no_two_in(env: &Env) {
     let mut dice = Random::new(env.random().below(u64::MAX));
     let (begun, mut replaced, mut due) = (Instant::now(), 0, [0; 2]);
     let granted = || locks.iter().map(|lock| lock.critical.visits()).sum::<u64>();
-    // A busy machine grants less often without a list; requests that are repeated hide how often, and so does a member
-    // that answers late, of whose few grants in a span too many may have begun before it.
+    // A busy machine grants less often without a list; requests that are repeated hide how often,
+    // and so does a member that answers late, of whose few grants in a span too many may have begun
+    // before it.
     let hidden = env.is_sabotaged() || env.is_ensemble();
     let (mut without, mut next_count) = (0, SPAN);
     while begun.elapsed() < SOON {
@@ -152,11 +176,15 @@ async fn they_let_no_two_in(env: &Env) {
             for contender in &mut contenders {
                 contender.count(env).await;
             }
-            without = contenders.iter().map(|contender| contender.without_list).sum::<u64>();
+            without = contenders
+                .iter()
+                .map(|contender| contender.without_list)
+                .sum::<u64>();
             next_count = begun.elapsed() + SPAN;
         }
-        let is_enough =
-            replaced >= LEAST.0 && granted() >= LEAST.1 && (hidden || without >= LEAST_WITHOUT_LIST);
+        let is_enough = replaced >= LEAST.0
+            && granted() >= LEAST.1
+            && (hidden || without >= LEAST_WITHOUT_LIST);
         if begun.elapsed() >= TIME && is_enough {
             break;
         }

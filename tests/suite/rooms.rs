@@ -1,5 +1,5 @@
-//! Callers of one client that share a node: handed over in memory, kept while nobody else wants the lock, shared by
-//! readers.
+//! Callers of one client that share a node: handed over in memory, kept while nobody else wants the
+//! lock, shared by readers.
 
 use test_support::prelude::*;
 
@@ -11,27 +11,46 @@ const LONG: Duration = Duration::from_secs(3600);
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
-        tasks_that_hand_over_lose_no_increment.whatever_breaks().on_an_ensemble_too(),
+        tasks_that_hand_over_lose_no_increment
+            .whatever_breaks()
+            .on_an_ensemble_too(),
         another_client_comes_in_between,
-        clients_that_keep_the_lock_lose_no_increment.whatever_breaks().on_an_ensemble_too(),
-        readers_that_share_exclude_writers.whatever_breaks().on_an_ensemble_too(),
+        clients_that_keep_the_lock_lose_no_increment
+            .whatever_breaks()
+            .on_an_ensemble_too(),
+        readers_that_share_exclude_writers
+            .whatever_breaks()
+            .on_an_ensemble_too(),
     ]
 }
 
 fn handing_over(client: &Client, env: &Env) -> InterProcessMutex {
-    InterProcessMutex::builder(client, env.lock_path()).hand_off(5, LONG).build().unwrap()
+    InterProcessMutex::builder(client, env.lock_path())
+        .hand_off(5, LONG)
+        .build()
+        .unwrap()
 }
 
 fn keeping(client: &Client, env: &Env) -> InterProcessMutex {
-    InterProcessMutex::builder(client, env.lock_path()).sticky(LONG).build().unwrap()
+    InterProcessMutex::builder(client, env.lock_path())
+        .sticky(LONG)
+        .build()
+        .unwrap()
 }
 
 fn sharing(client: &Client, env: &Env) -> InterProcessReadWriteLock {
-    InterProcessReadWriteLock::builder(client, env.lock_path()).sticky(LONG).build().unwrap()
+    InterProcessReadWriteLock::builder(client, env.lock_path())
+        .sticky(LONG)
+        .build()
+        .unwrap()
 }
 
-/// Three handles of each of two clients that share a node, and one of a third client that shares nothing.
-async fn mutexes(env: &Env, build: fn(&Client, &Env) -> InterProcessMutex) -> Vec<InterProcessMutex> {
+/// Three handles of each of two clients that share a node, and one of a third client that shares
+/// nothing.
+async fn mutexes(
+    env: &Env,
+    build: fn(&Client, &Env) -> InterProcessMutex,
+) -> Vec<InterProcessMutex> {
     let mut mutexes = vec![env.mutex().await];
     for _ in 0..2 {
         let mutex = build(&env.client().await, env);
@@ -57,7 +76,10 @@ async fn another_client_comes_in_between(env: &Env) {
     let guard = within("the lock", ours.lock()).await.unwrap();
     let node = guard.node();
     let refused = within("an answer", theirs.try_lock()).await.unwrap_err();
-    assert!(matches!(refused, TryLockError::WouldBlock { .. }), "{refused}");
+    assert!(
+        matches!(refused, TryLockError::WouldBlock { .. }),
+        "{refused}"
+    );
     let waiter = tokio::spawn(theirs.lock());
     env.wait_count(&env.lock_path(), 2).await;
     let mut waiting: Vec<_> = (0..10).map(|_| task::spawn(ours.lock())).collect();
@@ -81,7 +103,10 @@ async fn another_client_comes_in_between(env: &Env) {
 }
 
 async fn readers_that_share_exclude_writers(env: &Env) {
-    let locks = [sharing(&env.client().await, env), sharing(&env.client().await, env)];
+    let locks = [
+        sharing(&env.client().await, env),
+        sharing(&env.client().await, env),
+    ];
     let library = Arc::new(Library::default());
     let mut working = JoinSet::new();
     for (number, lock) in locks.iter().cycle().take(8).cloned().enumerate() {

@@ -29,9 +29,13 @@ pub(crate) fn all() -> Vec<Behaviour> {
         a_transaction_commits_while_it_is_held.on_an_ensemble_too(),
         it_can_be_asked_back,
         the_end_of_a_client_returns_all.on_an_ensemble_too(),
-        cancelling_at_random_moments_leaves_nothing.whatever_breaks().on_an_ensemble_too(),
+        cancelling_at_random_moments_leaves_nothing
+            .whatever_breaks()
+            .on_an_ensemble_too(),
         cancelling_a_waiter_lets_the_next_in.whatever_breaks(),
-        an_outage_is_outlived.needs(Need::OwnServers).on_an_ensemble_too(),
+        an_outage_is_outlived
+            .needs(Need::OwnServers)
+            .on_an_ensemble_too(),
         its_directories_are_containers.needs(Need::SeeKinds),
         its_directories_are_swept_away_and_made_again.needs(Need::OwnServers),
         a_namespace_does_not_show,
@@ -48,7 +52,10 @@ fn at(client: &Client, path: &str, permits: u32) -> InterProcessSemaphore {
     InterProcessSemaphore::new(client, path, permits).unwrap()
 }
 
-fn spawn(semaphore: &InterProcessSemaphore, n: u32) -> JoinHandle<Result<SemaphorePermit, AcquireError>> {
+fn spawn(
+    semaphore: &InterProcessSemaphore,
+    n: u32,
+) -> JoinHandle<Result<SemaphorePermit, AcquireError>> {
     tokio::spawn(semaphore.acquire_many(n, SOON))
 }
 
@@ -67,9 +74,12 @@ async fn so_many_at_a_time(env: &Env) {
                 for _ in 0..ROUNDS {
                     let permit = semaphore.acquire_many(n, SOON).await.unwrap();
                     // A question to the servers, in which others may come in.
-                    room.visit_while(&permit, semaphore.available_permits()).await.unwrap();
+                    room.visit_while(&permit, semaphore.available_permits())
+                        .await
+                        .unwrap();
                     assert!(permit.is_held());
-                    // In Curator a release could forget the lease of another task's next acquire (CURATOR-376).
+                    // In Curator a release could forget the lease of another task's next acquire
+                    // (CURATOR-376).
                     if task % 2 == 0 {
                         permit.release().await.unwrap();
                     } else {
@@ -87,8 +97,13 @@ async fn so_many_at_a_time(env: &Env) {
 /// Who waits for several holds none.
 async fn many_at_once_or_none(env: &Env) {
     let (ours, theirs) = (env.semaphore(5).await, env.semaphore(5).await);
-    let two = within("two of five", ours.acquire_many(2, SOON)).await.unwrap();
-    assert_eq!((two.num_permits(), ours.available_permits().await.unwrap()), (2, 3));
+    let two = within("two of five", ours.acquire_many(2, SOON))
+        .await
+        .unwrap();
+    assert_eq!(
+        (two.num_permits(), ours.available_permits().await.unwrap()),
+        (2, 3)
+    );
     let four = spawn(&theirs, 4);
     env.wait_no_room().await;
     assert!(!four.is_finished());
@@ -96,9 +111,15 @@ async fn many_at_once_or_none(env: &Env) {
     two.release().await.unwrap();
     let four = within("four of five", four).await.unwrap().unwrap();
     // As soon as one of the two is returned there are enough.
-    assert_eq!((four.num_permits(), four.nodes().len(), four.slots().len()), (4, 4, 4));
+    assert_eq!(
+        (four.num_permits(), four.nodes().len(), four.slots().len()),
+        (4, 4, 4)
+    );
     env.wait_count(&env.leases(), 4).await;
-    assert_eq!(env.semaphore(5).await.participants().await.unwrap(), four.nodes());
+    assert_eq!(
+        env.semaphore(5).await.participants().await.unwrap(),
+        four.nodes()
+    );
     four.release().await.unwrap();
     let five = within("all", ours.acquire_many(5, SOON)).await.unwrap();
     assert_eq!(ours.available_permits().await.unwrap(), 0);
@@ -109,7 +130,10 @@ async fn many_at_once_or_none(env: &Env) {
 /// In the order in which they came, of whichever client they are; each release lets one in.
 async fn first_come_first_served(env: &Env) {
     let holder = env.semaphore(2).await;
-    let mut held = vec![holder.acquire(SOON).await.unwrap(), holder.acquire(SOON).await.unwrap()];
+    let mut held = vec![
+        holder.acquire(SOON).await.unwrap(),
+        holder.acquire(SOON).await.unwrap(),
+    ];
     let others = [env.semaphore(2).await, env.semaphore(2).await];
     let mut waiting = Vec::new();
     for number in 0..5 {
@@ -118,9 +142,18 @@ async fn first_come_first_served(env: &Env) {
     }
     for number in 0..5 {
         held.remove(0).release().await.unwrap();
-        held.push(within("the next", &mut waiting[number]).await.unwrap().unwrap());
+        held.push(
+            within("the next", &mut waiting[number])
+                .await
+                .unwrap()
+                .unwrap(),
+        );
         env.wait_count(&env.locks(), 4 - number).await;
-        assert!(waiting[number + 1..].iter().all(|waiter| !waiter.is_finished()));
+        assert!(
+            waiting[number + 1..]
+                .iter()
+                .all(|waiter| !waiter.is_finished())
+        );
     }
     for permit in held {
         permit.release().await.unwrap();
@@ -131,8 +164,10 @@ async fn first_come_first_served(env: &Env) {
 /// The same when most of them wait in memory.
 async fn of_one_client_too_first_come_first_served(env: &Env) {
     let client = env.client().await;
-    let semaphore =
-        InterProcessSemaphore::builder(&client, env.lock_path(), 1).max_znodes(1).build().unwrap();
+    let semaphore = InterProcessSemaphore::builder(&client, env.lock_path(), 1)
+        .max_znodes(1)
+        .build()
+        .unwrap();
     let mut held = semaphore.acquire(SOON).await.unwrap();
     let order = Arc::new(Mutex::new(Vec::new()));
     let mut waiting = Vec::new();
@@ -160,31 +195,53 @@ async fn of_one_client_too_first_come_first_served(env: &Env) {
 /// As in tokio: a permit that is free is of no use to one behind the one that waits for more.
 // Shows: semaphore-queue
 async fn much_is_not_overtaken_by_little(env: &Env) {
-    let (ours, theirs, others) = (env.semaphore(3).await, env.semaphore(3).await, env.semaphore(3).await);
+    let (ours, theirs, others) = (
+        env.semaphore(3).await,
+        env.semaphore(3).await,
+        env.semaphore(3).await,
+    );
     let two = ours.acquire_many(2, SOON).await.unwrap();
     let three = spawn(&theirs, 3);
     env.wait_count(&env.locks(), 1).await;
     let one = spawn(&others, 1);
     env.wait_count(&env.locks(), 2).await;
     assert_eq!(ours.available_permits().await.unwrap(), 1);
-    assert!(matches!(ours.try_acquire().await, Err(TryLockError::WouldBlock { .. })));
+    assert!(matches!(
+        ours.try_acquire().await,
+        Err(TryLockError::WouldBlock { .. })
+    ));
     assert!(!three.is_finished() && !one.is_finished());
     two.release().await.unwrap();
-    let three = within("the first in the queue", three).await.unwrap().unwrap();
+    let three = within("the first in the queue", three)
+        .await
+        .unwrap()
+        .unwrap();
     assert!(!one.is_finished());
     three.release().await.unwrap();
-    within("the second", one).await.unwrap().unwrap().release().await.unwrap();
+    within("the second", one)
+        .await
+        .unwrap()
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     env.wait_no_permits().await;
 }
 
 async fn a_question_does_not_wait(env: &Env) {
     let (ours, theirs) = (env.semaphore(3).await, env.semaphore(3).await);
     let two = ours.try_acquire_many(2).await.unwrap();
-    assert!(matches!(theirs.try_acquire_many(2).await, Err(TryLockError::WouldBlock { .. })));
+    assert!(matches!(
+        theirs.try_acquire_many(2).await,
+        Err(TryLockError::WouldBlock { .. })
+    ));
     let one = theirs.try_acquire().await.unwrap();
     for semaphore in [&ours, &theirs] {
         let error = semaphore.try_acquire().await.unwrap_err();
-        assert!(matches!(error, TryLockError::WouldBlock { .. }), "{error:?}");
+        assert!(
+            matches!(error, TryLockError::WouldBlock { .. }),
+            "{error:?}"
+        );
         assert!(error.to_string().contains(&env.lock_path()), "{error}");
         let error = semaphore.acquire(Duration::ZERO).await.unwrap_err();
         assert!(matches!(error, AcquireError::TimedOut { .. }), "{error:?}");
@@ -193,7 +250,12 @@ async fn a_question_does_not_wait(env: &Env) {
     env.wait_count(&env.locks(), 0).await;
     one.release().await.unwrap();
     two.release().await.unwrap();
-    ours.acquire_many(3, Duration::ZERO).await.unwrap().release().await.unwrap();
+    ours.acquire_many(3, Duration::ZERO)
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     env.wait_no_permits().await;
 }
 
@@ -220,26 +282,42 @@ async fn a_wait_ends_in_time_and_leaves_nothing(env: &Env) {
     .await;
     assert!(matches!(error, AcquireError::TimedOut { .. }), "{error:?}");
     env.wait_count(&env.locks(), 0).await;
-    env.wait_watchers(&format!("{}/permits", env.lock_path()), 0).await;
+    env.wait_watchers(&format!("{}/permits", env.lock_path()), 0)
+        .await;
     assert_eq!(env.children(&env.leases()).await.len(), 2);
-    theirs.acquire_until(Instant::now() + SOON).await.unwrap().release().await.unwrap();
+    theirs
+        .acquire_until(Instant::now() + SOON)
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     permit.release().await.unwrap();
     env.wait_no_permits().await;
 }
 
-/// Four bytes, as Curator's SharedCount writes them, and all go by them: those who wait, and those whose
-/// handle says something else.
+/// Four bytes, as Curator's SharedCount writes them, and all go by them: those who wait, and those
+/// whose handle says something else.
 // Shows: semaphore-limit
 async fn the_limit_is_set_while_it_is_used(env: &Env) {
     let (ours, theirs) = (env.semaphore(1).await, env.semaphore(1).await);
-    assert_eq!((ours.limit().await.unwrap(), theirs.available_permits().await.unwrap()), (1, 1));
+    assert_eq!(
+        (
+            ours.limit().await.unwrap(),
+            theirs.available_permits().await.unwrap()
+        ),
+        (1, 1)
+    );
     let first = ours.acquire(SOON).await.unwrap();
     let second = spawn(&theirs, 1);
     env.wait_count(&env.locks(), 1).await;
     let third = spawn(&theirs, 1);
     env.wait_count(&env.locks(), 2).await;
     ours.set_limit(2).await.unwrap();
-    let (data, _) = env.get_data(&format!("{}/permits", env.lock_path())).await.unwrap();
+    let (data, _) = env
+        .get_data(&format!("{}/permits", env.lock_path()))
+        .await
+        .unwrap();
     assert_eq!(data, [0, 0, 0, 2]);
     let second = within("room for two", second).await.unwrap().unwrap();
     env.wait_count(&env.locks(), 1).await;
@@ -264,18 +342,30 @@ async fn a_smaller_limit_takes_nothing_away(env: &Env) {
     let mut three = ours.acquire_many(3, SOON).await.unwrap();
     theirs.set_limit(1).await.unwrap();
     assert_eq!(three.state(), LockState::Held);
-    assert_eq!((ours.limit().await.unwrap(), ours.available_permits().await.unwrap()), (1, 0));
+    assert_eq!(
+        (
+            ours.limit().await.unwrap(),
+            ours.available_permits().await.unwrap()
+        ),
+        (1, 0)
+    );
     let waiter = spawn(&theirs, 1);
     env.wait_no_room().await;
     for _ in 0..2 {
         three.split(1).unwrap().release().await.unwrap();
-        assert!(matches!(ours.try_acquire().await, Err(TryLockError::WouldBlock { .. })));
+        assert!(matches!(
+            ours.try_acquire().await,
+            Err(TryLockError::WouldBlock { .. })
+        ));
         assert!(!waiter.is_finished());
     }
     three.release().await.unwrap();
     let next = within("its turn", waiter).await.unwrap().unwrap();
     assert_eq!(next.slot(), 0);
-    assert!(matches!(ours.try_acquire().await, Err(TryLockError::WouldBlock { .. })));
+    assert!(matches!(
+        ours.try_acquire().await,
+        Err(TryLockError::WouldBlock { .. })
+    ));
     next.release().await.unwrap();
     env.wait_no_permits().await;
 }
@@ -287,7 +377,17 @@ async fn a_smaller_limit_ends_the_wait_for_more_than_it(env: &Env) {
     env.wait_no_room().await;
     ours.set_limit(2).await.unwrap();
     let error = within("its end", three).await.unwrap().unwrap_err();
-    assert!(matches!(error, AcquireError::TooManyPermits { asked: 3, limit: 2, .. }), "{error:?}");
+    assert!(
+        matches!(
+            error,
+            AcquireError::TooManyPermits {
+                asked: 3,
+                limit: 2,
+                ..
+            }
+        ),
+        "{error:?}"
+    );
     // Who is behind it is served.
     theirs.acquire(SOON).await.unwrap().release().await.unwrap();
     one.release().await.unwrap();
@@ -309,7 +409,13 @@ async fn permits_are_split_and_merged(env: &Env) {
     // Each is returned by itself.
     let two = most.split(2).unwrap();
     assert!(one.merge(two).is_ok());
-    assert_eq!((one.num_permits(), semaphore.available_permits().await.unwrap()), (3, 0));
+    assert_eq!(
+        (
+            one.num_permits(),
+            semaphore.available_permits().await.unwrap()
+        ),
+        (3, 0)
+    );
     one.release().await.unwrap();
     assert_eq!(semaphore.available_permits().await.unwrap(), 3);
     assert!(most.is_held() && names(&most).is_subset(&nodes));
@@ -320,13 +426,19 @@ async fn permits_are_split_and_merged(env: &Env) {
 
 async fn permits_of_others_are_not_merged(env: &Env) {
     let client = env.client().await;
-    let mut ours = at(&client, &env.lock_path(), 4).acquire(SOON).await.unwrap();
+    let mut ours = at(&client, &env.lock_path(), 4)
+        .acquire(SOON)
+        .await
+        .unwrap();
     let foreign = [env.semaphore(4).await, at(&client, &env.path("other"), 4)];
     for semaphore in foreign {
         let theirs = semaphore.acquire(SOON).await.unwrap();
         let nodes = theirs.nodes();
         let theirs = ours.merge(theirs).unwrap_err();
-        assert_eq!((theirs.nodes(), theirs.is_held(), ours.num_permits()), (nodes, true, 1));
+        assert_eq!(
+            (theirs.nodes(), theirs.is_held(), ours.num_permits()),
+            (nodes, true, 1)
+        );
         theirs.release().await.unwrap();
     }
     ours.release().await.unwrap();
@@ -338,7 +450,10 @@ async fn slots_are_those_that_are_free(env: &Env) {
     let zero = ours.acquire(SOON).await.unwrap();
     let some = theirs.acquire_many(2, SOON).await.unwrap();
     let three = ours.acquire(SOON).await.unwrap();
-    assert_eq!((zero.slots(), some.slots(), three.slots()), (vec![0], vec![1, 2], vec![3]));
+    assert_eq!(
+        (zero.slots(), some.slots(), three.slots()),
+        (vec![0], vec![1, 2], vec![3])
+    );
     assert_eq!((zero.slot(), some.slot()), (0, 1));
     zero.release().await.unwrap();
     let again = theirs.acquire(SOON).await.unwrap();
@@ -380,14 +495,22 @@ async fn tokens_rise(env: &Env) {
 
 async fn a_permit_says_where_it_is(env: &Env) {
     let client = env.client().await;
-    let semaphore =
-        InterProcessSemaphore::builder(&client, env.lock_path(), 2).data("worker-7").build().unwrap();
+    let semaphore = InterProcessSemaphore::builder(&client, env.lock_path(), 2)
+        .data("worker-7")
+        .build()
+        .unwrap();
     let permit = semaphore.acquire_many(2, SOON).await.unwrap();
-    assert_eq!((permit.path(), semaphore.path()), (&*env.lock_path(), &*env.lock_path()));
+    assert_eq!(
+        (permit.path(), semaphore.path()),
+        (&*env.lock_path(), &*env.lock_path())
+    );
     for node in permit.nodes() {
         assert!(node.starts_with(&format!("{}/", env.leases())), "{node}");
         let (data, stat) = env.get_data(&node).await.unwrap();
-        assert_eq!((&data[..], stat.ephemeral_owner), (&b"worker-7"[..], client.session_id().unwrap()));
+        assert_eq!(
+            (&data[..], stat.ephemeral_owner),
+            (&b"worker-7"[..], client.session_id().unwrap())
+        );
     }
     assert_eq!(semaphore.participants().await.unwrap(), permit.nodes());
     permit.release().await.unwrap();
@@ -400,7 +523,8 @@ async fn dropping_it_returns_it(env: &Env) {
     for _ in 0..4 {
         let permit = within("both", ours.acquire_many(2, SOON)).await.unwrap();
         let waiter = spawn(&theirs, 1);
-        env.wait_children(&env.locks(), "a waiter", |now| !now.is_empty()).await;
+        env.wait_children(&env.locks(), "a waiter", |now| !now.is_empty())
+            .await;
         drop(permit);
         drop(within("the next", waiter).await.unwrap().unwrap());
     }
@@ -421,17 +545,28 @@ async fn a_permit_is_lost_with_its_session(env: &Env) {
         let lost = within("the loss", permit.lost()).await;
         assert!(env.is_loss(lost.reason()), "{lost}");
         assert!(!permit.is_held() && matches!(permit.state(), LockState::Lost(_)));
-        assert!(permit.while_held(async { unreachable!("work without a permit") }).await.is_err());
+        assert!(
+            permit
+                .while_held(async { unreachable!("work without a permit") })
+                .await
+                .is_err()
+        );
     }
     let mut granted = Vec::new();
     for waiter in waiters {
-        let next = within("a permit that was lost", waiter).await.unwrap().unwrap();
+        let next = within("a permit that was lost", waiter)
+            .await
+            .unwrap()
+            .unwrap();
         assert!(next.fencing_token() > lost.fencing_token());
         granted.push(next);
     }
     // Returning what was lost takes nothing from those who have it now.
     for permit in [lost, part] {
-        assert!(matches!(within("an answer", permit.release()).await, Err(ReleaseError::Lost(_))));
+        assert!(matches!(
+            within("an answer", permit.release()).await,
+            Err(ReleaseError::Lost(_))
+        ));
     }
     client.flush(SOON).await.unwrap();
     assert_eq!(env.children(&env.leases()).await.len(), 2);
@@ -445,13 +580,25 @@ async fn a_permit_is_lost_with_its_session(env: &Env) {
 // Shows: permit-tokens
 async fn a_transaction_commits_while_it_is_held(env: &Env) {
     let semaphore = env.semaphore(3).await;
-    let (permit, path) = (semaphore.acquire_many(2, SOON).await.unwrap(), env.path("written"));
-    permit.transaction().create(&path, "by the holder").commit().await.unwrap();
+    let (permit, path) = (
+        semaphore.acquire_many(2, SOON).await.unwrap(),
+        env.path("written"),
+    );
+    permit
+        .transaction()
+        .create(&path, "by the holder")
+        .commit()
+        .await
+        .unwrap();
     assert!(env.stat(&path).await.is_some());
     // All of them have to be there.
     env.delete(&permit.nodes()[1]).await;
     let refused = env.path("refused");
-    let write = within("an answer", permit.transaction().create(&refused, "").commit()).await;
+    let write = within(
+        "an answer",
+        permit.transaction().create(&refused, "").commit(),
+    )
+    .await;
     assert!(matches!(write, Err(TransactionError::Lost(_))), "{write:?}");
     assert!(env.stat(&refused).await.is_none());
     drop(permit);
@@ -464,7 +611,9 @@ async fn it_can_be_asked_back(env: &Env) {
     let permit = semaphore.acquire_many(2, SOON).await.unwrap();
     let revoked = tokio::spawn(permit.revoked());
     let nodes = semaphore.participants().await.unwrap();
-    within("the request", other.attempt_revoke(&nodes[1])).await.unwrap();
+    within("the request", other.attempt_revoke(&nodes[1]))
+        .await
+        .unwrap();
     within("the request", revoked).await.unwrap();
     assert!(permit.is_held());
     permit.release().await.unwrap();
@@ -481,11 +630,16 @@ async fn the_end_of_a_client_returns_all(env: &Env) {
     });
     env.wait_count(&env.locks(), 2).await;
     client.close().await.unwrap();
-    assert_eq!(within("the loss", permit.lost()).await.reason(), LostReason::Closed);
+    assert_eq!(
+        within("the loss", permit.lost()).await.reason(),
+        LostReason::Closed
+    );
     let error = within("its end", waiter).await.unwrap().unwrap_err();
     assert_eq!(error.kind(), Some(ErrorKind::Closed), "{error:?}");
     let next = within("the next", next).await.unwrap().unwrap();
-    assert!(matches!(&ours.acquire(SOON).await, Err(error) if error.kind() == Some(ErrorKind::Closed)));
+    assert!(
+        matches!(&ours.acquire(SOON).await, Err(error) if error.kind() == Some(ErrorKind::Closed))
+    );
     assert!(matches!(&ours.limit().await, Err(error) if error.kind() == ErrorKind::Closed));
     assert!(matches!(&ours.set_limit(3).await, Err(error) if error.kind() == ErrorKind::Closed));
     drop(permit);
@@ -506,10 +660,23 @@ async fn cancelling_at_random_moments_leaves_nothing(env: &Env) {
         }
     }
     client.flush(SOON).await.unwrap();
-    assert_eq!(env.children(&env.locks()).await, [""; 0], "{granted} were granted");
-    assert_eq!(env.children(&env.leases()).await, [""; 0], "{granted} were granted");
+    assert_eq!(
+        env.children(&env.locks()).await,
+        [""; 0],
+        "{granted} were granted"
+    );
+    assert_eq!(
+        env.children(&env.leases()).await,
+        [""; 0],
+        "{granted} were granted"
+    );
     let all = env.semaphore(3).await;
-    within("all permits", all.acquire_many(3, SOON)).await.unwrap().release().await.unwrap();
+    within("all permits", all.acquire_many(3, SOON))
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }
 
 async fn cancelling_a_waiter_lets_the_next_in(env: &Env) {
@@ -517,11 +684,18 @@ async fn cancelling_a_waiter_lets_the_next_in(env: &Env) {
     let held = within("one", ours.acquire(SOON)).await.unwrap();
     for _ in 0..3 {
         let much = spawn(&theirs, 2);
-        env.wait_children(&env.locks(), "a waiter", |now| !now.is_empty()).await;
+        env.wait_children(&env.locks(), "a waiter", |now| !now.is_empty())
+            .await;
         let little = spawn(&ours, 1);
         much.abort();
         assert!(within("its end", much).await.unwrap_err().is_cancelled());
-        within("the one behind it", little).await.unwrap().unwrap().release().await.unwrap();
+        within("the one behind it", little)
+            .await
+            .unwrap()
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
     }
     held.release().await.unwrap();
     env.wait_no_permits().await;
@@ -530,8 +704,10 @@ async fn cancelling_a_waiter_lets_the_next_in(env: &Env) {
 async fn an_outage_is_outlived(env: &Env) {
     // Longer than three servers on a busy machine take to come back.
     let patient = || env.connect(env.builder().session_timeout(Duration::from_secs(60)));
-    let (ours, theirs) =
-        (at(&patient().await, &env.lock_path(), 2), at(&patient().await, &env.lock_path(), 2));
+    let (ours, theirs) = (
+        at(&patient().await, &env.lock_path(), 2),
+        at(&patient().await, &env.lock_path(), 2),
+    );
     let held = within("both", ours.acquire_many(2, SOON)).await.unwrap();
     let mut waiting = Vec::new();
     for (number, semaphore) in [&theirs, &ours, &theirs].into_iter().enumerate() {
@@ -544,7 +720,13 @@ async fn an_outage_is_outlived(env: &Env) {
     assert!(waiting.iter().all(|waiter| !waiter.is_finished()));
     within("the release", held.release()).await.unwrap();
     for waiter in waiting {
-        within("its turn", waiter).await.unwrap().unwrap().release().await.unwrap();
+        within("its turn", waiter)
+            .await
+            .unwrap()
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
     }
     env.wait_no_permits().await;
 }
@@ -554,17 +736,26 @@ async fn its_directories_are_containers(env: &Env) {
     semaphore.set_limit(2).await.unwrap();
     let permit = semaphore.acquire(SOON).await.unwrap();
     for path in [env.lock_path(), env.locks(), env.leases()] {
-        assert_eq!(env.server().node(&path).unwrap().kind, NodeKind::Container, "{path}");
+        assert_eq!(
+            env.server().node(&path).unwrap().kind,
+            NodeKind::Container,
+            "{path}"
+        );
     }
     let limit = format!("{}/permits", env.lock_path());
-    assert_eq!(env.server().node(&limit).unwrap().kind, NodeKind::Persistent);
+    assert_eq!(
+        env.server().node(&limit).unwrap().kind,
+        NodeKind::Persistent
+    );
     permit.release().await.unwrap();
 }
 
 async fn its_directories_are_swept_away_and_made_again(env: &Env) {
     let semaphore = env.semaphore(2).await;
     for _ in 0..2 {
-        let permit = within("both", semaphore.acquire_many(2, SOON)).await.unwrap();
+        let permit = within("both", semaphore.acquire_many(2, SOON))
+            .await
+            .unwrap();
         env.sweep(&env.locks()).await;
         assert_eq!(semaphore.available_permits().await.unwrap(), 0);
         permit.release().await.unwrap();
@@ -574,7 +765,12 @@ async fn its_directories_are_swept_away_and_made_again(env: &Env) {
     }
     env.sweep(&env.lock_path()).await;
     assert_eq!(semaphore.limit().await.unwrap(), 2);
-    within("one", semaphore.acquire(SOON)).await.unwrap().release().await.unwrap();
+    within("one", semaphore.acquire(SOON))
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }
 
 async fn a_namespace_does_not_show(env: &Env) {
@@ -584,45 +780,93 @@ async fn a_namespace_does_not_show(env: &Env) {
     semaphore.set_limit(3).await.unwrap();
     let permit = semaphore.acquire(SOON).await.unwrap();
     assert_eq!(permit.path(), "/foo/bar");
-    assert!(permit.nodes()[0].starts_with("/foo/bar/leases/"), "{permit:?}");
+    assert!(
+        permit.nodes()[0].starts_with("/foo/bar/leases/"),
+        "{permit:?}"
+    );
     assert_eq!(semaphore.participants().await.unwrap(), permit.nodes());
     // A client without the namespace contends for the same permits.
     let other = at(&env.client().await, &format!("{namespace}/foo/bar"), 2);
-    assert_eq!((other.limit().await.unwrap(), other.available_permits().await.unwrap()), (3, 2));
-    assert!(matches!(other.try_acquire_many(3).await, Err(TryLockError::WouldBlock { .. })));
+    assert_eq!(
+        (
+            other.limit().await.unwrap(),
+            other.available_permits().await.unwrap()
+        ),
+        (3, 2)
+    );
+    assert!(matches!(
+        other.try_acquire_many(3).await,
+        Err(TryLockError::WouldBlock { .. })
+    ));
     permit.release().await.unwrap();
-    other.try_acquire_many(3).await.unwrap().release().await.unwrap();
+    other
+        .try_acquire_many(3)
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }
 
 async fn an_acl_goes_to_all_its_nodes(env: &Env) {
-    let client = env.connect(env.builder().auth("digest", "shop:secret")).await;
+    let client = env
+        .connect(env.builder().auth("digest", "shop:secret"))
+        .await;
     let path = env.lock_path();
-    let semaphore =
-        InterProcessSemaphore::builder(&client, &path, 2).acl([Acl::creator_all()]).build().unwrap();
+    let semaphore = InterProcessSemaphore::builder(&client, &path, 2)
+        .acl([Acl::creator_all()])
+        .build()
+        .unwrap();
     semaphore.set_limit(2).await.unwrap();
     let permit = semaphore.acquire(SOON).await.unwrap();
     let limit = format!("{path}/permits");
-    for node in [path.clone(), env.locks(), env.leases(), limit, permit.nodes().remove(0).to_string()] {
-        assert!(matches!(env.get_data(&node).await, Err(zk::Error::NoAuth)), "{node}");
+    for node in [
+        path.clone(),
+        env.locks(),
+        env.leases(),
+        limit,
+        permit.nodes().remove(0).to_string(),
+    ] {
+        assert!(
+            matches!(env.get_data(&node).await, Err(zk::Error::NoAuth)),
+            "{node}"
+        );
     }
     let stranger = env.semaphore(2).await;
     for error in [
-        within("an answer", stranger.acquire(SOON)).await.unwrap_err(),
-        within("an answer", stranger.limit()).await.unwrap_err().into(),
-        within("an answer", stranger.available_permits()).await.unwrap_err().into(),
+        within("an answer", stranger.acquire(SOON))
+            .await
+            .unwrap_err(),
+        within("an answer", stranger.limit())
+            .await
+            .unwrap_err()
+            .into(),
+        within("an answer", stranger.available_permits())
+            .await
+            .unwrap_err()
+            .into(),
     ] {
         assert_eq!(error.kind(), Some(ErrorKind::NoAuth), "{error:?}");
-        assert!(error.to_string().contains(&path) && !error.is_retryable(), "{error}");
+        assert!(
+            error.to_string().contains(&path) && !error.is_retryable(),
+            "{error}"
+        );
     }
-    let error = within("an answer", stranger.set_limit(3)).await.unwrap_err();
-    assert!(error.kind() == ErrorKind::NoAuth && !error.is_retryable(), "{error:?}");
+    let error = within("an answer", stranger.set_limit(3))
+        .await
+        .unwrap_err();
+    assert!(
+        error.kind() == ErrorKind::NoAuth && !error.is_retryable(),
+        "{error:?}"
+    );
     assert!(error.to_string().contains(&path), "{error}");
     assert!(permit.is_held());
     permit.release().await.unwrap();
     assert_eq!(semaphore.available_permits().await.unwrap(), 2);
 }
 
-/// Each of the directories, and the one above them: an error that names it, and nothing is left behind.
+/// Each of the directories, and the one above them: an error that names it, and nothing is left
+/// behind.
 async fn directories_that_we_may_not_create_in_are_an_error(env: &Env) {
     let acls = [zk::Acl::new(zk::Permission::READ, zk::AuthId::anyone())];
     let closed = zk::CreateMode::Persistent.with_acls(zk::Acls::new(&acls));
@@ -631,11 +875,19 @@ async fn directories_that_we_may_not_create_in_are_an_error(env: &Env) {
         let path = env.path(&format!("closed{}", below.replace('/', "-")));
         let directory = env.create_with(&format!("{path}{below}"), &closed).await;
         let semaphore = at(&client, &path, 2);
-        let error = within("an answer", semaphore.acquire(SOON)).await.unwrap_err();
+        let error = within("an answer", semaphore.acquire(SOON))
+            .await
+            .unwrap_err();
         assert_eq!(error.kind(), Some(ErrorKind::NoAuth), "{below}: {error:?}");
-        assert!(error.to_string().contains(&directory) && !error.is_retryable(), "{error}");
+        assert!(
+            error.to_string().contains(&directory) && !error.is_retryable(),
+            "{error}"
+        );
         client.flush(SOON).await.unwrap();
-        for children in [env.children(&format!("{path}/locks")), env.children(&format!("{path}/leases"))] {
+        for children in [
+            env.children(&format!("{path}/locks")),
+            env.children(&format!("{path}/leases")),
+        ] {
             assert_eq!(children.await, [""; 0], "{below}");
         }
     }
@@ -645,13 +897,29 @@ async fn limits_of_zero_and_too_much_are_refused(env: &Env) {
     let client = env.client().await;
     for limit in [0, 10_001, u32::MAX] {
         let error = InterProcessSemaphore::new(&client, env.lock_path(), limit).unwrap_err();
-        assert!(matches!(error, BuildError::InvalidOption { .. }), "{error:?}");
+        assert!(
+            matches!(error, BuildError::InvalidOption { .. }),
+            "{error:?}"
+        );
         assert!(error.to_string().contains(&env.lock_path()), "{error}");
     }
-    assert!(matches!(InterProcessSemaphore::new(&client, "no path", 1), Err(BuildError::InvalidPath(_))));
+    assert!(matches!(
+        InterProcessSemaphore::new(&client, "no path", 1),
+        Err(BuildError::InvalidPath(_))
+    ));
     let semaphore = at(&client, &env.lock_path(), 2);
     let error = InterProcessSemaphore::new(&client, env.lock_path(), 3).unwrap_err();
-    assert!(matches!(error, BuildError::LimitMismatch { ours: 3, theirs: 2, .. }), "{error:?}");
+    assert!(
+        matches!(
+            error,
+            BuildError::LimitMismatch {
+                ours: 3,
+                theirs: 2,
+                ..
+            }
+        ),
+        "{error:?}"
+    );
     drop(semaphore);
     assert!(env.stat(&env.lock_path()).await.is_none());
 }
@@ -662,14 +930,39 @@ async fn permits_of_zero_and_too_much_are_refused(env: &Env) {
     let permit = semaphore.acquire(SOON).await.unwrap();
     let acquired = |n| within("an answer", semaphore.acquire_many(n, SOON));
     let error = acquired(0).await.unwrap_err();
-    assert!(matches!(error, AcquireError::ZeroPermits { .. }), "{error:?}");
+    assert!(
+        matches!(error, AcquireError::ZeroPermits { .. }),
+        "{error:?}"
+    );
     let error = acquired(4).await.unwrap_err();
-    assert!(matches!(error, AcquireError::TooManyPermits { asked: 4, limit: 3, .. }), "{error:?}");
-    assert!(error.to_string().contains('4') && error.to_string().contains('3'), "{error}");
-    assert!(error.to_string().contains(&env.lock_path()) && !error.is_retryable(), "{error}");
-    match within("an answer", semaphore.try_acquire_many(4)).await.unwrap_err() {
+    assert!(
+        matches!(
+            error,
+            AcquireError::TooManyPermits {
+                asked: 4,
+                limit: 3,
+                ..
+            }
+        ),
+        "{error:?}"
+    );
+    assert!(
+        error.to_string().contains('4') && error.to_string().contains('3'),
+        "{error}"
+    );
+    assert!(
+        error.to_string().contains(&env.lock_path()) && !error.is_retryable(),
+        "{error}"
+    );
+    match within("an answer", semaphore.try_acquire_many(4))
+        .await
+        .unwrap_err()
+    {
         TryLockError::Acquire(error) => {
-            assert!(matches!(error, AcquireError::TooManyPermits { .. }), "{error:?}");
+            assert!(
+                matches!(error, AcquireError::TooManyPermits { .. }),
+                "{error:?}"
+            );
         }
         other => panic!("{other:?}"),
     }
@@ -677,8 +970,18 @@ async fn permits_of_zero_and_too_much_are_refused(env: &Env) {
     assert_eq!(error.kind(), ErrorKind::InvalidLimit, "{error:?}");
     let error = semaphore.set_limit(u32::MAX).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidLimit, "{error:?}");
-    assert!(env.stat(&format!("{}/permits", env.lock_path())).await.is_none());
-    assert_eq!((semaphore.limit().await.unwrap(), semaphore.available_permits().await.unwrap()), (3, 2));
+    assert!(
+        env.stat(&format!("{}/permits", env.lock_path()))
+            .await
+            .is_none()
+    );
+    assert_eq!(
+        (
+            semaphore.limit().await.unwrap(),
+            semaphore.available_permits().await.unwrap()
+        ),
+        (3, 2)
+    );
     permit.release().await.unwrap();
     env.wait_no_permits().await;
 }
@@ -690,19 +993,28 @@ async fn two_limits_are_refused(env: &Env) {
     let permit = ours.acquire(SOON).await.unwrap();
     for error in [
         within("an answer", theirs.acquire(SOON)).await.unwrap_err(),
-        within("an answer", theirs.available_permits()).await.unwrap_err().into(),
+        within("an answer", theirs.available_permits())
+            .await
+            .unwrap_err()
+            .into(),
     ] {
         assert_eq!(error.kind(), Some(ErrorKind::LimitMismatch), "{error:?}");
         assert!(
-            error.to_string().contains(" is 5 here, ") && error.to_string().contains(" limit of 3:"),
+            error.to_string().contains(" is 5 here, ")
+                && error.to_string().contains(" limit of 3:"),
             "{error}"
         );
     }
     env.wait_count(&env.locks(), 0).await;
     assert_eq!(env.children(&env.leases()).await.len(), 1);
     theirs.set_limit(5).await.unwrap();
-    let four = within("what is free of five", theirs.acquire_many(4, SOON)).await.unwrap();
-    assert!(matches!(ours.try_acquire().await, Err(TryLockError::WouldBlock { .. })));
+    let four = within("what is free of five", theirs.acquire_many(4, SOON))
+        .await
+        .unwrap();
+    assert!(matches!(
+        ours.try_acquire().await,
+        Err(TryLockError::WouldBlock { .. })
+    ));
     four.release().await.unwrap();
     permit.release().await.unwrap();
     env.wait_no_permits().await;
@@ -711,20 +1023,49 @@ async fn two_limits_are_refused(env: &Env) {
 /// The limit's node has something else in it, or there is no limit that is none.
 async fn a_limit_that_is_none_is_refused(env: &Env) {
     let semaphore = env.semaphore(3).await;
-    let node = env.create(&format!("{}/permits", env.lock_path()), zk::CreateMode::Persistent).await;
-    let bad: [&[u8]; 5] = [b"", b"5", b"\0\0\0\0\0\0\0\x05", b"\0\0\0\0", b"\xff\xff\xff\xff"];
+    let node = env
+        .create(
+            &format!("{}/permits", env.lock_path()),
+            zk::CreateMode::Persistent,
+        )
+        .await;
+    let bad: [&[u8]; 5] = [
+        b"",
+        b"5",
+        b"\0\0\0\0\0\0\0\x05",
+        b"\0\0\0\0",
+        b"\xff\xff\xff\xff",
+    ];
     for data in bad {
-        env.outsider().await.set_data(&node, data, None).await.unwrap();
+        env.outsider()
+            .await
+            .set_data(&node, data, None)
+            .await
+            .unwrap();
         for error in [
-            within("an answer", semaphore.acquire(SOON)).await.unwrap_err(),
-            within("an answer", semaphore.limit()).await.unwrap_err().into(),
+            within("an answer", semaphore.acquire(SOON))
+                .await
+                .unwrap_err(),
+            within("an answer", semaphore.limit())
+                .await
+                .unwrap_err()
+                .into(),
         ] {
-            assert_eq!(error.kind(), Some(ErrorKind::InvalidLimit), "{data:?}: {error:?}");
+            assert_eq!(
+                error.kind(),
+                Some(ErrorKind::InvalidLimit),
+                "{data:?}: {error:?}"
+            );
             assert!(error.to_string().contains(&node), "{error}");
         }
         env.wait_count(&env.locks(), 0).await;
     }
     semaphore.set_limit(2).await.unwrap();
-    within("both", semaphore.acquire_many(2, SOON)).await.unwrap().release().await.unwrap();
+    within("both", semaphore.acquire_many(2, SOON))
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     env.wait_no_permits().await;
 }

@@ -30,12 +30,16 @@ async fn a_waiter_survives_the_end_of_its_session(env: &Env) {
     env.expire(&client, &link).await;
     // It has left with its session, and stands in the queue again with the next.
     let holder = guard.node();
-    let queued = env.wait_children(&env.lock_path(), "the waiter", |now| now.len() == 2).await;
+    let queued = env
+        .wait_children(&env.lock_path(), "the waiter", |now| now.len() == 2)
+        .await;
     let node = queued.iter().find(|name| !holder.ends_with(*name)).unwrap();
     let next = env.stat(&format!("{}/{node}", env.lock_path())).await;
     if let Some(next) = next {
         // Unless it is still the old one's node that we see, on its way out.
-        assert!(next.ephemeral_owner == session || Some(next.ephemeral_owner) == client.session_id());
+        assert!(
+            next.ephemeral_owner == session || Some(next.ephemeral_owner) == client.session_id()
+        );
     }
     assert!(!waiter.is_finished());
     guard.release().await.unwrap();
@@ -48,12 +52,20 @@ async fn a_waiter_survives_the_end_of_its_session(env: &Env) {
 }
 
 async fn credentials_go_into_the_next_session(env: &Env) {
-    let builder = env.builder().acl([Acl::creator_all()]).auth("digest", "us:secret");
+    let builder = env
+        .builder()
+        .acl([Acl::creator_all()])
+        .auth("digest", "us:secret");
     let (client, link) = env.linked(builder).await;
     let lost = mutex(&client, env).lock().await.unwrap();
     env.expire(&client, &link).await;
     within("the loss", lost.lost()).await;
-    within("a free lock", mutex(&client, env).lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", mutex(&client, env).lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }
 
 async fn states_follow_the_connection(env: &Env) {
@@ -65,21 +77,46 @@ async fn states_follow_the_connection(env: &Env) {
     let guard = mutex(&client, env).lock().await.unwrap();
     let session = client.session_id().unwrap();
     link.cut();
-    within("suspended", states.wait_for(|state| *state == ConnectionState::Suspended)).await.unwrap();
+    within(
+        "suspended",
+        states.wait_for(|state| *state == ConnectionState::Suspended),
+    )
+    .await
+    .unwrap();
     assert!(guard.is_held(), "suspended is not lost");
     link.mend();
-    within("connected", states.wait_for(|state| *state == ConnectionState::Connected)).await.unwrap();
+    within(
+        "connected",
+        states.wait_for(|state| *state == ConnectionState::Connected),
+    )
+    .await
+    .unwrap();
     if client.session_id() == Some(session) {
         assert!(guard.is_held());
     }
     link.cut();
     env.wait_session_gone(client.session_id().unwrap()).await;
-    within("lost", states.wait_for(|state| *state == ConnectionState::Lost)).await.unwrap();
+    within(
+        "lost",
+        states.wait_for(|state| *state == ConnectionState::Lost),
+    )
+    .await
+    .unwrap();
     link.mend();
-    within("connected", states.wait_for(|state| *state == ConnectionState::Connected)).await.unwrap();
+    within(
+        "connected",
+        states.wait_for(|state| *state == ConnectionState::Connected),
+    )
+    .await
+    .unwrap();
     assert_ne!(client.session_id(), Some(session));
     client.close().await.unwrap();
-    within("closed", states.wait_for(|state| *state == ConnectionState::Closed)).await.unwrap();
+    within(
+        "closed",
+        states.wait_for(|state| *state == ConnectionState::Closed),
+    )
+    .await
+    .unwrap();
 }
 
 // Shows: session-thread
@@ -91,10 +128,17 @@ async fn a_blocked_executor_costs_no_lock(env: &Env) {
     let passed = env.server().wait_until(|_| false, timeout * 3 / 2);
     let (blocked, end) = std::sync::mpsc::channel::<()>();
     let holder = thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
         runtime.block_on(async {
             let client = builder.connect(&servers).await.unwrap();
-            let guard = InterProcessMutex::new(&client, &path).unwrap().lock().await.unwrap();
+            let guard = InterProcessMutex::new(&client, &path)
+                .unwrap()
+                .lock()
+                .await
+                .unwrap();
             let session = client.session_id();
             // This is what one must not do: nothing else runs on this executor until it returns.
             end.recv().unwrap();
@@ -108,6 +152,13 @@ async fn a_blocked_executor_costs_no_lock(env: &Env) {
     assert!(!passed.await);
     assert!(theirs.try_lock().await.is_err());
     blocked.send(()).unwrap();
-    tokio::task::spawn_blocking(move || holder.join().unwrap()).await.unwrap();
-    within("a free lock", theirs.lock()).await.unwrap().release().await.unwrap();
+    tokio::task::spawn_blocking(move || holder.join().unwrap())
+        .await
+        .unwrap();
+    within("a free lock", theirs.lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }

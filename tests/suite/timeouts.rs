@@ -9,7 +9,9 @@ use crate::harness::{BRIEFLY, Behaviour, Env, LATE, behaviours, in_vain};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
-        a_wait_ends_in_time_and_leaves_nothing.curator("testContention").on_an_ensemble_too(),
+        a_wait_ends_in_time_and_leaves_nothing
+            .curator("testContention")
+            .on_an_ensemble_too(),
         a_question_is_answered_at_once.on_an_ensemble_too(),
         a_deadline_is_kept,
         endless_durations_do_no_harm,
@@ -46,10 +48,16 @@ async fn a_wait_ends_in_time_and_leaves_nothing(env: &Env) {
         .await;
         let (took, timeout) = (*took.lock().unwrap(), timeout * times);
         assert_timed_out(&error, &path);
-        let AcquireError::TimedOut { waited, .. } = error else { unreachable!() };
-        assert!(took >= timeout && took < timeout + LATE, "{took:?} instead of {timeout:?}");
+        let AcquireError::TimedOut { waited, .. } = error else {
+            unreachable!()
+        };
+        assert!(
+            took >= timeout && took < timeout + LATE,
+            "{took:?} instead of {timeout:?}"
+        );
         assert!(waited <= took, "it says {waited:?}, it was {took:?}");
-        // Counted from when the attempt began: a moment after the call, unless the machine stood still.
+        // Counted from when the attempt began: a moment after the call, unless the machine stood
+        // still.
         counted |= waited > timeout / 2;
     }
     assert!(counted, "none says how long it was");
@@ -61,7 +69,8 @@ async fn a_wait_ends_in_time_and_leaves_nothing(env: &Env) {
 
 type Question = Pin<Box<dyn Future<Output = Result<LockGuard, TryLockError>> + Send>>;
 
-/// A try, no time, and a deadline in the past: they wait for nobody, and leave nothing where the lock is taken.
+/// A try, no time, and a deadline in the past: they wait for nobody, and leave nothing where the
+/// lock is taken.
 async fn a_question_is_answered_at_once(env: &Env) {
     let (ours, theirs) = (env.mutex().await, env.mutex().await);
     let path = env.lock_path();
@@ -116,37 +125,70 @@ async fn a_deadline_is_kept(env: &Env) {
 async fn endless_durations_do_no_harm(env: &Env) {
     let (ours, theirs) = (env.client().await, env.mutex().await);
     let mutex = InterProcessMutex::new(&ours, env.lock_path()).unwrap();
-    let guard = within("a free lock", mutex.acquire(Duration::MAX)).await.unwrap();
+    let guard = within("a free lock", mutex.acquire(Duration::MAX))
+        .await
+        .unwrap();
     let mut waiting = task::spawn(theirs.acquire(Duration::MAX));
     assert_pending!(waiting.poll());
     guard.release().await.unwrap();
-    within("the lock", waiting).await.unwrap().release().await.unwrap();
+    within("the lock", waiting)
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     // A deadline so far away that a timer may not reach it.
     let century = Duration::from_secs(100 * 365 * 24 * 60 * 60);
-    let guard = within("a free lock", mutex.acquire_until(Instant::now() + century)).await.unwrap();
+    let guard = within("a free lock", mutex.acquire_until(Instant::now() + century))
+        .await
+        .unwrap();
     let mut waiting = task::spawn(theirs.acquire_until(Instant::now() + century));
     assert_pending!(waiting.poll());
     guard.release().await.unwrap();
-    within("the lock", waiting).await.unwrap().release().await.unwrap();
+    within("the lock", waiting)
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     ours.flush(Duration::MAX).await.unwrap();
-    let builder = env.builder().session_timeout(Duration::MAX).connect_timeout(Duration::MAX);
+    let builder = env
+        .builder()
+        .session_timeout(Duration::MAX)
+        .connect_timeout(Duration::MAX);
     let builder = builder.retry_policy(RetryPolicy::n_times(u32::MAX, Duration::MAX));
     let patient = env.connect(builder).await;
     let mutex = InterProcessMutex::new(&patient, env.lock_path()).unwrap();
-    within("a free lock", mutex.try_lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", mutex.try_lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     within("the end", patient.close()).await.unwrap();
 }
 
 async fn or_busy_turns_only_busy_into_an_answer(env: &Env) {
     let (ours, theirs) = (env.mutex().await, env.client().await);
-    let free = ours.acquire(Duration::from_secs(10)).await.or_busy().unwrap();
-    let Acquired(guard) = free else { panic!("it was free") };
+    let free = ours
+        .acquire(Duration::from_secs(10))
+        .await
+        .or_busy()
+        .unwrap();
+    let Acquired(guard) = free else {
+        panic!("it was free")
+    };
     let mutex = InterProcessMutex::new(&theirs, env.lock_path()).unwrap();
-    assert!(matches!(mutex.acquire(Duration::ZERO).await.or_busy().unwrap(), Busy));
+    assert!(matches!(
+        mutex.acquire(Duration::ZERO).await.or_busy().unwrap(),
+        Busy
+    ));
     assert!(matches!(mutex.try_lock().await.or_busy().unwrap(), Busy));
     drop(guard);
     theirs.close().await.unwrap();
-    assert!(matches!(&mutex.lock().await.or_busy(), Err(error) if error.kind() == Some(ErrorKind::Closed)));
+    assert!(
+        matches!(&mutex.lock().await.or_busy(), Err(error) if error.kind() == Some(ErrorKind::Closed))
+    );
     assert!(
         matches!(&mutex.try_lock().await.or_busy(), Err(error) if error.kind() == Some(ErrorKind::Closed))
     );
@@ -157,10 +199,20 @@ async fn the_error_names_this_process_s_own_hold(env: &Env) {
     let line = line!() + 1;
     let guard = mutex.lock().await.unwrap();
     let (error, _) = in_vain(|timeout| mutex.acquire(timeout)).await;
-    let AcquireError::TimedOut { contention: Contention { holder: Some(holder), .. }, .. } = &error else {
+    let AcquireError::TimedOut {
+        contention: Contention {
+            holder: Some(holder),
+            ..
+        },
+        ..
+    } = &error
+    else {
         panic!("{error:?}")
     };
-    assert_eq!((holder.location().file(), holder.location().line()), (file!(), line));
+    assert_eq!(
+        (holder.location().file(), holder.location().line()),
+        (file!(), line)
+    );
     assert!(holder.held_for() >= BRIEFLY / 2);
     let place = format!("{}:{line}", file!());
     assert!(error.to_string().contains(&place), "{error}");
@@ -169,7 +221,10 @@ async fn the_error_names_this_process_s_own_hold(env: &Env) {
     let line = line!() + 1;
     let guard = mutex.try_lock().await.unwrap();
     let error = mutex.clone().acquire(Duration::ZERO).await.unwrap_err();
-    assert!(error.to_string().contains(&format!("{}:{line}", file!())), "{error}");
+    assert!(
+        error.to_string().contains(&format!("{}:{line}", file!())),
+        "{error}"
+    );
     guard.release().await.unwrap();
 }
 
@@ -181,7 +236,13 @@ async fn the_error_names_no_holder_when_other_clients_hold(env: &Env) {
     let guard = theirs.lock().await.unwrap();
     let error = ours.acquire(Duration::ZERO).await.unwrap_err();
     assert!(
-        matches!(error, AcquireError::TimedOut { contention: Contention { holder: None, .. }, .. }),
+        matches!(
+            error,
+            AcquireError::TimedOut {
+                contention: Contention { holder: None, .. },
+                ..
+            }
+        ),
         "{error:?}"
     );
     drop(guard);

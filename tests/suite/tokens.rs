@@ -7,7 +7,9 @@ use crate::harness::{Behaviour, Env, behaviours};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
-        they_rise_over_grants_and_clients.whatever_breaks().on_an_ensemble_too(),
+        they_rise_over_grants_and_clients
+            .whatever_breaks()
+            .on_an_ensemble_too(),
         they_are_the_zxid_of_the_node_s_creation,
     ]
 }
@@ -31,7 +33,8 @@ async fn they_rise_over_grants_and_clients(env: &Env) {
     // Also when they queued in the other order than they looked.
     let guard = mutexes[0].lock().await.unwrap();
     let waiter = tokio::spawn(mutexes[1].lock());
-    env.wait_children(&env.lock_path(), "a waiter", |now| now.len() >= 2).await;
+    env.wait_children(&env.lock_path(), "a waiter", |now| now.len() >= 2)
+        .await;
     let token = guard.fencing_token();
     drop(guard);
     let next = within("the second in line", waiter).await.unwrap().unwrap();
@@ -43,6 +46,12 @@ async fn they_are_the_zxid_of_the_node_s_creation(env: &Env) {
     let mutex = env.mutex().await;
     let guard = mutex.lock().await.unwrap();
     let stat = env.stat(&guard.node()).await.unwrap();
-    assert_eq!((guard.fencing_token().zxid(), guard.fencing_token().counter()), (stat.czxid, 0));
+    assert_eq!(
+        (
+            guard.fencing_token().zxid(),
+            guard.fencing_token().counter()
+        ),
+        (stat.czxid, 0)
+    );
     guard.release().await.unwrap();
 }

@@ -7,7 +7,9 @@ use crate::harness::{Behaviour, Env, behaviours};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
-        a_queue_says_who_is_in_it.whatever_breaks().on_an_ensemble_too(),
+        a_queue_says_who_is_in_it
+            .whatever_breaks()
+            .on_an_ensemble_too(),
         readers_that_are_first_hold_the_lock_together,
         a_semaphore_has_those_with_permits_and_those_who_wait,
         data_of_others_is_shown_as_it_is,
@@ -25,7 +27,10 @@ async fn named(env: &Env, name: &str) -> Client {
 
 /// The names in the identities.
 fn names(contenders: &[Contender]) -> Vec<&str> {
-    contenders.iter().map(|contender| contender.identity().name().unwrap()).collect()
+    contenders
+        .iter()
+        .map(|contender| contender.identity().name().unwrap())
+        .collect()
 }
 
 // Shows: identity
@@ -35,10 +40,16 @@ async fn a_queue_says_who_is_in_it(env: &Env) {
     let holder = InterProcessMutex::new(&stock, &path).unwrap();
     let other = InterProcessFairLock::new(&shop, &path).unwrap();
     assert!(!other.is_locked().await.unwrap());
-    assert_eq!((other.queue().await.unwrap(), other.holders().await.unwrap()), (vec![], vec![]));
+    assert_eq!(
+        (other.queue().await.unwrap(), other.holders().await.unwrap()),
+        (vec![], vec![])
+    );
     let guard = within("the grant", holder.lock()).await.unwrap();
-    // A create without an answer is made again: the first node is in the queue, too, until it is deleted.
-    let mut place = within("a place in the queue", other.enqueue()).await.unwrap();
+    // A create without an answer is made again: the first node is in the queue, too, until it is
+    // deleted.
+    let mut place = within("a place in the queue", other.enqueue())
+        .await
+        .unwrap();
     env.wait_count(&path, 2).await;
     let lock: &dyn InterProcessLock = &other;
     assert!(lock.is_locked().await.unwrap());
@@ -47,21 +58,37 @@ async fn a_queue_says_who_is_in_it(env: &Env) {
     assert_eq!(names(&queue), ["stock", "shop"]);
     let participants = other.participants().await.unwrap();
     assert!(queue.iter().map(Contender::node).eq(&participants));
-    let [first, second] = &queue[..] else { panic!("{queue:?}") };
+    let [first, second] = &queue[..] else {
+        panic!("{queue:?}")
+    };
     assert_eq!(lock.holders().await.unwrap()[0].node(), first.node());
     assert_eq!((first.is_mine(), second.is_mine()), (false, true));
     let sessions = [stock.session_id(), shop.session_id()];
-    assert_eq!([Some(first.session_id()), Some(second.session_id())], sessions);
+    assert_eq!(
+        [Some(first.session_id()), Some(second.session_id())],
+        sessions
+    );
     assert_eq!(first.token(), Some(guard.fencing_token()));
     for contender in &queue {
         let identity = contender.identity();
-        assert_eq!((contender.kind(), identity.pid()), (ContenderKind::Exclusive, Some(std::process::id())));
+        assert_eq!(
+            (contender.kind(), identity.pid()),
+            (ContenderKind::Exclusive, Some(std::process::id()))
+        );
         assert!(!identity.host().unwrap().is_empty());
         // The servers are on this host: their clock is this one.
         let apart = contender.since().duration_since(identity.since().unwrap());
-        assert!(apart.unwrap_or_default() < Duration::from_secs(60), "{contender}");
+        assert!(
+            apart.unwrap_or_default() < Duration::from_secs(60),
+            "{contender}"
+        );
         assert!(contender.age() < Duration::from_secs(600), "{contender}");
-        assert!(contender.to_string().contains(&format!("/{}/s", std::process::id())), "{contender}");
+        assert!(
+            contender
+                .to_string()
+                .contains(&format!("/{}/s", std::process::id())),
+            "{contender}"
+        );
     }
     assert!(first.since() <= second.since());
     guard.release().await.unwrap();
@@ -77,7 +104,10 @@ async fn readers_that_are_first_hold_the_lock_together(env: &Env) {
     let (one, two) = (named(env, "one").await, named(env, "two").await);
     let lock = InterProcessReadWriteLock::new(&one, &path).unwrap();
     // Its readers share no node.
-    let other = InterProcessReadWriteLock::builder(&two, &path).hand_off(1, SOON).build().unwrap();
+    let other = InterProcessReadWriteLock::builder(&two, &path)
+        .hand_off(1, SOON)
+        .build()
+        .unwrap();
     let first = within("a reader", lock.read_lock().lock()).await.unwrap();
     let second = within("a reader", other.read_lock().lock()).await.unwrap();
     let writer = tokio::spawn(lock.write_lock().lock());
@@ -90,7 +120,13 @@ async fn readers_that_are_first_hold_the_lock_together(env: &Env) {
     use ContenderKind::{Read, Write};
     assert_eq!(kinds, [Read, Read, Write, Read]);
     let holders = other.holders().await.unwrap();
-    assert!(holders.iter().map(Contender::node).eq([&first.node(), &second.node()]), "{holders:?}");
+    assert!(
+        holders
+            .iter()
+            .map(Contender::node)
+            .eq([&first.node(), &second.node()]),
+        "{holders:?}"
+    );
     // Each side shows the whole queue, unlike `participants`.
     assert_eq!(lock.write_lock().queue_len().await.unwrap(), 4);
     assert_eq!(lock.read_lock().holders().await.unwrap().len(), 2);
@@ -107,11 +143,17 @@ async fn readers_that_are_first_hold_the_lock_together(env: &Env) {
     let reader = within("the downgrade", writer.downgrade()).await.unwrap();
     let late = within("the last reader", late).await.unwrap().unwrap();
     let writer_again = lock.holders().await.unwrap();
-    assert_eq!(writer_again.iter().map(Contender::kind).collect::<Vec<_>>(), [Read, Read]);
+    assert_eq!(
+        writer_again.iter().map(Contender::kind).collect::<Vec<_>>(),
+        [Read, Read]
+    );
     late.release().await.unwrap();
     let upgraded = within("the upgrade", reader.try_upgrade()).await.unwrap();
     let holders = lock.holders().await.unwrap();
-    assert_eq!((holders.len(), holders[0].kind(), holders[0].token()), (1, Write, None));
+    assert_eq!(
+        (holders.len(), holders[0].kind(), holders[0].token()),
+        (1, Write, None)
+    );
     upgraded.release().await.unwrap();
 }
 
@@ -121,23 +163,50 @@ async fn a_semaphore_has_those_with_permits_and_those_who_wait(env: &Env) {
     let (one, two) = (named(env, "one").await, named(env, "two").await);
     let semaphore = InterProcessSemaphore::new(&one, &path, 3).unwrap();
     let other = InterProcessSemaphore::new(&two, &path, 3).unwrap();
-    assert_eq!((other.holders().await.unwrap(), other.queue().await.unwrap()), (vec![], vec![]));
-    let permits = within("two permits", semaphore.acquire_many(2, Duration::from_secs(20))).await.unwrap();
+    assert_eq!(
+        (other.holders().await.unwrap(), other.queue().await.unwrap()),
+        (vec![], vec![])
+    );
+    let permits = within(
+        "two permits",
+        semaphore.acquire_many(2, Duration::from_secs(20)),
+    )
+    .await
+    .unwrap();
     let last = within("the last", other.try_acquire()).await.unwrap();
     let waiter = tokio::spawn(other.acquire(Duration::from_secs(60)));
     env.wait_count(&env.locks(), 1).await;
     let holders = other.holders().await.unwrap();
     assert_eq!(names(&holders), ["one", "one", "two"]);
-    assert!(holders.iter().all(|holder| holder.kind() == ContenderKind::Permit && holder.token().is_none()));
+    assert!(
+        holders
+            .iter()
+            .all(|holder| holder.kind() == ContenderKind::Permit && holder.token().is_none())
+    );
     let expected: Vec<_> = [permits.nodes(), last.nodes()].concat();
-    assert!(holders.iter().map(Contender::node).eq(&expected), "{holders:?}");
-    assert_eq!(holders.iter().map(Contender::is_mine).collect::<Vec<_>>(), [false, false, true]);
+    assert!(
+        holders.iter().map(Contender::node).eq(&expected),
+        "{holders:?}"
+    );
     assert_eq!(
-        (names(&semaphore.queue().await.unwrap()), semaphore.queue_len().await.unwrap()),
+        holders.iter().map(Contender::is_mine).collect::<Vec<_>>(),
+        [false, false, true]
+    );
+    assert_eq!(
+        (
+            names(&semaphore.queue().await.unwrap()),
+            semaphore.queue_len().await.unwrap()
+        ),
         (vec!["two"], 1)
     );
     permits.release().await.unwrap();
-    within("a permit", waiter).await.unwrap().unwrap().release().await.unwrap();
+    within("a permit", waiter)
+        .await
+        .unwrap()
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     last.release().await.unwrap();
     env.wait_no_permits().await;
 }
@@ -150,17 +219,38 @@ async fn data_of_others_is_shown_as_it_is(env: &Env) {
     let outsider = env.outsider().await;
     let mode = zk::CreateMode::EphemeralSequential.with_acls(zk::Acls::anyone_all());
     // As Curator's: the directory is there.
-    within("the grant", mutex.lock()).await.unwrap().release().await.unwrap();
-    let data: [&[u8]; 5] = [b"10.0.0.7", b"", b"a\xff\nb", "web-3/7/x since 9".as_bytes(), &[b'x'; 5_000]];
+    within("the grant", mutex.lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    let data: [&[u8]; 5] = [
+        b"10.0.0.7",
+        b"",
+        b"a\xff\nb",
+        "web-3/7/x since 9".as_bytes(),
+        &[b'x'; 5_000],
+    ];
     for data in data {
         outsider.create(&prefix, data, &mode).await.unwrap();
     }
     let queue = mutex.queue().await.unwrap();
-    let text: Vec<&str> = queue.iter().map(|contender| contender.identity().text()).collect();
-    assert_eq!(&text[..4], ["10.0.0.7", "", "a\u{fffd}\nb", "web-3/7/x since 9"]);
+    let text: Vec<&str> = queue
+        .iter()
+        .map(|contender| contender.identity().text())
+        .collect();
+    assert_eq!(
+        &text[..4],
+        ["10.0.0.7", "", "a\u{fffd}\nb", "web-3/7/x since 9"]
+    );
     assert!(text[4].len() < 300 && text[4].starts_with("xxx"));
     assert_eq!(queue[3].identity().pid(), Some(7));
-    assert!(queue.iter().all(|contender| contender.session_id() == outsider.session_id().0));
+    assert!(
+        queue
+            .iter()
+            .all(|contender| contender.session_id() == outsider.session_id().0)
+    );
     for contender in &queue {
         assert!(!contender.to_string().contains('\n'), "{contender}");
         assert!(mutex.break_lock(contender).await.unwrap());
@@ -172,35 +262,71 @@ async fn data_of_others_is_shown_as_it_is(env: &Env) {
 async fn a_timeout_and_a_try_say_who_holds_the_lock(env: &Env) {
     let path = env.lock_path();
     let (stock, second) = (named(env, "stock").await, env.mutex().await);
-    let guard = within("the grant", InterProcessMutex::new(&stock, &path).unwrap().lock()).await.unwrap();
+    let guard = within(
+        "the grant",
+        InterProcessMutex::new(&stock, &path).unwrap().lock(),
+    )
+    .await
+    .unwrap();
     let waiter = tokio::spawn(second.lock());
     env.wait_count(&path, 2).await;
     let third = env.mutex().await;
     let tried = third.try_lock().await.unwrap_err();
-    let TryLockError::WouldBlock { contention: Contention { held_by: Some(holder), ahead: 2, .. }, .. } =
-        &tried
+    let TryLockError::WouldBlock {
+        contention:
+            Contention {
+                held_by: Some(holder),
+                ahead: 2,
+                ..
+            },
+        ..
+    } = &tried
     else {
         panic!("{tried}")
     };
-    assert_eq!((holder.node(), holder.identity().name()), (&guard.node(), Some("stock")));
+    assert_eq!(
+        (holder.node(), holder.identity().name()),
+        (&guard.node(), Some("stock"))
+    );
     // Behind another waiter, it asks before its deadline.
-    let error = within("the end", third.acquire(Duration::from_secs(5))).await.unwrap_err();
-    let AcquireError::TimedOut { contention: Contention { held_by: Some(holder), ahead: 2, .. }, .. } =
-        &error
+    let error = within("the end", third.acquire(Duration::from_secs(5)))
+        .await
+        .unwrap_err();
+    let AcquireError::TimedOut {
+        contention:
+            Contention {
+                held_by: Some(holder),
+                ahead: 2,
+                ..
+            },
+        ..
+    } = &error
     else {
         panic!("{error}")
     };
-    assert_eq!((holder.node(), holder.identity().name()), (&guard.node(), Some("stock")));
+    assert_eq!(
+        (holder.node(), holder.identity().name()),
+        (&guard.node(), Some("stock"))
+    );
     assert!(
-        error.to_string().contains("/stock, queued ") && error.to_string().contains("2 contenders are ahead")
+        error.to_string().contains("/stock, queued ")
+            && error.to_string().contains("2 contenders are ahead")
     );
     guard.release().await.unwrap();
-    within("the second", waiter).await.unwrap().unwrap().release().await.unwrap();
+    within("the second", waiter)
+        .await
+        .unwrap()
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }
 
 /// A mutex whose client asks for its nodes every two seconds.
 async fn beating(env: &Env) -> InterProcessMutex {
-    let client = env.connect(env.builder().session_timeout(Duration::from_secs(12))).await;
+    let client = env
+        .connect(env.builder().session_timeout(Duration::from_secs(12)))
+        .await;
     InterProcessMutex::new(&client, env.lock_path()).unwrap()
 }
 
@@ -221,7 +347,10 @@ async fn a_broken_holder_is_told_and_the_next_is_granted(env: &Env) {
     within("the answer", write.commit()).await.unwrap_err();
     let lost = within("the loss, with a heartbeat", guard.lost()).await;
     assert_eq!(lost.reason(), LostReason::NodeDeleted);
-    assert!(!operator.break_lock(&holders[0]).await.unwrap(), "it is gone");
+    assert!(
+        !operator.break_lock(&holders[0]).await.unwrap(),
+        "it is gone"
+    );
     assert!(next.is_held());
     next.release().await.unwrap();
     assert!(guard.release().await.is_err());
@@ -245,14 +374,19 @@ async fn a_broken_waiter_queues_again_at_the_end(env: &Env) {
     // It is in the queue again, behind the holder.
     env.wait_count(&path, 2).await;
     third.release().await.unwrap();
-    let guard = within("the one that was broken", broken).await.unwrap().unwrap();
+    let guard = within("the one that was broken", broken)
+        .await
+        .unwrap()
+        .unwrap();
     assert_ne!(&guard.node(), queue[1].node());
     guard.release().await.unwrap();
 }
 
 // Shows: break-lock
 async fn a_broken_permit_is_lost_and_free(env: &Env) {
-    let client = env.connect(env.builder().session_timeout(Duration::from_secs(12))).await;
+    let client = env
+        .connect(env.builder().session_timeout(Duration::from_secs(12)))
+        .await;
     let ours = InterProcessSemaphore::new(&client, env.lock_path(), 2).unwrap();
     let theirs = env.semaphore(2).await;
     let permits = within("both", ours.try_acquire_many(2)).await.unwrap();
@@ -261,30 +395,50 @@ async fn a_broken_permit_is_lost_and_free(env: &Env) {
     let holders = theirs.holders().await.unwrap();
     assert!(theirs.break_lock(&holders[0]).await.unwrap());
     let permit = within("the permit", waiter).await.unwrap().unwrap();
-    assert_eq!(within("the loss", permits.lost()).await.reason(), LostReason::NodeDeleted);
+    assert_eq!(
+        within("the loss", permits.lost()).await.reason(),
+        LostReason::NodeDeleted
+    );
     assert!(permits.release().await.is_err());
     permit.release().await.unwrap();
     env.wait_no_permits().await;
 }
 
-/// Names without an id come back when the directory was made anew, and a lock's node is no other lock's.
+/// Names without an id come back when the directory was made anew, and a lock's node is no other
+/// lock's.
 // Shows: break-lock
 async fn no_other_node_is_broken_in_its_place(env: &Env) {
     let path = env.lock_path();
     let mutex = env.mutex().await;
     let node = format!("{path}/lock-0000000007");
     env.create(&node, zk::CreateMode::Ephemeral).await;
-    let [old] = &mutex.queue().await.unwrap()[..] else { panic!("one contender") };
+    let [old] = &mutex.queue().await.unwrap()[..] else {
+        panic!("one contender")
+    };
     env.delete(&node).await;
     env.create(&node, zk::CreateMode::Ephemeral).await;
-    assert!(!mutex.break_lock(old).await.unwrap(), "the node of that name is another's");
-    let [new] = &mutex.queue().await.unwrap()[..] else { panic!("one contender") };
+    assert!(
+        !mutex.break_lock(old).await.unwrap(),
+        "the node of that name is another's"
+    );
+    let [new] = &mutex.queue().await.unwrap()[..] else {
+        panic!("one contender")
+    };
     let other = InterProcessMutex::new(&env.client().await, env.path("other")).unwrap();
     let error = other.break_lock(new).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Rejected, "{error}");
-    assert!(error.to_string().starts_with(&format!("the node {node:?} is in no queue")), "{error}");
+    assert!(
+        error
+            .to_string()
+            .starts_with(&format!("the node {node:?} is in no queue")),
+        "{error}"
+    );
     // What was written to it meanwhile, by Curator's `Revoker` for example, changes nothing.
-    env.outsider().await.set_data(&node, b"__REVOKE__", None).await.unwrap();
+    env.outsider()
+        .await
+        .set_data(&node, b"__REVOKE__", None)
+        .await
+        .unwrap();
     assert!(mutex.break_lock(new).await.unwrap());
     assert_eq!(env.children(&path).await, [""; 0]);
 }

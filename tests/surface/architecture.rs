@@ -4,9 +4,10 @@
 //! faces (src/*.rs, src/locks, src/recipes)  ->  src/engine  ->  src/session  ->  src/protocol (pure)  ->  values
 //! ```
 //!
-//! A file may import from its own layer and from lower ones, and no files import each other in a circle, nor do folders.
-//! What counts is the file that defines the imported item: a re-export is followed, and is no import by itself unless the file that re-exports
-//! also uses the name. Comments, strings and code under `#[cfg(test)]` do not count.
+//! A file may import from its own layer and from lower ones, and no files import each other in a
+//! circle, nor do folders. What counts is the file that defines the imported item: a re-export is
+//! followed, and is no import by itself unless the file that re-exports also uses the name.
+//! Comments, strings and code under `#[cfg(test)]` do not count.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::fmt;
@@ -44,8 +45,8 @@ impl Layer {
     }
 }
 
-/// One import, or one use of a path that starts at `crate`, `self`, `super`, a child module or an imported
-/// module.
+/// One import, or one use of a path that starts at `crate`, `self`, `super`, a child module or an
+/// imported module.
 #[derive(Clone, Debug)]
 struct Import {
     from: String,
@@ -56,7 +57,11 @@ struct Import {
 
 impl fmt::Display for Import {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{} imports {} (`{}`)", self.from, self.line, self.to, self.path)
+        write!(
+            f,
+            "{}:{} imports {} (`{}`)",
+            self.from, self.line, self.to, self.path
+        )
     }
 }
 
@@ -107,18 +112,29 @@ impl Modules {
             .collect();
         for file in sources() {
             let file = file.to_str().unwrap();
-            assert!(known.contains(file), "{file} is in no module that this test found");
+            assert!(
+                known.contains(file),
+                "{file} is in no module that this test found"
+            );
         }
         modules
     }
 
     fn read_file(&mut self, path: &[String], file: &str) {
-        let tokens: TokenStream = read(file).parse().unwrap_or_else(|error| panic!("{file}: {error}"));
+        let tokens: TokenStream = read(file)
+            .parse()
+            .unwrap_or_else(|error| panic!("{file}: {error}"));
         self.read_module(path, file, tokens);
     }
 
     fn read_module(&mut self, path: &[String], file: &str, tokens: TokenStream) {
-        self.all.insert(path.to_vec(), Module { file: file.to_owned(), ..Module::default() });
+        self.all.insert(
+            path.to_vec(),
+            Module {
+                file: file.to_owned(),
+                ..Module::default()
+            },
+        );
         self.read_tokens(path, &tokens.into_iter().collect::<Vec<_>>());
     }
 
@@ -133,23 +149,37 @@ impl Modules {
                     at += 2 + end;
                 }
                 TokenTree::Ident(word) if *word == "use" && !is_punct(tokens.get(at + 1), '<') => {
-                    let end = at + tokens[at..].iter().position(|token| is_punct(Some(token), ';')).unwrap();
+                    let end = at
+                        + tokens[at..]
+                            .iter()
+                            .position(|token| is_punct(Some(token), ';'))
+                            .unwrap();
                     let is_reexport = is_public(&tokens[..at]);
                     read_use(&tokens[at + 1..end], &[], &mut |name, segments, line| {
                         let module = self.all.get_mut(path).unwrap();
-                        module.uses.push(Used { name, segments, line, is_reexport });
+                        module.uses.push(Used {
+                            name,
+                            segments,
+                            line,
+                            is_reexport,
+                        });
                     });
                     at = end;
                 }
                 // Not `mod $name` of a macro.
                 TokenTree::Ident(word) if *word == "mod" && !is_punct(tokens.get(at + 1), '$') => {
-                    let Some(TokenTree::Ident(name)) = tokens.get(at + 1) else { panic!("a module's name") };
-                    let child: Vec<String> = path.iter().cloned().chain([name.to_string()]).collect();
+                    let Some(TokenTree::Ident(name)) = tokens.get(at + 1) else {
+                        panic!("a module's name")
+                    };
+                    let child: Vec<String> =
+                        path.iter().cloned().chain([name.to_string()]).collect();
                     let parent = self.all.get_mut(path).unwrap();
                     parent.children.insert(name.to_string());
                     let file = parent.file.clone();
                     match tokens.get(at + 2) {
-                        Some(TokenTree::Group(body)) => self.read_module(&child, &file, body.stream()),
+                        Some(TokenTree::Group(body)) => {
+                            self.read_module(&child, &file, body.stream());
+                        }
                         _ => self.read_file(&child, &file_of(&file, &name.to_string())),
                     }
                     at += 2;
@@ -185,13 +215,15 @@ impl Modules {
         }
     }
 
-    /// Notes the file of a module that is compiled for unit tests only, and those of the modules in it. Nothing, if
-    /// it is inline.
+    /// Notes the file of a module that is compiled for unit tests only, and those of the modules in
+    /// it. Nothing, if it is inline.
     fn note_test_files(&mut self, file: String) {
         if !Path::new(env!("CARGO_MANIFEST_DIR")).join(&file).exists() {
             return;
         }
-        let tokens: TokenStream = read(&file).parse().unwrap_or_else(|error| panic!("{file}: {error}"));
+        let tokens: TokenStream = read(&file)
+            .parse()
+            .unwrap_or_else(|error| panic!("{file}: {error}"));
         let tokens: Vec<TokenTree> = tokens.into_iter().collect();
         for words in tokens.windows(3) {
             if let [TokenTree::Ident(word), TokenTree::Ident(name), end] = words
@@ -204,8 +236,8 @@ impl Modules {
         self.for_tests.insert(file);
     }
 
-    /// The module that a relative path in `module` starts in, and what is left of it. `None` if it is another
-    /// crate's.
+    /// The module that a relative path in `module` starts in, and what is left of it. `None` if it
+    /// is another crate's.
     fn absolute(&self, module: &[String], segments: &[String]) -> Option<Vec<String>> {
         let mut base = module.to_vec();
         let mut rest = segments;
@@ -226,7 +258,10 @@ impl Modules {
             }
             first if self.all[module].children.contains(first) => {}
             first => {
-                let used = self.all[module].uses.iter().find(|used| used.name.as_deref() == Some(first))?;
+                let used = self.all[module]
+                    .uses
+                    .iter()
+                    .find(|used| used.name.as_deref() == Some(first))?;
                 if used.segments[0] == first {
                     return None;
                 }
@@ -241,14 +276,20 @@ impl Modules {
 
     /// The file in which what an absolute path names is defined; re-exports are followed.
     fn file(&self, path: &[String]) -> Option<String> {
-        let depth = (0..=path.len()).rev().find(|depth| self.all.contains_key(&path[..*depth]))?;
+        let depth = (0..=path.len())
+            .rev()
+            .find(|depth| self.all.contains_key(&path[..*depth]))?;
         let (module, rest) = path.split_at(depth);
         let reexport = rest.first().and_then(|name| {
-            self.all[module].uses.iter().find(|used| used.name.as_ref() == Some(name)).and_then(|used| {
-                let mut target = self.absolute(module, &used.segments)?;
-                target.extend_from_slice(&rest[1..]);
-                self.file(&target)
-            })
+            self.all[module]
+                .uses
+                .iter()
+                .find(|used| used.name.as_ref() == Some(name))
+                .and_then(|used| {
+                    let mut target = self.absolute(module, &used.segments)?;
+                    target.extend_from_slice(&rest[1..]);
+                    self.file(&target)
+                })
         });
         Some(reexport.unwrap_or_else(|| self.all[module].file.clone()))
     }
@@ -259,12 +300,16 @@ impl Modules {
         for (path, module) in &self.all {
             // What is in scope in a file's inline modules is in the file.
             let is_named_in_file = |name: &String| {
-                self.all.values().any(|other| other.file == module.file && other.names.contains(name))
+                self.all
+                    .values()
+                    .any(|other| other.file == module.file && other.names.contains(name))
             };
             let used = module
                 .uses
                 .iter()
-                .filter(|used| !used.is_reexport || used.name.as_ref().is_some_and(is_named_in_file))
+                .filter(|used| {
+                    !used.is_reexport || used.name.as_ref().is_some_and(is_named_in_file)
+                })
                 .map(|used| (&used.segments, used.line));
             let named = module
                 .paths
@@ -272,9 +317,16 @@ impl Modules {
                 .filter(|named| named.segments.len() > 1)
                 .map(|named| (&named.segments, named.line));
             for (segments, line) in used.chain(named) {
-                let target = self.absolute(path, segments).and_then(|target| self.file(&target));
+                let target = self
+                    .absolute(path, segments)
+                    .and_then(|target| self.file(&target));
                 if let Some(to) = target.filter(|to| *to != module.file) {
-                    imports.push(Import { from: module.file.clone(), line, to, path: segments.join("::") });
+                    imports.push(Import {
+                        from: module.file.clone(),
+                        line,
+                        to,
+                        path: segments.join("::"),
+                    });
                 }
             }
         }
@@ -294,9 +346,14 @@ fn is_model(path: &Path) -> bool {
 /// The names that the root of the crate re-exports, without its modules.
 pub(super) fn public_names() -> Vec<String> {
     let modules = Modules::read();
-    let root = modules.all[&[][..]].uses.iter().filter(|used| used.is_reexport);
+    let root = modules.all[&[][..]]
+        .uses
+        .iter()
+        .filter(|used| used.is_reexport);
     let names = root.filter_map(|used| used.name.clone());
-    let names: Vec<String> = names.filter(|name| name.starts_with(char::is_uppercase)).collect();
+    let names: Vec<String> = names
+        .filter(|name| name.starts_with(char::is_uppercase))
+        .collect();
     assert!(names.len() > 40, "{names:?}");
     names
 }
@@ -306,7 +363,9 @@ fn is_punct(token: Option<&TokenTree>, wanted: char) -> bool {
 }
 
 fn is_test_attribute(tokens: &[TokenTree]) -> bool {
-    let Some(TokenTree::Group(group)) = tokens.get(1) else { return false };
+    let Some(TokenTree::Group(group)) = tokens.get(1) else {
+        return false;
+    };
     is_punct(tokens.first(), '#') && group.to_string().replace(' ', "") == "[cfg(test)]"
 }
 
@@ -328,7 +387,9 @@ fn is_public(before: &[TokenTree]) -> bool {
 /// The segment behind the one that `tokens` begin with: `::name`.
 fn next_segment(tokens: &[TokenTree]) -> Option<String> {
     match tokens.get(3) {
-        Some(TokenTree::Ident(next)) if is_punct(tokens.get(1), ':') && is_punct(tokens.get(2), ':') => {
+        Some(TokenTree::Ident(next))
+            if is_punct(tokens.get(1), ':') && is_punct(tokens.get(2), ':') =>
+        {
             Some(next.to_string())
         }
         _ => None,
@@ -348,7 +409,10 @@ fn read_use(
             let line = token.span().start().line;
             match token {
                 TokenTree::Ident(word) if *word == "as" => {
-                    let name = rest.next().map(ToString::to_string).filter(|name| name != "_");
+                    let name = rest
+                        .next()
+                        .map(ToString::to_string)
+                        .filter(|name| name != "_");
                     found(name, std::mem::take(&mut segments), line);
                 }
                 TokenTree::Ident(word) if *word == "self" && !segments.is_empty() => {}
@@ -372,7 +436,10 @@ fn read_use(
 
 /// The file of a module that is declared in another.
 fn file_of(parent: &str, name: &str) -> String {
-    let directory = parent.trim_end_matches(".rs").trim_end_matches("/lib").trim_end_matches("/mod");
+    let directory = parent
+        .trim_end_matches(".rs")
+        .trim_end_matches("/lib")
+        .trim_end_matches("/mod");
     let beside = format!("{directory}/{name}.rs");
     if Path::new(env!("CARGO_MANIFEST_DIR")).join(&beside).exists() {
         beside
@@ -409,7 +476,9 @@ fn assert_none(found: &[String], rule: &str) {
 fn imports_point_down_the_layers() {
     let imports = Modules::read().imports();
     assert!(imports.len() > 100, "{}", imports.len());
-    let upward = imports.iter().filter(|import| Layer::of(&import.to) > Layer::of(&import.from));
+    let upward = imports
+        .iter()
+        .filter(|import| Layer::of(&import.to) > Layer::of(&import.from));
     let why = |import: &Import| {
         let (lower, higher) = (Layer::of(&import.from), Layer::of(&import.to));
         format!("{import}: {lower:?} may not import {higher:?}")
@@ -422,7 +491,10 @@ fn imports_point_down_the_layers() {
 fn circles(imports: &[Import]) -> Vec<String> {
     let all: BTreeSet<&str> = imports.iter().map(|import| import.from.as_str()).collect();
     let circle = |one: &str| {
-        let steps: Vec<String> = way(imports, one, one)?.iter().map(|import| format!("  {import}")).collect();
+        let steps: Vec<String> = way(imports, one, one)?
+            .iter()
+            .map(|import| format!("  {import}"))
+            .collect();
         Some(format!("{one} is in a circle:\n{}", steps.join("\n")))
     };
     all.into_iter().filter_map(circle).collect()
@@ -430,42 +502,88 @@ fn circles(imports: &[Import]) -> Vec<String> {
 
 #[test]
 fn no_files_import_each_other_in_a_circle() {
-    assert_none(&circles(&Modules::read().imports()), "No files of src import each other in a circle.");
+    assert_none(
+        &circles(&Modules::read().imports()),
+        "No files of src import each other in a circle.",
+    );
 }
 
-/// A folder is a room, and so is a file beside the folders of the engine: what it uses does not use it.
+/// A folder is a room, and so is a file beside the folders of the engine: what it uses does not use
+/// it.
 #[test]
 fn no_folders_import_each_other_in_a_circle() {
-    let folder = |file: &str| file.rsplit_once('/').map_or("", |(folder, _)| folder).to_owned();
-    let room = |file: &str| Some(folder(file)).filter(|it| it != "src/engine").unwrap_or_else(|| file.into());
+    let folder = |file: &str| {
+        file.rsplit_once('/')
+            .map_or("", |(folder, _)| folder)
+            .to_owned()
+    };
+    let room = |file: &str| {
+        Some(folder(file))
+            .filter(|it| it != "src/engine")
+            .unwrap_or_else(|| file.into())
+    };
     let between = |import: Import| {
         let (from, to) = (room(&import.from), room(&import.to));
-        (from != to).then(|| Import { path: import.to_string(), from, to, line: import.line })
+        (from != to).then(|| Import {
+            path: import.to_string(),
+            from,
+            to,
+            line: import.line,
+        })
     };
-    let imports: Vec<Import> = Modules::read().imports().into_iter().filter_map(between).collect();
+    let imports: Vec<Import> = Modules::read()
+        .imports()
+        .into_iter()
+        .filter_map(between)
+        .collect();
     assert!(imports.len() > 50, "{}", imports.len());
-    assert_none(&circles(&imports), "No folders of src import each other in a circle.");
+    assert_none(
+        &circles(&imports),
+        "No folders of src import each other in a circle.",
+    );
 }
 
-/// It says what the folder, or the file beside the engine's folders, is for, who may use it, and what it never does.
+/// It says what the folder, or the file beside the engine's folders, is for, who may use it, and
+/// what it never does.
 #[test]
 fn each_folder_says_what_it_is_for() {
-    let is_room = |path: &&PathBuf| path.ends_with("mod.rs") || path.parent().unwrap().ends_with("engine");
+    let is_room =
+        |path: &&PathBuf| path.ends_with("mod.rs") || path.parent().unwrap().ends_with("engine");
     for path in sources().iter().filter(is_room) {
-        let lines = read(path).lines().take_while(|line| line.starts_with("//! ")).count();
-        assert!((1..=9).contains(&lines), "{}: {lines} lines", path.display());
+        let lines = read(path)
+            .lines()
+            .take_while(|line| line.starts_with("//! "))
+            .count();
+        assert!(
+            (1..=9).contains(&lines),
+            "{}: {lines} lines",
+            path.display()
+        );
     }
 }
 
 /// What a file of the given layers names that it may not, one line each.
-fn forbidden(is_meant: impl Fn(&str) -> bool, is_forbidden: impl Fn(&[String]) -> bool) -> Vec<String> {
+fn forbidden(
+    is_meant: impl Fn(&str) -> bool,
+    is_forbidden: impl Fn(&[String]) -> bool,
+) -> Vec<String> {
     let modules = Modules::read();
     let mut found = Vec::new();
     for module in modules.all.values().filter(|module| is_meant(&module.file)) {
         let used = module.uses.iter().map(|used| (&used.segments, used.line));
-        let named = module.paths.iter().map(|named| (&named.segments, named.line));
-        for (segments, line) in used.chain(named).filter(|(segments, _)| is_forbidden(segments)) {
-            found.push(format!("{}:{line} names `{}`", module.file, segments.join("::")));
+        let named = module
+            .paths
+            .iter()
+            .map(|named| (&named.segments, named.line));
+        for (segments, line) in used
+            .chain(named)
+            .filter(|(segments, _)| is_forbidden(segments))
+        {
+            found.push(format!(
+                "{}:{line} names `{}`",
+                module.file,
+                segments.join("::")
+            ));
         }
     }
     found
@@ -475,22 +593,46 @@ fn forbidden(is_meant: impl Fn(&str) -> bool, is_forbidden: impl Fn(&[String]) -
 fn the_protocol_is_pure() {
     let impure = |segments: &[String]| {
         let has = |words: &[&str], is: fn(&str, &str) -> bool| {
-            segments.iter().any(|segment| words.iter().any(|word| is(segment, word)))
+            segments
+                .iter()
+                .any(|segment| words.iter().any(|word| is(segment, word)))
         };
-        has(&["tokio", "zookeeper", "Instant", "SystemTime", "thread", "uuid", "Uuid"], |segment, word| {
-            segment.contains(word)
-        }) || has(&["zk", "rand", "async", "await"], |segment, word| segment == word)
-            || segments.len() > 1 && segments.last().is_some_and(|last| last == "now")
+        has(
+            &[
+                "tokio",
+                "zookeeper",
+                "Instant",
+                "SystemTime",
+                "thread",
+                "uuid",
+                "Uuid",
+            ],
+            |segment, word| segment.contains(word),
+        ) || has(&["zk", "rand", "async", "await"], |segment, word| {
+            segment == word
+        }) || segments.len() > 1 && segments.last().is_some_and(|last| last == "now")
     };
     let mut found = forbidden(|file| Layer::of(file) == Layer::Protocol, impure);
     // Nor does it import another crate, but for the text of errors.
     let modules = Modules::read();
-    for (path, module) in modules.all.iter().filter(|(_, module)| Layer::of(&module.file) == Layer::Protocol)
+    for (path, module) in modules
+        .all
+        .iter()
+        .filter(|(_, module)| Layer::of(&module.file) == Layer::Protocol)
     {
         let is_allowed = |used: &&Used| ["std", "thiserror"].contains(&used.segments[0].as_str());
         let foreign = |used: &&Used| modules.absolute(path, &used.segments).is_none();
-        for used in module.uses.iter().filter(|used| foreign(used) && !is_allowed(used)) {
-            found.push(format!("{}:{} imports `{}`", module.file, used.line, used.segments.join("::")));
+        for used in module
+            .uses
+            .iter()
+            .filter(|used| foreign(used) && !is_allowed(used))
+        {
+            found.push(format!(
+                "{}:{} imports `{}`",
+                module.file,
+                used.line,
+                used.segments.join("::")
+            ));
         }
     }
     let rule = "src/protocol decides and does nothing else: no client, runtime, thread, clock, random number or other crate.";
@@ -499,9 +641,12 @@ fn the_protocol_is_pure() {
 
 #[test]
 fn only_the_engine_and_the_session_speak_zookeeper() {
-    let is_meant = |file: &str| !matches!(Layer::of(file), Layer::Engine | Layer::Session) && file != CLIENT;
+    let is_meant =
+        |file: &str| !matches!(Layer::of(file), Layer::Engine | Layer::Session) && file != CLIENT;
     let speaks = |segments: &[String]| {
-        segments.iter().any(|segment| segment.contains("zookeeper_client") || segment == "zk")
+        segments
+            .iter()
+            .any(|segment| segment.contains("zookeeper_client") || segment == "zk")
     };
     let found = forbidden(is_meant, speaks);
     let rule = "Only src/engine and src/session name the client library, and src/client.rs, which lends a session and takes a connector.";
@@ -511,20 +656,29 @@ fn only_the_engine_and_the_session_speak_zookeeper() {
         .iter()
         .flat_map(|path| signatures(&code(path)))
         .filter(|signature| signature.contains("zookeeper_client") || signature.contains("zk::"))
-        .map(|signature| signature.split(['(', '<']).next().unwrap_or_default().to_owned())
+        .map(|signature| {
+            signature
+                .split(['(', '<'])
+                .next()
+                .unwrap_or_default()
+                .to_owned()
+        })
         .collect();
     assert_eq!(shown, ["async fn request", "fn connector"]);
 }
 
-/// A subscriber may block, or panic, which costs a line of `src/session/reports/log.rs` and nothing else
-/// (docs/protocol.md#contained-lines).
+/// A subscriber may block, or panic, which costs a line of `src/session/reports/log.rs` and nothing
+/// else (docs/protocol.md#contained-lines).
 // Shows: contained-lines
 #[test]
 fn nothing_is_logged_but_by_lines_of_the_journal() {
     // The macros, and what is told of calls.
-    let allowed = ["log", "journal", "observer"].map(|name| format!("src/session/reports/{name}.rs"));
+    let allowed =
+        ["log", "journal", "observer"].map(|name| format!("src/session/reports/{name}.rs"));
     let is_meant = |file: &str| !allowed.iter().any(|allowed| allowed == file);
-    let found = forbidden(is_meant, |segments| segments.first().is_some_and(|first| first == "tracing"));
+    let found = forbidden(is_meant, |segments| {
+        segments.first().is_some_and(|first| first == "tracing")
+    });
     assert_none(
         &found,
         "The library logs by the macros of src/session/reports/log.rs, not by those of tracing.",
@@ -537,12 +691,15 @@ fn signatures(code: &str) -> Vec<String> {
     code.split("pub ").skip(1).map(end).collect()
 }
 
-/// What a receiver lends, its sender waits for: here, the session's thread (docs/protocol.md#no-lock-across-await).
+/// What a receiver lends, its sender waits for: here, the session's thread
+/// (docs/protocol.md#no-lock-across-await).
 #[test]
 fn no_channel_is_public() {
     for path in sources() {
         for signature in signatures(&code(&path)) {
-            let lends = ["Receiver<", "watch::Ref<", "MutexGuard<"].iter().any(|it| signature.contains(it));
+            let lends = ["Receiver<", "watch::Ref<", "MutexGuard<"]
+                .iter()
+                .any(|it| signature.contains(it));
             assert!(!lends, "{}: {signature}", path.display());
         }
     }
@@ -562,7 +719,9 @@ fn types(path: &Path) -> Vec<String> {
 /// Who reads a name inside need not ask which of two types it is. Recipes stand for themselves.
 #[test]
 fn no_two_types_have_one_name_and_four_are_built_on_hold() {
-    let inside = sources().into_iter().filter(|path| !is_model(path) && !path.starts_with("src/recipes"));
+    let inside = sources()
+        .into_iter()
+        .filter(|path| !is_model(path) && !path.starts_with("src/recipes"));
     let mut all: Vec<String> = inside.flat_map(|path| types(&path)).collect();
     all.sort();
     let twice: Vec<_> = all.windows(2).filter(|two| two[0] == two[1]).collect();
@@ -572,11 +731,17 @@ fn no_two_types_have_one_name_and_four_are_built_on_hold() {
     assert!(all.len() <= 4, "{all:?}");
 }
 
-/// A simulation has its own in place of `background.rs`, so nothing else may start what it could not see.
+/// A simulation has its own in place of `background.rs`, so nothing else may start what it could
+/// not see.
 #[test]
 fn threads_and_runtimes_are_started_in_one_place() {
-    let begins =
-        ["thread::spawn", "thread::Builder", "new_current_thread", "new_multi_thread", "Runtime::new"];
+    let begins = [
+        "thread::spawn",
+        "thread::Builder",
+        "new_current_thread",
+        "new_multi_thread",
+        "Runtime::new",
+    ];
     for path in sources() {
         if path.ends_with("session/threads/background.rs") {
             continue;
@@ -584,12 +749,22 @@ fn threads_and_runtimes_are_started_in_one_place() {
         assert_without(&path, &begins);
         assert_without(
             &path,
-            &["tokio::spawn", "task::spawn", "spawn_blocking", "Handle::current", "LocalSet"],
+            &[
+                "tokio::spawn",
+                "task::spawn",
+                "spawn_blocking",
+                "Handle::current",
+                "LocalSet",
+            ],
         );
         // A set's tasks are handed to it by `background::here`.
         if code(&path).contains("JoinSet") {
             let spawns = code(&path).replace(".spawn(here(", "");
-            assert!(!spawns.contains(".spawn("), "{} spawns without `background::here`", path.display());
+            assert!(
+                !spawns.contains(".spawn("),
+                "{} spawns without `background::here`",
+                path.display()
+            );
         }
     }
 }
@@ -598,7 +773,10 @@ fn threads_and_runtimes_are_started_in_one_place() {
 pub(super) fn code(path: &Path) -> String {
     let text = read(path);
     let text = without_unit_tests(&text);
-    text.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n")
+    text.lines()
+        .filter(|line| !line.trim_start().starts_with("//"))
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 fn assert_without(path: &Path, words: &[&str]) {
@@ -628,8 +806,8 @@ fn faces_have_no_protocol() {
     }
 }
 
-/// No wall clock decides anything, and nothing sleeps where it could block an executor. What nodes say of their
-/// owners has times for people.
+/// No wall clock decides anything, and nothing sleeps where it could block an executor. What nodes
+/// say of their owners has times for people.
 #[test]
 fn no_wall_clock_and_no_blocking_sleep() {
     for path in sources() {

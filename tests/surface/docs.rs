@@ -37,24 +37,35 @@ impl Item {
 
 /// What each example has after its opening fence: nothing, or `compile_fail`, `no_run`, `sql` ..
 fn fences(docs: &[String]) -> Vec<&str> {
-    docs.iter().filter_map(|line| line.trim().strip_prefix("```")).step_by(2).map(str::trim).collect()
+    docs.iter()
+        .filter_map(|line| line.trim().strip_prefix("```"))
+        .step_by(2)
+        .map(str::trim)
+        .collect()
 }
 
 /// The examples that are run.
 fn examples(docs: &[String]) -> Vec<&str> {
-    fences(docs).into_iter().filter(|fence| matches!(*fence, "" | "rust")).collect()
+    fences(docs)
+        .into_iter()
+        .filter(|fence| matches!(*fence, "" | "rust"))
+        .collect()
 }
 
 /// The text of a line of documentation.
 fn documentation(line: &str) -> Option<&str> {
     let line = line.trim_start();
-    line.strip_prefix("///").or_else(|| line.strip_prefix("//!"))
+    line.strip_prefix("///")
+        .or_else(|| line.strip_prefix("//!"))
 }
 
 /// All public types, traits and methods. A method that a macro makes for several types counts once.
 pub(super) fn items() -> Vec<Item> {
     let exported = public_names();
-    sources().iter().flat_map(|file| items_of(file, &exported)).collect()
+    sources()
+        .iter()
+        .flat_map(|file| items_of(file, &exported))
+        .collect()
 }
 
 fn items_of(file: &Path, exported: &[String]) -> Vec<Item> {
@@ -73,9 +84,13 @@ fn items_of(file: &Path, exported: &[String]) -> Vec<Item> {
             continue;
         }
         let mut declaration = trimmed.to_owned();
-        let words: Vec<&str> = trimmed.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+        let words: Vec<&str> = trimmed
+            .split(|c: char| !c.is_alphanumeric() && c != '_')
+            .collect();
         let public = match &words[..] {
-            ["pub", "struct" | "enum" | "trait" | "type", name, ..] => exported.iter().any(|e| e == name),
+            ["pub", "struct" | "enum" | "trait" | "type", name, ..] => {
+                exported.iter().any(|e| e == name)
+            }
             ["pub", rest @ ..] if !trimmed.starts_with("pub(") => {
                 rest.iter().take(3).any(|word| *word == "fn")
             }
@@ -87,7 +102,11 @@ fn items_of(file: &Path, exported: &[String]) -> Vec<Item> {
                 let Some(line) = lines.next() else { break };
                 declaration = format!("{declaration} {}", line.trim());
             }
-            items.push(Item { file: file.to_owned(), declaration, docs: std::mem::take(&mut docs) });
+            items.push(Item {
+                file: file.to_owned(),
+                declaration,
+                docs: std::mem::take(&mut docs),
+            });
         }
         in_trait = line.starts_with("pub trait") || in_trait && line != "}";
         // What a macro is called with: `/// docs` and a name.
@@ -104,11 +123,23 @@ const METHODS_WITH_EXAMPLES: usize = 76;
 #[test]
 fn what_people_hold_has_examples() {
     let (methods, types): (Vec<_>, Vec<_>) = items().into_iter().partition(Item::is_method);
-    for (items, least) in [(types, TYPES_WITH_EXAMPLES), (methods, METHODS_WITH_EXAMPLES)] {
+    for (items, least) in [
+        (types, TYPES_WITH_EXAMPLES),
+        (methods, METHODS_WITH_EXAMPLES),
+    ] {
         let (with, without): (Vec<_>, Vec<_>) = items.into_iter().partition(Item::has_example);
         let without: Vec<String> = without.iter().map(Item::name).collect();
-        println!("{} have an example, {} have none:\n  {}", with.len(), without.len(), without.join("\n  "));
-        assert!(with.len() >= least, "{} have an example, {least} had one", with.len());
+        println!(
+            "{} have an example, {} have none:\n  {}",
+            with.len(),
+            without.len(),
+            without.join("\n  ")
+        );
+        assert!(
+            with.len() >= least,
+            "{} have an example, {least} had one",
+            with.len()
+        );
     }
 }
 
@@ -118,7 +149,11 @@ fn examples_run() {
     for item in items() {
         for fence in fences(&item.docs) {
             let signal = item.docs.iter().any(|line| line.contains("ctrl_c"));
-            assert!(!fence.contains("ignore") && (signal || fence != "no_run"), "{}", item.name());
+            assert!(
+                !fence.contains("ignore") && (signal || fence != "no_run"),
+                "{}",
+                item.name()
+            );
         }
     }
 }
@@ -128,38 +163,65 @@ fn what_may_fail_or_be_cancelled_says_how() {
     let methods: Vec<Item> = items().into_iter().filter(Item::is_method).collect();
     assert!(methods.len() > 90, "{} found", methods.len());
     for method in methods {
-        let fails =
-            method.declaration.contains("-> Result<") || method.declaration.contains("Output = Result<");
-        assert!(!fails || method.has("# Errors"), "{} has no section on errors", method.name());
+        let fails = method.declaration.contains("-> Result<")
+            || method.declaration.contains("Output = Result<");
+        assert!(
+            !fails || method.has("# Errors"),
+            "{} has no section on errors",
+            method.name()
+        );
         let cancellable = method.is_asynchronous();
-        assert!(!cancellable || method.has("# Cancel safety"), "{} has none on cancelling", method.name());
+        assert!(
+            !cancellable || method.has("# Cancel safety"),
+            "{} has none on cancelling",
+            method.name()
+        );
     }
 }
 
 /// Words that make a reader stop: who is meant, and what is "there"?
-const RIDDLES: [&str; 6] = ["as they say", "as there.", "nobody", "somebody", "whoever", "answers with "];
+const RIDDLES: [&str; 6] = [
+    "as they say",
+    "as there.",
+    "nobody",
+    "somebody",
+    "whoever",
+    "answers with ",
+];
 
 fn riddles_in(file: &Path, text: &str) -> Vec<String> {
     let text = text.to_lowercase();
     let riddles = RIDDLES.iter().filter(|riddle| text.contains(**riddle));
-    riddles.map(|riddle| format!("{}: {riddle}", file.display())).collect()
+    riddles
+        .map(|riddle| format!("{}: {riddle}", file.display()))
+        .collect()
 }
 
 /// The comments of a source file, without those of its unit tests.
 fn comments(text: &str) -> impl Iterator<Item = &str> {
     let text = without_unit_tests(text);
-    text.lines().map(str::trim).filter(|line| line.starts_with("//"))
+    text.lines()
+        .map(str::trim)
+        .filter(|line| line.starts_with("//"))
 }
 
 /// The comments of a source file as one text, since a phrase may go over the end of a line.
 fn comment_text(text: &str) -> String {
-    let lines: Vec<&str> = comments(text).map(|line| line.trim_start_matches(['/', '!']).trim()).collect();
+    let lines: Vec<&str> = comments(text)
+        .map(|line| line.trim_start_matches(['/', '!']).trim())
+        .collect();
     lines.join(" ")
 }
 
 /// The other source files whose comments are read.
-const MORE: [&str; 6] =
-    ["examples", "lockbench/src", "service/src", "test-server/src", "zk-test-server/src", "zklock/src"];
+const MORE: [&str; 6] = [
+    "examples",
+    "lockbench/src",
+    "service/src",
+    "test-server/src",
+    "zk-test-server/src",
+    "zklock/src",
+];
 
 #[test]
 fn comments_are_plain() {
@@ -184,9 +246,16 @@ fn comparisons_show_what_they_say() {
         for section in sections {
             let lines: Vec<String> = section.lines().map(str::to_owned).collect();
             let is_test = |word: &str| word.contains("::") && !word.contains(char::is_uppercase);
-            let shown = !examples(&lines).is_empty() || section.split('`').skip(1).step_by(2).any(is_test);
+            let shown =
+                !examples(&lines).is_empty() || section.split('`').skip(1).step_by(2).any(is_test);
             assert!(shown, "{page}: {}", lines[0]);
-            assert!(fences(&lines).iter().all(|fence| ["", "text"].contains(fence)), "{page}: {}", lines[0]);
+            assert!(
+                fences(&lines)
+                    .iter()
+                    .all(|fence| ["", "text"].contains(fence)),
+                "{page}: {}",
+                lines[0]
+            );
         }
     }
 }
@@ -202,7 +271,13 @@ fn comparisons_leave_nothing_out() {
             assert!(rows.contains(name), "{page} has no {name}");
         }
     };
-    let of_lock = ["`lock()`", "`lockInterruptibly()`", "`tryLock()`", "`tryLock(wait, unit)`", "`unlock()`"];
+    let of_lock = [
+        "`lock()`",
+        "`lockInterruptibly()`",
+        "`tryLock()`",
+        "`tryLock(wait, unit)`",
+        "`unlock()`",
+    ];
     let of_rlock = [
         "`getName()`",
         "`lockInterruptibly(lease, unit)`",
@@ -217,10 +292,25 @@ fn comparisons_leave_nothing_out() {
     ];
     names("docs/redisson.md", &of_lock);
     names("docs/redisson.md", &of_rlock);
-    let of_redlock =
-        ["independent", "`SET name value NX PX ttl`", "majority", "timeout", "drift", "random value"];
+    let of_redlock = [
+        "independent",
+        "`SET name value NX PX ttl`",
+        "majority",
+        "timeout",
+        "drift",
+        "random value",
+    ];
     names("docs/redlock.md", &of_redlock);
-    names("docs/redlock.md", &["random delay", "unlock on all", "extend", "`fsync`", "fencing token"]);
+    names(
+        "docs/redlock.md",
+        &[
+            "random delay",
+            "unlock on all",
+            "extend",
+            "`fsync`",
+            "fencing token",
+        ],
+    );
 }
 
 #[test]
@@ -233,7 +323,12 @@ fn pages_are_plain() {
         "ARCHITECTURE.md",
         "zklock/README.md",
     ];
-    let pages = [&pages[..], &["test-server/README.md", "zk-test-server/README.md"], &COMPARISONS].concat();
+    let pages = [
+        &pages[..],
+        &["test-server/README.md", "zk-test-server/README.md"],
+        &COMPARISONS,
+    ]
+    .concat();
     let riddles = |page: &&str| {
         let words: Vec<String> = read(page).split_whitespace().map(str::to_owned).collect();
         riddles_in(Path::new(page), &words.join(" "))
@@ -242,11 +337,11 @@ fn pages_are_plain() {
     assert!(found.is_empty(), "{found:#?}");
 }
 
-/// Phrases with the number of times that the comments of the library and the pages may contain them. A
-/// sentence with one of them is correct, and a page of such sentences is hard to read, because each lacks a
-/// noun or a verb: "is told" does not say who notifies whom, "of its own" means *separate* or *its own*, "one
-/// that" and "those that" stand for a noun that the reader must find. The numbers are those of the last
-/// revision: lower them, and do not raise them.
+/// Phrases with the number of times that the comments of the library and the pages may contain
+/// them. A sentence with one of them is correct, and a page of such sentences is hard to read,
+/// because each lacks a noun or a verb: "is told" does not say who notifies whom, "of its own"
+/// means *separate* or *its own*, "one that" and "those that" stand for a noun that the reader must
+/// find. The numbers are those of the last revision: lower them, and do not raise them.
 const HEAVY: [(&str, usize, usize); 12] = [
     ("told", 10, 6),
     ("of its own", 9, 11),
@@ -266,48 +361,94 @@ const HEAVY: [(&str, usize, usize); 12] = [
 fn occurrences(text: &str, phrase: &str) -> usize {
     let words: Vec<String> = text
         .split_whitespace()
-        .map(|word| word.trim_matches(|c: char| !c.is_alphanumeric()).to_lowercase())
+        .map(|word| {
+            word.trim_matches(|c: char| !c.is_alphanumeric())
+                .to_lowercase()
+        })
         .collect();
     let phrase: Vec<&str> = phrase.split(' ').collect();
-    words.windows(phrase.len()).filter(|window| window.iter().eq(phrase.iter())).count()
+    words
+        .windows(phrase.len())
+        .filter(|window| window.iter().eq(phrase.iter()))
+        .count()
 }
 
 #[test]
 fn occurrences_are_whole_words() {
-    assert_eq!(occurrences("It is *told*, told-apart; a loss\n(of its own) retold", "told"), 1);
-    assert_eq!(occurrences("A loss of its\nown. Of its own!", "of its own"), 2);
+    assert_eq!(
+        occurrences(
+            "It is *told*, told-apart; a loss\n(of its own) retold",
+            "told"
+        ),
+        1
+    );
+    assert_eq!(
+        occurrences("A loss of its\nown. Of its own!", "of its own"),
+        2
+    );
 }
 
 #[test]
 fn heavy_phrases_do_not_come_back() {
-    let others = ["README", "ARCHITECTURE", "CHANGELOG", "CONTRIBUTING", "PERFORMANCE", "RELIABILITY"]
-        .iter()
-        .chain(&["examples/README", "simulation/README", "simulation/mutants", "simulation/planted/README"])
-        .chain(&["simulation/reverted/README", "test-server/README", "zklock/README"])
-        .chain(&["zk-test-server/README"])
-        .map(|name| PathBuf::from(format!("{name}.md")));
+    let others = [
+        "README",
+        "ARCHITECTURE",
+        "CHANGELOG",
+        "CONTRIBUTING",
+        "PERFORMANCE",
+        "RELIABILITY",
+    ]
+    .iter()
+    .chain(&[
+        "examples/README",
+        "simulation/README",
+        "simulation/mutants",
+        "simulation/planted/README",
+    ])
+    .chain(&[
+        "simulation/reverted/README",
+        "test-server/README",
+        "zklock/README",
+    ])
+    .chain(&["zk-test-server/README"])
+    .map(|name| PathBuf::from(format!("{name}.md")));
     let is_page = |file: &PathBuf| file.extension().is_some_and(|extension| extension == "md");
-    let pages: Vec<String> =
-        files_below("docs").into_iter().filter(is_page).chain(others).map(read).collect();
+    let pages: Vec<String> = files_below("docs")
+        .into_iter()
+        .filter(is_page)
+        .chain(others)
+        .map(read)
+        .collect();
     assert!(pages.len() > 20, "{} pages", pages.len());
-    let comments: Vec<String> = sources().iter().map(|file| comment_text(&read(file))).collect();
+    let comments: Vec<String> = sources()
+        .iter()
+        .map(|file| comment_text(&read(file)))
+        .collect();
     for (phrase, in_comments, in_pages) in HEAVY {
-        let count = |texts: &[String]| -> usize { texts.iter().map(|text| occurrences(text, phrase)).sum() };
+        let count = |texts: &[String]| -> usize {
+            texts.iter().map(|text| occurrences(text, phrase)).sum()
+        };
         let (comments, pages) = (count(&comments), count(&pages));
         println!("{phrase:?}: {comments} in comments, {pages} in pages");
-        assert!(comments <= in_comments, "{phrase:?} occurs {comments} times in comments, not {in_comments}");
-        assert!(pages <= in_pages, "{phrase:?} occurs {pages} times in pages, not {in_pages}");
+        assert!(
+            comments <= in_comments,
+            "{phrase:?} occurs {comments} times in comments, not {in_comments}"
+        );
+        assert!(
+            pages <= in_pages,
+            "{phrase:?} occurs {pages} times in pages, not {in_pages}"
+        );
     }
 }
 
-/// The comments outside of the library fit into a window of 110 columns.
+/// The comments outside of the library are wrapped at 100 columns.
 #[test]
 fn comments_are_wrapped() {
     for file in MORE.map(files_below).concat() {
         let text = read(&file);
         let is_comment = |line: &&str| line.trim_start().starts_with("//") && !line.contains("| ");
         for line in text.lines().filter(is_comment) {
-            assert!(line.chars().count() <= 110, "{}: {line}", file.display());
+            assert!(line.chars().count() <= 100, "{}: {line}", file.display());
         }
     }
 }
@@ -316,16 +457,33 @@ fn comments_are_wrapped() {
 #[test]
 fn every_error_says_of_which_path_and_whether_to_try_again() {
     let mut errors = 0;
-    for file in sources().into_iter().filter(|file| file.starts_with("src/error")) {
+    for file in sources()
+        .into_iter()
+        .filter(|file| file.starts_with("src/error"))
+    {
         let text = read(&file);
         for declaration in text.split("Error)]\n").skip(1) {
             let declaration = declaration.split("\npub ").nth(1).unwrap_or_default();
-            let name = declaration.split(|c: char| !c.is_alphanumeric()).nth(1).unwrap_or_default();
-            let methods = [format!("\nimpl {name} {{"), format!("\nimpl<G> {name}<G> {{")];
-            let methods = methods.iter().find_map(|start| text.split(start.as_str()).nth(1));
-            let methods = methods.and_then(|methods| methods.split("\n}").next()).unwrap_or_default();
+            let name = declaration
+                .split(|c: char| !c.is_alphanumeric())
+                .nth(1)
+                .unwrap_or_default();
+            let methods = [
+                format!("\nimpl {name} {{"),
+                format!("\nimpl<G> {name}<G> {{"),
+            ];
+            let methods = methods
+                .iter()
+                .find_map(|start| text.split(start.as_str()).nth(1));
+            let methods = methods
+                .and_then(|methods| methods.split("\n}").next())
+                .unwrap_or_default();
             for question in ["pub fn path(&self)", "pub fn is_retryable(&self)"] {
-                assert!(methods.contains(question), "{}: {name} has no `{question}`", file.display());
+                assert!(
+                    methods.contains(question),
+                    "{}: {name} has no `{question}`",
+                    file.display()
+                );
             }
             errors += 1;
         }

@@ -8,16 +8,31 @@ const PAGE: &str = "docs/failures.md";
 
 /// The variants of public errors and of what they contain, and the errors that have none.
 fn errors() -> Vec<String> {
-    let is_error = |name: &str| ["Error", "Kind", "Reason", "Failure"].iter().any(|end| name.ends_with(end));
-    let mut errors = vec!["StaleToken".to_owned(), "ParseTokenError".to_owned(), "InvalidPath".to_owned()];
-    for item in items().iter().filter(|item| item.file.starts_with("src/error")) {
-        let Some(name) = item.declaration.strip_prefix("pub enum ") else { continue };
+    let is_error = |name: &str| {
+        ["Error", "Kind", "Reason", "Failure"]
+            .iter()
+            .any(|end| name.ends_with(end))
+    };
+    let mut errors = vec![
+        "StaleToken".to_owned(),
+        "ParseTokenError".to_owned(),
+        "InvalidPath".to_owned(),
+    ];
+    for item in items()
+        .iter()
+        .filter(|item| item.file.starts_with("src/error"))
+    {
+        let Some(name) = item.declaration.strip_prefix("pub enum ") else {
+            continue;
+        };
         let name = name.split(|c: char| !c.is_alphanumeric()).next().unwrap();
         let text = read(&item.file);
         let lines = members(without_unit_tests(&text), &item.declaration);
         let variants = lines.iter().map(|line| line.trim_start());
-        let variants = variants.filter(|line| is_error(name) && line.starts_with(char::is_uppercase));
-        let variants = variants.map(|line| line.split(|c: char| !c.is_alphanumeric()).next().unwrap());
+        let variants =
+            variants.filter(|line| is_error(name) && line.starts_with(char::is_uppercase));
+        let variants =
+            variants.map(|line| line.split(|c: char| !c.is_alphanumeric()).next().unwrap());
         errors.extend(variants.map(|variant| format!("{name}::{variant}")));
     }
     errors
@@ -27,10 +42,19 @@ fn errors() -> Vec<String> {
 fn warnings() -> Vec<String> {
     let mut warnings = Vec::new();
     for text in sources().iter().map(read) {
-        for (call, level) in [("log::warn!(", "WARN"), ("log::error!(", "ERROR"), ("Level::WARN, ", "WARN")] {
+        for (call, level) in [
+            ("log::warn!(", "WARN"),
+            ("log::error!(", "ERROR"),
+            ("Level::WARN, ", "WARN"),
+        ] {
             for line in without_unit_tests(&text).split(call).skip(1) {
                 let line = line.split(");").next().unwrap();
-                let text = line.trim_end().trim_end_matches('"').rsplit('"').next().unwrap();
+                let text = line
+                    .trim_end()
+                    .trim_end_matches('"')
+                    .rsplit('"')
+                    .next()
+                    .unwrap();
                 warnings.push(format!("| {level} | {text} |"));
             }
         }
@@ -42,8 +66,14 @@ fn warnings() -> Vec<String> {
 fn the_handbook_has_every_error_and_every_warning() {
     let page = read(PAGE);
     let (errors, warnings) = (errors(), warnings());
-    assert!(errors.len() > 80 && warnings.len() >= 20, "{errors:#?} {warnings:#?}");
-    let rows = errors.iter().map(|error| format!("| `{error}` |")).chain(warnings);
+    assert!(
+        errors.len() > 80 && warnings.len() >= 20,
+        "{errors:#?} {warnings:#?}"
+    );
+    let rows = errors
+        .iter()
+        .map(|error| format!("| `{error}` |"))
+        .chain(warnings);
     let missing: Vec<_> = rows.filter(|row| !page.contains(row)).collect();
     assert!(missing.is_empty(), "{PAGE} lacks {missing:#?}");
 }

@@ -1,4 +1,5 @@
-//! What the published packages show: their pages without links into the repository, and the interface as a list.
+//! What the published packages show: their pages without links into the repository, and the
+//! interface as a list.
 
 use std::fmt::Write;
 
@@ -8,14 +9,19 @@ use super::{assert_written, read, without_unit_tests};
 /// The name of the module of the documentation that includes a page.
 fn module_of(page: &str) -> Option<String> {
     let library = read("src/lib.rs");
-    let entry = library.lines().find(|line| line.ends_with(&format!(": \"../{page}\",")))?;
+    let entry = library
+        .lines()
+        .find(|line| line.ends_with(&format!(": \"../{page}\",")))?;
     Some(entry.trim().split(':').next()?.to_owned())
 }
 
-/// A page without the targets that only the repository has: a link to a module of the documentation instead, or the text
-/// of the link alone. Lines with pictures are left out.
+/// A page without the targets that only the repository has: a link to a module of the documentation
+/// instead, or the text of the link alone. Lines with pictures are left out.
 fn without_relative_links(text: &str) -> String {
-    let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with("![")).collect();
+    let lines: Vec<&str> = text
+        .lines()
+        .filter(|line| !line.starts_with("!["))
+        .collect();
     let text = lines.join("\n").replace("\n\n\n\n", "\n\n") + "\n";
     let (mut shown, mut rest) = (String::new(), text.as_str());
     while let Some((before, target, after)) = link(rest) {
@@ -47,11 +53,19 @@ fn the_page_of_the_crate_is_the_readme_without_the_repository() {
 
 #[test]
 fn pages_of_packages_have_no_relative_link() {
-    for page in ["CRATE.md", "test-server/README.md", "zk-test-server/README.md", "zklock/README.md"] {
+    for page in [
+        "CRATE.md",
+        "test-server/README.md",
+        "zk-test-server/README.md",
+        "zklock/README.md",
+    ] {
         let text = read(page);
         let mut rest = text.as_str();
         while let Some((_, target, after)) = link(rest) {
-            assert!(target.starts_with('#') || target.starts_with("https://"), "{page}: {target}");
+            assert!(
+                target.starts_with('#') || target.starts_with("https://"),
+                "{page}: {target}"
+            );
             rest = after;
         }
     }
@@ -60,8 +74,14 @@ fn pages_of_packages_have_no_relative_link() {
 /// The variants and the public fields that the declaration of a type in this file is followed by.
 pub(super) fn members<'a>(text: &'a str, declaration: &str) -> Vec<&'a str> {
     let is_type = declaration.starts_with("pub enum") || declaration.starts_with("pub struct");
-    let body = text.split(declaration).nth(1).and_then(|rest| rest.split("\n}\n").next());
-    let lines = body.filter(|_| is_type && declaration.ends_with('{')).unwrap_or_default().lines();
+    let body = text
+        .split(declaration)
+        .nth(1)
+        .and_then(|rest| rest.split("\n}\n").next());
+    let lines = body
+        .filter(|_| is_type && declaration.ends_with('{'))
+        .unwrap_or_default()
+        .lines();
     let is_shown = |line: &&str| {
         let line = line.trim_start();
         // Neither the text of an error, nor the form of the macro that defines it.
@@ -71,10 +91,14 @@ pub(super) fn members<'a>(text: &'a str, declaration: &str) -> Vec<&'a str> {
             || declaration.starts_with("pub enum")
                 && !(is_text || line.starts_with(['/', '#', ')']) || line == "} or {")
     };
-    lines.filter(is_shown).filter(|line| !line.trim().is_empty()).collect()
+    lines
+        .filter(is_shown)
+        .filter(|line| !line.trim().is_empty())
+        .collect()
 }
 
-/// The interface as a list, so that a change of it shows in the review. Implementations of traits are not on it.
+/// The interface as a list, so that a change of it shows in the review. Implementations of traits
+/// are not on it.
 #[test]
 fn the_interface_is_as_listed() {
     let (mut list, mut file) = (String::new(), None);
@@ -82,7 +106,11 @@ fn the_interface_is_as_listed() {
         if file.as_ref() != Some(&item.file) {
             let _ = writeln!(list, "\n{}", item.file.display());
         }
-        let _ = writeln!(list, "  {}", item.declaration.trim_end_matches([' ', '{', ';', ',']));
+        let _ = writeln!(
+            list,
+            "  {}",
+            item.declaration.trim_end_matches([' ', '{', ';', ','])
+        );
         for member in members(without_unit_tests(&read(&item.file)), &item.declaration) {
             let _ = writeln!(list, "  {}", member.trim_end_matches(','));
         }

@@ -1,5 +1,5 @@
-//! The pictures of docs/how-a-lock-works.md, and how pictures are drawn. They have a background, so that they
-//! can be read on any page, a dark one where the reader prefers that.
+//! The pictures of docs/how-a-lock-works.md, and how pictures are drawn. They have a background, so
+//! that they can be read on any page, a dark one where the reader prefers that.
 
 use std::fmt::Write;
 
@@ -69,7 +69,11 @@ impl Picture {
 
     /// Draws a path, with a tip at its end if it is a way to something.
     fn path(&mut self, class: &str, path: &str) {
-        let tip = if class == "way" { r#" marker-end="url(#tip)""# } else { "" };
+        let tip = if class == "way" {
+            r#" marker-end="url(#tip)""#
+        } else {
+            ""
+        };
         self.add(format_args!(r#"<path class="{class}" d="{path}"{tip}/>"#));
     }
 
@@ -78,8 +82,8 @@ impl Picture {
     }
 }
 
-/// A node in a queue: its name, its client, whether it holds the lock, how many places before it the node is
-/// that it watches, and how many tasks of its client wait in memory.
+/// A node in a queue: its name, its client, whether it holds the lock, how many places before it
+/// the node is that it watches, and how many tasks of its client wait in memory.
 type Node = (&'static str, &'static str, bool, Option<usize>, u32);
 
 /// Draws the nodes of a queue beside each other, and an arrow from each to the one that it watches.
@@ -92,7 +96,12 @@ fn draw_queue(picture: &mut Picture, top: f64, nodes: &[Node], width: f64, gap: 
         let (x, class) = (middle(place), if holds { "held" } else { "node" });
         picture.rect((x - width / 2.0, top), (width, HEIGHT), class);
         picture.text((x, top + 19.0), "head", "middle", name);
-        picture.text((x, top + 35.0), "", "middle", if holds { "holds" } else { "waits" });
+        picture.text(
+            (x, top + 35.0),
+            "",
+            "middle",
+            if holds { "holds" } else { "waits" },
+        );
         picture.text((x, top + HEIGHT + 18.0), "faint", "middle", client);
         let tasks = in_memory + 1;
         let first = x - f64::from(tasks - 1) * 8.0;
@@ -135,17 +144,27 @@ fn queue() -> String {
         ("read 35", "client E", false, Some(2), 0),
         ("write 36", "client F", false, Some(1), 0),
     ];
-    let subtitle =
-        "a box is a node of the lock's directory, by number; an arrow leads to the node that is watched";
+    let subtitle = "a box is a node of the lock's directory, by number; an arrow leads to the node that is watched";
     let mut picture = Picture::new(448.0, "Who waits for whom", subtitle);
-    picture.text((40.0, 90.0), "head", "start", "A mutex: each client watches its predecessor only");
+    picture.text(
+        (40.0, 90.0),
+        "head",
+        "start",
+        "A mutex: each client watches its predecessor only",
+    );
     draw_queue(&mut picture, 136.0, &mutex, 120.0, 50.0);
     let in_memory = "circles: tasks of that client, which wait in memory and hand the one node on";
     picture.text((40.0, 240.0), "faint", "start", in_memory);
-    let head = "A read-write lock: a reader watches the last writer before it, a writer its predecessor";
+    let head =
+        "A read-write lock: a reader watches the last writer before it, a writer its predecessor";
     picture.text((40.0, 284.0), "head", "start", head);
     draw_queue(&mut picture, 344.0, &read_write, 92.0, 22.0);
-    picture.text((40.0, 430.0), "faint", "start", "the two readers in front are inside together");
+    picture.text(
+        (40.0, 430.0),
+        "faint",
+        "start",
+        "the two readers in front are inside together",
+    );
     picture.end()
 }
 
@@ -157,12 +176,25 @@ fn lease() -> String {
     const SERVERS: f64 = 268.0;
     const TICKS: f64 = 316.0;
     let at = |part: f64| START + T * part;
-    let subtitle = "after the renewal no heartbeat is answered; below, the times for T = 30 s, the default";
+    let subtitle =
+        "after the renewal no heartbeat is answered; below, the times for T = 30 s, the default";
     let mut picture = Picture::new(372.0, "The time line of a lease", subtitle);
     let states = [
         (0.0, 1.0 / 3.0, "held", "held", "grants are made"),
-        (1.0 / 3.0, 2.0 / 3.0, "doubt", "suspended", "no grants are made"),
-        (2.0 / 3.0, 1.0, "lost", "lost, holder notified", "T/3 to stop in"),
+        (
+            1.0 / 3.0,
+            2.0 / 3.0,
+            "doubt",
+            "suspended",
+            "no grants are made",
+        ),
+        (
+            2.0 / 3.0,
+            1.0,
+            "lost",
+            "lost, holder notified",
+            "T/3 to stop in",
+        ),
         (1.0, 1.3, "other", "another holder", "at the earliest"),
     ];
     for (from, to, class, state, what) in states {
@@ -173,13 +205,27 @@ fn lease() -> String {
     }
     for (y, name) in [(CLIENT, "client"), (SERVERS, "servers")] {
         picture.text((40.0, y + 4.0), "head", "start", name);
-        picture.path("lane", &format!("M{:.1} {y}H{:.1}", at(0.0) - 16.0, at(1.3)));
+        picture.path(
+            "lane",
+            &format!("M{:.1} {y}H{:.1}", at(0.0) - 16.0, at(1.3)),
+        );
     }
     // The renewal and its answer.
     let (there, back) = (at(0.03), at(0.06));
-    picture.path("way", &format!("M{:.1} {CLIENT}L{there:.1} {:.1}", at(0.0), SERVERS - 2.0));
-    picture.path("way", &format!("M{there:.1} {SERVERS}L{back:.1} {:.1}", CLIENT + 2.0));
-    picture.text((at(0.0) + 6.0, 162.0), "", "start", "renewal sent, answered");
+    picture.path(
+        "way",
+        &format!("M{:.1} {CLIENT}L{there:.1} {:.1}", at(0.0), SERVERS - 2.0),
+    );
+    picture.path(
+        "way",
+        &format!("M{there:.1} {SERVERS}L{back:.1} {:.1}", CLIENT + 2.0),
+    );
+    picture.text(
+        (at(0.0) + 6.0, 162.0),
+        "",
+        "start",
+        "renewal sent, answered",
+    );
     // Heartbeats that do not arrive.
     for part in [1.0 / 6.0, 2.0 / 6.0, 3.0 / 6.0] {
         let (x, y) = (at(part) + 14.0, f64::midpoint(CLIENT, SERVERS));
@@ -192,8 +238,18 @@ fn lease() -> String {
     }
     picture.text((at(0.1), 252.0), "faint", "start", "heartbeats, every T/6");
     // What the client knows, and what the servers do.
-    picture.text((at(2.0 / 3.0) + 6.0, 162.0), "", "start", "the lease expires");
-    picture.text((at(1.0) + 6.0, SERVERS - 10.0), "", "start", "session expires");
+    picture.text(
+        (at(2.0 / 3.0) + 6.0, 162.0),
+        "",
+        "start",
+        "the lease expires",
+    );
+    picture.text(
+        (at(1.0) + 6.0, SERVERS - 10.0),
+        "",
+        "start",
+        "session expires",
+    );
     for (part, name, seconds) in [
         (0.0, "0", "0 s"),
         (1.0 / 6.0, "T/6", "5 s"),
@@ -204,10 +260,20 @@ fn lease() -> String {
     ] {
         if [0.0, 2.0 / 3.0, 1.0].contains(&part) {
             let top = if part == 1.0 { SERVERS - 22.0 } else { CLIENT };
-            picture
-                .path("grid", &format!("M{:.1} 124V168M{:.1} {top}V{:.1}", at(part), at(part), TICKS - 14.0));
+            picture.path(
+                "grid",
+                &format!(
+                    "M{:.1} 124V168M{:.1} {top}V{:.1}",
+                    at(part),
+                    at(part),
+                    TICKS - 14.0
+                ),
+            );
         }
-        picture.path("lane", &format!("M{:.1} {:.1}V{:.1}", at(part), SERVERS - 4.0, SERVERS + 4.0));
+        picture.path(
+            "lane",
+            &format!("M{:.1} {:.1}V{:.1}", at(part), SERVERS - 4.0, SERVERS + 4.0),
+        );
         picture.text((at(part), TICKS), "head", "middle", name);
         picture.text((at(part), TICKS + 18.0), "faint", "middle", seconds);
     }

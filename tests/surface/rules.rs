@@ -1,7 +1,8 @@
-//! The pages that say how the locks work, and the code and the tests that cite them, agree: what is cited
-//! exists, every rule has a test that shows it, and the tests that other pages name exist.
+//! The pages that say how the locks work, and the code and the tests that cite them, agree: what is
+//! cited exists, every rule has a test that shows it, and the tests that other pages name exist.
 //!
-//! A test says which rules it shows, in a line above it, or above the line that registers it by its name:
+//! A test says which rules it shows, in a line above it, or above the line that registers it by its
+//! name:
 //!
 //! ```text
 //! // Shows: create-and-list, grant
@@ -18,7 +19,12 @@ use super::{assert_written, files_below, read, root};
 const PAGE: &str = "docs/protocol.md";
 
 /// Where tests are, in real and in virtual time.
-const TESTS: [&str; 4] = ["tests", "test-support/tests", "simulation/tests", "zklock/tests"];
+const TESTS: [&str; 4] = [
+    "tests",
+    "test-support/tests",
+    "simulation/tests",
+    "zklock/tests",
+];
 
 /// The tests of each rule, as a page.
 const TESTS_PAGE: &str = "docs/protocol-tests.md";
@@ -45,24 +51,44 @@ struct File {
 impl File {
     /// Whether a path to the file names a module: its stem, or a directory that it is in.
     fn is_in_module(&self, module: &str) -> bool {
-        self.path.with_extension("").components().any(|part| part.as_os_str() == module)
+        self.path
+            .with_extension("")
+            .components()
+            .any(|part| part.as_os_str() == module)
     }
 }
 
 /// The source files below these directories, and the pages beside them.
 fn files(directories: &[&str]) -> Vec<File> {
     let is_text = |path: &PathBuf| {
-        path.extension().is_some_and(|extension| ["rs", "md", "py", "java"].iter().any(|e| extension == *e))
+        path.extension()
+            .is_some_and(|extension| ["rs", "md", "py", "java"].iter().any(|e| extension == *e))
     };
-    let paths = directories.iter().flat_map(|directory| files_below(directory)).filter(is_text);
-    let found: Vec<_> = paths.map(|path| File { text: read(&path), path }).collect();
+    let paths = directories
+        .iter()
+        .flat_map(|directory| files_below(directory))
+        .filter(is_text);
+    let found: Vec<_> = paths
+        .map(|path| File {
+            text: read(&path),
+            path,
+        })
+        .collect();
     assert!(!found.is_empty(), "{directories:?}");
     found
 }
 
 /// Where the protocol is cited: the code, the tests and the other pages.
-const CITING: [&str; 8] =
-    ["src", "tests", "test-support", "test-server", "simulation/tests", "examples", "docs", "zklock"];
+const CITING: [&str; 8] = [
+    "src",
+    "tests",
+    "test-support",
+    "test-server",
+    "simulation/tests",
+    "examples",
+    "docs",
+    "zklock",
+];
 
 /// All that may cite a page: the code, the tests and the other pages.
 fn all_files() -> Vec<File> {
@@ -71,7 +97,10 @@ fn all_files() -> Vec<File> {
         let path = entry.unwrap().path();
         if path.extension().is_some_and(|extension| extension == "md") {
             let text = std::fs::read_to_string(&path).unwrap();
-            all.push(File { path: path.strip_prefix(root()).unwrap().to_owned(), text });
+            all.push(File {
+                path: path.strip_prefix(root()).unwrap().to_owned(),
+                text,
+            });
         }
     }
     all
@@ -82,7 +111,9 @@ fn anchors_behind<'a>(text: &'a str, mark: &str) -> Vec<&'a str> {
     text.split(mark)
         .skip(1)
         .map(|rest| {
-            let end = rest.find(|c: char| !matches!(c, 'a'..='z' | '0'..='9' | '-')).unwrap_or(rest.len());
+            let end = rest
+                .find(|c: char| !matches!(c, 'a'..='z' | '0'..='9' | '-'))
+                .unwrap_or(rest.len());
             &rest[..end]
         })
         .collect()
@@ -93,10 +124,14 @@ fn anchors(page: &str) -> BTreeSet<String> {
     let set = anchors_behind(page, "<a id=\"");
     let mut anchors = BTreeSet::new();
     for anchor in set {
-        assert!(!anchor.is_empty() && anchors.insert(anchor.to_owned()), "{anchor} is set twice");
+        assert!(
+            !anchor.is_empty() && anchors.insert(anchor.to_owned()),
+            "{anchor} is set twice"
+        );
     }
     let headings = page.lines().filter_map(|line| line.strip_prefix("## "));
-    anchors.extend(headings.map(|heading| heading.to_lowercase().replace(' ', "-").replace(',', "")));
+    anchors
+        .extend(headings.map(|heading| heading.to_lowercase().replace(' ', "-").replace(',', "")));
     anchors
 }
 
@@ -111,7 +146,11 @@ fn every_anchor_that_is_cited_exists() {
             here.extend(anchors_behind(&page, "](#"));
         }
         for anchor in here {
-            assert!(anchors.contains(anchor), "{} cites {PAGE}#{anchor}", file.path.display());
+            assert!(
+                anchors.contains(anchor),
+                "{} cites {PAGE}#{anchor}",
+                file.path.display()
+            );
             cited += 1;
         }
     }
@@ -123,10 +162,12 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// Whether there is a test of this name below `tests`: a function of the module, or in a suite that names its
-/// tests itself that name.
+/// Whether there is a test of this name below `tests`: a function of the module, or in a suite that
+/// names its tests itself that name.
 fn exists(name: &str, tests: &[File]) -> bool {
-    let Some((module, function)) = name.rsplit_once("::") else { return false };
+    let Some((module, function)) = name.rsplit_once("::") else {
+        return false;
+    };
     let module = module.rsplit("::").next().unwrap_or(module);
     tests.iter().any(|file| {
         file.is_in_module(module) && file.text.contains(&format!("fn {function}("))
@@ -151,11 +192,21 @@ fn rules(page: &str) -> Vec<Rule> {
         if !line.starts_with("<a id=\"") {
             continue;
         }
-        let anchors: Vec<String> = anchors_behind(line, "<a id=\"").into_iter().map(str::to_owned).collect();
-        let title =
-            lines.next().and_then(|line| line.strip_prefix("**")).and_then(|line| line.split_once("**"));
-        let Some((title, _)) = title else { panic!("{}: there is no title below it", anchors[0]) };
-        rules.push(Rule { title: title.to_owned(), anchors });
+        let anchors: Vec<String> = anchors_behind(line, "<a id=\"")
+            .into_iter()
+            .map(str::to_owned)
+            .collect();
+        let title = lines
+            .next()
+            .and_then(|line| line.strip_prefix("**"))
+            .and_then(|line| line.split_once("**"));
+        let Some((title, _)) = title else {
+            panic!("{}: there is no title below it", anchors[0])
+        };
+        rules.push(Rule {
+            title: title.to_owned(),
+            anchors,
+        });
     }
     rules
 }
@@ -184,10 +235,20 @@ fn shown_by(file: &File) -> Vec<Shown> {
             continue;
         }
         let place = || format!("{}:{}", file.path.display(), marked_at + 1);
-        assert!(!line.is_empty() && number < marked_at + 8, "{}: no test is below it", place());
+        assert!(
+            !line.is_empty() && number < marked_at + 8,
+            "{}: no test is below it",
+            place()
+        );
         is_test |= line.starts_with("#[") && line.contains("test");
-        let registered = line.split('"').skip(1).step_by(2).find(|text| text.contains("::"));
-        let function = line.split_once("fn ").and_then(|(_, rest)| rest.split_once('('));
+        let registered = line
+            .split('"')
+            .skip(1)
+            .step_by(2)
+            .find(|text| text.contains("::"));
+        let function = line
+            .split_once("fn ")
+            .and_then(|(_, rest)| rest.split_once('('));
         let test = if line.starts_with("#[") {
             continue;
         } else if let Some((function, _)) = function {
@@ -202,9 +263,17 @@ fn shown_by(file: &File) -> Vec<Shown> {
             continue;
         };
         let anchors = std::mem::take(&mut anchors);
-        found.push(Shown { file: file.path.clone(), test: test.to_owned(), anchors });
+        found.push(Shown {
+            file: file.path.clone(),
+            test: test.to_owned(),
+            anchors,
+        });
     }
-    assert!(anchors.is_empty(), "{}: no test is below the last mark", file.path.display());
+    assert!(
+        anchors.is_empty(),
+        "{}: no test is below the last mark",
+        file.path.display()
+    );
     found
 }
 
@@ -221,11 +290,23 @@ fn all_shown() -> Vec<Shown> {
 #[test]
 fn every_rule_has_a_test_and_every_test_shows_rules_that_exist() {
     let (page, shown) = (read(PAGE), all_shown());
-    let known: BTreeSet<String> = rules(&page).into_iter().flat_map(|rule| rule.anchors).collect();
+    let known: BTreeSet<String> = rules(&page)
+        .into_iter()
+        .flat_map(|rule| rule.anchors)
+        .collect();
     let mut without_test = known.clone();
-    for Shown { file, test, anchors } in &shown {
+    for Shown {
+        file,
+        test,
+        anchors,
+    } in &shown
+    {
         for anchor in anchors {
-            assert!(known.contains(anchor), "{}: {test} shows {PAGE}#{anchor}", file.display());
+            assert!(
+                known.contains(anchor),
+                "{}: {test} shows {PAGE}#{anchor}",
+                file.display()
+            );
             without_test.remove(anchor);
         }
     }
@@ -245,18 +326,28 @@ Each rule of [the protocol](protocol.md) with its tests, and the file of each te
     let shown = all_shown();
     for rule in rules(&read(PAGE)) {
         let mut tests: BTreeMap<&Path, Vec<&str>> = BTreeMap::new();
-        for Shown { file, test, .. } in
-            shown.iter().filter(|shown| shown.anchors.iter().any(|anchor| rule.anchors.contains(anchor)))
-        {
+        for Shown { file, test, .. } in shown.iter().filter(|shown| {
+            shown
+                .anchors
+                .iter()
+                .any(|anchor| rule.anchors.contains(anchor))
+        }) {
             tests.entry(file).or_default().push(test);
         }
         // Writing to a string does not fail.
-        let _ =
-            writeln!(page, "\n**[{}](protocol.md#{})**", rule.title.trim_end_matches('.'), rule.anchors[0]);
+        let _ = writeln!(
+            page,
+            "\n**[{}](protocol.md#{})**",
+            rule.title.trim_end_matches('.'),
+            rule.anchors[0]
+        );
         for (file, mut tests) in tests {
             tests.dedup();
             let mut line = format!("- [{0}](../{0}):", file.display());
-            for (test, is_last) in tests.iter().zip((1..=tests.len()).map(|number| number == tests.len())) {
+            for (test, is_last) in tests
+                .iter()
+                .zip((1..=tests.len()).map(|number| number == tests.len()))
+            {
                 let word = format!(" `{test}`{}", if is_last { "" } else { "," });
                 if line.len() + word.len() > 110 {
                     page += &line;
@@ -277,16 +368,26 @@ fn the_page_of_tests_is_up_to_date() {
     assert_written(TESTS_PAGE, &tests_page());
 }
 
-/// What RELIABILITY.md promises, and what the comparisons with others claim, names the tests that show it.
+/// What RELIABILITY.md promises, and what the comparisons with others claim, names the tests that
+/// show it.
 #[test]
 fn the_tests_that_the_promises_name_exist() {
     let tests = files(&TESTS);
-    let is_name = |word: &&str| word.chars().all(|c| matches!(c, 'a'..='z' | '0'..='9' | '_' | ':'));
-    for (page, least) in
-        [("RELIABILITY.md", 30), ("docs/redlock.md", 12), ("docs/redisson.md", 0), ("zklock/README.md", 2)]
-    {
+    let is_name = |word: &&str| {
+        word.chars()
+            .all(|c| matches!(c, 'a'..='z' | '0'..='9' | '_' | ':'))
+    };
+    for (page, least) in [
+        ("RELIABILITY.md", 30),
+        ("docs/redlock.md", 12),
+        ("docs/redisson.md", 0),
+        ("zklock/README.md", 2),
+    ] {
         let text = read(page);
-        let named: Vec<&str> = quoted(&text).filter(is_name).filter(|word| word.contains("::")).collect();
+        let named: Vec<&str> = quoted(&text)
+            .filter(is_name)
+            .filter(|word| word.contains("::"))
+            .collect();
         assert!(named.len() > least, "{page}: {named:?}");
         for name in named {
             assert!(exists(name, &tests), "{page}: there is no test {name}");

@@ -1,5 +1,5 @@
-//! What users write around the futures that borrow nothing: a future that outlives the lock or the guard that
-//! made it. Most of it only has to compile.
+//! What users write around the futures that borrow nothing: a future that outlives the lock or the
+//! guard that made it. Most of it only has to compile.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -9,7 +9,8 @@ use test_support::prelude::*;
 use super::docs::items;
 use super::without_unit_tests;
 
-/// A function for each method, in which the future outlives the value that made it, and the list of them.
+/// A function for each method, in which the future outlives the value that made it, and the list of
+/// them.
 macro_rules! outlives {
     ($($file:literal: $($type:ty),+ => $method:ident $arguments:tt;)+) => {
         const OUTLIVES: &[(&str, &str)] = &[$(($file, stringify!($method))),+];
@@ -71,25 +72,40 @@ outlives! {
 fn futures_that_borrow_nothing_say_so_and_are_compiled() {
     let mut found = BTreeSet::new();
     for item in items() {
-        let Some((name, future)) = item.declaration.split_once("-> impl Future<") else { continue };
+        let Some((name, future)) = item.declaration.split_once("-> impl Future<") else {
+            continue;
+        };
         let is_bound = future.contains("'static") || future.contains("use<");
         // The future of a method that takes its work borrows what the work borrows.
         if !is_bound && name.contains("work: impl Future<") {
             continue;
         }
-        assert!(future.contains("use<"), "{} captures what it was made from: + use<>", item.name());
-        let name =
-            name.split("fn ").nth(1).and_then(|name| name.split(['(', '<']).next()).unwrap_or_default();
+        assert!(
+            future.contains("use<"),
+            "{} captures what it was made from: + use<>",
+            item.name()
+        );
+        let name = name
+            .split("fn ")
+            .nth(1)
+            .and_then(|name| name.split(['(', '<']).next())
+            .unwrap_or_default();
         found.insert((item.file.display().to_string(), name.to_owned()));
     }
-    let compiled: BTreeSet<_> =
-        OUTLIVES.iter().map(|(file, name)| ((*file).to_owned(), (*name).to_owned())).collect();
+    let compiled: BTreeSet<_> = OUTLIVES
+        .iter()
+        .map(|(file, name)| ((*file).to_owned(), (*name).to_owned()))
+        .collect();
     assert_eq!(found, compiled);
 }
 
 /// Shared, as an `Arc` of a future that several tasks poll in turn under a lock needs it.
 #[expect(dead_code, reason = "it is compiled, not run")]
-fn futures_of_guards_are_sync(lock: &LockGuard, members: &MultiLockGuard, permits: &SemaphorePermit) {
+fn futures_of_guards_are_sync(
+    lock: &LockGuard,
+    members: &MultiLockGuard,
+    permits: &SemaphorePermit,
+) {
     fn is_sync(_: impl Sync) {}
 
     macro_rules! are_sync {
@@ -109,8 +125,9 @@ fn futures_of_guards_are_sync(lock: &LockGuard, members: &MultiLockGuard, permit
 #[tokio::test]
 async fn locks_of_an_iterator_are_asked_for_at_once() {
     let (_server, [client]) = with_clients(start(), connect).await;
-    let asked: Result<Vec<_>, BuildError> =
-        (0..3).map(|sku| Ok(InterProcessMutex::new(&client, format!("/inventory/{sku}"))?.lock())).collect();
+    let asked: Result<Vec<_>, BuildError> = (0..3)
+        .map(|sku| Ok(InterProcessMutex::new(&client, format!("/inventory/{sku}"))?.lock()))
+        .collect();
     let mut guards = Vec::new();
     for granted in asked.unwrap() {
         guards.push(within("the grant", granted).await.unwrap());
@@ -134,7 +151,12 @@ async fn paths_are_any_text() {
     ];
     for mutex in mutexes {
         let guard = within("the grant", mutex.unwrap().lock()).await.unwrap();
-        assert!(within("the read", guard.get_data(path.clone())).await.unwrap().is_some());
+        assert!(
+            within("the read", guard.get_data(path.clone()))
+                .await
+                .unwrap()
+                .is_some()
+        );
     }
 }
 
@@ -162,11 +184,14 @@ async fn pointers_to_locks_are_locks() {
 #[tokio::test]
 async fn multi_locks_are_made_of_any_iterator_of_locks() {
     let (_server, [client]) = with_clients(start(), connect).await;
-    let locks: Vec<InterProcessMutex> =
-        ["/b", "/a"].iter().map(|path| InterProcessMutex::new(&client, path).unwrap()).collect();
+    let locks: Vec<InterProcessMutex> = ["/b", "/a"]
+        .iter()
+        .map(|path| InterProcessMutex::new(&client, path).unwrap())
+        .collect();
     let fair = InterProcessFairLock::new(&client, "/c").unwrap();
     let of_any: Vec<&dyn InterProcessLock> = locks.iter().map(|lock| lock as _).collect();
-    let shared: Vec<Arc<dyn InterProcessLock>> = vec![Arc::new(locks[0].clone()), Arc::new(fair.clone())];
+    let shared: Vec<Arc<dyn InterProcessLock>> =
+        vec![Arc::new(locks[0].clone()), Arc::new(fair.clone())];
     for (multi, paths) in [
         (InterProcessMultiLock::of(&locks), ["/b", "/a"]),
         (InterProcessMultiLock::of(locks.clone()), ["/b", "/a"]),
@@ -174,14 +199,20 @@ async fn multi_locks_are_made_of_any_iterator_of_locks() {
         (InterProcessMultiLock::new(&of_any), ["/b", "/a"]),
         (InterProcessMultiLock::of(of_any), ["/b", "/a"]),
         (InterProcessMultiLock::of(&shared), ["/b", "/c"]),
-        (InterProcessMultiLock::of(shared.into_iter().rev()), ["/c", "/b"]),
+        (
+            InterProcessMultiLock::of(shared.into_iter().rev()),
+            ["/c", "/b"],
+        ),
     ] {
         let guard = within("the grant", multi.unwrap().lock()).await.unwrap();
         assert_eq!(guard.paths(), paths);
         guard.release().await.unwrap();
     }
     let twice = InterProcessMultiLock::of([&fair, &fair]).unwrap_err();
-    assert!(matches!(twice, BuildError::DuplicateMember { .. }), "{twice:?}");
+    assert!(
+        matches!(twice, BuildError::DuplicateMember { .. }),
+        "{twice:?}"
+    );
     let none = InterProcessMultiLock::of(Vec::<InterProcessMutex>::new()).unwrap_err();
     assert!(matches!(none, BuildError::NoMembers), "{none:?}");
 }
@@ -189,7 +220,9 @@ async fn multi_locks_are_made_of_any_iterator_of_locks() {
 /// Generic code that works under whatever it holds, and in a task.
 async fn worker<G: Guard>(guard: G) -> Result<G, Lost> {
     guard.while_held(tokio::task::yield_now()).await?;
-    assert!(guard.is_held() && guard.state() == LockState::Held && guard.lease_remaining().is_none());
+    assert!(
+        guard.is_held() && guard.state() == LockState::Held && guard.lease_remaining().is_none()
+    );
     assert!(guard.get_data("/none").await.unwrap().is_none());
     guard.set_lease(SOON)?;
     assert!(guard.lease_remaining().is_some());
@@ -217,7 +250,9 @@ async fn guards_of_all_kinds_are_one_trait() {
             guard.while_held(async {}).await.unwrap();
             guard
         });
-        within("the release", guard.await.unwrap().release()).await.unwrap();
+        within("the release", guard.await.unwrap().release())
+            .await
+            .unwrap();
     }
     let again = within("the grant", mutex.try_lock()).await.unwrap();
     assert!(server.expire_session(session(&client)));
@@ -225,7 +260,10 @@ async fn guards_of_all_kinds_are_one_trait() {
         within("the end of the session", lost).await;
     }
     let guard: Box<dyn Guard> = Box::new(again);
-    let error = guard.while_held(std::future::pending::<()>()).await.unwrap_err();
+    let error = guard
+        .while_held(std::future::pending::<()>())
+        .await
+        .unwrap_err();
     assert_eq!((guard.is_held(), error.path()), (false, "/a"));
     guard.release().await.unwrap_err();
 }
@@ -240,29 +278,47 @@ const THREADS: [(&str, &str); 6] = [
     ("test-server/src/server.rs", "zk-test-server"),
 ];
 
-/// Linux cuts names of threads off after fifteen bytes, so that `top` and a core dump show another one.
+/// Linux cuts names of threads off after fifteen bytes, so that `top` and a core dump show another
+/// one.
 #[test]
 fn names_of_threads_are_whole_and_documented() {
     let page = super::read("ARCHITECTURE.md");
     let mut found = BTreeSet::new();
-    for file in super::sources().into_iter().chain(super::files_below("test-server/src")) {
+    for file in super::sources()
+        .into_iter()
+        .chain(super::files_below("test-server/src"))
+    {
         let text = super::read(&file);
         let text = without_unit_tests(&text);
-        for start in ["background::start(", "background::run_blocking(", "thread::Builder::new().name("] {
+        for start in [
+            "background::start(",
+            "background::run_blocking(",
+            "thread::Builder::new().name(",
+        ] {
             for call in text.split(start).skip(1) {
                 // The one place, which is given the name.
                 let is_named = call.starts_with("NAME") || file.ends_with("threads/background.rs");
                 assert!(is_named, "{} gives its thread no `NAME`", file.display());
             }
         }
-        let Some((_, rest)) = text.split_once("\nconst NAME: &str = \"zk-") else { continue };
+        let Some((_, rest)) = text.split_once("\nconst NAME: &str = \"zk-") else {
+            continue;
+        };
         let name = format!("zk-{}", rest.split('"').next().unwrap_or_default());
         assert!(name.len() <= 15, "{name}");
         let is_ours = file.starts_with("src");
-        assert!(!is_ours || page.contains(&format!("`{name}`")), "ARCHITECTURE.md does not have {name}");
+        assert!(
+            !is_ours || page.contains(&format!("`{name}`")),
+            "ARCHITECTURE.md does not have {name}"
+        );
         found.insert((file.display().to_string(), name));
     }
-    assert_eq!(found, THREADS.map(|(file, name)| (file.to_owned(), name.to_owned())).into());
+    assert_eq!(
+        found,
+        THREADS
+            .map(|(file, name)| (file.to_owned(), name.to_owned()))
+            .into()
+    );
 }
 
 /// As `top -H` shows them.

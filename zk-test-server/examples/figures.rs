@@ -48,7 +48,10 @@ fn main() -> Outcome<()> {
     let start = begun.elapsed();
     let pid = real.pid(0).ok_or("it has ended")?;
     columns.push(measured(real.address(0), start, pid)?);
-    println!("| | zk-test-server | ZooKeeper {} |\n|---|---|---|", real.version().unwrap_or_default());
+    println!(
+        "| | zk-test-server | ZooKeeper {} |\n|---|---|---|",
+        real.version().unwrap_or_default()
+    );
     for (row, name) in ROWS.iter().enumerate() {
         println!("| {name} | {} | {} |", columns[0][row], columns[1][row]);
     }
@@ -84,7 +87,11 @@ impl Drop for Program {
 fn program() -> Outcome<(Program, Duration, u32)> {
     // Beside the directory of the examples.
     let example = std::env::current_exe()?;
-    let directory = example.parent().and_then(|it| it.parent()).map(PathBuf::from).unwrap_or_default();
+    let directory = example
+        .parent()
+        .and_then(|it| it.parent())
+        .map(PathBuf::from)
+        .unwrap_or_default();
     let begun = Instant::now();
     let mut process = Command::new(directory.join("zk-test-server"))
         .args(["--max-session-timeout", "600000"])
@@ -105,16 +112,29 @@ fn measured(addr: SocketAddr, start: Duration, pid: u32) -> Outcome<[String; 9]>
     let mut raw = Raw::connect(addr, TIMEOUT)?;
     raw.create("/figures", 0);
     raw.create("/figures/one", 0);
-    let create =
-        one_by_one(&mut raw, |n| (op::CREATE, Body::create(&format!("/figures/n{n}"), b"0123456789", 0)));
-    let read = one_by_one(&mut raw, |_| (op::GET_DATA, Body::path_watch("/figures/one", false)));
+    let create = one_by_one(&mut raw, |n| {
+        (
+            op::CREATE,
+            Body::create(&format!("/figures/n{n}"), b"0123456789", 0),
+        )
+    });
+    let read = one_by_one(&mut raw, |_| {
+        (op::GET_DATA, Body::path_watch("/figures/one", false))
+    });
     let creates = pipelined(addr, |client, n| {
-        (op::CREATE, Body::create(&format!("/figures/c{client}-{n}"), b"0123456789", 0))
+        (
+            op::CREATE,
+            Body::create(&format!("/figures/c{client}-{n}"), b"0123456789", 0),
+        )
     })?;
-    let reads = pipelined(addr, |_, _| (op::GET_DATA, Body::path_watch("/figures/one", false)))?;
+    let reads = pipelined(addr, |_, _| {
+        (op::GET_DATA, Body::path_watch("/figures/one", false))
+    })?;
 
     let (before, begun) = (resident(pid)?, Instant::now());
-    let mut held = (0..CONNECTIONS).map(|_| Raw::connect(addr, TIMEOUT)).collect::<io::Result<Vec<Raw>>>()?;
+    let mut held = (0..CONNECTIONS)
+        .map(|_| Raw::connect(addr, TIMEOUT))
+        .collect::<io::Result<Vec<Raw>>>()?;
     let (opened, of_sessions) = (begun.elapsed(), resident(pid)?.saturating_sub(before));
     // Each of them is served.
     for raw in &mut held {
@@ -122,20 +142,37 @@ fn measured(addr: SocketAddr, start: Duration, pid: u32) -> Outcome<[String; 9]>
     }
     let before = resident(pid)?;
     for raw in held.iter_mut().take(WATCHES / OF_EACH) {
-        let requests: Vec<_> =
-            (0..OF_EACH).map(|n| (op::GET_DATA, Body::path_watch(&format!("/figures/n{n}"), true))).collect();
+        let requests: Vec<_> = (0..OF_EACH)
+            .map(|n| {
+                (
+                    op::GET_DATA,
+                    Body::path_watch(&format!("/figures/n{n}"), true),
+                )
+            })
+            .collect();
         exchange(raw, &requests)?;
     }
     let of_watches = resident(pid)?.saturating_sub(before);
     // All of the watches of a node fire.
-    raw.call(op::SET_DATA, &Body::new().string("/figures/n7").buffer(None).i32(-1));
+    raw.call(
+        op::SET_DATA,
+        &Body::new().string("/figures/n7").buffer(None).i32(-1),
+    );
     for raw in held.iter_mut().take(WATCHES / OF_EACH) {
         assert_eq!(raw.recv()?.event().2, "/figures/n7");
     }
     Ok([
         millis(start),
-        format!("{}, {}", micros(create[TIMED / 2]), micros(create[TIMED / 100 * 99])),
-        format!("{}, {}", micros(read[TIMED / 2]), micros(read[TIMED / 100 * 99])),
+        format!(
+            "{}, {}",
+            micros(create[TIMED / 2]),
+            micros(create[TIMED / 100 * 99])
+        ),
+        format!(
+            "{}, {}",
+            micros(read[TIMED / 2]),
+            micros(read[TIMED / 100 * 99])
+        ),
         format!("{creates:.0}"),
         format!("{reads:.0}"),
         format!("{:.1} s", opened.as_secs_f64()),
@@ -159,18 +196,28 @@ fn one_by_one(raw: &mut Raw, request: impl Fn(usize) -> (i32, Body)) -> Vec<Dura
 }
 
 /// Returns how many requests of several clients are done in a second.
-fn pipelined(addr: SocketAddr, request: impl Fn(usize, usize) -> (i32, Body) + Sync) -> Outcome<f64> {
-    let mut clients = (0..CLIENTS).map(|_| Raw::connect(addr, TIMEOUT)).collect::<io::Result<Vec<Raw>>>()?;
+fn pipelined(
+    addr: SocketAddr,
+    request: impl Fn(usize, usize) -> (i32, Body) + Sync,
+) -> Outcome<f64> {
+    let mut clients = (0..CLIENTS)
+        .map(|_| Raw::connect(addr, TIMEOUT))
+        .collect::<io::Result<Vec<Raw>>>()?;
     let begun = Instant::now();
     thread::scope(|scope| {
         let mut threads = Vec::new();
         for (client, raw) in clients.iter_mut().enumerate() {
             let requests: Vec<_> = (0..PIPELINED).map(|n| request(client, n)).collect();
-            threads
-                .push(scope.spawn(move || requests.chunks(500).try_for_each(|chunk| exchange(raw, chunk))));
+            threads.push(scope.spawn(move || {
+                requests
+                    .chunks(500)
+                    .try_for_each(|chunk| exchange(raw, chunk))
+            }));
         }
         let failed = |_| Err(io::Error::other("a client panicked"));
-        threads.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(failed))
+        threads
+            .into_iter()
+            .try_for_each(|thread| thread.join().unwrap_or_else(failed))
     })?;
     Ok((CLIENTS * PIPELINED) as f64 / begun.elapsed().as_secs_f64())
 }
@@ -196,7 +243,10 @@ fn exchange(raw: &mut Raw, requests: &[(i32, Body)]) -> io::Result<()> {
 /// Returns what a process has in memory, in KiB.
 fn resident(pid: u32) -> Outcome<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .ok_or("no VmRSS")?;
     Ok(line.trim().trim_end_matches(" kB").parse()?)
 }
 

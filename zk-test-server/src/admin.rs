@@ -20,18 +20,24 @@ const LINE: u64 = 16 << 20;
 const DRAIN: Duration = Duration::from_secs(1);
 
 /// Serves commands, with a thread for each connection; returns the address.
-pub(crate) fn listen(addr: SocketAddr, server: Arc<Server>, faults: Arc<Faults>) -> io::Result<SocketAddr> {
+pub(crate) fn listen(
+    addr: SocketAddr,
+    server: Arc<Server>,
+    faults: Arc<Faults>,
+) -> io::Result<SocketAddr> {
     let listener = TcpListener::bind(addr)?;
     let addr = listener.local_addr()?;
-    thread::Builder::new().name(NAME.to_owned()).spawn(move || {
-        for stream in listener.incoming() {
-            let (server, faults) = (Arc::clone(&server), Arc::clone(&faults));
-            let run = move || stream.and_then(|stream| serve(&stream, &server, &faults));
-            if let Err(error) = thread::Builder::new().spawn(run) {
-                eprintln!("zk-test-server: no thread for a connection: {error}");
+    thread::Builder::new()
+        .name(NAME.to_owned())
+        .spawn(move || {
+            for stream in listener.incoming() {
+                let (server, faults) = (Arc::clone(&server), Arc::clone(&faults));
+                let run = move || stream.and_then(|stream| serve(&stream, &server, &faults));
+                if let Err(error) = thread::Builder::new().spawn(run) {
+                    eprintln!("zk-test-server: no thread for a connection: {error}");
+                }
             }
-        }
-    })?;
+        })?;
     Ok(addr)
 }
 
@@ -44,7 +50,10 @@ fn serve(stream: &TcpStream, server: &Server, faults: &Faults) -> io::Result<()>
             return Ok(());
         }
         if line.len() as u64 > LINE {
-            respond(stream, &failed(&format!("a line has more than {LINE} bytes")))?;
+            respond(
+                stream,
+                &failed(&format!("a line has more than {LINE} bytes")),
+            )?;
             return end(stream);
         }
         if !line.trim_ascii().is_empty() {
@@ -57,8 +66,8 @@ fn respond(mut stream: &TcpStream, reply: &Value) -> io::Result<()> {
     stream.write_all(format!("{reply}\n").as_bytes())
 }
 
-/// Closes a connection, of which the rest is not read as commands. The system resets one that is closed with
-/// unread bytes, and the reply may be lost with it: these are waited for, for a moment.
+/// Closes a connection, of which the rest is not read as commands. The system resets one that is
+/// closed with unread bytes, and the reply may be lost with it: these are waited for, for a moment.
 fn end(stream: &TcpStream) -> io::Result<()> {
     stream.shutdown(Shutdown::Write)?;
     stream.set_read_timeout(Some(DRAIN))?;

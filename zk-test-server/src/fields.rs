@@ -45,18 +45,36 @@ const MODES: [(&str, CreateMode); 5] = [
     ("container", CreateMode::Container),
 ];
 
-const LOSSES: [(&str, Loss); 3] = [("close", Loss::Close), ("reset", Loss::Reset), ("stall", Loss::Stall)];
+const LOSSES: [(&str, Loss); 3] = [
+    ("close", Loss::Close),
+    ("reset", Loss::Reset),
+    ("stall", Loss::Stall),
+];
 
 const CUTS: [(&str, Cut); 2] = [("fin", Cut::Fin), ("reset", Cut::Reset)];
 
-const DIRECTIONS: [(&str, Direction); 3] =
-    [("to_server", Direction::ToServer), ("to_client", Direction::ToClient), ("both", Direction::Both)];
+const DIRECTIONS: [(&str, Direction); 3] = [
+    ("to_server", Direction::ToServer),
+    ("to_client", Direction::ToClient),
+    ("both", Direction::Both),
+];
 
-const ISOLATIONS: [(&str, Isolation); 2] =
-    [("follower", Isolation::Follower), ("deposed_leader", Isolation::DeposedLeader)];
+const ISOLATIONS: [(&str, Isolation); 2] = [
+    ("follower", Isolation::Follower),
+    ("deposed_leader", Isolation::DeposedLeader),
+];
 
 /// The fields of a match.
-const MATCH: [&str; 8] = ["op", "opcode", "path", "path_prefix", "path_contains", "session", "nth", "times"];
+const MATCH: [&str; 8] = [
+    "op",
+    "opcode",
+    "path",
+    "path_prefix",
+    "path_contains",
+    "session",
+    "nth",
+    "times",
+];
 
 /// A command: an object of JSON.
 #[derive(Debug)]
@@ -74,7 +92,9 @@ impl Command<'_> {
 
     pub(crate) fn text(&self, name: &str) -> Result<&str, String> {
         let value = self.field(name)?;
-        value.as_str().ok_or_else(|| format!("{name} is no text: {value}"))
+        value
+            .as_str()
+            .ok_or_else(|| format!("{name} is no text: {value}"))
     }
 
     pub(crate) fn optional_text(&self, name: &str) -> Result<Option<&str>, String> {
@@ -84,7 +104,9 @@ impl Command<'_> {
     /// Returns a whole number that fits its type.
     pub(crate) fn number<T: TryFrom<i64>>(&self, name: &str) -> Result<T, String> {
         let value = self.field(name)?;
-        let number = value.as_i64().ok_or_else(|| format!("{name} is no number: {value}"))?;
+        let number = value
+            .as_i64()
+            .ok_or_else(|| format!("{name} is no number: {value}"))?;
         T::try_from(number).map_err(|_| format!("{name} is out of range: {number}"))
     }
 
@@ -94,16 +116,19 @@ impl Command<'_> {
 
     pub(crate) fn flag(&self, name: &str) -> Result<bool, String> {
         let value = self.field(name)?;
-        value.as_bool().ok_or_else(|| format!("{name} is neither true nor false: {value}"))
+        value
+            .as_bool()
+            .ok_or_else(|| format!("{name} is neither true nor false: {value}"))
     }
 
-    /// Returns a session: a number, or a text such as `0x1000`, for languages whose numbers are too small.
+    /// Returns a session: a number, or a text such as `0x1000`, for languages whose numbers are too
+    /// small.
     pub(crate) fn session(&self, name: &str) -> Result<i64, String> {
         let value = self.field(name)?;
         let of_text = |text: &str| match text.strip_prefix("0x") {
-            Some(digits) => {
-                u64::from_str_radix(digits, 16).ok().map(|id| i64::from_ne_bytes(id.to_ne_bytes()))
-            }
+            Some(digits) => u64::from_str_radix(digits, 16)
+                .ok()
+                .map(|id| i64::from_ne_bytes(id.to_ne_bytes())),
             None => text.parse().ok(),
         };
         let id = value.as_i64().or_else(|| value.as_str().and_then(of_text));
@@ -112,8 +137,17 @@ impl Command<'_> {
 
     fn choice<T: Copy>(&self, name: &str, choices: &[(&str, T)]) -> Result<T, String> {
         let chosen = self.text(name)?;
-        let found = choices.iter().find(|(choice, _)| *choice == chosen).map(|(_, value)| *value);
-        let all = || choices.iter().map(|(choice, _)| *choice).collect::<Vec<_>>().join(", ");
+        let found = choices
+            .iter()
+            .find(|(choice, _)| *choice == chosen)
+            .map(|(_, value)| *value);
+        let all = || {
+            choices
+                .iter()
+                .map(|(choice, _)| *choice)
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
         found.ok_or_else(|| format!("{name} is {chosen}, and none of {}", all()))
     }
 
@@ -143,15 +177,19 @@ impl Command<'_> {
 
     /// Refuses a field that is not among these.
     pub(crate) fn has_only(&self, names: &[&str]) -> Result<(), String> {
-        let mut fields = self.0.as_object().into_iter().flat_map(|fields| fields.keys());
+        let mut fields = self
+            .0
+            .as_object()
+            .into_iter()
+            .flat_map(|fields| fields.keys());
         match fields.find(|name| *name != "do" && !names.contains(&name.as_str())) {
             Some(name) => Err(format!("there is no field {name}")),
             None => Ok(()),
         }
     }
 
-    /// Returns the match of a fault whose other fields are these. A field that is unknown is refused: the
-    /// fault would strike more than its author wants.
+    /// Returns the match of a fault whose other fields are these. A field that is unknown is
+    /// refused: the fault would strike more than its author wants.
     pub(crate) fn matcher(&self, others: &[&str]) -> Result<Match, String> {
         self.has_only(&[&MATCH[..], others].concat())?;
         let mut matcher = match self.get("op") {

@@ -66,8 +66,12 @@ impl Options {
                     builder
                 }
                 "--tick" => builder.tick(milliseconds(&option, &value?)?),
-                "--min-session-timeout" => builder.min_session_timeout(milliseconds(&option, &value?)?),
-                "--max-session-timeout" => builder.max_session_timeout(milliseconds(&option, &value?)?),
+                "--min-session-timeout" => {
+                    builder.min_session_timeout(milliseconds(&option, &value?)?)
+                }
+                "--max-session-timeout" => {
+                    builder.max_session_timeout(milliseconds(&option, &value?)?)
+                }
                 "--version" => builder.zookeeper_version(version(&value?)?),
                 "--sweep" => builder.container_check_interval(milliseconds(&option, &value?)?),
                 "--cluster" => builder.members(number(&option, &value?)?),
@@ -75,12 +79,19 @@ impl Options {
                 _ => return Err(format!("there is no option {option}")),
             };
         }
-        Ok(Some(Self { builder, bind, admin, with_stdin }))
+        Ok(Some(Self {
+            builder,
+            bind,
+            admin,
+            with_stdin,
+        }))
     }
 }
 
 fn number<T: FromStr>(option: &str, value: &str) -> Result<T, String> {
-    value.parse().map_err(|_| format!("{option}: {value} is not valid"))
+    value
+        .parse()
+        .map_err(|_| format!("{option}: {value} is not valid"))
 }
 
 fn milliseconds(option: &str, value: &str) -> Result<Duration, String> {
@@ -93,6 +104,8 @@ fn version(name: &str) -> Result<Version, String> {
         "3.9" => Ok(Version::V3_9),
         "keeper" => Ok(Version::ClickHouseKeeper),
         "keeper-without-containers" => Ok(Version::ClickHouseKeeperWithoutContainers),
-        _ => Err(format!("--version: {name} is not 3.8, 3.9, keeper or keeper-without-containers")),
+        _ => Err(format!(
+            "--version: {name} is not 3.8, 3.9, keeper or keeper-without-containers"
+        )),
     }
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use zookeeper_test_server::{
-    Fault, Gate, HistoryEntry, HistoryEvent, Hit, LogEntry, LogKind, NodeInfo, NodeKind, Op, Server,
-    ServerError, SessionInfo, View,
+    Fault, Gate, HistoryEntry, HistoryEvent, Hit, LogEntry, LogKind, NodeInfo, NodeKind, Op,
+    Server, ServerError, SessionInfo, View,
 };
 
 use crate::fields::{Command, OPS};
@@ -171,7 +171,11 @@ fn of_session(server: &Server, command: &Command<'_>, verb: &str) -> Outcome {
         }
         verb => return of_nodes(server, command, verb),
     };
-    if known { nothing() } else { Err("there is no such session, or it has no connection".to_owned()) }
+    if known {
+        nothing()
+    } else {
+        Err("there is no such session, or it has no connection".to_owned())
+    }
 }
 
 fn of_nodes(server: &Server, command: &Command<'_>, verb: &str) -> Outcome {
@@ -180,9 +184,15 @@ fn of_nodes(server: &Server, command: &Command<'_>, verb: &str) -> Outcome {
     match verb {
         "create" => done(server.create(path()?, data()?)),
         "create_as" => {
-            let owner = if command.get("owner").is_some() { command.session("owner")? } else { 0 };
+            let owner = if command.get("owner").is_some() {
+                command.session("owner")?
+            } else {
+                0
+            };
             let created = server.create_as(path()?, data()?, command.mode()?, owner);
-            created.map(|path| json!({ "path": path })).map_err(|error| error.to_string())
+            created
+                .map(|path| json!({ "path": path }))
+                .map_err(|error| error.to_string())
         }
         "set_data" => done(server.set_data(path()?, data()?)),
         "delete" => done(server.delete(path()?)),
@@ -203,10 +213,13 @@ fn nothing() -> Outcome {
 }
 
 fn done(outcome: Result<(), ServerError>) -> Outcome {
-    outcome.map_err(|error| error.to_string()).and_then(|()| nothing())
+    outcome
+        .map_err(|error| error.to_string())
+        .and_then(|()| nothing())
 }
 
-/// Returns a session or a transaction id as text: not every language has numbers that are large enough.
+/// Returns a session or a transaction id as text: not every language has numbers that are large
+/// enough.
 fn id(number: i64) -> String {
     format!("{number:#x}")
 }
@@ -216,7 +229,10 @@ fn ms(duration: Duration) -> u64 {
 }
 
 fn op_name(op: Op) -> String {
-    let name = OPS.iter().find(|(_, known)| *known == op).map(|(name, _)| (*name).to_owned());
+    let name = OPS
+        .iter()
+        .find(|(_, known)| *known == op)
+        .map(|(name, _)| (*name).to_owned());
     name.unwrap_or_else(|| match op {
         Op::Other(code) => format!("other {code}"),
         other => format!("{other:?}"),
@@ -262,8 +278,10 @@ fn node(node: &NodeInfo) -> Value {
 
 fn counters(server: &Server) -> Value {
     let counters = server.counters();
-    let requests: Map<String, Value> =
-        OPS.iter().map(|(name, op)| ((*name).to_owned(), counters.requests(*op).into())).collect();
+    let requests: Map<String, Value> = OPS
+        .iter()
+        .map(|(name, op)| ((*name).to_owned(), counters.requests(*op).into()))
+        .collect();
     json!({
         "requests": requests,
         "total_requests": counters.total_requests(),
@@ -283,32 +301,57 @@ struct Condition<'a> {
 
 impl<'a> Condition<'a> {
     fn of(command: &'a Command<'_>) -> Result<Self, String> {
-        command.has_only(&["timeout_ms", "exists", "missing", "watched", "ended", "sessions"])?;
+        command.has_only(&[
+            "timeout_ms",
+            "exists",
+            "missing",
+            "watched",
+            "ended",
+            "sessions",
+        ])?;
         Ok(Self {
             exists: command.optional_text("exists")?,
             missing: command.optional_text("missing")?,
             watched: command.optional_text("watched")?,
-            ended: command.get("ended").map(|_| command.session("ended")).transpose()?,
-            sessions: command.get("sessions").map(|_| command.number("sessions")).transpose()?,
+            ended: command
+                .get("ended")
+                .map(|_| command.session("ended"))
+                .transpose()?,
+            sessions: command
+                .get("sessions")
+                .map(|_| command.number("sessions"))
+                .transpose()?,
         })
     }
 
     fn holds(&self, view: View<'_>) -> bool {
         self.exists.is_none_or(|path| view.exists(path))
             && self.missing.is_none_or(|path| !view.exists(path))
-            && self.watched.is_none_or(|path| !view.watches_on(path).is_empty())
-            && self.ended.is_none_or(|id| view.sessions().iter().all(|session| session.id != id))
-            && self.sessions.is_none_or(|number| view.sessions().len() == number)
+            && self
+                .watched
+                .is_none_or(|path| !view.watches_on(path).is_empty())
+            && self
+                .ended
+                .is_none_or(|id| view.sessions().iter().all(|session| session.id != id))
+            && self
+                .sessions
+                .is_none_or(|number| view.sessions().len() == number)
     }
 }
 
 /// Returns the number of the entry from which on a list is wanted, 0 by default.
 fn since(command: &Command<'_>) -> Result<u64, String> {
-    command.get("since").map_or(Ok(0), |_| command.number("since"))
+    command
+        .get("since")
+        .map_or(Ok(0), |_| command.number("since"))
 }
 
 fn history(server: &Server, command: &Command<'_>) -> Outcome {
-    let entries: Vec<Value> = server.history(since(command)?).iter().map(happened).collect();
+    let entries: Vec<Value> = server
+        .history(since(command)?)
+        .iter()
+        .map(happened)
+        .collect();
     Ok(json!({ "history": entries }))
 }
 
@@ -319,15 +362,22 @@ fn happened(entry: &HistoryEntry) -> Value {
         HistoryEvent::SessionDisconnected => ("session_disconnected", json!({})),
         HistoryEvent::SessionClosed => ("session_closed", json!({})),
         HistoryEvent::SessionExpired => ("session_expired", json!({})),
-        HistoryEvent::Created { path, data } => ("created", json!({ "path": path, "data": text(data) })),
-        HistoryEvent::Deleted { path } => ("deleted", json!({ "path": path })),
-        HistoryEvent::DataSet { path, data } => ("data_set", json!({ "path": path, "data": text(data) })),
-        HistoryEvent::AclSet { path } => ("acl_set", json!({ "path": path })),
-        HistoryEvent::WatchSet { path, watch } => {
-            ("watch_set", json!({ "path": path, "watch": format!("{watch:?}").to_lowercase() }))
+        HistoryEvent::Created { path, data } => {
+            ("created", json!({ "path": path, "data": text(data) }))
         }
+        HistoryEvent::Deleted { path } => ("deleted", json!({ "path": path })),
+        HistoryEvent::DataSet { path, data } => {
+            ("data_set", json!({ "path": path, "data": text(data) }))
+        }
+        HistoryEvent::AclSet { path } => ("acl_set", json!({ "path": path })),
+        HistoryEvent::WatchSet { path, watch } => (
+            "watch_set",
+            json!({ "path": path, "watch": format!("{watch:?}").to_lowercase() }),
+        ),
         HistoryEvent::WatchRemoved { path } => ("watch_removed", json!({ "path": path })),
-        HistoryEvent::WatchFired { path, event } => ("watch_fired", json!({ "path": path, "type": event })),
+        HistoryEvent::WatchFired { path, event } => {
+            ("watch_fired", json!({ "path": path, "type": event }))
+        }
         other => ("other", json!({ "debug": format!("{other:?}") })),
     };
     fields["event"] = event.into();
@@ -339,12 +389,18 @@ fn happened(entry: &HistoryEntry) -> Value {
 
 /// Returns data as text; bytes that are no text are replaced.
 fn text(data: &Option<Arc<[u8]>>) -> Option<String> {
-    data.as_deref().map(|data| String::from_utf8_lossy(data).into_owned())
+    data.as_deref()
+        .map(|data| String::from_utf8_lossy(data).into_owned())
 }
 
 fn log(server: &Server, command: &Command<'_>) -> Outcome {
     let since = since(command)?;
-    let entries: Vec<Value> = server.log().iter().filter(|entry| entry.n >= since).map(entry).collect();
+    let entries: Vec<Value> = server
+        .log()
+        .iter()
+        .filter(|entry| entry.n >= since)
+        .map(entry)
+        .collect();
     Ok(json!({ "log": entries }))
 }
 

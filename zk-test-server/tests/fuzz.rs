@@ -1,8 +1,8 @@
-//! Random and mutated lines on the admin port: each has one reply, no thread of the server panics, and clients are
-//! served afterwards.
+//! Random and mutated lines on the admin port: each has one reply, no thread of the server panics,
+//! and clients are served afterwards.
 //!
-//! The environment variable `FUZZ_SECONDS` says for how long it runs (3 s by default), `FUZZ_SEED` which lines are
-//! sent (others in every run by default).
+//! The environment variable `FUZZ_SECONDS` says for how long it runs (3 s by default), `FUZZ_SEED`
+//! which lines are sent (others in every run by default).
 
 #![expect(
     clippy::unwrap_used,
@@ -25,7 +25,8 @@ use test_support::Random;
 
 /// Lines until another server is started.
 const LINES: u64 = 2000;
-/// The session timeout of a client that says nothing while this process gets no processor, in milliseconds.
+/// The session timeout of a client that says nothing while this process gets no processor, in
+/// milliseconds.
 const LONG: i32 = 3_600_000;
 /// One of so many parts is odd, by the seed.
 const ODDS: [u64; 3] = [50, 10, 2];
@@ -167,17 +168,29 @@ impl Lines {
             },
             "session" | "owner" | "ended" => {
                 let at = self.index(sessions.len() + 1);
-                sessions.get(at).cloned().unwrap_or_else(|| self.number().into())
+                sessions
+                    .get(at)
+                    .cloned()
+                    .unwrap_or_else(|| self.number().into())
             }
             "refuse" | "freeze" => json!(self.random.below(2) == 0),
-            "opcode" | "nth" | "times" | "delay_ms" | "code" | "fault" | "by_ms" | "index" | "next"
-            | "since" | "sessions" => self.number().into(),
+            "opcode" | "nth" | "times" | "delay_ms" | "code" | "fault" | "by_ms" | "index"
+            | "next" | "since" | "sessions" => self.number().into(),
             "loss" => json!(["close", "reset", "stall"][self.index(3)]),
             "how" => json!(["fin", "reset"][self.index(2)]),
             "direction" => json!(["to_server", "to_client", "both"][self.index(3)]),
             "isolation" => json!(["follower", "deposed_leader"][self.index(2)]),
-            "member" => json!(["current", "behind", "cut_follower", "read_only", "down"][self.index(5)]),
-            "mode" => json!(["persistent", "ephemeral", "ephemeral_sequential", "container"][self.index(4)]),
+            "member" => {
+                json!(["current", "behind", "cut_follower", "read_only", "down"][self.index(5)])
+            }
+            "mode" => json!(
+                [
+                    "persistent",
+                    "ephemeral",
+                    "ephemeral_sequential",
+                    "container"
+                ][self.index(4)]
+            ),
             "op" => json!(["create", "get_data", "connect", "multi"][self.index(4)]),
             "data" => json!("d".repeat(self.index(50))),
             _ => json!(["/", "/a", "/a/b", "/c"][self.index(4)]),
@@ -240,7 +253,10 @@ impl Lines {
             match self.random.below(5) {
                 0 => line.truncate(at),
                 1 => drop(line.splice(at..at, "[{\"a\":".repeat(self.index(200)).into_bytes())),
-                2 => drop(line.splice(at..at, (0..self.index(9)).map(|_| self.random.below(256) as u8))),
+                2 => drop(line.splice(
+                    at..at,
+                    (0..self.index(9)).map(|_| self.random.below(256) as u8),
+                )),
                 3 => drop(line.drain(at..(at + self.index(9)).min(line.len()))),
                 _ if at < line.len() => line[at] ^= 1 << self.index(8),
                 _ => {}
@@ -262,11 +278,18 @@ fn check(served: &mut Served) {
     let mut raw = Raw::connect(served.addrs[0], LONG).unwrap();
     raw.create("/witness", 1);
     raw.call(op::CLOSE_SESSION, &Body::new());
-    served.run("wait_until", json!({ "missing": "/witness", "timeout_ms": 60_000 }));
+    served.run(
+        "wait_until",
+        json!({ "missing": "/witness", "timeout_ms": 60_000 }),
+    );
 }
 
 fn setting(name: &str) -> Option<u64> {
-    env::var(name).ok().map(|value| value.parse().unwrap_or_else(|_| panic!("{name} is {value}")))
+    env::var(name).ok().map(|value| {
+        value
+            .parse()
+            .unwrap_or_else(|_| panic!("{name} is {value}"))
+    })
 }
 
 #[test]
@@ -279,16 +302,29 @@ fn each_line_has_a_reply_and_none_harms_the_server() {
     while Instant::now() < until {
         println!("server {servers}: FUZZ_SEED={}", seed + servers);
         let odds = ODDS[(seed + servers) as usize % ODDS.len()];
-        let mut lines = Lines { random: Random::new(seed + servers), odds };
-        let mut served =
-            Served::start(&["--cluster", "3", "--tick", "50", "--max-session-timeout", "3600000"]);
+        let mut lines = Lines {
+            random: Random::new(seed + servers),
+            odds,
+        };
+        let mut served = Served::start(&[
+            "--cluster",
+            "3",
+            "--tick",
+            "50",
+            "--max-session-timeout",
+            "3600000",
+        ]);
         for line in 0..LINES {
             if line % 100 == 0 {
                 check(&mut served);
             }
             let sessions = served.run("sessions", json!({}))["sessions"].take();
-            let sessions: Vec<Value> =
-                sessions.as_array().unwrap().iter().map(|session| session["session"].clone()).collect();
+            let sessions: Vec<Value> = sessions
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|session| session["session"].clone())
+                .collect();
             let line = lines.line(&sessions);
             if line.trim_ascii().is_empty() {
                 continue;

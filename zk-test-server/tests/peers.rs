@@ -17,15 +17,27 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_zk-test-server");
 fn main() {
     let mut suite = Suite::new();
     suite.time_limit(Duration::from_secs(240));
-    suite.add_needing("zk-test-server", "the_readmes_python_works", peers::kazoo(), python);
-    suite.add_needing("zk-test-server", "the_readmes_java_works", peers::curator(), java);
+    suite.add_needing(
+        "zk-test-server",
+        "the_readmes_python_works",
+        peers::kazoo(),
+        python,
+    );
+    suite.add_needing(
+        "zk-test-server",
+        "the_readmes_java_works",
+        peers::curator(),
+        java,
+    );
     suite.run()
 }
 
 /// Returns the README's program in a language.
 fn snippet(language: &str) -> Result<&'static str, Box<dyn Error>> {
     let fence = format!("```{language}\n");
-    let (_, rest) = include_str!("../README.md").split_once(&fence).ok_or("there is none in README.md")?;
+    let (_, rest) = include_str!("../README.md")
+        .split_once(&fence)
+        .ok_or("there is none in README.md")?;
     Ok(rest.split("```").next().ok_or("it does not end")?)
 }
 
@@ -33,7 +45,13 @@ fn succeeds(mut client: Command) -> Outcome {
     let output = client.stdin(Stdio::null()).output()?;
     if !output.status.success() {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        return Err(format!("{}\n{}{}", output.status, text(&output.stdout), text(&output.stderr)).into());
+        return Err(format!(
+            "{}\n{}{}",
+            output.status,
+            text(&output.stdout),
+            text(&output.stderr)
+        )
+        .into());
     }
     Ok(())
 }
@@ -62,7 +80,10 @@ fn java(peer: CuratorPeer) -> Outcome {
     let ready: Value = serde_json::from_str(&ready)?;
     let mut client = Command::new(peer.java);
     // It compiles the client first.
-    client.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp"]).arg(peer.classpath).arg(source);
+    client
+        .args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp"])
+        .arg(peer.classpath)
+        .arg(source);
     client.args([&ready["connect"], &ready["admin"]].map(|addr| addr.as_str().unwrap_or_default()));
     let outcome = succeeds(client);
     drop(process.stdin.take());

@@ -34,7 +34,9 @@ fn serves_until_its_input_ends_if_asked_and_says_so() {
 fn serves_on_without_an_input() {
     let mut process = command().stdin(Stdio::null()).spawn().unwrap();
     let mut ready = String::new();
-    BufReader::new(process.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+    BufReader::new(process.stdout.take().unwrap())
+        .read_line(&mut ready)
+        .unwrap();
     let ready: Value = serde_json::from_str(&ready).unwrap();
     assert_eq!(ready["admin"], Value::Null);
     let mut raw = Raw::connect(ready["connect"].as_str().unwrap().parse().unwrap(), T).unwrap();
@@ -61,18 +63,45 @@ fn says_what_is_wrong_with_its_options() {
     }
     let help = command().arg("--help").output().unwrap();
     assert!(help.status.success());
-    assert!(String::from_utf8(help.stdout).unwrap().contains("--max-session-timeout MS"));
+    assert!(
+        String::from_utf8(help.stdout)
+            .unwrap()
+            .contains("--max-session-timeout MS")
+    );
 }
 
 #[test]
 fn its_options_are_those_of_the_builder() {
-    let options = ["--tick", "50", "--min-session-timeout", "300", "--max-session-timeout", "900"];
-    let served = Served::start(&[&options[..], &["--bind", "127.0.0.2", "--version", "3.9"]].concat());
+    let options = [
+        "--tick",
+        "50",
+        "--min-session-timeout",
+        "300",
+        "--max-session-timeout",
+        "900",
+    ];
+    let served =
+        Served::start(&[&options[..], &["--bind", "127.0.0.2", "--version", "3.9"]].concat());
     assert_eq!(served.addrs[0].ip().to_string(), "127.0.0.2");
-    let negotiated = |asked| Raw::connect(served.addrs[0], asked).unwrap().greeting.timeout;
-    assert_eq!([negotiated(1), negotiated(500), negotiated(9000)], [300, 500, 900]);
+    let negotiated = |asked| {
+        Raw::connect(served.addrs[0], asked)
+            .unwrap()
+            .greeting
+            .timeout
+    };
+    assert_eq!(
+        [negotiated(1), negotiated(500), negotiated(9000)],
+        [300, 500, 900]
+    );
     let mut raw = served.connect();
-    assert_eq!(raw.ask(op::CHECK, &Body::new().string("/").i32(7)).unwrap().1.error, -6, "of 3.9");
+    assert_eq!(
+        raw.ask(op::CHECK, &Body::new().string("/").i32(7))
+            .unwrap()
+            .1
+            .error,
+        -6,
+        "of 3.9"
+    );
 }
 
 #[test]
@@ -82,11 +111,15 @@ fn a_reply_is_held_and_released() {
     let session = format!("{:#x}", raw.session());
     let matched = json!({ "op": "create", "path": "/a", "session": session });
     let fault = served.run("hold_reply", matched)["fault"].clone();
-    raw.send(op::CREATE, &Body::create("/a", b"data", 0)).unwrap();
+    raw.send(op::CREATE, &Body::create("/a", b"data", 0))
+        .unwrap();
     let hit = served.run("wait_hit", json!({ "fault": fault, "timeout_ms": 60_000 }));
     assert_eq!(hit["hit"], true);
     let hits = served.run("hits", json!({ "fault": fault }));
-    assert_eq!(hits["hits"], json!([{ "session": session, "op": "create", "path": "/a" }]));
+    assert_eq!(
+        hits["hits"],
+        json!([{ "session": session, "op": "create", "path": "/a" }])
+    );
     assert!(served.exists("/a"));
     served.run("release", json!({ "fault": fault }));
     assert_eq!(raw.recv().unwrap().error, 0);
@@ -96,17 +129,30 @@ fn a_reply_is_held_and_released() {
 fn faults_strike_what_they_match() {
     let mut served = Served::start(&[]);
     let mut raw = served.connect();
-    let reads = json!({ "op": "get_data", "path_prefix": "/zoo", "code": -102, "nth": 1, "times": 2 });
+    let reads =
+        json!({ "op": "get_data", "path_prefix": "/zoo", "code": -102, "nth": 1, "times": 2 });
     served.run("fail", reads);
-    let mut read = || raw.ask(op::GET_DATA, &Body::path_watch("/zookeeper", false)).unwrap().1.error;
+    let mut read = || {
+        raw.ask(op::GET_DATA, &Body::path_watch("/zookeeper", false))
+            .unwrap()
+            .1
+            .error
+    };
     assert_eq!([read(), read(), read(), read()], [0, -102, -102, 0]);
-    let syncs = served.run("fail", json!({ "opcode": 9, "times": "always", "code": -8 }));
+    let syncs = served.run(
+        "fail",
+        json!({ "opcode": 9, "times": "always", "code": -8 }),
+    );
     let mut sync = || raw.ask(op::SYNC, &Body::new().string("/")).unwrap().1.error;
     assert_eq!([sync(), sync()], [-8, -8]);
     served.run("remove", json!({ "fault": syncs["fault"] }));
-    assert_eq!(raw.ask(op::SYNC, &Body::new().string("/")).unwrap().1.error, 0);
+    assert_eq!(
+        raw.ask(op::SYNC, &Body::new().string("/")).unwrap().1.error,
+        0
+    );
     served.run("drop_reply", json!({ "op": "create", "loss": "reset" }));
-    raw.send(op::CREATE, &Body::create("/lost", b"", 0)).unwrap();
+    raw.send(op::CREATE, &Body::create("/lost", b"", 0))
+        .unwrap();
     assert!(raw.recv().is_err());
     assert!(served.exists("/lost"));
 }
@@ -117,13 +163,25 @@ fn sessions_are_cut_stalled_isolated_and_expired() {
     let mut raw = served.connect();
     let (session, password) = (raw.session(), raw.greeting.password.clone());
     raw.create("/e", 1);
-    served.run("stall", json!({ "session": session, "direction": "to_client" }));
+    served.run(
+        "stall",
+        json!({ "session": session, "direction": "to_client" }),
+    );
     raw.send(op::PING, &Body::new()).unwrap();
     served.run("resume", json!({ "session": session }));
     assert_eq!(raw.recv().unwrap().xid, -2);
-    served.run("isolate", json!({ "session": session, "isolation": "follower" }));
+    served.run(
+        "isolate",
+        json!({ "session": session, "isolation": "follower" }),
+    );
     served.run("create", json!({ "path": "/new", "data": "x" }));
-    assert_eq!(raw.ask(op::EXISTS, &Body::path_watch("/new", false)).unwrap().1.error, -101);
+    assert_eq!(
+        raw.ask(op::EXISTS, &Body::path_watch("/new", false))
+            .unwrap()
+            .1
+            .error,
+        -101
+    );
     served.run("heal", json!({ "session": session }));
     assert!(raw.recv().is_err());
     let mut raw = Raw::reconnect(served.addrs[0], T, session, &password, 0).unwrap();
@@ -147,7 +205,13 @@ fn a_member_of_an_ensemble_lags_and_another_clients_node_is_made() {
     served.run("set_member", json!({ "index": 0, "member": "behind" }));
     let node = json!({ "path": "/q/n-", "mode": "ephemeral_sequential", "owner": raw.session() });
     assert_eq!(served.run("create_as", node)["path"], "/q/n-0000000000");
-    assert_eq!(raw.ask(op::EXISTS, &Body::path_watch("/q", false)).unwrap().1.error, -101);
+    assert_eq!(
+        raw.ask(op::EXISTS, &Body::path_watch("/q", false))
+            .unwrap()
+            .1
+            .error,
+        -101
+    );
     let none = served.send(r#"{"do":"set_member","index":3,"member":"down"}"#);
     assert_eq!(none["error"], "there is no member 3");
 }
@@ -160,15 +224,32 @@ fn counters_and_the_log_are_told() {
     served.run("reset_counters", json!({}));
     raw.stat("/a");
     let counters = served.run("counters", json!({}));
-    assert_eq!((&counters["requests"]["exists"], &counters["total_requests"]), (&json!(1), &json!(1)));
+    assert_eq!(
+        (&counters["requests"]["exists"], &counters["total_requests"]),
+        (&json!(1), &json!(1))
+    );
     let log = served.run("log", json!({}))["log"].clone();
     let of_create = |entry: &&Value| entry["op"] == "create" && entry["path"] == "/a";
-    let kinds: Vec<&Value> =
-        log.as_array().unwrap().iter().filter(of_create).map(|entry| &entry["kind"]).collect();
-    assert!(kinds.contains(&&json!("arrived")) && kinds.contains(&&json!("applied")), "{kinds:?}");
-    assert_eq!(served.run("log", json!({ "since": 1000 }))["log"], json!([]));
+    let kinds: Vec<&Value> = log
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(of_create)
+        .map(|entry| &entry["kind"])
+        .collect();
+    assert!(
+        kinds.contains(&&json!("arrived")) && kinds.contains(&&json!("applied")),
+        "{kinds:?}"
+    );
+    assert_eq!(
+        served.run("log", json!({ "since": 1000 }))["log"],
+        json!([])
+    );
     let node = served.run("node", json!({ "path": "/a" }))["node"].clone();
-    assert_eq!((&node["data"], &node["kind"]), (&json!(""), &json!("persistent")));
+    assert_eq!(
+        (&node["data"], &node["kind"]),
+        (&json!(""), &json!("persistent"))
+    );
 }
 
 #[test]
@@ -181,14 +262,28 @@ fn the_clock_is_moved_and_the_history_tells_what_follows() {
     assert_eq!(still["holds"], false);
     let waited = json!({ "exists": "/e", "watched": "/e", "sessions": 1, "timeout_ms": 60_000 });
     assert_eq!(served.run("wait_until", waited)["holds"], true);
-    let since = served.run("history", json!({}))["history"].as_array().unwrap().len();
+    let since = served.run("history", json!({}))["history"]
+        .as_array()
+        .unwrap()
+        .len();
     served.run("advance_clock", json!({ "by_ms": T + 2000 }));
-    let ended = json!({ "missing": "/e", "ended": raw.session(), "sessions": 0, "timeout_ms": 60_000 });
+    let ended =
+        json!({ "missing": "/e", "ended": raw.session(), "sessions": 0, "timeout_ms": 60_000 });
     assert_eq!(served.run("wait_until", ended)["holds"], true);
     let history = served.run("history", json!({ "since": since }))["history"].clone();
-    let events: Vec<(&Value, &Value)> =
-        history.as_array().unwrap().iter().map(|entry| (&entry["event"], &entry["path"])).collect();
-    assert_eq!(events, [(&json!("session_expired"), &Value::Null), (&json!("deleted"), &json!("/e"))]);
+    let events: Vec<(&Value, &Value)> = history
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|entry| (&entry["event"], &entry["path"]))
+        .collect();
+    assert_eq!(
+        events,
+        [
+            (&json!("session_expired"), &Value::Null),
+            (&json!("deleted"), &json!("/e"))
+        ]
+    );
     assert_eq!(history[1]["session"], format!("{:#x}", raw.session()));
 }
 
@@ -199,7 +294,9 @@ fn a_line_that_is_too_long_is_refused_and_what_is_behind_it_is_not_done() {
     let command = r#"{"do":"create","path":"/behind"}"#;
     let admin = served.admin.get_mut();
     admin.write_all(&vec![b' '; LINE]).unwrap();
-    admin.write_all(format!("{command}\n{command}\n").as_bytes()).unwrap();
+    admin
+        .write_all(format!("{command}\n{command}\n").as_bytes())
+        .unwrap();
     let mut replies = String::new();
     served.admin.read_to_string(&mut replies).unwrap();
     let refused = json!({ "error": "a line has more than 16777216 bytes", "ok": false });
@@ -208,14 +305,18 @@ fn a_line_that_is_too_long_is_refused_and_what_is_behind_it_is_not_done() {
     assert!(!served.exists("/behind"));
     // As long as can be.
     let admin = served.admin.get_mut();
-    admin.write_all(&vec![b' '; LINE - command.len() - 1]).unwrap();
+    admin
+        .write_all(&vec![b' '; LINE - command.len() - 1])
+        .unwrap();
     assert_eq!(served.send(command), json!({ "ok": true }));
 }
 
 /// How many files the process may have open, where the system says so.
 fn open_files() -> Option<usize> {
     let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
-    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    let line = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max open files"))?;
     line.split_whitespace().next()?.parse().ok()
 }
 
@@ -230,11 +331,14 @@ fn ten_thousand_connections_and_a_hundred_thousand_watches_are_held() {
         return;
     }
     let mut served = Served::start(&["--max-session-timeout", &LONG.to_string()]);
-    let mut clients: Vec<Raw> =
-        (0..CONNECTIONS).map(|_| Raw::connect(served.addrs[0], LONG).unwrap()).collect();
+    let mut clients: Vec<Raw> = (0..CONNECTIONS)
+        .map(|_| Raw::connect(served.addrs[0], LONG).unwrap())
+        .collect();
     for client in &mut clients[..WATCHERS] {
         for path in 0..PATHS {
-            client.send(op::EXISTS, &Body::path_watch(&format!("/{path}"), true)).unwrap();
+            client
+                .send(op::EXISTS, &Body::path_watch(&format!("/{path}"), true))
+                .unwrap();
         }
     }
     for client in &mut clients[..WATCHERS] {
@@ -249,15 +353,28 @@ fn ten_thousand_connections_and_a_hundred_thousand_watches_are_held() {
     for client in &mut clients {
         client.call(op::PING, &Body::new());
     }
-    assert_eq!(served.run("sessions", json!({}))["sessions"].as_array().unwrap().len(), CONNECTIONS);
+    assert_eq!(
+        served.run("sessions", json!({}))["sessions"]
+            .as_array()
+            .unwrap()
+            .len(),
+        CONNECTIONS
+    );
 }
 
 #[test]
 fn a_line_that_is_no_text_is_refused() {
     let mut served = Served::start(&[]);
-    served.admin.get_mut().write_all(b"{\"do\":\"\xff\"}\n").unwrap();
+    served
+        .admin
+        .get_mut()
+        .write_all(b"{\"do\":\"\xff\"}\n")
+        .unwrap();
     let refused = served.send(r#"{"do":"sessions"}"#);
-    assert!(refused["error"].as_str().unwrap().starts_with("not JSON: "), "{refused}");
+    assert!(
+        refused["error"].as_str().unwrap().starts_with("not JSON: "),
+        "{refused}"
+    );
 }
 
 #[test]
@@ -269,15 +386,31 @@ fn a_command_that_is_wrong_is_refused_with_the_reason() {
         ("[]", "do is missing"),
         (r#"{"do":"dance"}"#, "there is no command dance"),
         (r#"{"do":"release","fault":9}"#, "there is no fault 9"),
-        (r#"{"do":"cut","session":true,"how":"fin"}"#, "session is no session id: true"),
-        (r#"{"do":"drop_reply","loss":"maybe"}"#, "loss is maybe, and none of close, reset, stall"),
-        (r#"{"do":"hold_reply","path_prefx":"/a"}"#, "there is no field path_prefx"),
-        (r#"{"do":"wait_until","timeout_ms":1,"exist":"/a"}"#, "there is no field exist"),
+        (
+            r#"{"do":"cut","session":true,"how":"fin"}"#,
+            "session is no session id: true",
+        ),
+        (
+            r#"{"do":"drop_reply","loss":"maybe"}"#,
+            "loss is maybe, and none of close, reset, stall",
+        ),
+        (
+            r#"{"do":"hold_reply","path_prefx":"/a"}"#,
+            "there is no field path_prefx",
+        ),
+        (
+            r#"{"do":"wait_until","timeout_ms":1,"exist":"/a"}"#,
+            "there is no field exist",
+        ),
         (r#"{"do":"hold_reply","nth":-1}"#, "nth is out of range: -1"),
         (r#"{"do":"delete","path":"/none"}"#, "no such node"),
     ] {
         let reply = served.send(line);
-        assert_eq!((&reply["ok"], reply["error"].as_str()), (&json!(false), Some(reason)), "{line}");
+        assert_eq!(
+            (&reply["ok"], reply["error"].as_str()),
+            (&json!(false), Some(reason)),
+            "{line}"
+        );
     }
     assert_eq!(served.run("sessions", json!({}))["sessions"], json!([]));
 }

@@ -1,5 +1,5 @@
-//! The clock of the deadlines, which two processes compare: it counts from the start of the machine, and goes
-//! on while the machine sleeps, as the clock of the library's leases does.
+//! The clock of the deadlines, which two processes compare: it counts from the start of the
+//! machine, and goes on while the machine sleeps, as the clock of the library's leases does.
 
 use std::time::Duration;
 

@@ -8,18 +8,24 @@ use zookeeper_recipes::{Acl, Client, ClientBuilder};
 use crate::exit::{Failure, USAGE};
 use crate::options::Connection;
 
-/// How long the end may take of a session whose locks are released: longer, and the process ends without it,
-/// and the servers end the session.
+/// How long the end may take of a session whose locks are released: longer, and the process ends
+/// without it, and the servers end the session.
 const CLOSING: Duration = Duration::from_secs(5);
 
-const NO_SERVERS: &str = "no servers: give --servers HOST:PORT, or set ZK_CONNECT (cron does not inherit it)";
+const NO_SERVERS: &str =
+    "no servers: give --servers HOST:PORT, or set ZK_CONNECT (cron does not inherit it)";
 
 /// Connects to the servers.
 pub(crate) async fn connect(options: &Connection) -> Result<Client, Failure> {
     // As a cron table has it by mistake: `ZK_CONNECT=`.
-    let servers = options.servers.as_deref().filter(|servers| !servers.is_empty());
+    let servers = options
+        .servers
+        .as_deref()
+        .filter(|servers| !servers.is_empty());
     let servers = servers.ok_or_else(|| Failure::new(USAGE, NO_SERVERS))?;
-    let builder = Client::builder().name("zklock").session_timeout(options.session_timeout);
+    let builder = Client::builder()
+        .name("zklock")
+        .session_timeout(options.session_timeout);
     let builder = with_credentials(with_tls(builder, options), options)?;
     Ok(builder.connect(servers).await?)
 }
@@ -30,7 +36,10 @@ pub(crate) async fn close(client: &Client) {
     let _ = tokio::time::timeout(CLOSING, client.close()).await;
 }
 
-fn with_credentials(mut builder: ClientBuilder, options: &Connection) -> Result<ClientBuilder, Failure> {
+fn with_credentials(
+    mut builder: ClientBuilder,
+    options: &Connection,
+) -> Result<ClientBuilder, Failure> {
     if let Some(file) = &options.auth_file {
         let (scheme, credentials) = pair(file)?;
         builder = builder.auth(scheme, credentials);
@@ -50,7 +59,9 @@ fn with_credentials(mut builder: ClientBuilder, options: &Connection) -> Result<
 fn with_tls(builder: ClientBuilder, options: &Connection) -> ClientBuilder {
     use zookeeper_recipes::TlsOptions;
     let options = &options.tls;
-    let Some(authorities) = &options.tls_ca else { return builder };
+    let Some(authorities) = &options.tls_ca else {
+        return builder;
+    };
     let mut tls = TlsOptions::new().ca_file(authorities);
     if let (Some(certificate), Some(key)) = (&options.tls_cert, &options.tls_key) {
         tls = tls.identity_files(certificate, key);
@@ -63,10 +74,14 @@ fn with_tls(builder: ClientBuilder, _: &Connection) -> ClientBuilder {
     builder
 }
 
-/// Returns the two sides of the first colon of a file. The message does not repeat them: they are secret.
+/// Returns the two sides of the first colon of a file. The message does not repeat them: they are
+/// secret.
 fn pair(file: &Path) -> Result<(String, String), Failure> {
     let failed = |why: &str| Failure::new(USAGE, format!("{}: {why}", file.display()));
     let text = std::fs::read_to_string(file).map_err(|error| failed(&error.to_string()))?;
-    let (one, other) = text.trim_end().split_once(':').ok_or_else(|| failed("it has no colon"))?;
+    let (one, other) = text
+        .trim_end()
+        .split_once(':')
+        .ok_or_else(|| failed("it has no colon"))?;
     Ok((one.to_owned(), other.to_owned()))
 }

@@ -7,7 +7,9 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 
 use rustix::process::Signal;
-use zookeeper_recipes::{AcquireError, BuildError, ConnectError, ErrorKind, OnceError, TryLockError};
+use zookeeper_recipes::{
+    AcquireError, BuildError, ConnectError, ErrorKind, OnceError, TryLockError,
+};
 
 /// There is no holder to ask or to break, or it was not to be broken.
 pub(crate) const NONE: u8 = 1;
@@ -34,7 +36,10 @@ const BY_SIGNAL: i32 = 128;
 const FOR_OPERATORS: [(&str, &str); 3] = [
     ("`ClientBuilder::auth`", "--auth-file"),
     ("see the CAs of its `TlsOptions`", "see --tls-ca"),
-    ("call an `identity` method of `TlsOptions`", "give --tls-cert and --tls-key"),
+    (
+        "call an `identity` method of `TlsOptions`",
+        "give --tls-cert and --tls-key",
+    ),
 ];
 
 /// An exit code, and the reason for people to read.
@@ -46,7 +51,10 @@ pub(crate) struct Failure {
 
 impl Failure {
     pub(crate) fn new(code: u8, text: impl Into<String>) -> Self {
-        Self { code, text: text.into() }
+        Self {
+            code,
+            text: text.into(),
+        }
     }
 
     /// A failure of the system, with what it was asked for.
@@ -56,7 +64,11 @@ impl Failure {
 
     /// The command that could not be started.
     pub(crate) fn not_started(program: &str, error: &io::Error) -> Self {
-        let code = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { CANNOT_RUN };
+        let code = if error.kind() == io::ErrorKind::NotFound {
+            NOT_FOUND
+        } else {
+            CANNOT_RUN
+        };
         Self::new(code, format!("{program}: {error}"))
     }
 

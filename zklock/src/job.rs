@@ -1,5 +1,5 @@
-//! A command that runs while a lock is held, and is dead before the servers grant the lock to another
-//! process.
+//! A command that runs while a lock is held, and is dead before the servers grant the lock to
+//! another process.
 
 use std::ffi::OsString;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
@@ -18,13 +18,13 @@ use crate::options::{OnLost, Work};
 use crate::signals::Signals;
 use crate::watchdog::{Orders, Watchdog};
 
-/// How long a command may take to end whose lock is free already, because its node was deleted or its session
-/// has ended: every moment of it may be one of the next holder's.
+/// How long a command may take to end whose lock is free already, because its node was deleted or
+/// its session has ended: every moment of it may be one of the next holder's.
 const WHEN_FREE: Duration = Duration::from_secs(1);
 
-/// By how much sooner than the session timeout the servers may expire a session: half a tick, since a
-/// follower tells its leader only that often which sessions it has heard of. This is that of the default tick
-/// of 2 s. A session timeout is two ticks or more.
+/// By how much sooner than the session timeout the servers may expire a session: half a tick, since
+/// a follower tells its leader only that often which sessions it has heard of. This is that of the
+/// default tick of 2 s. A session timeout is two ticks or more.
 const HALF_TICK: Duration = Duration::from_secs(1);
 
 /// How long the node of a lock stays for certain.
@@ -73,7 +73,8 @@ pub(crate) enum Ended {
 }
 
 impl Ended {
-    /// Whether the watchdog may have killed the command: both are dead then, and either may be noticed first.
+    /// Whether the watchdog may have killed the command: both are dead then, and either may be
+    /// noticed first.
     fn is_of_the_watchdog(&self) -> bool {
         match self {
             Self::Itself(status) => status.signal() == Some(Signal::KILL.as_raw()),
@@ -85,11 +86,16 @@ impl Ended {
     pub(crate) fn code(&self) -> Result<u8, Failure> {
         match self {
             Self::Itself(status) => Ok(exit::of_status(*status)),
-            Self::LeaseOver => Err(Failure::new(LOST, "the lease is over, and the command was ended")),
-            Self::Unwatched => Err(Failure::new(LOST, "the watchdog was killed, and the command with it")),
+            Self::LeaseOver => Err(Failure::new(
+                LOST,
+                "the lease is over, and the command was ended",
+            )),
+            Self::Unwatched => Err(Failure::new(
+                LOST,
+                "the watchdog was killed, and the command with it",
+            )),
             Self::Overdue => {
-                let text =
-                    "zklock did not run for so long that the lock might be lost, and the command was killed";
+                let text = "zklock did not run for so long that the lock might be lost, and the command was killed";
                 Err(Failure::new(LOST, text))
             }
         }
@@ -128,7 +134,8 @@ impl Target {
     /// Sends a signal that this process got.
     fn pass_on(self, signal: Signal) {
         // The terminal sends these to all processes in the foreground.
-        let has_got_it = matches!(self, Self::Foreground(_)) && [Signal::INT, Signal::QUIT].contains(&signal);
+        let has_got_it =
+            matches!(self, Self::Foreground(_)) && [Signal::INT, Signal::QUIT].contains(&signal);
         if !has_got_it {
             self.send(signal);
         }
@@ -149,9 +156,9 @@ pub(crate) struct Held<'a> {
 }
 
 impl Held<'_> {
-    /// Returns a deadline, after a pause that must not be at its end when it is polled first. The clock was
-    /// read before what was known, and what was known counts now that the job is polled again, since that
-    /// happens only while the lock is not lost.
+    /// Returns a deadline, after a pause that must not be at its end when it is polled first. The
+    /// clock was read before what was known, and what was known counts now that the job is polled
+    /// again, since that happens only while the lock is not lost.
     async fn proved(&self, pause: impl Future<Output = ()>) -> Duration {
         let seen = clock::now();
         let proof = (self.proof)();
@@ -161,8 +168,9 @@ impl Held<'_> {
 }
 
 impl Job {
-    /// Starts a command, and waits until it has ended. Must be polled only while the lock is not lost. If it
-    /// is dropped before, the job is in its place, for [`lose`](Self::lose) or [`kill`](Self::kill).
+    /// Starts a command, and waits until it has ended. Must be polled only while the lock is not
+    /// lost. If it is dropped before, the job is in its place, for [`lose`](Self::lose) or
+    /// [`kill`](Self::kill).
     pub(crate) async fn run(
         place: &mut Option<Self>,
         argv: &[OsString],
@@ -191,9 +199,14 @@ impl Job {
         let of_watchdog = |error| Failure::system("the watchdog", &error);
         let mut watchdog = Watchdog::start().await?;
         let deadline = held.proved(tokio::task::yield_now()).await;
-        watchdog.orders.kill_at(deadline).await.map_err(of_watchdog)?;
+        watchdog
+            .orders
+            .kill_at(deadline)
+            .await
+            .map_err(of_watchdog)?;
         let mut command = if work.foreground {
-            let mut command = foreground::start().map_err(|error| Failure::system("the command", &error))?;
+            let mut command =
+                foreground::start().map_err(|error| Failure::system("the command", &error))?;
             command.arg(program);
             command
         } else {
@@ -212,14 +225,26 @@ impl Job {
                 return Err(Failure::not_started(&program.to_string_lossy(), &error));
             }
         };
-        let process = command.id().and_then(|id| Pid::from_raw(id.try_into().ok()?));
+        let process = command
+            .id()
+            .and_then(|id| Pid::from_raw(id.try_into().ok()?));
         let target = match process.filter(|_| work.foreground) {
             Some(process) => Target::Foreground(process),
             None => Target::Group(watchdog.group()),
         };
-        let mut job = Self { command, target, watchdog, deadline, end_by: Duration::MAX };
+        let mut job = Self {
+            command,
+            target,
+            watchdog,
+            deadline,
+            end_by: Duration::MAX,
+        };
         if let Target::Foreground(process) = target {
-            job.watchdog.orders.kill_only(process).await.map_err(of_watchdog)?;
+            job.watchdog
+                .orders
+                .kill_only(process)
+                .await
+                .map_err(of_watchdog)?;
         }
         Ok(job)
     }
@@ -260,8 +285,8 @@ impl Job {
         })
     }
 
-    /// Ends the command because the lock is lost, and waits until it is dead. With `warn`, waits until it has
-    /// ended, unless the watchdog has killed it before.
+    /// Ends the command because the lock is lost, and waits until it is dead. With `warn`, waits
+    /// until it has ended, unless the watchdog has killed it before.
     pub(crate) async fn lose(
         mut self,
         lost: &Lost,
@@ -285,7 +310,11 @@ impl Job {
         let status = self.end(signals, is_killed).await;
         drop(helper);
         let ended = Ended::Itself(status?);
-        Ok(if is_late && ended.is_of_the_watchdog() { Ended::Overdue } else { ended })
+        Ok(if is_late && ended.is_of_the_watchdog() {
+            Ended::Overdue
+        } else {
+            ended
+        })
     }
 
     /// Kills the command, and waits until it is dead.
@@ -297,7 +326,8 @@ impl Job {
         self.end(signals, true).await
     }
 
-    /// Passes signals on until the command has ended, and kills what is left of its group if that is wanted.
+    /// Passes signals on until the command has ended, and kills what is left of its group if that
+    /// is wanted.
     async fn end(mut self, signals: &mut Signals, is_killed: bool) -> Result<ExitStatus, Failure> {
         let status = loop {
             tokio::select! {
@@ -319,8 +349,8 @@ impl Job {
         status.map_err(|error| Failure::system("the command", &error))
     }
 
-    /// Lets the command's group be: the command has ended, and what it has left behind is its own concern. Of
-    /// a command that was ended by force, kills the group.
+    /// Lets the command's group be: the command has ended, and what it has left behind is its own
+    /// concern. Of a command that was ended by force, kills the group.
     async fn finish(self, ended: &Ended, signals: &mut Signals) -> Result<(), Failure> {
         match ended {
             Ended::Itself(_) => self.watchdog.stand_down().await,
@@ -361,7 +391,12 @@ fn grace(lost: &Lost, work: &Work) -> Duration {
 }
 
 /// Passes signals on, for as long as it is polled, and one request for the lock.
-async fn steer(target: Target, work: &Work, signals: &mut Signals, revoked: impl Future<Output = ()> + Send) {
+async fn steer(
+    target: Target,
+    work: &Work,
+    signals: &mut Signals,
+    revoked: impl Future<Output = ()> + Send,
+) {
     let mut revoked = std::pin::pin!(revoked);
     let mut is_revoked = false;
     loop {
@@ -397,7 +432,10 @@ async fn beat(orders: &mut Orders, deadline: &mut Duration, end_by: Duration, he
     }
 }
 
-fn set_environment(command: &mut std::process::Command, environment: &[(&'static str, Option<String>)]) {
+fn set_environment(
+    command: &mut std::process::Command,
+    environment: &[(&'static str, Option<String>)],
+) {
     for (name, value) in environment {
         match value {
             Some(value) => command.env(name, value),
@@ -414,8 +452,14 @@ fn run_helper(text: &str, target: Target) -> Result<Child, Failure> {
         Target::Foreground(process) => process.as_raw_nonzero().to_string(),
     };
     let mut command = Command::new("/bin/sh");
-    command.arg("-c").arg(text).env("ZKLOCK_PID", pid).kill_on_drop(true);
+    command
+        .arg("-c")
+        .arg(text)
+        .env("ZKLOCK_PID", pid)
+        .kill_on_drop(true);
     // Standard output is the command's alone.
     command.stdin(Stdio::null()).stdout(std::io::stderr());
-    command.spawn().map_err(|error| Failure::system("the command of --on-lost", &error))
+    command
+        .spawn()
+        .map_err(|error| Failure::system("the command of --on-lost", &error))
 }

@@ -6,7 +6,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 use zookeeper_recipes::{
-    Client, Contender, Error, ErrorKind, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphore,
+    Client, Contender, Error, ErrorKind, InterProcessMutex, InterProcessReadWriteLock,
+    InterProcessSemaphore,
 };
 
 use crate::connect::{close, connect};
@@ -95,7 +96,8 @@ impl Queue {
     }
 
     fn json(&self, path: &str) -> Value {
-        let list = |contenders: &[Contender]| contenders.iter().map(contender_as_json).collect::<Vec<_>>();
+        let list =
+            |contenders: &[Contender]| contenders.iter().map(contender_as_json).collect::<Vec<_>>();
         json!({"path": path, "holders": list(&self.holders), "waiters": list(&self.waiters)})
     }
 }
@@ -104,7 +106,10 @@ impl Queue {
 impl PartialEq for Queue {
     fn eq(&self, other: &Self) -> bool {
         let is_same = |these: &[Contender], those: &[Contender]| {
-            these.iter().map(Contender::node).eq(those.iter().map(Contender::node))
+            these
+                .iter()
+                .map(Contender::node)
+                .eq(those.iter().map(Contender::node))
         };
         is_same(&self.holders, &other.holders) && is_same(&self.waiters, &other.waiters)
     }
@@ -116,14 +121,20 @@ struct Seen {
     path: String,
     queue: Queue,
     exists: bool,
-    /// The path and the queue of the lock that `--once` uses, if it is held while the lock at `path` is free.
+    /// The path and the queue of the lock that `--once` uses, if it is held while the lock at
+    /// `path` is free.
     once: Option<(String, Queue)>,
 }
 
 impl Seen {
     async fn look(client: &Client, path: &str) -> Result<Self, Failure> {
         let (_, queue) = Lock::look(client, path).await?;
-        let mut seen = Self { path: path.to_owned(), queue, exists: true, once: None };
+        let mut seen = Self {
+            path: path.to_owned(),
+            queue,
+            exists: true,
+            once: None,
+        };
         if seen.queue.is_free() {
             seen.exists = exists(client, path).await?;
             let path = format!("{path}/lock");
@@ -134,9 +145,16 @@ impl Seen {
     }
 
     fn text(&self) -> String {
-        let Self { path, queue, exists, once } = self;
+        let Self {
+            path,
+            queue,
+            exists,
+            once,
+        } = self;
         match once {
-            Some((once, queue)) => format!("{path}: free, but not for --once:\n{}", queue.text(once)),
+            Some((once, queue)) => {
+                format!("{path}: free, but not for --once:\n{}", queue.text(once))
+            }
             None if !exists => format!("{path}: free (no such node)\n"),
             None => queue.text(path),
         }
@@ -152,8 +170,12 @@ impl Seen {
 }
 
 async fn exists(client: &Client, path: &str) -> Result<bool, Failure> {
-    let stat = client.request(|zk| async move { zk.check_stat(path).await }).await?;
-    Ok(stat.map_err(|error| Failure::of(UNREACHABLE, &error))?.is_some())
+    let stat = client
+        .request(|zk| async move { zk.check_stat(path).await })
+        .await?;
+    Ok(stat
+        .map_err(|error| Failure::of(UNREACHABLE, &error))?
+        .is_some())
 }
 
 fn contender_as_json(contender: &Contender) -> Value {
@@ -186,7 +208,14 @@ async fn show(client: &Client, options: &Status) -> Result<u8, Failure> {
     loop {
         let seen = Seen::look(client, &options.path).await?;
         if shown.as_ref() != Some(&seen) {
-            print(if options.json { seen.json() } else { seen.text() }.as_bytes())?;
+            print(
+                if options.json {
+                    seen.json()
+                } else {
+                    seen.text()
+                }
+                .as_bytes(),
+            )?;
             shown = Some(seen);
         }
         if !options.watch {
@@ -231,8 +260,9 @@ async fn take(client: &Client, options: &Break) -> Result<u8, Failure> {
         return match seen.once {
             // With --yes there is no question about the other path.
             Some((once, _)) => {
-                let text =
-                    format!("{path} is free; a job that runs --once holds {once}: zklock break {once}");
+                let text = format!(
+                    "{path} is free; a job that runs --once holds {once}: zklock break {once}"
+                );
                 Err(Failure::new(NONE, text))
             }
             None => if_any(&queue, path),
@@ -242,20 +272,30 @@ async fn take(client: &Client, options: &Break) -> Result<u8, Failure> {
         if !options.yes && !is_confirmed(holder)? {
             return Err(Failure::new(NONE, "the lock is as it was"));
         }
-        let done = if lock.break_lock(holder).await? { "broke the lock of" } else { "was gone:" };
+        let done = if lock.break_lock(holder).await? {
+            "broke the lock of"
+        } else {
+            "was gone:"
+        };
         print(format!("{done} {holder}\n").as_bytes())?;
     }
     if_any(&queue, path)
 }
 
 fn if_any(queue: &Queue, path: &str) -> Result<u8, Failure> {
-    if queue.holders.is_empty() { Err(Failure::new(NONE, format!("{path} is free"))) } else { Ok(0) }
+    if queue.holders.is_empty() {
+        Err(Failure::new(NONE, format!("{path} is free")))
+    } else {
+        Ok(0)
+    }
 }
 
 /// Asks whether to go on.
 fn is_confirmed(holder: &Contender) -> Result<bool, Failure> {
     let failed = |error| Failure::system("the question", &error);
-    eprint!("Break the lock of {holder}? It may still be at work, and the next in line is let in. [y/N] ");
+    eprint!(
+        "Break the lock of {holder}? It may still be at work, and the next in line is let in. [y/N] "
+    );
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer).map_err(failed)?;
     Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))

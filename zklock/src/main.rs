@@ -31,7 +31,11 @@ fn main() -> ExitCode {
         Err(error) => {
             // Help goes to standard output, and is no mistake.
             let code = if error.use_stderr() { exit::USAGE } else { 0 };
-            return if error.print().is_ok() { code.into() } else { exit::SYSTEM.into() };
+            return if error.print().is_ok() {
+                code.into()
+            } else {
+                exit::SYSTEM.into()
+            };
         }
     };
     match act(&options) {
@@ -73,6 +77,10 @@ fn print(bytes: &[u8]) -> Result<(), Failure> {
 }
 
 fn block_on(work: impl Future<Output = Result<u8, Failure>>) -> Result<u8, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.map_err(|error| Failure::system("there is no runtime", &error))?.block_on(work)
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime
+        .map_err(|error| Failure::system("there is no runtime", &error))?
+        .block_on(work)
 }

@@ -9,12 +9,12 @@ use clap_complete::Shell;
 
 /// Runs a command while it holds a lock on Apache ZooKeeper.
 ///
-/// The lock is held until the command has ended. If the lock is lost before, the command gets SIGTERM, and
-/// SIGKILL before the servers grant the lock to another process.
+/// The lock is held until the command has ended. If the lock is lost before, the command gets
+/// SIGTERM, and SIGKILL before the servers grant the lock to another process.
 ///
-/// Without a command, zklock holds the lock until a signal ends it, and prints what a command finds in its
-/// environment: ZKLOCK_PATH, ZKLOCK_NODE, ZKLOCK_TOKEN (a fencing token, which rises from holder to holder)
-/// and, with --permits, ZKLOCK_SLOT.
+/// Without a command, zklock holds the lock until a signal ends it, and prints what a command finds
+/// in its environment: ZKLOCK_PATH, ZKLOCK_NODE, ZKLOCK_TOKEN (a fencing token, which rises from
+/// holder to holder) and, with --permits, ZKLOCK_SLOT.
 #[derive(Debug, Parser)]
 #[command(name = "zklock", version, verbatim_doc_comment)]
 #[command(override_usage = "zklock [OPTIONS] PATH [-- CMD [ARG]...]\n       zklock COMMAND --help")]
@@ -76,8 +76,8 @@ pub(crate) struct Run {
     /// Share the lock with other readers
     #[arg(short, long, group = "kind")]
     pub(crate) shared: bool,
-    /// Exclude all others, as the writer of a lock that readers share. A lock that is never shared needs no
-    /// such option, but a path at which no lock is shared
+    /// Exclude all others, as the writer of a lock that readers share. A lock that is never shared
+    /// needs no such option, but a path at which no lock is shared
     #[arg(short = 'x', long, group = "kind", verbatim_doc_comment)]
     pub(crate) exclusive: bool,
     /// Keep the order of arrival among all processes
@@ -86,10 +86,16 @@ pub(crate) struct Run {
     /// Let N processes in at a time, each with a slot below N
     #[arg(long, value_name = "N", group = "kind", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) permits: Option<u32>,
-    /// Run the command once for this occasion, as 2026-11-25, whichever process comes first. If the command
-    /// fails, the next process runs it. At a loss it is killed without SIGTERM. It locks PATH/lock, and does
-    /// not exclude commands that run under PATH without --once
-    #[arg(long, value_name = "OCCASION", group = "kind", requires = "command", verbatim_doc_comment)]
+    /// Run the command once for this occasion, as 2026-11-25, whichever process comes first. If the
+    /// command fails, the next process runs it. At a loss it is killed without SIGTERM. It locks
+    /// PATH/lock, and does not exclude commands that run under PATH without --once
+    #[arg(
+        long,
+        value_name = "OCCASION",
+        group = "kind",
+        requires = "command",
+        verbatim_doc_comment
+    )]
     pub(crate) once: Option<String>,
     /// End the command after that time, with SIGTERM and, after --kill-after, SIGKILL
     #[arg(long, value_name = "TIME", value_parser = time)]
@@ -103,21 +109,21 @@ pub(crate) struct Run {
 /// How a command is run and ended.
 #[derive(Debug, Args)]
 pub(crate) struct Work {
-    /// The time from SIGTERM to SIGKILL after a loss or the end of a lease; less if the lock might be granted
-    /// before. A signal to zklock, and `zklock revoke`, send no SIGKILL
+    /// The time from SIGTERM to SIGKILL after a loss or the end of a lease; less if the lock might
+    /// be granted before. A signal to zklock, and `zklock revoke`, send no SIGKILL
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "10s", verbatim_doc_comment)]
     pub(crate) kill_after: Duration,
-    /// What happens at a loss: "term" sends SIGTERM, "kill" SIGKILL at once, "warn" lets the command go on
-    /// while another process may hold the lock, and any other text is run by a shell instead of SIGTERM,
-    /// with the target of kill(1) in ZKLOCK_PID
+    /// What happens at a loss: "term" sends SIGTERM, "kill" SIGKILL at once, "warn" lets the
+    /// command go on while another process may hold the lock, and any other text is run by a shell
+    /// instead of SIGTERM, with the target of kill(1) in ZKLOCK_PID
     #[arg(long, value_name = "ACTION", value_parser = OnLost::parse, default_value = "term")]
     #[arg(verbatim_doc_comment)]
     pub(crate) on_lost: OnLost,
     /// Leave the command the terminal, to read from it. Its children are not ended with it then
     #[arg(long)]
     pub(crate) foreground: bool,
-    /// Say on standard error who holds the lock if it is not free, when it is granted, and what else happens
-    /// to it
+    /// Say on standard error who holds the lock if it is not free, when it is granted, and what
+    /// else happens to it
     #[arg(short, long, verbatim_doc_comment)]
     pub(crate) verbose: bool,
 }
@@ -207,7 +213,12 @@ pub(crate) struct Break {
 #[command(next_help_heading = "Connection")]
 pub(crate) struct Connection {
     /// The servers, and the node that paths are below, if that is not the root
-    #[arg(long, env = "ZK_CONNECT", hide_env_values = true, value_name = "HOST:PORT,..[/CHROOT]")]
+    #[arg(
+        long,
+        env = "ZK_CONNECT",
+        hide_env_values = true,
+        value_name = "HOST:PORT,..[/CHROOT]"
+    )]
     pub(crate) servers: Option<String>,
     /// The time after which the servers release the lock of a process that they do not hear from
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "30s")]
@@ -252,7 +263,9 @@ fn time(text: &str) -> Result<Duration, String> {
         "h" => 3600.0,
         unit => return Err(format!("{unit:?} is no unit of time: ms, s, m or h")),
     };
-    let number: f64 = digits.parse().map_err(|_| format!("{digits:?} is not a number"))?;
+    let number: f64 = digits
+        .parse()
+        .map_err(|_| format!("{digits:?} is not a number"))?;
     Duration::try_from_secs_f64(number * unit).map_err(|error| error.to_string())
 }
 
@@ -269,7 +282,13 @@ mod tests {
 
     #[test]
     fn times_have_units() {
-        for (text, millis) in [("1.5", 1500), ("0", 0), ("500ms", 500), ("90s", 90_000), ("2h", 7_200_000)] {
+        for (text, millis) in [
+            ("1.5", 1500),
+            ("0", 0),
+            ("500ms", 500),
+            ("90s", 90_000),
+            ("2h", 7_200_000),
+        ] {
             assert_eq!(time(text), Ok(Duration::from_millis(millis)), "{text}");
         }
         for text in ["", "s", "-1", "1d", "1e99", "nan"] {

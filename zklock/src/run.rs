@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use zookeeper_recipes::{
     AnyGuard, Client, Guard, InterProcessFairLock, InterProcessLock, InterProcessMutex,
-    InterProcessReadWriteLock, InterProcessSemaphore, LockState, Lost, OnceError, OnceJob, OnceOutcome,
-    OnceRun, SemaphorePermit, Token,
+    InterProcessReadWriteLock, InterProcessSemaphore, LockState, Lost, OnceError, OnceJob,
+    OnceOutcome, OnceRun, SemaphorePermit, Token,
 };
 
 use crate::connect::{close, connect};
@@ -18,9 +18,9 @@ use crate::job::{Ended, Held, Job, Proof, Session};
 use crate::options::{Lead, OnLost, Run, Work};
 use crate::signals::Signals;
 
-/// The least session timeout of a job that runs once. Its lock is not known to be held, but only not to be
-/// lost, so that a pause of this process by less than a third of the session timeout may be the end of the
-/// command.
+/// The least session timeout of a job that runs once. Its lock is not known to be held, but only
+/// not to be lost, so that a pause of this process by less than a third of the session timeout may
+/// be the end of the command.
 const LEAST_OF_ONCE: Duration = Duration::from_secs(10);
 
 /// What a command finds in its environment, and a hold without a command prints.
@@ -70,7 +70,10 @@ pub(crate) async fn run(options: &Run) -> Result<u8, Failure> {
             options.work.say(&busy.text);
             Ok(0)
         }
-        Err(busy) if busy.code == BUSY => Err(Failure { code: options.conflict_exit_code, ..busy }),
+        Err(busy) if busy.code == BUSY => Err(Failure {
+            code: options.conflict_exit_code,
+            ..busy
+        }),
         result => result,
     }
 }
@@ -89,12 +92,18 @@ pub(crate) async fn lead(options: &Lead) -> Result<u8, Failure> {
 
 async fn terms(client: &Client, options: &Lead, signals: &mut Signals) -> Result<u8, Failure> {
     let asked = Asked::Lock(Box::new(InterProcessMutex::new(client, &options.path)?));
-    let task = Task { client, work: &options.work, argv: &options.command, lease: None };
+    let task = Task {
+        client,
+        work: &options.work,
+        argv: &options.command,
+        lease: None,
+    };
     loop {
-        let granted = match or_signal(signals, asked.acquire_aloud(Duration::MAX, &options.work)).await {
-            Ok(granted) => granted?,
-            Err(signal) => return Ok(exit::by_signal(signal)),
-        };
+        let granted =
+            match or_signal(signals, asked.acquire_aloud(Duration::MAX, &options.work)).await {
+                Ok(granted) => granted?,
+                Err(signal) => return Ok(exit::by_signal(signal)),
+            };
         signals.forget();
         match granted.hold(&options.path, &task, signals).await? {
             Outcome::Code(code) => return Ok(code),
@@ -120,16 +129,34 @@ async fn or_signal<T>(signals: &mut Signals, future: impl Future<Output = T>) ->
     }
 }
 
-async fn locked(client: &Client, path: &str, options: &Run, signals: &mut Signals) -> Result<u8, Failure> {
+async fn locked(
+    client: &Client,
+    path: &str,
+    options: &Run,
+    signals: &mut Signals,
+) -> Result<u8, Failure> {
     let asked = Asked::new(client, path, options)?;
     let started = Instant::now();
-    let wait = if options.nonblock { Duration::ZERO } else { options.wait.unwrap_or(Duration::MAX) };
+    let wait = if options.nonblock {
+        Duration::ZERO
+    } else {
+        options.wait.unwrap_or(Duration::MAX)
+    };
     let granted = match or_signal(signals, asked.acquire_aloud(wait, &options.work)).await {
         Ok(granted) => granted?,
         Err(signal) => return Ok(exit::by_signal(signal)),
     };
-    options.work.say(&format!("granted after {:?}: {}", started.elapsed(), granted.node()));
-    let task = Task { client, work: &options.work, argv: &options.command, lease: options.lease };
+    options.work.say(&format!(
+        "granted after {:?}: {}",
+        started.elapsed(),
+        granted.node()
+    ));
+    let task = Task {
+        client,
+        work: &options.work,
+        argv: &options.command,
+        lease: options.lease,
+    };
     match granted.hold(path, &task, signals).await? {
         Outcome::Code(code) => Ok(code),
         Outcome::Lost(failure) => Err(failure),
@@ -139,16 +166,25 @@ async fn locked(client: &Client, path: &str, options: &Run, signals: &mut Signal
 impl Asked {
     fn new(client: &Client, path: &str, options: &Run) -> Result<Self, Failure> {
         let lock: Box<dyn InterProcessLock> = match options.permits {
-            Some(limit) => return Ok(Self::Permit(InterProcessSemaphore::new(client, path, limit)?)),
-            None if options.shared => Box::new(InterProcessReadWriteLock::new(client, path)?.read_lock()),
-            None if options.exclusive => Box::new(InterProcessReadWriteLock::new(client, path)?.write_lock()),
+            Some(limit) => {
+                return Ok(Self::Permit(InterProcessSemaphore::new(
+                    client, path, limit,
+                )?));
+            }
+            None if options.shared => {
+                Box::new(InterProcessReadWriteLock::new(client, path)?.read_lock())
+            }
+            None if options.exclusive => {
+                Box::new(InterProcessReadWriteLock::new(client, path)?.write_lock())
+            }
             None if options.fair => Box::new(InterProcessFairLock::new(client, path)?),
             None => Box::new(InterProcessMutex::new(client, path)?),
         };
         Ok(Self::Lock(lock))
     }
 
-    /// Acquires the lock. If it is not free and people have asked for more words, says who holds it.
+    /// Acquires the lock. If it is not free and people have asked for more words, says who holds
+    /// it.
     async fn acquire_aloud(&self, wait: Duration, work: &Work) -> Result<Granted, Failure> {
         if work.verbose && !wait.is_zero() {
             match self.acquire(Duration::ZERO).await {
@@ -165,7 +201,9 @@ impl Asked {
         Ok(match self {
             Self::Lock(lock) if wait.is_zero() => Granted::Lock(lock.try_lock().await?),
             Self::Lock(lock) => Granted::Lock(lock.acquire(wait).await?),
-            Self::Permit(semaphore) if wait.is_zero() => Granted::Permit(semaphore.try_acquire().await?),
+            Self::Permit(semaphore) if wait.is_zero() => {
+                Granted::Permit(semaphore.try_acquire().await?)
+            }
             Self::Permit(semaphore) => Granted::Permit(semaphore.acquire(wait).await?),
         })
     }
@@ -175,7 +213,11 @@ impl Granted {
     fn node(&self) -> String {
         match self {
             Self::Lock(guard) => guard.node().to_string(),
-            Self::Permit(permit) => permit.nodes().first().map(ToString::to_string).unwrap_or_default(),
+            Self::Permit(permit) => permit
+                .nodes()
+                .first()
+                .map(ToString::to_string)
+                .unwrap_or_default(),
         }
     }
 
@@ -185,12 +227,20 @@ impl Granted {
                 Token::Write(token) => (token.to_string(), None),
                 Token::Read(token) => (token.to_string(), None),
             },
-            Self::Permit(permit) => (permit.fencing_token().to_string(), Some(permit.slot().to_string())),
+            Self::Permit(permit) => (
+                permit.fencing_token().to_string(),
+                Some(permit.slot().to_string()),
+            ),
         };
         environment(path, Some(self.node()), token, slot)
     }
 
-    async fn hold(self, path: &str, task: &Task<'_>, signals: &mut Signals) -> Result<Outcome, Failure> {
+    async fn hold(
+        self,
+        path: &str,
+        task: &Task<'_>,
+        signals: &mut Signals,
+    ) -> Result<Outcome, Failure> {
         let environment = self.environment(path);
         match self {
             Self::Lock(guard) => task.hold(guard, &environment, signals).await,
@@ -199,9 +249,19 @@ impl Granted {
     }
 }
 
-fn environment(path: &str, node: Option<String>, token: String, slot: Option<String>) -> Environment {
+fn environment(
+    path: &str,
+    node: Option<String>,
+    token: String,
+    slot: Option<String>,
+) -> Environment {
     let path = Some(path.to_owned());
-    [("ZKLOCK_PATH", path), ("ZKLOCK_NODE", node), ("ZKLOCK_TOKEN", Some(token)), ("ZKLOCK_SLOT", slot)]
+    [
+        ("ZKLOCK_PATH", path),
+        ("ZKLOCK_NODE", node),
+        ("ZKLOCK_TOKEN", Some(token)),
+        ("ZKLOCK_SLOT", slot),
+    ]
 }
 
 impl Task<'_> {
@@ -221,7 +281,14 @@ impl Task<'_> {
         };
         let held = self.held(&proof, environment);
         let mut job = None;
-        let running = Job::run(&mut job, self.argv, self.work, &held, signals, guard.revoked());
+        let running = Job::run(
+            &mut job,
+            self.argv,
+            self.work,
+            &held,
+            signals,
+            guard.revoked(),
+        );
         match guard.while_held(running).await {
             Ok(ended) => {
                 let ended = ended?;
@@ -237,7 +304,11 @@ impl Task<'_> {
     }
 
     /// What a job needs to know of the lock, which is not lost.
-    fn held<'a>(&self, proof: &'a (dyn Fn() -> Proof + Sync), environment: &'a Environment) -> Held<'a> {
+    fn held<'a>(
+        &self,
+        proof: &'a (dyn Fn() -> Proof + Sync),
+        environment: &'a Environment,
+    ) -> Held<'a> {
         Held {
             // Without a session the lock is lost, and there is no time.
             session: Session(self.client.session_timeout().unwrap_or_default()),
@@ -248,7 +319,12 @@ impl Task<'_> {
         }
     }
 
-    async fn lose(&self, lost: &Lost, job: Option<Job>, signals: &mut Signals) -> Result<Outcome, Failure> {
+    async fn lose(
+        &self,
+        lost: &Lost,
+        job: Option<Job>,
+        signals: &mut Signals,
+    ) -> Result<Outcome, Failure> {
         let mut ended = None;
         if let Some(job) = job {
             self.work.say(&lost.to_string());
@@ -304,15 +380,26 @@ async fn once(
     options: &Run,
     signals: &mut Signals,
 ) -> Result<u8, Failure> {
-    if client.session_timeout().is_some_and(|timeout| timeout < LEAST_OF_ONCE) {
+    if client
+        .session_timeout()
+        .is_some_and(|timeout| timeout < LEAST_OF_ONCE)
+    {
         let text = format!("--once needs a session timeout of {LEAST_OF_ONCE:?} or more");
         return Err(Failure::new(exit::USAGE, text));
     }
     let mut once = OnceJob::new(client, path, occasion);
-    if let Some(wait) = options.wait.or_else(|| options.nonblock.then_some(Duration::ZERO)) {
+    if let Some(wait) = options
+        .wait
+        .or_else(|| options.nonblock.then_some(Duration::ZERO))
+    {
         once = once.wait(wait);
     }
-    let task = Task { client, work: &options.work, argv: &options.command, lease: options.lease };
+    let task = Task {
+        client,
+        work: &options.work,
+        argv: &options.command,
+        lease: options.lease,
+    };
     let (mut job, mut ended, is_begun) = (None, None, AtomicBool::new(false));
     let mut waiting = catch()?;
     let (task, place, code, begun) = (&task, &mut job, &mut ended, &is_begun);
@@ -327,7 +414,9 @@ async fn once(
         signal = before(&is_begun, &mut waiting) => return Ok(exit::by_signal(signal)),
     };
     match outcome {
-        Ok(OnceOutcome::AlreadyRun { .. }) => options.work.say(&format!("it has run for {occasion}")),
+        Ok(OnceOutcome::AlreadyRun { .. }) => {
+            options.work.say(&format!("it has run for {occasion}"));
+        }
         Ok(_) => {}
         Err(error) => {
             // Killed when the lock was lost.
@@ -364,7 +453,10 @@ impl Task<'_> {
         signals: &mut Signals,
     ) -> Result<(), &'static str> {
         let proof = || Proof::NotLost;
-        let held = Held { is_killed_by_drop: true, ..self.held(&proof, &environment) };
+        let held = Held {
+            is_killed_by_drop: true,
+            ..self.held(&proof, &environment)
+        };
         let ended = Job::run(job, self.argv, self.work, &held, signals, revoked).await;
         match ended.and_then(|ended| ended.code()) {
             Ok(0) => Ok(()),

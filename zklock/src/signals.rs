@@ -7,10 +7,16 @@ use std::task::Poll;
 use rustix::process::Signal;
 use tokio::signal::unix::{self, SignalKind};
 
-/// Those by which a command is asked to do something. The others stop or continue a process, or come from its
-/// own mistakes.
-const PASSED_ON: [Signal; 6] =
-    [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::USR1, Signal::USR2];
+/// Those by which a command is asked to do something. The others stop or continue a process, or
+/// come from its own mistakes.
+const PASSED_ON: [Signal; 6] = [
+    Signal::HUP,
+    Signal::INT,
+    Signal::QUIT,
+    Signal::TERM,
+    Signal::USR1,
+    Signal::USR2,
+];
 
 /// Those by which a process is asked to end.
 const ENDING: [Signal; 2] = [Signal::INT, Signal::TERM];
@@ -23,8 +29,8 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Catches the signals that are passed on, but those that this process was started to ignore: with
-    /// `nohup`, the command ignores SIGHUP too.
+    /// Catches the signals that are passed on, but those that this process was started to ignore:
+    /// with `nohup`, the command ignores SIGHUP too.
     pub(crate) fn to_pass_on() -> io::Result<Self> {
         let ignored = ignored();
         Self::catch(|signal| ignored >> (signal.as_raw() - 1) & 1 == 0)
@@ -41,7 +47,10 @@ impl Signals {
             let stream = unix::signal(SignalKind::from_raw(signal.as_raw()))?;
             Ok((signal, stream))
         });
-        Ok(Self { caught: caught.collect::<io::Result<_>>()?, asked_to_end: None })
+        Ok(Self {
+            caught: caught.collect::<io::Result<_>>()?,
+            asked_to_end: None,
+        })
     }
 
     /// Waits for the next signal.
@@ -75,5 +84,6 @@ impl Signals {
 fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default()
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .unwrap_or_default()
 }

@@ -1,11 +1,11 @@
-//! The watchdog of a command: a second process of this program, which ends the command when this process
-//! cannot.
+//! The watchdog of a command: a second process of this program, which ends the command when this
+//! process cannot.
 //!
-//! It leads the process group that the command is started in, unless the command stays in the foreground.
-//! From this process it gets deadlines through a pipe: until then the node of the lock stays for certain.
-//! When the deadline passes, or the pipe ends because this process was killed, it sends SIGKILL to the group,
-//! itself included. So the command is dead before the servers grant the lock to another process, also if this
-//! process is stopped, hangs or is gone.
+//! It leads the process group that the command is started in, unless the command stays in the
+//! foreground. From this process it gets deadlines through a pipe: until then the node of the lock
+//! stays for certain. When the deadline passes, or the pipe ends because this process was killed,
+//! it sends SIGKILL to the group, itself included. So the command is dead before the servers grant
+//! the lock to another process, also if this process is stopped, hangs or is gone.
 
 use std::io::{self, Write as _};
 use std::os::fd::AsFd as _;
@@ -28,13 +28,15 @@ pub(crate) const ARGUMENT: &str = "--zklock-watchdog";
 /// What the watchdog writes when no signal but SIGKILL can end it any more.
 const READY: u8 = b'r';
 
-/// The order after which it ends, and leaves the command alone. Others are deadlines, in nanoseconds.
+/// The order after which it ends, and leaves the command alone. Others are deadlines, in
+/// nanoseconds.
 const STAND_DOWN: u64 = 0;
 
 /// Marks an order with the process that is killed instead of the group. No deadline is so late.
 const PROCESS: u64 = 1 << 63;
 
-/// How often it looks at the clock: its timer stands still while the machine sleeps, and the clock does not.
+/// How often it looks at the clock: its timer stands still while the machine sleeps, and the clock
+/// does not.
 const LOOK: Duration = Duration::from_millis(250);
 
 /// The watchdog, as the process that started it sees it.
@@ -52,21 +54,37 @@ pub(crate) struct Orders(ChildStdin);
 impl Watchdog {
     /// Starts the watchdog of a new process group.
     pub(crate) async fn start() -> Result<Self, Failure> {
-        Self::try_start().await.map_err(|error| Failure::system("the watchdog did not start", &error))
+        Self::try_start()
+            .await
+            .map_err(|error| Failure::system("the watchdog did not start", &error))
     }
 
     async fn try_start() -> io::Result<Self> {
         let mut command = std::process::Command::new(program()?);
-        command.arg0("zklock").arg(ARGUMENT).current_dir("/").process_group(0);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        command
+            .arg0("zklock")
+            .arg(ARGUMENT)
+            .current_dir("/")
+            .process_group(0);
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
         let mut process = Command::from(command).spawn()?;
-        let id = process.id().and_then(|id| Pid::from_raw(id.try_into().ok()?));
-        let (Some(group), Some(orders), Some(mut ready)) = (id, process.stdin.take(), process.stdout.take())
+        let id = process
+            .id()
+            .and_then(|id| Pid::from_raw(id.try_into().ok()?));
+        let (Some(group), Some(orders), Some(mut ready)) =
+            (id, process.stdin.take(), process.stdout.take())
         else {
             return Err(io::Error::other("it has no pipes"));
         };
         match ready.read_u8().await? {
-            READY => Ok(Self { process, orders: Orders(orders), group }),
+            READY => Ok(Self {
+                process,
+                orders: Orders(orders),
+                group,
+            }),
             other => Err(io::Error::other(format!("it said {other}"))),
         }
     }
@@ -93,12 +111,18 @@ impl Watchdog {
 impl Orders {
     /// Sets the deadline, sooner or later than it was.
     pub(crate) async fn kill_at(&mut self, deadline: Duration) -> io::Result<()> {
-        self.send(u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX).min(PROCESS - 1)).await
+        self.send(
+            u64::try_from(deadline.as_nanos())
+                .unwrap_or(u64::MAX)
+                .min(PROCESS - 1),
+        )
+        .await
     }
 
     /// Has one process killed, and not the group.
     pub(crate) async fn kill_only(&mut self, process: Pid) -> io::Result<()> {
-        self.send(PROCESS | u64::from(process.as_raw_nonzero().get().unsigned_abs())).await
+        self.send(PROCESS | u64::from(process.as_raw_nonzero().get().unsigned_abs()))
+            .await
     }
 
     async fn send(&mut self, order: u64) -> io::Result<()> {
@@ -109,13 +133,21 @@ impl Orders {
 
 /// This program, which may have been replaced since it was started.
 pub(crate) fn program() -> io::Result<std::path::PathBuf> {
-    if cfg!(target_os = "linux") { Ok("/proc/self/exe".into()) } else { std::env::current_exe() }
+    if cfg!(target_os = "linux") {
+        Ok("/proc/self/exe".into())
+    } else {
+        std::env::current_exe()
+    }
 }
 
 /// Runs as the watchdog.
 pub(crate) fn run() -> ExitCode {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let Ok(runtime) = runtime else { return ExitCode::from(SYSTEM) };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let Ok(runtime) = runtime else {
+        return ExitCode::from(SYSTEM);
+    };
     match runtime.block_on(watch()) {
         Ok(Verdict::StandDown) => ExitCode::SUCCESS,
         Ok(Verdict::Kill(process)) => {
@@ -124,7 +156,11 @@ pub(crate) fn run() -> ExitCode {
                 // This process included.
                 None => kill_current_process_group(Signal::KILL),
             };
-            if killed.is_ok() { ExitCode::SUCCESS } else { ExitCode::from(SYSTEM) }
+            if killed.is_ok() {
+                ExitCode::SUCCESS
+            } else {
+                ExitCode::from(SYSTEM)
+            }
         }
         Err(_) => ExitCode::from(SYSTEM),
     }

@@ -1,10 +1,12 @@
-//! `zookeeper_client::Client::lock`. Its guard has no signal of a loss: a careful user looks at the state of
-//! the session.
+//! `zookeeper_client::Client::lock`. Its guard has no signal of a loss: a careful user looks at the
+//! state of the session.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use zookeeper_client::{Acls, Client, CreateMode, LockOptions, LockPrefix, OwnedLockClient, SessionState};
+use zookeeper_client::{
+    Acls, Client, CreateMode, LockOptions, LockPrefix, OwnedLockClient, SessionState,
+};
 
 use super::Holder;
 use crate::Error;
@@ -28,7 +30,11 @@ impl ClientLock {
 
     /// The session, or another one if it has ended.
     async fn session(&self) -> Result<Client, Error> {
-        let client = self.client.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let client = self
+            .client
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
         if !client.state().is_terminated() {
             return Ok(client);
         }
@@ -46,16 +52,34 @@ async fn connect(open: &Open) -> Result<Client, Error> {
 impl Holder for ClientLock {
     async fn open(open: &Open) -> Result<Self, Error> {
         let client = connect(open).await?;
-        client.mkdir(&open.path, &CreateMode::Container.with_acls(Acls::anyone_all())).await?;
-        Ok(Self { open: open.clone(), client: Mutex::new(client), lock: Mutex::default() })
+        client
+            .mkdir(
+                &open.path,
+                &CreateMode::Container.with_acls(Acls::anyone_all()),
+            )
+            .await?;
+        Ok(Self {
+            open: open.clone(),
+            client: Mutex::new(client),
+            lock: Mutex::default(),
+        })
     }
 
-    #[expect(clippy::disallowed_methods, reason = "this is what is compared; no call is cancelled")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this is what is compared; no call is cancelled"
+    )]
     async fn acquire(&self) -> Result<Option<(i64, i64)>, Error> {
         let client = self.session().await?;
         let options = LockOptions::new(Acls::anyone_all())
             .with_ancestor_options(CreateMode::Container.with_acls(Acls::anyone_all()))?;
-        let lock = client.lock(LockPrefix::new_curator(&self.open.path, "lock-")?, b"", options).await?;
+        let lock = client
+            .lock(
+                LockPrefix::new_curator(&self.open.path, "lock-")?,
+                b"",
+                options,
+            )
+            .await?;
         let lock = lock.into_owned();
         self.held(|held| *held = Some(Held { lock, client }));
         Ok(None)
@@ -63,7 +87,10 @@ impl Holder for ClientLock {
 
     fn is_held(&self) -> Option<bool> {
         let connected = |held: &Held| held.client.state() == SessionState::SyncConnected;
-        self.held(|held| held.as_ref().map(|held| !self.open.careful || connected(held)))
+        self.held(|held| {
+            held.as_ref()
+                .map(|held| !self.open.careful || connected(held))
+        })
     }
 
     async fn release(&self) -> Result<(), Error> {
@@ -79,8 +106,10 @@ impl Holder for ClientLock {
 
     /// By its guarded write, which is refused when the lock's node is gone.
     async fn write(&self, node: &str, value: &str, _: i64) -> Result<(), Error> {
-        let lock = self
-            .held(|held| held.as_ref().map(|held| (held.client.clone(), held.lock.lock_path().to_owned())));
+        let lock = self.held(|held| {
+            held.as_ref()
+                .map(|held| (held.client.clone(), held.lock.lock_path().to_owned()))
+        });
         let (client, path) = lock.ok_or("not granted")?;
         let mut writer = client.new_check_writer(&path, None)?;
         writer.add_set_data(node, value.as_bytes(), None)?;

@@ -1,5 +1,5 @@
-//! The process in which a holder of the matrix runs: it does the steps that it reads from stdin, and answers
-//! on stdout.
+//! The process in which a holder of the matrix runs: it does the steps that it reads from stdin,
+//! and answers on stdout.
 
 mod client_lock;
 mod ours;
@@ -41,7 +41,12 @@ trait Holder: Sized + Send + Sync + 'static {
     fn read(&self, node: &str) -> impl Future<Output = Result<(String, i64), Error>> + Send;
 
     /// Writes as this lock protects a write.
-    fn write(&self, node: &str, value: &str, version: i64) -> impl Future<Output = Result<(), Error>> + Send;
+    fn write(
+        &self,
+        node: &str,
+        value: &str,
+        version: i64,
+    ) -> impl Future<Output = Result<(), Error>> + Send;
 
     fn close(&self) -> impl Future<Output = ()> + Send;
 }
@@ -57,7 +62,9 @@ pub(crate) fn serve(name: &str) -> Result<(), Error> {
 }
 
 fn obey<H: Holder>() -> Result<(), Error> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
     let mut holder: Option<(Arc<H>, Asking)> = None;
     for line in io::stdin().lock().lines() {
         let step = serde_json::from_str(&line?)?;
@@ -65,7 +72,10 @@ fn obey<H: Holder>() -> Result<(), Error> {
             break;
         }
         let told = runtime.block_on(do_step(&mut holder, step));
-        let told = told.unwrap_or_else(|error| Told { error: Some(error.to_string()), ..Told::default() });
+        let told = told.unwrap_or_else(|error| Told {
+            error: Some(error.to_string()),
+            ..Told::default()
+        });
         let mut out = io::stdout().lock();
         writeln!(out, "{}", serde_json::to_string(&told)?)?;
         out.flush()?;
@@ -76,7 +86,10 @@ fn obey<H: Holder>() -> Result<(), Error> {
     Ok(())
 }
 
-async fn do_step<H: Holder>(current: &mut Option<(Arc<H>, Asking)>, step: Step) -> Result<Told, Error> {
+async fn do_step<H: Holder>(
+    current: &mut Option<(Arc<H>, Asking)>,
+    step: Step,
+) -> Result<Told, Error> {
     if let Step::Open(open) = step {
         if let Some((former, _asking)) = current.take() {
             former.close().await;
@@ -90,17 +103,33 @@ async fn do_step<H: Holder>(current: &mut Option<(Arc<H>, Asking)>, step: Step) 
     Ok(match step {
         Step::Acquire(_) => {
             let token = acquire(&**holder).await?;
-            Told { granted: Some(now()), token, ..Told::default() }
+            Told {
+                granted: Some(now()),
+                token,
+                ..Told::default()
+            }
         }
-        Step::Ask(_) => Told { held: Some(holder.is_held() == Some(true)), ..Told::default() },
+        Step::Ask(_) => Told {
+            held: Some(holder.is_held() == Some(true)),
+            ..Told::default()
+        },
         Step::Release(_) => holder.release().await.map(|()| Told::default())?,
         Step::Read { node } => {
             let (value, version) = holder.read(&node).await?;
-            Told { value: Some(value), version: Some(version), ..Told::default() }
+            Told {
+                value: Some(value),
+                version: Some(version),
+                ..Told::default()
+            }
         }
-        Step::Write { node, value, version } => {
-            holder.write(&node, &value, version).await.map(|()| Told::default())?
-        }
+        Step::Write {
+            node,
+            value,
+            version,
+        } => holder
+            .write(&node, &value, version)
+            .await
+            .map(|()| Told::default())?,
         Step::Open(_) | Step::Quit(_) => Told::default(),
     })
 }

@@ -34,7 +34,11 @@ impl Holder for Ours {
         let builder = Client::builder().session_timeout(Duration::from_millis(open.millis));
         let client = builder.connect(&open.servers).await?;
         let mutex = InterProcessMutex::new(&client, &open.path)?;
-        Ok(Self { client, mutex, guard: Mutex::default() })
+        Ok(Self {
+            client,
+            mutex,
+            guard: Mutex::default(),
+        })
     }
 
     async fn acquire(&self) -> Result<Option<(i64, i64)>, Error> {
@@ -56,14 +60,22 @@ impl Holder for Ours {
     }
 
     async fn read(&self, node: &str) -> Result<(String, i64), Error> {
-        let stored = self.lend(async |guard| guard.get_data(node).await).await??;
+        let stored = self
+            .lend(async |guard| guard.get_data(node).await)
+            .await??;
         let data = stored.map(|(data, _)| data).unwrap_or_default();
         Ok((String::from_utf8(data)?, 0))
     }
 
     /// By a transaction that is refused when the lock is not held.
     async fn write(&self, node: &str, value: &str, _: i64) -> Result<(), Error> {
-        let write = async |guard: &LockGuard| guard.transaction().set_data(node, value, None).commit().await;
+        let write = async |guard: &LockGuard| {
+            guard
+                .transaction()
+                .set_data(node, value, None)
+                .commit()
+                .await
+        };
         Ok(self.lend(write).await??)
     }
 

@@ -1,7 +1,7 @@
-//! The lock that Redis documents for one server: `SET NX PX` with a value of its own, and a script that
-//! deletes the key only if it still has this value. A careful user also extends the key's time while it holds
-//! the lock, by a script of the same kind, and counts the validity from when the last extension that
-//! succeeded was sent.
+//! The lock that Redis documents for one server: `SET NX PX` with a value of its own, and a script
+//! that deletes the key only if it still has this value. A careful user also extends the key's time
+//! while it holds the lock, by a script of the same kind, and counts the validity from when the
+//! last extension that succeeded was sent.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -69,16 +69,23 @@ impl Redis {
         &self,
         call: &(impl Call + Sync),
     ) -> Result<T, Error> {
-        self.shared.call(&self.client, self.time_to_live() / 3, call).await
+        self.shared
+            .call(&self.client, self.time_to_live() / 3, call)
+            .await
     }
 
     fn random(&self) -> u64 {
-        self.random.hash_one(self.drawn.fetch_add(1, Ordering::Relaxed))
+        self.random
+            .hash_one(self.drawn.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Extends the key's time every third of it.
     fn extend(&self, value: &str) {
-        let (shared, client, value) = (Arc::clone(&self.shared), self.client.clone(), value.to_owned());
+        let (shared, client, value) = (
+            Arc::clone(&self.shared),
+            self.client.clone(),
+            value.to_owned(),
+        );
         let (path, time) = (self.open.path.clone(), self.time_to_live());
         let task = tokio::spawn(async move {
             loop {
@@ -87,17 +94,23 @@ impl Redis {
                 let script = Script::new(EXTEND);
                 let mut call = script.key(&path);
                 call.arg(&value).arg(time.as_millis() as u64);
-                let extended: Result<i64, Error> = shared.call(&client, time / 3, &Scripted(&call)).await;
-                shared.hold(|hold| match (hold.as_mut().filter(|hold| hold.value == value), extended) {
-                    (Some(hold), Ok(1)) => hold.valid_until = sent + time - time / DRIFT,
-                    // Another holder has it, or it is free.
-                    (Some(hold), Ok(_)) => hold.valid_until = sent,
-                    _ => {}
+                let extended: Result<i64, Error> =
+                    shared.call(&client, time / 3, &Scripted(&call)).await;
+                shared.hold(|hold| {
+                    match (hold.as_mut().filter(|hold| hold.value == value), extended) {
+                        (Some(hold), Ok(1)) => hold.valid_until = sent + time - time / DRIFT,
+                        // Another holder has it, or it is free.
+                        (Some(hold), Ok(_)) => hold.valid_until = sent,
+                        _ => {}
+                    }
                 });
             }
         });
-        let former =
-            self.extending.lock().unwrap_or_else(PoisonError::into_inner).replace(task.abort_handle());
+        let former = self
+            .extending
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .replace(task.abort_handle());
         former.inspect(AbortHandle::abort);
     }
 }
@@ -148,7 +161,9 @@ impl Shared {
                 let config = AsyncConnectionConfig::new()
                     .set_response_timeout(Some(patience))
                     .set_connection_timeout(Some(patience));
-                let made = client.get_multiplexed_async_connection_with_config(&config).await?;
+                let made = client
+                    .get_multiplexed_async_connection_with_config(&config)
+                    .await?;
                 self.connection.lock().await.insert(made).clone()
             }
         };
@@ -163,7 +178,10 @@ impl Shared {
 impl Holder for Redis {
     async fn open(open: &Open) -> Result<Self, Error> {
         let client = Client::open(format!("redis://{}", open.servers))?;
-        let shared = Shared { connection: tokio::sync::Mutex::default(), hold: Mutex::default() };
+        let shared = Shared {
+            connection: tokio::sync::Mutex::default(),
+            hold: Mutex::default(),
+        };
         let holder = Self {
             open: open.clone(),
             client,
@@ -179,13 +197,22 @@ impl Holder for Redis {
     async fn acquire(&self) -> Result<Option<(i64, i64)>, Error> {
         let value = format!("{:016x}{:016x}", self.random(), self.random());
         let mut set = redis::cmd("SET");
-        set.arg(&self.open.path).arg(&value).arg("NX").arg("PX").arg(self.open.millis);
+        set.arg(&self.open.path)
+            .arg(&value)
+            .arg("NX")
+            .arg("PX")
+            .arg(self.open.millis);
         loop {
             let sent = Instant::now();
             // After a lost answer the key may have our value already, and then it has to run out.
             if let Ok(Some(_)) = self.call::<Option<String>>(&set).await {
                 let valid_until = sent + self.time_to_live() - self.time_to_live() / DRIFT;
-                self.hold(|hold| *hold = Some(Hold { value: value.clone(), valid_until }));
+                self.hold(|hold| {
+                    *hold = Some(Hold {
+                        value: value.clone(),
+                        valid_until,
+                    });
+                });
                 if self.open.careful {
                     self.extend(&value);
                 }
@@ -196,14 +223,24 @@ impl Holder for Redis {
     }
 
     fn is_held(&self) -> Option<bool> {
-        self.hold(|hold| hold.as_ref().map(|hold| !self.open.careful || Instant::now() < hold.valid_until))
+        self.hold(|hold| {
+            hold.as_ref()
+                .map(|hold| !self.open.careful || Instant::now() < hold.valid_until)
+        })
     }
 
     async fn release(&self) -> Result<(), Error> {
-        if let Some(task) = self.extending.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some(task) = self
+            .extending
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+        {
             task.abort();
         }
-        let Some(hold) = self.hold(Option::take) else { return Ok(()) };
+        let Some(hold) = self.hold(Option::take) else {
+            return Ok(());
+        };
         let script = Script::new(RELEASE);
         let mut call = script.key(&self.open.path);
         call.arg(&hold.value);
@@ -218,7 +255,10 @@ impl Holder for Redis {
     async fn read(&self, node: &str) -> Result<(String, i64), Error> {
         let mut get = redis::cmd("GET");
         get.arg(node);
-        Ok((self.call::<Option<String>>(&get).await?.unwrap_or_default(), 0))
+        Ok((
+            self.call::<Option<String>>(&get).await?.unwrap_or_default(),
+            0,
+        ))
     }
 
     async fn write(&self, node: &str, value: &str, _: i64) -> Result<(), Error> {
@@ -233,7 +273,12 @@ impl Holder for Redis {
     }
 
     async fn close(&self) {
-        if let Some(task) = self.extending.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some(task) = self
+            .extending
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+        {
             task.abort();
         }
         drop(self.hold(Option::take));

@@ -29,8 +29,14 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Killed, Self::Paused, Self::Cut, Self::AcquireLost, Self::ReleaseLost, Self::Restarted];
+    pub(crate) const ALL: [Self; 6] = [
+        Self::Killed,
+        Self::Paused,
+        Self::Cut,
+        Self::AcquireLost,
+        Self::ReleaseLost,
+        Self::Restarted,
+    ];
 }
 
 /// What came of it. Times are in milliseconds.
@@ -38,8 +44,8 @@ impl Fault {
 pub(crate) struct Outcome {
     /// For how long two believed that they held the lock.
     pub(crate) overlap_ms: Option<f64>,
-    /// From when the holder was told that it had lost the lock to the next grant; negative if it was told
-    /// later.
+    /// From when the holder was told that it had lost the lock to the next grant; negative if it
+    /// was told later.
     pub(crate) margin_ms: Option<f64>,
     /// From the fault, or the end of the lost answer, to the grant that follows.
     pub(crate) granted_ms: Option<f64>,
@@ -75,7 +81,8 @@ impl Trial<'_> {
 
     pub(crate) fn run(mut self, fault: Fault) -> Result<Outcome, Error> {
         let mut outcome = Outcome::default();
-        self.holder.open(self.proxy.address(), self.path, self.time)?;
+        self.holder
+            .open(self.proxy.address(), self.path, self.time)?;
         for other in &mut self.others {
             other.open(self.servers.address(), self.path, self.time)?;
         }
@@ -98,7 +105,12 @@ impl Trial<'_> {
         }
     }
 
-    fn does(process: &mut Process, step: &Step, limit: Duration, outcome: &mut Outcome) -> Result<(), Error> {
+    fn does(
+        process: &mut Process,
+        step: &Step,
+        limit: Duration,
+        outcome: &mut Outcome,
+    ) -> Result<(), Error> {
         process.begin(step)?;
         Self::ends(process, limit, outcome);
         Ok(())
@@ -135,7 +147,11 @@ impl Trial<'_> {
             _ => self.servers.restart()?,
         }
         // A server that comes back grants the lock to no other while its holder lives.
-        let mut next = self.next(if fault == Fault::Restarted { self.time } else { limit })?;
+        let mut next = self.next(if fault == Fault::Restarted {
+            self.time
+        } else {
+            limit
+        })?;
         if next.is_some() {
             // Both are asked meanwhile.
             wait(Duration::from_millis(500));
@@ -169,7 +185,8 @@ impl Trial<'_> {
             outcome.stuck += 2;
             return Ok(());
         };
-        outcome.granted_ms = (fault != Fault::Restarted).then(|| ms(self.others[next].granted() - broken));
+        outcome.granted_ms =
+            (fault != Fault::Restarted).then(|| ms(self.others[next].granted() - broken));
         Self::does(self.others[next], &Step::Release(true), limit, outcome)?;
         let last = &mut self.others[1 - next];
         Self::ends(last, limit, outcome);
@@ -181,7 +198,8 @@ impl Trial<'_> {
         Ok(())
     }
 
-    /// Begins a step of the holder, the answer to which is lost. Returns when its connection is reset.
+    /// Begins a step of the holder, the answer to which is lost. Returns when its connection is
+    /// reset.
     fn lose_the_answer(&mut self, step: &Step) -> Result<i64, Error> {
         self.proxy.stall(Direction::ToClient);
         self.holder.begin(step)?;
@@ -199,7 +217,8 @@ impl Trial<'_> {
         Self::does(self.holder, &Step::Release(true), limit, outcome)?;
         let reset = self.lose_the_answer(&Step::Acquire(true))?;
         Self::ends(self.holder, limit, outcome);
-        outcome.granted_ms = (self.holder.granted() > reset).then(|| ms(self.holder.granted() - reset));
+        outcome.granted_ms =
+            (self.holder.granted() > reset).then(|| ms(self.holder.granted() - reset));
         Self::does(self.holder, &Step::Release(true), limit, outcome)?;
         for other in &mut self.others {
             Self::does(other, &Step::Acquire(true), limit, outcome)?;
@@ -216,7 +235,8 @@ impl Trial<'_> {
         let begun = now();
         self.lose_the_answer(&Step::Release(true))?;
         Self::ends(self.others[0], limit, outcome);
-        outcome.granted_ms = (self.others[0].granted() > begun).then(|| ms(self.others[0].granted() - begun));
+        outcome.granted_ms =
+            (self.others[0].granted() > begun).then(|| ms(self.others[0].granted() - begun));
         Self::ends(self.holder, limit, outcome);
         Self::does(self.others[0], &Step::Release(true), limit, outcome)?;
         Self::does(self.holder, &Step::Acquire(true), limit, outcome)?;

@@ -17,8 +17,8 @@ use crate::matrix::judge::Belief;
 use crate::process::Worker;
 use crate::step::{Open, Poll, Step, Told};
 
-/// How long a process may take to start, and to open a session, on a machine on which everything else runs
-/// too.
+/// How long a process may take to start, and to open a session, on a machine on which everything
+/// else runs too.
 const START: Duration = Duration::from_secs(60);
 
 /// A lock's servers.
@@ -75,8 +75,8 @@ impl Servers {
                 }
             }),
             Self::Redis(server) => {
-                let mut connection =
-                    redis::Client::open(format!("redis://{}", server.address()))?.get_connection()?;
+                let mut connection = redis::Client::open(format!("redis://{}", server.address()))?
+                    .get_connection()?;
                 Ok(redis::cmd("EXISTS").arg(path).query(&mut connection)?)
             }
         }
@@ -87,7 +87,13 @@ impl Servers {
         if let Self::ZooKeeper(_) = self {
             runtime()?.block_on(async {
                 let client = Client::connect(&self.address().to_string()).await?;
-                client.create(node, b"", &CreateMode::Persistent.with_acls(Acls::anyone_all())).await
+                client
+                    .create(
+                        node,
+                        b"",
+                        &CreateMode::Persistent.with_acls(Acls::anyone_all()),
+                    )
+                    .await
             })?;
         }
         Ok(())
@@ -101,8 +107,8 @@ impl Servers {
                 Ok(String::from_utf8(client.get_data(node).await?.0)?)
             }),
             Self::Redis(server) => {
-                let mut connection =
-                    redis::Client::open(format!("redis://{}", server.address()))?.get_connection()?;
+                let mut connection = redis::Client::open(format!("redis://{}", server.address()))?
+                    .get_connection()?;
                 let data: Option<String> = redis::cmd("GET").arg(node).query(&mut connection)?;
                 Ok(data.unwrap_or_default())
             }
@@ -111,7 +117,9 @@ impl Servers {
 }
 
 fn runtime() -> Result<Runtime, Error> {
-    Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
+    Ok(tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?)
 }
 
 /// A holder's process.
@@ -132,7 +140,15 @@ impl Process {
     pub(crate) fn start(name: &str, careful: bool, command: Command) -> Result<Self, Error> {
         let journals = tempfile::Builder::new().prefix("matrix-").tempdir()?;
         let worker = Worker::start(name, command)?;
-        Ok(Self { worker, journals, opened: 0, careful, pending: 0, granted: 0, token: None })
+        Ok(Self {
+            worker,
+            journals,
+            opened: 0,
+            careful,
+            pending: 0,
+            granted: 0,
+            token: None,
+        })
     }
 
     fn journal(&self) -> PathBuf {
@@ -140,7 +156,12 @@ impl Process {
     }
 
     /// Has it begin a session.
-    pub(crate) fn open(&mut self, servers: SocketAddr, path: &str, time: Duration) -> Result<(), Error> {
+    pub(crate) fn open(
+        &mut self,
+        servers: SocketAddr,
+        path: &str,
+        time: Duration,
+    ) -> Result<(), Error> {
         self.opened += 1;
         let open = Open {
             servers: servers.to_string(),
@@ -150,7 +171,9 @@ impl Process {
             journal: self.journal(),
         };
         self.begin(&Step::Open(open))?;
-        self.end(START)?.map(drop).ok_or_else(|| "no session was opened in time".into())
+        self.end(START)?
+            .map(drop)
+            .ok_or_else(|| "no session was opened in time".into())
     }
 
     /// Tells it to do a step.
@@ -170,7 +193,8 @@ impl Process {
             self.pending -= 1;
             line = next;
         }
-        let told: Told = serde_json::from_str(&line).map_err(|error| format!("{line:?}: {error}"))?;
+        let told: Told =
+            serde_json::from_str(&line).map_err(|error| format!("{line:?}: {error}"))?;
         if let Some(error) = told.error {
             return Err(error.into());
         }
@@ -197,9 +221,18 @@ impl Process {
 
     /// What it has been answered since it was granted the lock last.
     pub(crate) fn belief(&self) -> Result<Belief, Error> {
-        let polls = fs::read_to_string(self.journal())?.lines().filter_map(Poll::read).collect::<Vec<_>>();
-        let polls = polls.into_iter().filter(|poll| poll.answered >= self.granted).collect();
-        Ok(Belief { granted: self.granted, polls })
+        let polls = fs::read_to_string(self.journal())?
+            .lines()
+            .filter_map(Poll::read)
+            .collect::<Vec<_>>();
+        let polls = polls
+            .into_iter()
+            .filter(|poll| poll.answered >= self.granted)
+            .collect();
+        Ok(Belief {
+            granted: self.granted,
+            polls,
+        })
     }
 
     fn signal(&self, signal: Signal) -> Result<(), Error> {
@@ -228,13 +261,19 @@ impl Drop for Process {
 }
 
 /// Waits: for other processes, which send no event.
-#[expect(clippy::disallowed_methods, reason = "what other processes do in a time is what is measured")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "what other processes do in a time is what is measured"
+)]
 pub(crate) fn wait(time: Duration) {
     std::thread::sleep(time);
 }
 
 /// Looks until something is so, or a limit is over.
-pub(crate) fn until(limit: Duration, mut look: impl FnMut() -> Result<bool, Error>) -> Result<bool, Error> {
+pub(crate) fn until(
+    limit: Duration,
+    mut look: impl FnMut() -> Result<bool, Error>,
+) -> Result<bool, Error> {
     let began = Instant::now();
     loop {
         if look()? {

@@ -1,5 +1,5 @@
-//! What the journals of holders show: whether two believed that they held a lock at once, and how long before
-//! the next grant the last holder was told of its loss.
+//! What the journals of holders show: whether two believed that they held a lock at once, and how
+//! long before the next grant the last holder was told of its loss.
 
 use crate::step::Poll;
 
@@ -13,13 +13,17 @@ pub(crate) struct Belief {
 impl Belief {
     /// Until when it was answered that it holds the lock.
     fn until(&self) -> Option<i64> {
-        self.polls.iter().filter(|poll| poll.held).map(|poll| poll.answered).next_back()
+        self.polls
+            .iter()
+            .filter(|poll| poll.held)
+            .map(|poll| poll.answered)
+            .next_back()
     }
 }
 
-/// Returns for how long, in nanoseconds, `former` was answered that it holds the lock while `next` held it
-/// and was answered so, too; `None` if it never was. A question counts that was asked after the grant: an
-/// answer from before a pause of the process is none.
+/// Returns for how long, in nanoseconds, `former` was answered that it holds the lock while `next`
+/// held it and was answered so, too; `None` if it never was. A question counts that was asked after
+/// the grant: an answer from before a pause of the process is none.
 pub(crate) fn overlap(former: &Belief, next: &Belief) -> Option<i64> {
     let until = next.until()?;
     let beside = |poll: &&Poll| poll.held && poll.asked > next.granted && poll.answered < until;
@@ -31,7 +35,11 @@ pub(crate) fn overlap(former: &Belief, next: &Belief) -> Option<i64> {
 
 /// Returns when `former` was first answered that it does not hold the lock, after `since`.
 pub(crate) fn told(former: &Belief, since: i64) -> Option<i64> {
-    former.polls.iter().find(|poll| !poll.held && poll.answered > since).map(|poll| poll.answered)
+    former
+        .polls
+        .iter()
+        .find(|poll| !poll.held && poll.answered > since)
+        .map(|poll| poll.answered)
 }
 
 #[cfg(test)]
@@ -39,14 +47,24 @@ mod tests {
     use super::*;
 
     fn belief(granted: i64, polls: &[(i64, bool)]) -> Belief {
-        let poll = |&(at, held)| Poll { asked: at, answered: at + 1, held };
-        Belief { granted, polls: polls.iter().map(poll).collect() }
+        let poll = |&(at, held)| Poll {
+            asked: at,
+            answered: at + 1,
+            held,
+        };
+        Belief {
+            granted,
+            polls: polls.iter().map(poll).collect(),
+        }
     }
 
     #[test]
     fn two_who_are_answered_that_they_hold_it_overlap() {
         let next = belief(100, &[(105, true), (150, true), (160, false)]);
-        let former = belief(0, &[(5, true), (99, true), (110, true), (130, true), (170, true)]);
+        let former = belief(
+            0,
+            &[(5, true), (99, true), (110, true), (130, true), (170, true)],
+        );
         assert_eq!(overlap(&former, &next), Some(131 - 110));
         assert_eq!(told(&former, 0), None);
     }
@@ -62,8 +80,21 @@ mod tests {
     #[test]
     fn an_answer_to_a_question_from_before_the_grant_is_no_overlap() {
         let next = belief(100, &[(105, true), (150, true)]);
-        let asked_before = Poll { asked: 99, answered: 120, held: true };
-        assert_eq!(overlap(&Belief { granted: 0, polls: vec![asked_before] }, &next), None);
+        let asked_before = Poll {
+            asked: 99,
+            answered: 120,
+            held: true,
+        };
+        assert_eq!(
+            overlap(
+                &Belief {
+                    granted: 0,
+                    polls: vec![asked_before]
+                },
+                &next
+            ),
+            None
+        );
         // Nor is what comes after the next one has been told itself.
         assert_eq!(overlap(&belief(0, &[(160, true)]), &next), None);
     }

@@ -1,6 +1,6 @@
-//! The workload `lock-set`, with which Jepsen tested etcd's locks: workers read a set, add an element and
-//! write it back, each under the lock, and some are stopped in between for longer than the lock lasts. What
-//! was acknowledged and is not in the set at the end is lost.
+//! The workload `lock-set`, with which Jepsen tested etcd's locks: workers read a set, add an
+//! element and write it back, each under the lock, and some are stopped in between for longer than
+//! the lock lasts. What was acknowledged and is not in the set at the end is lost.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -95,12 +95,21 @@ pub(crate) fn run(
         let all: Vec<_> = (0u64..)
             .zip(workers.iter_mut())
             .map(|(number, worker)| {
-                let task = Task { mode, data: &data, time, shared: &shared, number };
+                let task = Task {
+                    mode,
+                    data: &data,
+                    time,
+                    shared: &shared,
+                    number,
+                };
                 scope.spawn(move || task.run(worker, end).map_err(|error| error.to_string()))
             })
             .collect();
-        let ended =
-            all.into_iter().map(|one| one.join().map_err(|_| "a panic".to_owned()).and_then(|ended| ended));
+        let ended = all.into_iter().map(|one| {
+            one.join()
+                .map_err(|_| "a panic".to_owned())
+                .and_then(|ended| ended)
+        });
         ended.collect::<Result<Vec<()>, String>>()
     })?;
     let set = match mode {
@@ -109,12 +118,17 @@ pub(crate) fn run(
     };
     let (acknowledged, mut updates) = std::mem::take(&mut *lock(&shared.found));
     updates.acknowledged = acknowledged.len();
-    updates.lost = acknowledged.iter().filter(|element| !set.contains(element)).count();
+    updates.lost = acknowledged
+        .iter()
+        .filter(|element| !set.contains(element))
+        .count();
     Ok(updates)
 }
 
 fn elements(text: &str) -> BTreeSet<u64> {
-    text.split(',').filter_map(|element| element.parse().ok()).collect()
+    text.split(',')
+        .filter_map(|element| element.parse().ok())
+        .collect()
 }
 
 /// One worker.
@@ -157,10 +171,18 @@ impl Task<'_> {
         let token = worker.token().filter(|_| self.mode == Mode::Token);
         let (mut set, version) = if self.mode == Mode::Conditional {
             // An error says that nothing was read.
-            let Ok(Some(read)) = worker.step(&Step::Read { node: self.data.to_owned() }, LIMIT) else {
+            let Ok(Some(read)) = worker.step(
+                &Step::Read {
+                    node: self.data.to_owned(),
+                },
+                LIMIT,
+            ) else {
                 return Ok(false);
             };
-            (elements(&read.value.unwrap_or_default()), read.version.unwrap_or_default())
+            (
+                elements(&read.value.unwrap_or_default()),
+                read.version.unwrap_or_default(),
+            )
         } else {
             let mut store = lock(&self.shared.store);
             if !store.admits(token) {
@@ -171,7 +193,11 @@ impl Task<'_> {
         set.insert(element);
         let step = if self.mode == Mode::Conditional {
             let value = set.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
-            Step::Write { node: self.data.to_owned(), value, version }
+            Step::Write {
+                node: self.data.to_owned(),
+                value,
+                version,
+            }
         } else {
             Step::Ask(true)
         };

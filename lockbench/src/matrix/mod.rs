@@ -1,6 +1,6 @@
-//! Compares what locks do when something breaks, in real time: each fault beside each lock, several times,
-//! with the holders' own answers as witnesses; and the workload `lock-set`. docs/comparison.md says what came
-//! of it.
+//! Compares what locks do when something breaks, in real time: each fault beside each lock, several
+//! times, with the holders' own answers as witnesses; and the workload `lock-set`.
+//! docs/comparison.md says what came of it.
 
 mod faults;
 mod field;
@@ -108,7 +108,9 @@ pub(crate) fn run(options: &MatrixOptions) -> Result<bool, Error> {
         println!("{}", report.markdown());
         return Ok(report.ours_is_fine());
     }
-    let chosen = |lock: &&Lock| options.lock.is_empty() || options.lock.iter().any(|name| *name == lock.name);
+    let chosen = |lock: &&Lock| {
+        options.lock.is_empty() || options.lock.iter().any(|name| *name == lock.name)
+    };
     let locks: Vec<&Lock> = LOCKS.iter().filter(chosen).collect();
     if locks.is_empty() {
         return Err("there is no such lock".into());
@@ -123,7 +125,10 @@ pub(crate) fn run(options: &MatrixOptions) -> Result<bool, Error> {
                 scope.spawn(move || (lock.name, judged(lock, options, programs)))
             })
             .collect();
-        threads.into_iter().map(thread::ScopedJoinHandle::join).collect::<Vec<_>>()
+        threads
+            .into_iter()
+            .map(thread::ScopedJoinHandle::join)
+            .collect::<Vec<_>>()
     });
     let mut report = Report::new(options.timeout, options.repeat);
     for one in found {
@@ -132,7 +137,10 @@ pub(crate) fn run(options: &MatrixOptions) -> Result<bool, Error> {
             (name, Err(error)) => eprintln!("{name}: {error}"),
         }
     }
-    report.peers = programs.into_inner().unwrap_or_else(PoisonError::into_inner).versions();
+    report.peers = programs
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner)
+        .versions();
     report.seconds = began.elapsed().as_secs();
     println!("{}", report.markdown());
     if let Some(path) = &options.json {
@@ -142,16 +150,25 @@ pub(crate) fn run(options: &MatrixOptions) -> Result<bool, Error> {
 }
 
 /// All faults and updates of one lock, on servers of its own.
-fn judged(lock: &Lock, options: &MatrixOptions, programs: &Mutex<Programs>) -> Result<Found, String> {
+fn judged(
+    lock: &Lock,
+    options: &MatrixOptions,
+    programs: &Mutex<Programs>,
+) -> Result<Found, String> {
     let found = || -> Result<Found, Error> {
         if let Some(missing) = lock.program.missing() {
             return Err(missing.into());
         }
         let mut servers = Servers::start(lock.program.is_on_zookeeper())?;
-        let mut found = Found { servers: servers.version(), ..Found::default() };
+        let mut found = Found {
+            servers: servers.version(),
+            ..Found::default()
+        };
         for fault in Fault::ALL {
             if options.fault.is_empty() || options.fault.contains(&fault) {
-                found.faults.insert(fault, faults(lock, fault, options, &mut servers, programs)?);
+                found
+                    .faults
+                    .insert(fault, faults(lock, fault, options, &mut servers, programs)?);
             }
         }
         if options.seconds > 0 {
@@ -163,7 +180,10 @@ fn judged(lock: &Lock, options: &MatrixOptions, programs: &Mutex<Programs>) -> R
 }
 
 fn start(lock: &Lock, programs: &Mutex<Programs>) -> Result<Process, Error> {
-    let command = programs.lock().unwrap_or_else(PoisonError::into_inner).holder(lock.program)?;
+    let command = programs
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .holder(lock.program)?;
     Process::start(lock.name, lock.careful, command)
 }
 
@@ -182,9 +202,18 @@ fn faults(
         while all.len() < 3 {
             all.push(start(lock, programs)?);
         }
-        let [holder, one, two] = &mut all[..] else { return Err("not three".into()) };
+        let [holder, one, two] = &mut all[..] else {
+            return Err("not three".into());
+        };
         let path = unique_path("matrix");
-        let trial = Trial { servers, proxy: &proxy, holder, others: [one, two], path: &path, time };
+        let trial = Trial {
+            servers,
+            proxy: &proxy,
+            holder,
+            others: [one, two],
+            path: &path,
+            time,
+        };
         let outcome = trial.run(fault)?;
         eprintln!("{} {fault:?}: {outcome:?}", lock.name);
         if fault == Fault::Killed {
@@ -203,15 +232,27 @@ fn updates(
     servers: &Servers,
     programs: &Mutex<Programs>,
 ) -> Result<BTreeMap<Mode, Updates>, Error> {
-    let (time, long) = (Duration::from_millis(options.timeout), Duration::from_secs(options.seconds));
+    let (time, long) = (
+        Duration::from_millis(options.timeout),
+        Duration::from_secs(options.seconds),
+    );
     let mut all = BTreeMap::new();
     for mode in Mode::ALL {
         // Others have no token.
         if mode == Mode::Token && lock.program != Program::Ours {
             continue;
         }
-        let mut workers = (0..WORKERS).map(|_| start(lock, programs)).collect::<Result<Vec<_>, _>>()?;
-        let updates = lock_set::run(servers, &mut workers, mode, &unique_path("lock-set"), time, long)?;
+        let mut workers = (0..WORKERS)
+            .map(|_| start(lock, programs))
+            .collect::<Result<Vec<_>, _>>()?;
+        let updates = lock_set::run(
+            servers,
+            &mut workers,
+            mode,
+            &unique_path("lock-set"),
+            time,
+            long,
+        )?;
         eprintln!("{} {mode:?}: {updates:?}", lock.name);
         all.insert(mode, updates);
     }

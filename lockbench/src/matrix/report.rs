@@ -30,7 +30,11 @@ pub(crate) struct Found {
 
 impl Report {
     pub(crate) fn new(timeout_ms: u64, repeat: usize) -> Self {
-        Self { timeout_ms, repeat, ..Self::default() }
+        Self {
+            timeout_ms,
+            repeat,
+            ..Self::default()
+        }
     }
 
     /// Whether ours let no two believe that they hold it, left nothing, and lost no guarded update.
@@ -38,8 +42,12 @@ impl Report {
         self.locks.get("ours").is_none_or(|ours| {
             let mut outcomes = ours.faults.values().flatten();
             let guarded = [Mode::Token, Mode::Conditional].map(|mode| ours.updates.get(&mode));
-            outcomes.all(|outcome| outcome.overlap_ms.is_none() && outcome.left == 0 && outcome.stuck == 0)
-                && guarded.into_iter().flatten().all(|updates| updates.lost == 0)
+            outcomes.all(|outcome| {
+                outcome.overlap_ms.is_none() && outcome.left == 0 && outcome.stuck == 0
+            }) && guarded
+                .into_iter()
+                .flatten()
+                .all(|updates| updates.lost == 0)
         })
     }
 
@@ -55,7 +63,9 @@ impl Report {
             };
             let rows: Vec<String> = LOCKS
                 .iter()
-                .filter_map(|lock| Some((lock.name, self.locks.get(lock.name)?.faults.get(&fault)?)))
+                .filter_map(|lock| {
+                    Some((lock.name, self.locks.get(lock.name)?.faults.get(&fault)?))
+                })
                 .map(|(name, outcomes)| {
                     format!(
                         "| `{name}` | {} | {} | {} | {} |",
@@ -89,7 +99,12 @@ impl Report {
             .filter(|(_, updates)| !updates.is_empty())
             .map(|(lock, updates)| {
                 let shares = Mode::ALL.map(|mode| share(updates.get(&mode)));
-                format!("| `{}` | {} | {} |", lock.name, shares.join(" | "), lock.condition)
+                format!(
+                    "| `{}` | {} | {} |",
+                    lock.name,
+                    shares.join(" | "),
+                    lock.condition
+                )
             })
             .collect();
         if !rows.is_empty() {
@@ -105,19 +120,48 @@ impl Report {
 }
 
 const TABLES: [(Fault, &str, &str); 6] = [
-    (Fault::Killed, "The holder is killed", "killed to next grant"),
-    (Fault::Paused, "The holder is stopped, and goes on after the next grant", "goes on to told"),
-    (Fault::Cut, "The holder's link is silent", "told to next grant"),
-    (Fault::AcquireLost, "The answer to the request for the lock is lost", "reset to grant"),
-    (Fault::ReleaseLost, "The answer to the release is lost", "release to next grant"),
-    (Fault::Restarted, "The server is killed and started again", "told to next grant"),
+    (
+        Fault::Killed,
+        "The holder is killed",
+        "killed to next grant",
+    ),
+    (
+        Fault::Paused,
+        "The holder is stopped, and goes on after the next grant",
+        "goes on to told",
+    ),
+    (
+        Fault::Cut,
+        "The holder's link is silent",
+        "told to next grant",
+    ),
+    (
+        Fault::AcquireLost,
+        "The answer to the request for the lock is lost",
+        "reset to grant",
+    ),
+    (
+        Fault::ReleaseLost,
+        "The answer to the release is lost",
+        "release to next grant",
+    ),
+    (
+        Fault::Restarted,
+        "The server is killed and started again",
+        "told to next grant",
+    ),
 ];
 
 /// In how many of the trials two believed that they held the lock, and for how long at most.
 fn overlaps(outcomes: &[Outcome]) -> String {
     let found: Vec<f64> = outcomes.iter().filter_map(|one| one.overlap_ms).collect();
     match found.iter().copied().reduce(f64::max) {
-        Some(longest) => format!("**{} of {}**, up to {}", found.len(), outcomes.len(), time(longest)),
+        Some(longest) => format!(
+            "**{} of {}**, up to {}",
+            found.len(),
+            outcomes.len(),
+            time(longest)
+        ),
         None => format!("0 of {}", outcomes.len()),
     }
 }
@@ -129,14 +173,27 @@ fn count(outcomes: &[Outcome], number: impl Fn(&Outcome) -> usize) -> usize {
 /// The median, and the least and the most.
 fn spread(outcomes: &[Outcome], number: impl Fn(&Outcome) -> Option<f64>) -> String {
     let values: Vec<f64> = outcomes.iter().filter_map(number).collect();
-    let Some(spread) = Spread::of(values.iter().copied()) else { return String::new() };
-    let (least, most) =
-        (values.iter().copied().fold(f64::MAX, f64::min), values.iter().copied().fold(f64::MIN, f64::max));
-    format!("{} ({} to {})", time(spread.median), time(least), time(most))
+    let Some(spread) = Spread::of(values.iter().copied()) else {
+        return String::new();
+    };
+    let (least, most) = (
+        values.iter().copied().fold(f64::MAX, f64::min),
+        values.iter().copied().fold(f64::MIN, f64::max),
+    );
+    format!(
+        "{} ({} to {})",
+        time(spread.median),
+        time(least),
+        time(most)
+    )
 }
 
 fn time(ms: f64) -> String {
-    if ms.abs() < 1000.0 { format!("{ms:.0} ms") } else { format!("{:.2} s", ms / 1000.0) }
+    if ms.abs() < 1000.0 {
+        format!("{ms:.0} ms")
+    } else {
+        format!("{:.2} s", ms / 1000.0)
+    }
 }
 
 #[cfg(test)]
@@ -145,22 +202,36 @@ mod tests {
 
     fn report(outcome: Outcome) -> Report {
         let mut report = Report::new(4000, 1);
-        let found = Found { faults: BTreeMap::from([(Fault::Cut, vec![outcome])]), ..Found::default() };
+        let found = Found {
+            faults: BTreeMap::from([(Fault::Cut, vec![outcome])]),
+            ..Found::default()
+        };
         report.locks.insert("ours".to_owned(), found);
         report
     }
 
     #[test]
     fn an_overlap_is_shown_and_is_not_fine() {
-        let fine = report(Outcome { margin_ms: Some(1250.0), ..Outcome::default() });
+        let fine = report(Outcome {
+            margin_ms: Some(1250.0),
+            ..Outcome::default()
+        });
         assert!(fine.ours_is_fine());
         assert!(
-            fine.markdown().contains("| `ours` | 0 of 1 | 1.25 s (1.25 s to 1.25 s) | 0 | 0 |"),
+            fine.markdown()
+                .contains("| `ours` | 0 of 1 | 1.25 s (1.25 s to 1.25 s) | 0 | 0 |"),
             "{}",
             fine.markdown()
         );
-        let wrong = report(Outcome { overlap_ms: Some(80.0), ..Outcome::default() });
+        let wrong = report(Outcome {
+            overlap_ms: Some(80.0),
+            ..Outcome::default()
+        });
         assert!(!wrong.ours_is_fine());
-        assert!(wrong.markdown().contains("**1 of 1**, up to 80 ms"), "{}", wrong.markdown());
+        assert!(
+            wrong.markdown().contains("**1 of 1**, up to 80 ms"),
+            "{}",
+            wrong.markdown()
+        );
     }
 }

@@ -42,7 +42,10 @@ pub(crate) struct Guard {
 
 impl Session {
     async fn open(servers: &str) -> Result<Self, Error> {
-        Ok(Self { client: Client::connect(servers).await?, turns: Mutex::default() })
+        Ok(Self {
+            client: Client::connect(servers).await?,
+            turns: Mutex::default(),
+        })
     }
 }
 
@@ -55,9 +58,11 @@ impl Contender for Session {
     }
 
     async fn lock(&self, job: &Job, path: &str) -> Result<Lock, Error> {
-        // Not a container: the servers delete one that has been empty for a while, and none here would make
-        // it again.
-        self.client.mkdir(path, &CreateMode::Persistent.with_acls(Acls::anyone_all())).await?;
+        // Not a container: the servers delete one that has been empty for a while, and none here
+        // would make it again.
+        self.client
+            .mkdir(path, &CreateMode::Persistent.with_acls(Acls::anyone_all()))
+            .await?;
         let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(Lock {
             // As long as a real one.
@@ -67,7 +72,8 @@ impl Contender for Session {
         })
     }
 
-    /// In turn, a task creates its node while others have theirs: only one write is between two grants.
+    /// In turn, a task creates its node while others have theirs: only one write is between two
+    /// grants.
     async fn acquire(&self, Lock { prefix, turns }: &Lock, _: bool) -> Result<Guard, Error> {
         let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
         let (_, number) = self.client.create(prefix, b"", &options).await?;
@@ -75,7 +81,10 @@ impl Contender for Session {
             Some(turns) => Some(Arc::clone(turns).lock_owned().await),
             None => None,
         };
-        Ok(Guard { node: format!("{prefix}{number}"), _turn: turn })
+        Ok(Guard {
+            node: format!("{prefix}{number}"),
+            _turn: turn,
+        })
     }
 
     /// Waits always: the floor is two writes, one after the other.
@@ -89,10 +98,18 @@ impl Contender for SessionApart {
     type Guard = Guard;
 
     async fn connect(job: &Job) -> Result<Self, Error> {
-        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()?;
         let servers = job.servers.clone();
-        let session = runtime.spawn(async move { Session::open(&servers).await }).await??;
-        Ok(Self { session, runtime: Some(runtime) })
+        let session = runtime
+            .spawn(async move { Session::open(&servers).await })
+            .await??;
+        Ok(Self {
+            session,
+            runtime: Some(runtime),
+        })
     }
 
     async fn lock(&self, job: &Job, path: &str) -> Result<Lock, Error> {

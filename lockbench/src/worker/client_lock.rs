@@ -21,15 +21,23 @@ impl Contender for Session {
     }
 
     async fn lock(&self, _: &Job, path: &str) -> Result<String, Error> {
-        self.0.mkdir(path, &CreateMode::Container.with_acls(Acls::anyone_all())).await?;
+        self.0
+            .mkdir(path, &CreateMode::Container.with_acls(Acls::anyone_all()))
+            .await?;
         Ok(path.to_owned())
     }
 
-    #[expect(clippy::disallowed_methods, reason = "this is what is measured; no call is cancelled")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this is what is measured; no call is cancelled"
+    )]
     async fn acquire(&self, path: &String, _: bool) -> Result<OwnedLockClient, Error> {
         let options = LockOptions::new(Acls::anyone_all())
             .with_ancestor_options(CreateMode::Container.with_acls(Acls::anyone_all()))?;
-        let lock = self.0.lock(LockPrefix::new_curator(path, "lock-")?, b"", options).await?;
+        let lock = self
+            .0
+            .lock(LockPrefix::new_curator(path, "lock-")?, b"", options)
+            .await?;
         Ok(lock.into_owned())
     }
 

@@ -1,5 +1,5 @@
-//! Counters that show whether a lock excludes: a task that holds the lock reads, computes and writes, and
-//! nothing but the lock keeps another from doing so at once.
+//! Counters that show whether a lock excludes: a task that holds the lock reads, computes and
+//! writes, and nothing but the lock keeps another from doing so at once.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt as _;
@@ -37,8 +37,8 @@ impl Counters {
         })
     }
 
-    /// Adds one to what was read, as one who is alone does it: in two steps on purpose, because an atomic
-    /// addition would count two holders, too.
+    /// Adds one to what was read, as one who is alone does it: in two steps on purpose, because an
+    /// atomic addition would count two holders, too.
     pub(crate) fn write(&self, path: usize, read: u64) -> Result<(), Error> {
         match self {
             Self::Memory(counters) => counter(counters, path)?.store(next(read), Ordering::Relaxed),
@@ -47,11 +47,15 @@ impl Counters {
         Ok(())
     }
 
-    /// Returns how many of the exclusive cycles are not in the counters; 0 for a file, which others use, too.
+    /// Returns how many of the exclusive cycles are not in the counters; 0 for a file, which others
+    /// use, too.
     pub(crate) fn lost_of(&self, exclusive_cycles: u64) -> u64 {
         match self {
             Self::Memory(counters) => {
-                let sum: u64 = counters.iter().map(|counter| counter.load(Ordering::Relaxed)).sum();
+                let sum: u64 = counters
+                    .iter()
+                    .map(|counter| counter.load(Ordering::Relaxed))
+                    .sum();
                 exclusive_cycles.abs_diff(sum)
             }
             Self::File(_) => 0,
@@ -65,7 +69,11 @@ fn counter(counters: &[AtomicU64], path: usize) -> Result<&AtomicU64, Error> {
 
 /// Returns the number after this one, by a way that takes a moment.
 fn next(value: u64) -> u64 {
-    (0..8_u64).fold(value, |sum, step| std::hint::black_box(sum.wrapping_add(step))).wrapping_sub(27)
+    (0..8_u64)
+        .fold(value, |sum, step| {
+            std::hint::black_box(sum.wrapping_add(step))
+        })
+        .wrapping_sub(27)
 }
 
 #[cfg(test)]

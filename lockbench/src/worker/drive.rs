@@ -28,7 +28,8 @@ pub(crate) trait Contender: Sized + Send + Sync + 'static {
     /// Opens a session.
     fn connect(job: &Job) -> impl Future<Output = Result<Self, Error>> + Send;
     /// Makes the lock object of a path, and what it needs on the servers.
-    fn lock(&self, job: &Job, path: &str) -> impl Future<Output = Result<Self::Lock, Error>> + Send;
+    fn lock(&self, job: &Job, path: &str)
+    -> impl Future<Output = Result<Self::Lock, Error>> + Send;
     /// Acquires the lock, shared with other readers if it is for reading.
     fn acquire(
         &self,
@@ -36,7 +37,11 @@ pub(crate) trait Contender: Sized + Send + Sync + 'static {
         reading: bool,
     ) -> impl Future<Output = Result<Self::Guard, Error>> + Send;
     /// Releases the lock. If it is not awaited, the servers may still have it when this returns.
-    fn release(&self, guard: Self::Guard, how: Release) -> impl Future<Output = Result<(), Error>> + Send;
+    fn release(
+        &self,
+        guard: Self::Guard,
+        how: Release,
+    ) -> impl Future<Output = Result<(), Error>> + Send;
     /// Asks for the lock and gives up after a time. `Some` if it was granted.
     fn ask_for(
         &self,
@@ -85,9 +90,15 @@ impl<C: Contender> Setup<C> {
         for _ in 0..job.sessions {
             sessions.push(Arc::new(C::connect(job).await?));
         }
-        let directories: Vec<Arc<str>> = (0..job.paths).map(|i| format!("{}/{i}", job.root).into()).collect();
+        let directories: Vec<Arc<str>> = (0..job.paths)
+            .map(|i| format!("{}/{i}", job.root).into())
+            .collect();
         // Before anybody makes the directories, as containers.
-        let foreign = if job.keep_from_succession { Some(foreigner(job, &directories).await?) } else { None };
+        let foreign = if job.keep_from_succession {
+            Some(foreigner(job, &directories).await?)
+        } else {
+            None
+        };
         let mut tasks: Vec<Seat<C>> = Vec::with_capacity(job.sessions * job.tasks);
         for task in 0..job.sessions * job.tasks {
             let (number, path) = (task / job.tasks, task % job.paths);
@@ -102,9 +113,18 @@ impl<C: Contender> Setup<C> {
                 Some(seat) => Arc::clone(&seat.lock),
                 None => Arc::new(session.lock(job, directory).await?),
             };
-            tasks.push(Seat { session: Arc::clone(session), lock, directory: Arc::clone(directory), path });
+            tasks.push(Seat {
+                session: Arc::clone(session),
+                lock,
+                directory: Arc::clone(directory),
+                path,
+            });
         }
-        Ok(Self { sessions, tasks, foreign })
+        Ok(Self {
+            sessions,
+            tasks,
+            foreign,
+        })
     }
 
     pub(crate) async fn close(&self) {
@@ -139,12 +159,18 @@ pub(crate) async fn round<C: Contender>(setup: &Arc<Setup<C>>, job: &Job) -> Res
         return giving_up(setup, job, Duration::from_micros(micros)).await;
     }
     let shards = setup.tasks.len().min(SHARDS);
-    let histograms: Result<Vec<_>, _> =
-        (0..shards).map(|_| Histogram::new_with_bounds(1, LONGEST, 3).map(Mutex::new)).collect();
+    let histograms: Result<Vec<_>, _> = (0..shards)
+        .map(|_| Histogram::new_with_bounds(1, LONGEST, 3).map(Mutex::new))
+        .collect();
     let (histograms, counters) = (histograms?, Counters::of(job)?);
     let (started, cpu) = (Instant::now(), cpu_time());
     let deadline = started + Duration::from_micros(job.micros);
-    let round = Arc::new(Round { job: job.clone(), deadline, counters, histograms });
+    let round = Arc::new(Round {
+        job: job.clone(),
+        deadline,
+        counters,
+        histograms,
+    });
     let mut running = JoinSet::new();
     for task in 0..setup.tasks.len() {
         running.spawn(cycles(Arc::clone(setup), Arc::clone(&round), task));
@@ -160,7 +186,11 @@ pub(crate) async fn round<C: Contender>(setup: &Arc<Setup<C>>, job: &Job) -> Res
     for session in &setup.sessions {
         session.settle().await?;
     }
-    let elapsed = if job.keep_from_succession { all.busy } else { started.elapsed() };
+    let elapsed = if job.keep_from_succession {
+        all.busy
+    } else {
+        started.elapsed()
+    };
     Ok(Done {
         cycles: all.cycles,
         elapsed_micros: micros(elapsed),
@@ -172,9 +202,16 @@ pub(crate) async fn round<C: Contender>(setup: &Arc<Setup<C>>, job: &Job) -> Res
 }
 
 /// Acquires and releases until the round is over.
-async fn cycles<C: Contender>(setup: Arc<Setup<C>>, round: Arc<Round>, task: usize) -> Result<Tally, Error> {
+async fn cycles<C: Contender>(
+    setup: Arc<Setup<C>>,
+    round: Arc<Round>,
+    task: usize,
+) -> Result<Tally, Error> {
     let seat = setup.tasks.get(task).ok_or("no such task")?;
-    let histogram = round.histograms.get(task % round.histograms.len()).ok_or("no histogram")?;
+    let histogram = round
+        .histograms
+        .get(task % round.histograms.len())
+        .ok_or("no histogram")?;
     let mut tally = Tally::default();
     loop {
         if let Some(foreign) = &setup.foreign {
@@ -200,15 +237,27 @@ async fn cycles<C: Contender>(setup: Arc<Setup<C>>, round: Arc<Round>, task: usi
         let now = Instant::now();
         tally.busy += now - asked;
         let nanos = u64::try_from(waited.as_nanos()).unwrap_or(LONGEST);
-        histogram.lock().unwrap_or_else(PoisonError::into_inner).saturating_record(nanos.max(1));
-        if now >= round.deadline || round.job.cycles_per_task.is_some_and(|most| tally.cycles >= most) {
+        histogram
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .saturating_record(nanos.max(1));
+        if now >= round.deadline
+            || round
+                .job
+                .cycles_per_task
+                .is_some_and(|most| tally.cycles >= most)
+        {
             return Ok(tally);
         }
     }
 }
 
 /// One round in which a task comes and gives up, behind all others, which wait.
-async fn giving_up<C: Contender>(setup: &Arc<Setup<C>>, job: &Job, time: Duration) -> Result<Done, Error> {
+async fn giving_up<C: Contender>(
+    setup: &Arc<Setup<C>>,
+    job: &Job,
+    time: Duration,
+) -> Result<Done, Error> {
     let [holder, gives_up, waiters @ ..] = setup.tasks.as_slice() else {
         return Err("one task holds the lock, and one gives up".into());
     };
@@ -240,9 +289,19 @@ async fn giving_up<C: Contender>(setup: &Arc<Setup<C>>, job: &Job, time: Duratio
     let (mut cycles, mut granted) = (0, 0);
     while started.elapsed() < Duration::from_micros(job.micros) || cycles == 0 {
         let asked = Instant::now();
-        granted += u64::from(gives_up.session.ask_for(&gives_up.lock, time).await?.is_some());
+        granted += u64::from(
+            gives_up
+                .session
+                .ask_for(&gives_up.lock, time)
+                .await?
+                .is_some(),
+        );
         gives_up.session.settle().await?;
-        histogram.saturating_record(u64::try_from(asked.elapsed().as_nanos()).unwrap_or(LONGEST).max(1));
+        histogram.saturating_record(
+            u64::try_from(asked.elapsed().as_nanos())
+                .unwrap_or(LONGEST)
+                .max(1),
+        );
         cycles += 1;
     }
     let (elapsed, spent) = (started.elapsed(), cpu_time().saturating_sub(cpu));
@@ -262,24 +321,37 @@ async fn giving_up<C: Contender>(setup: &Arc<Setup<C>>, job: &Job, time: Duratio
     })
 }
 
-/// Opens a session for foreign children, and makes the directories that they need, which stay when empty.
+/// Opens a session for foreign children, and makes the directories that they need, which stay when
+/// empty.
 async fn foreigner(job: &Job, directories: &[Arc<str>]) -> Result<zookeeper_client::Client, Error> {
     let foreign = zookeeper_client::Client::connect(&job.servers).await?;
     for directory in directories {
-        foreign.mkdir(directory, &CreateMode::Persistent.with_acls(Acls::anyone_all())).await?;
+        foreign
+            .mkdir(
+                directory,
+                &CreateMode::Persistent.with_acls(Acls::anyone_all()),
+            )
+            .await?;
     }
     Ok(foreign)
 }
 
-/// Creates and deletes a child that is no contender, so that the next lock node's number does not follow on
-/// that of the last.
+/// Creates and deletes a child that is no contender, so that the next lock node's number does not
+/// follow on that of the last.
 async fn come_and_go(foreign: &zookeeper_client::Client, directory: &str) -> Result<(), Error> {
     let child = format!("{directory}/foreign");
-    foreign.create(&child, b"", &CreateMode::Ephemeral.with_acls(Acls::anyone_all())).await?;
+    foreign
+        .create(
+            &child,
+            b"",
+            &CreateMode::Ephemeral.with_acls(Acls::anyone_all()),
+        )
+        .await?;
     Ok(foreign.delete(&child, None).await?)
 }
 
-/// Whether a cycle reads. The cycles of a task that write are spread evenly, and differ between tasks.
+/// Whether a cycle reads. The cycles of a task that write are spread evenly, and differ between
+/// tasks.
 fn reads(task: usize, cycle: u64, percent: u64) -> bool {
     // 37 has no divisor in common with 100: each hundred cycles go through all remainders.
     (task as u64 * 61 + cycle * 37) % 100 < percent
@@ -288,7 +360,10 @@ fn reads(task: usize, cycle: u64, percent: u64) -> bool {
 /// The user and system time of this process.
 fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
+    Duration::new(
+        u64::try_from(time.tv_sec).unwrap_or(0),
+        u32::try_from(time.tv_nsec).unwrap_or(0),
+    )
 }
 
 fn micros(duration: Duration) -> f64 {
@@ -301,7 +376,13 @@ fn latency(histograms: &[Mutex<Histogram<u64>>]) -> Result<Latency, Error> {
         all.add(&*histogram.lock().unwrap_or_else(PoisonError::into_inner))?;
     }
     let at = |quantile| all.value_at_quantile(quantile) as f64 / 1e3;
-    Ok(Latency { p50: at(0.5), p90: at(0.9), p99: at(0.99), p999: at(0.999), max: all.max() as f64 / 1e3 })
+    Ok(Latency {
+        p50: at(0.5),
+        p90: at(0.9),
+        p99: at(0.99),
+        p999: at(0.999),
+        max: all.max() as f64 / 1e3,
+    })
 }
 
 #[cfg(test)]
@@ -312,7 +393,12 @@ mod tests {
     fn so_many_cycles_in_a_hundred_read() {
         for percent in [0, 50, 95, 100] {
             for task in 0..5 {
-                assert_eq!((0..100).filter(|&cycle| reads(task, cycle, percent)).count() as u64, percent);
+                assert_eq!(
+                    (0..100)
+                        .filter(|&cycle| reads(task, cycle, percent))
+                        .count() as u64,
+                    percent
+                );
             }
         }
     }
@@ -321,7 +407,9 @@ mod tests {
     fn percentiles_are_over_all_tasks() {
         let histogram = |values: &[u64]| {
             let mut histogram = Histogram::new_with_bounds(1, LONGEST, 3).unwrap();
-            values.iter().for_each(|&value| histogram.saturating_record(value));
+            values
+                .iter()
+                .for_each(|&value| histogram.saturating_record(value));
             Mutex::new(histogram)
         };
         let all = latency(&[histogram(&[1_000, 2_000]), histogram(&[900_000])]).unwrap();

@@ -43,7 +43,9 @@ fn run_peer(program: Program, classes: Option<&Path>) -> Result<(), Error> {
 
 fn answer_orders<C: Contender>() -> Result<(), Error> {
     // What a service has: `#[tokio::main]`.
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
     let mut setups: HashMap<(String, usize, String), Arc<Setup<C>>> = HashMap::new();
     for line in io::stdin().lock().lines() {
         let job = match serde_json::from_str(&line?)? {
@@ -54,7 +56,12 @@ fn answer_orders<C: Contender>() -> Result<(), Error> {
             let setup = find_or_make(&mut setups, &job).await?;
             drive::round(&setup, &job).await
         });
-        let answer = done.map_or_else(|error| Answer::Failed { error: error.to_string() }, Answer::Done);
+        let answer = done.map_or_else(
+            |error| Answer::Failed {
+                error: error.to_string(),
+            },
+            Answer::Done,
+        );
         let mut out = io::stdout().lock();
         writeln!(out, "{}", serde_json::to_string(&answer)?)?;
         out.flush()?;

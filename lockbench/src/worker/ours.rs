@@ -37,7 +37,11 @@ impl Contender for Session {
     type Guard = Guard;
 
     fn most_nodes(lock: &Lock) -> usize {
-        if matches!(lock, Lock::Fair(_)) { usize::MAX } else { 1 }
+        if matches!(lock, Lock::Fair(_)) {
+            usize::MAX
+        } else {
+            1
+        }
     }
 
     async fn connect(job: &Job) -> Result<Self, Error> {
@@ -47,16 +51,24 @@ impl Contender for Session {
     async fn lock(&self, job: &Job, path: &str) -> Result<Lock, Error> {
         Ok(match job.recipe {
             Recipe::Mutex => Lock::Mutex(InterProcessMutex::new(&self.0, path)?),
-            Recipe::Fair => {
-                Lock::Fair(InterProcessFairLock::builder(&self.0, path).max_waiters(MAX_WAITERS).build()?)
-            }
-            Recipe::Sticky => Lock::Mutex(InterProcessMutex::builder(&self.0, path).sticky(KEPT).build()?),
+            Recipe::Fair => Lock::Fair(
+                InterProcessFairLock::builder(&self.0, path)
+                    .max_waiters(MAX_WAITERS)
+                    .build()?,
+            ),
+            Recipe::Sticky => Lock::Mutex(
+                InterProcessMutex::builder(&self.0, path)
+                    .sticky(KEPT)
+                    .build()?,
+            ),
             Recipe::ReadWrite => {
                 let lock = InterProcessReadWriteLock::new(&self.0, path)?;
                 Lock::ReadWrite(lock.read_lock(), lock.write_lock())
             }
             Recipe::ReadWriteSticky => {
-                let lock = InterProcessReadWriteLock::builder(&self.0, path).sticky(KEPT).build()?;
+                let lock = InterProcessReadWriteLock::builder(&self.0, path)
+                    .sticky(KEPT)
+                    .build()?;
                 Lock::ReadWrite(lock.read_lock(), lock.write_lock())
             }
         })
@@ -89,7 +101,8 @@ impl Contender for Session {
         };
         match granted {
             Ok(guard) => Ok(Some(Guard::Exclusive(guard))),
-            // Where the list of so many has not come in time, the call does not know whom it waits for.
+            // Where the list of so many has not come in time, the call does not know whom it waits
+            // for.
             Err(AcquireError::TimedOut { .. }) => Ok(None),
             Err(error) if error.kind() == Some(ErrorKind::Connection) => Ok(None),
             Err(error) => Err(error.into()),

@@ -1,13 +1,13 @@
-//! The lock that is customary on Redis: `SET NX PX` with a value of its own, and a script that deletes the
-//! key only if it still has this value.
+//! The lock that is customary on Redis: `SET NX PX` with a value of its own, and a script that
+//! deletes the key only if it still has this value.
 //!
-//! A waiter asks again after a while, which is short at first, doubles, and is random, so that waiters do not
-//! walk in step; a release in the same client wakes one of its waiters at once. Redisson wakes a waiter of
-//! each client by a message for each release, and all of them ask: with 32 clients that served a fraction of
-//! what this does.
+//! A waiter asks again after a while, which is short at first, doubles, and is random, so that
+//! waiters do not walk in step; a release in the same client wakes one of its waiters at once.
+//! Redisson wakes a waiter of each client by a message for each release, and all of them ask: with
+//! 32 clients that served a fraction of what this does.
 //!
-//! It is not fair, and it is one server's: no replica need have the key when the server that granted it is
-//! lost.
+//! It is not fair, and it is one server's: no replica need have the key when the server that
+//! granted it is lost.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
@@ -25,8 +25,8 @@ use super::drive::Contender;
 use crate::Error;
 use crate::job::{Job, Recipe, Release};
 
-/// How long the server keeps a lock that is not released. Who holds it for longer renews it; nothing here
-/// does.
+/// How long the server keeps a lock that is not released. Who holds it for longer renews it;
+/// nothing here does.
 const LEASE: Duration = Duration::from_secs(30);
 /// How long a waiter waits for its second attempt, at most; tokio has no shorter timers.
 const FIRST_WAIT: Duration = Duration::from_millis(1);
@@ -68,14 +68,23 @@ impl Contender for Session {
 
     async fn connect(job: &Job) -> Result<Self, Error> {
         if job.recipe != Recipe::Mutex {
-            return Err(format!("unsupported: a lock on Redis is a mutex, not {:?}", job.recipe).into());
+            return Err(format!(
+                "unsupported: a lock on Redis is a mutex, not {:?}",
+                job.recipe
+            )
+            .into());
         }
-        // Off by default, and then Nagle's algorithm holds back what is sent while a request is on its way.
+        // Off by default, and then Nagle's algorithm holds back what is sent while a request is on
+        // its way.
         let tcp = TcpSettings::default().set_nodelay(true);
-        let info = format!("redis://{}", job.servers).into_connection_info()?.set_tcp_settings(tcp);
+        let info = format!("redis://{}", job.servers)
+            .into_connection_info()?
+            .set_tcp_settings(tcp);
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
         Ok(Self {
-            connection: Client::open(info)?.get_multiplexed_async_connection_with_config(&config).await?,
+            connection: Client::open(info)?
+                .get_multiplexed_async_connection_with_config(&config)
+                .await?,
             release: Script::new(RELEASE),
             paths: Mutex::default(),
             random: RandomState::new(),
@@ -85,7 +94,12 @@ impl Contender for Session {
 
     async fn lock(&self, _: &Job, key: &str) -> Result<Arc<Path>, Error> {
         let mut paths = self.paths.lock().unwrap_or_else(PoisonError::into_inner);
-        let path = || Arc::new(Path { key: key.to_owned(), released: Notify::new() });
+        let path = || {
+            Arc::new(Path {
+                key: key.to_owned(),
+                released: Notify::new(),
+            })
+        };
         Ok(Arc::clone(paths.entry(key.to_owned()).or_insert_with(path)))
     }
 
@@ -93,12 +107,19 @@ impl Contender for Session {
         let value = format!("{:016x}{:016x}", self.random(), self.random());
         let lease = u64::try_from(LEASE.as_millis())?;
         let mut set = redis::cmd("SET");
-        set.arg(&path.key).arg(&value).arg("NX").arg("PX").arg(lease);
+        set.arg(&path.key)
+            .arg(&value)
+            .arg("NX")
+            .arg("PX")
+            .arg(lease);
         let mut wait = FIRST_WAIT;
         loop {
             let set: Option<String> = set.query_async(&mut self.connection.clone()).await?;
             if set.is_some() {
-                return Ok(Guard { path: Arc::clone(path), value });
+                return Ok(Guard {
+                    path: Arc::clone(path),
+                    value,
+                });
             }
             // From half of it to all.
             let part = wait / 2 + wait.mul_f64((self.random() % 1024) as f64 / 2048.0);
@@ -111,7 +132,10 @@ impl Contender for Session {
     /// Waits always, as its clients do.
     async fn release(&self, guard: Guard, _: Release) -> Result<(), Error> {
         let mut call = self.release.key(&guard.path.key);
-        let deleted = call.arg(&guard.value).invoke_async(&mut self.connection.clone()).await?;
+        let deleted = call
+            .arg(&guard.value)
+            .invoke_async(&mut self.connection.clone())
+            .await?;
         guard.path.released.notify_one();
         match deleted {
             1 => Ok(()),
@@ -122,6 +146,7 @@ impl Contender for Session {
 
 impl Session {
     fn random(&self) -> u64 {
-        self.random.hash_one(self.drawn.fetch_add(1, Ordering::Relaxed))
+        self.random
+            .hash_one(self.drawn.fetch_add(1, Ordering::Relaxed))
     }
 }

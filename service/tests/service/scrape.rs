@@ -30,7 +30,11 @@ pub(crate) fn has_what_the_dashboard_shows() {
         let other = Client::connect(&zookeeper.connect_string()).await.unwrap();
         let lock = InterProcessMutex::keyed(&other, "/stock", "sku-42").unwrap();
         let guard = within("the lock", lock.lock()).await.unwrap();
-        while !ask(program.address, "POST", "/orders/sku-42").await.text.contains("held by") {}
+        while !ask(program.address, "POST", "/orders/sku-42")
+            .await
+            .text
+            .contains("held by")
+        {}
         guard.release().await.unwrap();
         assert_eq!(program.order().await.status, 200);
 
@@ -43,7 +47,10 @@ pub(crate) fn has_what_the_dashboard_shows() {
         };
         let _ = timeout(SOON / 2, complete).await;
         assert_eq!(missing(&scrape), [""; 0], "{scrape}");
-        assert!(scrape.contains("content-type: text/plain; version=0.0.4"), "{scrape}");
+        assert!(
+            scrape.contains("content-type: text/plain; version=0.0.4"),
+            "{scrape}"
+        );
         let grants = "zookeeper_recipes_lock_grants_total{recipe=\"mutex\",prefix=\"/stock\"";
         assert!(scrape.contains(grants), "{scrape}");
     });

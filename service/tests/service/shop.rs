@@ -22,7 +22,11 @@ pub(crate) const FOREVER: Duration = Duration::from_secs(600);
 
 pub(crate) fn run(test: impl Future<Output = ()>) {
     // Of one thread: a handler that blocks it blocks the test.
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test);
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap()
+        .block_on(test);
 }
 
 /// A service with two of `sku-42`.
@@ -42,15 +46,29 @@ impl Running {
         let directory = tempfile::tempdir().unwrap();
         let stock = Arc::new(Stock::open(directory.path().join("stock.db")).unwrap());
         stock.set("sku-42", 2).unwrap();
-        let client = Client::builder().name("shop").session_timeout(SESSION_TIMEOUT);
+        let client = Client::builder()
+            .name("shop")
+            .session_timeout(SESSION_TIMEOUT);
         let client = client.connect_lazy(&zookeeper.connect_string()).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let shop = Shop { client: client.clone(), stock: Arc::clone(&stock), wait };
+        let shop = Shop {
+            client: client.clone(),
+            stock: Arc::clone(&stock),
+            wait,
+        };
         let (stop, stopped) = oneshot::channel();
         let stopped = async move { drop(stopped.await) };
         let served = tokio::spawn(serve(listener, shop, stopped, drain));
-        Self { zookeeper, client, stock, address, stop, served, directory }
+        Self {
+            zookeeper,
+            client,
+            stock,
+            address,
+            stop,
+            served,
+            directory,
+        }
     }
 
     pub(crate) async fn waiting(wait: Duration) -> Self {
@@ -59,7 +77,11 @@ impl Running {
 
     /// Another process that uses the same locks.
     pub(crate) async fn other(&self) -> Client {
-        Client::builder().name("other").connect(&self.zookeeper.connect_string()).await.unwrap()
+        Client::builder()
+            .name("other")
+            .connect(&self.zookeeper.connect_string())
+            .await
+            .unwrap()
     }
 
     /// Another process that holds the lock of `sku-42`.
@@ -117,9 +139,16 @@ impl Program {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
-        let line = within("the address", lines.next_line()).await.unwrap().unwrap();
+        let line = within("the address", lines.next_line())
+            .await
+            .unwrap()
+            .unwrap();
         let address = line.strip_prefix("http://").unwrap().parse().unwrap();
-        Self { process, address, _directory: directory }
+        Self {
+            process,
+            address,
+            _directory: directory,
+        }
     }
 
     /// Orders `sku-42` until the order is decided.
@@ -149,19 +178,33 @@ pub(crate) async fn send(address: SocketAddr, method: &str, path: &str) -> TcpSt
 
 pub(crate) async fn answer(mut connection: TcpStream) -> Answer {
     let mut text = String::new();
-    within("the answer", connection.read_to_string(&mut text)).await.unwrap();
-    let status = text.split(' ').nth(1).and_then(|status| status.parse().ok());
-    Answer { status: status.unwrap_or_else(|| panic!("no status: {text:?}")), text }
+    within("the answer", connection.read_to_string(&mut text))
+        .await
+        .unwrap();
+    let status = text
+        .split(' ')
+        .nth(1)
+        .and_then(|status| status.parse().ok());
+    Answer {
+        status: status.unwrap_or_else(|| panic!("no status: {text:?}")),
+        text,
+    }
 }
 
 pub(crate) async fn ask(address: SocketAddr, method: &str, path: &str) -> Answer {
     answer(send(address, method, path).await).await
 }
 
-/// Leaves, and waits until the service has noticed that and dropped the handler: it closes without an answer.
+/// Leaves, and waits until the service has noticed that and dropped the handler: it closes without
+/// an answer.
 pub(crate) async fn leave(mut connection: TcpStream) {
     connection.shutdown().await.unwrap();
     let mut text = String::new();
-    within("the end of the connection", connection.read_to_string(&mut text)).await.unwrap();
+    within(
+        "the end of the connection",
+        connection.read_to_string(&mut text),
+    )
+    .await
+    .unwrap();
     assert_eq!(text, "");
 }

@@ -12,7 +12,12 @@ use zookeeper_test_server::{Server, View};
 use crate::shop::{FOREVER, Program, Running, answer, run, send};
 
 async fn until(shop: &Running, state: ConnectionState) {
-    within("the state", shop.client.watch_state().wait_for(|now| *now == state)).await.unwrap();
+    within(
+        "the state",
+        shop.client.watch_state().wait_for(|now| *now == state),
+    )
+    .await
+    .unwrap();
 }
 
 pub(crate) fn before_zookeeper() {
@@ -20,10 +25,16 @@ pub(crate) fn before_zookeeper() {
         let zookeeper = Server::start().unwrap();
         zookeeper.stop_async().await;
         let shop = Running::on(zookeeper, WAIT, FOREVER).await;
-        assert_eq!((shop.get("/livez").await, shop.get("/readyz").await), (200, 503));
+        assert_eq!(
+            (shop.get("/livez").await, shop.get("/readyz").await),
+            (200, 503)
+        );
         let refused = shop.order().await;
         assert_eq!(refused.status, 503, "{refused:?}");
-        assert!(refused.text.contains("\r\nretry-after: 1\r\n"), "{refused:?}");
+        assert!(
+            refused.text.contains("\r\nretry-after: 1\r\n"),
+            "{refused:?}"
+        );
 
         shop.zookeeper.restart_async().await.unwrap();
         until(&shop, ConnectionState::Connected).await;
@@ -32,7 +43,10 @@ pub(crate) fn before_zookeeper() {
 
         shop.zookeeper.stop_async().await;
         until(&shop, ConnectionState::Suspended).await;
-        assert_eq!((shop.get("/livez").await, shop.get("/readyz").await), (200, 503));
+        assert_eq!(
+            (shop.get("/livez").await, shop.get("/readyz").await),
+            (200, 503)
+        );
     });
 }
 
@@ -42,10 +56,16 @@ pub(crate) fn waits_for_sales() {
         let shop = Running::waiting(FOREVER).await;
         let other = shop.other().await;
         shop.stock.set("sku-7", 1).unwrap();
-        let guard = InterProcessMutex::keyed(&other, "/stock", "sku-7").unwrap().lock().await.unwrap();
+        let guard = InterProcessMutex::keyed(&other, "/stock", "sku-7")
+            .unwrap()
+            .lock()
+            .await
+            .unwrap();
         let database = shop.block_database();
         let sale = shop.send_order().await;
-        within("the lock", shop.client.wait_until_held("/stock/sku-42")).await.unwrap();
+        within("the lock", shop.client.wait_until_held("/stock/sku-42"))
+            .await
+            .unwrap();
         let waiting = send(shop.address, "POST", "/orders/sku-7").await;
         let is_queued = |view: View<'_>| view.children("/stock/sku-7").len() == 2;
         assert!(within("the waiter", shop.zookeeper.wait_until(is_queued, FOREVER)).await);
@@ -68,11 +88,16 @@ pub(crate) fn waits_no_longer() {
         let shop = Running::on(Server::start().unwrap(), FOREVER, drain).await;
         let database = shop.block_database();
         let _sale = shop.send_order().await;
-        within("the lock", shop.client.wait_until_held("/stock/sku-42")).await.unwrap();
+        within("the lock", shop.client.wait_until_held("/stock/sku-42"))
+            .await
+            .unwrap();
         shop.stop.send(()).unwrap();
         let error = within("the end", shop.served).await.unwrap().unwrap_err();
         let error = error.downcast_ref::<ReleaseError>();
-        assert!(matches!(error, Some(ReleaseError::StillHeld { .. })), "{error:?}");
+        assert!(
+            matches!(error, Some(ReleaseError::StillHeld { .. })),
+            "{error:?}"
+        );
         database.execute_batch("ROLLBACK").unwrap();
     });
 }
@@ -86,6 +111,9 @@ pub(crate) fn sigterm() {
         kill_process(pid, Signal::TERM).unwrap();
         let status = within("the end", program.process.wait()).await.unwrap();
         assert_eq!(status.code(), Some(0));
-        assert!(zookeeper.sessions().is_empty(), "its session is closed, so its locks are free");
+        assert!(
+            zookeeper.sessions().is_empty(),
+            "its session is closed, so its locks are free"
+        );
     });
 }

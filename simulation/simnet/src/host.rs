@@ -1,4 +1,5 @@
-//! Processes and their threads: every task belongs to one, is not polled while that is frozen, and ends with it.
+//! Processes and their threads: every task belongs to one, is not polled while that is frozen, and
+//! ends with it.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -33,12 +34,20 @@ thread_local! {
 impl Host {
     /// A process of that number.
     pub fn new(process: u64) -> Arc<Self> {
-        Arc::new(Self { process, above: None, state: Mutex::default() })
+        Arc::new(Self {
+            process,
+            above: None,
+            state: Mutex::default(),
+        })
     }
     /// Another thread of this process.
     pub fn thread(self: &Arc<Self>) -> Arc<Self> {
         let above = self.above.clone().unwrap_or_else(|| Arc::clone(self));
-        Arc::new(Self { process: self.process, above: Some(above), state: Mutex::default() })
+        Arc::new(Self {
+            process: self.process,
+            above: Some(above),
+            state: Mutex::default(),
+        })
     }
     pub fn process(&self) -> u64 {
         self.process
@@ -67,7 +76,8 @@ impl Host {
     }
     /// Whether the thread, or its process, is frozen.
     pub fn is_frozen(&self) -> bool {
-        self.state.lock().unwrap().frozen > 0 || self.above.as_ref().is_some_and(|above| above.is_frozen())
+        self.state.lock().unwrap().frozen > 0
+            || self.above.as_ref().is_some_and(|above| above.is_frozen())
     }
     pub fn freeze(&self) {
         self.state.lock().unwrap().frozen += 1;
@@ -76,7 +86,11 @@ impl Host {
         let waiting = {
             let mut state = self.state.lock().unwrap();
             state.frozen -= 1;
-            if state.frozen > 0 { Vec::new() } else { std::mem::take(&mut state.waiting) }
+            if state.frozen > 0 {
+                Vec::new()
+            } else {
+                std::mem::take(&mut state.waiting)
+            }
         };
         waiting.into_iter().for_each(Waker::wake);
     }
@@ -84,13 +98,19 @@ impl Host {
         {
             let mut state = self.state.lock().unwrap();
             if state.frozen > 0 {
-                if !state.waiting.iter().any(|waker| waker.will_wake(context.waker())) {
+                if !state
+                    .waiting
+                    .iter()
+                    .any(|waker| waker.will_wake(context.waker()))
+                {
                     state.waiting.push(context.waker().clone());
                 }
                 return true;
             }
         }
-        self.above.as_ref().is_some_and(|above| above.stops(context))
+        self.above
+            .as_ref()
+            .is_some_and(|above| above.stops(context))
     }
 }
 
@@ -116,7 +136,11 @@ pub fn enter(host: &Arc<Host>) -> Entered {
 }
 
 /// Polls something on a thread, unless that is frozen.
-pub fn poll_on(host: &Arc<Host>, context: &mut Context<'_>, task: &mut dyn FnMut(&mut Context<'_>)) {
+pub fn poll_on(
+    host: &Arc<Host>,
+    context: &mut Context<'_>,
+    task: &mut dyn FnMut(&mut Context<'_>),
+) {
     if host.stops(context) {
         return;
     }
@@ -131,16 +155,23 @@ pub struct On<F> {
 }
 
 pub fn on<F: Future>(host: &Arc<Host>, future: F) -> On<F> {
-    On { host: Some(Arc::clone(host)), future: Box::pin(future) }
+    On {
+        host: Some(Arc::clone(host)),
+        future: Box::pin(future),
+    }
 }
 
 impl<F: Future> Future for On<F> {
     type Output = F::Output;
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         let Self { host, future } = &mut *self;
-        let Some(host) = host else { return future.as_mut().poll(context) };
+        let Some(host) = host else {
+            return future.as_mut().poll(context);
+        };
         let mut polled = Poll::Pending;
-        poll_on(host, context, &mut |context| polled = future.as_mut().poll(context));
+        poll_on(host, context, &mut |context| {
+            polled = future.as_mut().poll(context)
+        });
         polled
     }
 }
@@ -152,7 +183,10 @@ where
     F::Output: Send + 'static,
 {
     let host = current();
-    let task = tokio::spawn(On { host: host.clone(), future: Box::pin(future) });
+    let task = tokio::spawn(On {
+        host: host.clone(),
+        future: Box::pin(future),
+    });
     if let Some(host) = host {
         host.adopt(task.abort_handle());
     }

@@ -1,5 +1,6 @@
-//! `clock_gettime` and `getrandom` of this process: virtual and seeded on the thread of a simulation, the kernel's
-//! elsewhere. std's `Instant`, `SystemTime` and `RandomState`, `uuid`, `fastrand` and `rustix` (feature `use-libc`) end up here.
+//! `clock_gettime` and `getrandom` of this process: virtual and seeded on the thread of a
+//! simulation, the kernel's elsewhere. std's `Instant`, `SystemTime` and `RandomState`, `uuid`,
+//! `fastrand` and `rustix` (feature `use-libc`) end up here.
 use std::cell::Cell;
 
 /// Where virtual time begins: any fixed moment, later than any duration that is subtracted from it.
@@ -30,11 +31,21 @@ fn with<T>(f: impl FnOnce(&mut Sim) -> T) -> T {
     })
 }
 
-/// From here on this thread's clock stands at the origin, and its random numbers follow from the seed.
+/// From here on this thread's clock stands at the origin, and its random numbers follow from the
+/// seed.
 pub fn begin(seed: u64) {
     // Keeps the linker from leaving the symbols out.
     std::hint::black_box((getrandom as *const (), clock_gettime as *const ()));
-    with(|sim| *sim = Sim { on: true, asking: false, elapsed: 0, start: None, random: seed, randoms: 0 });
+    with(|sim| {
+        *sim = Sim {
+            on: true,
+            asking: false,
+            elapsed: 0,
+            start: None,
+            random: seed,
+            randoms: 0,
+        }
+    });
 }
 
 /// To be called inside of the paused runtime: its clock is this thread's from here on.
@@ -62,16 +73,22 @@ pub fn elapsed() -> Option<u64> {
     if !sim.on {
         return None;
     }
-    let Some(start) = sim.start.filter(|_| !sim.asking) else { return Some(sim.elapsed) };
+    let Some(start) = sim.start.filter(|_| !sim.asking) else {
+        return Some(sim.elapsed);
+    };
     // Where tokio has no runtime at hand, it asks std, and std asks us.
     with(|sim| sim.asking = true);
-    let elapsed = u64::try_from((tokio::time::Instant::now() - start).as_nanos()).unwrap_or(u64::MAX);
+    let elapsed =
+        u64::try_from((tokio::time::Instant::now() - start).as_nanos()).unwrap_or(u64::MAX);
     with(|sim| (sim.asking, sim.elapsed) = (false, elapsed));
     Some(elapsed)
 }
 
 pub fn real(clock: libc::clockid_t) -> libc::timespec {
-    let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut ts = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     unsafe { libc::syscall(libc::SYS_clock_gettime, clock, &mut ts as *mut _) };
     ts
 }
@@ -79,7 +96,10 @@ pub fn real(clock: libc::clockid_t) -> libc::timespec {
 /// # Safety
 /// As that of libc.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn clock_gettime(clock: libc::clockid_t, ts: *mut libc::timespec) -> libc::c_int {
+pub unsafe extern "C" fn clock_gettime(
+    clock: libc::clockid_t,
+    ts: *mut libc::timespec,
+) -> libc::c_int {
     let value = match elapsed() {
         None => real(clock),
         Some(nanos) => {

@@ -1,5 +1,5 @@
-//! Counts the bytes that a thread has allocated and not freed: a simulation is one thread, so that what is left of it is
-//! what it leaks.
+//! Counts the bytes that a thread has allocated and not freed: a simulation is one thread, so that
+//! what is left of it is what it leaks.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

@@ -1,6 +1,7 @@
 //! TCP in memory: streams in order, with latency, links that hold what is on them, and resets.
 //!
-//! A *link* is what is between one client and the servers; its name is the host that the client connects to.
+//! A *link* is what is between one client and the servers; its name is the host that the client
+//! connects to.
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
@@ -23,8 +24,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Bytes that may be under way or unread in one direction: the kernels' two buffers.
 const WINDOW: usize = 256 * 1024;
 
-/// A message that takes longer straggles: two of them in one round trip are longer than the client library waits for an
-/// answer with the shortest session timeouts.
+/// A message that takes longer straggles: two of them in one round trip are longer than the client
+/// library waits for an answer with the shortest session timeouts.
 const STRAGGLES: Duration = Duration::from_millis(200);
 
 thread_local! {
@@ -38,7 +39,8 @@ pub enum Way {
     ToClient,
 }
 
-/// How long a message takes, in milliseconds: usually `min..max`, once in `spike` times up to `most`.
+/// How long a message takes, in milliseconds: usually `min..max`, once in `spike` times up to
+/// `most`.
 #[derive(Clone, Copy, Debug)]
 pub struct Latency {
     pub min: u64,
@@ -86,7 +88,12 @@ impl Net {
     pub fn new(rng: Rng) -> Arc<Self> {
         Arc::new(Self {
             rng: Mutex::new(rng),
-            latency: Mutex::new(Latency { min: 1, max: 3, spike: 200, most: 300 }),
+            latency: Mutex::new(Latency {
+                min: 1,
+                max: 3,
+                spike: 200,
+                most: 300,
+            }),
             listeners: Mutex::default(),
             links: Mutex::default(),
             messages: Default::default(),
@@ -103,10 +110,12 @@ impl Net {
     }
     /// A port that no other call answers.
     pub fn free_port(&self) -> u16 {
-        self.next_port.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+        self.next_port
+            .fetch_add(1, std::sync::atomic::Ordering::Relaxed)
     }
     pub fn current() -> Arc<Self> {
-        NET.with(|cell| cell.borrow().clone()).expect("no simulation on this thread")
+        NET.with(|cell| cell.borrow().clone())
+            .expect("no simulation on this thread")
     }
     pub fn set_latency(&self, latency: Latency) {
         *lock(&self.latency) = latency;
@@ -114,7 +123,11 @@ impl Net {
     fn delay(&self) -> Duration {
         let latency = *lock(&self.latency);
         let mut rng = lock(&self.rng);
-        let most = if rng.one_in(latency.spike) { latency.most } else { latency.max };
+        let most = if rng.one_in(latency.spike) {
+            latency.most
+        } else {
+            latency.max
+        };
         Duration::from_millis(rng.range(latency.min, most.max(latency.min + 1)))
     }
     /// The link of that name; made if there is none.
@@ -122,7 +135,11 @@ impl Net {
         let mut links = lock(&self.links);
         let number = links.len() as u64 + 1;
         let now = Instant::now();
-        let way = || Direction { held: false, not_before: now, slow: None };
+        let way = || Direction {
+            held: false,
+            not_before: now,
+            slow: None,
+        };
         Arc::clone(links.entry(name.to_owned()).or_insert_with(|| {
             Arc::new(Link {
                 number,
@@ -139,10 +156,21 @@ impl Net {
     /// The links of the machine that a link is of: those with the same name up to the last hyphen.
     pub fn links_of(&self, link: &Arc<Link>) -> Vec<Arc<Link>> {
         let links = lock(&self.links);
-        let machine = |name: &str| name.rsplit_once('-').map_or(name, |(machine, _)| machine).to_owned();
-        let own = links.iter().find(|(_, other)| Arc::ptr_eq(other, link)).map(|(name, _)| machine(name));
+        let machine = |name: &str| {
+            name.rsplit_once('-')
+                .map_or(name, |(machine, _)| machine)
+                .to_owned()
+        };
+        let own = links
+            .iter()
+            .find(|(_, other)| Arc::ptr_eq(other, link))
+            .map(|(name, _)| machine(name));
         let same = |name: &str| own.as_deref() == Some(&machine(name));
-        links.iter().filter(|(name, _)| same(name)).map(|(_, link)| Arc::clone(link)).collect()
+        links
+            .iter()
+            .filter(|(name, _)| same(name))
+            .map(|(_, link)| Arc::clone(link))
+            .collect()
     }
     pub fn links(&self) -> Vec<Arc<Link>> {
         lock(&self.links).values().cloned().collect()
@@ -167,19 +195,26 @@ impl Link {
         }
         usual + self.extra(way)
     }
-    /// How long ago a message was sent last that takes long although nothing is broken. `None` if none ever was.
+    /// How long ago a message was sent last that takes long although nothing is broken. `None` if
+    /// none ever was.
     pub fn since_straggler(&self) -> Option<Duration> {
         lock(&self.state).straggler.map(|at| at.elapsed())
     }
     fn extra(&self, way: Way) -> Duration {
         let way = &mut lock(&self.state).ways[way as usize];
-        let Some((from, full, until, most)) = way.slow else { return Duration::ZERO };
+        let Some((from, full, until, most)) = way.slow else {
+            return Duration::ZERO;
+        };
         let now = Instant::now();
         if now >= until {
             way.slow = None;
             return Duration::ZERO;
         }
-        let part = if now >= full { 1.0 } else { (now - from).as_secs_f64() / (full - from).as_secs_f64() };
+        let part = if now >= full {
+            1.0
+        } else {
+            (now - from).as_secs_f64() / (full - from).as_secs_f64()
+        };
         Duration::from_millis(most.mul_f64(part).as_millis() as u64)
     }
     /// What was held goes on, a random while later.
@@ -198,7 +233,11 @@ impl Link {
             }
             state.streams.clone()
         };
-        for pipe in streams.iter().flat_map(|(a, b)| [a, b]).filter_map(std::sync::Weak::upgrade) {
+        for pipe in streams
+            .iter()
+            .flat_map(|(a, b)| [a, b])
+            .filter_map(std::sync::Weak::upgrade)
+        {
             pipe.wake_reader();
         }
         self.changed.notify_waiters();
@@ -207,7 +246,11 @@ impl Link {
     pub fn reset(&self) -> usize {
         let streams = std::mem::take(&mut lock(&self.state).streams);
         let mut count = 0;
-        for pipe in streams.iter().flat_map(|(a, b)| [a, b]).filter_map(std::sync::Weak::upgrade) {
+        for pipe in streams
+            .iter()
+            .flat_map(|(a, b)| [a, b])
+            .filter_map(std::sync::Weak::upgrade)
+        {
             pipe.reset();
             count += 1;
         }
@@ -305,20 +348,28 @@ impl Pipe {
             if state.reset || state.reader_gone {
                 return;
             }
-            let due = state.last_due.map_or(now + delay, |last| last.max(now + delay));
+            let due = state
+                .last_due
+                .map_or(now + delay, |last| last.max(now + delay));
             state.last_due = Some(due);
             if let Segment::Bytes(bytes) = &segment {
                 state.unread += bytes.len();
             }
             state.under_way.push_back((due, segment));
-            self.net.messages.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            self.net
+                .messages
+                .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             state.reader.take()
         };
         if let Some(waker) = waker {
             waker.wake();
         }
     }
-    fn poll_write(&self, context: &mut Context<'_>, buffers: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        &self,
+        context: &mut Context<'_>,
+        buffers: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
         let bytes = {
             let mut state = lock(&self.state);
             if state.reset {
@@ -442,7 +493,11 @@ impl Drop for TcpStream {
                 writer.wake();
             }
         }
-        if self.linger { self.outgoing.finish() } else { self.outgoing.send(Segment::Reset) }
+        if self.linger {
+            self.outgoing.finish()
+        } else {
+            self.outgoing.send(Segment::Reset)
+        }
     }
 }
 
@@ -478,8 +533,12 @@ impl TcpStream {
             let peer = SocketAddr::from((Ipv4Addr::new(10, 0, 0, link.number as u8), 4000));
             listener.send((theirs, peer)).ok()?;
             let mut state = lock(&link.state);
-            state.streams.retain(|(a, b)| a.strong_count() + b.strong_count() > 0);
-            state.streams.push((Arc::downgrade(&to_server), Arc::downgrade(&to_client)));
+            state
+                .streams
+                .retain(|(a, b)| a.strong_count() + b.strong_count() > 0);
+            state
+                .streams
+                .push((Arc::downgrade(&to_server), Arc::downgrade(&to_client)));
             Some(ours)
         });
         link.travel(&net, Way::ToClient).await;
@@ -506,8 +565,13 @@ impl futures_io::AsyncRead for TcpStream {
 }
 
 impl futures_io::AsyncWrite for TcpStream {
-    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &[u8]) -> Poll<io::Result<usize>> {
-        self.outgoing.poll_write(context, &[io::IoSlice::new(buffer)])
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.outgoing
+            .poll_write(context, &[io::IoSlice::new(buffer)])
     }
     fn poll_write_vectored(
         self: Pin<&mut Self>,
@@ -540,8 +604,13 @@ impl tokio::io::AsyncRead for TcpStream {
 }
 
 impl tokio::io::AsyncWrite for TcpStream {
-    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &[u8]) -> Poll<io::Result<usize>> {
-        self.outgoing.poll_write(context, &[io::IoSlice::new(buffer)])
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.outgoing
+            .poll_write(context, &[io::IoSlice::new(buffer)])
     }
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
@@ -563,7 +632,13 @@ pub struct WriteHalf<'a>(&'a Pipe);
 
 impl TcpStream {
     pub fn split(&mut self) -> (ReadHalf<'_>, WriteHalf<'_>) {
-        (ReadHalf { pipe: &self.incoming, sleep: &mut self.sleep }, WriteHalf(&self.outgoing))
+        (
+            ReadHalf {
+                pipe: &self.incoming,
+                sleep: &mut self.sleep,
+            },
+            WriteHalf(&self.outgoing),
+        )
     }
 }
 
@@ -582,7 +657,11 @@ impl tokio::io::AsyncRead for ReadHalf<'_> {
 }
 
 impl tokio::io::AsyncWrite for WriteHalf<'_> {
-    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &[u8],
+    ) -> Poll<io::Result<usize>> {
         self.0.poll_write(context, &[io::IoSlice::new(buffer)])
     }
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -605,10 +684,18 @@ impl TcpListener {
     pub fn bind(port: u16) -> Self {
         let (sender, receiver) = mpsc::unbounded_channel();
         lock(&Net::current().listeners).insert(port, sender);
-        Self { port, incoming: tokio::sync::Mutex::new(receiver) }
+        Self {
+            port,
+            incoming: tokio::sync::Mutex::new(receiver),
+        }
     }
     pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
-        self.incoming.lock().await.recv().await.ok_or_else(|| ErrorKind::NotConnected.into())
+        self.incoming
+            .lock()
+            .await
+            .recv()
+            .await
+            .ok_or_else(|| ErrorKind::NotConnected.into())
     }
 }
 

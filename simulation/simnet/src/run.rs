@@ -66,9 +66,14 @@ fn runtime(seed: u64) -> tokio::runtime::Runtime {
     builder.build().unwrap()
 }
 
-/// Runs a future on this thread, as a host's, in virtual time and a network of its own. The thread-locals are what they
-/// were: a seed does not replay it.
-pub fn here<T>(seed: u64, host: &Arc<Host>, net: impl FnOnce(&Net), future: impl Future<Output = T>) -> T {
+/// Runs a future on this thread, as a host's, in virtual time and a network of its own. The
+/// thread-locals are what they were: a seed does not replay it.
+pub fn here<T>(
+    seed: u64,
+    host: &Arc<Host>,
+    net: impl FnOnce(&Net),
+    future: impl Future<Output = T>,
+) -> T {
     let mut seeds = Rng::new(seed);
     interpose::begin(seeds.number());
     let runtime = runtime(seeds.number());
@@ -90,8 +95,9 @@ pub fn here<T>(seed: u64, host: &Arc<Host>, net: impl FnOnce(&Net), future: impl
     outcome.unwrap_or_else(|panic| panic::resume_unwind(panic))
 }
 
-/// Runs `make(rng)` on a fresh thread: thread-locals (the keys of `RandomState`, seeds of generators) begin anew. Also
-/// returns how many bytes have been allocated and not freed when the runtime is gone.
+/// Runs `make(rng)` on a fresh thread: thread-locals (the keys of `RandomState`, seeds of
+/// generators) begin anew. Also returns how many bytes have been allocated and not freed when the
+/// runtime is gone.
 pub fn run<F, T>(
     seed: u64,
     before: impl FnOnce() + Send + 'static,
@@ -101,8 +107,10 @@ where
     F: Future<Output = T>,
     T: Send + 'static,
 {
-    let thread =
-        std::thread::Builder::new().name(format!("sim-{seed}")).stack_size(16 << 20).spawn(move || {
+    let thread = std::thread::Builder::new()
+        .name(format!("sim-{seed}"))
+        .stack_size(16 << 20)
+        .spawn(move || {
             let mut seeds = Rng::new(seed);
             let bytes = memory::held();
             interpose::begin(seeds.number());

@@ -1,6 +1,6 @@
-//! Runs the same worlds for this library's mutex and for `zookeeper_client::Client::lock`: `simulation/run
-//! --client-lock [SECONDS [FIRST_SEED]]`. Prints a JSON object for each; fails if ours did what no lock may
-//! do.
+//! Runs the same worlds for this library's mutex and for `zookeeper_client::Client::lock`:
+//! `simulation/run --client-lock [SECONDS [FIRST_SEED]]`. Prints a JSON object for each; fails if
+//! ours did what no lock may do.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -38,12 +38,23 @@ fn main() -> ExitCode {
     let mut all = kinds.map(|_| Found::default());
     let mut seed = first;
     while simnet::real_now() - began < Duration::from_secs(seconds) {
-        kinds.iter().zip(&mut all).for_each(|(kind, found)| found.add(play(*kind, seed)));
+        kinds
+            .iter()
+            .zip(&mut all)
+            .for_each(|(kind, found)| found.add(play(*kind, seed)));
         seed += 1;
     }
     for (kind, found) in kinds.into_iter().zip(&all) {
         println!("{}", json(kind, found));
-        found.examples.iter().take(8).for_each(|example| eprintln!("{kind:?} {example}"));
+        found
+            .examples
+            .iter()
+            .take(8)
+            .for_each(|example| eprintln!("{kind:?} {example}"));
     }
-    if all[0].is_fine() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if all[0].is_fine() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }

@@ -83,10 +83,16 @@ fn options() -> Result<Options, String> {
     };
     let mut arguments = std::env::args().skip(1);
     while let Some(name) = arguments.next() {
-        let mut value = || arguments.next().ok_or_else(|| format!("{name} takes a value"));
+        let mut value = || {
+            arguments
+                .next()
+                .ok_or_else(|| format!("{name} takes a value"))
+        };
         let mut number = || {
             let value = value()?;
-            value.parse::<u64>().map_err(|_| format!("{name} takes a number, not {value:?}"))
+            value
+                .parse::<u64>()
+                .map_err(|_| format!("{name} takes a number, not {value:?}"))
         };
         match name.as_str() {
             "--seconds" => options.seconds = number()?,
@@ -102,8 +108,12 @@ fn options() -> Result<Options, String> {
             "--determinism" => options.determinism = Some(number()?),
             "--hours" => {
                 let value = value()?;
-                let hours = value.parse().ok().filter(|hours| *hours > 0.0 && *hours < 1e6);
-                options.hours = Some(hours.ok_or_else(|| format!("--hours takes hours, not {value:?}"))?);
+                let hours = value
+                    .parse()
+                    .ok()
+                    .filter(|hours| *hours > 0.0 && *hours < 1e6);
+                options.hours =
+                    Some(hours.ok_or_else(|| format!("--hours takes hours, not {value:?}"))?);
             }
             "--log" => options.log = value()?,
             "--until-violation" => options.until_violation = true,
@@ -118,7 +128,11 @@ fn options() -> Result<Options, String> {
 }
 
 fn code(fine: bool) -> ExitCode {
-    if fine { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if fine {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }
 
 /// One world, with its trace.
@@ -165,12 +179,16 @@ fn twice(options: &Options, seeds: u64) -> ExitCode {
     code(differ == 0)
 }
 
-/// One seed after another, on several threads, for so long. `seen` is called with the sum after each world.
+/// One seed after another, on several threads, for so long. `seen` is called with the sum after
+/// each world.
 fn worlds(options: &Options, sum: Sum, limit: Duration, seen: impl Fn(&Sum) + Sync) -> Sum {
     let (began, clock, clock_began) = (simnet::real_now(), options.clock, (options.clock)());
     let before = sum.seconds;
     let (seeds, stop) = (Mutex::new(Seeds::after(&sum)), AtomicBool::new(false));
-    let (begun, most) = (AtomicU64::new(sum.worlds), sum.worlds.saturating_add(options.worlds));
+    let (begun, most) = (
+        AtomicU64::new(sum.worlds),
+        sum.worlds.saturating_add(options.worlds),
+    );
     let sum = Mutex::new(sum);
     let add = |seed, report: Report| {
         for text in &report.violations {
@@ -193,7 +211,9 @@ fn worlds(options: &Options, sum: Sum, limit: Duration, seen: impl Fn(&Sum) + Sy
         options,
         || {
             let begins = |begun: u64| (begun < most).then_some(begun + 1);
-            let begun = begun.fetch_update(Ordering::Relaxed, Ordering::Relaxed, begins).ok()?;
+            let begun = begun
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, begins)
+                .ok()?;
             let goes_on = || required::goes_on(begun, clock() - clock_began, limit, options.demand);
             while goes_on() && !stop.load(Ordering::Relaxed) {
                 let seed = lock(&seeds).begin();
@@ -206,20 +226,33 @@ fn worlds(options: &Options, sum: Sum, limit: Duration, seen: impl Fn(&Sum) + Sy
         },
         |seed| add(seed, play(Plan::of(seed), false)),
     );
-    sum.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)
+    sum.into_inner()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Whether a run is fine: nothing was violated, and what has to happen has happened, unless only some worlds were run.
+/// Whether a run is fine: nothing was violated, and what has to happen has happened, unless only
+/// some worlds were run.
 fn judged(options: &Options, sum: &Sum) -> ExitCode {
     let all = options.only.is_empty() && !options.until_violation;
-    let missing = if all { required::missing(sum) } else { Vec::new() };
+    let missing = if all {
+        required::missing(sum)
+    } else {
+        Vec::new()
+    };
     let unknown = required::unknown(sum);
-    let enough = if options.demand { required::enough(sum.worlds) } else { Ok(()) };
+    let enough = if options.demand {
+        required::enough(sum.worlds)
+    } else {
+        Ok(())
+    };
     if let Err(text) = &enough {
         eprintln!("TOO FEW {text}, see required.rs");
     }
     for name in &missing {
-        eprintln!("NEVER SEEN {name}: in {} worlds, see required.rs", sum.worlds);
+        eprintln!(
+            "NEVER SEEN {name}: in {} worlds, see required.rs",
+            sum.worlds
+        );
     }
     for name in &unknown {
         eprintln!("NOT EXPECTED {name}: see required.rs");
@@ -229,8 +262,12 @@ fn judged(options: &Options, sum: &Sum) -> ExitCode {
 
 /// For seconds.
 fn many(options: &Options) -> ExitCode {
-    let sum =
-        worlds(options, Sum::from_seed(options.from), Duration::from_secs(options.seconds), |_: &Sum| ());
+    let sum = worlds(
+        options,
+        Sum::from_seed(options.from),
+        Duration::from_secs(options.seconds),
+        |_: &Sum| (),
+    );
     println!("{}", if options.json { sum.json() } else { sum.text() });
     judged(options, &sum)
 }
@@ -240,14 +277,19 @@ fn soak(options: &Options, hours: f64) -> io::Result<ExitCode> {
     let (log, sum) = Log::open(&options.log)?;
     let sum = sum.unwrap_or_else(|| Sum::from_seed(options.from));
     let last = Mutex::new(simnet::real_now());
-    let sum = worlds(options, sum, Duration::from_secs_f64(hours * 3600.0), |sum: &Sum| {
-        let mut last = lock(&last);
-        if simnet::real_now() - *last >= Duration::from_secs(60) {
-            *last = simnet::real_now();
-            // The last line tells of a log that cannot be written.
-            let _ = log.add(sum);
-        }
-    });
+    let sum = worlds(
+        options,
+        sum,
+        Duration::from_secs_f64(hours * 3600.0),
+        |sum: &Sum| {
+            let mut last = lock(&last);
+            if simnet::real_now() - *last >= Duration::from_secs(60) {
+                *last = simnet::real_now();
+                // The last line tells of a log that cannot be written.
+                let _ = log.add(sum);
+            }
+        },
+    );
     log.add(&sum)?;
     println!("{}", if options.json { sum.json() } else { sum.text() });
     Ok(judged(options, &sum))

@@ -8,10 +8,13 @@ use std::collections::BTreeSet;
 pub struct Both(BTreeSet<(u64, u64)>);
 
 impl Both {
-    /// Looks at those who hold a path by their own answers. Returns the pairs that were not seen before.
+    /// Looks at those who hold a path by their own answers. Returns the pairs that were not seen
+    /// before.
     pub fn look(&mut self, held: &[u64]) -> Vec<(u64, u64)> {
-        let pairs =
-            held.iter().enumerate().flat_map(|(n, one)| held[n + 1..].iter().map(move |two| (*one, *two)));
+        let pairs = held
+            .iter()
+            .enumerate()
+            .flat_map(|(n, one)| held[n + 1..].iter().map(move |two| (*one, *two)));
         pairs.filter(|pair| self.0.insert(*pair)).collect()
     }
 }

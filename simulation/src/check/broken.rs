@@ -1,8 +1,8 @@
-//! Who holds a lock by a node that another process has deleted is told of it, who waits by one is not let in, and
-//! no other is told so.
+//! Who holds a lock by a node that another process has deleted is told of it, who waits by one is
+//! not let in, and no other is told so.
 //!
-//! Such a holder may stand beside the next: the servers do not know it any more, and it is told with its next
-//! heartbeat. So it is no violation of exclusion, but one not to be told.
+//! Such a holder may stand beside the next: the servers do not know it any more, and it is told
+//! with its next heartbeat. So it is no violation of exclusion, but one not to be told.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,21 +32,28 @@ impl Broken {
 
     /// Since when one of these nodes is deleted.
     pub fn since(&self, nodes: &[String]) -> Option<u64> {
-        nodes.iter().filter_map(|node| self.deleted.get(node)).min().copied()
+        nodes
+            .iter()
+            .filter_map(|node| self.deleted.get(node))
+            .min()
+            .copied()
     }
 
     /// Whether a node below a path has been deleted since a moment.
     pub fn below(&self, path: &str, since: u64) -> bool {
-        self.deleted.iter().any(|(node, deleted)| *deleted >= since && node.starts_with(path))
+        self.deleted
+            .iter()
+            .any(|(node, deleted)| *deleted >= since && node.starts_with(path))
     }
 
-    /// A lock is granted by these nodes to one that was awake for `limit`. It may have been granted before the
-    /// deletion, or by a list from before that.
+    /// A lock is granted by these nodes to one that was awake for `limit`. It may have been granted
+    /// before the deletion, or by a list from before that.
     pub fn granted(&self, now: u64, nodes: &[String], limit: u64) -> Result<(), String> {
         match self.since(nodes) {
-            Some(deleted) if now > deleted + limit => {
-                Err(format!("is granted a lock by {nodes:?} {} ms after that was deleted", now - deleted))
-            }
+            Some(deleted) if now > deleted + limit => Err(format!(
+                "is granted a lock by {nodes:?} {} ms after that was deleted",
+                now - deleted
+            )),
             _ => Ok(()),
         }
     }
@@ -56,15 +63,19 @@ impl Broken {
         if self.may_be(nodes) {
             Ok(())
         } else {
-            Err(format!("is told that {nodes:?} was deleted, which it was not"))
+            Err(format!(
+                "is told that {nodes:?} was deleted, which it was not"
+            ))
         }
     }
 
-    /// A guard with these nodes, granted at `granted`, says whether it is held; it is to be told within a limit.
+    /// A guard with these nodes, granted at `granted`, says whether it is held; it is to be told
+    /// within a limit.
     ///
-    /// That counts from when its client has connected last: what checks the node is lost with the connection,
-    /// and is sent again by the next. Where that lasts for a moment each time, the answers to other writes
-    /// may get through, which keep the lease valid, and those to the checks not (seed 1675).
+    /// That counts from when its client has connected last: what checks the node is lost with the
+    /// connection, and is sent again by the next. Where that lasts for a moment each time, the
+    /// answers to other writes may get through, which keep the lease valid, and those to the checks
+    /// not (seed 1675).
     pub fn look(
         &self,
         now: u64,
@@ -76,9 +87,10 @@ impl Broken {
     ) -> Result<(), String> {
         let is_late = |deleted: u64| is_held && now > deleted.max(granted) + limit;
         match self.since(nodes).filter(|deleted| is_late(*deleted)) {
-            Some(deleted) if now > connected() + limit => {
-                Err(format!("holds {nodes:?} {} ms after that was deleted", now - deleted))
-            }
+            Some(deleted) if now > connected() + limit => Err(format!(
+                "holds {nodes:?} {} ms after that was deleted",
+                now - deleted
+            )),
             _ => Ok(()),
         }
     }
@@ -102,7 +114,9 @@ mod tests {
         broken.look(1_011, &node, 0, true, 10, || 0).unwrap_err();
         broken.look(1_011, &node, 1_005, true, 10, || 0).unwrap();
         broken.look(1_011, &node, 0, true, 10, || 1_001).unwrap();
-        broken.look(1_011, &node, 0, true, 10, || 1_000).unwrap_err();
+        broken
+            .look(1_011, &node, 0, true, 10, || 1_000)
+            .unwrap_err();
         assert!(broken.below("/", 1_000) && !broken.below("/", 1_001) && !broken.below("/b", 0));
     }
 

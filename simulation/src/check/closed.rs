@@ -1,13 +1,18 @@
-//! What a client that is closed, or drained, has left: no guard that is held, and after a drain that says so none
-//! that was taken from its holder.
+//! What a client that is closed, or drained, has left: no guard that is held, and after a drain
+//! that says so none that was taken from its holder.
 
-/// A client has ended: how many of its guards are held still, and how many were when a drain had ended well.
+/// A client has ended: how many of its guards are held still, and how many were when a drain had
+/// ended well.
 pub fn ended(held: usize, in_hands: usize, is_drained: bool) -> Result<(), String> {
     if held > 0 {
-        return Err(format!("{held} locks are held behind the end of their client"));
+        return Err(format!(
+            "{held} locks are held behind the end of their client"
+        ));
     }
     if is_drained && in_hands > 0 {
-        return Err(format!("a drain has ended well with {in_hands} guards in the hands of callers"));
+        return Err(format!(
+            "a drain has ended well with {in_hands} guards in the hands of callers"
+        ));
     }
     Ok(())
 }
@@ -17,7 +22,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lock_that_outlives_its_client_is_a_violation_and_so_is_one_that_a_drain_has_not_waited_for() {
+    fn a_lock_that_outlives_its_client_is_a_violation_and_so_is_one_that_a_drain_has_not_waited_for()
+     {
         ended(0, 0, true).unwrap();
         ended(0, 1, false).unwrap();
         ended(1, 1, false).unwrap_err();

@@ -1,5 +1,5 @@
-//! A counter that only rises: no number is returned twice, and none is below one that was returned before the call
-//! began.
+//! A counter that only rises: no number is returned twice, and none is below one that was returned
+//! before the call began.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! When nothing is broken any more, all comes to its end: callers that are to stop, and what is asked of a
-//! client or of a path, which ends well.
+//! When nothing is broken any more, all comes to its end: callers that are to stop, and what is
+//! asked of a client or of a path, which ends well.
 
 use std::fmt::{Debug, Display};
 
@@ -7,11 +7,19 @@ use crate::world::variant;
 
 /// So many callers are there still, although all had the time to end.
 pub fn callers(left: usize) -> Result<(), String> {
-    if left == 0 { Ok(()) } else { Err(format!("{left} callers do not end")) }
+    if left == 0 {
+        Ok(())
+    } else {
+        Err(format!("{left} callers do not end"))
+    }
 }
 
 /// A client was to be flushed, closed or drained; `None` if that took longer than it may.
-pub fn confirmed<E: Debug>(client: u64, what: &str, outcome: Option<Result<(), E>>) -> Result<(), String> {
+pub fn confirmed<E: Debug>(
+    client: u64,
+    what: &str,
+    outcome: Option<Result<(), E>>,
+) -> Result<(), String> {
     match outcome {
         Some(Ok(())) => Ok(()),
         Some(Err(error)) => Err(format!("{client} is not {what}: {error:?}")),
@@ -19,8 +27,9 @@ pub fn confirmed<E: Debug>(client: u64, what: &str, outcome: Option<Result<(), E
     }
 }
 
-/// A client was to be closed or drained. A long link may lose its connection just then, and again: who closes
-/// is told that no server has said that the session has ended, which comes by itself (seed 321).
+/// A client was to be closed or drained. A long link may lose its connection just then, and again:
+/// who closes is told that no server has said that the session has ended, which comes by itself
+/// (seed 321).
 pub fn closed<E: Debug>(
     client: u64,
     what: &str,

@@ -1,4 +1,5 @@
-//! An error says what was so: busy only if others were there, no server only if something was broken, and so on.
+//! An error says what was so: busy only if others were there, no server only if something was
+//! broken, and so on.
 
 /// What is known of a call that has ended with an error.
 #[derive(Clone, Copy, Debug, Default)]
@@ -28,8 +29,8 @@ impl Scene {
     }
 }
 
-/// Judges an error of a participant of an election, which tries again where no server answers, and waits for
-/// others.
+/// Judges an error of a participant of an election, which tries again where no server answers, and
+/// waits for others.
 pub fn of_lead(variant: &str, scene: Scene) -> Result<(), String> {
     let may_be = match variant {
         "NoAuth" | "Orphaned" => scene.denied,
@@ -37,7 +38,13 @@ pub fn of_lead(variant: &str, scene: Scene) -> Result<(), String> {
         "Rejected" => !scene.undisturbed || scene.broken,
         _ => false,
     };
-    if may_be { Ok(()) } else { Err(format!("does not lead for {variant}, which is not so: {scene:?}")) }
+    if may_be {
+        Ok(())
+    } else {
+        Err(format!(
+            "does not lead for {variant}, which is not so: {scene:?}"
+        ))
+    }
 }
 
 /// Judges an error of a counter.
@@ -49,10 +56,17 @@ pub fn of_count(variant: &str, scene: Scene) -> Result<(), String> {
         "Closed" => scene.closing,
         _ => false,
     };
-    if may_be { Ok(()) } else { Err(format!("counts nothing for {variant}, which is not so: {scene:?}")) }
+    if may_be {
+        Ok(())
+    } else {
+        Err(format!(
+            "counts nothing for {variant}, which is not so: {scene:?}"
+        ))
+    }
 }
 
-/// Judges an error of a job beside those of its lock, and its losses. Jobs of worlds fail on purpose.
+/// Judges an error of a job beside those of its lock, and its losses. Jobs of worlds fail on
+/// purpose.
 pub fn of_job(variant: &str, scene: Scene) -> Result<(), String> {
     let may_be = match variant {
         "Connection" | "Unknown" => scene.may_be_cut_off(),
@@ -62,7 +76,13 @@ pub fn of_job(variant: &str, scene: Scene) -> Result<(), String> {
         "Failed" => true,
         _ => false,
     };
-    if may_be { Ok(()) } else { Err(format!("does no job for {variant}, which is not so: {scene:?}")) }
+    if may_be {
+        Ok(())
+    } else {
+        Err(format!(
+            "does no job for {variant}, which is not so: {scene:?}"
+        ))
+    }
 }
 
 /// Judges an error of a call for a lock, by the name of its variant.
@@ -77,7 +97,11 @@ pub fn of_call(variant: &str, scene: Scene) -> Result<(), String> {
         "LeaseOver" => scene.leased,
         _ => false,
     };
-    if may_be { Ok(()) } else { Err(format!("is told {variant}, which is not so: {scene:?}")) }
+    if may_be {
+        Ok(())
+    } else {
+        Err(format!("is told {variant}, which is not so: {scene:?}"))
+    }
 }
 
 /// Judges a loss, by the name of its reason.
@@ -89,7 +113,13 @@ pub fn of_loss(reason: &str, scene: Scene) -> Result<(), String> {
         "SessionReplaced" => false,
         _ => true,
     };
-    if may_be { Ok(()) } else { Err(format!("is told of a loss by {reason}, which is not so: {scene:?}")) }
+    if may_be {
+        Ok(())
+    } else {
+        Err(format!(
+            "is told of a loss by {reason}, which is not so: {scene:?}"
+        ))
+    }
 }
 
 #[cfg(test)]
@@ -98,17 +128,68 @@ mod tests {
 
     #[test]
     fn an_error_that_says_what_was_not_so_is_a_violation() {
-        let quiet = Scene { undisturbed: true, ..Scene::default() };
+        let quiet = Scene {
+            undisturbed: true,
+            ..Scene::default()
+        };
         let so = [
-            ("TimedOut", Scene { contended: true, ..quiet }),
-            ("WouldBlock", Scene { contended: true, ..quiet }),
+            (
+                "TimedOut",
+                Scene {
+                    contended: true,
+                    ..quiet
+                },
+            ),
+            (
+                "WouldBlock",
+                Scene {
+                    contended: true,
+                    ..quiet
+                },
+            ),
             ("Connection", Scene::default()),
-            ("NoAuth", Scene { denied: true, ..quiet }),
-            ("Orphaned", Scene { denied: true, ..quiet }),
-            ("Closed", Scene { closing: true, ..quiet }),
-            ("NodeDeleted", Scene { broken: true, ..quiet }),
-            ("TooManyPermits", Scene { resized: true, ..quiet }),
-            ("LeaseOver", Scene { leased: true, ..quiet }),
+            (
+                "NoAuth",
+                Scene {
+                    denied: true,
+                    ..quiet
+                },
+            ),
+            (
+                "Orphaned",
+                Scene {
+                    denied: true,
+                    ..quiet
+                },
+            ),
+            (
+                "Closed",
+                Scene {
+                    closing: true,
+                    ..quiet
+                },
+            ),
+            (
+                "NodeDeleted",
+                Scene {
+                    broken: true,
+                    ..quiet
+                },
+            ),
+            (
+                "TooManyPermits",
+                Scene {
+                    resized: true,
+                    ..quiet
+                },
+            ),
+            (
+                "LeaseOver",
+                Scene {
+                    leased: true,
+                    ..quiet
+                },
+            ),
         ];
         for (variant, scene) in so {
             of_call(variant, scene).unwrap();
@@ -119,7 +200,10 @@ mod tests {
 
     #[test]
     fn a_server_that_does_not_answer_has_a_cause() {
-        let calm = Scene { reachable: true, ..Scene::default() };
+        let calm = Scene {
+            reachable: true,
+            ..Scene::default()
+        };
         of_call("Connection", calm).unwrap_err();
         of_loss("LeaseExpired", calm).unwrap_err();
         of_loss("SessionExpired", calm).unwrap_err();
@@ -129,8 +213,20 @@ mod tests {
 
     #[test]
     fn errors_of_elections_counters_and_jobs_say_what_was_so() {
-        let quiet = Scene { undisturbed: true, ..Scene::default() };
-        let (denied, closing) = (Scene { denied: true, ..quiet }, Scene { closing: true, ..quiet });
+        let quiet = Scene {
+            undisturbed: true,
+            ..Scene::default()
+        };
+        let (denied, closing) = (
+            Scene {
+                denied: true,
+                ..quiet
+            },
+            Scene {
+                closing: true,
+                ..quiet
+            },
+        );
         for of in [of_lead, of_count, of_job] {
             of("NoAuth", denied).unwrap();
             of("NoAuth", quiet).unwrap_err();
@@ -140,7 +236,14 @@ mod tests {
         of_lead("Connection", Scene::default()).unwrap_err();
         of_count("Connection", Scene::default()).unwrap();
         of_count("Connection", quiet).unwrap_err();
-        of_count("Contended", Scene { contended: true, ..quiet }).unwrap();
+        of_count(
+            "Contended",
+            Scene {
+                contended: true,
+                ..quiet
+            },
+        )
+        .unwrap();
         of_count("Contended", quiet).unwrap_err();
         of_count("Overflow", Scene::default()).unwrap_err();
         of_job("NotRecorded", Scene::default()).unwrap();
@@ -151,12 +254,27 @@ mod tests {
 
     #[test]
     fn a_loss_without_a_cause_is_a_violation() {
-        let quiet = Scene { undisturbed: true, ..Scene::default() };
+        let quiet = Scene {
+            undisturbed: true,
+            ..Scene::default()
+        };
         for (reason, scene) in [
             ("LeaseExpired", Scene::default()),
             ("SessionExpired", Scene::default()),
-            ("NodeDeleted", Scene { broken: true, ..quiet }),
-            ("Closed", Scene { closing: true, ..quiet }),
+            (
+                "NodeDeleted",
+                Scene {
+                    broken: true,
+                    ..quiet
+                },
+            ),
+            (
+                "Closed",
+                Scene {
+                    closing: true,
+                    ..quiet
+                },
+            ),
         ] {
             of_loss(reason, scene).unwrap();
             of_loss(reason, quiet).unwrap_err();

@@ -1,7 +1,8 @@
 //! No two are inside who exclude each other, by their guards' own clocks.
 //!
-//! A guard goes from held to lost and never back, so an overlap begins with a grant, and the moment of a grant is
-//! the one to look. Guards of a machine that has crashed do not count: no process acts on them.
+//! A guard goes from held to lost and never back, so an overlap begins with a grant, and the moment
+//! of a grant is the one to look. Guards of a machine that has crashed do not count: no process
+//! acts on them.
 
 /// A guard, or what stands for one.
 pub trait Guard {
@@ -54,10 +55,21 @@ impl<G: Guard> Exclusion<G> {
             Share::Permits(limit) => inside > limit,
             Share::Exclusive | Share::Shared => !others.is_empty(),
         };
-        let shown: Vec<String> =
-            others.iter().map(|entry| format!("{} with {}", entry.who, entry.guard.show())).collect();
-        let text = format!("{who} with {} is inside beside {}", guard.show(), shown.join(" and "));
-        self.0.push(Entry { who, share, permits, guard });
+        let shown: Vec<String> = others
+            .iter()
+            .map(|entry| format!("{} with {}", entry.who, entry.guard.show()))
+            .collect();
+        let text = format!(
+            "{who} with {} is inside beside {}",
+            guard.show(),
+            shown.join(" and ")
+        );
+        self.0.push(Entry {
+            who,
+            share,
+            permits,
+            guard,
+        });
         if wrong { Err(text) } else { Ok(()) }
     }
 
@@ -103,7 +115,11 @@ mod tests {
         ] {
             let mut inside = Exclusion::default();
             inside.enter(1, first, 1, guard()).unwrap();
-            assert_eq!(inside.enter(2, second, 1, guard()).is_ok(), fine, "{first:?} {second:?}");
+            assert_eq!(
+                inside.enter(2, second, 1, guard()).is_ok(),
+                fine,
+                "{first:?} {second:?}"
+            );
         }
     }
 
@@ -111,7 +127,9 @@ mod tests {
     fn one_who_was_told_or_has_left_is_not_inside() {
         let mut inside = Exclusion::default();
         let lost = guard();
-        inside.enter(1, Share::Exclusive, 1, Rc::clone(&lost)).unwrap();
+        inside
+            .enter(1, Share::Exclusive, 1, Rc::clone(&lost))
+            .unwrap();
         lost.set(false);
         inside.enter(2, Share::Exclusive, 1, guard()).unwrap();
         inside.leave(2);

@@ -1,8 +1,8 @@
-//! A resource that compares fencing tokens accepts nothing of an earlier holder behind what a later one has
-//! done, and refuses nothing of a holder behind whom no other has been there.
+//! A resource that compares fencing tokens accepts nothing of an earlier holder behind what a later
+//! one has done, and refuses nothing of a holder behind whom no other has been there.
 //!
-//! Holders are known by the numbers of their grants: an exclusive one has its own, and one that shares has
-//! that of the last exclusive grant before its own.
+//! Holders are known by the numbers of their grants: an exclusive one has its own, and one that
+//! shares has that of the last exclusive grant before its own.
 
 /// What the resource of one path has accepted, by the highest numbers.
 #[derive(Debug, Default)]
@@ -15,20 +15,30 @@ pub struct Fenced {
 
 impl Fenced {
     /// A holder has shown its token to the resource.
-    pub fn shown(&mut self, who: u64, number: u64, is_alone: bool, is_accepted: bool) -> Result<(), String> {
+    pub fn shown(
+        &mut self,
+        who: u64,
+        number: u64,
+        is_alone: bool,
+        is_accepted: bool,
+    ) -> Result<(), String> {
         let behind = self.alone.filter(|other| *other > number);
         // One that shares, with the number of an exclusive grant, was granted the lock after that.
         let behind = behind.or_else(|| self.shared.filter(|other| is_alone && *other >= number));
         match (behind, is_accepted) {
-            (Some(other), true) => {
-                Err(format!("{who} of the grant {number} was let in by its token behind one of {other}"))
-            }
+            (Some(other), true) => Err(format!(
+                "{who} of the grant {number} was let in by its token behind one of {other}"
+            )),
             (None, false) => Err(format!(
                 "{who} of the grant {number} was refused for its token, and no later one was let in"
             )),
             (_, false) => Ok(()),
             (None, true) => {
-                let highest = if is_alone { &mut self.alone } else { &mut self.shared };
+                let highest = if is_alone {
+                    &mut self.alone
+                } else {
+                    &mut self.shared
+                };
                 *highest = (*highest).max(Some(number));
                 Ok(())
             }

@@ -1,5 +1,5 @@
-//! What the servers' log says about a call that has ended: whether a permission was denied to its client, and
-//! whether another contender came.
+//! What the servers' log says about a call that has ended: whether a permission was denied to its
+//! client, and whether another contender came.
 
 /// An entry of the log, from the last one back.
 #[derive(Clone, Copy, Debug)]
@@ -8,7 +8,8 @@ pub struct Entry<'a> {
     pub at: u64,
     pub session: i64,
     pub path: &'a str,
-    /// Whether it is a transaction on locks, of which the log names the first path: any may be in it.
+    /// Whether it is a transaction on locks, of which the log names the first path: any may be in
+    /// it.
     pub may_have_others: bool,
     /// Whether it is a node that was made.
     pub is_create: bool,
@@ -28,8 +29,8 @@ pub enum Whose {
     Unknown,
 }
 
-/// Whether a session that may be the client's was denied something since then, by a path that begins so: the
-/// mutex of a counter is beside it.
+/// Whether a session that may be the client's was denied something since then, by a path that
+/// begins so: the mutex of a counter is beside it.
 pub fn denied<'a>(
     log: impl Iterator<Item = Entry<'a>>,
     path: &str,
@@ -43,12 +44,13 @@ pub fn denied<'a>(
     })
 }
 
-/// For how long a node of a client that is gone may keep its next call waiting: until its client knows that.
+/// For how long a node of a client that is gone may keep its next call waiting: until its client
+/// knows that.
 const GOING_MS: u64 = 500;
 
-/// Whether a node of another contender was made below a path since then. The client makes so many for the
-/// call: what is above that is of a call before it, or was made again because there was no answer. So is what
-/// it has deleted a moment before, or deletes.
+/// Whether a node of another contender was made below a path since then. The client makes so many
+/// for the call: what is above that is of a call before it, or was made again because there was no
+/// answer. So is what it has deleted a moment before, or deletes.
 pub fn came<'a>(
     log: impl Iterator<Item = Entry<'a>>,
     path: &str,
@@ -58,7 +60,10 @@ pub fn came<'a>(
 ) -> bool {
     let mut own = 0;
     let is_there = |entry: &Entry<'_>| entry.may_have_others || is_below(entry.path, path);
-    for entry in log.take_while(|entry| entry.at + GOING_MS >= since).filter(is_there) {
+    for entry in log
+        .take_while(|entry| entry.at + GOING_MS >= since)
+        .filter(is_there)
+    {
         if entry.is_delete && whose(entry.session) != Whose::Others {
             return true;
         }
@@ -79,11 +84,13 @@ pub fn connected<'a>(
     whose: impl Fn(i64) -> Whose,
 ) -> Option<u64> {
     let mut log = log.take_while(|entry| entry.at >= since);
-    log.find(|entry| entry.is_connect && whose(entry.session) != Whose::Others).map(|entry| entry.at)
+    log.find(|entry| entry.is_connect && whose(entry.session) != Whose::Others)
+        .map(|entry| entry.at)
 }
 
 fn is_below(node: &str, path: &str) -> bool {
-    node.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    node.strip_prefix(path)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 #[cfg(test)]
@@ -114,21 +121,46 @@ mod tests {
     #[test]
     fn what_was_denied_to_others_elsewhere_or_before_is_not_denied_to_the_call() {
         let is_denied = |entry: Entry<'_>| {
-            denied([Entry { is_denied: true, ..entry }].into_iter(), "/locks/p1", 10, whose)
+            denied(
+                [Entry {
+                    is_denied: true,
+                    ..entry
+                }]
+                .into_iter(),
+                "/locks/p1",
+                10,
+                whose,
+            )
         };
         assert!(is_denied(entry(10, 1, "/locks/p1")) && is_denied(entry(10, 3, "/locks/p1/a")));
         assert!(!is_denied(entry(10, 2, "/locks/p1")));
         assert!(is_denied(entry(10, 1, "/locks/p1-lock")) && !is_denied(entry(10, 1, "/locks/p2")));
         assert!(!is_denied(entry(9, 1, "/locks/p1")));
-        assert!(is_denied(Entry { may_have_others: true, ..entry(10, 1, "/locks/p2") }));
-        assert!(!denied([entry(10, 1, "/locks/p1")].into_iter(), "/locks/p1", 10, whose));
+        assert!(is_denied(Entry {
+            may_have_others: true,
+            ..entry(10, 1, "/locks/p2")
+        }));
+        assert!(!denied(
+            [entry(10, 1, "/locks/p1")].into_iter(),
+            "/locks/p1",
+            10,
+            whose
+        ));
     }
 
     #[test]
     fn the_last_connection_of_the_client_counts() {
         let connected = |since| {
-            let log = [entry(14, 2, ""), entry(13, 1, ""), entry(12, 1, ""), entry(11, 3, "")];
-            let log = log.map(|entry| Entry { is_connect: entry.at != 13, ..entry });
+            let log = [
+                entry(14, 2, ""),
+                entry(13, 1, ""),
+                entry(12, 1, ""),
+                entry(11, 3, ""),
+            ];
+            let log = log.map(|entry| Entry {
+                is_connect: entry.at != 13,
+                ..entry
+            });
             super::connected(log.into_iter(), since, whose)
         };
         assert_eq!((connected(10), connected(13)), (Some(12), None));
@@ -137,21 +169,43 @@ mod tests {
     #[test]
     fn only_a_node_of_another_call_is_in_the_way() {
         let came = |entries: &[Entry<'_>]| {
-            let created = entries.iter().map(|entry| Entry { is_create: true, ..*entry });
+            let created = entries.iter().map(|entry| Entry {
+                is_create: true,
+                ..*entry
+            });
             came(created, "/locks/p1", 10, 1, whose)
         };
         let own = entry(12, 1, "/locks/p1/a");
         assert!(!came(&[]) && !came(&[own]));
-        assert!(super::came([Entry { is_create: true, ..own }].into_iter(), "/locks/p1", 10, 0, whose));
+        assert!(super::came(
+            [Entry {
+                is_create: true,
+                ..own
+            }]
+            .into_iter(),
+            "/locks/p1",
+            10,
+            0,
+            whose
+        ));
         assert!(came(&[own, own]));
         assert!(came(&[entry(12, 2, "/locks/p1/b")]) && came(&[entry(12, 3, "/locks/p1/b")]));
         assert!(!came(&[own, entry(9, 2, "/locks/p1/b")]));
         let gone = |at, session| {
-            let gone = [Entry { is_delete: true, ..entry(at, session, "/locks/p1/a") }];
+            let gone = [Entry {
+                is_delete: true,
+                ..entry(at, session, "/locks/p1/a")
+            }];
             super::came(gone.into_iter(), "/locks/p1", 1_000, 1, whose)
         };
         assert!(gone(1_000, 1) && gone(500, 1) && gone(500, 3) && !gone(499, 1) && !gone(1_000, 2));
         let elsewhere = entry(12, 2, "/locks/p2/b");
-        assert!(!came(&[elsewhere]) && came(&[Entry { may_have_others: true, ..elsewhere }]));
+        assert!(
+            !came(&[elsewhere])
+                && came(&[Entry {
+                    may_have_others: true,
+                    ..elsewhere
+                }])
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! Callers that have ended leave no node, and clients that are closed leave nothing: no session, no watch at
-//! a server, no task, no memory.
+//! Callers that have ended leave no node, and clients that are closed leave nothing: no session, no
+//! watch at a server, no task, no memory.
 
 /// Memory that may be left of a world, in bytes: the report, and for each process its lease thread.
 const ONCE: i64 = 16 << 10;
@@ -7,22 +7,32 @@ const PER_PROCESS: i64 = 1 << 10;
 
 /// The nodes of contenders at a path, when all of them have ended.
 pub fn no_node(path: &str, nodes: &[String]) -> Result<(), String> {
-    if nodes.is_empty() { Ok(()) } else { Err(format!("left in {path}: {nodes:?}")) }
+    if nodes.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("left in {path}: {nodes:?}"))
+    }
 }
 
 /// The sessions on the servers, when all clients are closed and those of the dead have expired.
 pub fn no_session<S: std::fmt::Debug>(sessions: &[S]) -> Result<(), String> {
-    if sessions.is_empty() { Ok(()) } else { Err(format!("{} sessions left: {sessions:?}", sessions.len())) }
+    if sessions.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("{} sessions left: {sessions:?}", sessions.len()))
+    }
 }
 
-/// Watches on the servers, and tasks beside those that there were before the first client. Each process keeps its lease
-/// thread.
+/// Watches on the servers, and tasks beside those that there were before the first client. Each
+/// process keeps its lease thread.
 pub fn nothing(watches: usize, tasks: usize, processes: u64) -> Result<(), String> {
     if watches > 0 {
         return Err(format!("{watches} watches are left"));
     }
     if tasks as u64 > processes {
-        return Err(format!("{tasks} tasks are left of {processes} processes, which may keep one each"));
+        return Err(format!(
+            "{tasks} tasks are left of {processes} processes, which may keep one each"
+        ));
     }
     Ok(())
 }
@@ -30,7 +40,11 @@ pub fn nothing(watches: usize, tasks: usize, processes: u64) -> Result<(), Strin
 /// What is not freed when the runtime of a world is gone.
 pub fn no_memory(bytes: i64, processes: u64) -> Result<(), String> {
     let most = ONCE + PER_PROCESS * processes as i64;
-    if bytes <= most { Ok(()) } else { Err(format!("{bytes} bytes are not freed: {most} are the most")) }
+    if bytes <= most {
+        Ok(())
+    } else {
+        Err(format!("{bytes} bytes are not freed: {most} are the most"))
+    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Which limits of a semaphore may have been in force, when it is set by several, with or without an answer.
+//! Which limits of a semaphore may have been in force, when it is set by several, with or without
+//! an answer.
 
 /// A limit that was set, from when to when, in milliseconds; without an end it may still come.
 #[derive(Debug)]
@@ -14,12 +15,20 @@ pub struct Limits(Vec<Set>);
 
 impl Limits {
     pub fn new(limit: u32) -> Self {
-        Self(vec![Set { limit, began: 0, ended: Some(0) }])
+        Self(vec![Set {
+            limit,
+            began: 0,
+            ended: Some(0),
+        }])
     }
 
     /// A limit is being set; returns its number.
     pub fn begin(&mut self, limit: u32, now: u64) -> usize {
-        self.0.push(Set { limit, began: now, ended: None });
+        self.0.push(Set {
+            limit,
+            began: now,
+            ended: None,
+        });
         self.0.len() - 1
     }
 
@@ -30,17 +39,24 @@ impl Limits {
         }
     }
 
-    /// The highest limit that may have been in force at `since` or later: each but those that were replaced by one
-    /// that began after they had ended.
+    /// The highest limit that may have been in force at `since` or later: each but those that were
+    /// replaced by one that began after they had ended.
     pub fn most(&self, since: u64) -> u32 {
         let is_replaced = |one: &Set| {
             let by = |other: &Set| {
-                let (Some(end), Some(other_end)) = (one.ended, other.ended) else { return false };
+                let (Some(end), Some(other_end)) = (one.ended, other.ended) else {
+                    return false;
+                };
                 other.began > end && other_end <= since
             };
             self.0.iter().any(by)
         };
-        self.0.iter().filter(|set| !is_replaced(set)).map(|set| set.limit).max().unwrap_or_default()
+        self.0
+            .iter()
+            .filter(|set| !is_replaced(set))
+            .map(|set| set.limit)
+            .max()
+            .unwrap_or_default()
     }
 }
 

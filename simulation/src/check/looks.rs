@@ -5,7 +5,8 @@
 pub struct Look {
     /// Whether holders are in the queue, as those of all but semaphores.
     pub is_queued: bool,
-    /// Whether it is a reader: while another tries to upgrade, it is behind a writer's node, and no first holder.
+    /// Whether it is a reader: while another tries to upgrade, it is behind a writer's node, and no
+    /// first holder.
     pub is_reader: bool,
     pub queue: Vec<String>,
     pub holders: Vec<String>,
@@ -43,7 +44,21 @@ mod tests {
         by_holder(&look(false, true, true), &own).unwrap_err();
         by_holder(&look(true, false, true), &own).unwrap_err();
         by_holder(&look(true, true, false), &own).unwrap_err();
-        by_holder(&Look { is_reader: true, ..look(true, false, true) }, &own).unwrap();
-        by_holder(&Look { is_queued: false, ..look(false, true, true) }, &own).unwrap();
+        by_holder(
+            &Look {
+                is_reader: true,
+                ..look(true, false, true)
+            },
+            &own,
+        )
+        .unwrap();
+        by_holder(
+            &Look {
+                is_queued: false,
+                ..look(false, true, true)
+            },
+            &own,
+        )
+        .unwrap();
     }
 }

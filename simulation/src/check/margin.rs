@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-/// The losses of each path that no grant has followed, and the least margin so far, in milliseconds.
+/// The losses of each path that no grant has followed, and the least margin so far, in
+/// milliseconds.
 #[derive(Debug, Default)]
 pub struct Margins {
     told: BTreeMap<usize, u64>,

@@ -1,9 +1,10 @@
-//! Who is in a group: no member that has left for certain, each with data that it was given, and when all works
-//! again exactly those that are in it.
+//! Who is in a group: no member that has left for certain, each with data that it was given, and
+//! when all works again exactly those that are in it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What has happened to the members of a group, by their ids, which are used once. Their data are numbers that rise.
+/// What has happened to the members of a group, by their ids, which are used once. Their data are
+/// numbers that rise.
 #[derive(Clone, Debug, Default)]
 pub struct Members {
     wanted: BTreeMap<String, u64>,
@@ -31,12 +32,17 @@ impl Members {
     pub fn found(&self, before: &Self, found: &BTreeMap<String, Vec<u8>>) -> Result<(), String> {
         for (id, data) in found {
             let data: Option<u64> = String::from_utf8_lossy(data).parse().ok();
-            let (least, most) = (before.confirmed.get(id).copied(), self.wanted.get(id).copied());
+            let (least, most) = (
+                before.confirmed.get(id).copied(),
+                self.wanted.get(id).copied(),
+            );
             if before.left.contains(id) {
                 return Err(format!("{id} is a member, and has left"));
             }
             if data.is_none() || data < least || data > most {
-                return Err(format!("{id} has the data {data:?}, and had {least:?} of {most:?}"));
+                return Err(format!(
+                    "{id} has the data {data:?}, and had {least:?} of {most:?}"
+                ));
             }
         }
         Ok(())
@@ -48,14 +54,26 @@ pub fn exactly(live: &BTreeSet<String>, found: &BTreeSet<String>) -> Result<(), 
     if live == found {
         Ok(())
     } else {
-        Err(format!("the members are {found:?}, and {live:?} are in the group"))
+        Err(format!(
+            "the members are {found:?}, and {live:?} are in the group"
+        ))
     }
 }
 
 /// A member that was told that it has its data has looked: it is there with them.
-pub fn has_itself(id: &str, data: u64, found: Option<&BTreeMap<String, Vec<u8>>>) -> Result<(), String> {
+pub fn has_itself(
+    id: &str,
+    data: u64,
+    found: Option<&BTreeMap<String, Vec<u8>>>,
+) -> Result<(), String> {
     match found {
-        Some(found) if found.get(id).is_some_and(|found| *found == data.to_string().as_bytes()) => Ok(()),
+        Some(found)
+            if found
+                .get(id)
+                .is_some_and(|found| *found == data.to_string().as_bytes()) =>
+        {
+            Ok(())
+        }
         found => Err(format!("{id} with the data {data} is not among {found:?}")),
     }
 }

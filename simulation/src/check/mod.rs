@@ -1,4 +1,5 @@
-//! What has to be true in every world, a file each. A checker is told what happens, and answers what is wrong.
+//! What has to be true in every world, a file each. A checker is told what happens, and answers
+//! what is wrong.
 
 pub mod both;
 pub mod broken;

@@ -2,8 +2,11 @@
 
 pub fn all(paths: &[String], nodes: &[String], tokens: usize) -> Result<(), String> {
     let is_below = |(path, node): (&String, &String)| node.starts_with(&format!("{path}/"));
-    if nodes.len() != paths.len() || tokens != paths.len() || !paths.iter().zip(nodes).all(is_below) {
-        return Err(format!("the locks {paths:?} are held by {nodes:?}, with {tokens} tokens"));
+    if nodes.len() != paths.len() || tokens != paths.len() || !paths.iter().zip(nodes).all(is_below)
+    {
+        return Err(format!(
+            "the locks {paths:?} are held by {nodes:?}, with {tokens} tokens"
+        ));
     }
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! Of all runs of a job for an occasion at most one is recorded, and what it writes is committed with the record.
+//! Of all runs of a job for an occasion at most one is recorded, and what it writes is committed
+//! with the record.
 
 use std::collections::BTreeMap;
 
@@ -20,18 +21,21 @@ pub struct Runs(BTreeMap<String, Vec<(u64, Outcome)>>);
 impl Runs {
     pub fn ended(&mut self, occasion: &str, run: u64, outcome: Outcome) -> Result<(), String> {
         let runs = self.0.entry(occasion.to_owned()).or_default();
-        let before = runs.iter().find(|(_, before)| *before == Outcome::Ran).map(|(run, _)| *run);
+        let before = runs
+            .iter()
+            .find(|(_, before)| *before == Outcome::Ran)
+            .map(|(run, _)| *run);
         runs.push((run, outcome));
         match before {
-            Some(before) if outcome == Outcome::Ran => {
-                Err(format!("the runs {before} and {run} were both recorded for {occasion}"))
-            }
+            Some(before) if outcome == Outcome::Ran => Err(format!(
+                "the runs {before} and {run} were both recorded for {occasion}"
+            )),
             _ => Ok(()),
         }
     }
 
-    /// At the end there are these writes of runs for an occasion, and a record or none. `may_be_pruned` if a record
-    /// may have been deleted since.
+    /// At the end there are these writes of runs for an occasion, and a record or none.
+    /// `may_be_pruned` if a record may have been deleted since.
     pub fn check(
         &self,
         occasion: &str,
@@ -42,8 +46,11 @@ impl Runs {
         if writes.len() > 1 {
             return Err(format!("{occasion} has the writes of the runs {writes:?}"));
         }
-        if is_recorded && writes.is_empty() || !is_recorded && !writes.is_empty() && !may_be_pruned {
-            return Err(format!("{occasion} is recorded: {is_recorded}, with the writes of {writes:?}"));
+        if is_recorded && writes.is_empty() || !is_recorded && !writes.is_empty() && !may_be_pruned
+        {
+            return Err(format!(
+                "{occasion} is recorded: {is_recorded}, with the writes of {writes:?}"
+            ));
         }
         for (run, outcome) in self.0.get(occasion).into_iter().flatten() {
             let is_written = writes.contains(run);
@@ -53,7 +60,9 @@ impl Runs {
                 Outcome::AlreadyRun => writes.is_empty(),
             };
             if wrong {
-                return Err(format!("the run {run} for {occasion} was told {outcome:?}, beside {writes:?}"));
+                return Err(format!(
+                    "the run {run} for {occasion} was told {outcome:?}, beside {writes:?}"
+                ));
             }
         }
         Ok(())
@@ -101,7 +110,11 @@ mod tests {
         ] {
             let mut runs = Runs::default();
             runs.ended("a", 1, outcome).unwrap();
-            assert_eq!(runs.check("a", writes, true, false).is_ok(), fine, "{outcome:?} {writes:?}");
+            assert_eq!(
+                runs.check("a", writes, true, false).is_ok(),
+                fine,
+                "{outcome:?} {writes:?}"
+            );
         }
     }
 }

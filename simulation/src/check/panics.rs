@@ -1,4 +1,5 @@
-//! Nothing panics in a simulated thread: not a caller, and no task of the library, the client or the server.
+//! Nothing panics in a simulated thread: not a caller, and no task of the library, the client or
+//! the server.
 
 use std::cell::RefCell;
 use std::panic;
@@ -16,7 +17,9 @@ pub fn watch() {
         panic::set_hook(Box::new(move |info| {
             let kept = SEEN.try_with(|seen| {
                 seen.try_borrow_mut().is_ok_and(|mut seen| {
-                    seen.as_mut().map(|seen| seen.push(format!("panic: {info}"))).is_some()
+                    seen.as_mut()
+                        .map(|seen| seen.push(format!("panic: {info}")))
+                        .is_some()
                 })
             });
             if !kept.unwrap_or(false) {
@@ -29,7 +32,12 @@ pub fn watch() {
 
 /// Returns the panics so far.
 pub fn seen() -> Vec<String> {
-    SEEN.with(|seen| seen.borrow_mut().as_mut().map(std::mem::take).unwrap_or_default())
+    SEEN.with(|seen| {
+        seen.borrow_mut()
+            .as_mut()
+            .map(std::mem::take)
+            .unwrap_or_default()
+    })
 }
 
 #[cfg(test)]
@@ -41,6 +49,9 @@ mod tests {
         watch();
         assert!(panic::catch_unwind(|| panic!("on purpose")).is_err());
         let seen = seen();
-        assert!(matches!(&seen[..], [one] if one.contains("on purpose")), "{seen:?}");
+        assert!(
+            matches!(&seen[..], [one] if one.contains("on purpose")),
+            "{seen:?}"
+        );
     }
 }

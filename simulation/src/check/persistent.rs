@@ -6,12 +6,20 @@ pub fn has(path: &str, set: &[u8], found: Option<&[u8]>) -> Result<(), String> {
         return Ok(());
     }
     let text = |data: &[u8]| String::from_utf8_lossy(data).into_owned();
-    Err(format!("{path} was given {:?}, and has {:?}", text(set), found.map(text)))
+    Err(format!(
+        "{path} was given {:?}, and has {:?}",
+        text(set),
+        found.map(text)
+    ))
 }
 
 /// Its end was confirmed.
 pub fn is_gone(path: &str, exists: bool) -> Result<(), String> {
-    if exists { Err(format!("{path} is there after its end was confirmed")) } else { Ok(()) }
+    if exists {
+        Err(format!("{path} is there after its end was confirmed"))
+    } else {
+        Ok(())
+    }
 }
 
 #[cfg(test)]

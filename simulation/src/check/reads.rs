@@ -1,5 +1,5 @@
-//! What is read under a lock is not older than what was written under it before, nor newer than its grant: each
-//! exclusive holder writes the number of its grant.
+//! What is read under a lock is not older than what was written under it before, nor newer than its
+//! grant: each exclusive holder writes the number of its grant.
 
 /// The writes of one path that were accepted.
 #[derive(Debug, Default)]
@@ -17,14 +17,18 @@ impl Reads {
     }
 }
 
-/// A read that began after `floor` was written has returned a number to a holder, after whose grant there is none
-/// but its own, with the number `own`.
+/// A read that began after `floor` was written has returned a number to a holder, after whose grant
+/// there is none but its own, with the number `own`.
 pub fn read(who: u64, floor: u64, own: u64, number: u64) -> Result<(), String> {
     if number < floor {
-        return Err(format!("{who} has read {number} under its lock, after {floor} was written"));
+        return Err(format!(
+            "{who} has read {number} under its lock, after {floor} was written"
+        ));
     }
     if number > own {
-        return Err(format!("{who} has read {number} under its lock, which is the grant {own}"));
+        return Err(format!(
+            "{who} has read {number} under its lock, which is the grant {own}"
+        ));
     }
     Ok(())
 }

@@ -1,8 +1,8 @@
-//! When nothing is broken any more, whoever can be granted what it waits for is granted it within twice the
-//! session timeout and five seconds: by then the sessions of the dead have expired, and clients have
-//! reconnected. Long links go on to lose connections, each time with what was asked by it, so there the
-//! pauses of the retry policy come on top: of one call eight seconds at most (seed 2019), and of two where one waits for
-//! the part that a multi-lock has (seed 7000515).
+//! When nothing is broken any more, whoever can be granted what it waits for is granted it within
+//! twice the session timeout and five seconds: by then the sessions of the dead have expired, and
+//! clients have reconnected. Long links go on to lose connections, each time with what was asked by
+//! it, so there the pauses of the retry policy come on top: of one call eight seconds at most (seed
+//! 2019), and of two where one waits for the part that a multi-lock has (seed 7000515).
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,13 @@ pub struct Ticket {
 
 impl<W> Default for Waits<W> {
     fn default() -> Self {
-        Self { holders: 0, free: 0, waits: BTreeMap::new(), arrivals: 0, left: 0 }
+        Self {
+            holders: 0,
+            free: 0,
+            waits: BTreeMap::new(),
+            arrivals: 0,
+            left: 0,
+        }
     }
 }
 
@@ -41,7 +47,11 @@ impl<W> Waits<W> {
         let beside = self.holders > 0 || !self.waits.is_empty();
         self.arrivals += 1;
         self.waits.insert(self.arrivals, (now, who));
-        Ticket { number: self.arrivals, beside, left: self.left }
+        Ticket {
+            number: self.arrivals,
+            beside,
+            left: self.left,
+        }
     }
 
     pub fn ends(&mut self, ticket: Ticket, now: u64) {
@@ -59,8 +69,8 @@ impl<W> Waits<W> {
         (self.free, self.left) = (now, now);
     }
 
-    /// Returns when the last of the others left before the call of a ticket, or `None` if others were there during
-    /// it.
+    /// Returns when the last of the others left before the call of a ticket, or `None` if others
+    /// were there during it.
     pub fn alone_since(&self, ticket: Ticket) -> Option<u64> {
         (!ticket.beside && self.arrivals == ticket.number).then_some(ticket.left)
     }
@@ -82,7 +92,10 @@ impl<W> Waits<W> {
         }
         let waits = self.waits.values().filter(|(_, who)| counts(who));
         let since = waits.map(|(since, _)| healed.max(self.free).max(*since));
-        since.map(|since| now.saturating_sub(since)).max().unwrap_or(0)
+        since
+            .map(|since| now.saturating_sub(since))
+            .max()
+            .unwrap_or(0)
     }
 
     /// Returns for how long one that is granted now has waited for what was free.
@@ -104,10 +117,13 @@ pub fn in_time(waited: u64, limit: u64) -> Result<(), String> {
     if waited <= limit {
         return Ok(());
     }
-    Err(format!("is free, and was not granted for {waited} ms to one who waits: {limit} ms are the most"))
+    Err(format!(
+        "is free, and was not granted for {waited} ms to one who waits: {limit} ms are the most"
+    ))
 }
 
-/// For how long one has waited for several paths, each of which is free since some moment, or is not.
+/// For how long one has waited for several paths, each of which is free since some moment, or is
+/// not.
 pub fn waited_for_all(now: u64, since: u64, free: impl IntoIterator<Item = Option<u64>>) -> u64 {
     let mut since = since;
     for free in free {
@@ -117,8 +133,8 @@ pub fn waited_for_all(now: u64, since: u64, free: impl IntoIterator<Item = Optio
     now.saturating_sub(since)
 }
 
-/// A node whose name is wanted by nobody else was waited for so long, when nothing was broken; with its
-/// error, if it was not made.
+/// A node whose name is wanted by nobody else was waited for so long, when nothing was broken; with
+/// its error, if it was not made.
 pub fn made<E: std::fmt::Display>(
     what: &str,
     waited: u64,
@@ -154,18 +170,31 @@ mod tests {
         in_time(waits.longest(10_001 + LIMIT, 0, |_| true), LIMIT).unwrap_err();
         // Faults count from their end, and the dead not at all.
         in_time(waits.longest(10_001 + LIMIT, 10_001, |_| true), LIMIT).unwrap();
-        in_time(waits.longest(10_001 + LIMIT, 0, |who| *who != "slow"), LIMIT).unwrap();
+        in_time(
+            waits.longest(10_001 + LIMIT, 0, |who| *who != "slow"),
+            LIMIT,
+        )
+        .unwrap();
     }
 
     #[test]
     fn one_who_waits_for_several_paths_waits_from_when_all_are_free() {
         let mut waits = Waits::<()>::default();
         waits.enters();
-        assert_eq!((waits.free_but_for(0), waits.free_but_for(1)), (None, Some(0)));
+        assert_eq!(
+            (waits.free_but_for(0), waits.free_but_for(1)),
+            (None, Some(0))
+        );
         waits.enters();
         waits.leaves(5_000);
-        assert_eq!((waits.free_but_for(0), waits.free_but_for(1)), (None, Some(5_000)));
-        assert_eq!(waited_for_all(9_000, 1_000, [Some(5_000), Some(3_000)]), 4_000);
+        assert_eq!(
+            (waits.free_but_for(0), waits.free_but_for(1)),
+            (None, Some(5_000))
+        );
+        assert_eq!(
+            waited_for_all(9_000, 1_000, [Some(5_000), Some(3_000)]),
+            4_000
+        );
         assert_eq!(waited_for_all(9_000, 1_000, [Some(5_000), None]), 0);
         in_time(waited_for_all(5_001 + LIMIT, 0, [Some(5_000)]), LIMIT).unwrap_err();
     }
@@ -195,7 +224,10 @@ mod tests {
         let first = waits.begins(10, ());
         assert_eq!(waits.alone_since(first), Some(0));
         let second = waits.begins(11, ());
-        assert_eq!((waits.alone_since(first), waits.alone_since(second)), (None, None));
+        assert_eq!(
+            (waits.alone_since(first), waits.alone_since(second)),
+            (None, None)
+        );
         waits.ends(first, 20);
         waits.ends(second, 30);
         let third = waits.begins(40, ());

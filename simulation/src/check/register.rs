@@ -1,10 +1,11 @@
-//! A number that is written with a value of its own each time is linearizable: there is an order of all operations,
-//! each at a moment between its beginning and its end, in which each read returns the last write before it.
+//! A number that is written with a value of its own each time is linearizable: there is an order of
+//! all operations, each at a moment between its beginning and its end, in which each read returns
+//! the last write before it.
 //!
-//! All operations with one value are a cluster: its write, and what has read it. A cluster whose operations are all
-//! over before one of them began (a read after the end of the write, say) owns the time between: no other may own
-//! a moment of it, and no other whose operations all share a moment may have all of these there (Gibbons and
-//! Korach, Testing Shared Memories).
+//! All operations with one value are a cluster: its write, and what has read it. A cluster whose
+//! operations are all over before one of them began (a read after the end of the write, say) owns
+//! the time between: no other may own a moment of it, and no other whose operations all share a
+//! moment may have all of these there (Gibbons and Korach, Testing Shared Memories).
 
 use std::collections::BTreeMap;
 
@@ -31,7 +32,10 @@ pub struct Register {
 
 impl Default for Register {
     fn default() -> Self {
-        let mut register = Self { clusters: BTreeMap::new(), wrong: Vec::new() };
+        let mut register = Self {
+            clusters: BTreeMap::new(),
+            wrong: Vec::new(),
+        };
         // What it is before the first write.
         register.begin(0, 0);
         register.ended(0, 0, 0);
@@ -42,15 +46,25 @@ impl Default for Register {
 impl Register {
     /// A write of a new value begins.
     pub fn begin(&mut self, value: i64, now: u64) {
-        let cluster =
-            Cluster { written: Some(now), ended: u64::MAX, began: now, was_there: false, replaced_by: None };
+        let cluster = Cluster {
+            written: Some(now),
+            ended: u64::MAX,
+            began: now,
+            was_there: false,
+            replaced_by: None,
+        };
         self.clusters.insert(value, cluster);
     }
 
     /// It was answered, or the value was read by an operation from `began` to `ended`.
     pub fn ended(&mut self, value: i64, began: u64, ended: u64) {
-        let unknown =
-            Cluster { written: None, ended: u64::MAX, began: 0, was_there: false, replaced_by: None };
+        let unknown = Cluster {
+            written: None,
+            ended: u64::MAX,
+            began: 0,
+            was_there: false,
+            replaced_by: None,
+        };
         let cluster = self.clusters.entry(value).or_insert(unknown);
         cluster.was_there = true;
         cluster.ended = cluster.ended.min(ended);
@@ -61,9 +75,12 @@ impl Register {
     pub fn replaced(&mut self, value: i64, by: i64, began: u64, ended: u64) {
         self.ended(value, began, ended);
         self.ended(by, began, ended);
-        let Some(cluster) = self.clusters.get_mut(&value) else { return };
+        let Some(cluster) = self.clusters.get_mut(&value) else {
+            return;
+        };
         if let Some(other) = cluster.replaced_by.replace(by) {
-            self.wrong.push(format!("{value} was replaced by {other} and by {by}"));
+            self.wrong
+                .push(format!("{value} was replaced by {other} and by {by}"));
         }
     }
 
@@ -72,11 +89,19 @@ impl Register {
         if let Some(wrong) = self.wrong.first() {
             return Err(wrong.clone());
         }
-        let there = || self.clusters.iter().filter(|(_, cluster)| cluster.was_there);
+        let there = || {
+            self.clusters
+                .iter()
+                .filter(|(_, cluster)| cluster.was_there)
+        };
         for (value, cluster) in there() {
             match cluster.written {
                 Some(written) if written <= cluster.ended => {}
-                _ => return Err(format!("{value} was there before it was written: {cluster:?}")),
+                _ => {
+                    return Err(format!(
+                        "{value} was there before it was written: {cluster:?}"
+                    ));
+                }
             }
         }
         // The times that clusters own, in order.
@@ -89,7 +114,9 @@ impl Register {
             if let [(_, end, one), (begin, _, other)] = pair
                 && begin < end
             {
-                return Err(format!("{one} was there until {end}, and {other} from {begin} on"));
+                return Err(format!(
+                    "{one} was there until {end}, and {other} from {begin} on"
+                ));
             }
         }
         for (value, cluster) in there().filter(|(_, cluster)| cluster.began <= cluster.ended) {
@@ -125,7 +152,11 @@ mod tests {
 
     #[test]
     fn operations_in_an_order_are_fine() {
-        check(&[(1, 10, 20), (2, 30, 40)], &[(0, 5, 12), (1, 15, 25), (1, 21, 29), (2, 35, 50)]).unwrap();
+        check(
+            &[(1, 10, 20), (2, 30, 40)],
+            &[(0, 5, 12), (1, 15, 25), (1, 21, 29), (2, 35, 50)],
+        )
+        .unwrap();
         // Both at once: in either order.
         check(&[(1, 10, 40), (2, 10, 40)], &[(1, 50, 60)]).unwrap();
         check(&[(1, 10, 40), (2, 10, 40)], &[(2, 50, 60)]).unwrap();

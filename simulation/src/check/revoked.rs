@@ -21,7 +21,8 @@ impl Revoked {
         *since = since.or(Some(now));
     }
 
-    /// A lock that was held by these nodes is held by others from here on, and was asked if it was before.
+    /// A lock that was held by these nodes is held by others from here on, and was asked if it was
+    /// before.
     pub fn converted(&mut self, before: &[String], after: &[String]) {
         if self.told(before).is_ok() {
             after.iter().for_each(|node| self.asks(node));
@@ -32,17 +33,21 @@ impl Revoked {
     pub fn told(&self, nodes: &[String]) -> Result<(), String> {
         match nodes.iter().any(|node| self.asked.contains_key(node)) {
             true => Ok(()),
-            false => Err(format!("was told to stop, and none of {nodes:?} was asked to")),
+            false => Err(format!(
+                "was told to stop, and none of {nodes:?} was asked to"
+            )),
         }
     }
 
-    /// A holder of these nodes has waited to be told since `since`, and is to be told within a limit.
+    /// A holder of these nodes has waited to be told since `since`, and is to be told within a
+    /// limit.
     pub fn look(&self, now: u64, nodes: &[String], since: u64, limit: u64) -> Result<(), String> {
         let asked = nodes.iter().filter_map(|node| *self.asked.get(node)?).min();
         match asked {
-            Some(asked) if now > asked.max(since) + limit => {
-                Err(format!("has not been told for {} ms that {nodes:?} was asked to stop", now - asked))
-            }
+            Some(asked) if now > asked.max(since) + limit => Err(format!(
+                "has not been told for {} ms that {nodes:?} was asked to stop",
+                now - asked
+            )),
             _ => Ok(()),
         }
     }

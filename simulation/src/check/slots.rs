@@ -1,7 +1,10 @@
 //! No two permits of a semaphore that are held have one slot.
 
 /// One who is granted permits with these slots, beside others.
-pub fn unique(own: &[u32], others: impl IntoIterator<Item = (u64, Vec<u32>)>) -> Result<(), String> {
+pub fn unique(
+    own: &[u32],
+    others: impl IntoIterator<Item = (u64, Vec<u32>)>,
+) -> Result<(), String> {
     for (other, slots) in others {
         if let Some(slot) = own.iter().find(|slot| slots.contains(slot)) {
             return Err(format!("has the slot {slot}, which {other} has"));

@@ -1,4 +1,5 @@
-//! Nothing is written behind the guard of a holder after whom another was granted the lock exclusively.
+//! Nothing is written behind the guard of a holder after whom another was granted the lock
+//! exclusively.
 
 /// The exclusive grants of one path, by number.
 #[derive(Debug, Default)]
@@ -20,7 +21,9 @@ impl Grants {
 /// A transaction that was begun by a stale holder was accepted, or not.
 pub fn written(who: u64, was_stale: bool, is_accepted: bool) -> Result<(), String> {
     if was_stale && is_accepted {
-        return Err(format!("a write of {who} was accepted although the lock had been granted to another"));
+        return Err(format!(
+            "a write of {who} was accepted although the lock had been granted to another"
+        ));
     }
     Ok(())
 }
@@ -37,8 +40,11 @@ mod tests {
         let reader = grants.granted(false);
         assert!(!grants.is_stale(reader) && !grants.is_stale(writer));
         grants.granted(true);
-        for (number, accepted, fine) in [(writer, false, true), (writer, true, false), (reader, true, false)]
-        {
+        for (number, accepted, fine) in [
+            (writer, false, true),
+            (writer, true, false),
+            (reader, true, false),
+        ] {
             assert_eq!(written(1, grants.is_stale(number), accepted).is_ok(), fine);
         }
         written(1, false, true).unwrap();

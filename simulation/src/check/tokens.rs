@@ -15,7 +15,9 @@ impl<T: Copy + Ord + std::fmt::Debug> Tokens<T> {
         let last = self.0;
         self.0 = last.max(Some(token));
         match last {
-            Some(last) if last >= token => Err(format!("{who}'s token {token:?} is not above {last:?}")),
+            Some(last) if last >= token => {
+                Err(format!("{who}'s token {token:?} is not above {last:?}"))
+            }
             _ => Ok(()),
         }
     }

@@ -1,10 +1,10 @@
-//! Who is told of a loss does not hold the lock, and who does not hold it is told soon, unless the process is
-//! frozen.
+//! Who is told of a loss does not hold the lock, and who does not hold it is told soon, unless the
+//! process is frozen.
 
 use std::collections::BTreeMap;
 
-/// How long it may take from the moment at which a guard answers that it is lost until its `lost()` ends, in
-/// milliseconds: the grain of the timers, and of the looks.
+/// How long it may take from the moment at which a guard answers that it is lost until its `lost()`
+/// ends, in milliseconds: the grain of the timers, and of the looks.
 const SOON: u64 = 100;
 
 /// Since when guards have been found to be lost.
@@ -23,13 +23,22 @@ impl Told {
             return Ok(());
         }
         self.0.remove(&who);
-        Err(format!("{who} has not been told of its loss for {} ms", now - since))
+        Err(format!(
+            "{who} has not been told of its loss for {} ms",
+            now - since
+        ))
     }
 
     /// The caller has been told.
     pub fn told(&mut self, who: u64, is_held: bool) -> Result<(), String> {
         self.0.remove(&who);
-        if is_held { Err(format!("{who} was told that its lock is lost, and holds it")) } else { Ok(()) }
+        if is_held {
+            Err(format!(
+                "{who} was told that its lock is lost, and holds it"
+            ))
+        } else {
+            Ok(())
+        }
     }
 
     /// The caller does not wait any more.

@@ -56,8 +56,8 @@ pub struct Stage {
     end: Instant,
     /// How many machines have crashed.
     crashes: Arc<AtomicU32>,
-    /// Whether deletions were denied: cleanup asks for them again only when it is told to, and for persistent nodes
-    /// it never does.
+    /// Whether deletions were denied: cleanup asks for them again only when it is told to, and for
+    /// persistent nodes it never does.
     denied: Arc<AtomicBool>,
 }
 
@@ -79,7 +79,12 @@ impl Stage {
 
     /// A link of a machine that lives.
     fn link(&self, rng: &mut Rng) -> Arc<Link> {
-        let links: Vec<Arc<Link>> = self.net.links().into_iter().filter(|link| !link.is_dead()).collect();
+        let links: Vec<Arc<Link>> = self
+            .net
+            .links()
+            .into_iter()
+            .filter(|link| !link.is_dead())
+            .collect();
         Arc::clone(rng.pick(&links))
     }
 
@@ -124,7 +129,11 @@ pub async fn make(stage: &Stage, machines: &Machines, rng: &mut Rng) {
             continue;
         }
         // In a world of one group its faults are most of all, and the others are rare.
-        let profile = if rng.one_in(8) { Profile::All } else { plan.profile };
+        let profile = if rng.one_in(8) {
+            Profile::All
+        } else {
+            plan.profile
+        };
         let strikes = |of: Profile, share: u64, rng: &mut Rng| {
             profile == of || (profile == Profile::All && rng.range(0, 10) < share)
         };
@@ -151,7 +160,11 @@ pub async fn make(stage: &Stage, machines: &Machines, rng: &mut Rng) {
         servers::end_owners(stage);
         for machine in machines.all() {
             // Whether it is able to is judged when the world ends.
-            let _ = timeout(plan.session_timeout * 6, machine.client.flush(plan.session_timeout * 6)).await;
+            let _ = timeout(
+                plan.session_timeout * 6,
+                machine.client.flush(plan.session_timeout * 6),
+            )
+            .await;
         }
     }
 }

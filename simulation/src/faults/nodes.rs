@@ -1,4 +1,5 @@
-//! Other programs and administrators: nodes and directories that go, and access that is denied for a while.
+//! Other programs and administrators: nodes and directories that go, and access that is denied for
+//! a while.
 
 use std::sync::atomic::Ordering;
 
@@ -37,7 +38,8 @@ pub(super) fn delete_node(stage: &Stage, rng: &mut Rng) {
     let _ = server.delete(&node);
 }
 
-/// An administrator deletes the directory of a lock, with all that is in it; contenders make it again.
+/// An administrator deletes the directory of a lock, with all that is in it; contenders make it
+/// again.
 fn delete_directory(stage: &Stage, rng: &mut Rng) {
     let place = rng.range(0, stage.world.plan.paths() as u64) as usize;
     // Others than contenders, such as numbers and records, begin again without their nodes.
@@ -78,7 +80,9 @@ fn deny(stage: &Stage, rng: &mut Rng) {
     let directory = path(place);
     let op = *rng.pick(&[Op::Create, Op::Delete, Op::GetChildren, Op::GetData]);
     let time = stage.at_most(stage.time(rng, 2));
-    stage.world.fault("access denied", || format!("{directory} {op:?} {time:?}"));
+    stage
+        .world
+        .fault("access denied", || format!("{directory} {op:?} {time:?}"));
     if op == Op::Delete {
         stage.denied.store(true, Ordering::Relaxed);
     }

@@ -28,12 +28,24 @@ fn freeze(stage: &Stage, machines: &Machines, rng: &mut Rng) {
     let world = Arc::clone(&stage.world);
     let machine = machines.pick(rng);
     let whole = rng.one_in(2);
-    let longest = if rng.one_in(2) { 500 } else { 2 * world.plan.timeout_ms() };
+    let longest = if rng.one_in(2) {
+        500
+    } else {
+        2 * world.plan.timeout_ms()
+    };
     let time = stage.at_most(Duration::from_millis(rng.range(1, longest)));
-    let name = if whole { "frozen process" } else { "blocked executor" };
+    let name = if whole {
+        "frozen process"
+    } else {
+        "blocked executor"
+    };
     world.shakes(time);
     world.fault(name, || format!("{} {time:?}", machine.number));
-    let frozen = Arc::clone(if whole { &machine.process } else { &machine.executor });
+    let frozen = Arc::clone(if whole {
+        &machine.process
+    } else {
+        &machine.executor
+    });
     frozen.freeze();
     tokio::spawn(async move {
         sleep(time).await;

@@ -1,4 +1,5 @@
-//! Members of the ensemble that lag, are cut off or are down, with and without a majority that is left.
+//! Members of the ensemble that lag, are cut off or are down, with and without a majority that is
+//! left.
 
 use std::time::Duration;
 
@@ -15,13 +16,17 @@ pub(super) async fn strike(stage: &Stage, rng: &mut Rng) {
     }
     let member = rng.range(0, members as u64) as usize;
     // The longest of them.
-    stage.world.shakes(stage.world.plan.session_timeout * 4 + Duration::from_secs(5));
+    stage
+        .world
+        .shakes(stage.world.plan.session_timeout * 4 + Duration::from_secs(5));
     match rng.range(0, 8) {
         0..3 => lag(stage, member, rng),
         3 => cut(stage, member, rng),
         4 => {
             let time = stage.time(rng, 2);
-            stage.world.fault("member down", || format!("{member} {time:?}"));
+            stage
+                .world
+                .fault("member down", || format!("{member} {time:?}"));
             set(stage, member, Member::Down, time);
         }
         5 | 6 => depose(stage, member, rng).await,
@@ -47,7 +52,9 @@ fn set(stage: &Stage, member: usize, to: Member, time: Duration) {
 /// Its reads are of the past, and its clients are told late, until it catches up now and then.
 fn lag(stage: &Stage, member: usize, rng: &mut Rng) {
     let (time, times) = (stage.time(rng, 1), rng.range(1, 4) as u32);
-    stage.world.fault("member lags", || format!("{member} {times} times {time:?}"));
+    stage
+        .world
+        .fault("member lags", || format!("{member} {times} times {time:?}"));
     set(stage, member, Member::Behind, time);
     for again in 1..times {
         stage.later((time + Duration::from_millis(1)) * again, move |stage| {
@@ -60,7 +67,9 @@ fn lag(stage: &Stage, member: usize, rng: &mut Rng) {
 fn cut(stage: &Stage, member: usize, rng: &mut Rng) {
     let time = stage.time(rng, 2);
     let notices = rng.one_in(2);
-    stage.world.fault("member cut off", || format!("{member} {time:?} {notices}"));
+    stage
+        .world
+        .fault("member cut off", || format!("{member} {time:?} {notices}"));
     set(stage, member, Member::Cut(Isolation::Follower), time);
     if notices {
         stage.later(time / 2, move |stage| {
@@ -73,9 +82,13 @@ fn cut(stage: &Stage, member: usize, rng: &mut Rng) {
 async fn depose(stage: &Stage, leader: usize, rng: &mut Rng) {
     let time = stage.time(rng, 2);
     let election = Duration::from_millis(rng.range(1, 3_000));
-    stage.world.fault("leader deposed", || format!("{leader} {time:?} {election:?}"));
+    stage.world.fault("leader deposed", || {
+        format!("{leader} {time:?} {election:?}")
+    });
     set(stage, leader, Member::Cut(Isolation::DeposedLeader), time);
-    let others: Vec<usize> = (0..stage.world.plan.members).filter(|member| *member != leader).collect();
+    let others: Vec<usize> = (0..stage.world.plan.members)
+        .filter(|member| *member != leader)
+        .collect();
     for member in &others {
         stage.server.set_member(*member, Member::Down);
     }
@@ -90,7 +103,9 @@ async fn depose(stage: &Stage, leader: usize, rng: &mut Rng) {
 fn lose_quorum(stage: &Stage, rng: &mut Rng) {
     let time = stage.time(rng, 2);
     let how = *rng.pick(&[Member::Cut(Isolation::Follower), Member::Down]);
-    stage.world.fault("quorum lost", || format!("{how:?} {time:?}"));
+    stage
+        .world
+        .fault("quorum lost", || format!("{how:?} {time:?}"));
     for member in 0..stage.world.plan.members.div_ceil(2) {
         set(stage, member, how, time);
     }

@@ -35,7 +35,11 @@ pub(super) async fn strike(stage: &Stage, rng: &mut Rng) {
 
 async fn restart(stage: &Stage, rng: &mut Rng) {
     let (world, server) = (&stage.world, &stage.server);
-    let longest = if rng.one_in(2) { 2_000 } else { 2 * world.plan.timeout_ms() };
+    let longest = if rng.one_in(2) {
+        2_000
+    } else {
+        2 * world.plan.timeout_ms()
+    };
     let time = rng.range(1, longest);
     world.fault("server down", || time.to_string());
     world.shakes(Duration::from_millis(time));
@@ -43,7 +47,9 @@ async fn restart(stage: &Stage, rng: &mut Rng) {
     sleep(Duration::from_millis(time)).await;
     world.shakes(Duration::ZERO);
     if let Err(error) = server.restart_async().await {
-        world.violation(&format!("the simulation's server does not restart: {error}"));
+        world.violation(&format!(
+            "the simulation's server does not restart: {error}"
+        ));
     }
 }
 
@@ -62,7 +68,9 @@ fn lose(stage: &Stage, rng: &mut Rng) {
         Op::CloseSession,
     ];
     let op = *rng.pick(&ops);
-    let what = Match::op(op).nth(rng.range(0, 4) as usize).times(rng.range(1, 3) as usize);
+    let what = Match::op(op)
+        .nth(rng.range(0, 4) as usize)
+        .times(rng.range(1, 3) as usize);
     let loss = *rng.pick(&[Loss::Close, Loss::Reset, Loss::Stall]);
     // It lasts until it has struck.
     world.shakes(world.plan.time);
@@ -99,19 +107,34 @@ fn expire(stage: &Stage, rng: &mut Rng) {
 
 fn end(stage: &Stage, session: &SessionInfo) {
     stage.world.shakes(Duration::ZERO);
-    stage.world.fault("session expired", || format!("{:x}", session.id));
-    session.ephemerals.iter().for_each(|node| stage.world.broken(node));
+    stage
+        .world
+        .fault("session expired", || format!("{:x}", session.id));
+    session
+        .ephemerals
+        .iter()
+        .for_each(|node| stage.world.broken(node));
     stage.server.expire_session(session.id);
 }
 
-/// Ends the sessions that have nodes of groups and persistent nodes: one whose deletion was denied stays until then.
+/// Ends the sessions that have nodes of groups and persistent nodes: one whose deletion was denied
+/// stays until then.
 pub(super) fn end_owners(stage: &Stage) {
     let kinds = &stage.world.plan.kinds;
     let places = (0..kinds.len()).filter(|place| matches!(kinds[*place], Kind::Group | Kind::Node));
     let directories: Vec<String> = places.map(|place| format!("{}/", path(place))).collect();
     let owns = |session: &&SessionInfo| {
         let mut nodes = session.ephemerals.iter();
-        nodes.any(|node| directories.iter().any(|directory| node.starts_with(directory)))
+        nodes.any(|node| {
+            directories
+                .iter()
+                .any(|directory| node.starts_with(directory))
+        })
     };
-    stage.server.sessions().iter().filter(owns).for_each(|session| end(stage, session));
+    stage
+        .server
+        .sessions()
+        .iter()
+        .filter(owns)
+        .for_each(|session| end(stage, session));
 }

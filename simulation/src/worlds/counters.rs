@@ -14,7 +14,14 @@ pub fn new(client: &Client, place: usize) -> DistributedAtomicLong {
 }
 
 /// Counts why a call that began at `began` has failed, and judges it.
-fn failed(world: &World, machine: &Machine, place: usize, began: u64, what: &str, error: AtomicLongError) {
+fn failed(
+    world: &World,
+    machine: &Machine,
+    place: usize,
+    began: u64,
+    what: &str,
+    error: AtomicLongError,
+) {
     world.refused_by(errors::of_count, machine, place, began, &variant(&error));
     world.note_error(what, Some(error));
 }
@@ -35,10 +42,15 @@ pub async fn turn(
         0 => {
             // A read is answered by one server, which may lag behind the others.
             let floor = floor.filter(|_| world.plan.members == 1);
-            counter.get().await.map(|number| world.numbers(place, |numbers| numbers.read(floor, number)))
+            counter
+                .get()
+                .await
+                .map(|number| world.numbers(place, |numbers| numbers.read(floor, number)))
         }
         1 | 2 => {
-            let Ok(number) = timeout(wait, counter.increment()).await else { return };
+            let Ok(number) = timeout(wait, counter.increment()).await else {
+                return;
+            };
             number.map(taken)
         }
         3 => {
@@ -48,23 +60,31 @@ pub async fn turn(
             number.map(taken)
         }
         4 => {
-            let cached = counter.cached(rng.range(1, 20) as u32).expect("the options are valid");
+            let cached = counter
+                .cached(rng.range(1, 20) as u32)
+                .expect("the options are valid");
             for _ in 0..rng.range(1, 30) {
-                let Ok(number) = timeout(wait, cached.next_id()).await else { return };
+                let Ok(number) = timeout(wait, cached.next_id()).await else {
+                    return;
+                };
                 match number {
                     // Of a block that was taken before: others may have passed it since.
                     Ok(number) => {
                         let outcome = world.numbers(place, |numbers| numbers.taken(None, number));
                         world.check(outcome.map_err(|text| format!("at {}: {text}", path(place))));
                     }
-                    Err(error) => return failed(world, machine, place, began, "not counted", error),
+                    Err(error) => {
+                        return failed(world, machine, place, began, "not counted", error);
+                    }
                 }
             }
             world.sometimes("cached".to_owned());
             return;
         }
         _ => {
-            let Ok(number) = timeout(wait, counter.next_id()).await else { return };
+            let Ok(number) = timeout(wait, counter.next_id()).await else {
+                return;
+            };
             number.map(taken)
         }
     };
@@ -132,7 +152,9 @@ pub async fn register_turn(
             match timeout(wait, counter.compare_and_set(expected, new)).await {
                 Ok(Ok(true)) => {
                     let ended = world.now();
-                    world.register(place, |register| register.replaced(expected, new, began, ended));
+                    world.register(place, |register| {
+                        register.replaced(expected, new, began, ended)
+                    });
                     world.sometimes("compared and set".to_owned());
                 }
                 Ok(Ok(false)) => world.sometimes("compared and not set".to_owned()),
@@ -164,7 +186,11 @@ pub async fn prove_register(
 }
 
 /// Counts once.
-pub async fn prove(counter: &DistributedAtomicLong, world: &World, place: usize) -> Result<(), String> {
+pub async fn prove(
+    counter: &DistributedAtomicLong,
+    world: &World,
+    place: usize,
+) -> Result<(), String> {
     let floor = world.numbers(place, |numbers| numbers.begin());
     let number = counter.next_id().await.map_err(|error| error.to_string())?;
     world.check(world.numbers(place, |numbers| numbers.taken(floor, number)));

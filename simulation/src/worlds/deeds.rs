@@ -1,4 +1,5 @@
-//! What is done with a lock beside asking for it: by its holder, and by those who look, ask it to stop, or break it.
+//! What is done with a lock beside asking for it: by its holder, and by those who look, ask it to
+//! stop, or break it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -27,8 +28,14 @@ macro_rules! of_lock {
 
 /// Takes a part of several permits.
 pub fn parted(held: &mut Held, rng: &mut Rng) -> Option<Held> {
-    let Held::Permit(permit) = held else { return None };
-    let part = if rng.one_in(2) { permit.split(1)? } else { return None };
+    let Held::Permit(permit) = held else {
+        return None;
+    };
+    let part = if rng.one_in(2) {
+        permit.split(1)?
+    } else {
+        return None;
+    };
     if rng.one_in(2) {
         return Some(Held::Permit(part));
     }
@@ -37,14 +44,22 @@ pub fn parted(held: &mut Held, rng: &mut Rng) -> Option<Held> {
 
 /// Permits that are lost are lost each: none of them is held when it is a value by itself.
 pub fn lost_in_all(held: &mut Held) -> Result<(), String> {
-    let Held::Permit(permit) = held else { return Ok(()) };
+    let Held::Permit(permit) = held else {
+        return Ok(());
+    };
     let nodes = permit.nodes();
     let parts: Vec<_> = std::iter::from_fn(|| permit.split(1)).collect();
     let is_held = permit.is_held() || parts.iter().any(SemaphorePermit::is_held);
     for part in parts {
-        permit.merge(part).map_err(|part| format!("{:?} is not taken back", part.nodes()))?;
+        permit
+            .merge(part)
+            .map_err(|part| format!("{:?} is not taken back", part.nodes()))?;
     }
-    if is_held { Err(format!("one of {nodes:?} is held, which are lost")) } else { Ok(()) }
+    if is_held {
+        Err(format!("one of {nodes:?} is held, which are lost"))
+    } else {
+        Ok(())
+    }
 }
 
 /// One thing or another that a holder does.
@@ -60,7 +75,11 @@ pub async fn while_held(
         3 => drop(world.read(grant).await),
         4 => {
             let lease = Duration::from_millis(rng.range(0, world.plan.timeout_ms()));
-            world.note("extended", "not extended", grant.held.set_lease(lease).unwrap_or(Ok(())));
+            world.note(
+                "extended",
+                "not extended",
+                grant.held.set_lease(lease).unwrap_or(Ok(())),
+            );
         }
         5 => match grant.held.reenter() {
             Some(Ok(other)) => {
@@ -108,17 +127,24 @@ async fn look_as_holder(lock: &Lock, world: &World, grant: &Arc<Grant>) {
                 semaphore.available_permits().await?;
                 (true, true, 1)
             }
-            Lock::Mutex(mutex) => {
-                (mutex.is_locked().await?, mutex.is_acquired_in_this_process(), mutex.queue_len().await?)
-            }
-            Lock::Fair(fair) => {
-                (fair.is_locked().await?, fair.is_acquired_in_this_process(), fair.queue_len().await?)
-            }
+            Lock::Mutex(mutex) => (
+                mutex.is_locked().await?,
+                mutex.is_acquired_in_this_process(),
+                mutex.queue_len().await?,
+            ),
+            Lock::Fair(fair) => (
+                fair.is_locked().await?,
+                fair.is_acquired_in_this_process(),
+                fair.queue_len().await?,
+            ),
             // Each side tells of its own holders.
             Lock::ReadWrite(_, write) => (write.is_locked().await?, true, write.queue_len().await?),
         };
         let mine = |all: &[Contender]| -> Vec<String> {
-            all.iter().filter(|one| one.is_mine()).map(|one| one.node().to_string()).collect()
+            all.iter()
+                .filter(|one| one.is_mine())
+                .map(|one| one.node().to_string())
+                .collect()
         };
         Ok::<_, Error>(Look {
             is_queued: !matches!(lock, Lock::Semaphore(_)),
@@ -132,7 +158,10 @@ async fn look_as_holder(lock: &Lock, world: &World, grant: &Arc<Grant>) {
         Ok(look) => {
             world.sometimes("looked".to_owned());
             // Otherwise its node may have gone meanwhile.
-            let is_alone = grant.parts.iter().all(|part| !world.is_broken_lately(part.place));
+            let is_alone = grant
+                .parts
+                .iter()
+                .all(|part| !world.is_broken_lately(part.place));
             if world.holds(grant) && is_alone {
                 let outcome = looks::by_holder(&look, &grant.nodes);
                 world.check(outcome.map_err(|text| format!("{} {text}", grant.who)));
@@ -164,7 +193,13 @@ pub async fn resize(
 }
 
 /// One who does not ask for the lock: an operator, or another service.
-pub async fn from_outside(lock: &Lock, world: &World, machine: &Arc<Machine>, place: usize, rng: &mut Rng) {
+pub async fn from_outside(
+    lock: &Lock,
+    world: &World,
+    machine: &Arc<Machine>,
+    place: usize,
+    rng: &mut Rng,
+) {
     if let Lock::Semaphore(semaphore) = lock
         && world.plan.resizes
         && rng.one_in(2)
@@ -186,7 +221,13 @@ pub async fn from_outside(lock: &Lock, world: &World, machine: &Arc<Machine>, pl
         // It may be deleted from here on.
         world.may_break(&node);
         let outcome = of_lock!(lock, handle => handle.break_lock(contender).await);
-        world.say(|| format!("{} breaks {node} of {}: {outcome:?}", machine.number, path(place)));
+        world.say(|| {
+            format!(
+                "{} breaks {node} of {}: {outcome:?}",
+                machine.number,
+                path(place)
+            )
+        });
         if matches!(outcome, Ok(true)) {
             world.broken(&node);
         }

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use simnet::Rng;
 use tokio::time::{sleep, timeout};
-use zookeeper_recipes::{AcquireError, Client, ErrorKind, OnceError, OnceJob, OnceOutcome, OnceRun};
+use zookeeper_recipes::{
+    AcquireError, Client, ErrorKind, OnceError, OnceJob, OnceOutcome, OnceRun,
+};
 use zookeeper_test_server::Server;
 
 use super::{Inside, Waiting, polled};
@@ -52,7 +54,9 @@ async fn run<F: Future<Output = Result<(), String>>>(
     job: impl FnOnce(OnceRun) -> F,
 ) -> Result<(), String> {
     let (number, began) = (world.number(), world.now());
-    let builder = OnceJob::new(client, path(place), occasion.to_string()).keep(KEEP).wait(wait);
+    let builder = OnceJob::new(client, path(place), occasion.to_string())
+        .keep(KEEP)
+        .wait(wait);
     let outcome = builder.run(|run| {
         run.record_with(move |transaction| transaction.create(write(place, occasion, number), ""));
         job(run)
@@ -75,14 +79,22 @@ async fn run<F: Future<Output = Result<(), String>>>(
         }
     }
     if let Some(told) = told {
-        let checked = world.runs(place, |runs| runs.ended(&occasion.to_string(), number, told));
+        let checked = world.runs(place, |runs| {
+            runs.ended(&occasion.to_string(), number, told)
+        });
         world.check(checked.map_err(|text| format!("at {}: {text}", path(place))));
     }
     outcome.map(drop).map_err(|error| error.to_string())
 }
 
 /// Asks for the job once.
-pub async fn turn(client: &Client, world: &World, machine: &Arc<Machine>, place: usize, rng: &mut Rng) {
+pub async fn turn(
+    client: &Client,
+    world: &World,
+    machine: &Arc<Machine>,
+    place: usize,
+    rng: &mut Rng,
+) {
     let occasion = occasion(world).saturating_sub(u64::from(rng.one_in(5)));
     let wait = Duration::from_millis(rng.range(0, world.plan.timeout_ms())) + world.longer();
     let time = Duration::from_millis(match rng.one_in(10) {
@@ -101,7 +113,11 @@ pub async fn turn(client: &Client, world: &World, machine: &Arc<Machine>, place:
             }
             sleep(time).await;
             drop(inside);
-            if fails { Err("on purpose".to_owned()) } else { Ok(()) }
+            if fails {
+                Err("on purpose".to_owned())
+            } else {
+                Ok(())
+            }
         }
     };
     let call = run(client, world, Some(machine), place, occasion, wait, job);
@@ -111,16 +127,33 @@ pub async fn turn(client: &Client, world: &World, machine: &Arc<Machine>, place:
         _ => drop(call.await),
     }
     drop(waiting);
-    // One that does not wait any more leaves the lock behind, which it may have been granted: it is free from
-    // here on.
+    // One that does not wait any more leaves the lock behind, which it may have been granted: it is
+    // free from here on.
     drop(world.may_hold(place));
     // What is recorded is told at once.
-    sleep(Duration::from_millis(rng.range(1, world.plan.timeout_ms() / 20))).await;
+    sleep(Duration::from_millis(
+        rng.range(1, world.plan.timeout_ms() / 20),
+    ))
+    .await;
 }
 
 /// Runs the job, unless it has run for the occasion.
-pub async fn prove(client: &Client, world: &World, place: usize, patience: Duration) -> Result<(), String> {
-    run(client, world, None, place, occasion(world), patience, |_| async { Ok(()) }).await
+pub async fn prove(
+    client: &Client,
+    world: &World,
+    place: usize,
+    patience: Duration,
+) -> Result<(), String> {
+    run(
+        client,
+        world,
+        None,
+        place,
+        occasion(world),
+        patience,
+        |_| async { Ok(()) },
+    )
+    .await
 }
 
 /// Compares what is recorded, written and told.
@@ -139,7 +172,12 @@ pub fn check_end(world: &World, server: &Server, place: usize) {
         let is_recorded = records.contains(&occasion.to_string());
         let may_be_pruned = occasion + (KEEP as u64) * 3 / 4 < last;
         let outcome = world.runs(place, |runs| {
-            runs.check(&occasion.to_string(), &written(occasion), is_recorded, may_be_pruned)
+            runs.check(
+                &occasion.to_string(),
+                &written(occasion),
+                is_recorded,
+                may_be_pruned,
+            )
         });
         world.check(outcome.map_err(|text| format!("at {}: {text}", path(place))));
     }

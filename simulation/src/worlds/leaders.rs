@@ -1,4 +1,5 @@
-//! Participants of elections: they wait to lead, work for a while, are interrupted, and leave, or not.
+//! Participants of elections: they wait to lead, work for a while, are interrupted, and leave, or
+//! not.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -33,7 +34,13 @@ pub fn selector(client: &Client, place: usize) -> LeaderSelector {
 }
 
 /// Joins an election, leads in one term or some, and leaves.
-pub async fn latch_turn(client: &Client, world: &World, machine: &Arc<Machine>, place: usize, rng: &mut Rng) {
+pub async fn latch_turn(
+    client: &Client,
+    world: &World,
+    machine: &Arc<Machine>,
+    place: usize,
+    rng: &mut Rng,
+) {
     let began = world.now();
     let builder = LeaderLatch::builder(client, path(place)).id(machine.number.to_string());
     let latch = builder.build().expect("the options are valid");
@@ -46,7 +53,10 @@ pub async fn latch_turn(client: &Client, world: &World, machine: &Arc<Machine>, 
         drop(within.take());
         let waiting = world.waits(place, Some(machine));
         let told = match rng.range(0, 4) {
-            0 => timeout(wait, polled(rng.range(1, 9), latch.leadership())).await.ok().flatten(),
+            0 => timeout(wait, polled(rng.range(1, 9), latch.leadership()))
+                .await
+                .ok()
+                .flatten(),
             1 => {
                 let mut states = latch.watch_state();
                 let leads = states.wait_for(|state| matches!(state, LeadershipState::Leader(_)));
@@ -162,12 +172,14 @@ pub async fn prove_latch(client: &Client, place: usize, patience: Duration) -> R
     let latch = LeaderLatch::new(client, path(place)).map_err(|error| error.to_string())?;
     let led = timeout(patience, latch.leadership()).await;
     let left = latch.close().await;
-    led.map_err(|_| "no leadership in time".to_owned())?.map_err(|error| error.to_string())?;
+    led.map_err(|_| "no leadership in time".to_owned())?
+        .map_err(|error| error.to_string())?;
     left.map_err(|error| error.to_string())
 }
 
 /// Leads once by a selector.
 pub async fn prove_selector(selector: &LeaderSelector, patience: Duration) -> Result<(), String> {
     let led = timeout(patience, selector.lead(|_| async {})).await;
-    led.map_err(|_| "no leadership in time".to_owned())?.map_err(|error| error.to_string())
+    led.map_err(|_| "no leadership in time".to_owned())?
+        .map_err(|error| error.to_string())
 }

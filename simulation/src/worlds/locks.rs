@@ -1,5 +1,5 @@
-//! Callers of locks and semaphores: they ask in every way, hold for a while, do what a guard can do, and give back
-//! what they hold, or not.
+//! Callers of locks and semaphores: they ask in every way, hold for a while, do what a guard can
+//! do, and give back what they hold, or not.
 
 use std::error::Error;
 use std::fmt::Debug;
@@ -9,9 +9,10 @@ use std::time::Duration;
 use simnet::Rng;
 use tokio::time::{sleep, timeout};
 use zookeeper_recipes::{
-    AcquireError, AnyGuard, Client, ConversionError, ErrorKind, InterProcessFairLock, InterProcessLock,
-    InterProcessMutex, InterProcessReadLock, InterProcessReadWriteLock, InterProcessSemaphore,
-    InterProcessWriteLock, LockGuard, ParentNodes, ReleaseError, TryLockError,
+    AcquireError, AnyGuard, Client, ConversionError, ErrorKind, InterProcessFairLock,
+    InterProcessLock, InterProcessMutex, InterProcessReadLock, InterProcessReadWriteLock,
+    InterProcessSemaphore, InterProcessWriteLock, LockGuard, ParentNodes, ReleaseError,
+    TryLockError,
 };
 
 use super::{deeds, polled};
@@ -21,7 +22,8 @@ use crate::held::{Grant, Held};
 use crate::plan::{Kind, Plan};
 use crate::world::{Machine, World, path, variant};
 
-/// How long a sticky lock keeps its node. A node that is held is looked at as often, which long worlds would be full of.
+/// How long a sticky lock keeps its node. A node that is held is looked at as often, which long
+/// worlds would be full of.
 fn sticky(plan: &Plan) -> Duration {
     Duration::from_secs(if plan.long { 60 } else { 3 })
 }
@@ -54,7 +56,8 @@ pub enum Way {
     DropAfter,
     /// Dropped after so many polls.
     DropAtPoll(u64),
-    /// Of a fair lock, as a place in its queue that is asked in several ways; [`acquire`](Self::Acquire) of others.
+    /// Of a fair lock, as a place in its queue that is asked in several ways;
+    /// [`acquire`](Self::Acquire) of others.
     Enqueue(Place),
 }
 
@@ -84,7 +87,10 @@ fn with_source(error: &dyn Error) -> String {
 
 impl From<AcquireError> for Refused {
     fn from(error: AcquireError) -> Self {
-        Self { variant: variant(&error), text: with_source(&error) }
+        Self {
+            variant: variant(&error),
+            text: with_source(&error),
+        }
     }
 }
 
@@ -94,7 +100,10 @@ impl From<TryLockError> for Refused {
             TryLockError::Acquire(error) => variant(error),
             other => variant(other),
         };
-        Self { variant: name, text: with_source(&error) }
+        Self {
+            variant: name,
+            text: with_source(&error),
+        }
     }
 }
 
@@ -104,8 +113,14 @@ macro_rules! ways {
         let got = match call.way {
             Way::Acquire | Way::Enqueue(_) => lock.acquire(call.wait).await.map_err(Refused::from),
             Way::Try => lock.try_lock().await.map_err(Refused::from),
-            Way::Lease(lease) => lock.acquire_with_lease(call.wait, lease).await.map_err(Refused::from),
-            Way::DropAfter => timeout(call.wait, lock.lock()).await.ok()?.map_err(Refused::from),
+            Way::Lease(lease) => lock
+                .acquire_with_lease(call.wait, lease)
+                .await
+                .map_err(Refused::from),
+            Way::DropAfter => timeout(call.wait, lock.lock())
+                .await
+                .ok()?
+                .map_err(Refused::from),
             Way::DropAtPoll(times) => polled(times, lock.lock()).await?.map_err(Refused::from),
         };
         got.map($held)
@@ -138,11 +153,16 @@ async fn enqueue(
 impl Lock {
     pub fn new(plan: &Plan, client: &Client, place: usize) -> Self {
         let path = path(place);
-        let parents = if plan.persistent { ParentNodes::Persistent } else { ParentNodes::Container };
+        let parents = if plan.persistent {
+            ParentNodes::Persistent
+        } else {
+            ParentNodes::Container
+        };
         let built = match plan.kinds[place] {
-            Kind::Fair => {
-                InterProcessFairLock::builder(client, &path).parents(parents).build().map(Self::Fair)
-            }
+            Kind::Fair => InterProcessFairLock::builder(client, &path)
+                .parents(parents)
+                .build()
+                .map(Self::Fair),
             Kind::Semaphore => {
                 let mut builder =
                     InterProcessSemaphore::builder(client, &path, plan.permits).parents(parents);
@@ -152,19 +172,24 @@ impl Lock {
                 builder.build().map(Self::Semaphore)
             }
             Kind::ReadWrite => {
-                let mut builder = InterProcessReadWriteLock::builder(client, &path).parents(parents);
+                let mut builder =
+                    InterProcessReadWriteLock::builder(client, &path).parents(parents);
                 if plan.handoff > 0 {
-                    builder = builder.hand_off(plan.handoff, Duration::from_millis(plan.handoff_ms));
+                    builder =
+                        builder.hand_off(plan.handoff, Duration::from_millis(plan.handoff_ms));
                 }
                 if plan.sticky {
                     builder = builder.sticky(sticky(plan));
                 }
-                builder.build().map(|lock| Self::ReadWrite(lock.read_lock(), lock.write_lock()))
+                builder
+                    .build()
+                    .map(|lock| Self::ReadWrite(lock.read_lock(), lock.write_lock()))
             }
             _ => {
                 let mut builder = InterProcessMutex::builder(client, &path).parents(parents);
                 if plan.handoff > 0 {
-                    builder = builder.hand_off(plan.handoff, Duration::from_millis(plan.handoff_ms));
+                    builder =
+                        builder.hand_off(plan.handoff, Duration::from_millis(plan.handoff_ms));
                 }
                 if plan.sticky {
                     builder = builder.sticky(sticky(plan));
@@ -180,7 +205,9 @@ impl Lock {
         let member: Box<dyn InterProcessLock> = match self {
             Self::Mutex(mutex) => Box::new(mutex.clone()),
             Self::Fair(fair) => Box::new(fair.clone()),
-            Self::ReadWrite(read, _) if shared => return Some((Box::new(read.clone()), Share::Shared)),
+            Self::ReadWrite(read, _) if shared => {
+                return Some((Box::new(read.clone()), Share::Shared));
+            }
             Self::ReadWrite(_, write) => Box::new(write.clone()),
             Self::Semaphore(_) => return None,
         };
@@ -198,7 +225,8 @@ impl Lock {
                         Some(polls) => polled(polls, got).await?,
                         None => got.await,
                     };
-                    got.map(|guard| Held::Lock(guard.into())).map_err(Refused::from)
+                    got.map(|guard| Held::Lock(guard.into()))
+                        .map_err(Refused::from)
                 }
                 _ => ways!(fair, call, |guard| Held::Lock(AnyGuard::from(guard))),
             },
@@ -212,9 +240,10 @@ impl Lock {
                         semaphore.acquire_many(n, wait).await.map_err(Refused::from)
                     }
                     Way::Try => semaphore.try_acquire_many(n).await.map_err(Refused::from),
-                    Way::Lease(lease) => {
-                        semaphore.acquire_many_with_lease(n, wait, lease).await.map_err(Refused::from)
-                    }
+                    Way::Lease(lease) => semaphore
+                        .acquire_many_with_lease(n, wait, lease)
+                        .await
+                        .map_err(Refused::from),
                     Way::DropAfter => timeout(wait, all).await.ok()?.map_err(Refused::from),
                     Way::DropAtPoll(times) => polled(times, all).await?.map_err(Refused::from),
                 };
@@ -239,9 +268,18 @@ fn choose(world: &World, place: usize, rng: &mut Rng) -> Call {
             asks: rng.one_in(2),
         }),
     };
-    let permits = if rng.one_in(3) { rng.range(1, u64::from(plan.permits) + 1) as u32 } else { 1 };
+    let permits = if rng.one_in(3) {
+        rng.range(1, u64::from(plan.permits) + 1) as u32
+    } else {
+        1
+    };
     let shared = plan.kinds[place] == Kind::ReadWrite && !rng.one_in(3);
-    Call { shared, permits, wait: patience(world, rng), way }
+    Call {
+        shared,
+        permits,
+        wait: patience(world, rng),
+        way,
+    }
 }
 
 /// How long a caller waits.
@@ -251,9 +289,10 @@ pub fn patience(world: &World, rng: &mut Rng) -> Duration {
         0 => rng.range(1, 50),
         1 => rng.range(50, 2_000),
         // As long as what is free may take to be granted.
-        _ if world.is_healed() => {
-            rng.range(recovery::limit(plan.timeout_ms()), 2 * recovery::limit(plan.timeout_ms()))
-        }
+        _ if world.is_healed() => rng.range(
+            recovery::limit(plan.timeout_ms()),
+            2 * recovery::limit(plan.timeout_ms()),
+        ),
         _ => rng.range(2_000, plan.wait_ms),
     })
 }
@@ -276,7 +315,11 @@ pub async fn turn(lock: &Lock, world: &World, machine: &Arc<Machine>, place: usi
     let call = choose(world, place, rng);
     let began = world.now();
     // Those that come in the order in which they ask, unless they leave.
-    let queues = world.plan.calm && matches!((lock, call.way), (Lock::Fair(_), Way::Acquire | Way::Lease(_)));
+    let queues = world.plan.calm
+        && matches!(
+            (lock, call.way),
+            (Lock::Fair(_), Way::Acquire | Way::Lease(_))
+        );
     let deadline = began + call.wait.as_millis() as u64;
     let ticket = queues.then(|| world.fifo(place, |fifo| fifo.asks(machine.number, deadline)));
     // What a smaller limit keeps from it is not free.
@@ -284,7 +327,11 @@ pub async fn turn(lock: &Lock, world: &World, machine: &Arc<Machine>, place: usi
     let wait = world.waits(place, counts.then_some(machine));
     let got = lock.call(call).await;
     if let Some(Err(refused)) = &got {
-        let wait_ms = if call.way == Way::Try { u64::MAX } else { call.wait.as_millis() as u64 };
+        let wait_ms = if call.way == Way::Try {
+            u64::MAX
+        } else {
+            call.wait.as_millis() as u64
+        };
         let leased = matches!(call.way, Way::Lease(_));
         world.refused(wait, machine, &refused.variant, wait_ms, leased);
     }
@@ -307,21 +354,32 @@ pub async fn turn(lock: &Lock, world: &World, machine: &Arc<Machine>, place: usi
                 world.note_error("not released", other.release().await.err());
             }
             let share = share(world, place, &held, began);
-            if let Some(held) = hold(Some(lock), world, machine, &[(place, share)], held, rng).await {
+            if let Some(held) = hold(Some(lock), world, machine, &[(place, share)], held, rng).await
+            {
                 give_back(world, held, rng).await;
             }
         }
         Some(Err(refused)) => {
-            world.say(|| format!("{} gets nothing in {place} by {call:?}: {}", machine.number, refused.text));
+            world.say(|| {
+                format!(
+                    "{} gets nothing in {place} by {call:?}: {}",
+                    machine.number, refused.text
+                )
+            });
             world.sometimes(format!("refused {}", refused.variant));
         }
         None => world.sometimes("dropped call".to_owned()),
     }
 }
 
-/// A conversion of a hold of these nodes has failed: the node that was to take their place may be the one of which its
-/// holder is told that another process has deleted it.
-fn not_converted<G: Debug>(world: &World, nodes: &[String], what: &str, error: &ConversionError<G>) {
+/// A conversion of a hold of these nodes has failed: the node that was to take their place may be
+/// the one of which its holder is told that another process has deleted it.
+fn not_converted<G: Debug>(
+    world: &World,
+    nodes: &[String],
+    what: &str,
+    error: &ConversionError<G>,
+) {
     world.sometimes(format!("{what} {}", variant(error)));
     // Refused beside other readers, who may have this node.
     if !matches!(error, ConversionError::Contended { .. }) {
@@ -329,7 +387,8 @@ fn not_converted<G: Debug>(world: &World, nodes: &[String], what: &str, error: &
     }
 }
 
-/// Holds for a while, and converts what is held now and then. Returns it at the end, unless a conversion is dropped.
+/// Holds for a while, and converts what is held now and then. Returns it at the end, unless a
+/// conversion is dropped.
 pub async fn hold(
     lock: Option<&Lock>,
     world: &World,
@@ -348,7 +407,11 @@ pub async fn hold(
             false => rng.range(0, world.plan.hold_ms),
         };
         // At the end of a world others wait for it, who have to come to theirs (seed 60450).
-        let time = if world.is_stopped() { time.min(world.plan.hold_ms) } else { time };
+        let time = if world.is_stopped() {
+            time.min(world.plan.hold_ms)
+        } else {
+            time
+        };
         let is_lost = tokio::select! {
             biased;
             lost = grant.held.lost() => {
@@ -372,7 +435,9 @@ pub async fn hold(
         };
         world.leave(&grant);
         // Nobody else keeps it beyond a look.
-        held = Arc::into_inner(grant).map(Grant::into_held).expect("the only one");
+        held = Arc::into_inner(grant)
+            .map(Grant::into_held)
+            .expect("the only one");
         if is_lost {
             world.check(deeds::lost_in_all(&mut held));
         }
@@ -380,7 +445,11 @@ pub async fn hold(
         if !rng.one_in(if is_lost { 16 } else { 4 }) {
             return Some(held);
         }
-        let polls = if rng.one_in(8) { rng.range(1, 6) } else { u64::MAX };
+        let polls = if rng.one_in(8) {
+            rng.range(1, 6)
+        } else {
+            u64::MAX
+        };
         let before = held.nodes();
         held = match held {
             Held::Read(guard) => match polled(polls, guard.try_upgrade()).await? {
@@ -406,7 +475,11 @@ pub async fn hold(
             other => return Some(other),
         };
         world.converted(&before, &held.nodes());
-        let converted = if matches!(held, Held::Read(_)) { Share::Shared } else { Share::Exclusive };
+        let converted = if matches!(held, Held::Read(_)) {
+            Share::Shared
+        } else {
+            Share::Exclusive
+        };
         shares.iter_mut().for_each(|(_, share)| *share = converted);
     }
 }
@@ -428,13 +501,23 @@ pub async fn give_back(world: &World, held: Held, rng: &mut Rng) {
 }
 
 /// Locks it, and releases it.
-pub async fn prove(lock: &Lock, world: &World, place: usize, patience: Duration) -> Result<(), String> {
+pub async fn prove(
+    lock: &Lock,
+    world: &World,
+    place: usize,
+    patience: Duration,
+) -> Result<(), String> {
     if let Lock::Semaphore(semaphore) = lock
         && world.plan.resizes
     {
         deeds::resize(semaphore, world, place, world.plan.permits).await?;
     }
-    let call = Call { shared: false, permits: world.plan.permits, wait: patience, way: Way::Acquire };
+    let call = Call {
+        shared: false,
+        permits: world.plan.permits,
+        wait: patience,
+        way: Way::Acquire,
+    };
     match lock.call(call).await {
         Some(Ok(held)) => {
             world.check(ends::released(&path(place), held.release().await));

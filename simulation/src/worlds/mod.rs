@@ -1,8 +1,8 @@
 //! What the callers of a client do, a file for each group of recipes.
 //!
-//! A caller takes turns: it picks a path, and does one thing that the recipe at this path can do, from its call to
-//! what it does with the result. A recipe is a [`Handle`] with a turn, a proof that it works when nothing is broken
-//! any more, and the nodes that it may not leave.
+//! A caller takes turns: it picks a path, and does one thing that the recipe at this path can do,
+//! from its call to what it does with the result. A recipe is a [`Handle`] with a turn, a proof
+//! that it works when nothing is broken any more, and the nodes that it may not leave.
 
 pub mod counters;
 pub mod deeds;
@@ -58,8 +58,17 @@ pub struct Inside<'w> {
 }
 
 impl<'w> Inside<'w> {
-    pub fn enter(world: &'w World, place: usize, share: Share, held: Held, machine: &Arc<Machine>) -> Self {
-        Self { world, grant: world.enter(&[(place, share)], held, machine) }
+    pub fn enter(
+        world: &'w World,
+        place: usize,
+        share: Share,
+        held: Held,
+        machine: &Arc<Machine>,
+    ) -> Self {
+        Self {
+            world,
+            grant: world.enter(&[(place, share)], held, machine),
+        }
     }
 
     pub fn grant(&self) -> &Arc<Grant> {
@@ -81,7 +90,10 @@ pub struct Waiting<'w> {
 
 impl<'w> Waiting<'w> {
     pub fn new(world: &'w World, place: usize, machine: &Arc<Machine>) -> Self {
-        Self { world, wait: Mutex::new(Some(world.waits(place, Some(machine)))) }
+        Self {
+            world,
+            wait: Mutex::new(Some(world.waits(place, Some(machine)))),
+        }
     }
 
     pub fn ends(&self, is_granted: bool) {
@@ -131,11 +143,15 @@ impl Handle {
         match self {
             Self::Lock(lock) => locks::turn(lock, world, machine, place, rng).await,
             Self::Counter(counter) => counters::turn(counter, world, machine, place, rng).await,
-            Self::Register(counter) => counters::register_turn(counter, world, machine, place, rng).await,
+            Self::Register(counter) => {
+                counters::register_turn(counter, world, machine, place, rng).await
+            }
             Self::Group(client) => nodes::group_turn(client, world, machine, place, rng).await,
             Self::Node(client) => nodes::node_turn(client, world, machine, place, rng).await,
             Self::Latch(client) => leaders::latch_turn(client, world, machine, place, rng).await,
-            Self::Selector(selector) => leaders::selector_turn(selector, world, machine, place, rng).await,
+            Self::Selector(selector) => {
+                leaders::selector_turn(selector, world, machine, place, rng).await
+            }
             Self::Job(client) => jobs::turn(client, world, machine, place, rng).await,
         }
     }
@@ -173,7 +189,8 @@ pub async fn work(world: Arc<World>, machine: Arc<Machine>, mut rng: Rng) {
             let time = Duration::from_millis(rng.range(0, plan.timeout_ms()));
             world.note("flushed", "not flushed", machine.client.flush(time).await);
         }
-        if plan.multi > 0 && rng.one_in(plan.multi) && multi::turn(&world, &machine, &mut rng).await {
+        if plan.multi > 0 && rng.one_in(plan.multi) && multi::turn(&world, &machine, &mut rng).await
+        {
             sleep(Duration::from_millis(rng.range(1, plan.pause_ms + 1))).await;
             continue;
         }
@@ -192,7 +209,12 @@ pub async fn work(world: Arc<World>, machine: Arc<Machine>, mut rng: Rng) {
 }
 
 /// Uses every path once by every client, when all works again, and keeps how long the slowest took.
-pub async fn all_work(world: &World, server: &Server, machines: &[Arc<Machine>], patience: Duration) {
+pub async fn all_work(
+    world: &World,
+    server: &Server,
+    machines: &[Arc<Machine>],
+    patience: Duration,
+) {
     for machine in machines {
         for place in 0..world.plan.paths() {
             let handle = Handle::new(&world.plan, &machine.client, place);
@@ -233,7 +255,10 @@ pub fn check_calm(world: &World, server: &Server) {
     if world.plan.calm {
         let counters = server.counters();
         world.sometimes("calm".to_owned());
-        world.check(herd::few(counters.notifications(), counters.requests(Op::Create)));
+        world.check(herd::few(
+            counters.notifications(),
+            counters.requests(Op::Create),
+        ));
     }
 }
 
@@ -241,7 +266,10 @@ pub fn check_calm(world: &World, server: &Server) {
 pub fn left(plan: &Plan, server: &Server, place: usize) -> Vec<String> {
     let below = |directory: String| -> Vec<String> {
         let names = server.children(&directory);
-        names.into_iter().map(|name| format!("{directory}/{name}")).collect()
+        names
+            .into_iter()
+            .map(|name| format!("{directory}/{name}"))
+            .collect()
     };
     match plan.kinds[place] {
         // Directories, with contenders below.

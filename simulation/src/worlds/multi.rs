@@ -1,4 +1,5 @@
-//! Callers of multi-locks over the paths of a world, which are mutexes, fair locks and read-write locks of others.
+//! Callers of multi-locks over the paths of a world, which are mutexes, fair locks and read-write
+//! locks of others.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,14 +36,19 @@ fn new(
     if members.is_empty() {
         return None;
     }
-    Some((InterProcessMultiLock::of(&members).expect("the paths differ"), shares))
+    Some((
+        InterProcessMultiLock::of(&members).expect("the paths differ"),
+        shares,
+    ))
 }
 
 /// One call, and what comes of it. Returns whether there was any.
 pub async fn turn(world: &World, machine: &Arc<Machine>, rng: &mut Rng) -> bool {
     let plan = &world.plan;
     let choose = || (!rng.one_in(4), rng.one_in(3));
-    let Some((lock, shares)) = new(plan, &machine.client, choose) else { return false };
+    let Some((lock, shares)) = new(plan, &machine.client, choose) else {
+        return false;
+    };
     let wait = locks::patience(world, rng);
     let _within = world.within(&shares);
     let waits = world.waits_for_all(&shares, machine);
@@ -52,7 +58,9 @@ pub async fn turn(world: &World, machine: &Arc<Machine>, rng: &mut Rng) -> bool 
         0 | 1 => lock.try_lock().await.map_err(Refused::from),
         2 => {
             let lease = Duration::from_millis(rng.range(1, plan.timeout_ms()));
-            lock.acquire_with_lease(wait, lease).await.map_err(Refused::from)
+            lock.acquire_with_lease(wait, lease)
+                .await
+                .map_err(Refused::from)
         }
         3 => match timeout(wait, lock.lock()).await {
             Ok(got) => got.map_err(Refused::from),
@@ -76,8 +84,17 @@ pub async fn turn(world: &World, machine: &Arc<Machine>, rng: &mut Rng) -> bool 
             }
         }
         Err(refused) => {
-            world.say(|| format!("{} gets no multi-lock of {shares:?}: {}", machine.number, refused.text));
-            let wait_ms = if way < 2 { u64::MAX } else { wait.as_millis() as u64 };
+            world.say(|| {
+                format!(
+                    "{} gets no multi-lock of {shares:?}: {}",
+                    machine.number, refused.text
+                )
+            });
+            let wait_ms = if way < 2 {
+                u64::MAX
+            } else {
+                wait.as_millis() as u64
+            };
             world.refused_all(machine, &shares, began, &refused.variant, wait_ms);
             world.sometimes(format!("multi-lock refused {}", refused.variant));
         }
@@ -87,7 +104,12 @@ pub async fn turn(world: &World, machine: &Arc<Machine>, rng: &mut Rng) -> bool 
 
 /// Locks all paths at once, and releases them.
 pub async fn prove(world: &World, client: &Client, patience: Duration) -> Result<(), String> {
-    let Some((lock, _)) = new(&world.plan, client, || (true, false)) else { return Ok(()) };
-    let guard = lock.acquire(patience).await.map_err(|error| error.to_string())?;
+    let Some((lock, _)) = new(&world.plan, client, || (true, false)) else {
+        return Ok(());
+    };
+    let guard = lock
+        .acquire(patience)
+        .await
+        .map_err(|error| error.to_string())?;
     guard.release().await.map_err(|error| error.to_string())
 }

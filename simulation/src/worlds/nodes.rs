@@ -1,5 +1,5 @@
-//! Nodes that are there as long as their clients are: members of groups, and persistent nodes, of which several want
-//! one name.
+//! Nodes that are there as long as their clients are: members of groups, and persistent nodes, of
+//! which several want one name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -27,7 +27,10 @@ impl Member {
         let (id, data) = (format!("m{}", world.number()), world.number());
         world.members(place, |members| members.wants(&id, data));
         let member = GroupMember::new(client, path(place), &id, data.to_string());
-        Self { member: member.expect("the id is valid"), data }
+        Self {
+            member: member.expect("the id is valid"),
+            data,
+        }
     }
 
     /// Sets data that are above those before. `None` if it took longer than `wait`.
@@ -35,7 +38,9 @@ impl Member {
         let (id, data) = (self.member.id().to_owned(), world.number());
         self.data = data;
         world.members(place, |members| members.wants(&id, data));
-        let set = timeout(wait, self.member.set_data(data.to_string())).await.ok()?;
+        let set = timeout(wait, self.member.set_data(data.to_string()))
+            .await
+            .ok()?;
         if set.is_ok() {
             world.members(place, |members| members.has(&id, data));
         }
@@ -46,8 +51,11 @@ impl Member {
     async fn look(&self, world: &World, place: usize) -> Option<BTreeMap<String, Vec<u8>>> {
         // A read is answered by one server, which may lag behind the others.
         let is_current = world.plan.members == 1;
-        let before =
-            if is_current { world.members(place, |members| members.clone()) } else { Members::default() };
+        let before = if is_current {
+            world.members(place, |members| members.clone())
+        } else {
+            Members::default()
+        };
         match self.member.members().await {
             Ok(found) => {
                 world.sometimes("members".to_owned());
@@ -72,8 +80,8 @@ impl Member {
     }
 }
 
-/// When nothing is broken any more, a node with a name of its own is made as soon as a lock that is free is
-/// granted.
+/// When nothing is broken any more, a node with a name of its own is made as soon as a lock that is
+/// free is granted.
 async fn made_in_time<E: Display, F: Future<Output = Result<(), E>>>(
     name: &str,
     world: &World,
@@ -91,14 +99,27 @@ async fn made_in_time<E: Display, F: Future<Output = Result<(), E>>>(
     }
     let waited = world.now() - began;
     world.took(waited);
-    world.check(recovery::made(name, waited, world.plan.recovery_ms(), outcome));
+    world.check(recovery::made(
+        name,
+        waited,
+        world.plan.recovery_ms(),
+        outcome,
+    ));
 }
 
 /// Joins a group, does what a member does, and leaves.
-pub async fn group_turn(client: &Client, world: &World, machine: &Machine, place: usize, rng: &mut Rng) {
+pub async fn group_turn(
+    client: &Client,
+    world: &World,
+    machine: &Machine,
+    place: usize,
+    rng: &mut Rng,
+) {
     let mut member = Member::new(world, client, place);
-    made_in_time(member.member.id(), world, machine, |wait| member.member.wait_for_initial_create(wait))
-        .await;
+    made_in_time(member.member.id(), world, machine, |wait| {
+        member.member.wait_for_initial_create(wait)
+    })
+    .await;
     let mut watch = member.member.watch();
     for _ in 0..rng.range(1, 8) {
         let wait = Duration::from_millis(rng.range(1, world.plan.timeout_ms()));
@@ -119,16 +140,30 @@ pub async fn group_turn(client: &Client, world: &World, machine: &Machine, place
     match rng.range(0, 4) {
         0 => drop(member),
         1 => drop(timeout(Duration::from_millis(1), member.close(world, place)).await),
-        2 => {
-            drop(timeout(Duration::from_secs(60), polled(rng.range(1, 4), member.close(world, place))).await)
-        }
+        2 => drop(
+            timeout(
+                Duration::from_secs(60),
+                polled(rng.range(1, 4), member.close(world, place)),
+            )
+            .await,
+        ),
         _ => member.close(world, place).await,
     }
 }
 
 /// Makes a node whose name others may want, too, for a while.
-pub async fn node_turn(client: &Client, world: &World, machine: &Machine, place: usize, rng: &mut Rng) {
-    let name = if rng.one_in(2) { "one".to_owned() } else { format!("n{}", world.number()) };
+pub async fn node_turn(
+    client: &Client,
+    world: &World,
+    machine: &Machine,
+    place: usize,
+    rng: &mut Rng,
+) {
+    let name = if rng.one_in(2) {
+        "one".to_owned()
+    } else {
+        format!("n{}", world.number())
+    };
     let at = format!("{}/{name}", path(place));
     let mut builder = PersistentNode::builder(client, &at, "0");
     let is_protected = rng.one_in(4);
@@ -137,12 +172,19 @@ pub async fn node_turn(client: &Client, world: &World, machine: &Machine, place:
     }
     let node = builder.build().expect("the path is valid");
     if name != "one" {
-        made_in_time(&name, world, machine, |wait| node.wait_for_initial_create(wait)).await;
+        made_in_time(&name, world, machine, |wait| {
+            node.wait_for_initial_create(wait)
+        })
+        .await;
     }
     for _ in 0..rng.range(1, 6) {
         let wait = Duration::from_millis(rng.range(1, world.plan.timeout_ms()));
         match rng.range(0, 4) {
-            0 => world.note("created", "not created", node.wait_for_initial_create(wait).await),
+            0 => world.note(
+                "created",
+                "not created",
+                node.wait_for_initial_create(wait).await,
+            ),
             1 => {
                 let data = world.number().to_string();
                 match timeout(wait, node.set_data(data)).await {
@@ -152,7 +194,13 @@ pub async fn node_turn(client: &Client, world: &World, machine: &Machine, place:
             }
             2 => {
                 let mut states = node.watch_state();
-                drop(timeout(wait, states.wait_for(|state| *state == PersistentNodeState::Present)).await);
+                drop(
+                    timeout(
+                        wait,
+                        states.wait_for(|state| *state == PersistentNodeState::Present),
+                    )
+                    .await,
+                );
                 world.sometimes(format!("node {:?}", node.state()));
             }
             _ => sleep(wait).await,
@@ -180,9 +228,20 @@ pub async fn prove_group(
     patience: Duration,
 ) -> Result<(), String> {
     let mut member = Member::new(world, client, place);
-    member.member.wait_for_initial_create(patience).await.map_err(|error| error.to_string())?;
-    member.set(world, place, patience).await.ok_or("its data are not set in time")?;
-    members::has_itself(member.member.id(), member.data, member.look(world, place).await.as_ref())?;
+    member
+        .member
+        .wait_for_initial_create(patience)
+        .await
+        .map_err(|error| error.to_string())?;
+    member
+        .set(world, place, patience)
+        .await
+        .ok_or("its data are not set in time")?;
+    members::has_itself(
+        member.member.id(),
+        member.data,
+        member.look(world, place).await.as_ref(),
+    )?;
     member.close(world, place).await;
     Ok(())
 }
@@ -197,24 +256,43 @@ pub async fn prove_node(
 ) -> Result<(), String> {
     let at = format!("{}/n{}", path(place), world.number());
     let node = PersistentNode::new(client, &at, "0").map_err(|error| error.to_string())?;
-    node.wait_for_initial_create(patience).await.map_err(|error| error.to_string())?;
-    node.set_data("1").await.map_err(|error| error.to_string())?;
-    persistent::has(&at, b"1", server.node(&at).as_ref().map(|found| &found.data[..]))?;
+    node.wait_for_initial_create(patience)
+        .await
+        .map_err(|error| error.to_string())?;
+    node.set_data("1")
+        .await
+        .map_err(|error| error.to_string())?;
+    persistent::has(
+        &at,
+        b"1",
+        server.node(&at).as_ref().map(|found| &found.data[..]),
+    )?;
     node.close().await.map_err(|error| error.to_string())?;
     world.check(persistent::is_gone(&at, server.exists(&at)));
     Ok(())
 }
 
-/// A member of each client joins: the group has these, and no others. When one has left, it has the rest.
-pub async fn check_group(world: &World, machines: &[Arc<Machine>], place: usize, patience: Duration) {
-    let mut joined: Vec<Member> =
-        machines.iter().map(|machine| Member::new(world, &machine.client, place)).collect();
+/// A member of each client joins: the group has these, and no others. When one has left, it has the
+/// rest.
+pub async fn check_group(
+    world: &World,
+    machines: &[Arc<Machine>],
+    place: usize,
+    patience: Duration,
+) {
+    let mut joined: Vec<Member> = machines
+        .iter()
+        .map(|machine| Member::new(world, &machine.client, place))
+        .collect();
     for member in &joined {
         let created = member.member.wait_for_initial_create(patience).await;
         world.check(created.map_err(|error| error.to_string()));
     }
     while let Some(first) = joined.first() {
-        let live: BTreeSet<String> = joined.iter().map(|member| member.member.id().to_owned()).collect();
+        let live: BTreeSet<String> = joined
+            .iter()
+            .map(|member| member.member.id().to_owned())
+            .collect();
         let end = world.now() + patience.as_millis() as u64;
         loop {
             let found = first.look(world, place).await.unwrap_or_default();

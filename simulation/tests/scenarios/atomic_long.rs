@@ -17,7 +17,13 @@ async fn a_write_before_an_outage_is_unknown_and_an_id_only_not_there() {
         let client = connect_as(builder.retry_policy(policy), &server).await;
         let counter = DistributedAtomicLong::new(&client, PATH).unwrap();
         let write = server.drop_reply(Match::op(Op::SetData).path(PATH), Loss::Close);
-        let call = async { if id { counter.next_id().await } else { counter.add(1).await } };
+        let call = async {
+            if id {
+                counter.next_id().await
+            } else {
+                counter.add(1).await
+            }
+        };
         let stop = async {
             within("the write", write.wait_hit()).await;
             server.stop_async().await;

@@ -1,5 +1,6 @@
-//! A call that is stopped, cut off or too late leaves nothing behind, wherever it is: every point at which it
-//! can be, with every way of stopping it, of a mutex in each form, a multi-lock and permits of a semaphore.
+//! A call that is stopped, cut off or too late leaves nothing behind, wherever it is: every point
+//! at which it can be, with every way of stopping it, of a mutex in each form, a multi-lock and
+//! permits of a semaphore.
 
 mod scene;
 
@@ -41,8 +42,8 @@ async fn dropped(case: Case, call: impl FnOnce(&Scene) -> Call<AcquireError>, bl
     }
 }
 
-/// The session is struck at the point: the call goes on, in the next session if that has ended, and is served
-/// there, once.
+/// The session is struck at the point: the call goes on, in the next session if that has ended, and
+/// is served there, once.
 async fn served(case: Case, call: impl FnOnce(&Scene) -> Call<AcquireError>, blow: Blow) {
     let mut scene = Scene::set(case).await;
     let attempt = tokio::spawn(call(&scene));
@@ -101,20 +102,27 @@ async fn a_flush_waits_for_what_was_dropped_at_any_point() {
         let early = flush.poll();
         scene.let_go();
         if early.is_pending() {
-            within(&scene.what("flushed"), flush.finished()).await.unwrap();
+            within(&scene.what("flushed"), flush.finished())
+                .await
+                .unwrap();
         }
         scene.assert_only_others("flushed").await;
         scene.assert_nothing_left("flushed").await;
     }
 }
 
-/// A scene in which the deadline of a call has passed at the point. The answer does not wait for the point to
-/// be let go.
+/// A scene in which the deadline of a call has passed at the point. The answer does not wait for
+/// the point to be let go.
 async fn timed_out(case: Case) -> Scene {
     let mut scene = Scene::set(case).await;
     let attempt = tokio::spawn(scene.lock.acquire(LATE));
-    tokio::time::timeout(LATE / 2, scene.reached()).await.unwrap();
-    let error = within(&scene.what("timed out"), attempt).await.unwrap().unwrap_err();
+    tokio::time::timeout(LATE / 2, scene.reached())
+        .await
+        .unwrap();
+    let error = within(&scene.what("timed out"), attempt)
+        .await
+        .unwrap()
+        .unwrap_err();
     scene.assert_late(&error);
     scene
 }
@@ -171,7 +179,8 @@ async fn with_a_lease_at_every_point() {
     }
 }
 
-/// The caller stops polling at the point, and does not leave: what it is granted is over with its lease.
+/// The caller stops polling at the point, and does not leave: what it is granted is over with its
+/// lease.
 // Shows: lease-over
 #[tokio::test]
 async fn forgotten_with_a_lease_at_every_point() {
@@ -243,7 +252,9 @@ async fn a_try_dropped_at_every_point() {
         within(&what, scene.client.flush(SOON)).await.unwrap();
         scene.assert_only_others("dropped").await;
         match (case.holder(), within(&what, scene.lock.try_lock()).await) {
-            (Some(busy), Err(TryLockError::WouldBlock { path, .. })) => assert_eq!(path, busy, "{what}"),
+            (Some(busy), Err(TryLockError::WouldBlock { path, .. })) => {
+                assert_eq!(path, busy, "{what}")
+            }
             (None, Ok(granted)) => granted.guard.release().await.unwrap(),
             (_, result) => panic!("{what}: {result:?}"),
         }
@@ -257,8 +268,11 @@ async fn a_try_dropped_at_every_point() {
 async fn dropped_with_the_grant_in_flight() {
     let (server, [client, holder]) = with_clients(start(), calm).await;
     for waits in [false, true] {
-        let held =
-            if waits { Some(within("the holder", mutex(&holder).lock()).await.unwrap()) } else { None };
+        let held = if waits {
+            Some(within("the holder", mutex(&holder).lock()).await.unwrap())
+        } else {
+            None
+        };
         let attempt = ByHand::new(mutex(&client).lock()).start();
         if let Some(held) = held {
             until(&server, "the watch", |view| view.watches() == 1).await;

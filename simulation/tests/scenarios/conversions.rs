@@ -16,7 +16,9 @@ async fn a_lock_that_is_lost_during_a_downgrade_gives_its_place_up() {
     let client = connect_for(&server, BRIEF).await;
     let id = session(&client);
     let lock = lock(&client);
-    let guard = within("the write lock", lock.write_lock().lock()).await.unwrap();
+    let guard = within("the write lock", lock.write_lock().lock())
+        .await
+        .unwrap();
     server.freeze_expiry(true);
     server.stall(id, Direction::Both);
     let downgrade = tokio::spawn(guard.downgrade());
@@ -28,15 +30,22 @@ async fn a_lock_that_is_lost_during_a_downgrade_gives_its_place_up() {
         matches!(&failed, ConversionError::Lost { source: lost, .. } if lost.reason() == LostReason::LeaseExpired),
         "{failed}"
     );
-    until(&server, "an empty directory", |view| view.children(DIRECTORY).is_empty()).await;
+    until(&server, "an empty directory", |view| {
+        view.children(DIRECTORY).is_empty()
+    })
+    .await;
     assert_eq!(client.session_id(), Some(id), "the session went on");
     let next = lock.write_lock().acquire(SOON).await;
-    assert!(next.is_ok(), "the lock is free, and was not granted: {}", next.unwrap_err());
+    assert!(
+        next.is_ok(),
+        "the lock is free, and was not granted: {}",
+        next.unwrap_err()
+    );
     drop(failed);
 }
 
-/// That a session is not renewed for six times as long as it takes to the next beat. There is no event that
-/// shows that no beat will come.
+/// That a session is not renewed for six times as long as it takes to the next beat. There is no
+/// event that shows that no beat will come.
 async fn no_beats(server: &Server, client: &Client, id: i64) {
     // Behind the last beat that was sent while there was a node.
     within("a list", lock(client).participants()).await.unwrap();
@@ -53,10 +62,17 @@ async fn an_upgrade_whose_directory_is_deleted_leaves_no_heartbeats() {
     let id = session(&client);
 
     // What is usual: nothing is held, nothing is asked.
-    within("a read lock", lock(&client).read_lock().lock()).await.unwrap().release().await.unwrap();
+    within("a read lock", lock(&client).read_lock().lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     no_beats(&server, &client, id).await;
 
-    let reader = within("a read lock", lock(&client).read_lock().lock()).await.unwrap();
+    let reader = within("a read lock", lock(&client).read_lock().lock())
+        .await
+        .unwrap();
     let gate = server.hold_request(Match::op(Op::GetChildren).session(id));
     let upgrade = tokio::spawn(reader.try_upgrade());
     within("the list", gate.wait_hit()).await;
@@ -66,14 +82,17 @@ async fn an_upgrade_whose_directory_is_deleted_leaves_no_heartbeats() {
     server.delete(DIRECTORY).unwrap();
     gate.release();
     let failed = within("an answer", upgrade).await.unwrap().unwrap_err();
-    let ConversionError::Lost { source: lost, .. } = &failed else { panic!("{failed}") };
+    let ConversionError::Lost { source: lost, .. } = &failed else {
+        panic!("{failed}")
+    };
     assert_eq!(lost.reason(), LostReason::NodeDeleted);
     drop(failed);
     client.flush(SOON).await.unwrap();
     no_beats(&server, &client, id).await;
 }
 
-/// A future of `lost` resolves before the servers can give the lock away, also while a conversion is under way.
+/// A future of `lost` resolves before the servers can give the lock away, also while a conversion
+/// is under way.
 // Shows: telling-a-loss
 #[tokio::test]
 async fn a_loss_during_a_conversion_is_told_in_time() {
@@ -83,7 +102,11 @@ async fn a_loss_during_a_conversion_is_told_in_time() {
         let (id, guard) = (session(&client), read_write::write(&client).await);
         let lost = tokio::spawn(guard.lost());
         server.stall(id, Direction::Both);
-        let kept = if converting { Err(ByHand::new(guard.downgrade()).start()) } else { Ok(guard) };
+        let kept = if converting {
+            Err(ByHand::new(guard.downgrade()).start())
+        } else {
+            Ok(guard)
+        };
         until_ended(&server, id).await;
         assert!(lost.is_finished(), "converting: {converting}");
         drop(kept);

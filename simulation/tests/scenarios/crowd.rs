@@ -1,5 +1,5 @@
-//! Crowds of one process: what they ask of the servers is bounded, so that no lock of the process is lost for
-//! it.
+//! Crowds of one process: what they ask of the servers is bounded, so that no lock of the process
+//! is lost for it.
 
 use ::simulation::scenario::tokio;
 use test_support::prelude::*;
@@ -13,7 +13,10 @@ const OTHER: &str = "/locks/sku-43";
 const PATIENCE: Duration = Duration::from_secs(600);
 
 fn fair(client: &Client, path: &str) -> InterProcessFairLock {
-    InterProcessFairLock::builder(client, path).max_waiters(10_000).build().unwrap()
+    InterProcessFairLock::builder(client, path)
+        .max_waiters(10_000)
+        .build()
+        .unwrap()
 }
 
 /// How many requests of this sort were unanswered at most at any time, as the server saw it.
@@ -33,51 +36,67 @@ fn most_unanswered(server: &Server, session: i64, op: Op) -> usize {
     most
 }
 
-/// How many other writes of the session were answered, at the most, while a heartbeat waited for its answer, as
-/// the server saw it; `None` if there was no heartbeat.
+/// How many other writes of the session were answered, at the most, while a heartbeat waited for
+/// its answer, as the server saw it; `None` if there was no heartbeat.
 fn most_before_a_beat(server: &Server, session: i64) -> Option<usize> {
     let log = server.log();
-    let beats = log
-        .iter()
-        .filter(|entry| (entry.session, entry.op, entry.kind) == (session, Op::Multi, LogKind::Arrived));
+    let beats = log.iter().filter(|entry| {
+        (entry.session, entry.op, entry.kind) == (session, Op::Multi, LogKind::Arrived)
+    });
     let waits = beats.map(|beat| {
-        let after = log.iter().filter(|entry| entry.n > beat.n && entry.session == session);
+        let after = log
+            .iter()
+            .filter(|entry| entry.n > beat.n && entry.session == session);
         after
             .take_while(|entry| (entry.request, entry.kind) != (beat.request, LogKind::Replied))
             // A connection that is lost takes the answer along.
             .take_while(|entry| entry.op != Op::Connect)
-            .filter(|entry| matches!(entry.op, Op::Create | Op::Delete) && entry.kind == LogKind::Replied)
+            .filter(|entry| {
+                matches!(entry.op, Op::Create | Op::Delete) && entry.kind == LogKind::Replied
+            })
             .count()
     });
     waits.max()
 }
 
-/// How many creates have arrived, once all have that the client was told to do before this call and that need
-/// no answer.
+/// How many creates have arrived, once all have that the client was told to do before this call and
+/// that need no answer.
 async fn creates(server: &Server, client: &Client) -> usize {
     const NOWHERE: &str = "/nowhere";
     let id = session(client);
     let looks = |view: &View<'_>| {
-        view.log().filter(|entry| entry.kind == LogKind::Arrived && entry.path == NOWHERE).count()
+        view.log()
+            .filter(|entry| entry.kind == LogKind::Arrived && entry.path == NOWHERE)
+            .count()
     };
     let log = server.log();
-    let before = log.iter().filter(|entry| entry.kind == LogKind::Arrived && entry.path == NOWHERE).count();
-    // All attempts run on one thread, each as far as it can get, in the order in which they were started.
+    let before = log
+        .iter()
+        .filter(|entry| entry.kind == LogKind::Arrived && entry.path == NOWHERE)
+        .count();
+    // All attempts run on one thread, each as far as it can get, in the order in which they were
+    // started.
     let look = InterProcessMutex::new(client, NOWHERE).unwrap();
     let looked = ByHand::new(look.participants()).start();
-    until(server, "a request behind them", move |view| looks(&view) > before).await;
+    until(server, "a request behind them", move |view| {
+        looks(&view) > before
+    })
+    .await;
     drop(looked);
     usize::try_from(server.counters().requests_of(id, Op::Create)).unwrap()
 }
 
-/// A server that takes a millisecond for each create, and answers in order, as all do: all creates together
-/// take longer than the four seconds after which a heartbeat is sent, which waits for few of them.
+/// A server that takes a millisecond for each create, and answers in order, as all do: all creates
+/// together take longer than the four seconds after which a heartbeat is sent, which waits for few
+/// of them.
 // Shows: request-window
 #[tokio::test]
 async fn a_crowd_of_waiters_costs_no_lock_elsewhere() {
     const CROWD: usize = 5_000;
     let server = Arc::new(start());
-    let builder = Client::builder().session_timeout(Duration::from_secs(24)).connect_timeout(SOON);
+    let builder = Client::builder()
+        .session_timeout(Duration::from_secs(24))
+        .connect_timeout(SOON);
     let client = connect_as(builder, &server).await;
     let id = session(&client);
     let elsewhere = InterProcessMutex::new(&client, OTHER).unwrap();
@@ -89,7 +108,9 @@ async fn a_crowd_of_waiters_costs_no_lock_elsewhere() {
     };
     let mut gate = hold();
     let lock = fair(&client, DIRECTORY);
-    let crowd: Vec<_> = (0..CROWD).map(|_| ByHand::new(lock.lock()).start()).collect();
+    let crowd: Vec<_> = (0..CROWD)
+        .map(|_| ByHand::new(lock.lock()).start())
+        .collect();
     let slow = tokio::spawn(async move {
         loop {
             gate.wait_hit().await;
@@ -102,7 +123,10 @@ async fn a_crowd_of_waiters_costs_no_lock_elsewhere() {
     });
     let all = async {
         let here = move |view: View<'_>| view.children(DIRECTORY).len() == CROWD;
-        assert!(server.wait_until(here, PATIENCE).await, "waited in vain for all");
+        assert!(
+            server.wait_until(here, PATIENCE).await,
+            "waited in vain for all"
+        );
     };
     tokio::select! {
         () = all => {}
@@ -126,12 +150,15 @@ async fn a_crowd_of_waiters_costs_no_lock_elsewhere() {
     }
     // A full window of each.
     let most = most_before_a_beat(&server, id).unwrap();
-    assert!(most <= 2 * WINDOW, "a heartbeat waited for {most} creates and deletions");
+    assert!(
+        most <= 2 * WINDOW,
+        "a heartbeat waited for {most} creates and deletions"
+    );
     held.release().await.unwrap();
 }
 
-/// Creates that find the window full wait, in order of arrival; of each lock one at a time, so that none
-/// keeps another out.
+/// Creates that find the window full wait, in order of arrival; of each lock one at a time, so that
+/// none keeps another out.
 // Shows: request-window
 #[tokio::test]
 async fn creates_wait_for_answers_and_locks_take_turns() {
@@ -147,7 +174,10 @@ async fn creates_wait_for_answers_and_locks_take_turns() {
     let mut one = ByHand::new(there.lock()).start();
     assert_eq!(creates(&server, &client).await, WINDOW);
     // Those that leave before they have sent anything need no slot.
-    let (stay, leave) = crowd.into_iter().enumerate().partition::<Vec<_>, _>(|(i, _)| i % 2 == 0);
+    let (stay, leave) = crowd
+        .into_iter()
+        .enumerate()
+        .partition::<Vec<_>, _>(|(i, _)| i % 2 == 0);
     drop(leave);
     gate.release();
     one.woken().await;
@@ -155,14 +185,23 @@ async fn creates_wait_for_answers_and_locks_take_turns() {
         Poll::Ready(Ok(guard)) => guard,
         other => panic!("{other:?}"),
     };
-    until(&server, "all that stay", |view| view.children(DIRECTORY).len() == 250).await;
+    until(&server, "all that stay", |view| {
+        view.children(DIRECTORY).len() == 250
+    })
+    .await;
     let log = server.log();
     let creates: Vec<_> = log
         .iter()
         .filter(|entry| (entry.session, entry.op, entry.kind) == (id, Op::Create, LogKind::Arrived))
         .collect();
-    let place = creates.iter().position(|entry| entry.path.starts_with(OTHER)).unwrap();
-    assert!(place < WINDOW + 2, "the other lock's create came as number {place}");
+    let place = creates
+        .iter()
+        .position(|entry| entry.path.starts_with(OTHER))
+        .unwrap();
+    assert!(
+        place < WINDOW + 2,
+        "the other lock's create came as number {place}"
+    );
     assert!(most_unanswered(&server, id, Op::Create) <= WINDOW);
     guard.release().await.unwrap();
     drop(stay);
@@ -176,7 +215,9 @@ async fn a_cancelled_create_keeps_its_slot() {
     let (server, [client]) = with_clients(start(), calm).await;
     let gate = server.hold_request(Match::op(Op::Create).session(session(&client)));
     let lock = fair(&client, DIRECTORY);
-    let sent: Vec<_> = (0..WINDOW).map(|_| ByHand::new(lock.lock()).start()).collect();
+    let sent: Vec<_> = (0..WINDOW)
+        .map(|_| ByHand::new(lock.lock()).start())
+        .collect();
     within("a create", gate.wait_hit()).await;
     assert_eq!(creates(&server, &client).await, WINDOW);
     drop(sent);
@@ -196,8 +237,15 @@ async fn a_cancelled_create_keeps_its_slot() {
 async fn a_release_does_not_wait_for_a_crowd_that_gives_up() {
     let (server, [client, holder]) = with_clients(start(), calm).await;
     let id = session(&client);
-    let _first = within("the grant", fair(&holder, DIRECTORY).lock()).await.unwrap();
-    let held = within("the grant", InterProcessMutex::new(&client, OTHER).unwrap().lock()).await.unwrap();
+    let _first = within("the grant", fair(&holder, DIRECTORY).lock())
+        .await
+        .unwrap();
+    let held = within(
+        "the grant",
+        InterProcessMutex::new(&client, OTHER).unwrap().lock(),
+    )
+    .await
+    .unwrap();
     let lock = fair(&client, DIRECTORY);
     let crowd: Vec<_> = (0..500).map(|_| ByHand::new(lock.lock()).start()).collect();
     until(&server, "all", |view| view.children(DIRECTORY).len() == 501).await;
@@ -205,11 +253,16 @@ async fn a_release_does_not_wait_for_a_crowd_that_gives_up() {
     drop(crowd);
     within("a deletion", gate.wait_hit()).await;
     let deletions = move |view: &View<'_>| view.counters().requests_of(id, Op::Delete);
-    until(&server, "a full window", move |view| deletions(&view) >= WINDOW as u64).await;
+    until(&server, "a full window", move |view| {
+        deletions(&view) >= WINDOW as u64
+    })
+    .await;
     let node = held.node();
     let release = ByHand::new(held.release()).start();
     until(&server, "the release", move |view| {
-        view.log().any(|entry| entry.op == Op::Delete && entry.kind == LogKind::Arrived && entry.path == node)
+        view.log().any(|entry| {
+            entry.op == Op::Delete && entry.kind == LogKind::Arrived && entry.path == node
+        })
     })
     .await;
     gate.release();
@@ -230,14 +283,28 @@ async fn fair_waiters_time_out_without_lists() {
     server.reset_counters();
     let mut waiters = JoinSet::new();
     for _ in 0..WAITERS {
-        // All are here before the first gives up: one that comes when the last one leaves has to list.
+        // All are here before the first gives up: one that comes when the last one leaves has to
+        // list.
         waiters.spawn(lock.acquire(Duration::from_secs(2) + dice.duration(Duration::from_secs(1))));
     }
-    until(&server, "all", |view| view.children(DIRECTORY).len() == WAITERS + 1).await;
-    assert!(all_done("the ends", waiters).await.iter().all(Result::is_err));
+    until(&server, "all", |view| {
+        view.children(DIRECTORY).len() == WAITERS + 1
+    })
+    .await;
+    assert!(
+        all_done("the ends", waiters)
+            .await
+            .iter()
+            .all(Result::is_err)
+    );
     client.flush(SOON).await.unwrap();
-    let lists = server.counters().requests_of(session(&client), Op::GetChildren);
+    let lists = server
+        .counters()
+        .requests_of(session(&client), Op::GetChildren);
     // Those of the first window share theirs.
-    assert!(lists <= 20, "{lists} lists for {WAITERS} that came and gave up");
+    assert!(
+        lists <= 20,
+        "{lists} lists for {WAITERS} that came and gave up"
+    );
     held.release().await.unwrap();
 }

@@ -1,13 +1,18 @@
-//! The fair lock where things go wrong: hand-overs in memory, places that are kept, waiters of several
-//! clients. The server is in the process and waits at a gate where a test needs a certain moment.
+//! The fair lock where things go wrong: hand-overs in memory, places that are kept, waiters of
+//! several clients. The server is in the process and waits at a gate where a test needs a certain
+//! moment.
 
 use ::simulation::scenario::tokio;
 use test_support::prelude::*;
 
 fn server() -> Server {
     let tick = Duration::from_millis(50);
-    let server =
-        Server::builder().tick(tick).min_session_timeout(tick).max_session_timeout(HOUR).start().unwrap();
+    let server = Server::builder()
+        .tick(tick)
+        .min_session_timeout(tick)
+        .max_session_timeout(HOUR)
+        .start()
+        .unwrap();
     server.create(DIRECTORY, "").unwrap();
     server
 }
@@ -44,14 +49,19 @@ async fn callers_who_come_before_the_session_are_served_in_their_order() {
         let lock = fair(&client);
         let line: Vec<_> = (0..20).map(|_| ByHand::new(lock.lock()).start()).collect();
         for waits in line {
-            within("the grant", waits.finished()).await.unwrap().release().await.unwrap();
+            within("the grant", waits.finished())
+                .await
+                .unwrap()
+                .release()
+                .await
+                .unwrap();
         }
     }
 }
 
 /// What was written under the lock is written before the next holder is let in
-/// (docs/protocol.md#transaction): a transaction whose answer was not waited for is decided before, not
-/// after.
+/// (docs/protocol.md#transaction): a transaction whose answer was not waited for is decided before,
+/// not after.
 // Shows: hand-over, transaction
 #[tokio::test]
 async fn a_transaction_that_was_given_up_is_not_committed_under_the_next_holder() {
@@ -66,7 +76,10 @@ async fn a_transaction_that_was_given_up_is_not_committed_under_the_next_holder(
     let mut granted = task::spawn(second.lock());
     assert_pending!(granted.poll());
     barrier.pass().await;
-    assert_pending!(granted.poll(), "inside, while the first one's transaction may still be committed");
+    assert_pending!(
+        granted.poll(),
+        "inside, while the first one's transaction may still be committed"
+    );
     assert_eq!(server.node("/stock").unwrap().data, b"1");
     gate.release();
     let second = within("the grant", granted).await.unwrap();
@@ -74,8 +87,8 @@ async fn a_transaction_that_was_given_up_is_not_committed_under_the_next_holder(
     second.release().await.unwrap();
 }
 
-/// A waiter whose own node was deleted is not let in by its predecessor in memory: it queues again, at the
-/// end.
+/// A waiter whose own node was deleted is not let in by its predecessor in memory: it queues again,
+/// at the end.
 // Shows: waiter-without-node
 #[tokio::test]
 async fn a_waiter_without_a_node_is_not_handed_the_lock() {
@@ -86,9 +99,14 @@ async fn a_waiter_without_a_node_is_not_handed_the_lock() {
     let node = queue(&server).remove(1);
     server.delete(&node).unwrap();
     held.release().await.unwrap();
-    let next = within("the grant of who is first", next.lock()).await.unwrap();
+    let next = within("the grant of who is first", next.lock())
+        .await
+        .unwrap();
     assert_eq!(queue(&server)[0], next.node());
-    until(&server, "another node", |view| view.children(DIRECTORY).len() == 2).await;
+    until(&server, "another node", |view| {
+        view.children(DIRECTORY).len() == 2
+    })
+    .await;
     let mut waits = task::spawn(robbed.lock());
     assert_pending!(waits.poll());
     assert!(next.is_held());
@@ -97,8 +115,8 @@ async fn a_waiter_without_a_node_is_not_handed_the_lock() {
     assert_ne!(guard.node(), node);
 }
 
-/// The whole directory is deleted by hand while the lock is held here and waited for here; another process
-/// takes it.
+/// The whole directory is deleted by hand while the lock is held here and waited for here; another
+/// process takes it.
 // Shows: waiter-without-node
 #[tokio::test]
 async fn a_directory_deleted_by_hand_lets_no_waiter_in_without_a_node() {
@@ -110,7 +128,9 @@ async fn a_directory_deleted_by_hand_lets_no_waiter_in_without_a_node() {
     for node in queue(&server) {
         server.delete(&node).unwrap();
     }
-    let foreign = within("the grant of the other", fair(&other).lock()).await.unwrap();
+    let foreign = within("the grant of the other", fair(&other).lock())
+        .await
+        .unwrap();
     // Noticed by a beat.
     within("the loss", held.lost()).await;
     // It queues again.
@@ -119,7 +139,12 @@ async fn a_directory_deleted_by_hand_lets_no_waiter_in_without_a_node() {
     assert_pending!(beside.poll(), "two hold");
     assert!(foreign.is_held());
     foreign.release().await.unwrap();
-    within("the grant", beside).await.unwrap().release().await.unwrap();
+    within("the grant", beside)
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }
 
 /// No grant, remote or local, while locks are suspended (docs/protocol.md#suspended).
@@ -133,7 +158,12 @@ async fn nothing_is_granted_while_suspended() {
     server.refuse_connections(true);
     assert!(server.cut(session(&client), Cut::Reset));
     let mut state = client.watch_state();
-    within("the suspension", state.wait_for(|state| *state == ConnectionState::Suspended)).await.unwrap();
+    within(
+        "the suspension",
+        state.wait_for(|state| *state == ConnectionState::Suspended),
+    )
+    .await
+    .unwrap();
     assert_eq!(held.state(), LockState::Suspended);
     drop(held);
     let mut granted = task::spawn(second.lock());
@@ -141,25 +171,40 @@ async fn nothing_is_granted_while_suspended() {
     barrier.pass().await;
     assert_pending!(granted.poll());
     server.refuse_connections(false);
-    within("the grant", granted).await.unwrap().release().await.unwrap();
+    within("the grant", granted)
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }
 
-/// A place that came to the front, and whose session ended before the caller asked for the lock, is no lock.
+/// A place that came to the front, and whose session ended before the caller asked for the lock, is
+/// no lock.
 #[tokio::test]
 async fn a_place_does_not_hand_out_a_lock_that_is_lost_already() {
     let (server, [client, other]) = with_clients(server(), client).await;
     let mut place = place(&fair(&client)).await;
     next_session(&server, &client).await;
-    let rival = within("the grant of the other", fair(&other).lock()).await.unwrap();
+    let rival = within("the grant of the other", fair(&other).lock())
+        .await
+        .unwrap();
     // It waits anew, at the back, as the documentation says.
     let granted = tokio::spawn(async move { place.lock().await });
     watches(&server, &client, &rival.node()).await;
     assert!(!granted.is_finished() && rival.is_held());
     rival.release().await.unwrap();
-    assert!(within("the grant", granted).await.unwrap().unwrap().is_held());
+    assert!(
+        within("the grant", granted)
+            .await
+            .unwrap()
+            .unwrap()
+            .is_held()
+    );
 }
 
-/// The same where the node was deleted by hand: the position is not asked of a client that is "closed".
+/// The same where the node was deleted by hand: the position is not asked of a client that is
+/// "closed".
 #[tokio::test]
 async fn a_lost_place_does_not_say_that_the_client_is_closed() {
     let server = server();
@@ -183,8 +228,13 @@ async fn a_position_is_answered_though_the_node_was_deleted() {
     let mut place = place(&fair(&client)).await;
     let node = queue(&server).remove(1);
     server.delete(&node).unwrap();
-    let error = within("the answer, while the lock is held", place.position()).await.unwrap_err();
-    assert!(matches!(error, AcquireError::NodeDeleted { .. }) && error.is_retryable(), "{error}");
+    let error = within("the answer, while the lock is held", place.position())
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(error, AcquireError::NodeDeleted { .. }) && error.is_retryable(),
+        "{error}"
+    );
 }
 
 /// Waiters of one client are in the order in which they came, also in the next session.
@@ -199,8 +249,14 @@ async fn the_order_among_waiters_of_a_client_outlives_its_session() {
         places.push(place(&fair(&client)).await);
     }
     assert!(server.expire_session(session(&client)));
-    until(&server, "the old nodes to go", |view| view.children(DIRECTORY).len() == 1).await;
-    until(&server, "all to be back", |view| view.children(DIRECTORY).len() == WAITERS + 1).await;
+    until(&server, "the old nodes to go", |view| {
+        view.children(DIRECTORY).len() == 1
+    })
+    .await;
+    until(&server, "all to be back", |view| {
+        view.children(DIRECTORY).len() == WAITERS + 1
+    })
+    .await;
     let mut positions = Vec::new();
     for place in &mut places {
         positions.push(within("a position", place.position()).await.unwrap());
@@ -208,10 +264,14 @@ async fn the_order_among_waiters_of_a_client_outlives_its_session() {
     held.release().await.unwrap();
     let mut sorted = positions.clone();
     sorted.sort_unstable();
-    assert_eq!(positions, sorted, "the order is that of the nodes, and they came in another");
+    assert_eq!(
+        positions, sorted,
+        "the order is that of the nodes, and they came in another"
+    );
 }
 
-/// The predecessor gave up, and the servers would not delete its node at first; they are asked once more.
+/// The predecessor gave up, and the servers would not delete its node at first; they are asked once
+/// more.
 // Shows: waiting-in-memory
 #[tokio::test]
 async fn a_predecessor_that_could_not_be_deleted_is_not_waited_for_for_ever() {
@@ -227,7 +287,12 @@ async fn a_predecessor_that_could_not_be_deleted_is_not_waited_for_for_ever() {
     client.flush(SOON).await.unwrap();
     assert!(!queue(&server).contains(&stuck));
     held.release().await.unwrap();
-    within("the grant", next.lock()).await.unwrap().release().await.unwrap();
+    within("the grant", next.lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }
 
 /// Creates whose outcome is unknown are looked for together, not each with a list of its own.
@@ -241,8 +306,13 @@ async fn a_crowd_of_unknown_creates_is_settled_by_few_lists() {
     let id = session(&client);
     // An unknown code says nothing about what was done; the repetition succeeds.
     let unknown = server.fail(Match::op(Op::Create).session(id).times(CROWD), -999);
-    let waiting: Vec<_> = (0..CROWD).map(|_| tokio::spawn(fair(&client).lock())).collect();
-    until(&server, "all in the queue", |view| view.children(DIRECTORY).len() == CROWD + 1).await;
+    let waiting: Vec<_> = (0..CROWD)
+        .map(|_| tokio::spawn(fair(&client).lock()))
+        .collect();
+    until(&server, "all in the queue", |view| {
+        view.children(DIRECTORY).len() == CROWD + 1
+    })
+    .await;
     assert_eq!(unknown.hits().len(), CROWD);
     // Their creates are answered, and with the next list so are their lists.
     for _ in 0..2 {
@@ -261,13 +331,14 @@ async fn a_crowd_of_unknown_creates_is_settled_by_few_lists() {
     gate.release();
     client.flush(SOON).await.unwrap();
     assert_eq!(queue(&server), [held.node()]);
-    // One for the creates that came to cleanup first, one for all others, and one for attempts that were told
-    // that the one before them had left, and left themselves then.
+    // One for the creates that came to cleanup first, one for all others, and one for attempts that
+    // were told that the one before them had left, and left themselves then.
     let lists = server.counters().requests_of(id, Op::GetChildren);
     assert!(lists <= 3, "{lists} lists for {CROWD} creates");
 }
 
-/// A place whose client has been closed, or whose runtime has gone, returns an error, however it is asked.
+/// A place whose client has been closed, or whose runtime has gone, returns an error, however it is
+/// asked.
 #[tokio::test]
 async fn a_place_of_a_closed_client_answers_with_an_error() {
     let (_server, [client, other]) = with_clients(server(), client).await;
@@ -278,14 +349,16 @@ async fn a_place_of_a_closed_client_answers_with_an_error() {
     for error in [
         within("the position", locked.position()).await.unwrap_err(),
         within("the answer", locked.lock()).await.unwrap_err(),
-        within("the answer", acquired.acquire(SOON)).await.unwrap_err(),
+        within("the answer", acquired.acquire(SOON))
+            .await
+            .unwrap_err(),
     ] {
         assert_eq!(error.kind(), Some(ErrorKind::Closed), "{error}");
     }
 }
 
-/// The nearest own node has let go, but its deletion has to be repeated; another client's node stands
-/// between. There is nothing to be learned from one list after the other.
+/// The nearest own node has let go, but its deletion has to be repeated; another client's node
+/// stands between. There is nothing to be learned from one list after the other.
 // Shows: waiting-in-memory
 #[tokio::test]
 async fn a_deletion_that_is_repeated_does_not_make_those_behind_list_without_a_pause() {
@@ -299,14 +372,29 @@ async fn a_deletion_that_is_repeated_does_not_make_those_behind_list_without_a_p
     server.reset_counters();
     drop(held);
     within("the first refusals", refused.wait_hits(6)).await;
-    let lists = server.counters().requests_of(session(&client), Op::GetChildren);
-    within("the grant", between.lock()).await.unwrap().release().await.unwrap();
-    within("the grant", behind.lock()).await.unwrap().release().await.unwrap();
-    assert!(lists <= 12, "{lists} lists while the deletion was asked for six times");
+    let lists = server
+        .counters()
+        .requests_of(session(&client), Op::GetChildren);
+    within("the grant", between.lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    within("the grant", behind.lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    assert!(
+        lists <= 12,
+        "{lists} lists while the deletion was asked for six times"
+    );
 }
 
-/// A place whose lock was lost is taken anew. If that is refused, the position says why, and not that a
-/// client is closed that is connected.
+/// A place whose lock was lost is taken anew. If that is refused, the position says why, and not
+/// that a client is closed that is connected.
 #[tokio::test]
 async fn a_place_that_cannot_be_taken_anew_says_why() {
     let (server, [client]) = with_clients(server(), client).await;
@@ -315,16 +403,24 @@ async fn a_place_that_cannot_be_taken_anew_says_why() {
     // NoAuth.
     let _refused = server.fail(Match::op(Op::Create).path_prefix(DIRECTORY), -102);
     let error = within("the position", place.position()).await.unwrap_err();
-    assert_eq!(error.kind(), Some(ErrorKind::NoAuth), "{error} (the client is {:?})", client.state());
+    assert_eq!(
+        error.kind(),
+        Some(ErrorKind::NoAuth),
+        "{error} (the client is {:?})",
+        client.state()
+    );
 }
 
-/// A lock that was lost without contact is given up, and its place is taken anew, as soon as it can be; that
-/// the old node is still there is no reason to end it.
+/// A lock that was lost without contact is given up, and its place is taken anew, as soon as it can
+/// be; that the old node is still there is no reason to end it.
 #[tokio::test]
 async fn a_place_is_taken_anew_although_its_old_node_is_not_deleted_yet() {
     let server = server();
     let client = connect_for(&server, Duration::from_secs(3)).await;
-    let lock = InterProcessFairLock::builder(&client, DIRECTORY).max_waiters(1).build().unwrap();
+    let lock = InterProcessFairLock::builder(&client, DIRECTORY)
+        .max_waiters(1)
+        .build()
+        .unwrap();
     let mut place = place(&lock).await;
     server.freeze_expiry(true);
     server.refuse_connections(true);
@@ -337,12 +433,17 @@ async fn a_place_is_taken_anew_although_its_old_node_is_not_deleted_yet() {
     match early {
         Ok(Ok(guard)) => panic!("granted as {:?}", guard.state()),
         Ok(Err(error)) => panic!("the place has ended: {error}"),
-        Err(_) => within("the grant", place.lock()).await.unwrap().release().await.unwrap(),
+        Err(_) => within("the grant", place.lock())
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap(),
     }
 }
 
-/// One refusal is about one request: what else has come of the creates that are settled with it is deleted
-/// all the same, or by the next that lists the directory.
+/// One refusal is about one request: what else has come of the creates that are settled with it is
+/// deleted all the same, or by the next that lists the directory.
 // Shows: write-barrier
 #[tokio::test]
 async fn one_refusal_does_not_leave_a_whole_group_behind() {
@@ -352,8 +453,13 @@ async fn one_refusal_does_not_leave_a_whole_group_behind() {
     let client = calm_with(&server, policy).await;
     let id = session(&client);
     let creates = server.hold_reply(Match::op(Op::Create).session(id).times(CROWD));
-    let attempts: Vec<_> = (0..CROWD).map(|_| tokio::spawn(fair(&client).lock())).collect();
-    until(&server, "the nodes", |view| view.children(DIRECTORY).len() == CROWD).await;
+    let attempts: Vec<_> = (0..CROWD)
+        .map(|_| tokio::spawn(fair(&client).lock()))
+        .collect();
+    until(&server, "the nodes", |view| {
+        view.children(DIRECTORY).len() == CROWD
+    })
+    .await;
     // Their own lists fail as well.
     let _unknown = server.fail(Match::op(Op::GetChildren).session(id).times(4), -999);
     // The first is settled alone, so this is the barrier of all others.
@@ -369,11 +475,14 @@ async fn one_refusal_does_not_leave_a_whole_group_behind() {
     fair(&client).participants().await.unwrap();
     client.flush(SOON).await.unwrap();
     let left = queue(&server).len();
-    assert!(left <= 1, "{left} nodes of {CROWD} stay until the session ends, for one refusal");
+    assert!(
+        left <= 1,
+        "{left} nodes of {CROWD} stay until the session ends, for one refusal"
+    );
 }
 
-/// The order among waiters of a client outlives their session also where the directory goes with their nodes,
-/// as a container does.
+/// The order among waiters of a client outlives their session also where the directory goes with
+/// their nodes, as a container does.
 // Shows: arrival-order
 #[tokio::test]
 async fn the_order_outlives_the_directory() {
@@ -385,7 +494,10 @@ async fn the_order_outlives_the_directory() {
     }
     server.refuse_connections(true);
     assert!(server.expire_session(session(&client)));
-    until(&server, "the old nodes to go", |view| view.children(DIRECTORY).is_empty()).await;
+    until(&server, "the old nodes to go", |view| {
+        view.children(DIRECTORY).is_empty()
+    })
+    .await;
     server.delete(DIRECTORY).unwrap();
     server.refuse_connections(false);
     until(&server, "all to be back", |view| {
@@ -412,7 +524,9 @@ async fn the_waiters_of_two_clients_that_take_turns_have_room() {
     // The other side's nodes, one between each two of ours.
     for _ in 0..PAIRS {
         let between = format!("{DIRECTORY}/_c_5f3b2a10-8c1d-4f6e-9a7b-0123456789ab-lock-");
-        server.create_as(&between, "", CreateMode::EphemeralSequential, session(&two)).unwrap();
+        server
+            .create_as(&between, "", CreateMode::EphemeralSequential, session(&two))
+            .unwrap();
         match within("a place", fair(&one).enqueue()).await {
             Ok(place) => places.push(place),
             Err(AcquireError::TooManyWatches { .. }) => refused += 1,
@@ -421,5 +535,8 @@ async fn the_waiters_of_two_clients_that_take_turns_have_room() {
     }
     let queued = places.len();
     held.release().await.unwrap();
-    assert_eq!(refused, 0, "{refused} refused behind {queued} (5,000 may wait, says the documentation)");
+    assert_eq!(
+        refused, 0,
+        "{refused} refused behind {queued} (5,000 may wait, says the documentation)"
+    );
 }

@@ -7,7 +7,8 @@ use ::simulation::scenario::tokio;
 use test_support::prelude::*;
 use zookeeper_client as zk;
 
-/// The session timeout where time passes: a beat comes after a sixth of it, and a lease lasts two thirds of it.
+/// The session timeout where time passes: a beat comes after a sixth of it, and a lease lasts two
+/// thirds of it.
 const T: Duration = Duration::from_secs(6);
 const LONG: Duration = Duration::from_secs(20);
 /// ZooKeeper's error codes.
@@ -16,7 +17,11 @@ const UNIMPLEMENTED: i32 = -6;
 
 fn server() -> Server {
     let tick = Duration::from_millis(50);
-    Server::builder().tick(tick).max_session_timeout(10 * LONG).start().unwrap()
+    Server::builder()
+        .tick(tick)
+        .max_session_timeout(10 * LONG)
+        .start()
+        .unwrap()
 }
 
 async fn client(server: &Server) -> Client {
@@ -25,11 +30,16 @@ async fn client(server: &Server) -> Client {
 
 /// A client that waits for a session for as long as it takes.
 async fn client_with(server: &Server, session_timeout: Duration, builder: ClientBuilder) -> Client {
-    let builder = builder.session_timeout(session_timeout).connect_timeout(10 * LONG);
-    within("the session", builder.connect(&server.connect_string())).await.unwrap()
+    let builder = builder
+        .session_timeout(session_timeout)
+        .connect_timeout(10 * LONG);
+    within("the session", builder.connect(&server.connect_string()))
+        .await
+        .unwrap()
 }
 
-/// A client that beats only when it is connected anew, and does not give up a connection that is silent.
+/// A client that beats only when it is connected anew, and does not give up a connection that is
+/// silent.
 async fn rarely_beating(server: &Server) -> Client {
     client_with(server, 10 * LONG, Client::builder()).await
 }
@@ -56,13 +66,25 @@ async fn a_held_lock_is_renewed_by_committed_checks_every_sixth_of_the_timeout()
     let beats = |n| move |view: View<'_>| view.counters().requests(Op::Multi) >= n;
     until(&server, "four beats", beats(4)).await;
     let per_beat = start.elapsed() / 4;
-    assert!(per_beat > T / 12 && per_beat < T / 3, "a beat every {per_beat:?}");
-    assert_eq!(server.counters().requests(Op::Sync) + server.counters().requests(Op::Exists), 0);
+    assert!(
+        per_beat > T / 12 && per_beat < T / 3,
+        "a beat every {per_beat:?}"
+    );
+    assert_eq!(
+        server.counters().requests(Op::Sync) + server.counters().requests(Op::Exists),
+        0
+    );
     until_state(&guard, |state| state == LockState::Held).await;
     guard.release().await.unwrap();
     // Nothing is at stake any more. One beat may be under way; that no more come only time shows.
     let after = server.counters().requests(Op::Multi);
-    never_for(T / 2, &server, "beats, and nothing is held", beats(after + 2)).await;
+    never_for(
+        T / 2,
+        &server,
+        "beats, and nothing is held",
+        beats(after + 2),
+    )
+    .await;
 }
 
 /// Other writes prove that the session lives, but not that a held node does.
@@ -83,16 +105,24 @@ async fn a_busy_client_still_checks_its_held_nodes() {
             }
         }
     };
-    assert_eq!(within("a check", checked).await.reason(), LostReason::NodeDeleted);
+    assert_eq!(
+        within("a check", checked).await.reason(),
+        LostReason::NodeDeleted
+    );
 }
 
-/// A beat that was sent for two locks comes back after one of them was released: that one is not lost.
+/// A beat that was sent for two locks comes back after one of them was released: that one is not
+/// lost.
 // Shows: renewal
 #[tokio::test]
 async fn a_released_lock_is_not_reported_as_deleted() {
     let (server, [client]) = with_clients(server(), client).await;
     let first = hold(&client).await;
-    let second = InterProcessMutex::new(&client, "/locks/other").unwrap().lock().await.unwrap();
+    let second = InterProcessMutex::new(&client, "/locks/other")
+        .unwrap()
+        .lock()
+        .await
+        .unwrap();
     let gate = server.hold_request(Match::op(Op::Multi));
     within("the request", gate.wait_hit()).await;
     server.delete(&first.node()).unwrap();
@@ -100,9 +130,14 @@ async fn a_released_lock_is_not_reported_as_deleted() {
     let released = tokio::spawn(second.release());
     gate.release();
     within("the release", released).await.unwrap().unwrap();
-    assert_eq!(within("the loss", first.lost()).await.reason(), LostReason::NodeDeleted);
+    assert_eq!(
+        within("the loss", first.lost()).await.reason(),
+        LostReason::NodeDeleted
+    );
     // The answer that tells the loss of the first has been dealt with when the next one has.
-    within("the list", mutex(&client).participants()).await.unwrap();
+    within("the list", mutex(&client).participants())
+        .await
+        .unwrap();
     assert_pending!(task::spawn(second_lost).poll(), "it was released");
 }
 
@@ -113,7 +148,10 @@ async fn a_cut_off_holder_is_suspended_then_lost_before_another_client_is_grante
         let (server, [holder, waiter]) = with_clients(server(), client).await;
         let guard = hold(&holder).await;
         let mut next = tokio::spawn(async move { (hold(&waiter).await, waiter) });
-        until(&server, "the queue", move |view| view.children(DIRECTORY).len() == 2).await;
+        until(&server, "the queue", move |view| {
+            view.children(DIRECTORY).len() == 2
+        })
+        .await;
 
         server.stall(session(&holder), direction);
         until_state(&guard, |state| state != LockState::Held).await;
@@ -131,12 +169,16 @@ async fn a_cut_off_holder_is_suspended_then_lost_before_another_client_is_grante
         assert!(next.fencing_token() > guard.fencing_token());
         assert!(matches!(guard.reenter(), Err(lost) if lost.reason() == LostReason::LeaseExpired));
     };
-    tokio::join!(cut_off(Direction::Both), cut_off(Direction::ToServer), cut_off(Direction::ToClient));
+    tokio::join!(
+        cut_off(Direction::Both),
+        cut_off(Direction::ToServer),
+        cut_off(Direction::ToClient)
+    );
 }
 
-/// docs/protocol.md#renewal: the member that the holder is connected to has lost the others, but goes on
-/// answering reads (and, if it was the leader, `sync`). The holder is told before the others give its lock
-/// away; who relies on those answers is not.
+/// docs/protocol.md#renewal: the member that the holder is connected to has lost the others, but
+/// goes on answering reads (and, if it was the leader, `sync`). The holder is told before the
+/// others give its lock away; who relies on those answers is not.
 // Shows: renewal
 #[tokio::test]
 async fn a_member_that_is_cut_off_does_not_fool_the_holder() {
@@ -147,7 +189,10 @@ async fn a_member_that_is_cut_off_does_not_fool_the_holder() {
         let guard = hold(&holder).await;
         let next = mutex(&waiter);
         let mut next = tokio::spawn(async move { next.acquire(LONG).await });
-        until(&server, "the queue", |view| view.children(DIRECTORY).len() == 2).await;
+        until(&server, "the queue", |view| {
+            view.children(DIRECTORY).len() == 2
+        })
+        .await;
         // It cannot move to a better member.
         server.refuse_connections(true);
         server.isolate(session(&holder), isolation);
@@ -159,10 +204,17 @@ async fn a_member_that_is_cut_off_does_not_fool_the_holder() {
             _ = &mut next => panic!("{isolation:?}: granted before the holder was told"),
         }
         let granted = within("the next grant", next).await.unwrap().unwrap();
-        let shown = within("the answer to a read", reader.check_stat(&guard.node())).await.unwrap();
-        assert!(shown.is_some(), "{isolation:?}: who only reads there sees the lock still held");
+        let shown = within("the answer to a read", reader.check_stat(&guard.node()))
+            .await
+            .unwrap();
+        assert!(
+            shown.is_some(),
+            "{isolation:?}: who only reads there sees the lock still held"
+        );
         if matches!(isolation, Isolation::DeposedLeader) {
-            within("the answer to a sync", reader.sync(&guard.node())).await.unwrap();
+            within("the answer to a sync", reader.sync(&guard.node()))
+                .await
+                .unwrap();
         }
         drop(granted);
     }
@@ -177,8 +229,8 @@ async fn a_holder_moves_from_a_member_that_is_cut_off_and_keeps_its_lock() {
         let guard = hold(&client).await;
         let id = session(&client);
         server.isolate(id, isolation);
-        // For longer than the lock is believed without a proof, two thirds of it: time that has to pass. On the
-        // way it is suspended too shortly to be seen.
+        // For longer than the lock is believed without a proof, two thirds of it: time that has to
+        // pass. On the way it is suspended too shortly to be seen.
         never_for(T * 3 / 4, &server, "nothing is looked for", |_| false).await;
         until_state(&guard, |state| state != LockState::Suspended).await;
         assert_eq!(guard.state(), LockState::Held, "{isolation:?}");
@@ -226,19 +278,29 @@ async fn a_short_interruption_suspends_and_loses_nothing() {
 async fn changes_of_state_are_told() {
     for several in [false, true] {
         let (server, [client]) = with_clients(server(), client).await;
-        let both = InterProcessMultiLock::from_paths(&client, [DIRECTORY, "/locks/second"]).unwrap();
+        let both =
+            InterProcessMultiLock::from_paths(&client, [DIRECTORY, "/locks/second"]).unwrap();
         let guard: Box<dyn Guard> = match several {
             true => Box::new(both.lock().await.unwrap()),
             false => Box::new(hold(&client).await),
         };
         let changed = async |known| within("the state", guard.state_changed(known)).await;
         let other = InterProcessMutex::new(&client, "/locks/other").unwrap();
-        assert_eq!(changed(LockState::Suspended).await, LockState::Held, "at once");
+        assert_eq!(
+            changed(LockState::Suspended).await,
+            LockState::Held,
+            "at once"
+        );
         let throttled = server.fail(Match::op(Op::Multi).always(), THROTTLED);
         assert_eq!(changed(LockState::Held).await, LockState::Suspended);
         throttled.remove();
         // Does not wait for the next beat.
-        within("a proof", other.acquire(LONG)).await.unwrap().release().await.unwrap();
+        within("a proof", other.acquire(LONG))
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
         assert_eq!(changed(LockState::Suspended).await, LockState::Held);
         server.fail(Match::op(Op::Multi).always(), THROTTLED);
         assert_eq!(changed(LockState::Held).await, LockState::Suspended);
@@ -255,13 +317,22 @@ async fn an_interruption_and_its_end_are_told() {
     let (server, [client]) = with_clients(server(), rarely_beating).await;
     let guard = hold(&client).await;
     server.stop_async().await;
-    assert_eq!(within("the state", guard.state_changed(LockState::Held)).await, LockState::Suspended);
+    assert_eq!(
+        within("the state", guard.state_changed(LockState::Held)).await,
+        LockState::Suspended
+    );
     server.restart_async().await.unwrap();
-    assert_eq!(within("the state", guard.state_changed(LockState::Suspended)).await, LockState::Held);
+    assert_eq!(
+        within("the state", guard.state_changed(LockState::Suspended)).await,
+        LockState::Held
+    );
     let mut closed = task::spawn(guard.state_changed(LockState::Held));
     assert_pending!(closed.poll());
     client.close().await.unwrap();
-    assert_eq!(within("the state", closed).await, LockState::Lost(LostReason::Closed));
+    assert_eq!(
+        within("the state", closed).await,
+        LockState::Lost(LostReason::Closed)
+    );
 }
 
 /// Counts how often it is woken.
@@ -274,8 +345,8 @@ impl Wake for Count {
     }
 }
 
-/// Proofs come several times a second, or thousands of times in a busy client: who waits for a change does
-/// not pay for them.
+/// Proofs come several times a second, or thousands of times in a busy client: who waits for a
+/// change does not pay for them.
 // Shows: suspended
 #[tokio::test]
 async fn those_who_wait_for_a_change_are_woken_by_changes_alone() {
@@ -285,13 +356,20 @@ async fn those_who_wait_for_a_change_are_woken_by_changes_alone() {
     let count = Arc::new(Count::default());
     let waker = Waker::from(Arc::clone(&count));
     let mut context = Context::from_waker(&waker);
-    let mut waiting: Vec<_> = (0..WAITING).map(|_| Box::pin(guard.state_changed(LockState::Held))).collect();
+    let mut waiting: Vec<_> = (0..WAITING)
+        .map(|_| Box::pin(guard.state_changed(LockState::Held)))
+        .collect();
     for waiting in &mut waiting {
         assert!(waiting.as_mut().poll(&mut context).is_pending());
     }
     let other = InterProcessMutex::new(&client, "/locks/other").unwrap();
     for _ in 0..20 {
-        within("the grant", other.lock()).await.unwrap().release().await.unwrap();
+        within("the grant", other.lock())
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
     }
     assert_eq!(count.0.load(Ordering::SeqCst), 0, "woken by proofs");
 
@@ -299,11 +377,14 @@ async fn those_who_wait_for_a_change_are_woken_by_changes_alone() {
     for waiting in waiting {
         assert_eq!(within("the grant", waiting).await, LockState::Suspended);
     }
-    assert!(count.0.load(Ordering::SeqCst) <= 2 * WAITING, "woken by one change: {count:?}");
+    assert!(
+        count.0.load(Ordering::SeqCst) <= 2 * WAITING,
+        "woken by one change: {count:?}"
+    );
 }
 
-/// docs/protocol.md#lost-lock-keeps-its-node: the session outlives its leases. The lost hold leaves no node,
-/// waiters keep their places.
+/// docs/protocol.md#lost-lock-keeps-its-node: the session outlives its leases. The lost hold leaves
+/// no node, waiters keep their places.
 // Shows: lost-lock-keeps-its-node
 #[tokio::test]
 async fn a_hold_lost_in_a_session_that_comes_back_leaves_no_node() {
@@ -313,35 +394,57 @@ async fn a_hold_lost_in_a_session_that_comes_back_leaves_no_node() {
     let guard = hold(&first).await;
     let own = fair(&first);
     let waiting = tokio::spawn(async move { own.acquire(LONG).await });
-    until(&server, "the queue", move |view| view.children(DIRECTORY).len() == 2).await;
+    until(&server, "the queue", move |view| {
+        view.children(DIRECTORY).len() == 2
+    })
+    .await;
     let other = tokio::spawn({
         let second = second.clone();
         async move { hold(&second).await }
     });
-    until(&server, "the queue", move |view| view.children(DIRECTORY).len() == 3).await;
+    until(&server, "the queue", move |view| {
+        view.children(DIRECTORY).len() == 3
+    })
+    .await;
     let before = server.children(DIRECTORY);
 
     let id = session(&first);
     server.stall(id, Direction::Both);
-    assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::LeaseExpired);
+    assert_eq!(
+        within("the loss", guard.lost()).await.reason(),
+        LostReason::LeaseExpired
+    );
     server.resume(id);
-    // The next in line is the waiter of the very session whose lease had expired, in its old place and with
-    // its old node.
+    // The next in line is the waiter of the very session whose lease had expired, in its old place
+    // and with its old node.
     let next = within("the grant", waiting).await.unwrap().unwrap();
     assert_eq!(session(&first), id, "the session survived");
     let lost_node = guard.node();
     assert!(!server.exists(&lost_node));
-    assert!(before.iter().any(|name| next.node().ends_with(name.as_str())));
+    assert!(
+        before
+            .iter()
+            .any(|name| next.node().ends_with(name.as_str()))
+    );
     assert!(
         matches!(guard.release().await, Err(ReleaseError::Lost(lost)) if lost.reason() == LostReason::LeaseExpired)
     );
-    assert_eq!(server.children(DIRECTORY).len(), 2, "the late release deleted no other node");
+    assert_eq!(
+        server.children(DIRECTORY).len(),
+        2,
+        "the late release deleted no other node"
+    );
     next.release().await.unwrap();
-    within("the grant", other).await.unwrap().release().await.unwrap();
+    within("the grant", other)
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }
 
-/// A hold whose lease has expired while the servers keep its session: they get every beat, and their answers
-/// are held back.
+/// A hold whose lease has expired while the servers keep its session: they get every beat, and
+/// their answers are held back.
 struct ExpiredHold {
     guard: LockGuard,
     /// The last proof was sent after this.
@@ -357,42 +460,77 @@ async fn expired_hold(server: &Server, holder: &Client, waiter: &Client) -> Expi
     let answers = server.hold_reply(Match::op(Op::Multi).session(session(holder)).always());
     let waiter = mutex(waiter);
     let next = tokio::spawn(async move { waiter.acquire(LONG).await });
-    until(server, "the queue", |view| view.children(DIRECTORY).len() == 2).await;
-    assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::LeaseExpired);
-    ExpiredHold { guard, before, next, _answers: answers }
+    until(server, "the queue", |view| {
+        view.children(DIRECTORY).len() == 2
+    })
+    .await;
+    assert_eq!(
+        within("the loss", guard.lost()).await.reason(),
+        LostReason::LeaseExpired
+    );
+    ExpiredHold {
+        guard,
+        before,
+        next,
+        _answers: answers,
+    }
 }
 
 /// When the server was asked to delete a node.
 fn deletions(server: &Server, node: &str) -> Vec<Instant> {
-    let asked =
-        |entry: &LogEntry| (entry.op, entry.kind) == (Op::Delete, LogKind::Arrived) && entry.path == node;
-    server.log().into_iter().filter(asked).map(|entry| entry.at).collect()
+    let asked = |entry: &LogEntry| {
+        (entry.op, entry.kind) == (Op::Delete, LogKind::Arrived) && entry.path == node
+    };
+    server
+        .log()
+        .into_iter()
+        .filter(asked)
+        .map(|entry| entry.at)
+        .collect()
 }
 
-/// The session and its timeout are the holder's: what it does when it is told, it does before the next holder
-/// comes in.
+/// The session and its timeout are the holder's: what it does when it is told, it does before the
+/// next holder comes in.
 // Shows: lost-lock-keeps-its-node
 #[tokio::test]
 async fn a_lost_lock_stays_until_its_last_guard_is_gone() {
     for release in [false, true] {
         let (server, [holder, waiter]) = with_clients(server(), strict_client).await;
-        let ExpiredHold { guard, next, _answers, .. } = expired_hold(&server, &holder, &waiter).await;
+        let ExpiredHold {
+            guard,
+            next,
+            _answers,
+            ..
+        } = expired_hold(&server, &holder, &waiter).await;
         let node = guard.node();
-        assert!(!mutex(&holder).is_acquired_in_this_process(), "it is not held any more");
+        assert!(
+            !mutex(&holder).is_acquired_in_this_process(),
+            "it is not held any more"
+        );
         // Whatever was to be deleted at the loss would have been by now.
         holder.flush(LONG).await.unwrap();
-        assert_eq!(deletions(&server, &node), [], "before the holder has stopped");
+        assert_eq!(
+            deletions(&server, &node),
+            [],
+            "before the holder has stopped"
+        );
         assert!(server.exists(&node) && !next.is_finished());
         if release {
             let released = within("the release", guard.release()).await;
-            assert!(matches!(released, Err(ReleaseError::Lost(_))), "{released:?}");
+            assert!(
+                matches!(released, Err(ReleaseError::Lost(_))),
+                "{released:?}"
+            );
         } else {
             drop(guard);
         }
         let next = within("the grant", next).await.unwrap().unwrap();
         assert_eq!(deletions(&server, &node).len(), 1);
         next.release().await.unwrap();
-        let survived = server.sessions().iter().any(|known| Some(known.id) == holder.session_id());
+        let survived = server
+            .sessions()
+            .iter()
+            .any(|known| Some(known.id) == holder.session_id());
         assert!(survived, "the session was over, which shows nothing");
     }
 }
@@ -403,29 +541,49 @@ async fn a_lost_lock_stays_until_its_last_guard_is_gone() {
 async fn a_lost_lock_whose_guard_is_kept_goes_when_the_session_timeout_is_over() {
     let (server, [holder, waiter]) = with_clients(server(), strict_client).await;
     let expired = expired_hold(&server, &holder, &waiter).await;
-    let ExpiredHold { guard, before, next, _answers } = expired;
+    let ExpiredHold {
+        guard,
+        before,
+        next,
+        _answers,
+    } = expired;
     let next = within("the grant", next).await.unwrap().unwrap();
     let deleted = deletions(&server, &guard.node());
     assert_eq!(deleted.len(), 1);
     // The create was sent, and with it the last proof, after `before`.
     let kept = deleted[0] - before;
-    assert!(kept >= T, "given away {kept:?} after it was got, while a guard was there");
+    assert!(
+        kept >= T,
+        "given away {kept:?} after it was got, while a guard was there"
+    );
     assert!(!guard.is_held());
     let released = within("the release", guard.release()).await;
-    assert!(matches!(released, Err(ReleaseError::Lost(_))), "{released:?}");
+    assert!(
+        matches!(released, Err(ReleaseError::Lost(_))),
+        "{released:?}"
+    );
     assert!(next.is_held());
-    let survived = server.sessions().iter().any(|known| Some(known.id) == holder.session_id());
+    let survived = server
+        .sessions()
+        .iter()
+        .any(|known| Some(known.id) == holder.session_id());
     assert!(survived, "the session was over, which shows nothing");
 }
 
-/// A hold whose lease has expired, of a client that may have one node for the lock, and another contender of
-/// that client.
-async fn expired_hold_and_contender(server: &Server, client: &Client) -> (LockGuard, Contender, Gate) {
+/// A hold whose lease has expired, of a client that may have one node for the lock, and another
+/// contender of that client.
+async fn expired_hold_and_contender(
+    server: &Server,
+    client: &Client,
+) -> (LockGuard, Contender, Gate) {
     let guard = within("the grant", mutex(client).lock()).await.unwrap();
     let answers = server.hold_reply(Match::op(Op::Multi).session(session(client)).always());
     let mutex = mutex(client);
     let contender = tokio::spawn(async move { mutex.acquire(LONG).await });
-    assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::LeaseExpired);
+    assert_eq!(
+        within("the loss", guard.lost()).await.reason(),
+        LostReason::LeaseExpired
+    );
     (guard, contender, answers)
 }
 
@@ -439,7 +597,10 @@ async fn a_lost_lock_keeps_its_place_as_long_as_its_node() {
     answers.release();
     client.flush(LONG).await.unwrap();
     let node = guard.node();
-    assert!(node.ends_with(&server.children(DIRECTORY).concat()), "another node beside it");
+    assert!(
+        node.ends_with(&server.children(DIRECTORY).concat()),
+        "another node beside it"
+    );
     drop(guard);
     let next = within("the grant", contender).await.unwrap().unwrap();
     assert_eq!(deletions(&server, &node).len(), 1);
@@ -458,8 +619,8 @@ async fn a_lost_lock_keeps_no_other_out_beyond_the_end_of_its_session() {
     drop(guard);
 }
 
-/// The event that a predecessor went arrives, but nothing that we send does: no grant before the servers
-/// answer.
+/// The event that a predecessor went arrives, but nothing that we send does: no grant before the
+/// servers answer.
 // Shows: suspended
 #[tokio::test]
 async fn nothing_is_granted_while_the_session_is_in_doubt() {
@@ -473,21 +634,32 @@ async fn nothing_is_granted_while_the_session_is_in_doubt() {
     let id = session(&waiter);
     server.stall(id, Direction::ToServer);
     let mut state = waiter.watch_state();
-    within("the state", state.wait_for(|state| *state == ConnectionState::Suspended)).await.unwrap();
+    within(
+        "the state",
+        state.wait_for(|state| *state == ConnectionState::Suspended),
+    )
+    .await
+    .unwrap();
     guard.release().await.unwrap();
-    // The server tells the waiter of it; when the waiter has heard, and what it makes of that, nothing
-    // outside shows.
+    // The server tells the waiter of it; when the waiter has heard, and what it makes of that,
+    // nothing outside shows.
     let early = tokio::time::timeout(T / 6, &mut waiting).await;
     assert!(early.is_err(), "granted without a server that knows of us");
     server.resume(id);
-    within("the grant", waiting).await.unwrap().unwrap().release().await.unwrap();
+    within("the grant", waiting)
+        .await
+        .unwrap()
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }
 
 /// The server's code.
 const OPERATION_TIMEOUT: i32 = -7;
 
-/// While a contender that is first waits for the servers' word that they keep its session, another hand deletes its
-/// node, and the next one is granted the lock.
+/// While a contender that is first waits for the servers' word that they keep its session, another
+/// hand deletes its node, and the next one is granted the lock.
 // Shows: suspended
 #[tokio::test]
 async fn a_contender_that_was_in_doubt_looks_again_before_its_grant() {
@@ -503,16 +675,28 @@ async fn a_contender_that_was_in_doubt_looks_again_before_its_grant() {
     // Longer than two heartbeats, and shorter than what loses a lock.
     tokio::time::sleep(T / 2).await;
     guard.release().await.unwrap();
-    until(&server, "another list", move |view| view.counters().requests_of(id, Op::GetChildren) == 2).await;
+    until(&server, "another list", move |view| {
+        view.counters().requests_of(id, Op::GetChildren) == 2
+    })
+    .await;
     // Answered behind it.
     let queue = within("the queue", lock.participants()).await.unwrap();
     server.delete(&queue[0]).unwrap();
     let guard = hold(&second).await;
     silence.remove();
-    until(&server, "its next node", |view| view.children(DIRECTORY).len() == 2).await;
+    until(&server, "its next node", |view| {
+        view.children(DIRECTORY).len() == 2
+    })
+    .await;
     assert!(!waiting.is_finished(), "granted by what was so before");
     guard.release().await.unwrap();
-    within("the grant", waiting).await.unwrap().unwrap().release().await.unwrap();
+    within("the grant", waiting)
+        .await
+        .unwrap()
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }
 
 // Shows: node-deleted-by-hand
@@ -520,10 +704,17 @@ async fn a_contender_that_was_in_doubt_looks_again_before_its_grant() {
 async fn a_node_deleted_by_hand_is_noticed_within_a_heartbeat() {
     let (server, [client]) = with_clients(server(), client).await;
     let guard = hold(&client).await;
-    let other = InterProcessMutex::new(&client, "/locks/other").unwrap().lock().await.unwrap();
+    let other = InterProcessMutex::new(&client, "/locks/other")
+        .unwrap()
+        .lock()
+        .await
+        .unwrap();
     let deleted = Instant::now();
     server.delete(&guard.node()).unwrap();
-    assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::NodeDeleted);
+    assert_eq!(
+        within("the loss", guard.lost()).await.reason(),
+        LostReason::NodeDeleted
+    );
     assert!(deleted.elapsed() < T / 5, "{:?}", deleted.elapsed());
     until_state(&other, |state| state == LockState::Held).await;
     assert!(matches!(guard.release().await, Err(ReleaseError::Lost(_))));
@@ -547,7 +738,10 @@ async fn delete_all(server: &Server, client: &Client, guards: &[LockGuard]) {
     }
     server.cut(session(client), Cut::Reset);
     for guard in guards {
-        assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::NodeDeleted);
+        assert_eq!(
+            within("the loss", guard.lost()).await.reason(),
+            LostReason::NodeDeleted
+        );
     }
 }
 
@@ -575,11 +769,18 @@ async fn many_nodes_deleted_at_once_are_noticed_without_multi_reads() {
         let (client, guards) = many_holds(&server, 8).await;
         let id = session(&client);
         let reads = Match::op(Op::MultiRead).always();
-        let _refused =
-            if closes { server.drop_request(reads, Loss::Close) } else { server.fail(reads, UNIMPLEMENTED) };
+        let _refused = if closes {
+            server.drop_request(reads, Loss::Close)
+        } else {
+            server.fail(reads, UNIMPLEMENTED)
+        };
         delete_all(&server, &client, &guards[..4]).await;
         delete_all(&server, &client, &guards[4..7]).await;
-        assert_eq!(server.counters().requests(Op::MultiRead), 1, "it was asked for again");
+        assert_eq!(
+            server.counters().requests(Op::MultiRead),
+            1,
+            "it was asked for again"
+        );
         assert_eq!(session(&client), id);
         assert!(guards[7].is_held(), "its node is there");
     }
@@ -590,24 +791,42 @@ async fn many_nodes_deleted_at_once_are_noticed_without_multi_reads() {
 async fn a_root_that_may_not_be_read_stops_no_heartbeat() {
     // Servers before 3.9 tell the Stat of any node.
     let tick = Duration::from_millis(50);
-    let builder = Server::builder().tick(tick).max_session_timeout(LONG).zookeeper_version(Version::V3_9);
+    let builder = Server::builder()
+        .tick(tick)
+        .max_session_timeout(LONG)
+        .zookeeper_version(Version::V3_9);
     let server = builder.start().unwrap();
     // One that waits has no node of its own to check but the root.
     let (holder, waiter) = (client(&server).await, client(&server).await);
     let guard = hold(&holder).await;
     let waiting = tokio::spawn(mutex(&waiter).lock());
-    until(&server, "the queue", |view| view.children(DIRECTORY).len() == 2).await;
+    until(&server, "the queue", |view| {
+        view.children(DIRECTORY).len() == 2
+    })
+    .await;
     let outsider = zk::Client::connect(&server.connect_string()).await.unwrap();
-    let closed = zk::Acl::new(zk::Permission::CREATE | zk::Permission::DELETE, zk::AuthId::anyone());
+    let closed = zk::Acl::new(
+        zk::Permission::CREATE | zk::Permission::DELETE,
+        zk::AuthId::anyone(),
+    );
     outsider.set_acl("/", &[closed], None).await.unwrap();
-    assert_eq!(outsider.check_stat("/").await.unwrap_err(), zk::Error::NoAuth);
+    assert_eq!(
+        outsider.check_stat("/").await.unwrap_err(),
+        zk::Error::NoAuth
+    );
     server.reset_counters();
     let id = session(&waiter);
     let beats = move |view: View<'_>| view.counters().requests_of(id, Op::Multi) >= 6;
     until(&server, "six beats, a lease and more", beats).await;
     assert_eq!(session(&waiter), id);
     guard.release().await.unwrap();
-    within("the grant", waiting).await.unwrap().unwrap().release().await.unwrap();
+    within("the grant", waiting)
+        .await
+        .unwrap()
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }
 
 #[tokio::test]
@@ -623,7 +842,10 @@ async fn while_held_answers_with_the_result_and_drops_the_work_on_a_loss() {
         std::future::pending::<()>().await;
     });
     server.expire_session(session(&client));
-    assert_eq!(within("the work", work).await.unwrap_err().reason(), LostReason::SessionExpired);
+    assert_eq!(
+        within("the work", work).await.unwrap_err().reason(),
+        LostReason::SessionExpired
+    );
     assert_eq!(Arc::strong_count(&dropped), 1, "the work is gone");
     // Already lost: not even begun.
     let begun = guard.while_held(async { panic!("must not run") }).await;
@@ -639,7 +861,13 @@ struct Work {
 impl Work {
     fn new(mutex: &InterProcessMutex) -> (Self, Arc<Mutex<Option<bool>>>) {
         let held = Arc::default();
-        (Self { mutex: mutex.clone(), held: Arc::clone(&held) }, held)
+        (
+            Self {
+                mutex: mutex.clone(),
+                held: Arc::clone(&held),
+            },
+            held,
+        )
     }
 
     /// Never ends by itself.
@@ -681,7 +909,9 @@ async fn while_held_owned_drops_the_work_on_a_loss() {
     // Already lost: not even begun.
     let guard = hold(&client).await;
     client.close().await.unwrap();
-    let begun = guard.while_held_owned(async { panic!("must not run") }).await;
+    let begun = guard
+        .while_held_owned(async { panic!("must not run") })
+        .await;
     assert_eq!(begun.unwrap_err().reason(), LostReason::Closed);
 }
 
@@ -702,7 +932,11 @@ async fn a_cancelled_while_held_owned_drops_the_work_and_then_releases_the_lock(
         } else {
             drop(running);
         }
-        assert_eq!(*held.lock().unwrap(), Some(true), "dropped under the lock (polled: {polled})");
+        assert_eq!(
+            *held.lock().unwrap(),
+            Some(true),
+            "dropped under the lock (polled: {polled})"
+        );
         assert!(!mutex.is_acquired_in_this_process());
         client.flush(LONG).await.unwrap();
         assert_eq!(server.children(DIRECTORY), [""; 0]);
@@ -716,8 +950,15 @@ async fn a_transaction_without_an_answer_is_unknown() {
     server.create("/data", b"0").unwrap();
     let guard = hold(&client).await;
     server.drop_reply(Match::op(Op::Multi).path("/data"), Loss::Close);
-    let unknown = guard.transaction().set_data("/data", b"1", None).commit().await;
-    assert!(matches!(unknown, Err(TransactionError::Unknown { .. })), "{unknown:?}");
+    let unknown = guard
+        .transaction()
+        .set_data("/data", b"1", None)
+        .commit()
+        .await;
+    assert!(
+        matches!(unknown, Err(TransactionError::Unknown { .. })),
+        "{unknown:?}"
+    );
     assert_eq!(server.node("/data").unwrap().data, b"1", "it was committed");
 }
 
@@ -729,7 +970,11 @@ async fn bad_transactions_are_refused_before_they_are_sent() {
     server.reset_counters();
     let bad = guard.transaction().delete("no/slash", None).commit().await;
     assert!(matches!(bad, Err(TransactionError::InvalidPath(error)) if error.path() == "no/slash"));
-    let large = guard.transaction().set_data("/x", vec![0; 1_000_001], None).commit().await;
+    let large = guard
+        .transaction()
+        .set_data("/x", vec![0; 1_000_001], None)
+        .commit()
+        .await;
     assert!(matches!(large, Err(TransactionError::TooLarge { bytes, .. }) if bytes > 1_000_000));
     assert_eq!(server.counters().requests(Op::SetData), 0);
     assert!(guard.is_held());

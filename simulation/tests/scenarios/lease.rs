@@ -1,7 +1,8 @@
-//! Leases: a lock that ends by the clock, whether its holder is done or not (docs/protocol.md#lease-over).
+//! Leases: a lock that ends by the clock, whether its holder is done or not
+//! (docs/protocol.md#lease-over).
 //!
-//! The time of a lease has to pass in these tests, since that is what is tested. Whether it has passed is
-//! told by the loss.
+//! The time of a lease has to pass in these tests, since that is what is tested. Whether it has
+//! passed is told by the loss.
 
 use std::pin::Pin;
 
@@ -63,13 +64,18 @@ async fn lease_shorter_than_work() {
     // The release, when it comes to the server.
     let release = server.hold_request(deletion(&a));
     let asked = Instant::now();
-    let first = within("the first grant", mutex(&a).acquire_with_lease(SOON, lease)).await.unwrap();
+    let first = within("the first grant", mutex(&a).acquire_with_lease(SOON, lease))
+        .await
+        .unwrap();
     let (first_node, first_token) = (first.node(), first.fencing_token());
     let second = tokio::spawn(mutex(&b).lock());
     let told = ByHand::new(first.lost()).start();
 
     // Time has to pass: this is the work that takes longer than the lease.
-    let lost = first.while_held(tokio::time::sleep(work)).await.unwrap_err();
+    let lost = first
+        .while_held(tokio::time::sleep(work))
+        .await
+        .unwrap_err();
     assert_over(&lost);
     assert!(asked.elapsed() >= lease, "over after {:?}", asked.elapsed());
     told.woken().await;
@@ -96,23 +102,33 @@ async fn lease_shorter_than_work() {
 async fn every_kind_of_lock_has_leases() {
     let (server, [client]) = with_clients(start(), calm).await;
     for lock in all_kinds(&client) {
-        let guard = within("the grant", lock.acquire_with_lease(SOON, LONG)).await.unwrap();
+        let guard = within("the grant", lock.acquire_with_lease(SOON, LONG))
+            .await
+            .unwrap();
         let left = guard.lease_remaining().unwrap();
         assert!(left <= LONG && left > LONG / 2, "{left:?}");
         assert!(lock.is_acquired_in_this_process());
         within("the release", guard.release()).await.unwrap();
 
-        let guard = within("the grant", lock.acquire_with_lease(SOON, LEASE)).await.unwrap();
+        let guard = within("the grant", lock.acquire_with_lease(SOON, LEASE))
+            .await
+            .unwrap();
         let node = guard.node();
         let changed = within("the change", guard.state_changed(LockState::Held)).await;
         assert_eq!(changed, LockState::Lost(LostReason::LeaseOver));
         let lost = within("the loss", guard.lost()).await;
-        assert_eq!((lost.reason(), lost.path()), (LostReason::LeaseOver, lock.path()));
+        assert_eq!(
+            (lost.reason(), lost.path()),
+            (LostReason::LeaseOver, lock.path())
+        );
         assert_eq!(guard.state(), LockState::Lost(LostReason::LeaseOver));
         assert_eq!(guard.lease_remaining(), Some(Duration::ZERO));
         assert!(!guard.is_held() && !lock.is_acquired_in_this_process());
         assert_eq!(guard.reenter().unwrap_err().reason(), LostReason::LeaseOver);
-        until(&server, "the end of the node", move |view| !view.exists(&node)).await;
+        until(&server, "the end of the node", move |view| {
+            !view.exists(&node)
+        })
+        .await;
     }
 }
 
@@ -122,8 +138,9 @@ async fn a_lease_of_zero_is_refused_and_nothing_is_sent() {
     server.reset_counters();
     for lock in all_kinds(&client) {
         for wait in [Duration::ZERO, SOON, Duration::MAX] {
-            let error =
-                within("the answer", lock.acquire_with_lease(wait, Duration::ZERO)).await.unwrap_err();
+            let error = within("the answer", lock.acquire_with_lease(wait, Duration::ZERO))
+                .await
+                .unwrap_err();
             assert!(
                 matches!(&error, AcquireError::InvalidLease { path, .. } if path == lock.path()),
                 "{error}"
@@ -135,14 +152,16 @@ async fn a_lease_of_zero_is_refused_and_nothing_is_sent() {
     assert_eq!(server.counters().total_requests(), 0);
 }
 
-/// Not refused, as when the lock is acquired: there the caller could have meant "without a lease", here it
-/// has the lock.
+/// Not refused, as when the lock is acquired: there the caller could have meant "without a lease",
+/// here it has the lock.
 #[tokio::test]
 async fn an_extension_of_zero_ends_the_lock() {
     let (server, [client]) = with_clients(start(), calm).await;
     for lease in [None, Some(LONG)] {
         let guard = match lease {
-            Some(lease) => within("the grant", mutex(&client).acquire_with_lease(SOON, lease)).await.unwrap(),
+            Some(lease) => within("the grant", mutex(&client).acquire_with_lease(SOON, lease))
+                .await
+                .unwrap(),
             None => within("the grant", mutex(&client).lock()).await.unwrap(),
         };
         let lost = ByHand::new(guard.lost()).start();
@@ -159,16 +178,26 @@ async fn an_extension_of_zero_ends_the_lock() {
 async fn a_lease_that_is_too_long_is_none() {
     let (_server, [client]) = with_clients(start(), calm).await;
     for lease in [NONE, Duration::MAX] {
-        let guard = within("the grant", mutex(&client).acquire_with_lease(SOON, lease)).await.unwrap();
+        let guard = within("the grant", mutex(&client).acquire_with_lease(SOON, lease))
+            .await
+            .unwrap();
         assert_eq!(guard.lease_remaining(), None);
         guard.set_lease(LONG).unwrap();
         assert!(guard.lease_remaining().is_some());
         guard.set_lease(lease).unwrap();
-        assert_eq!((guard.lease_remaining(), guard.state()), (None, LockState::Held));
+        assert_eq!(
+            (guard.lease_remaining(), guard.state()),
+            (None, LockState::Held)
+        );
         guard.release().await.unwrap();
     }
     let year = NONE - Duration::from_secs(1);
-    let guard = within("the grant", mutex(&client).acquire_with_lease(Duration::MAX, year)).await.unwrap();
+    let guard = within(
+        "the grant",
+        mutex(&client).acquire_with_lease(Duration::MAX, year),
+    )
+    .await
+    .unwrap();
     assert!(guard.lease_remaining() > Some(year - SOON));
     guard.release().await.unwrap();
 }
@@ -176,24 +205,45 @@ async fn a_lease_that_is_too_long_is_none() {
 #[tokio::test]
 async fn a_busy_lock_is_not_waited_for_longer_than_asked() {
     let (server, [a, b]) = with_clients(start(), calm).await;
-    let held = within("the grant", mutex(&a).acquire_with_lease(SOON, LONG)).await.unwrap();
-    let at_once =
-        within("the answer", mutex(&b).acquire_with_lease(Duration::ZERO, LEASE)).await.unwrap_err();
+    let held = within("the grant", mutex(&a).acquire_with_lease(SOON, LONG))
+        .await
+        .unwrap();
+    let at_once = within(
+        "the answer",
+        mutex(&b).acquire_with_lease(Duration::ZERO, LEASE),
+    )
+    .await
+    .unwrap_err();
     let later = timed_out(async |wait| mutex(&b).acquire_with_lease(wait, LEASE).await).await;
     for error in [at_once, later] {
         assert!(
-            matches!(error, AcquireError::TimedOut { contention: Contention { ahead: 1, .. }, .. }),
+            matches!(
+                error,
+                AcquireError::TimedOut {
+                    contention: Contention { ahead: 1, .. },
+                    ..
+                }
+            ),
             "{error}"
         );
     }
-    let guard = within("another", fair(&a).acquire_with_lease(Duration::ZERO, LEASE)).await.unwrap_err();
+    let guard = within(
+        "another",
+        fair(&a).acquire_with_lease(Duration::ZERO, LEASE),
+    )
+    .await
+    .unwrap_err();
     assert!(matches!(guard, AcquireError::TimedOut { .. }), "{guard}");
     held.release().await.unwrap();
     assert_clean(&server, "timed out").await;
 }
 
 /// A call that is first polled when half of its time is over, and how long it says that it waited.
-async fn waited<T>(wait: Duration, call: impl Future<Output = Result<T, AcquireError>>) -> Duration {
+async fn waited<T>(
+    wait: Duration,
+    call: impl Future<Output = Result<T, AcquireError>>,
+) -> Duration {
+    // Time passes because the call is to find half of its wait gone.
     tokio::time::sleep(wait / 2).await;
     match within("the deadline", call).await {
         Err(AcquireError::TimedOut { waited, .. }) => waited,
@@ -213,7 +263,12 @@ async fn a_call_has_waited_since_it_was_given_its_time() {
         waited(wait, fair(&b).acquire(wait)).await,
         waited(wait, several.acquire(wait)).await,
     ];
-    assert!(calls.iter().all(|waited| (wait..wait + LEASE).contains(waited)), "{calls:?}");
+    assert!(
+        calls
+            .iter()
+            .all(|waited| (wait..wait + LEASE).contains(waited)),
+        "{calls:?}"
+    );
     held.release().await.unwrap();
     assert_clean(&server, "timed out").await;
 }
@@ -226,10 +281,16 @@ async fn the_wait_is_not_counted() {
     let held = within("the grant", mutex(&a).lock()).await.unwrap();
     let lease = PATIENT;
     let attempt = tokio::spawn(mutex(&b).acquire_with_lease(SOON, lease));
-    until(&server, "the waiter", |view| view.children(DIRECTORY).len() == 2).await;
+    until(&server, "the waiter", |view| {
+        view.children(DIRECTORY).len() == 2
+    })
+    .await;
     let node = queue(&server).pop().unwrap();
     // Time has to pass: longer than the lease.
-    never_for(lease * 5 / 4, &server, "it left", |view| view.children(DIRECTORY).len() != 2).await;
+    never_for(lease * 5 / 4, &server, "it left", |view| {
+        view.children(DIRECTORY).len() != 2
+    })
+    .await;
     held.release().await.unwrap();
     let guard = granted(attempt).await;
     assert_eq!(guard.node(), node);
@@ -249,12 +310,18 @@ async fn a_lease_is_set_moved_and_taken_away() {
     guard.set_lease(PATIENT).unwrap();
     let mut lost = ByHand::new(guard.lost()).start();
     guard.set_lease(LONG).unwrap();
-    never_for(PATIENT + LEASE, &server, "it was released", |view| view.children(DIRECTORY).is_empty()).await;
+    never_for(PATIENT + LEASE, &server, "it was released", |view| {
+        view.children(DIRECTORY).is_empty()
+    })
+    .await;
     assert!(lost.poll().is_pending() && guard.is_held());
     // None.
     guard.set_lease(PATIENT).unwrap();
     guard.set_lease(NONE).unwrap();
-    never_for(PATIENT + LEASE, &server, "it was released", |view| view.children(DIRECTORY).is_empty()).await;
+    never_for(PATIENT + LEASE, &server, "it was released", |view| {
+        view.children(DIRECTORY).is_empty()
+    })
+    .await;
     assert!(lost.poll().is_pending() && guard.is_held());
     barrier.pass().await;
     assert_eq!(server.counters().total_requests(), 0, "it costs no request");
@@ -262,23 +329,33 @@ async fn a_lease_is_set_moved_and_taken_away() {
     guard.set_lease(LONG).unwrap();
     guard.set_lease(LEASE).unwrap();
     lost.woken().await;
-    let Poll::Ready(lost) = lost.poll() else { panic!("woken by another change") };
+    let Poll::Ready(lost) = lost.poll() else {
+        panic!("woken by another change")
+    };
     assert_over(&lost);
     until_free(&server).await;
     assert_over(&guard.set_lease(LONG).unwrap_err());
     assert_released_too_late(guard.release().await);
 }
 
-/// Within milliseconds, and not when a heartbeat or the next look at the clock is due, which are a second
-/// apart.
+/// Within milliseconds, and not when a heartbeat or the next look at the clock is due, which are a
+/// second apart.
 // Shows: lease-over
 #[tokio::test]
 async fn the_lock_is_released_at_the_end_and_not_at_the_next_look() {
     let server = start();
     // With a shorter timeout the heartbeat looks more often than once a second.
-    let client = connect_as(Client::builder().session_timeout(Duration::from_secs(40)), &server).await;
+    let client = connect_as(
+        Client::builder().session_timeout(Duration::from_secs(40)),
+        &server,
+    )
+    .await;
     // The clock is being watched already.
-    let _other = InterProcessMutex::new(&client, "/locks/other").unwrap().lock().await.unwrap();
+    let _other = InterProcessMutex::new(&client, "/locks/other")
+        .unwrap()
+        .lock()
+        .await
+        .unwrap();
     for _ in 0..9 {
         let guard = within("the grant", mutex(&client).lock()).await.unwrap();
         let begun = Instant::now();
@@ -303,7 +380,10 @@ async fn a_grant_that_is_never_taken_is_over_too() {
     let other = granted(tokio::spawn(mutex(&b).lock())).await;
     // What is polled now is not handed a lock that is lost, and goes on.
     assert!(attempt.poll().is_pending());
-    until(&server, "it to queue again", |view| view.children(DIRECTORY).len() == 2).await;
+    until(&server, "it to queue again", |view| {
+        view.children(DIRECTORY).len() == 2
+    })
+    .await;
     other.release().await.unwrap();
     let guard = within("the next grant", attempt.finished()).await.unwrap();
     assert_ne!(first, [&*guard.node()]);
@@ -311,10 +391,24 @@ async fn a_grant_that_is_never_taken_is_over_too() {
     drop(guard);
 
     // One that does not wait for others has no time to go on in.
-    let mut attempt = granted_unseen(&server, &a, mutex(&a).acquire_with_lease(Duration::ZERO, lease)).await;
-    granted(tokio::spawn(mutex(&b).lock())).await.release().await.unwrap();
-    let Poll::Ready(Err(error)) = attempt.poll() else { panic!("handed out after its lease") };
-    assert!(matches!(&error, AcquireError::LeaseOver { path, .. } if path == DIRECTORY), "{error}");
+    let mut attempt = granted_unseen(
+        &server,
+        &a,
+        mutex(&a).acquire_with_lease(Duration::ZERO, lease),
+    )
+    .await;
+    granted(tokio::spawn(mutex(&b).lock()))
+        .await
+        .release()
+        .await
+        .unwrap();
+    let Poll::Ready(Err(error)) = attempt.poll() else {
+        panic!("handed out after its lease")
+    };
+    assert!(
+        matches!(&error, AcquireError::LeaseOver { path, .. } if path == DIRECTORY),
+        "{error}"
+    );
     assert!(error.is_retryable());
     assert_clean(&server, "never taken").await;
 }
@@ -322,14 +416,25 @@ async fn a_grant_that_is_never_taken_is_over_too() {
 #[tokio::test]
 async fn a_release_in_time_is_a_release() {
     let (server, [client]) = with_clients(start(), calm).await;
-    let guard = within("the grant", mutex(&client).acquire_with_lease(SOON, PATIENT)).await.unwrap();
+    let guard = within(
+        "the grant",
+        mutex(&client).acquire_with_lease(SOON, PATIENT),
+    )
+    .await
+    .unwrap();
     let mut lost = ByHand::new(guard.lost()).start();
     // Held back, so that the lease is over before the node is gone.
     let gate = server.hold_request(deletion(&client));
     let mut release = ByHand::new(guard.release()).start();
     within("the deletion", gate.wait_hit()).await;
-    never_for(PATIENT + LEASE, &server, "it was released", |view| view.children(DIRECTORY).is_empty()).await;
-    assert!(lost.poll().is_pending(), "what was released in time is not lost");
+    never_for(PATIENT + LEASE, &server, "it was released", |view| {
+        view.children(DIRECTORY).is_empty()
+    })
+    .await;
+    assert!(
+        lost.poll().is_pending(),
+        "what was released in time is not lost"
+    );
     assert!(release.poll().is_pending());
     gate.release();
     release.woken().await;
@@ -341,13 +446,18 @@ async fn a_release_in_time_is_a_release() {
 #[tokio::test]
 async fn shares_of_a_hold_share_its_lease() {
     let (server, [client]) = with_clients(start(), calm).await;
-    let guard = within("the grant", mutex(&client).acquire_with_lease(SOON, LONG)).await.unwrap();
+    let guard = within("the grant", mutex(&client).acquire_with_lease(SOON, LONG))
+        .await
+        .unwrap();
     let share = guard.reenter().unwrap();
     assert!(share.lease_remaining() > Some(LONG / 2));
     guard.set_lease(LONG / 2).unwrap();
     assert!(share.lease_remaining() <= Some(LONG / 2));
     share.set_lease(LEASE).unwrap();
-    let (first, second) = within("the loss", async { tokio::join!(guard.lost(), share.lost()) }).await;
+    let (first, second) = within("the loss", async {
+        tokio::join!(guard.lost(), share.lost())
+    })
+    .await;
     assert_over(&first);
     assert_over(&second);
     assert_eq!(guard.hold_count(), 2);
@@ -386,7 +496,11 @@ async fn a_release_that_is_lost_is_repeated_and_hits_no_other_node() {
         within("the fault", fault.wait_hit()).await;
         assert_over(&within("the loss", first.lost()).await);
         a.flush(SOON).await.unwrap();
-        assert!(deletions(&server, &a).iter().all(|path| *path == *first.node()));
+        assert!(
+            deletions(&server, &a)
+                .iter()
+                .all(|path| *path == *first.node())
+        );
         assert_eq!(queue(&server), [&*second.node()]);
         assert_released_too_late(first.release().await);
         assert!(second.is_held());
@@ -418,7 +532,9 @@ async fn an_end_without_a_connection_is_told_and_made_up_for() {
 #[tokio::test]
 async fn a_lease_does_not_outlive_the_session() {
     let (server, [client]) = with_clients(start(), calm).await;
-    let guard = within("the grant", mutex(&client).acquire_with_lease(SOON, LONG)).await.unwrap();
+    let guard = within("the grant", mutex(&client).acquire_with_lease(SOON, LONG))
+        .await
+        .unwrap();
     assert!(server.expire_session(session(&client)));
     let lost = within("the loss", guard.lost()).await;
     assert_eq!(lost.reason(), LostReason::SessionExpired);
@@ -427,10 +543,21 @@ async fn a_lease_does_not_outlive_the_session() {
     assert_eq!(guard.state(), LockState::Lost(LostReason::SessionExpired));
 
     // Nor does its end say anything about a lock that is lost already.
-    let next = within("the next session", mutex(&client).acquire_with_lease(SOON, PATIENT)).await.unwrap();
+    let next = within(
+        "the next session",
+        mutex(&client).acquire_with_lease(SOON, PATIENT),
+    )
+    .await
+    .unwrap();
     client.close().await.unwrap();
-    assert_eq!(within("the loss", next.lost()).await.reason(), LostReason::Closed);
-    never_for(PATIENT + LEASE, &server, "a node", |view| !view.children(DIRECTORY).is_empty()).await;
+    assert_eq!(
+        within("the loss", next.lost()).await.reason(),
+        LostReason::Closed
+    );
+    never_for(PATIENT + LEASE, &server, "a node", |view| {
+        !view.children(DIRECTORY).is_empty()
+    })
+    .await;
     assert_eq!(next.state(), LockState::Lost(LostReason::Closed));
 }
 
@@ -445,11 +572,21 @@ async fn a_release_that_is_refused_is_reported() {
     let node = guard.node();
     assert_released_too_late(guard.release().await);
     let flushed = client.flush(SOON).await.unwrap_err();
-    assert!(matches!(&flushed, ReleaseError::Refused { node: left, .. } if *left == node), "{flushed}");
-    let error = within("the answer", mutex(&client).acquire_with_lease(SOON, LEASE)).await.unwrap_err();
+    assert!(
+        matches!(&flushed, ReleaseError::Refused { node: left, .. } if *left == node),
+        "{flushed}"
+    );
+    let error = within("the answer", mutex(&client).acquire_with_lease(SOON, LEASE))
+        .await
+        .unwrap_err();
     assert!(matches!(error, AcquireError::Orphaned { .. }), "{error}");
     fault.remove();
-    within("the grant", mutex(&client).lock()).await.unwrap().release().await.unwrap();
+    within("the grant", mutex(&client).lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }
 
 /// It keeps what is left of the lease, as a writer and as a reader.
@@ -458,7 +595,12 @@ async fn a_release_that_is_refused_is_reported() {
 async fn a_conversion_keeps_the_lease() {
     let (server, [client]) = with_clients(start(), calm).await;
     let lock = read_write::lock(&client);
-    let writer = within("the grant", lock.write_lock().acquire_with_lease(SOON, LONG)).await.unwrap();
+    let writer = within(
+        "the grant",
+        lock.write_lock().acquire_with_lease(SOON, LONG),
+    )
+    .await
+    .unwrap();
     let share = writer.reenter_as_reader().unwrap();
     assert!(share.lease_remaining() > Some(LONG / 2));
     drop(share);
@@ -473,15 +615,18 @@ async fn a_conversion_keeps_the_lease() {
     until_free(&server).await;
 
     // What is over is not converted.
-    match within("the answer", reader.try_upgrade()).await.unwrap_err() {
+    match within("the answer", reader.try_upgrade())
+        .await
+        .unwrap_err()
+    {
         ConversionError::Lost { source, .. } => assert_over(&source),
         other => panic!("{other:?}"),
     }
     assert_clean(&server, "converted").await;
 }
 
-/// The lease is over while a request of the conversion, or its answer, is on its way: told at once, and no
-/// node is left of either kind.
+/// The lease is over while a request of the conversion, or its answer, is on its way: told at once,
+/// and no node is left of either kind.
 // Shows: lease-over
 #[tokio::test]
 async fn a_lease_that_is_over_during_a_conversion() {
@@ -491,23 +636,44 @@ async fn a_lease_that_is_over_during_a_conversion() {
         let gate = |op| hold_back(&server, Match::op(op).session(id), answered);
         let what = format!("downgrade: {downgrade}, answered: {answered}");
         let (gate, lost, converted): (_, Pin<Box<dyn Future<Output = Lost>>>, _) = if downgrade {
-            let writer =
-                within("the grant", lock.write_lock().acquire_with_lease(SOON, PATIENT)).await.unwrap();
+            let writer = within(
+                "the grant",
+                lock.write_lock().acquire_with_lease(SOON, PATIENT),
+            )
+            .await
+            .unwrap();
             let (gate, lost) = (gate(Op::Multi), writer.lost());
-            let failed =
-                tokio::spawn(async { writer.downgrade().await.err().map(|error| format!("{error:?}")) });
+            let failed = tokio::spawn(async {
+                writer
+                    .downgrade()
+                    .await
+                    .err()
+                    .map(|error| format!("{error:?}"))
+            });
             (gate, Box::pin(lost), failed)
         } else {
-            let reader =
-                within("the grant", lock.read_lock().acquire_with_lease(SOON, PATIENT)).await.unwrap();
+            let reader = within(
+                "the grant",
+                lock.read_lock().acquire_with_lease(SOON, PATIENT),
+            )
+            .await
+            .unwrap();
             let (gate, lost) = (gate(Op::Create), reader.lost());
-            let failed =
-                tokio::spawn(async { reader.try_upgrade().await.err().map(|error| format!("{error:?}")) });
+            let failed = tokio::spawn(async {
+                reader
+                    .try_upgrade()
+                    .await
+                    .err()
+                    .map(|error| format!("{error:?}"))
+            });
             (gate, Box::pin(lost), failed)
         };
         within("the request", gate.wait_hit()).await;
         assert_over(&within(&what, lost).await);
-        assert!(!queue(&server).is_empty(), "{what}: released before the holder was told");
+        assert!(
+            !queue(&server).is_empty(),
+            "{what}: released before the holder was told"
+        );
         gate.release();
         let error = within(&what, converted).await.unwrap().unwrap();
         assert!(error.contains("its lease is over"), "{what}: {error}");
@@ -515,18 +681,29 @@ async fn a_lease_that_is_over_during_a_conversion() {
         assert_eq!(session(&client), id);
         assert_clean(&server, &what).await;
     };
-    tokio::join!(is_over(true, false), is_over(true, true), is_over(false, false), is_over(false, true));
+    tokio::join!(
+        is_over(true, false),
+        is_over(true, true),
+        is_over(false, false),
+        is_over(false, true)
+    );
 }
 
-/// A fair lock is handed over by a release in time. After the lease is over, the next in line looks.
+/// A fair lock is handed over by a release in time. After the lease is over, the next in line
+/// looks.
 // Shows: lease-over
 #[tokio::test]
 async fn a_fair_lock_is_not_handed_over_after_its_lease() {
     for in_time in [true, false] {
         let (server, [client]) = with_clients(start(), calm).await;
-        let holder = within("the grant", fair(&client).acquire_with_lease(SOON, LONG)).await.unwrap();
+        let holder = within("the grant", fair(&client).acquire_with_lease(SOON, LONG))
+            .await
+            .unwrap();
         let next = tokio::spawn(fair(&client).lock());
-        until(&server, "the next in line", |view| view.children(DIRECTORY).len() == 2).await;
+        until(&server, "the next in line", |view| {
+            view.children(DIRECTORY).len() == 2
+        })
+        .await;
         // With these answers the attempt has those to its create and its list.
         fair(&client).participants().await.unwrap();
         fair(&client).participants().await.unwrap();
@@ -543,7 +720,10 @@ async fn a_fair_lock_is_not_handed_over_after_its_lease() {
             .iter()
             .any(|entry| entry.path == *guard.node());
         assert_eq!(
-            (handed_over, deletions(&server, &client).contains(&node.to_string())),
+            (
+                handed_over,
+                deletions(&server, &client).contains(&node.to_string())
+            ),
             (in_time, !in_time)
         );
         guard.release().await.unwrap();
@@ -561,7 +741,13 @@ async fn a_transaction_under_way_is_committed_before_the_release() {
     let guard = within("the grant", mutex(&client).lock()).await.unwrap();
     let gate = server.hold_request(Match::op(Op::Multi).session(id).path("/data"));
     let lost = guard.lost();
-    let commit = async { guard.transaction().set_data("/data", b"1", None).commit().await };
+    let commit = async {
+        guard
+            .transaction()
+            .set_data("/data", b"1", None)
+            .commit()
+            .await
+    };
     let told = async {
         within("the transaction", gate.wait_hit()).await;
         guard.set_lease(LEASE).unwrap();
@@ -574,7 +760,12 @@ async fn a_transaction_under_way_is_committed_before_the_release() {
     let applied = |op| logged(&server, id, op, LogKind::Applied).last().unwrap().n;
     assert!(applied(Op::Multi) < applied(Op::Delete));
 
-    match within("the answer", guard.transaction().set_data("/data", b"2", None).commit()).await.unwrap_err()
+    match within(
+        "the answer",
+        guard.transaction().set_data("/data", b"2", None).commit(),
+    )
+    .await
+    .unwrap_err()
     {
         TransactionError::Lost(lost) => assert_over(&lost),
         other => panic!("{other:?}"),
@@ -589,13 +780,20 @@ async fn each_of_many_ends_by_itself() {
     let mut guards = Vec::new();
     for number in 0_u32..40 {
         let path = format!("/locks/many-{number}");
-        let guard: AnyGuard = InterProcessMutex::new(&client, &path).unwrap().lock().await.unwrap().into();
+        let guard: AnyGuard = InterProcessMutex::new(&client, &path)
+            .unwrap()
+            .lock()
+            .await
+            .unwrap()
+            .into();
         guards.push(guard);
     }
     let set = Instant::now();
     for (number, guard) in (0_u32..).zip(&guards) {
         // 7 has no divisor in common with 40.
-        guard.set_lease(PATIENT + Duration::from_millis(5) * (number * 7 % 40)).unwrap();
+        guard
+            .set_lease(PATIENT + Duration::from_millis(5) * (number * 7 % 40))
+            .unwrap();
     }
     let kept = guards.split_off(30);
     for guard in &kept {
@@ -603,7 +801,10 @@ async fn each_of_many_ends_by_itself() {
     }
     let mut told = JoinSet::new();
     for (number, guard) in (0_u32..).zip(&guards) {
-        let (lost, lease) = (guard.lost(), PATIENT + Duration::from_millis(5) * (number * 7 % 40));
+        let (lost, lease) = (
+            guard.lost(),
+            PATIENT + Duration::from_millis(5) * (number * 7 % 40),
+        );
         told.spawn(async move {
             let lost = within("the loss", lost).await;
             (lost.reason(), set.elapsed() >= lease)
@@ -614,7 +815,10 @@ async fn each_of_many_ends_by_itself() {
     }
     client.flush(SOON).await.unwrap();
     assert!(guards.iter().all(|guard| !server.exists(&guard.node())));
-    assert!(kept.iter().all(|guard| guard.is_held() && server.exists(&guard.node())));
+    assert!(
+        kept.iter()
+            .all(|guard| guard.is_held() && server.exists(&guard.node()))
+    );
 }
 
 /// The wait for the other members is no work under the lock.
@@ -625,9 +829,19 @@ async fn a_lease_begins_when_all_are_held_and_ends_all() {
     const B: &str = "/multi/b";
     let (server, [client, other]) = with_clients(start_empty(), calm).await;
     let all = InterProcessMultiLock::from_paths(&client, [A, B]).unwrap();
-    let error = within("the answer", all.acquire_with_lease(SOON, Duration::ZERO)).await.unwrap_err();
-    assert!(matches!(&error, AcquireError::InvalidLease { .. }), "{error}");
-    let held = within("the lock", InterProcessMutex::new(&other, B).unwrap().lock()).await.unwrap();
+    let error = within("the answer", all.acquire_with_lease(SOON, Duration::ZERO))
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(&error, AcquireError::InvalidLease { .. }),
+        "{error}"
+    );
+    let held = within(
+        "the lock",
+        InterProcessMutex::new(&other, B).unwrap().lock(),
+    )
+    .await
+    .unwrap();
     let lease = Duration::from_secs(2);
     let attempt = tokio::spawn(all.acquire_with_lease(SOON, lease));
     watches(&server, &client, &held.node()).await;
@@ -636,14 +850,24 @@ async fn a_lease_begins_when_all_are_held_and_ends_all() {
     tokio::time::sleep(lease + lease / 4).await;
     held.release().await.unwrap();
     let guard = within("all members", attempt).await.unwrap().unwrap();
-    assert_eq!(first, [guard.nodes()[0].as_str()], "the first was held all the time");
+    assert_eq!(
+        first,
+        [guard.nodes()[0].as_str()],
+        "the first was held all the time"
+    );
     assert!(guard.lease_remaining().unwrap() <= lease && guard.is_held());
     guard.set_lease(Duration::from_secs(60)).unwrap();
     assert!(guard.lease_remaining().unwrap() > lease);
     guard.set_lease(Duration::from_millis(100)).unwrap();
     let lost = within("the end of the lease", guard.lost()).await;
     assert_eq!(lost.reason(), LostReason::LeaseOver);
-    until(&server, "the release", |view| view.children(A).is_empty() && view.children(B).is_empty()).await;
+    until(&server, "the release", |view| {
+        view.children(A).is_empty() && view.children(B).is_empty()
+    })
+    .await;
     let error = within("the release", guard.release()).await.unwrap_err();
-    assert!(matches!(&error, ReleaseError::Lost(lost) if lost.reason() == LostReason::LeaseOver), "{error}");
+    assert!(
+        matches!(&error, ReleaseError::Lost(lost) if lost.reason() == LostReason::LeaseOver),
+        "{error}"
+    );
 }

@@ -1,5 +1,5 @@
-//! Tests in virtual time: what lets time pass and needs no real server, process, thread or runtime of its
-//! own. See `simulation::scenario`.
+//! Tests in virtual time: what lets time pass and needs no real server, process, thread or runtime
+//! of its own. See `simulation::scenario`.
 
 use test_support::in_process::until;
 use zookeeper_test_server::{Server, View};

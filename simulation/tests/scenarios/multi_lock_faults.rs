@@ -1,5 +1,5 @@
-//! A multi-lock where something fails (docs/protocol.md#multi-lock): lost replies, and nodes that other
-//! processes delete. At every point: `cancellation`.
+//! A multi-lock where something fails (docs/protocol.md#multi-lock): lost replies, and nodes that
+//! other processes delete. At every point: `cancellation`.
 
 use ::simulation::scenario::tokio;
 use test_support::prelude::*;
@@ -14,7 +14,9 @@ async fn what_is_lost_on_the_way_is_found_out() {
     for (op, nth) in [(Op::Create, 0), (Op::Create, 2), (Op::GetChildren, 2)] {
         for fault in 0..3 {
             let server = start_empty();
-            PATHS.iter().for_each(|path| server.create(path, "").unwrap());
+            PATHS
+                .iter()
+                .for_each(|path| server.create(path, "").unwrap());
             let client = calm(&server).await;
             let multi = InterProcessMultiLock::from_paths(&client, PATHS).unwrap();
             let id = session(&client);
@@ -28,11 +30,21 @@ async fn what_is_lost_on_the_way_is_found_out() {
             }
             let guard = within(&what, multi.lock()).await.unwrap();
             client.flush(SOON).await.unwrap();
-            let nodes: Vec<String> = PATHS.iter().flat_map(|path| queue_at(&server, path)).collect();
+            let nodes: Vec<String> = PATHS
+                .iter()
+                .flat_map(|path| queue_at(&server, path))
+                .collect();
             let ours: Vec<String> = guard.nodes().iter().map(|node| node.to_string()).collect();
             assert_eq!(nodes, ours, "{what}");
-            let created: Vec<i64> = ours.iter().map(|node| server.node(node).unwrap().czxid).collect();
-            let tokens: Vec<i64> = guard.fencing_tokens().iter().map(|token| token.zxid()).collect();
+            let created: Vec<i64> = ours
+                .iter()
+                .map(|node| server.node(node).unwrap().czxid)
+                .collect();
+            let tokens: Vec<i64> = guard
+                .fencing_tokens()
+                .iter()
+                .map(|token| token.zxid())
+                .collect();
             assert_eq!(tokens, created, "{what}");
             assert_eq!(session(&client), id, "{what}");
             within(&what, guard.release()).await.unwrap();
@@ -45,39 +57,67 @@ async fn what_is_lost_on_the_way_is_found_out() {
 #[tokio::test]
 async fn a_try_has_one_deadline_for_all_members() {
     let server = start_empty();
-    PATHS.iter().for_each(|path| server.create(path, "").unwrap());
+    PATHS
+        .iter()
+        .for_each(|path| server.create(path, "").unwrap());
     let time = Duration::from_millis(400);
     let client = connect_as(Client::builder().connect_timeout(time), &server).await;
     let multi = InterProcessMultiLock::from_paths(&client, PATHS).unwrap();
-    server.delay_reply(Match::op(Op::Create).path_prefix("/multi/").always(), time / 2);
+    server.delay_reply(
+        Match::op(Op::Create).path_prefix("/multi/").always(),
+        time / 2,
+    );
     // With a deadline for each member, all would be in time.
     let error = within("the end", multi.try_lock()).await.unwrap_err();
     assert_eq!(error.kind(), Some(ErrorKind::Connection), "{error}");
     server.clear_faults();
     within("the clean-up", client.flush(SOON)).await.unwrap();
-    assert_eq!(PATHS.iter().map(|path| queue_at(&server, path).len()).sum::<usize>(), 0);
+    assert_eq!(
+        PATHS
+            .iter()
+            .map(|path| queue_at(&server, path).len())
+            .sum::<usize>(),
+        0
+    );
 }
 
-/// A client that asks for its nodes every second, and keeps its locks though nothing is answered for three.
+/// A client that asks for its nodes every second, and keeps its locks though nothing is answered
+/// for three.
 async fn beating(server: &Server, policy: RetryPolicy) -> Client {
-    connect_as(Client::builder().session_timeout(Duration::from_secs(6)).retry_policy(policy), server).await
+    connect_as(
+        Client::builder()
+            .session_timeout(Duration::from_secs(6))
+            .retry_policy(policy),
+        server,
+    )
+    .await
 }
 
-/// Another process deletes the node of a member that is held while another is waited for: all are given up,
-/// and it starts over.
+/// Another process deletes the node of a member that is held while another is waited for: all are
+/// given up, and it starts over.
 // Shows: multi-lock-loss
 #[tokio::test]
 async fn a_member_deleted_while_another_is_waited_for_starts_all_over() {
     let server = start_empty();
-    PATHS.iter().for_each(|path| server.create(path, "").unwrap());
+    PATHS
+        .iter()
+        .for_each(|path| server.create(path, "").unwrap());
     let client = beating(&server, eager()).await;
     let other = calm(&server).await;
     let multi = InterProcessMultiLock::from_paths(&client, PATHS).unwrap();
-    let held = within("the holder", InterProcessMutex::new(&other, B).unwrap().lock()).await.unwrap();
+    let held = within(
+        "the holder",
+        InterProcessMutex::new(&other, B).unwrap().lock(),
+    )
+    .await
+    .unwrap();
     let (node, id) = (held.node(), session(&client));
     let attempt = tokio::spawn(multi.lock());
     let watched = node.clone();
-    until(&server, "the watch", move |view| view.watches_on(&watched).contains(&id)).await;
+    until(&server, "the watch", move |view| {
+        view.watches_on(&watched).contains(&id)
+    })
+    .await;
     let (mine, waiting) = (queue_at(&server, PATHS[0]), queue_at(&server, B)[1].clone());
     server.delete(&mine[0]).unwrap();
     // The heartbeat tells it; then it queues anew, in the order of the paths.
@@ -96,12 +136,19 @@ async fn a_member_deleted_while_another_is_waited_for_starts_all_over() {
 #[tokio::test]
 async fn members_deleted_again_and_again_end_the_call() {
     let server = start_empty();
-    PATHS.iter().for_each(|path| server.create(path, "").unwrap());
+    PATHS
+        .iter()
+        .for_each(|path| server.create(path, "").unwrap());
     let policy = RetryPolicy::n_times(2, Duration::from_millis(1));
     let client = beating(&server, policy).await;
     let other = calm(&server).await;
     let multi = InterProcessMultiLock::from_paths(&client, PATHS).unwrap();
-    let held = within("the holder", InterProcessMutex::new(&other, B).unwrap().lock()).await.unwrap();
+    let held = within(
+        "the holder",
+        InterProcessMutex::new(&other, B).unwrap().lock(),
+    )
+    .await
+    .unwrap();
     let (node, id) = (held.node(), session(&client));
     let attempt = tokio::spawn(multi.lock());
     let mut watches = 0;
@@ -117,7 +164,10 @@ async fn members_deleted_again_and_again_end_the_call() {
         watches = server.counters().requests_of(id, Op::GetData);
         let waiting = queue_at(&server, B)[1].clone();
         server.delete(&queue_at(&server, PATHS[0])[0]).unwrap();
-        until(&server, "that it gives up", move |view| !view.exists(&waiting)).await;
+        until(&server, "that it gives up", move |view| {
+            !view.exists(&waiting)
+        })
+        .await;
     }
     let error = within("the end", attempt).await.unwrap().unwrap_err();
     assert!(
@@ -125,7 +175,10 @@ async fn members_deleted_again_and_again_end_the_call() {
         "{error}"
     );
     client.flush(SOON).await.unwrap();
-    let left: Vec<String> = PATHS.iter().flat_map(|path| queue_at(&server, path)).collect();
+    let left: Vec<String> = PATHS
+        .iter()
+        .flat_map(|path| queue_at(&server, path))
+        .collect();
     assert_eq!(left, [node.to_string()]);
     held.release().await.unwrap();
 }

@@ -1,7 +1,9 @@
-//! What was wrong once and must stay right: each test is one behaviour that an earlier version did not have.
+//! What was wrong once and must stay right: each test is one behaviour that an earlier version did
+//! not have.
 //!
-//! Against the server in memory and its faults, in virtual time. What needs threads, runtimes or sockets of
-//! its own is in the file of this name among the tests in real time. A task that panics fails its test.
+//! Against the server in memory and its faults, in virtual time. What needs threads, runtimes or
+//! sockets of its own is in the file of this name among the tests in real time. A task that panics
+//! fails its test.
 
 use ::simulation::scenario::tokio;
 use test_support::prelude::*;
@@ -24,7 +26,12 @@ const fn ms(millis: u64) -> Duration {
 
 fn server() -> Server {
     let tick = ms(50);
-    Server::builder().tick(tick).min_session_timeout(tick).max_session_timeout(LONG).start().unwrap()
+    Server::builder()
+        .tick(tick)
+        .min_session_timeout(tick)
+        .max_session_timeout(LONG)
+        .start()
+        .unwrap()
 }
 
 async fn client(server: &Server) -> Client {
@@ -38,7 +45,11 @@ fn patient() -> ClientBuilder {
 
 /// A client whose session does not end by time, with whatever else is set.
 async fn client_with(server: &Server, builder: ClientBuilder) -> Client {
-    builder.session_timeout(LONG).connect(&server.connect_string()).await.unwrap()
+    builder
+        .session_timeout(LONG)
+        .connect(&server.connect_string())
+        .await
+        .unwrap()
 }
 
 /// A client whose session ends, and beats, within the time of a test.
@@ -51,7 +62,12 @@ fn mutex_at(client: &Client, path: &str) -> InterProcessMutex {
 }
 
 async fn until_state(client: &Client, wanted: ConnectionState) {
-    within("the state", client.watch_state().wait_for(|state| *state == wanted)).await.unwrap();
+    within(
+        "the state",
+        client.watch_state().wait_for(|state| *state == wanted),
+    )
+    .await
+    .unwrap();
 }
 
 /// A create whose caller has gone is under way when its session expires: its attempt ends there.
@@ -79,17 +95,27 @@ async fn an_attempt_that_was_given_up_ends_with_its_session() {
         until_state(&client, ConnectionState::Connected).await;
         // Whatever the attempt would still do comes before this is over.
         client.flush(LONG).await.unwrap();
-        mutex_at(&client, OTHER).lock().await.unwrap().release().await.unwrap();
+        mutex_at(&client, OTHER)
+            .lock()
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
         let new = session(&client);
         let created = |entry: &&LogEntry| {
             entry.op == Op::Create && entry.session == new && entry.path.starts_with(DIRECTORY)
         };
-        assert_eq!(server.log().iter().filter(created).count(), 0, "it goes on without a caller");
+        assert_eq!(
+            server.log().iter().filter(created).count(),
+            0,
+            "it goes on without a caller"
+        );
     }
 }
 
-/// The same with a create that waits for a connection, which does not come before the client gives up the
-/// session.
+/// The same with a create that waits for a connection, which does not come before the client gives
+/// up the session.
 #[tokio::test]
 async fn an_attempt_that_was_given_up_without_a_server_ends_with_its_session() {
     let server = server();
@@ -108,7 +134,11 @@ async fn an_attempt_that_was_given_up_without_a_server_ends_with_its_session() {
     let guard = hold(&client).await;
     client.flush(LONG).await.unwrap();
     assert_eq!(server.children(DIRECTORY).len(), 1);
-    assert_eq!(server.counters().requests(Op::Create), 1, "only the one that was asked for");
+    assert_eq!(
+        server.counters().requests(Op::Create),
+        1,
+        "only the one that was asked for"
+    );
     guard.release().await.unwrap();
 }
 
@@ -126,10 +156,15 @@ async fn a_watch_that_fails_again_and_again_comes_to_an_end_by_the_policy() {
             true => server.fail(watch, RUNTIME_INCONSISTENCY),
             false => server.drop_reply(watch, Loss::Close),
         };
-        let error = within("the grant", mutex(&waiter).lock()).await.unwrap_err();
+        let error = within("the grant", mutex(&waiter).lock())
+            .await
+            .unwrap_err();
         assert_eq!(error.kind(), Some(ErrorKind::Connection), "{error}");
         let (asked, id) = (server.counters().requests(Op::GetData), session(&waiter));
-        assert!(if refused { asked == 4 } else { asked <= 4 }, "{asked}: the first and three repetitions");
+        assert!(
+            if refused { asked == 4 } else { asked <= 4 },
+            "{asked}: the first and three repetitions"
+        );
         let connects = server.counters().requests_of(id, Op::Connect);
         assert!(connects <= 8, "{connects} reconnects");
         waiter.flush(LONG).await.unwrap();
@@ -156,7 +191,13 @@ async fn until_elapsed_does_not_count_the_time_in_the_queue() {
     server.set_data(&guard.node(), "changed").unwrap();
     within("the request", lost.wait_hit()).await;
     guard.release().await.unwrap();
-    within("the grant", waiting).await.unwrap().unwrap().release().await.unwrap();
+    within("the grant", waiting)
+        .await
+        .unwrap()
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }
 
 /// Creates that may still happen are remembered by directory, however many there are elsewhere.
@@ -168,10 +209,18 @@ async fn a_create_that_comes_to_light_later_is_deleted_by_the_next_list() {
     let client = client_with(&server, patient().retry_policy(policy)).await;
     let mut asked = Vec::new();
     for path in [OTHER, DIRECTORY] {
-        mutex_at(&client, path).lock().await.unwrap().release().await.unwrap();
+        mutex_at(&client, path)
+            .lock()
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
         for _ in 0..10 {
             let lost = server.drop_request(Match::op(Op::Create).path_prefix(path), Loss::Close);
-            let error = within("the grant", mutex_at(&client, path).lock()).await.unwrap_err();
+            let error = within("the grant", mutex_at(&client, path).lock())
+                .await
+                .unwrap_err();
             assert_eq!(error.kind(), Some(ErrorKind::Connection), "{error}");
             asked.extend(lost.hits().into_iter().map(|hit| hit.path));
         }
@@ -180,7 +229,11 @@ async fn a_create_that_comes_to_light_later_is_deleted_by_the_next_list() {
     assert_eq!(asked.len(), 20);
     // Two of them are committed after all, before all that come from now on.
     let mode = CreateMode::EphemeralSequential;
-    for path in asked.iter().filter(|path| path.starts_with(DIRECTORY)).take(2) {
+    for path in asked
+        .iter()
+        .filter(|path| path.starts_with(DIRECTORY))
+        .take(2)
+    {
         server.create_as(path, "", mode, session(&client)).unwrap();
     }
     assert_eq!(server.children(DIRECTORY).len(), 2);
@@ -199,13 +252,16 @@ async fn lost_of_a_released_guard_does_not_resolve_by_the_clock() {
     let guard = hold(&client).await;
     let (mut watched, later) = (Box::pin(guard.lost()), guard.lost());
     guard.release().await.unwrap();
-    // With nothing at stake nothing is proved any more, which would be a loss for a lock that is held: when
-    // that time has passed.
+    // With nothing at stake nothing is proved any more, which would be a loss for a lock that is
+    // held: when that time has passed.
     assert!(tokio::time::timeout(T * 3 / 4, &mut watched).await.is_err());
     assert_pending!(task::spawn(later).poll());
     until_state(&client, ConnectionState::Connected).await;
     client.close().await.unwrap();
-    assert_eq!(within("the loss", watched).await.reason(), LostReason::Closed);
+    assert_eq!(
+        within("the loss", watched).await.reason(),
+        LostReason::Closed
+    );
 }
 
 // Shows: session-lifetime
@@ -226,7 +282,10 @@ async fn lost_keeps_neither_the_session_nor_the_client() {
 #[tokio::test]
 async fn refused_credentials_are_told_to_every_caller() {
     let (server, [client]) = with_clients(server(), client).await;
-    let (busy, released) = (hold(&client).await, mutex_at(&client, OTHER).lock().await.unwrap());
+    let (busy, released) = (
+        hold(&client).await,
+        mutex_at(&client, OTHER).lock().await.unwrap(),
+    );
     let waiting = tokio::spawn(ByHand::new(mutex(&client).lock()).start().finished());
     // The deletion is not done before the credentials are refused.
     let deletion = server.fail(Match::op(Op::Delete).path_prefix(OTHER).always(), THROTTLED);
@@ -235,20 +294,35 @@ async fn refused_credentials_are_told_to_every_caller() {
     server.fail(Match::op(Op::GetChildren).path("/locks/c"), AUTH_FAILED);
 
     let asked = within("the grant", mutex_at(&client, "/locks/c").lock()).await;
-    assert!(matches!(&asked, Err(error) if error.kind() == Some(ErrorKind::AuthFailed)), "{asked:?}");
+    assert!(
+        matches!(&asked, Err(error) if error.kind() == Some(ErrorKind::AuthFailed)),
+        "{asked:?}"
+    );
     let waited = within("the grant", waiting).await.unwrap();
-    assert!(matches!(&waited, Err(error) if error.kind() == Some(ErrorKind::AuthFailed)), "{waited:?}");
+    assert!(
+        matches!(&waited, Err(error) if error.kind() == Some(ErrorKind::AuthFailed)),
+        "{waited:?}"
+    );
     let release = within("the release", release).await.unwrap();
     assert!(matches!(release, Err(ReleaseError::Lost(_))), "{release:?}");
     assert_eq!(server.children(OTHER).len(), 1, "it was not deleted");
     assert!(!busy.is_held());
     let closed = within("the close", client.close()).await;
-    assert!(matches!(closed, Err(ReleaseError::SessionNotClosed { .. })), "{closed:?}");
+    assert!(
+        matches!(closed, Err(ReleaseError::SessionNotClosed { .. })),
+        "{closed:?}"
+    );
     assert_eq!(client.state(), ConnectionState::Closed);
     let later = within("the grant", mutex(&client).acquire(LONG)).await;
-    assert!(matches!(&later, Err(error) if error.kind() == Some(ErrorKind::AuthFailed)), "{later:?}");
+    assert!(
+        matches!(&later, Err(error) if error.kind() == Some(ErrorKind::AuthFailed)),
+        "{later:?}"
+    );
     let participants = within("the list", mutex(&client).participants()).await;
-    assert!(matches!(&participants, Err(error) if error.kind() == ErrorKind::AuthFailed), "{participants:?}");
+    assert!(
+        matches!(&participants, Err(error) if error.kind() == ErrorKind::AuthFailed),
+        "{participants:?}"
+    );
 }
 
 #[tokio::test]
@@ -261,16 +335,24 @@ async fn credentials_that_are_refused_for_the_next_session_are_told_to_waiters()
     server.fail(Match::op(Op::Auth).always(), AUTH_FAILED);
     server.expire_session(session(&client));
     let waited = within("the grant", waiting).await.unwrap();
-    assert!(matches!(&waited, Err(error) if error.kind() == Some(ErrorKind::AuthFailed)), "{waited:?}");
+    assert!(
+        matches!(&waited, Err(error) if error.kind() == Some(ErrorKind::AuthFailed)),
+        "{waited:?}"
+    );
     until_state(&client, ConnectionState::Closed).await;
     let later = within("the list", mutex(&client).participants()).await;
-    assert!(matches!(&later, Err(error) if error.kind() == ErrorKind::AuthFailed), "{later:?}");
+    assert!(
+        matches!(&later, Err(error) if error.kind() == ErrorKind::AuthFailed),
+        "{later:?}"
+    );
 }
 
 #[tokio::test]
 async fn a_deadline_without_a_server_is_no_busy_lock() {
     let server = server();
-    let builder = Client::builder().connect_timeout(ms(1_500)).retry_policy(RetryPolicy::one_time(ms(1)));
+    let builder = Client::builder()
+        .connect_timeout(ms(1_500))
+        .retry_policy(RetryPolicy::one_time(ms(1)));
     let client = brief_client(&server, builder).await;
     hold(&client).await.release().await.unwrap();
     server.stop_async().await;
@@ -279,14 +361,25 @@ async fn a_deadline_without_a_server_is_no_busy_lock() {
         until_state(&client, state).await;
         let (mutex, other) = (mutex(&client), mutex_at(&client, OTHER));
         let (short, none, tried) = within("the grant", async {
-            tokio::join!(mutex.acquire(ms(50)), other.acquire(Duration::ZERO), mutex.try_lock())
+            tokio::join!(
+                mutex.acquire(ms(50)),
+                other.acquire(Duration::ZERO),
+                mutex.try_lock()
+            )
         })
         .await;
         for error in [short.unwrap_err(), none.unwrap_err()] {
-            assert_eq!(error.kind(), Some(ErrorKind::Connection), "{state:?}: {error}");
+            assert_eq!(
+                error.kind(),
+                Some(ErrorKind::Connection),
+                "{state:?}: {error}"
+            );
         }
         let tried = tried.unwrap_err();
-        assert!(tried.kind() == Some(ErrorKind::Connection), "{state:?}: {tried}");
+        assert!(
+            tried.kind() == Some(ErrorKind::Connection),
+            "{state:?}: {tried}"
+        );
     }
 }
 
@@ -304,7 +397,14 @@ async fn a_grant_that_was_not_taken_yet_is_known_in_the_process() {
     })
     .await;
     match mutex.acquire(ms(500)).await.unwrap_err() {
-        AcquireError::TimedOut { contention: Contention { holder: Some(holder), .. }, .. } => {
+        AcquireError::TimedOut {
+            contention:
+                Contention {
+                    holder: Some(holder),
+                    ..
+                },
+            ..
+        } => {
             assert_eq!(holder.location().file(), file!());
         }
         other => panic!("{other}"),
@@ -321,13 +421,20 @@ async fn a_waiter_that_is_not_polled_leaves_the_queue_at_its_deadline() {
     let mut forgotten = task::spawn(mutex(&client).acquire(ms(3_000)));
     assert_pending!(forgotten.poll());
     until(&server, "the create", |view| {
-        view.node(DIRECTORY).is_some_and(|directory| directory.next_sequence == 2)
+        view.node(DIRECTORY)
+            .is_some_and(|directory| directory.next_sequence == 2)
     })
     .await;
-    let gone = |view: View<'_>| view.node(DIRECTORY).is_some_and(|directory| directory.num_children == 1);
+    let gone = |view: View<'_>| {
+        view.node(DIRECTORY)
+            .is_some_and(|directory| directory.num_children == 1)
+    };
     until(&server, "the deletion", gone).await;
     guard.release().await.unwrap();
-    assert!(matches!(forgotten.await, Err(AcquireError::TimedOut { .. })));
+    assert!(matches!(
+        forgotten.await,
+        Err(AcquireError::TimedOut { .. })
+    ));
 }
 
 // Shows: bounded-retries
@@ -335,7 +442,11 @@ async fn a_waiter_that_is_not_polled_leaves_the_queue_at_its_deadline() {
 async fn a_server_that_asks_for_patience_gets_it_from_the_first_repetition_on() {
     let server = server();
     let pause = ms(200);
-    let client = client_with(&server, patient().retry_policy(RetryPolicy::one_time(pause))).await;
+    let client = client_with(
+        &server,
+        patient().retry_policy(RetryPolicy::one_time(pause)),
+    )
+    .await;
     hold(&client).await.release().await.unwrap();
     server.fail(Match::op(Op::Create).times(1), THROTTLED);
     let started = Instant::now();
@@ -344,7 +455,9 @@ async fn a_server_that_asks_for_patience_gets_it_from_the_first_repetition_on() 
     guard.release().await.unwrap();
     // And counts: one repetition is what there is.
     let throttled = server.fail(Match::op(Op::Create).always(), THROTTLED);
-    let error = within("the grant", mutex(&client).lock()).await.unwrap_err();
+    let error = within("the grant", mutex(&client).lock())
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), Some(ErrorKind::Connection), "{error}");
     assert_eq!(throttled.hits().len(), 2);
 }
@@ -355,7 +468,10 @@ async fn flush_does_not_wait_for_what_begins_after_it() {
     let (server, [client]) = with_clients(server(), client).await;
     let before = hold(&client).await;
     // Deletions are not done until then.
-    let first = server.fail(Match::op(Op::Delete).path_prefix(DIRECTORY).always(), THROTTLED);
+    let first = server.fail(
+        Match::op(Op::Delete).path_prefix(DIRECTORY).always(),
+        THROTTLED,
+    );
     let second = server.fail(Match::op(Op::Delete).path_prefix(OTHER).always(), THROTTLED);
     drop(before);
     within("the request", first.wait_hit()).await;
@@ -366,7 +482,13 @@ async fn flush_does_not_wait_for_what_begins_after_it() {
     assert_pending!(flush.poll());
     first.remove();
     flush.await.unwrap();
-    assert_eq!((server.children(DIRECTORY).len(), server.children(OTHER).len()), (0, 1));
+    assert_eq!(
+        (
+            server.children(DIRECTORY).len(),
+            server.children(OTHER).len()
+        ),
+        (0, 1)
+    );
     second.remove();
     client.flush(LONG).await.unwrap();
     assert_eq!(server.children(OTHER).len(), 0);
@@ -393,7 +515,9 @@ async fn a_reconnect_asks_nothing_but_what_old_servers_know() {
     let (server, [holder, client]) = with_clients(server(), client).await;
     let guard = hold(&holder).await;
     // A hold of its own, which it beats for.
-    let other = within("the grant", mutex_at(&client, OTHER).lock()).await.unwrap();
+    let other = within("the grant", mutex_at(&client, OTHER).lock())
+        .await
+        .unwrap();
     let waiting = tokio::spawn(mutex(&client).lock());
     until(&server, "the watch", |view| view.watches() == 1).await;
     let id = session(&client);
@@ -404,15 +528,28 @@ async fn a_reconnect_asks_nothing_but_what_old_servers_know() {
         let again = move |view: View<'_>| view.counters().requests_of(id, Op::Connect) > connects;
         until(&server, "the reconnect", again).await;
         // It is sent as soon as there is a connection.
-        until(&server, "a beat", move |view| view.counters().requests_of(id, Op::Multi) > beats).await;
+        until(&server, "a beat", move |view| {
+            view.counters().requests_of(id, Op::Multi) > beats
+        })
+        .await;
     }
     guard.release().await.unwrap();
-    within("the grant", waiting).await.unwrap().unwrap().release().await.unwrap();
+    within("the grant", waiting)
+        .await
+        .unwrap()
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     other.release().await.unwrap();
     client.close().await.unwrap();
     holder.close().await.unwrap();
-    let mut asked: Vec<Op> =
-        server.log().iter().filter(|entry| entry.kind == LogKind::Arrived).map(|entry| entry.op).collect();
+    let mut asked: Vec<Op> = server
+        .log()
+        .iter()
+        .filter(|entry| entry.kind == LogKind::Arrived)
+        .map(|entry| entry.op)
+        .collect();
     asked.sort_unstable();
     asked.dedup();
     let known = [
@@ -429,8 +566,8 @@ async fn a_reconnect_asks_nothing_but_what_old_servers_know() {
     assert!(asked.iter().all(|op| known.contains(op)), "{asked:?}");
 }
 
-/// A caller that does not want to wait for a server drops the future: the session is closed all the same when
-/// one comes.
+/// A caller that does not want to wait for a server drops the future: the session is closed all the
+/// same when one comes.
 #[tokio::test]
 async fn close_without_a_server_ends_the_guards_at_once_and_the_session_when_there_is_one() {
     let server = server();
@@ -441,7 +578,10 @@ async fn close_without_a_server_ends_the_guards_at_once_and_the_session_when_the
     until_state(&client, ConnectionState::Suspended).await;
     let mut closing = task::spawn(client.close());
     assert_pending!(closing.poll());
-    assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::Closed);
+    assert_eq!(
+        within("the loss", guard.lost()).await.reason(),
+        LostReason::Closed
+    );
     assert_pending!(closing.poll());
     drop(closing);
     server.restart_async().await.unwrap();
@@ -457,7 +597,10 @@ async fn close_without_a_server_ends_those_who_wait_for_one_at_once() {
     for lost in [false, true] {
         let server = server();
         let (client, state) = match lost {
-            true => (brief_client(&server, patient()).await, ConnectionState::Lost),
+            true => (
+                brief_client(&server, patient()).await,
+                ConnectionState::Lost,
+            ),
             false => (client(&server).await, ConnectionState::Suspended),
         };
         server.stop_async().await;
@@ -466,14 +609,17 @@ async fn close_without_a_server_ends_those_who_wait_for_one_at_once() {
         let mut closing = task::spawn(client.close());
         assert_pending!(closing.poll());
         let waited = within("the end of the wait", waiter).await.unwrap();
-        assert!(matches!(&waited, Err(error) if error.kind() == Some(ErrorKind::Closed)), "{waited:?}");
+        assert!(
+            matches!(&waited, Err(error) if error.kind() == Some(ErrorKind::Closed)),
+            "{waited:?}"
+        );
         // It waits for a session timeout.
         assert_pending!(closing.poll());
     }
 }
 
-/// A look and a request to release. The policy's pause is longer than anything a caller of `close` would wait
-/// for, and than the session lives.
+/// A look and a request to release. The policy's pause is longer than anything a caller of `close`
+/// would wait for, and than the session lives.
 // Shows: session-lifetime
 #[tokio::test]
 async fn close_is_not_held_up_by_a_call_that_is_in_its_pause() {
@@ -484,7 +630,10 @@ async fn close_is_not_held_up_by_a_call_that_is_in_its_pause() {
         let client = client_with(&server, patient().retry_policy(policy)).await;
         let (guard, session) = (hold(&client).await, session(&client));
         let node = guard.node();
-        let throttled = server.fail(Match::op(refused).path_prefix(DIRECTORY).always(), THROTTLED);
+        let throttled = server.fail(
+            Match::op(refused).path_prefix(DIRECTORY).always(),
+            THROTTLED,
+        );
         let (asked, mutex) = (client.clone(), mutex(&client));
         let call = tokio::spawn(async move {
             let answer = match refused {
@@ -496,17 +645,24 @@ async fn close_is_not_held_up_by_a_call_that_is_in_its_pause() {
         });
         within("the request", throttled.wait_hit()).await;
         // Answered behind the refusal, so that has arrived.
-        drop(within("the grant", mutex_at(&client, OTHER).lock()).await.unwrap());
+        drop(
+            within("the grant", mutex_at(&client, OTHER).lock())
+                .await
+                .unwrap(),
+        );
         within("the close", client.close()).await.unwrap();
         assert!(!server.exists(&node), "the lock is still taken");
-        assert!(!server.sessions().iter().any(|other| other.id == session), "the session is still there");
+        assert!(
+            !server.sessions().iter().any(|other| other.id == session),
+            "the session is still there"
+        );
         let error = within("the answer", call).await.unwrap().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Closed, "{error:?}");
     }
 }
 
-/// It was sent, and what came of it is not heard any more, or not asked for: it is not polled, as beside a
-/// `select!` that had another branch, and keeps no session.
+/// It was sent, and what came of it is not heard any more, or not asked for: it is not polled, as
+/// beside a `select!` that had another branch, and keeps no session.
 // Shows: transaction
 #[tokio::test]
 async fn a_transaction_that_is_under_way_when_the_client_is_closed_is_unknown() {
@@ -523,12 +679,18 @@ async fn a_transaction_that_is_under_way_when_the_client_is_closed_is_unknown() 
             within("the close", client.close()).await.unwrap();
             // Whichever came first, the answer or the end.
             let answer = within("the commit", commit).await;
-            assert!(matches!(answer, Ok(()) | Err(TransactionError::Unknown { .. })), "{answer:?}");
+            assert!(
+                matches!(answer, Ok(()) | Err(TransactionError::Unknown { .. })),
+                "{answer:?}"
+            );
         } else {
             let mut closing = task::spawn(client.close());
             assert_pending!(closing.poll());
             let answer = within("the commit", commit).await;
-            assert!(matches!(answer, Err(TransactionError::Unknown { .. })), "{answer:?}");
+            assert!(
+                matches!(answer, Err(TransactionError::Unknown { .. })),
+                "{answer:?}"
+            );
             gate.release();
             within("the close", closing).await.unwrap();
         }
@@ -542,11 +704,18 @@ async fn connect_goes_on_beyond_the_session_timeout() {
     let server = server();
     server.stop_async().await;
     let timeout = ms(200);
-    let builder = Client::builder().session_timeout(timeout).connect_timeout(LONG);
+    let builder = Client::builder()
+        .session_timeout(timeout)
+        .connect_timeout(LONG);
     let servers = server.connect_string();
     let mut connecting = tokio::spawn(async move { builder.connect(&servers).await });
     // Session timeouts, which have to pass.
-    assert!(tokio::time::timeout(3 * timeout, &mut connecting).await.is_err(), "it gave up");
+    assert!(
+        tokio::time::timeout(3 * timeout, &mut connecting)
+            .await
+            .is_err(),
+        "it gave up"
+    );
     server.restart_async().await.unwrap();
     let client = within("the session", connecting).await.unwrap().unwrap();
     until_state(&client, ConnectionState::Connected).await;
@@ -555,7 +724,10 @@ async fn connect_goes_on_beyond_the_session_timeout() {
 /// The ids of all sessions that there were, in order.
 fn sessions_established(server: &Server) -> Vec<i64> {
     let mut ids = Vec::new();
-    for entry in server.log().iter().filter(|entry| (entry.op, entry.kind) == (Op::Connect, LogKind::Applied))
+    for entry in server
+        .log()
+        .iter()
+        .filter(|entry| (entry.op, entry.kind) == (Op::Connect, LogKind::Applied))
     {
         if entry.error == 0 && !ids.contains(&entry.session) {
             ids.push(entry.session);
@@ -564,14 +736,16 @@ fn sessions_established(server: &Server) -> Vec<i64> {
     ids
 }
 
-/// How long a server may be silent is an eighth of the session timeout, of the one that was granted; the
-/// library fixes it when it connects, by the one that was asked for.
+/// How long a server may be silent is an eighth of the session timeout, of the one that was
+/// granted; the library fixes it when it connects, by the one that was asked for.
 // Shows: server-timeout
 #[tokio::test]
 async fn a_session_of_another_timeout_is_exchanged_once_for_one_with_the_right_server_timeout() {
     let server = server();
     // Of 40 s it would be 5 s, of the 20 s that are granted it is 2.5 s.
-    let builder = Client::builder().session_timeout(2 * LONG).connect_timeout(3 * LONG);
+    let builder = Client::builder()
+        .session_timeout(2 * LONG)
+        .connect_timeout(3 * LONG);
     let client = builder.connect(&server.connect_string()).await.unwrap();
     assert_eq!(client.session_timeout(), Some(LONG));
     let id = session(&client);
@@ -599,21 +773,27 @@ async fn a_session_of_another_timeout_is_exchanged_once_for_one_with_the_right_s
 async fn close_waits_for_the_end_of_a_session_that_was_exchanged() {
     let server = server();
     let gate = server.hold_request(Match::op(Op::CloseSession));
-    let builder = Client::builder().session_timeout(2 * LONG).connect_timeout(3 * LONG);
+    let builder = Client::builder()
+        .session_timeout(2 * LONG)
+        .connect_timeout(3 * LONG);
     let client = builder.connect(&server.connect_string()).await.unwrap();
     within("the end of the first", gate.wait_hit()).await;
     let (established, id) = (sessions_established(&server), session(&client));
     assert_eq!((established.len(), established[1]), (2, id));
     let mut closing = tokio::spawn(async move { client.close().await });
     until_ended(&server, id).await;
-    assert!(tokio::time::timeout(ms(500), &mut closing).await.is_err(), "{:?}", server.sessions());
+    assert!(
+        tokio::time::timeout(ms(500), &mut closing).await.is_err(),
+        "{:?}",
+        server.sessions()
+    );
     gate.release();
     within("the close", closing).await.unwrap().unwrap();
     assert_eq!(server.sessions().len(), 0);
 }
 
-/// The client gives its session up when no server has answered for 7/5 of its timeout; the servers, which
-/// have been stopped for as long, keep it until then after they are started.
+/// The client gives its session up when no server has answered for 7/5 of its timeout; the servers,
+/// which have been stopped for as long, keep it until then after they are started.
 // Shows: close-confirmed
 #[tokio::test]
 async fn close_confirms_no_session_that_only_the_client_has_given_up() {
@@ -629,7 +809,10 @@ async fn close_confirms_no_session_that_only_the_client_has_given_up() {
             until_state(&client, before).await;
         }
         let closed = within("the close", client.close()).await;
-        assert!(matches!(closed, Err(ReleaseError::SessionNotClosed { .. })), "{before:?}: {closed:?}");
+        assert!(
+            matches!(closed, Err(ReleaseError::SessionNotClosed { .. })),
+            "{before:?}: {closed:?}"
+        );
         server.restart_async().await.unwrap();
         assert!(server.exists(&guard.node()), "it keeps others out");
     }
@@ -651,11 +834,17 @@ async fn a_flush_waits_for_the_end_of_a_session_that_only_the_client_has_given_u
         if is_closed {
             within("the close", client.close()).await.unwrap_err();
             let flushed = within("the flush", client.flush(SOON)).await;
-            assert!(matches!(flushed, Err(ReleaseError::SessionNotClosed { .. })), "{flushed:?}");
+            assert!(
+                matches!(flushed, Err(ReleaseError::SessionNotClosed { .. })),
+                "{flushed:?}"
+            );
             continue;
         }
         let flushed = within("the flush", client.flush(ms(10))).await;
-        assert!(matches!(flushed, Err(ReleaseError::TimedOut { nodes: 1, .. })), "{flushed:?}");
+        assert!(
+            matches!(flushed, Err(ReleaseError::TimedOut { nodes: 1, .. })),
+            "{flushed:?}"
+        );
         server.restart_async().await.unwrap();
         within("the flush", client.flush(SOON)).await.unwrap();
         assert!(!server.exists(&node));
@@ -735,7 +924,10 @@ async fn close_confirms_a_session_that_the_servers_have_ended() {
     let builder = patient().retry_policy(RetryPolicy::n_times(0, Duration::ZERO));
     let client = client_with(&server, builder).await;
     let guard = hold(&client).await;
-    let next = server.fail(Match::op(Op::Connect).nth(1).always(), RUNTIME_INCONSISTENCY);
+    let next = server.fail(
+        Match::op(Op::Connect).nth(1).always(),
+        RUNTIME_INCONSISTENCY,
+    );
     server.expire_session(session(&client));
     within("the loss", guard.lost()).await;
     within("the next session", next.wait_hit()).await;
@@ -746,7 +938,9 @@ async fn close_confirms_a_session_that_the_servers_have_ended() {
 async fn a_session_whose_other_timeout_changes_nothing_is_kept() {
     let server = server();
     // A third of the connect timeout, whichever of the two it is.
-    let builder = Client::builder().session_timeout(2 * LONG).connect_timeout(ms(7_000));
+    let builder = Client::builder()
+        .session_timeout(2 * LONG)
+        .connect_timeout(ms(7_000));
     let client = builder.connect(&server.connect_string()).await.unwrap();
     assert_eq!(client.session_timeout(), Some(LONG));
     assert_eq!(sessions_established(&server).len(), 1);
@@ -755,11 +949,22 @@ async fn a_session_whose_other_timeout_changes_nothing_is_kept() {
 /// As above, and there is one server that gives no second session.
 #[tokio::test]
 async fn a_session_that_cannot_be_exchanged_will_do() {
-    let server = Server::builder().tick(ms(50)).max_session_timeout(ms(4_000)).start().unwrap();
-    let second = server.fail(Match::op(Op::Connect).nth(1).always(), RUNTIME_INCONSISTENCY);
+    let server = Server::builder()
+        .tick(ms(50))
+        .max_session_timeout(ms(4_000))
+        .start()
+        .unwrap();
+    let second = server.fail(
+        Match::op(Op::Connect).nth(1).always(),
+        RUNTIME_INCONSISTENCY,
+    );
     // Of 20 s it would be 1 s, of the 4 s that are granted it is half a second.
-    let builder = Client::builder().session_timeout(LONG).connect_timeout(ms(3_000));
-    let client = within("the session", builder.connect(&server.connect_string())).await.unwrap();
+    let builder = Client::builder()
+        .session_timeout(LONG)
+        .connect_timeout(ms(3_000));
+    let client = within("the session", builder.connect(&server.connect_string()))
+        .await
+        .unwrap();
     assert!(!second.hits().is_empty());
     // Or the connection that it has could not come back after a pause.
     second.remove();
@@ -767,21 +972,26 @@ async fn a_session_that_cannot_be_exchanged_will_do() {
     assert_eq!(sessions_established(&server), [session(&client)]);
 }
 
-/// Writes are answered, but later than after the half second that a server may be silent: each connection is
-/// cut before that.
+/// Writes are answered, but later than after the half second that a server may be silent: each
+/// connection is cut before that.
 // Shows: server-timeout
 #[tokio::test]
 async fn a_client_becomes_usable_again_when_every_write_takes_longer_than_a_server_may_be_silent() {
     let server = server();
     let timeout = ms(3_000);
     let policy = RetryPolicy::forever(ms(50));
-    let builder = Client::builder().session_timeout(timeout).retry_policy(policy);
+    let builder = Client::builder()
+        .session_timeout(timeout)
+        .retry_policy(policy);
     let client = connect_as(builder, &server).await;
     let guard = hold(&client).await;
     for write in [Op::Create, Op::Delete, Op::Multi] {
         server.delay_reply(Match::op(write).always(), ms(800));
     }
-    assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::LeaseExpired);
+    assert_eq!(
+        within("the loss", guard.lost()).await.reason(),
+        LostReason::LeaseExpired
+    );
     drop(guard);
     hold(&client).await.release().await.unwrap();
     // With twice the patience, a second, it is answered.
@@ -793,20 +1003,25 @@ async fn a_client_becomes_usable_again_when_every_write_takes_longer_than_a_serv
 #[tokio::test]
 async fn a_persistent_node_gets_there_when_every_write_takes_longer_than_a_server_may_be_silent() {
     let server = server();
-    let builder = Client::builder().session_timeout(ms(3_000)).retry_policy(RetryPolicy::forever(ms(50)));
+    let builder = Client::builder()
+        .session_timeout(ms(3_000))
+        .retry_policy(RetryPolicy::forever(ms(50)));
     let client = connect_as(builder, &server).await;
     server.create("/services", "").unwrap();
     for write in [Op::Create, Op::Delete, Op::Multi, Op::SetData] {
         server.delay_reply(Match::op(write).always(), ms(800));
     }
     let node = PersistentNode::new(&client, "/services/web", "").unwrap();
-    within("the creation", node.wait_for_initial_create(SOON)).await.unwrap();
+    within("the creation", node.wait_for_initial_create(SOON))
+        .await
+        .unwrap();
     within("the end", node.close()).await.unwrap();
     assert!(!server.exists("/services/web"));
 }
 
-/// A session is established by a write too. Those that are tried for one get twice the time after each try in
-/// vain; that the session is then not to be had with the usual patience must not cost it.
+/// A session is established by a write too. Those that are tried for one get twice the time after
+/// each try in vain; that the session is then not to be had with the usual patience must not cost
+/// it.
 #[tokio::test]
 async fn a_client_gets_a_session_when_that_takes_longer_than_a_server_may_be_silent() {
     let server = server();
@@ -825,13 +1040,17 @@ async fn a_client_gets_a_session_when_that_takes_longer_than_a_server_may_be_sil
     assert_ne!(session(&client), first);
 }
 
-/// Each connection is cut at its second write, and lasts longer than a server may be silent. The first is the
-/// beat that is sent as soon as there is a connection.
+/// Each connection is cut at its second write, and lasts longer than a server may be silent. The
+/// first is the beat that is sent as soon as there is a connection.
 // Shows: server-timeout
 #[tokio::test]
 async fn a_session_is_kept_while_each_of_its_connections_answers_a_write() {
     let timeout = ms(6_000);
-    let server = Server::builder().tick(ms(100)).max_session_timeout(timeout).start().unwrap();
+    let server = Server::builder()
+        .tick(ms(100))
+        .max_session_timeout(timeout)
+        .start()
+        .unwrap();
     let client = connect_as(Client::builder().session_timeout(timeout), &server).await;
     let guard = hold(&client).await;
     let id = session(&client);
@@ -866,5 +1085,8 @@ async fn a_connect_that_is_dropped_leaves_no_session_for_longer_than_its_timeout
     assert!(connecting.await.unwrap_err().is_cancelled());
     gate.release();
     server.freeze_expiry(false);
-    until(&server, "the end of all sessions", |view| view.sessions().is_empty()).await;
+    until(&server, "the end of all sessions", |view| {
+        view.sessions().is_empty()
+    })
+    .await;
 }

@@ -8,7 +8,10 @@ async fn listening_writer(server: &Server, client: &Client) -> (WriteGuard, Join
     let guard = read_write::write(client).await;
     let revoked = tokio::spawn(guard.revoked());
     let (node, id) = (guard.node(), session(client));
-    until(server, "the watch", move |view| view.watches_on(&node) == [id]).await;
+    until(server, "the watch", move |view| {
+        view.watches_on(&node) == [id]
+    })
+    .await;
     (guard, revoked)
 }
 
@@ -19,9 +22,12 @@ async fn a_request_that_a_conversion_overtakes_is_not_lost() {
     let (server, [a, b]) = with_clients(start(), connect).await;
     let (guard, revoked) = listening_writer(&server, &a).await;
     let id = session(&a);
-    // It is not answered (the operation has timed out, says the server), and the next look comes after the downgrade.
+    // It is not answered (the operation has timed out, says the server), and the next look comes
+    // after the downgrade.
     let look = server.fail(Match::op(Op::GetData).session(id), -7);
-    within("the request", b.attempt_revoke(&guard.node())).await.unwrap();
+    within("the request", b.attempt_revoke(&guard.node()))
+        .await
+        .unwrap();
     within("the look", look.wait_hit()).await;
     let guard = within("the downgrade", guard.downgrade()).await.unwrap();
     within("to hear of it", revoked).await.unwrap();
@@ -35,7 +41,10 @@ async fn a_look_that_finds_no_node_tells_of_the_loss() {
     let (server, [client]) = with_clients(start(), calm).await;
     let (guard, revoked) = listening_writer(&server, &client).await;
     server.delete(&guard.node()).unwrap();
-    assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::NodeDeleted);
+    assert_eq!(
+        within("the loss", guard.lost()).await.reason(),
+        LostReason::NodeDeleted
+    );
     assert!(!revoked.is_finished());
     revoked.abort();
     assert!(guard.release().await.is_err());
@@ -48,7 +57,9 @@ async fn what_is_lost_on_the_way_is_asked_again() {
         let guard = within("the lock", mutex(&a).lock()).await.unwrap();
         let set = Match::op(Op::SetData).session(session(&b));
         let fault = lose(&server, set, applied, Loss::Close);
-        within("the request", b.attempt_revoke(&guard.node())).await.unwrap();
+        within("the request", b.attempt_revoke(&guard.node()))
+            .await
+            .unwrap();
         assert_eq!(fault.hits().len(), 1);
         let look = server.drop_reply(Match::op(Op::GetData).session(session(&a)), Loss::Close);
         within("to hear of it", guard.revoked()).await;
@@ -61,27 +72,51 @@ async fn what_is_lost_on_the_way_is_asked_again() {
         assert_eq!(error.path(), path);
     }
     // Nor one that cannot be sent.
-    let long: NodePath = format!("/{}/lock-0000000001", "x".repeat(16 * 1024)).parse().unwrap();
-    let error = within("an answer", b.attempt_revoke(&long)).await.unwrap_err();
-    assert_eq!((error.kind(), error.path()), (ErrorKind::Rejected, long.as_str()), "{error}");
-    assert!(std::error::Error::source(&error).unwrap().is::<InvalidPath>(), "{error}");
-    b.close().await.unwrap();
-    let error = within("an answer", b.attempt_revoke(&"/locks/x/lock-0000000001".parse().unwrap()))
+    let long: NodePath = format!("/{}/lock-0000000001", "x".repeat(16 * 1024))
+        .parse()
+        .unwrap();
+    let error = within("an answer", b.attempt_revoke(&long))
         .await
         .unwrap_err();
-    assert!(error.kind() == ErrorKind::Closed && !error.is_retryable(), "{error}");
+    assert_eq!(
+        (error.kind(), error.path()),
+        (ErrorKind::Rejected, long.as_str()),
+        "{error}"
+    );
+    assert!(
+        std::error::Error::source(&error)
+            .unwrap()
+            .is::<InvalidPath>(),
+        "{error}"
+    );
+    b.close().await.unwrap();
+    let error = within(
+        "an answer",
+        b.attempt_revoke(&"/locks/x/lock-0000000001".parse().unwrap()),
+    )
+    .await
+    .unwrap_err();
+    assert!(
+        error.kind() == ErrorKind::Closed && !error.is_retryable(),
+        "{error}"
+    );
 }
 
-/// A session never watches so much that it could not come back. Who cannot watch is told, and leaves nothing
-/// behind; revocation goes first, and is polled then.
+/// A session never watches so much that it could not come back. Who cannot watch is told, and
+/// leaves nothing behind; revocation goes first, and is polled then.
 // Shows: watch-limit
 #[tokio::test]
 async fn a_session_that_watches_too_much_says_so() {
     let server = start();
     let (holder, client) = (
         connect(&server).await,
-        connect_as(Client::builder().retry_policy(eager()).session_timeout(Duration::from_secs(2)), &server)
-            .await,
+        connect_as(
+            Client::builder()
+                .retry_policy(eager())
+                .session_timeout(Duration::from_secs(2)),
+            &server,
+        )
+        .await,
     );
     // Paths of 7,000 bytes: seventeen fit into 120 KiB.
     let long = |i: usize| format!("/locks/{}{i:02}", "x".repeat(7_000));
@@ -95,38 +130,73 @@ async fn a_session_that_watches_too_much_says_so() {
     for (i, guard) in held.iter().enumerate().take(17) {
         waiting.push(tokio::spawn(mutex(&client, i).lock()));
         let node = guard.node();
-        until(&server, "the watch", move |view| view.watches_on(&node) == [id]).await;
+        until(&server, "the watch", move |view| {
+            view.watches_on(&node) == [id]
+        })
+        .await;
         if i == 8 {
             // Half is used up.
-            let own =
-                within("a lock", InterProcessMutex::new(&client, long(99)).unwrap().lock()).await.unwrap();
+            let own = within(
+                "a lock",
+                InterProcessMutex::new(&client, long(99)).unwrap().lock(),
+            )
+            .await
+            .unwrap();
             let mut revoked = ByHand::new(own.revoked()).start();
             until(&server, "a look without a watch", move |view| {
                 view.counters().requests_of(id, Op::GetData) == 10
             })
             .await;
             assert_eq!(server.watches_on(&own.node()), [0_i64; 0]);
-            within("the request", holder.attempt_revoke(&own.node())).await.unwrap();
+            within("the request", holder.attempt_revoke(&own.node()))
+                .await
+                .unwrap();
             revoked.woken().await;
             assert!(revoked.poll().is_ready());
         }
     }
-    let error = within("a refusal", mutex(&client, 17).lock()).await.unwrap_err();
-    assert!(matches!(error, AcquireError::TooManyWatches { .. }) && error.is_retryable(), "{error}");
+    let error = within("a refusal", mutex(&client, 17).lock())
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(error, AcquireError::TooManyWatches { .. }) && error.is_retryable(),
+        "{error}"
+    );
     let directory = long(17);
     client.flush(SOON).await.unwrap();
     assert_eq!(server.children(&directory).len(), 1, "its node is gone");
     // Room again, as soon as one is served.
     held.swap_remove(0).release().await.unwrap();
-    within("a lock", waiting.swap_remove(0)).await.unwrap().unwrap().release().await.unwrap();
+    within("a lock", waiting.swap_remove(0))
+        .await
+        .unwrap()
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     let again = tokio::spawn(mutex(&client, 17).lock());
-    until(&server, "a watch", move |view| view.children(&directory).len() == 2 && view.watches() == 17).await;
+    until(&server, "a watch", move |view| {
+        view.children(&directory).len() == 2 && view.watches() == 17
+    })
+    .await;
     // And the session comes back with all of them.
     server.cut(id, Cut::Reset);
     drop(held);
-    within("a lock", again).await.unwrap().unwrap().release().await.unwrap();
+    within("a lock", again)
+        .await
+        .unwrap()
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     for attempt in waiting {
-        within("a lock", attempt).await.unwrap().unwrap().release().await.unwrap();
+        within("a lock", attempt)
+            .await
+            .unwrap()
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
     }
     assert_eq!(session(&client), id);
 }

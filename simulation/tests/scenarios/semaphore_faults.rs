@@ -29,14 +29,19 @@ pub(crate) fn semaphore(client: &Client, permits: u32) -> InterProcessSemaphore 
 }
 
 async fn acquired(semaphore: &InterProcessSemaphore, n: u32) -> SemaphorePermit {
-    within("the permits", semaphore.acquire_many(n, SOON)).await.unwrap()
+    within("the permits", semaphore.acquire_many(n, SOON))
+        .await
+        .unwrap()
 }
 
 /// Starts an acquire, and waits until it waits at the head of the queue.
 pub(crate) async fn at_head(server: &Server, client: &Client, permits: u32, n: u32) -> Acquiring {
     let attempt = tokio::spawn(semaphore(client, permits).acquire_many(n, SOON));
     let id = session(client);
-    until(server, "the watch on the leases", move |view| view.watches_on(LEASES).contains(&id)).await;
+    until(server, "the watch on the leases", move |view| {
+        view.watches_on(LEASES).contains(&id)
+    })
+    .await;
     attempt
 }
 
@@ -46,14 +51,20 @@ async fn permit(attempt: Acquiring) -> SemaphorePermit {
 
 /// The transactions of a session that take permits.
 fn takes(id: i64) -> Match {
-    Match::op(Op::Multi).session(id).path_prefix(format!("{LEASES}/"))
+    Match::op(Op::Multi)
+        .session(id)
+        .path_prefix(format!("{LEASES}/"))
 }
 
 /// Nothing is left below the semaphore, nor is a watch.
 async fn assert_clean(server: &Server, what: &str) {
-    let empty = |view: View<'_>| view.children(LOCKS).is_empty() && view.children(LEASES).is_empty();
+    let empty =
+        |view: View<'_>| view.children(LOCKS).is_empty() && view.children(LEASES).is_empty();
     until(server, &format!("empty directories: {what}"), empty).await;
-    until(server, &format!("the end of all watches: {what}"), |view| view.watches() == 0).await;
+    until(server, &format!("the end of all watches: {what}"), |view| {
+        view.watches() == 0
+    })
+    .await;
 }
 
 /// Permits that are granted to a call that is not polled any more are returned when it is dropped.
@@ -75,7 +86,12 @@ async fn lost_replies_give_all_permits_once() {
     for losses in 1..4 {
         for arrives in [false, true] {
             let (server, [client]) = with_clients(start(), calm).await;
-            let fault = lose(&server, takes(session(&client)).times(losses), arrives, Loss::Close);
+            let fault = lose(
+                &server,
+                takes(session(&client)).times(losses),
+                arrives,
+                Loss::Close,
+            );
             let permit = acquired(&semaphore(&client, 3), 2).await;
             fault.remove();
             assert_eq!(
@@ -90,14 +106,17 @@ async fn lost_replies_give_all_permits_once() {
     }
 }
 
-/// Another process deletes the lock node of the head: it queues again at the end, and is not let in beside
-/// the next head.
+/// Another process deletes the lock node of the head: it queues again at the end, and is not let in
+/// beside the next head.
 // Shows: semaphore-queue
 #[tokio::test]
 async fn a_head_whose_lock_node_is_deleted_queues_again_at_the_end() {
     let server = start();
-    let (holder, first, second) =
-        (calm(&server).await, connect_for(&server, Duration::from_secs(12)).await, calm(&server).await);
+    let (holder, first, second) = (
+        calm(&server).await,
+        connect_for(&server, Duration::from_secs(12)).await,
+        calm(&server).await,
+    );
     let held = acquired(&semaphore(&holder, 1), 1).await;
     let one = at_head(&server, &first, 1, 1).await;
     let deleted = server.children(LOCKS).remove(0);
@@ -105,7 +124,10 @@ async fn a_head_whose_lock_node_is_deleted_queues_again_at_the_end() {
     until(&server, "the queue", |view| view.children(LOCKS).len() == 2).await;
     server.delete(&format!("{LOCKS}/{deleted}")).unwrap();
     let id = session(&second);
-    until(&server, "the next head", move |view| view.watches_on(LEASES).contains(&id)).await;
+    until(&server, "the next head", move |view| {
+        view.watches_on(LEASES).contains(&id)
+    })
+    .await;
     held.release().await.unwrap();
     let two = permit(two).await;
     // The first has found out by its transaction, or does by a heartbeat.
@@ -135,7 +157,10 @@ async fn a_lock_node_deleted_again_and_again_ends_the_attempt() {
         gate.release();
     }
     let error = within("the end", attempt).await.unwrap().unwrap_err();
-    assert!(matches!(error, AcquireError::NodeDeleted { times: 3, .. }), "{error}");
+    assert!(
+        matches!(error, AcquireError::NodeDeleted { times: 3, .. }),
+        "{error}"
+    );
     assert_clean(&server, "deleted again and again").await;
 }
 
@@ -159,7 +184,8 @@ async fn a_lease_that_another_process_deletes_is_the_loss_of_all_in_one_permit()
     assert_eq!(server.children(LEASES).len(), 3);
 }
 
-/// The holder has set the end, so that nothing waits: neither for the others nor for the drop of the value.
+/// The holder has set the end, so that nothing waits: neither for the others nor for the drop of
+/// the value.
 // Shows: one-value
 #[tokio::test]
 async fn a_lease_that_is_over_returns_all_permits_of_its_value() {
@@ -167,15 +193,25 @@ async fn a_lease_that_is_over_returns_all_permits_of_its_value() {
     let semaphore = semaphore(&client, 6);
     let none_left = |what| until(&server, what, |view| view.children(LEASES).is_empty());
     let three = acquired(&semaphore, 3).await;
-    assert_eq!(three.set_lease(Duration::ZERO).unwrap_err().reason(), LostReason::LeaseOver);
+    assert_eq!(
+        three.set_lease(Duration::ZERO).unwrap_err().reason(),
+        LostReason::LeaseOver
+    );
     within("the returns", client.flush(SOON)).await.unwrap();
     none_left("the return of three by hand").await;
     // Of several that were merged, the first that is over ends all.
     let mut merged = acquired(&semaphore, 2).await;
-    let short =
-        within("the permit", semaphore.acquire_with_lease(SOON, Duration::from_secs(1))).await.unwrap();
+    let short = within(
+        "the permit",
+        semaphore.acquire_with_lease(SOON, Duration::from_secs(1)),
+    )
+    .await
+    .unwrap();
     merged.merge(short).unwrap();
-    assert_eq!(within("the end", merged.lost()).await.reason(), LostReason::LeaseOver);
+    assert_eq!(
+        within("the end", merged.lost()).await.reason(),
+        LostReason::LeaseOver
+    );
     none_left("the return of what was merged").await;
     // What was lost before takes with it what it is merged with, and not what was split off.
     let mut whole = acquired(&semaphore, 3).await;
@@ -183,7 +219,10 @@ async fn a_lease_that_is_over_returns_all_permits_of_its_value() {
     whole.merge(three).unwrap();
     assert!(!whole.is_held() && split.is_held());
     let left = split.nodes()[0].name().to_owned();
-    until(&server, "the return of what was lost", move |view| view.children(LEASES) == [left.as_str()]).await;
+    until(&server, "the return of what was lost", move |view| {
+        view.children(LEASES) == [left.as_str()]
+    })
+    .await;
     assert!(!merged.is_held());
 }
 
@@ -195,9 +234,19 @@ async fn the_permits_beside_one_that_was_deleted_by_hand_are_returned_in_time() 
     let client = connect_for(&server, Duration::from_secs(4)).await;
     let value = acquired(&semaphore(&client, 3), 3).await;
     server.delete(&value.nodes()[1]).unwrap();
-    assert_eq!(within("the loss", value.lost()).await.reason(), LostReason::NodeDeleted);
-    assert_eq!(server.children(LEASES).len(), 2, "its holder may still be at work");
-    until(&server, "the return of the others", |view| view.children(LEASES).is_empty()).await;
+    assert_eq!(
+        within("the loss", value.lost()).await.reason(),
+        LostReason::NodeDeleted
+    );
+    assert_eq!(
+        server.children(LEASES).len(),
+        2,
+        "its holder may still be at work"
+    );
+    until(&server, "the return of the others", |view| {
+        view.children(LEASES).is_empty()
+    })
+    .await;
     assert!(!value.is_held());
     // Dropped, the next is returned at once.
     let value = acquired(&semaphore(&client, 3), 2).await;
@@ -208,8 +257,8 @@ async fn the_permits_beside_one_that_was_deleted_by_hand_are_returned_in_time() 
     assert_eq!(server.children(LEASES).len(), 0);
 }
 
-/// The session that ended tells only its own permit: the one that is merged with it is of the next session, and
-/// must not be kept by a value that is lost.
+/// The session that ended tells only its own permit: the one that is merged with it is of the next
+/// session, and must not be kept by a value that is lost.
 // Shows: one-value
 #[tokio::test]
 async fn a_permit_merged_with_one_of_an_ended_session_is_returned() {
@@ -223,9 +272,16 @@ async fn a_permit_merged_with_one_of_an_ended_session_is_returned() {
     assert!(other.is_held());
     merged.merge(other).unwrap();
     assert!(!merged.is_held());
-    assert_eq!(server.children(LEASES).len(), 1, "its holder has time to stop");
+    assert_eq!(
+        server.children(LEASES).len(),
+        1,
+        "its holder has time to stop"
+    );
     // The merged permit is kept for all of this.
-    until(&server, "the return of the other", |view| view.children(LEASES).is_empty()).await;
+    until(&server, "the return of the other", |view| {
+        view.children(LEASES).is_empty()
+    })
+    .await;
     drop(merged);
     client.flush(SOON).await.unwrap();
     assert_clean(&server, "a permit of an ended session").await;
@@ -243,7 +299,10 @@ async fn a_limit_that_shrinks_while_permits_are_taken() {
     within("the transaction", gate.wait_hit()).await;
     semaphore(&other, 2).set_limit(1).await.unwrap();
     gate.release();
-    until(&server, "its wait", |view| view.watches_on(LEASES).len() == 1).await;
+    until(&server, "its wait", |view| {
+        view.watches_on(LEASES).len() == 1
+    })
+    .await;
     assert_eq!(server.children(LEASES).len(), 1, "the limit is one");
     held.release().await.unwrap();
     permit(attempt).await.release().await.unwrap();
@@ -255,9 +314,13 @@ async fn a_limit_that_shrinks_while_permits_are_taken() {
 #[tokio::test]
 async fn leases_of_other_clients_count() {
     let (server, [client, java]) = with_clients(start(), calm).await;
-    let (beginning, id) =
-        (format!("{LEASES}/_c_5f3b2a10-8c1d-4f6e-9a7b-0123456789ab-lease-"), session(&java));
-    let lease = server.create_as(&beginning, "10.0.0.7", CreateMode::EphemeralSequential, id).unwrap();
+    let (beginning, id) = (
+        format!("{LEASES}/_c_5f3b2a10-8c1d-4f6e-9a7b-0123456789ab-lease-"),
+        session(&java),
+    );
+    let lease = server
+        .create_as(&beginning, "10.0.0.7", CreateMode::EphemeralSequential, id)
+        .unwrap();
     server.create(&format!("{LEASES}/stray"), "").unwrap();
     let semaphore = semaphore(&client, 3);
     assert_eq!(semaphore.available_permits().await.unwrap(), 1);
@@ -265,7 +328,13 @@ async fn leases_of_other_clients_count() {
     assert_eq!(permit.slot(), 0);
     let error = semaphore.try_acquire().await.unwrap_err();
     assert!(
-        matches!(error, TryLockError::WouldBlock { contention: Contention { ahead: 3, .. }, .. }),
+        matches!(
+            error,
+            TryLockError::WouldBlock {
+                contention: Contention { ahead: 3, .. },
+                ..
+            }
+        ),
         "{error}"
     );
     let waiter = at_head(&server, &client, 3, 1).await;
@@ -286,7 +355,9 @@ async fn a_head_keeps_its_place_while_its_session_lives() {
         .unwrap();
     // The lease will be over, and the server keeps the session.
     server.freeze_expiry(true);
-    let waiting = Client::builder().session_timeout(Duration::from_secs(2)).retry_policy(in_process::eager());
+    let waiting = Client::builder()
+        .session_timeout(Duration::from_secs(2))
+        .retry_policy(in_process::eager());
     let (holder, first) = (calm(&server).await, connect_as(waiting, &server).await);
     let held = acquired(&semaphore(&holder, 1), 1).await;
     let attempt = at_head(&server, &first, 1, 1).await;
@@ -294,29 +365,43 @@ async fn a_head_keeps_its_place_while_its_session_lives() {
     let (probe, id) = (acquired(&other, 1).await, session(&first));
     server.refuse_connections(true);
     server.cut(id, Cut::Fin);
-    assert_eq!(within("the loss", probe.lost()).await.reason(), LostReason::LeaseExpired);
+    assert_eq!(
+        within("the loss", probe.lost()).await.reason(),
+        LostReason::LeaseExpired
+    );
     server.refuse_connections(false);
     server.freeze_expiry(false);
     held.release().await.unwrap();
     let granted = permit(attempt).await;
     assert_eq!(session(&first), id, "the session has outlived the outage");
     let created = in_process::logged(&server, id, Op::Create, LogKind::Applied);
-    let queued = created.iter().filter(|entry| entry.path.starts_with(&format!("{LOCKS}/"))).count();
+    let queued = created
+        .iter()
+        .filter(|entry| entry.path.starts_with(&format!("{LOCKS}/")))
+        .count();
     assert_eq!(queued, 1, "it did not queue again");
     assert!(granted.is_held());
 }
 
-/// A lease that the servers do not let its own client delete blocks a permit, and this client says so.
+/// A lease that the servers do not let its own client delete blocks a permit, and this client says
+/// so.
 #[tokio::test]
 async fn a_lease_that_may_not_be_deleted_is_said() {
     let (server, [client]) = with_clients(start(), calm).await;
     let semaphore = semaphore(&client, 1);
     let permit = acquired(&semaphore, 1).await;
     let node = permit.nodes().remove(0);
-    server.fail(Match::op(Op::Delete).path_prefix(format!("{LEASES}/")).always(), ServerError::NoAuth.code());
+    server.fail(
+        Match::op(Op::Delete)
+            .path_prefix(format!("{LEASES}/"))
+            .always(),
+        ServerError::NoAuth.code(),
+    );
     assert!(permit.release().await.is_err());
     let error = semaphore.acquire(SOON).await.unwrap_err();
-    let AcquireError::Orphaned { node: said, .. } = &error else { panic!("{error}") };
+    let AcquireError::Orphaned { node: said, .. } = &error else {
+        panic!("{error}")
+    };
     assert_eq!(*said, node);
     server.clear_faults();
     acquired(&semaphore, 1).await.release().await.unwrap();
@@ -337,7 +422,9 @@ async fn leases_that_are_found_in_a_list_must_be_this_sessions() {
     for name in server.children(LEASES) {
         let path = format!("{LEASES}/{name}");
         server.delete(&path).unwrap();
-        server.create_as(&path, "", CreateMode::Ephemeral, session(&two)).unwrap();
+        server
+            .create_as(&path, "", CreateMode::Ephemeral, session(&two))
+            .unwrap();
     }
     again.release();
     // They are in the way until the session whose they are is closed.
@@ -345,7 +432,10 @@ async fn leases_that_are_found_in_a_list_must_be_this_sessions() {
     two.close().await.unwrap();
     let permit = permit(attempt).await;
     for node in permit.nodes() {
-        assert_eq!(server.node(node.as_str()).unwrap().ephemeral_owner, session(&one));
+        assert_eq!(
+            server.node(node.as_str()).unwrap().ephemeral_owner,
+            session(&one)
+        );
     }
 }
 
@@ -358,7 +448,8 @@ async fn a_limit_read_from_a_server_that_lags_behind_refuses_none() {
     server.create(LIMIT, 1_i32.to_be_bytes()).unwrap();
     for is_try in [false, true] {
         server.set_data(LIMIT, 1_i32.to_be_bytes()).unwrap();
-        // One that waits for its turn does not look by itself, which would be a look at the old limit too.
+        // One that waits for its turn does not look by itself, which would be a look at the old
+        // limit too.
         let ahead = format!("{LOCKS}/_c_5f3b2a10-8c1d-4f6e-9a7b-0123456789ab-lock-");
         let mode = CreateMode::EphemeralSequential;
         let ahead = (!is_try).then(|| server.create_as(&ahead, "", mode, session(&other)).unwrap());
@@ -366,14 +457,23 @@ async fn a_limit_read_from_a_server_that_lags_behind_refuses_none() {
         let semaphore = semaphore(&client, 1);
         let attempt = tokio::spawn(async move {
             if is_try {
-                return semaphore.try_acquire_many(2).await.map_err(|error| error.to_string());
+                return semaphore
+                    .try_acquire_many(2)
+                    .await
+                    .map_err(|error| error.to_string());
             }
-            semaphore.acquire_many(2, SOON).await.map_err(|error| error.to_string())
+            semaphore
+                .acquire_many(2, SOON)
+                .await
+                .map_err(|error| error.to_string())
         });
         within("the read", stale.wait_hit()).await;
         server.set_data(LIMIT, 5_i32.to_be_bytes()).unwrap();
         stale.release();
-        until(&server, "the sync", move |view| view.counters().requests_of(id, Op::Sync) > 0).await;
+        until(&server, "the sync", move |view| {
+            view.counters().requests_of(id, Op::Sync) > 0
+        })
+        .await;
         if let Some(ahead) = ahead {
             server.delete(&ahead).unwrap();
         }
@@ -383,19 +483,26 @@ async fn a_limit_read_from_a_server_that_lags_behind_refuses_none() {
     }
 }
 
-/// The session of several waiters of one client ends: they queue in the next in the order of their calls, the
-/// one that was at the head first, also before waiters in memory, which have no right to a node.
+/// The session of several waiters of one client ends: they queue in the next in the order of their
+/// calls, the one that was at the head first, also before waiters in memory, which have no right to
+/// a node.
 // Shows: semaphore-queue, bounded-nodes
 #[tokio::test]
 async fn the_order_among_waiters_of_a_client_outlives_its_session() {
     for nodes in [64, 1] {
         let (server, [holder, client]) = with_clients(start(), calm).await;
-        let _options = InterProcessSemaphore::builder(&client, PATH, 1).max_znodes(nodes).build().unwrap();
+        let _options = InterProcessSemaphore::builder(&client, PATH, 1)
+            .max_znodes(nodes)
+            .build()
+            .unwrap();
         let mut held = acquired(&semaphore(&holder, 1), 1).await;
         let mut waiters = vec![at_head(&server, &client, 1, 1).await];
         for queued in 2..=4 {
             waiters.push(tokio::spawn(semaphore(&client, 1).acquire(SOON)));
-            until(&server, "the queue", move |view| view.children(LOCKS).len() == queued.min(nodes)).await;
+            until(&server, "the queue", move |view| {
+                view.children(LOCKS).len() == queued.min(nodes)
+            })
+            .await;
         }
         for _ in 0..2 {
             let id = session(&client);
@@ -421,33 +528,89 @@ async fn a_limit_that_may_not_be_read_or_written_is_named() {
     let owner = connect_as(Client::builder().auth("digest", "shop:secret"), &server).await;
     let stranger = calm(&server).await;
     let build = |path, count| {
-        InterProcessSemaphore::builder(&owner, path, 2).shared_count(count).acl([Acl::creator_all()])
+        InterProcessSemaphore::builder(&owner, path, 2)
+            .shared_count(count)
+            .acl([Acl::creator_all()])
     };
-    build(PATH, LIMIT).build().unwrap().set_limit(2).await.unwrap();
-    build("/other", "/counts/open").build().unwrap().set_limit(2).await.unwrap();
-    let elsewhere =
-        InterProcessSemaphore::builder(&stranger, "/third", 2).shared_count("/counts/new").build().unwrap();
+    build(PATH, LIMIT)
+        .build()
+        .unwrap()
+        .set_limit(2)
+        .await
+        .unwrap();
+    build("/other", "/counts/open")
+        .build()
+        .unwrap()
+        .set_limit(2)
+        .await
+        .unwrap();
+    let elsewhere = InterProcessSemaphore::builder(&stranger, "/third", 2)
+        .shared_count("/counts/new")
+        .build()
+        .unwrap();
     let semaphore = semaphore(&stranger, 2);
-    for error in [semaphore.limit().await.unwrap_err(), semaphore.available_permits().await.unwrap_err()] {
-        assert_eq!((error.kind(), error.node()), (ErrorKind::NoAuth, Some(LIMIT)), "{error:?}");
-        assert!(error.to_string().contains(&format!("{LIMIT:?} needs READ")), "{error}");
+    for error in [
+        semaphore.limit().await.unwrap_err(),
+        semaphore.available_permits().await.unwrap_err(),
+    ] {
+        assert_eq!(
+            (error.kind(), error.node()),
+            (ErrorKind::NoAuth, Some(LIMIT)),
+            "{error:?}"
+        );
+        assert!(
+            error.to_string().contains(&format!("{LIMIT:?} needs READ")),
+            "{error}"
+        );
     }
     for (error, named) in [
         (semaphore.set_limit(3).await.unwrap_err(), LIMIT),
         (elsewhere.set_limit(3).await.unwrap_err(), "/counts"),
     ] {
-        assert_eq!((error.kind(), error.node()), (ErrorKind::NoAuth, Some(named)), "{error:?}");
-        assert!(error.to_string().contains(&format!("{named:?} needs WRITE")), "{error}");
+        assert_eq!(
+            (error.kind(), error.node()),
+            (ErrorKind::NoAuth, Some(named)),
+            "{error:?}"
+        );
+        assert!(
+            error
+                .to_string()
+                .contains(&format!("{named:?} needs WRITE")),
+            "{error}"
+        );
     }
-    assert_eq!(semaphore.participants().await.unwrap(), [""; 0], "the leases may be listed");
+    assert_eq!(
+        semaphore.participants().await.unwrap(),
+        [""; 0],
+        "the leases may be listed"
+    );
     // To acquire permits it must be read too. A path that begins with its name is not below it.
-    build("/pool", "/po").build().unwrap().set_limit(2).await.unwrap();
-    let pool = InterProcessSemaphore::builder(&stranger, "/pool", 2).shared_count("/po").build().unwrap();
+    build("/pool", "/po")
+        .build()
+        .unwrap()
+        .set_limit(2)
+        .await
+        .unwrap();
+    let pool = InterProcessSemaphore::builder(&stranger, "/pool", 2)
+        .shared_count("/po")
+        .build()
+        .unwrap();
     for (semaphore, named) in [(semaphore, LIMIT), (pool, "/po")] {
-        let error = within("the refusal", semaphore.acquire(SOON)).await.unwrap_err();
-        let AcquireError::Request(error) = error else { panic!("{error:?}") };
-        assert_eq!((error.kind(), error.node()), (ErrorKind::NoAuth, Some(named)), "{error:?}");
-        assert!(error.to_string().contains(&format!("{named:?} needs READ")), "{error}");
+        let error = within("the refusal", semaphore.acquire(SOON))
+            .await
+            .unwrap_err();
+        let AcquireError::Request(error) = error else {
+            panic!("{error:?}")
+        };
+        assert_eq!(
+            (error.kind(), error.node()),
+            (ErrorKind::NoAuth, Some(named)),
+            "{error:?}"
+        );
+        assert!(
+            error.to_string().contains(&format!("{named:?} needs READ")),
+            "{error}"
+        );
     }
 }
 
@@ -455,36 +618,62 @@ async fn a_limit_that_may_not_be_read_or_written_is_named() {
 // Shows: permits-by-one-transaction
 #[tokio::test]
 async fn a_transaction_that_is_refused_names_the_directory_that_refuses_it() {
-    for (directory, denied) in [(LOCKS, zk::Permission::DELETE), (LEASES, zk::Permission::CREATE)] {
+    for (directory, denied) in [
+        (LOCKS, zk::Permission::DELETE),
+        (LEASES, zk::Permission::CREATE),
+    ] {
         let server = in_process::start_empty();
-        let raw = within("a session", zk::Client::connect(&server.connect_string())).await.unwrap();
+        let raw = within("a session", zk::Client::connect(&server.connect_string()))
+            .await
+            .unwrap();
         for path in [PATH, LOCKS, LEASES] {
-            let all =
-                [zk::Permission::READ, zk::Permission::WRITE, zk::Permission::CREATE, zk::Permission::DELETE];
-            let granted = all.into_iter().filter(|one| path != directory || *one != denied);
+            let all = [
+                zk::Permission::READ,
+                zk::Permission::WRITE,
+                zk::Permission::CREATE,
+                zk::Permission::DELETE,
+            ];
+            let granted = all
+                .into_iter()
+                .filter(|one| path != directory || *one != denied);
             let granted = granted.fold(zk::Permission::NONE, |all, one| all | one);
             let acls = [zk::Acl::new(granted, zk::AuthId::anyone())];
             let mode = zk::CreateMode::Persistent.with_acls(zk::Acls::new(&acls));
-            within("the directory", raw.create(path, b"", &mode)).await.unwrap();
+            within("the directory", raw.create(path, b"", &mode))
+                .await
+                .unwrap();
         }
         let client = calm(&server).await;
-        let error = within("the refusal", semaphore(&client, 2).acquire(SOON)).await.unwrap_err();
-        let AcquireError::Request(error) = error else { panic!("{error:?}") };
-        assert_eq!((error.kind(), error.node()), (ErrorKind::NoAuth, Some(directory)), "{error:?}");
+        let error = within("the refusal", semaphore(&client, 2).acquire(SOON))
+            .await
+            .unwrap_err();
+        let AcquireError::Request(error) = error else {
+            panic!("{error:?}")
+        };
+        assert_eq!(
+            (error.kind(), error.node()),
+            (ErrorKind::NoAuth, Some(directory)),
+            "{error:?}"
+        );
         assert!(
-            error.to_string().contains(&format!("{directory:?} needs CREATE, DELETE and READ")),
+            error
+                .to_string()
+                .contains(&format!("{directory:?} needs CREATE, DELETE and READ")),
             "{error}"
         );
     }
 }
 
-/// The first look shows who has the permits, and it is answered. That the second is not changes nothing.
+/// The first look shows who has the permits, and it is answered. That the second is not changes
+/// nothing.
 // Shows: live-contender
 #[tokio::test]
 async fn a_full_semaphore_is_busy_from_the_first_look_on() {
     let (server, [holder, client]) = with_clients(start(), calm).await;
     let held = acquired(&semaphore(&holder, 2), 2).await;
-    let looks = Match::op(Op::GetChildren).path(LEASES).session(session(&client));
+    let looks = Match::op(Op::GetChildren)
+        .path(LEASES)
+        .session(session(&client));
     let second = server.hold_reply(looks.nth(1));
     let attempt = tokio::spawn(semaphore(&client, 2).acquire(Duration::from_secs(2)));
     within("the second look", second.wait_hit()).await;
@@ -505,9 +694,13 @@ async fn a_try_whose_look_is_not_answered_is_no_busy_semaphore() {
     let held = acquired(&semaphore(&holder, 3), 1).await;
     let large = at_head(&server, &waiter, 3, 3).await;
     let time = Duration::from_secs(2);
-    let builder = Client::builder().connect_timeout(time).session_timeout(in_process::HOUR);
+    let builder = Client::builder()
+        .connect_timeout(time)
+        .session_timeout(in_process::HOUR);
     let client = connect_as(builder.retry_policy(in_process::eager()), &server).await;
-    let lists = Match::op(Op::GetChildren).path(LOCKS).session(session(&client));
+    let lists = Match::op(Op::GetChildren)
+        .path(LOCKS)
+        .session(session(&client));
     // After that of the node of its own.
     let second = server.hold_reply(lists.nth(1).always());
     let attempt = tokio::spawn(semaphore(&client, 3).try_acquire());
@@ -515,10 +708,15 @@ async fn a_try_whose_look_is_not_answered_is_no_busy_semaphore() {
     let error = within("the end", attempt).await.unwrap().unwrap_err();
     assert_eq!(error.kind(), Some(ErrorKind::Connection), "{error}");
     let source = std::error::Error::source(&error).unwrap().to_string();
-    assert!(source.contains("no answer to the list of the lock's directory within"), "{source}");
+    assert!(
+        source.contains("no answer to the list of the lock's directory within"),
+        "{source}"
+    );
     second.release();
     // And with an answer it is.
-    let error = within("the answer", semaphore(&client, 3).try_acquire()).await.unwrap_err();
+    let error = within("the answer", semaphore(&client, 3).try_acquire())
+        .await
+        .unwrap_err();
     assert!(matches!(error, TryLockError::WouldBlock { .. }), "{error}");
     drop((held, large));
 }
@@ -534,7 +732,9 @@ async fn a_transaction_that_costs_the_connection_each_time_ends_by_the_policy() 
     )
     .await;
     let semaphore = InterProcessSemaphore::new(&client, PATH, 300).unwrap();
-    let error = within("the policy", semaphore.acquire_many(200, Duration::MAX)).await.unwrap_err();
+    let error = within("the policy", semaphore.acquire_many(200, Duration::MAX))
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), Some(ErrorKind::Connection), "{error}");
     assert_clean(&server, "a transaction that is too large for the server").await;
 }

@@ -1,5 +1,5 @@
-//! Outages that are shorter than the lease cost no lock (docs/protocol.md#spare-connection): the longest that
-//! RELIABILITY.md promises, 0.45 T, for clients in every phase between two heartbeats.
+//! Outages that are shorter than the lease cost no lock (docs/protocol.md#spare-connection): the
+//! longest that RELIABILITY.md promises, 0.45 T, for clients in every phase between two heartbeats.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,10 @@ use zookeeper_test_server::{Direction, Server};
 
 async fn costs_no_lock(session_timeout: Duration, outage: impl AsyncFn(&Server, &[i64], Instant)) {
     let lost = lost(session_timeout, &outage).await;
-    assert_eq!(lost, 0, "of {CLIENTS} locks lost at T = {session_timeout:?}");
+    assert_eq!(
+        lost, 0,
+        "of {CLIENTS} locks lost at T = {session_timeout:?}"
+    );
 }
 
 /// Every connection is refused.

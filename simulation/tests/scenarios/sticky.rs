@@ -8,11 +8,17 @@ use test_support::prelude::*;
 async fn it_is_given_up_after_the_idle_time() {
     const IDLE: Duration = Duration::from_millis(200);
     let (server, [client]) = with_clients(start(), calm).await;
-    let lock = InterProcessMutex::builder(&client, DIRECTORY).sticky(IDLE).build().unwrap();
+    let lock = InterProcessMutex::builder(&client, DIRECTORY)
+        .sticky(IDLE)
+        .build()
+        .unwrap();
     let guard = within("the grant", lock.lock()).await.unwrap();
     let node = guard.node().to_string();
     guard.release().await.unwrap();
-    until(&server, "the watch", |view| view.watches_on(DIRECTORY).len() == 1).await;
+    until(&server, "the watch", |view| {
+        view.watches_on(DIRECTORY).len() == 1
+    })
+    .await;
     // Used all the time, for longer than that.
     let (began, mut last) = (Instant::now(), Instant::now());
     while began.elapsed() < 3 * IDLE {
@@ -22,7 +28,10 @@ async fn it_is_given_up_after_the_idle_time() {
         // The pace of its use.
         tokio::time::sleep(IDLE / 20).await;
     }
-    until(&server, "the end of the kept node", move |view| !view.exists(&node)).await;
+    until(&server, "the end of the kept node", move |view| {
+        !view.exists(&node)
+    })
+    .await;
     let kept = last.elapsed();
     assert!((IDLE..2 * IDLE).contains(&kept), "{kept:?}");
     drop(lock);

@@ -9,9 +9,14 @@ const TIME: Duration = Duration::from_secs(2);
 #[track_caller]
 fn held_by(error: &AcquireError) -> Contender {
     match error {
-        AcquireError::TimedOut { contention: Contention { held_by: Some(holder), .. }, .. } => {
-            (**holder).clone()
-        }
+        AcquireError::TimedOut {
+            contention:
+                Contention {
+                    held_by: Some(holder),
+                    ..
+                },
+            ..
+        } => (**holder).clone(),
         other => panic!("{other}"),
     }
 }
@@ -24,22 +29,42 @@ async fn a_timeout_of_the_next_in_line_says_who_holds_the_lock_for_nothing() {
     let stock = connect_as(Client::builder().name("stock"), &server).await;
     let guard = hold(&stock).await;
     server.reset_counters();
-    let error = within("the end", mutex(&client).acquire(TIME)).await.unwrap_err();
+    let error = within("the end", mutex(&client).acquire(TIME))
+        .await
+        .unwrap_err();
     let holder = held_by(&error);
-    assert_eq!((holder.node(), holder.identity().name()), (&guard.node(), Some("stock")));
+    assert_eq!(
+        (holder.node(), holder.identity().name()),
+        (&guard.node(), Some("stock"))
+    );
     assert!(holder.age() >= TIME && !holder.is_mine(), "{holder}");
     let text = error.to_string();
     let who = holder.identity().to_string();
-    assert!(text.contains(&format!("was not free within 2s: held by {who}, queued ")), "{text}");
+    assert!(
+        text.contains(&format!("was not free within 2s: held by {who}, queued ")),
+        "{text}"
+    );
     client.flush(SOON).await.unwrap();
-    assert_eq!(server.counters().requests_of(session(&client), Op::GetData), 1);
+    assert_eq!(
+        server.counters().requests_of(session(&client), Op::GetData),
+        1
+    );
     // A local hold is named by its line.
     let error = mutex(&stock).acquire(TIME).await.unwrap_err();
-    let AcquireError::TimedOut { contention: Contention { holder: Some(_), .. }, .. } = &error else {
+    let AcquireError::TimedOut {
+        contention: Contention {
+            holder: Some(_), ..
+        },
+        ..
+    } = &error
+    else {
         panic!("{error}")
     };
     let text = error.to_string();
-    assert!(text.contains("this process itself") && !text.contains("held by"), "{text}");
+    assert!(
+        text.contains("this process itself") && !text.contains("held by"),
+        "{text}"
+    );
     guard.release().await.unwrap();
 }
 
@@ -59,7 +84,13 @@ async fn those_further_back_ask_once_together_who_holds_the_lock() {
     client.flush(SOON).await.unwrap();
     // The first of them watches the other client's waiter.
     let reads = logged(&server, session(&client), Op::GetData, LogKind::Applied);
-    assert_eq!(reads.iter().filter(|entry| entry.path == *guard.node()).count(), 1);
+    assert_eq!(
+        reads
+            .iter()
+            .filter(|entry| entry.path == *guard.node())
+            .count(),
+        1
+    );
     waiter.attempt.abort();
 }
 
@@ -79,8 +110,18 @@ async fn one_that_was_first_is_not_said_to_hold_the_lock() {
     // And where there is no answer in time, none is said to.
     let late = calm(&server).await;
     let gate = server.hold_request(Match::op(Op::GetData).session(session(&late)).always());
-    let error = within("the end", mutex(&late).acquire(TIME)).await.unwrap_err();
-    let AcquireError::TimedOut { contention: Contention { held_by: None, first: Some(_), .. }, .. } = error
+    let error = within("the end", mutex(&late).acquire(TIME))
+        .await
+        .unwrap_err();
+    let AcquireError::TimedOut {
+        contention:
+            Contention {
+                held_by: None,
+                first: Some(_),
+                ..
+            },
+        ..
+    } = error
     else {
         panic!("{error}")
     };
@@ -96,14 +137,29 @@ async fn a_reader_behind_a_writer_that_waits_is_told_of_the_readers_inside() {
     let (server, [one, two, three]) = with_clients(start(), connect).await;
     let inside = read_write::read(&one).await;
     let writer = tokio::spawn(read_write::lock(&two).write_lock().lock());
-    until(&server, "the writer", |view| view.children(DIRECTORY).len() == 2).await;
+    until(&server, "the writer", |view| {
+        view.children(DIRECTORY).len() == 2
+    })
+    .await;
     let late = read_write::lock(&three).read_lock();
     let error = within("the end", late.acquire(TIME)).await.unwrap_err();
-    let AcquireError::TimedOut { contention: Contention { first: Some(first), .. }, .. } = &error else {
+    let AcquireError::TimedOut {
+        contention: Contention {
+            first: Some(first), ..
+        },
+        ..
+    } = &error
+    else {
         panic!("{error}")
     };
     assert_ne!(first, &inside.node(), "what it waits for");
     assert_eq!(held_by(&error).node(), &inside.node());
     inside.release().await.unwrap();
-    within("the writer", writer).await.unwrap().unwrap().release().await.unwrap();
+    within("the writer", writer)
+        .await
+        .unwrap()
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }

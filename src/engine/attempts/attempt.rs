@@ -24,9 +24,9 @@ use crate::values::path::NodePath;
 pub(crate) struct Attempt {
     pub(crate) path_lock: Arc<PathLock>,
     pub(crate) ask: Ask,
-    /// One for each hold that is wanted, from the time of the call: a flush after it waits for a grant that is
-    /// not taken. The first is its position in the order of arrival, and identifies what it leaves to cleanup; see
-    /// [`Tickets`](crate::session::leftovers::cleanup::Tickets).
+    /// One for each hold that is wanted, from the time of the call: a flush after it waits for a
+    /// grant that is not taken. The first is its position in the order of arrival, and identifies
+    /// what it leaves to cleanup; see [`Tickets`](crate::session::leftovers::cleanup::Tickets).
     pub(crate) numbers: Range<u64>,
     pub(crate) started: Instant,
     pub(crate) progress: ProgressSender,
@@ -42,13 +42,14 @@ pub(crate) enum Reply {
     Permits(oneshot::Sender<Result<Vec<Hold>, TryLockError>>),
 }
 
-/// How an attempt, or its part in one session, ended. It travels as the `Err` of a step, even if it is a
-/// grant, since only a step that goes on has an event.
+/// How an attempt, or its part in one session, ended. It travels as the `Err` of a step, even if it
+/// is a grant, since only a step that goes on has an event.
 pub(crate) enum End {
     Granted(Vec<Hold>),
     Denied(TryLockError),
     OutOfTime,
-    /// The caller has left. [`Client::flush`](crate::Client::flush) waits until the ticket is dropped.
+    /// The caller has left. [`Client::flush`](crate::Client::flush) waits until the ticket is
+    /// dropped.
     CallerGone(Option<Ticket>),
     /// To be tried again: in this session, or in the next one if this has ended.
     Again,
@@ -56,7 +57,8 @@ pub(crate) enum End {
 
 /// How an attempt was stopped.
 pub(crate) enum Stopped {
-    /// The caller has left. [`Client::flush`](crate::Client::flush) waits until the ticket is dropped.
+    /// The caller has left. [`Client::flush`](crate::Client::flush) waits until the ticket is
+    /// dropped.
     CallerGone(Option<Ticket>),
     OutOfTime,
     /// It asks for what it cannot have.
@@ -80,18 +82,23 @@ impl Stop {
         cancelled: oneshot::Receiver<Ticket>,
         path_lock: Option<&Arc<PathLock>>,
     ) -> Self {
-        let deadline: Option<BoxFuture<'static, ()>> = match (budget, path_lock) {
-            (Budget::Until { deadline, asked }, Some(path_lock)) => {
-                Some(Box::pin(until_deadline(Arc::clone(path_lock), deadline, asked)))
-            }
-            (Budget::Until { deadline, .. }, None) => {
-                Some(Box::pin(tokio::time::sleep_until(deadline.into())))
-            }
-            // A try has no deadline, but does not wait for a server without end either.
-            (Budget::Try { timeout }, _) => Some(Box::pin(tokio::time::sleep(timeout))),
-            (Budget::Forever, _) => None,
-        };
-        Self { deadline, cancelled, excess: None }
+        let deadline: Option<BoxFuture<'static, ()>> =
+            match (budget, path_lock) {
+                (Budget::Until { deadline, asked }, Some(path_lock)) => Some(Box::pin(
+                    until_deadline(Arc::clone(path_lock), deadline, asked),
+                )),
+                (Budget::Until { deadline, .. }, None) => {
+                    Some(Box::pin(tokio::time::sleep_until(deadline.into())))
+                }
+                // A try has no deadline, but does not wait for a server without end either.
+                (Budget::Try { timeout }, _) => Some(Box::pin(tokio::time::sleep(timeout))),
+                (Budget::Forever, _) => None,
+            };
+        Self {
+            deadline,
+            cancelled,
+            excess: None,
+        }
     }
 
     /// Stops the attempt with the error of this future; with `None` not any more.
@@ -123,8 +130,8 @@ async fn if_any<F: Future + Unpin>(future: &mut Option<F>) -> F::Output {
     }
 }
 
-/// How long a try waits behind live contenders. Counted from when it is behind them: not while the servers are
-/// asked.
+/// How long a try waits behind live contenders. Counted from when it is behind them: not while the
+/// servers are asked.
 pub(crate) struct Patience {
     time: Duration,
     /// Whether it begins again when another contender is the first.
@@ -135,11 +142,16 @@ pub(crate) struct Patience {
 
 impl Patience {
     pub(crate) fn new(time: Duration, for_each: bool) -> Self {
-        Self { time, for_each, first: None, until: None }
+        Self {
+            time,
+            for_each,
+            first: None,
+            until: None,
+        }
     }
 
-    /// Notes the live contenders ahead, as they were seen now. Returns whether the try has waited behind them for
-    /// long enough. Without a live one it waits only for the servers.
+    /// Notes the live contenders ahead, as they were seen now. Returns whether the try has waited
+    /// behind them for long enough. Without a live one it waits only for the servers.
     pub(crate) fn is_over(&mut self, ahead: Option<&Ahead>) -> bool {
         let (first, now) = (ahead.and_then(|ahead| ahead.first.clone()), Instant::now());
         let goes_on = first.is_some() && (first == self.first || !self.for_each);
@@ -170,9 +182,9 @@ impl Attempt {
         self.ask.budget.if_busy()
     }
 
-    /// Tells the caller the result, if the attempt has ended. [`Client::flush`](crate::Client::flush) waits
-    /// until the returned ticket is dropped; it exists before the caller is told, so that a flush called
-    /// after that counts it.
+    /// Tells the caller the result, if the attempt has ended.
+    /// [`Client::flush`](crate::Client::flush) waits until the returned ticket is dropped; it
+    /// exists before the caller is told, so that a flush called after that counts it.
     pub(crate) fn tell(&mut self, end: End) -> Option<Ticket> {
         let ticket = || Some(self.path_lock.client().cleanup.ticket(self.number()));
         let (ticket, answer) = match end {
@@ -191,8 +203,8 @@ impl Attempt {
         ticket
     }
 
-    /// Records the live contenders ahead by the last list, `None` if that may have changed: for the caller,
-    /// and for attempts that wait for a slot.
+    /// Records the live contenders ahead by the last list, `None` if that may have changed: for the
+    /// caller, and for attempts that wait for a slot.
     pub(crate) fn saw_ahead(&self, ahead: Option<Ahead>) {
         if let Some(slot) = &self.slot {
             slot.set_waits(ahead.is_some());
@@ -200,7 +212,8 @@ impl Attempt {
         self.progress.set_ahead(ahead);
     }
 
-    /// Records a notification that one of them has ended. The list that follows shows which are left.
+    /// Records a notification that one of them has ended. The list that follows shows which are
+    /// left.
     pub(crate) fn one_is_gone(&self) {
         self.saw_ahead(self.progress.ahead().and_then(Ahead::without_one));
     }
@@ -208,7 +221,8 @@ impl Attempt {
     /// Returns the error at the deadline.
     fn out_of_time(&self) -> TryLockError {
         let (waiting, budget) = (self.progress.waiting(), self.ask.budget);
-        self.path_lock.out_of_time(waiting, self.ask.kind, budget, budget.waited(self.started))
+        self.path_lock
+            .out_of_time(waiting, self.ask.kind, budget, budget.waited(self.started))
     }
 }
 
@@ -219,7 +233,12 @@ impl Reply {
             Self::Permits(reply) => drop(reply.send(answer)),
             // There is one. Without it the caller would take the attempt for ended.
             Self::Lock(reply) => {
-                drop(answer.map(|mut holds| holds.pop()).transpose().map(|one| reply.send(one)));
+                drop(
+                    answer
+                        .map(|mut holds| holds.pop())
+                        .transpose()
+                        .map(|one| reply.send(one)),
+                );
             }
         }
     }
@@ -244,7 +263,8 @@ impl From<Stopped> for End {
 /// Waits for `work`, until the attempt has to stop or the session ends. A result that is ready has
 /// precedence.
 ///
-/// Box it, so that a task that waits for something else has no room for it, and this is compiled for each type of results.
+/// Box it, so that a task that waits for something else has no room for it, and this is compiled
+/// for each type of results.
 pub(crate) async fn wait<T>(
     seat: Seat<'_>,
     work: impl Future<Output = T> + Unpin,
@@ -271,7 +291,12 @@ mod tests {
     #[test]
     fn it_ends_behind_the_same_contender_or_behind_any() {
         let directory = LockPath::parse("", "/lock").unwrap();
-        let behind = |name| Some(Ahead { count: 1, first: Some(directory.user_child(name)) });
+        let behind = |name| {
+            Some(Ahead {
+                count: 1,
+                first: Some(directory.user_child(name)),
+            })
+        };
         for for_each in [true, false] {
             let mut patience = Patience::new(Duration::ZERO, for_each);
             assert!(!patience.is_over(behind("a").as_ref()), "it begins");

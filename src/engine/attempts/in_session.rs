@@ -10,7 +10,9 @@ use crate::engine::queue::NodeSlot;
 use crate::engine::request::look::{Subject, error_of, unusable_directory};
 use crate::engine::request::requests::Seat;
 use crate::error::{AcquireError, Purpose, RequestFailure};
-use crate::protocol::acquire::{AcquireEvent, AcquireStep, Acquiring, NoGrant, Orphans, OwnPredecessor};
+use crate::protocol::acquire::{
+    AcquireEvent, AcquireStep, Acquiring, NoGrant, Orphans, OwnPredecessor,
+};
 use crate::protocol::failure::{FailureKind, Refusal};
 use crate::protocol::late::WaitsFor;
 use crate::protocol::moment::Moment;
@@ -21,8 +23,8 @@ use crate::session::threads::BoxFuture;
 use crate::session::threads::clock;
 use crate::values::path::LockPath;
 
-/// An attempt's part in one session. If it is dropped before it was left, as by a panic, its nodes are left to
-/// cleanup.
+/// An attempt's part in one session. If it is dropped before it was left, as by a panic, its nodes
+/// are left to cleanup.
 pub(crate) struct InSession<'a> {
     pub(crate) seat: Seat<'a>,
     pub(crate) attempt: &'a mut Attempt,
@@ -30,10 +32,11 @@ pub(crate) struct InSession<'a> {
     permit: Option<Arc<OwnedSemaphorePermit>>,
     pub(crate) stop: &'a mut Stop,
     pub(crate) acquiring: Acquiring,
-    /// A create that was sent and is not answered yet, and its id. It is awaited to its end; any other request
-    /// may be dropped.
+    /// A create that was sent and is not answered yet, and its id. It is awaited to its end; any
+    /// other request may be dropped.
     pub(crate) create: Option<(String, BoxFuture<'a, AcquireEvent>)>,
-    /// The nodes that are left when the state machine has finished: that of a grant until it is a hold's.
+    /// The nodes that are left when the state machine has finished: that of a grant until it is a
+    /// hold's.
     pub(crate) left: Orphans,
     /// The same of a semaphore's leases, and the ids of those whose creates were sent.
     pub(crate) leases: Orphans,
@@ -49,7 +52,8 @@ pub(crate) struct InSession<'a> {
     pub(crate) looked_again: bool,
     /// By what it is granted, if the last event was the last before the grant.
     pub(crate) how: How,
-    /// When the current series of failures began: the retry policy does not count the time in the queue.
+    /// When the current series of failures began: the retry policy does not count the time in the
+    /// queue.
     failing_since: Instant,
     /// `None` but for a try that waits for a moment.
     pub(crate) patience: Option<Patience>,
@@ -57,12 +61,17 @@ pub(crate) struct InSession<'a> {
 
 impl<'a> InSession<'a> {
     /// Returns the part in the session of `seat`, and its first step.
-    pub(crate) fn begin(attempt: &'a mut Attempt, seat: Seat<'a>, stop: &'a mut Stop) -> (Self, AcquireStep) {
+    pub(crate) fn begin(
+        attempt: &'a mut Attempt,
+        seat: Seat<'a>,
+        stop: &'a mut Stop,
+    ) -> (Self, AcquireStep) {
         let waits = match seat.path_lock.is_fair() {
             true => OwnPredecessor::InMemory,
             false => OwnPredecessor::Watched,
         };
-        let (acquiring, step) = Acquiring::new(seat.path_lock.naming(), seat.kind, attempt.if_busy(), waits);
+        let (acquiring, step) =
+            Acquiring::new(seat.path_lock.naming(), seat.kind, attempt.if_busy(), waits);
         let here = Self {
             seat,
             permit: attempt.slot.as_ref().map(NodeSlot::permit),
@@ -93,26 +102,47 @@ impl<'a> InSession<'a> {
         wait(self.seat, work, self.stop)
     }
 
-    /// Pauses before repetition number `failures`, as the retry policy says. The first is sent at once, unless the
-    /// server was busy: it goes out on the next connection, which is waited for anyway. Returns `false` if the
-    /// policy is exhausted. `NoNode` is of a node that another process deleted: the own one, so often in a row, or
-    /// the directory.
-    pub(crate) async fn pause(&mut self, failures: u32, why: FailureKind, deleted: u32) -> Result<bool, End> {
+    /// Pauses before repetition number `failures`, as the retry policy says. The first is sent at
+    /// once, unless the server was busy: it goes out on the next connection, which is waited for
+    /// anyway. Returns `false` if the policy is exhausted. `NoNode` is of a node that another
+    /// process deleted: the own one, so often in a row, or the directory.
+    pub(crate) async fn pause(
+        &mut self,
+        failures: u32,
+        why: FailureKind,
+        deleted: u32,
+    ) -> Result<bool, End> {
         if why == FailureKind::NoNode {
             // The next node queues at the end, behind other contenders.
             self.looked_again = false;
             self.attempt.saw_ahead(None);
-            self.attempt.progress.set_waits_for(WaitsFor::Retry { deleted });
+            self.attempt
+                .progress
+                .set_waits_for(WaitsFor::Retry { deleted });
         }
         if failures == 0 {
             self.failing_since = Instant::now();
         }
-        let Seat { path_lock, session, number, .. } = self.seat;
-        let pause = path_lock.client().retry.pause(failures, self.failing_since.elapsed());
+        let Seat {
+            path_lock,
+            session,
+            number,
+            ..
+        } = self.seat;
+        let pause = path_lock
+            .client()
+            .retry
+            .pause(failures, self.failing_since.elapsed());
         let Some(pause) = pause else { return Ok(false) };
-        let pause = if failures == 0 && why != FailureKind::NotNow { Duration::ZERO } else { pause };
+        let pause = if failures == 0 && why != FailureKind::NotNow {
+            Duration::ZERO
+        } else {
+            pause
+        };
         if !pause.is_zero() {
-            path_lock.queue().with(|queue| queue.step_aside(number, session.number()));
+            path_lock
+                .queue()
+                .with(|queue| queue.step_aside(number, session.number()));
         }
         self.wait(tokio::time::sleep(pause)).await?;
         Ok(true)
@@ -126,8 +156,8 @@ impl<'a> InSession<'a> {
         }
     }
 
-    /// Returns how the attempt ends when a state machine has finished without a grant. The last request was about a
-    /// node of `directory`.
+    /// Returns how the attempt ends when a state machine has finished without a grant. The last
+    /// request was about a node of `directory`.
     pub(crate) fn not_granted(&mut self, directory: &LockPath, why: NoGrant) -> End {
         let path_lock = self.seat.path_lock;
         let path = || path_lock.path().user().to_owned();
@@ -142,11 +172,14 @@ impl<'a> InSession<'a> {
             }
             NoGrant::Unusable(unusable) => unusable_directory(path_lock, unusable).into(),
             NoGrant::TooManyWatches => AcquireError::TooManyWatches { path: path() },
-            NoGrant::NodeDeleted { times } => AcquireError::NodeDeleted { path: path(), times },
+            NoGrant::NodeDeleted { times } => AcquireError::NodeDeleted {
+                path: path(),
+                times,
+            },
             NoGrant::KeptFailing(failure) => path_lock.failed(failure.unanswered()),
             NoGrant::Refused(failure) => match failure.kind {
-                // A sequential create with a fresh id: the sequence numbers are used up, since ZooKeeper does
-                // not go beyond the largest.
+                // A sequential create with a fresh id: the sequence numbers are used up, since
+                // ZooKeeper does not go beyond the largest.
                 FailureKind::Refused(Refusal::NodeExists) => {
                     path_lock.failed(RequestFailure::SequenceExhausted)
                 }
@@ -160,8 +193,12 @@ impl<'a> InSession<'a> {
 
     /// Leaves orphans of the queue to cleanup, which keeps the slot until they are deleted.
     pub(crate) fn leave_to_cleanup(&self, orphans: Orphans) {
-        let Seat { path_lock, kind, .. } = self.seat;
-        self.submit(path_lock.path(), orphans, |id| path_lock.naming().prefix(id, kind));
+        let Seat {
+            path_lock, kind, ..
+        } = self.seat;
+        self.submit(path_lock.path(), orphans, |id| {
+            path_lock.naming().prefix(id, kind)
+        });
     }
 
     /// Leaves leases to cleanup.

@@ -1,6 +1,6 @@
-//! An attempt to get a lock, from the caller's wait to the grant, and the room's attempts for many callers.
-//! Faces and what is built of several attempts use it. It carries out what `protocol::acquire` decides; all that
-//! it leaves behind goes to the session's cleanup.
+//! An attempt to get a lock, from the caller's wait to the grant, and the room's attempts for many
+//! callers. Faces and what is built of several attempts use it. It carries out what
+//! `protocol::acquire` decides; all that it leaves behind goes to the session's cleanup.
 
 pub(crate) mod attempt;
 pub(crate) mod in_session;

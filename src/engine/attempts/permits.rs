@@ -1,5 +1,5 @@
-//! The last step of an attempt to get permits of a semaphore: at the head of the queue it does what [`Taking`]
-//! says, until one transaction has exchanged its lock node for the leases
+//! The last step of an attempt to get permits of a semaphore: at the head of the queue it does what
+//! [`Taking`] says, until one transaction has exchanged its lock node for the leases
 //! (docs/protocol.md#permits-by-one-transaction).
 
 use std::sync::{Arc, Weak};
@@ -25,8 +25,8 @@ use crate::protocol::late::{Ahead, WaitsFor};
 use crate::protocol::local_queue::Gone;
 use crate::protocol::node_name::Kind;
 use crate::protocol::permits::{
-    NoPermits, PermitsEvent, PermitsOutcome, PermitsRequest, PermitsStep, Seen, Take, Taken, Taking, free,
-    lease_beginning,
+    NoPermits, PermitsEvent, PermitsOutcome, PermitsRequest, PermitsStep, Seen, Take, Taken,
+    Taking, free, lease_beginning,
 };
 use crate::session::contents::limits::changed;
 use crate::session::contents::nodes::NodeOwner;
@@ -36,9 +36,9 @@ use crate::session::threads::clock;
 use crate::session::write::to_library;
 use crate::values::path::LockPath;
 
-/// How long a try waits behind the same head of the queue, when enough permits have been seen free: each
-/// contender needs a few round trips at the head before it is the next one's turn. Without it, of ten tries at
-/// once for ten permits one would succeed.
+/// How long a try waits behind the same head of the queue, when enough permits have been seen free:
+/// each contender needs a few round trips at the head before it is the next one's turn. Without it,
+/// of ten tries at once for ten permits one would succeed.
 pub(crate) const TRY_QUEUES_FOR: Duration = Duration::from_millis(200);
 
 /// The most bytes of one transaction. ZooKeeper closes the connection at a request over 1 MiB.
@@ -47,7 +47,11 @@ const MAX_BYTES: usize = 1_000_000;
 /// Returns about how many permits one transaction can take.
 fn most_at_once(path_lock: &PathLock, semaphore: &SemaphoreOptions) -> u32 {
     let options = path_lock.options();
-    let acl: usize = options.acl.iter().map(|acl| acl.scheme.len() + acl.id.len() + 12).sum();
+    let acl: usize = options
+        .acl
+        .iter()
+        .map(|acl| acl.scheme.len() + acl.id.len() + 12)
+        .sum();
     // The name of a lease has at most eighty bytes, and the header of an operation less than fifty.
     let each = semaphore.leases.server().len() + path_lock.most_data() + acl + 130;
     u32::try_from(MAX_BYTES / each).unwrap_or(u32::MAX).max(1)
@@ -59,8 +63,9 @@ pub(crate) fn exceed_a_request(path_lock: &PathLock, wanted: u32) -> bool {
     semaphore.is_some_and(|semaphore| wanted > most_at_once(path_lock, semaphore))
 }
 
-/// Waits until it is known that so many permits are more than the limit, or than one transaction can take. The
-/// connected server may lag behind, so that they are more than the limit only behind a `sync`.
+/// Waits until it is known that so many permits are more than the limit, or than one transaction
+/// can take. The connected server may lag behind, so that they are more than the limit only behind
+/// a `sync`.
 pub(crate) async fn too_many(path_lock: Arc<PathLock>, asked: u32) -> AcquireError {
     let path = path_lock.path().user().to_owned();
     if let Some(semaphore) = &path_lock.options().semaphore {
@@ -72,9 +77,14 @@ pub(crate) async fn too_many(path_lock: Arc<PathLock>, asked: u32) -> AcquireErr
                 Err(error) => error.into(),
             };
         }
-        if limit(&path_lock, semaphore, false).await.is_ok_and(|limit| asked > limit) {
+        if limit(&path_lock, semaphore, false)
+            .await
+            .is_ok_and(|limit| asked > limit)
+        {
             match limit(&path_lock, semaphore, true).await {
-                Ok(limit) if asked > limit => return AcquireError::TooManyPermits { path, asked, limit },
+                Ok(limit) if asked > limit => {
+                    return AcquireError::TooManyPermits { path, asked, limit };
+                }
                 Ok(_) | Err(_) => {}
             }
         }
@@ -99,16 +109,25 @@ struct AtHead<'a> {
 }
 
 impl<'a> InSession<'a> {
-    /// Looks whether enough permits are free, for a try that has no node yet. The connected server may lag behind,
-    /// so that a try ends only by what is seen behind a `sync` (docs/protocol.md#try-permits).
-    pub(crate) async fn look_for_permits(&mut self, semaphore: &'a SemaphoreOptions) -> Result<(), End> {
-        let Seat { path_lock, session, .. } = self.seat;
+    /// Looks whether enough permits are free, for a try that has no node yet. The connected server
+    /// may lag behind, so that a try ends only by what is seen behind a `sync`
+    /// (docs/protocol.md#try-permits).
+    pub(crate) async fn look_for_permits(
+        &mut self,
+        semaphore: &'a SemaphoreOptions,
+    ) -> Result<(), End> {
+        let Seat {
+            path_lock, session, ..
+        } = self.seat;
         self.attempt.progress.set_waits_for(WaitsFor::Leases);
         for certain in [false, true] {
-            let (looked, _) = self.wait(look(path_lock, semaphore, session, certain)).await?;
+            let (looked, _) = self
+                .wait(look(path_lock, semaphore, session, certain))
+                .await?;
             let Answer::Is(seen) = &looked else { break };
             self.saw(semaphore, seen);
-            let (mut taking, _) = Taking::new(self.attempt.wanted(), semaphore.permits, IfBusy::Fail);
+            let (mut taking, _) =
+                Taking::new(self.attempt.wanted(), semaphore.permits, IfBusy::Fail);
             match taking.on(PermitsEvent::Looked(looked)) {
                 PermitsStep::Finish(PermitsOutcome::NotGranted { why, .. }) if certain => {
                     return Err(self.no_permits(semaphore, &semaphore.leases, why));
@@ -120,8 +139,8 @@ impl<'a> InSession<'a> {
         Ok(())
     }
 
-    /// Takes the permits at the head of the queue, where the attempt has the node `lock`. Returns `Deleted` if
-    /// another process has deleted that.
+    /// Takes the permits at the head of the queue, where the attempt has the node `lock`. Returns
+    /// `Deleted` if another process has deleted that.
     pub(crate) async fn take_permits(
         &mut self,
         semaphore: &'a SemaphoreOptions,
@@ -130,8 +149,11 @@ impl<'a> InSession<'a> {
     ) -> Result<AcquireEvent, End> {
         // What the head sees counts from here on.
         self.stop.refuse_by(None);
-        let (taking, mut step) =
-            Taking::new(self.attempt.wanted(), semaphore.permits, self.attempt.if_busy());
+        let (taking, mut step) = Taking::new(
+            self.attempt.wanted(),
+            semaphore.permits,
+            self.attempt.if_busy(),
+        );
         let mut head = AtHead {
             semaphore,
             lock,
@@ -148,7 +170,13 @@ impl<'a> InSession<'a> {
                 PermitsStep::Wait => self.wait_at_head(&mut head).await,
                 PermitsStep::Pause { failures, why } => {
                     let again = self.pause(failures, why, 0).await;
-                    again.map(|again| if again { PermitsEvent::Retry } else { PermitsEvent::GiveUp })
+                    again.map(|again| {
+                        if again {
+                            PermitsEvent::Retry
+                        } else {
+                            PermitsEvent::GiveUp
+                        }
+                    })
                 }
                 PermitsStep::Finish(outcome) => break Ok(outcome),
             };
@@ -163,8 +191,14 @@ impl<'a> InSession<'a> {
                 self.leases = Orphans::default();
                 self.leave_leases(orphans);
                 self.left = Orphans::default();
-                let node = OwnNode { name: head.lock, czxid: Some(czxid) };
-                Ok(AcquireEvent::Deleted { node, waited: head.waited })
+                let node = OwnNode {
+                    name: head.lock,
+                    czxid: Some(czxid),
+                };
+                Ok(AcquireEvent::Deleted {
+                    node,
+                    waited: head.waited,
+                })
             }
             Ok(PermitsOutcome::NotGranted { why, orphans }) => {
                 self.leases = orphans;
@@ -183,10 +217,18 @@ impl<'a> InSession<'a> {
         head: &mut AtHead<'a>,
         request: PermitsRequest,
     ) -> Result<PermitsEvent, End> {
-        let (Seat { path_lock, session, .. }, semaphore) = (self.seat, head.semaphore);
+        let (
+            Seat {
+                path_lock, session, ..
+            },
+            semaphore,
+        ) = (self.seat, head.semaphore);
         (head.directory, self.subject) = (&semaphore.leases, Subject::Directory);
         match request {
-            PermitsRequest::Look { watch, limit_exists } => {
+            PermitsRequest::Look {
+                watch,
+                limit_exists,
+            } => {
                 self.attempt.progress.set_waits_for(WaitsFor::Leases);
                 head.watches = None;
                 let looked = async {
@@ -212,24 +254,37 @@ impl<'a> InSession<'a> {
             }
             PermitsRequest::Take(take) => self.take(head, take).await,
             PermitsRequest::Inspect { names } => {
-                let Some(first) = names.first() else { return Ok(PermitsEvent::LockDeleted) };
+                let Some(first) = names.first() else {
+                    return Ok(PermitsEvent::LockDeleted);
+                };
                 let path = &semaphore.leases.child(first);
-                Ok(PermitsEvent::Inspected(match self.wait(stat(session, path)).await? {
-                    Answer::Is(stat) if session.owns(&stat) => Answer::Is(names),
-                    Answer::Is(_) => Answer::no(FailureKind::SessionGone),
-                    Answer::No(failure) => Answer::No(failure),
-                }))
+                Ok(PermitsEvent::Inspected(
+                    match self.wait(stat(session, path)).await? {
+                        Answer::Is(stat) if session.owns(&stat) => Answer::Is(names),
+                        Answer::Is(_) => Answer::no(FailureKind::SessionGone),
+                        Answer::No(failure) => Answer::No(failure),
+                    },
+                ))
             }
         }
     }
 
-    /// Sends the transaction. The answer to a caller that leaves does not wait for its outcome, but what it leaves
-    /// does.
+    /// Sends the transaction. The answer to a caller that leaves does not wait for its outcome, but
+    /// what it leaves does.
     async fn take(&mut self, head: &mut AtHead<'a>, take: Take) -> Result<PermitsEvent, End> {
-        let (Seat { path_lock, session, .. }, semaphore) = (self.seat, head.semaphore);
+        let (
+            Seat {
+                path_lock, session, ..
+            },
+            semaphore,
+        ) = (self.seat, head.semaphore);
         self.attempt.progress.set_waits_for(WaitsFor::Permits);
         let slot = self.wait(session.windows.creates.slot()).await?;
-        let ids: Vec<String> = take.slots.iter().map(|_| new_id(path_lock.naming())).collect();
+        let ids: Vec<String> = take
+            .slots
+            .iter()
+            .map(|_| new_id(path_lock.naming()))
+            .collect();
         self.leases.ids.extend(ids.iter().cloned());
         let mut taken = Box::pin(async {
             let taken = exchange(path_lock, semaphore, session, &head.lock, &take, ids).await;
@@ -254,15 +309,28 @@ impl<'a> InSession<'a> {
 
     /// Waits until the leases or the limit change, or the lock node is gone.
     async fn wait_at_head(&mut self, head: &mut AtHead<'_>) -> Result<PermitsEvent, End> {
-        let (Seat { path_lock, session, .. }, semaphore) = (self.seat, head.semaphore);
-        let Some(Watches { leases, limit, counted: _counted }) = head.watches.take() else {
+        let (
+            Seat {
+                path_lock, session, ..
+            },
+            semaphore,
+        ) = (self.seat, head.semaphore);
+        let Some(Watches {
+            leases,
+            limit,
+            counted: _counted,
+        }) = head.watches.take()
+        else {
             // Not expected: it waits only for leases, whose directory exists and is watched.
             return Ok(PermitsEvent::WatchFailed(FailureKind::Unknown.into()));
         };
         self.attempt.progress.set_waits_for(WaitsFor::Deletion);
         if let Some(seen) = head.seen.take() {
             let wanted = self.attempt.wanted();
-            if let Some(error) = self.wait(orphaned(path_lock, semaphore, session, wanted, &seen)).await? {
+            if let Some(error) = self
+                .wait(orphaned(path_lock, semaphore, session, wanted, &seen))
+                .await?
+            {
                 return Err(error.into());
             }
         }
@@ -279,7 +347,8 @@ impl<'a> InSession<'a> {
                     meaning(session, event).into()
                 }
                 event = changed(limit) => meaning(session, event).into(),
-                // The deletion of a lease of this client has been refused, so that its end never comes.
+                // The deletion of a lease of this client has been refused, so that its end never
+                // comes.
                 () = refused => PermitsEvent::Changed,
                 () = until_deleted(session, &lock) => PermitsEvent::LockDeleted,
             }
@@ -289,29 +358,51 @@ impl<'a> InSession<'a> {
 
     /// Notes what a look shows: known from here on, whatever becomes of the next request.
     fn saw(&self, semaphore: &SemaphoreOptions, seen: &Seen) {
-        let is_busy = free(seen.limit(semaphore.permits), seen.leases.len()) < self.attempt.wanted();
-        let ahead = is_busy.then(|| live_leases(self.seat.session, semaphore, seen)).flatten();
+        let is_busy =
+            free(seen.limit(semaphore.permits), seen.leases.len()) < self.attempt.wanted();
+        let ahead = is_busy
+            .then(|| live_leases(self.seat.session, semaphore, seen))
+            .flatten();
         self.attempt.saw_ahead(ahead);
     }
 
     /// Grants the permits. The lock node is gone.
-    async fn grant_permits(&mut self, head: &AtHead<'_>, names: Vec<String>) -> Result<AcquireEvent, End> {
-        let Seat { path_lock, session, .. } = self.seat;
+    async fn grant_permits(
+        &mut self,
+        head: &AtHead<'_>,
+        names: Vec<String>,
+    ) -> Result<AcquireEvent, End> {
+        let Seat {
+            path_lock, session, ..
+        } = self.seat;
         let how = if self.queued { How::Event } else { How::List };
         let ask = self.attempt.ask;
         let lease_end = ask.lease.and_then(|lease| clock::now().end_of(lease));
-        // By the transaction that has created the leases, so that the next lock node may follow this one.
-        session.nodes.gone(&path_lock.path().child(&head.lock), Gone::Deleted);
+        // By the transaction that has created the leases, so that the next lock node may follow
+        // this one.
+        session
+            .nodes
+            .gone(&path_lock.path().child(&head.lock), Gone::Deleted);
         let leases = &head.semaphore.leases;
         let hold = |(name, number): (String, u64)| {
             // Its session has to know it: it beats while it has nodes.
             session.nodes.adopt(leases.child(&name), no_owner());
             let state = HoldState::new(name.into(), Kind::Exclusive).with_lease_end(lease_end);
-            let held = Held::new(session, &path_lock.client().cleanup, leases.clone(), number, state);
+            let held = Held::new(
+                session,
+                &path_lock.client().cleanup,
+                leases.clone(),
+                number,
+                state,
+            );
             let (path_lock, session) = (Arc::clone(path_lock), Arc::clone(session));
             Hold::new(path_lock, session, held, (head.czxid, 0), ask.location).by(how)
         };
-        let holds = names.into_iter().zip(self.attempt.numbers.clone()).map(hold).collect();
+        let holds = names
+            .into_iter()
+            .zip(self.attempt.numbers.clone())
+            .map(hold)
+            .collect();
         (self.left, self.leases) = (Orphans::default(), Orphans::default());
         self.attempt.saw_ahead(None);
         self.attempt.progress.set_waits_for(WaitsFor::Renewal);
@@ -321,7 +412,12 @@ impl<'a> InSession<'a> {
     }
 
     /// Returns how the attempt ends without permits. The last request was about `directory`.
-    fn no_permits(&mut self, semaphore: &SemaphoreOptions, directory: &LockPath, why: NoPermits) -> End {
+    fn no_permits(
+        &mut self,
+        semaphore: &SemaphoreOptions,
+        directory: &LockPath,
+        why: NoPermits,
+    ) -> End {
         let path_lock = self.seat.path_lock;
         End::from(match why {
             NoPermits::Other(why) => return self.not_granted(directory, why),
@@ -359,18 +455,24 @@ async fn until_deleted(session: &Session, path: &str) {
     }
 }
 
-/// Returns the live leases that a look shows. `None` if there are none, or those that are being deleted
-/// are alone in the way.
+/// Returns the live leases that a look shows. `None` if there are none, or those that are being
+/// deleted are alone in the way.
 fn live_leases(session: &Session, semaphore: &SemaphoreOptions, seen: &Seen) -> Option<Ahead> {
     let leaving = session.nodes.leaving_of(&semaphore.leases, &seen.leases);
-    let live = seen.leases.iter().filter(|name| leaving.is_empty() || !leaving.contains(name.as_str()));
+    let live = seen
+        .leases
+        .iter()
+        .filter(|name| leaving.is_empty() || !leaving.contains(name.as_str()));
     let first = live.min_by_key(|name| name.rsplit_once('-').map(|(_, number)| number))?;
     let count = seen.leases.len().saturating_sub(leaving.len());
-    Some(Ahead { count, first: Some(semaphore.leases.user_child(first)) })
+    Some(Ahead {
+        count,
+        first: Some(semaphore.leases.user_child(first)),
+    })
 }
 
-/// Returns an error if leases of this client that the servers refuse to delete are all that is in the way,
-/// after asking for their deletion once more (docs/protocol.md#refused-orphan).
+/// Returns an error if leases of this client that the servers refuse to delete are all that is in
+/// the way, after asking for their deletion once more (docs/protocol.md#refused-orphan).
 async fn orphaned(
     path_lock: &PathLock,
     semaphore: &SemaphoreOptions,
@@ -387,9 +489,10 @@ async fn orphaned(
     refused_again(path_lock, session, orphans).await
 }
 
-/// Sends the transaction that creates the leases and deletes the lock node. Returns what came of it, and the
-/// directory or the node that it was about where it was refused. The leases are created first: a
-/// server that applies one operation after the other does not show the next head too few of them.
+/// Sends the transaction that creates the leases and deletes the lock node. Returns what came of
+/// it, and the directory or the node that it was about where it was refused. The leases are created
+/// first: a server that applies one operation after the other does not show the next head too few
+/// of them.
 async fn exchange<'a>(
     path_lock: &'a PathLock,
     semaphore: &'a SemaphoreOptions,
@@ -398,18 +501,27 @@ async fn exchange<'a>(
     take: &Take,
     ids: Vec<String>,
 ) -> (PermitsEvent, &'a LockPath) {
-    let beginnings = ids.iter().zip(&take.slots).map(|(id, slot)| lease_beginning(id, *slot, take.limit));
-    let leases: Vec<String> = beginnings.map(|beginning| semaphore.leases.child(&beginning)).collect();
+    let beginnings = ids
+        .iter()
+        .zip(&take.slots)
+        .map(|(id, slot)| lease_beginning(id, *slot, take.limit));
+    let leases: Vec<String> = beginnings
+        .map(|beginning| semaphore.leases.child(&beginning))
+        .collect();
     let acls = to_library(&path_lock.options().acl);
     let options = zk::CreateMode::EphemeralSequential.with_acls(zk::Acls::new(&acls));
     let lock = path_lock.path().child(lock);
     let (leases, options, lock, data) = (&leases, &options, &lock, &path_lock.node_data());
     let committed = session.request(|handle| async move {
         let put = |writer: &mut zk::MultiWriter<'_>| {
-            leases.iter().try_for_each(|lease| writer.add_create(lease, data, options))?;
+            leases
+                .iter()
+                .try_for_each(|lease| writer.add_create(lease, data, options))?;
             writer.add_delete(lock, None)?;
             let version = take.limit_version;
-            version.map_or(Ok(()), |version| writer.add_check_version(semaphore.limit.server(), version))
+            version.map_or(Ok(()), |version| {
+                writer.add_check_version(semaphore.limit.server(), version)
+            })
         };
         let operations = leases.len() + 1 + usize::from(take.limit_version.is_some());
         session.commit(&handle, operations, put).await
@@ -418,7 +530,9 @@ async fn exchange<'a>(
     let outcome = match committed.await {
         Err(SessionGone) => Taken::Failed(FailureKind::SessionGone.into()),
         Ok(Ok(results)) => taken(leases, results),
-        Ok(Err(zk::MultiWriteError::RequestFailed { source })) => Taken::Failed(session.failure(source)),
+        Ok(Err(zk::MultiWriteError::RequestFailed { source })) => {
+            Taken::Failed(session.failure(source))
+        }
         Ok(Err(zk::MultiWriteError::OperationFailed { index, source })) => {
             let of_lock = index == leases.len();
             if of_lock {
@@ -428,7 +542,9 @@ async fn exchange<'a>(
             }
             match source {
                 zk::Error::NoNode if of_lock => Taken::LockGone,
-                zk::Error::NoNode | zk::Error::BadVersion if index > leases.len() => Taken::LimitChanged,
+                zk::Error::NoNode | zk::Error::BadVersion if index > leases.len() => {
+                    Taken::LimitChanged
+                }
                 zk::Error::NoNode => Taken::NoDirectory,
                 source => Taken::Failed(session.failure(source)),
             }
@@ -441,8 +557,12 @@ async fn exchange<'a>(
 fn taken(leases: &[String], results: Vec<zk::MultiWriteResult>) -> Taken {
     let mut names = Vec::with_capacity(leases.len());
     for result in results {
-        let zk::MultiWriteResult::Create { path, .. } = result else { continue };
-        let Some((_, name)) = path.rsplit_once('/') else { continue };
+        let zk::MultiWriteResult::Create { path, .. } = result else {
+            continue;
+        };
+        let Some((_, name)) = path.rsplit_once('/') else {
+            continue;
+        };
         names.push(name.to_owned());
     }
     if names.len() != leases.len() {

@@ -1,5 +1,5 @@
-//! An attempt under way, as the holder of a place in the queue of a fair lock has it: to wait for its result for
-//! a while, or for its position.
+//! An attempt under way, as the holder of a place in the queue of a fair lock has it: to wait for
+//! its result for a while, or for its position.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -27,13 +27,23 @@ impl Queued {
     /// Starts an attempt.
     pub(crate) fn start(path_lock: &Arc<PathLock>, ask: Ask) -> Self {
         let (pending, progress) = run::start(path_lock, ask);
-        Self { path_lock: Arc::clone(path_lock), pending, progress }
+        Self {
+            path_lock: Arc::clone(path_lock),
+            pending,
+            progress,
+        }
     }
 
-    /// Waits for the result until `deadline`; `None` after that. Does not need a runtime of the caller's.
-    pub(crate) async fn result_until(&mut self, deadline: Instant) -> Option<Result<Hold, TryLockError>> {
-        let (path_lock, asked) =
-            (Arc::clone(&self.path_lock), deadline.saturating_duration_since(Instant::now()));
+    /// Waits for the result until `deadline`; `None` after that. Does not need a runtime of the
+    /// caller's.
+    pub(crate) async fn result_until(
+        &mut self,
+        deadline: Instant,
+    ) -> Option<Result<Hold, TryLockError>> {
+        let (path_lock, asked) = (
+            Arc::clone(&self.path_lock),
+            deadline.saturating_duration_since(Instant::now()),
+        );
         let over = until_deadline(Arc::clone(&path_lock), deadline, asked);
         let mut over = pin!(path_lock.client().run_while_polled(over));
         tokio::select! {
@@ -44,7 +54,8 @@ impl Queued {
         }
     }
 
-    /// Waits until the attempt has a node in the queue. Returns the result if the attempt ends before.
+    /// Waits until the attempt has a node in the queue. Returns the result if the attempt ends
+    /// before.
     pub(crate) async fn queued(&mut self) -> Option<Result<Hold, TryLockError>> {
         tokio::select! {
             biased;
@@ -60,12 +71,15 @@ impl Queued {
         let position = self.path_lock.client().run_while_polled(async move {
             loop {
                 // Without a node, the attempt is about to create one, perhaps in the next session.
-                let Some(name) = progress.node().await else { return Ok(None) };
+                let Some(name) = progress.node().await else {
+                    return Ok(None);
+                };
                 if let Some(position) = look::position(&path_lock, &name).await? {
                     return Ok(Some(position));
                 }
-                // Deleted in the meantime: with its session, in which case the attempt creates another soon,
-                // or by another process, which the attempt notices with its next list.
+                // Deleted in the meantime: with its session, in which case the attempt creates
+                // another soon, or by another process, which the attempt notices with its next
+                // list.
                 match tokio::time::timeout(ANOTHER_NODE, progress.left(&name)).await {
                     Ok(Some(())) => {}
                     Ok(None) => return Ok(None),
@@ -79,8 +93,10 @@ impl Queued {
         position.await.unwrap_or(Ok(None))
     }
 
-    /// Returns the error of an attempt that is not granted within `asked`, of which it has `waited`.
+    /// Returns the error of an attempt that is not granted within `asked`, of which it has
+    /// `waited`.
     pub(crate) fn late(&self, kind: Kind, asked: Duration, waited: Duration) -> AcquireError {
-        self.path_lock.late(self.progress.waiting(), kind, asked, waited)
+        self.path_lock
+            .late(self.progress.waiting(), kind, asked, waited)
     }
 }

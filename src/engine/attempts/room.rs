@@ -1,6 +1,6 @@
-//! Works for a [room](crate::protocol::room): gets the node for the callers that wait in it, and ends their
-//! waits at their deadlines. One task where the session runs, while anybody waits; a caller has no separate
-//! task, timer or attempt.
+//! Works for a [room](crate::protocol::room): gets the node for the callers that wait in it, and
+//! ends their waits at their deadlines. One task where the session runs, while anybody waits; a
+//! caller has no separate task, timer or attempt.
 
 use std::pin::pin;
 use std::sync::{Arc, Weak};
@@ -63,11 +63,17 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, 
         Ok(granted) => return had(&path_lock, granted, ask.lease),
         Err(ahead) => ahead,
     };
-    let _leaves = Leaves { room, at, cleanup: &path_lock.client().cleanup };
+    let _leaves = Leaves {
+        room,
+        at,
+        cleanup: &path_lock.client().cleanup,
+    };
     // Without others before it, its attempt reports whether the call waits.
     if let Some(ahead) = ahead {
         // Readers do not wait for each other.
-        observer::queued(ask.call, None, || (ask.kind == Kind::Exclusive).then_some(ahead));
+        observer::queued(ask.call, None, || {
+            (ask.kind == Kind::Exclusive).then_some(ahead)
+        });
     }
     if ask.kind == Kind::Exclusive {
         // Readers that come from here on wait behind this writer.
@@ -75,18 +81,28 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, 
     }
     begin(&path_lock, room);
     // Without an answer the task has ended with the client, or the client is drained.
-    match waker::contain(path_lock.client().unless_drained(told)).await.and_then(Result::ok) {
+    match waker::contain(path_lock.client().unless_drained(told))
+        .await
+        .and_then(Result::ok)
+    {
         Some(granted) => granted.and_then(|granted| had(&path_lock, granted, None)),
         None => Err(path_lock.ended().into()),
     }
 }
 
-/// Returns the result of a try that the room knows. `None` if it does not: a client without a node must ask the
-/// servers.
-fn try_now(path_lock: &Arc<PathLock>, room: &SharedRoom, ask: Ask) -> Option<Result<Hold, TryLockError>> {
+/// Returns the result of a try that the room knows. `None` if it does not: a client without a node
+/// must ask the servers.
+fn try_now(
+    path_lock: &Arc<PathLock>,
+    room: &SharedRoom,
+    ask: Ask,
+) -> Option<Result<Hold, TryLockError>> {
     let unnamed = match room.try_now(ask.location) {
         Ok(granted) => return Some(had(path_lock, granted, ask.lease)),
-        Err(is_held) => is_held.then_some(Ahead { count: 1, first: None }),
+        Err(is_held) => is_held.then_some(Ahead {
+            count: 1,
+            first: None,
+        }),
     };
     if ask.kind == Kind::Shared {
         return None;
@@ -125,9 +141,13 @@ fn waiter(ask: Ask, reply: oneshot::Sender<Result<Granted, TryLockError>>) -> Wa
     }
 }
 
-/// Returns the hold that a room has granted. `lease` must still be set; for a caller that has waited, the
-/// room sets it.
-fn had(path_lock: &Arc<PathLock>, granted: Granted, lease: Option<Duration>) -> Result<Hold, TryLockError> {
+/// Returns the hold that a room has granted. `lease` must still be set; for a caller that has
+/// waited, the room sets it.
+fn had(
+    path_lock: &Arc<PathLock>,
+    granted: Granted,
+    lease: Option<Duration>,
+) -> Result<Hold, TryLockError> {
     granted.begin_lease(lease);
     Hold::of_room(Arc::clone(path_lock), granted).ok_or_else(|| path_lock.ended().into())
 }
@@ -168,8 +188,19 @@ fn begin(path_lock: &Arc<PathLock>, room: &Arc<SharedRoom>) {
     };
     if starts {
         // Made here: a runtime that shuts down may drop the task before its first poll.
-        let (room, path_lock, client) = (Arc::clone(room), Arc::downgrade(path_lock), path_lock.client());
-        let task = Task { room, path_lock, attempt: None, watch: None, asked: None, is_done: false };
+        let (room, path_lock, client) = (
+            Arc::clone(room),
+            Arc::downgrade(path_lock),
+            path_lock.client(),
+        );
+        let task = Task {
+            room,
+            path_lock,
+            attempt: None,
+            watch: None,
+            asked: None,
+            is_done: false,
+        };
         client.spawn(task.run());
     }
 }
@@ -178,9 +209,11 @@ fn begin(path_lock: &Arc<PathLock>, room: &Arc<SharedRoom>) {
 struct Task {
     room: Arc<SharedRoom>,
     path_lock: Weak<PathLock>,
-    /// The last attempt, which is cancelled by the next look at the room if that has none under way.
+    /// The last attempt, which is cancelled by the next look at the room if that has none under
+    /// way.
     attempt: Option<Pending<Hold>>,
-    /// Ends when there may be others that want the node with this number. Returns whether the node was listed.
+    /// Ends when there may be others that want the node with this number. Returns whether the node
+    /// was listed.
     watch: Option<(u64, BoxFuture<'static, bool>)>,
     /// The last deadline before which it has asked who is first.
     asked: Option<Instant>,
@@ -208,8 +241,9 @@ impl Task {
     async fn run(mut self) {
         loop {
             if self.room.lock().room.wants_attempt() {
-                // Requests that other threads have begun, such as the deletion of the client's last node, are
-                // sent first: a create ahead of that deletion would wait for it, and list.
+                // Requests that other threads have begun, such as the deletion of the client's last
+                // node, are sent first: a create ahead of that deletion would wait for it, and
+                // list.
                 tokio::task::yield_now().await;
             }
             let Some(until) = self.work() else { return };
@@ -255,8 +289,8 @@ impl Task {
         self.is_done
     }
 
-    /// Starts an attempt if one is wanted. Returns until when there is nothing to do; `None` if the lock has
-    /// no handle any more.
+    /// Starts an attempt if one is wanted. Returns until when there is nothing to do; `None` if the
+    /// lock has no handle any more.
     fn work(&mut self) -> Option<Instant> {
         let path_lock = self.path_lock.upgrade()?;
         let (is_over, wanted) = {
@@ -266,14 +300,20 @@ impl Task {
                 state.room.attempt_begins();
             }
             // The attempt reports to the first caller whether it waits.
-            (is_over, wanted.then(|| state.room.first().and_then(|waiter| waiter.call)))
+            (
+                is_over,
+                wanted.then(|| state.room.first().and_then(|waiter| waiter.call)),
+            )
         };
         if is_over {
             self.end_attempt();
         }
         if let Some(call) = wanted {
             let location = std::panic::Location::caller();
-            let ask = Ask { call, ..Ask::new(self.room.kind, Budget::Forever, location) };
+            let ask = Ask {
+                call,
+                ..Ask::new(self.room.kind, Budget::Forever, location)
+            };
             let (attempt, progress) = run::start(&path_lock, ask);
             self.attempt = Some(attempt);
             self.room.lock().progress = Some(progress);
@@ -285,30 +325,42 @@ impl Task {
         }
         let mut state = self.room.lock();
         let now = Instant::now();
-        let waits = if state.room.is_waited_for() { LONGEST } else { LINGER };
+        let waits = if state.room.is_waited_for() {
+            LONGEST
+        } else {
+            LINGER
+        };
         // A kept node is checked when it may have to be given up; a held node is checked later.
         let idle = idle.filter(|_| state.room.has_node());
         let until = now.checked_add(idle.map_or(waits, |idle| state.idle_left(idle).min(LONGEST)));
         let until = until.unwrap_or(now);
-        let until = state.room.next_late().map_or(until, |(deadline, _)| deadline.min(until));
+        let until = state
+            .room
+            .next_late()
+            .map_or(until, |(deadline, _)| deadline.min(until));
         let until = self.question(&state).map_or(until, |(at, _)| at.min(until));
         state.task_sleeps_until = Some(until);
         Some(until)
     }
 
-    /// Returns when to look up the first contender, for the error of the next caller to time out, and that
-    /// caller's deadline; `None` if that has been done.
+    /// Returns when to look up the first contender, for the error of the next caller to time out,
+    /// and that caller's deadline; `None` if that has been done.
     fn question(&self, state: &RoomState) -> Option<(Instant, Instant)> {
         let (deadline, waiter) = state.room.next_late()?;
         let at = asks_at(deadline, waiter.asked)?;
         (self.asked < Some(deadline)).then_some((at, deadline))
     }
 
-    /// Does the work that is due: looks up the first contender, and ends the waits whose time has passed.
+    /// Does the work that is due: looks up the first contender, and ends the waits whose time has
+    /// passed.
     fn due(&mut self) {
-        let Some(path_lock) = self.path_lock.upgrade() else { return };
+        let Some(path_lock) = self.path_lock.upgrade() else {
+            return;
+        };
         let now = Instant::now();
-        let question = self.question(&self.room.lock()).filter(|(at, _)| *at <= now);
+        let question = self
+            .question(&self.room.lock())
+            .filter(|(at, _)| *at <= now);
         if let Some((_, deadline)) = question {
             self.asked = Some(deadline);
             if deadline > now {
@@ -322,14 +374,20 @@ impl Task {
     fn watch_for_others(&mut self, path_lock: &PathLock) {
         let look = {
             let mut state = self.room.lock();
-            if self.watch.as_ref().is_some_and(|(node, _)| !state.room.is_current(*node)) {
+            if self
+                .watch
+                .as_ref()
+                .is_some_and(|(node, _)| !state.room.is_current(*node))
+            {
                 self.watch = None;
             }
             state.look.take()
         };
         if let Some(look) = look {
-            self.watch =
-                Some((look.number, Box::pin(until_others(look, path_lock.naming(), self.room.kind))));
+            self.watch = Some((
+                look.number,
+                Box::pin(until_others(look, path_lock.naming(), self.room.kind)),
+            ));
         }
     }
 
@@ -342,8 +400,8 @@ impl Task {
 
     /// Handles the result of the attempt.
     fn ended(&mut self, result: Result<Hold, TryLockError>) {
-        // The ticket exists before a caller can leave with the grant on its way to it: the caller's flush
-        // waits until the grant has come back.
+        // The ticket exists before a caller can leave with the grant on its way to it: the caller's
+        // flush waits until the grant has come back.
         let _pending = result.as_ref().ok().map(Hold::ticket);
         let is_wanted = self.room.lock().room.is_under_way();
         match result {
@@ -371,7 +429,11 @@ impl Task {
         let session = path_lock.client().live().map(|session| session.number());
         let (late, grants, waiting, is_abandoned) = {
             let mut state = self.room.lock();
-            let (late, grants, waiting) = (state.room.late(now), state.grants_in(session), state.waiting());
+            let (late, grants, waiting) = (
+                state.room.late(now),
+                state.grants_in(session),
+                state.waiting(),
+            );
             (late, grants, waiting, state.room.abandon_attempt())
         };
         if is_abandoned {
@@ -380,12 +442,18 @@ impl Task {
         }
         for (waiter, before) in late {
             let mut waiting = waiting.clone().unwrap_or_default();
-            let known = waiting.ahead().cloned().or_else(|| path_lock.own_ahead(kind));
+            let known = waiting
+                .ahead()
+                .cloned()
+                .or_else(|| path_lock.own_ahead(kind));
             // Readers do not wait for each other.
             let before = if kind == Kind::Shared { 0 } else { before };
-            // Other callers of this room have had the lock meanwhile, even if none of them has it at this
-            // moment.
-            let others = (grants > waiter.grants).then_some(Ahead { count: 0, first: None });
+            // Other callers of this room have had the lock meanwhile, even if none of them has it
+            // at this moment.
+            let others = (grants > waiter.grants).then_some(Ahead {
+                count: 0,
+                first: None,
+            });
             waiting.saw(known.or(others).map(|ahead| {
                 let count = ahead.count.saturating_add(before).max(1);
                 Ahead { count, ..ahead }
@@ -396,22 +464,37 @@ impl Task {
     }
 }
 
-/// Waits until there may be others that want this node, or until that is not known any more: the connection
-/// is interrupted, or the session ends. Another that wants a mutex is any child of the directory that comes
-/// or goes (docs/protocol.md#kept-node); another that wants the node of readers is a writer in the list that
-/// follows (docs/protocol.md#kept-read-node). Returns `false` if the node is not in a list.
+/// Waits until there may be others that want this node, or until that is not known any more: the
+/// connection is interrupted, or the session ends. Another that wants a mutex is any child of the
+/// directory that comes or goes (docs/protocol.md#kept-node); another that wants the node of
+/// readers is a writer in the list that follows (docs/protocol.md#kept-read-node). Returns `false`
+/// if the node is not in a list.
 async fn until_others(look: Look, naming: Naming, kind: Kind) -> bool {
-    let Look { node, directory, session, .. } = look;
-    let Some(first) = session.upgrade() else { return true };
+    let Look {
+        node,
+        directory,
+        session,
+        ..
+    } = look;
+    let Some(first) = session.upgrade() else {
+        return true;
+    };
     // Without a watch nothing is kept.
     // The `*` keeps this watch, of the directory's children, apart from one of its data.
-    let Some(_watching) = first.watches.watch(&directory.child("*"), WatchUse::Sticky) else { return true };
+    let Some(_watching) = first.watches.watch(&directory.child("*"), WatchUse::Sticky) else {
+        return true;
+    };
     let (mut valid, ended) = (first.lease().watch(), first.ended());
     drop(first);
     let mut ended = pin!(ended);
     // Kept only for the list.
-    while let Some(session) = session.upgrade().filter(|session| session.lease().is_valid()) {
-        let Some((queue, watcher)) = watch_queue(&session, &directory, naming).await else { return true };
+    while let Some(session) = session
+        .upgrade()
+        .filter(|session| session.lease().is_valid())
+    {
+        let Some((queue, watcher)) = watch_queue(&session, &directory, naming).await else {
+            return true;
+        };
         if queue.rank(&node).is_none() {
             return false;
         }
@@ -424,7 +507,8 @@ async fn until_others(look: Look, naming: Naming, kind: Kind) -> bool {
         }
         drop((queue, session));
         tokio::select! {
-            // Readers of other processes come and go: looked at again, all that came at once together.
+            // Readers of other processes come and go: looked at again, all that came at once
+            // together.
             _ = changed(watcher) => if kind == Kind::Exclusive { return true },
             _ = valid.changed() => return true,
             _ = &mut ended => return true,
@@ -442,7 +526,11 @@ async fn watch_queue(
     let answer = session
         .request(|handle| async move { handle.list_and_watch_children(directory.server()).await })
         .await;
-    let Ok(Ok((children, watcher))) = answer else { return None };
-    let queue = Queue::read(children, naming).ok().filter(|queue| queue.usable().is_ok())?;
+    let Ok(Ok((children, watcher))) = answer else {
+        return None;
+    };
+    let queue = Queue::read(children, naming)
+        .ok()
+        .filter(|queue| queue.usable().is_ok())?;
     Some((queue, watcher))
 }

@@ -1,14 +1,15 @@
 //! The run of an attempt to get a lock, or permits of a semaphore, from its start to its end.
 //!
 //! An attempt is a task on the session's runtime, so that it outlives its caller
-//! (docs/protocol.md#attempt-outlives-caller). It waits for a slot, then contends in one session after the
-//! other until the caller has its result. [`Acquiring`](crate::protocol::acquire::Acquiring), which is pure,
-//! decides what to do next; the requests are in [`requests`]. To get permits it goes on at the head of the queue,
-//! in [`permits`].
+//! (docs/protocol.md#attempt-outlives-caller). It waits for a slot, then contends in one session
+//! after the other until the caller has its result.
+//! [`Acquiring`](crate::protocol::acquire::Acquiring), which is pure, decides what to do next; the
+//! requests are in [`requests`]. To get permits it goes on at the head of the queue, in
+//! [`permits`].
 //!
-//! Where to look: the main loop is [`InSession::follow`]; a lock is granted in [`InSession::grant`]; everything
-//! that ends an attempt, or its part in a session, ends in [`InSession::leave`], which leaves the orphans to
-//! cleanup.
+//! Where to look: the main loop is [`InSession::follow`]; a lock is granted in
+//! [`InSession::grant`]; everything that ends an attempt, or its part in a session, ends in
+//! [`InSession::leave`], which leaves the orphans to cleanup.
 
 use std::ops::Range;
 use std::pin::pin;
@@ -26,7 +27,9 @@ use crate::engine::grant::observe;
 use crate::engine::held::Held;
 use crate::engine::lock::path_lock::{Admission, Ask, PathLock};
 use crate::engine::queue::{NodeSlot, Slots};
-use crate::engine::request::look::{InTheWay, Subject, in_the_way, look_before_try, orphaned, refused_in};
+use crate::engine::request::look::{
+    InTheWay, Subject, in_the_way, look_before_try, orphaned, refused_in,
+};
 use crate::engine::request::requests::{self, Seat};
 use crate::error::{AcquireError, TryLockError};
 use crate::protocol::acquire::{
@@ -41,8 +44,8 @@ use crate::session::leftovers::cleanup::Ticket;
 use crate::session::reports::observer;
 use crate::session::threads::clock;
 
-/// How long a try or an upgrade waits behind nodes that their owners may only keep: for two flights, and their
-/// attention.
+/// How long a try or an upgrade waits behind nodes that their owners may only keep: for two
+/// flights, and their attention.
 pub(crate) const GIVEN_UP_WITHIN: Duration = Duration::from_millis(100);
 
 /// How often a try that cannot have a node yet looks whether others are in its way.
@@ -50,15 +53,22 @@ const TRY_LOOKS_AFTER: Duration = Duration::from_millis(50);
 /// The longest pause between two of these looks; each is twice as long as the one before.
 const TRY_LOOKS_EACH: Duration = Duration::from_secs(1);
 
-/// Starts an attempt to get the lock. Dropping the result cancels the attempt, which then cleans up.
+/// Starts an attempt to get the lock. Dropping the result cancels the attempt, which then cleans
+/// up.
 ///
-/// The attempt is a task on the session's runtime, so the caller needs no timer, and no particular runtime.
+/// The attempt is a task on the session's runtime, so the caller needs no timer, and no particular
+/// runtime.
 pub(crate) fn start(path_lock: &Arc<PathLock>, ask: Ask) -> (Pending<Hold>, ProgressReceiver) {
-    start_as(path_lock, ask, path_lock.client().cleanup.numbers(1), Reply::Lock)
+    start_as(
+        path_lock,
+        ask,
+        path_lock.client().cleanup.numbers(1),
+        Reply::Lock,
+    )
 }
 
-/// Tries to acquire this many permits of a semaphore, once. Dropping the future cancels the attempt, which then
-/// cleans up.
+/// Tries to acquire this many permits of a semaphore, once. Dropping the future cancels the
+/// attempt, which then cleans up.
 pub(crate) async fn acquire_permits(
     path_lock: Arc<PathLock>,
     wanted: u32,
@@ -68,10 +78,16 @@ pub(crate) async fn acquire_permits(
         return Err(closed.into());
     }
     if wanted == 0 {
-        return Err(AcquireError::ZeroPermits { path: path_lock.path().user().to_owned() }.into());
+        return Err(AcquireError::ZeroPermits {
+            path: path_lock.path().user().to_owned(),
+        }
+        .into());
     }
     let numbers = path_lock.client().cleanup.numbers(wanted);
-    start_as(&path_lock, ask, numbers, Reply::Permits).0.result().await
+    start_as(&path_lock, ask, numbers, Reply::Permits)
+        .0
+        .result()
+        .await
 }
 
 /// Starts an attempt with these numbers.
@@ -98,7 +114,10 @@ fn start_as<T>(
 }
 
 impl Attempt {
-    #[expect(clippy::manual_async_fn, reason = "each of many that wait would have its arguments twice")]
+    #[expect(
+        clippy::manual_async_fn,
+        reason = "each of many that wait would have its arguments twice"
+    )]
     fn run(
         mut self,
         cancelled: oneshot::Receiver<Ticket>,
@@ -114,8 +133,8 @@ impl Attempt {
         }
     }
 
-    /// Waits for a slot, in order of arrival. A newcomer to a fair lock, whose order is that of the nodes, is
-    /// refused instead (docs/protocol.md#bounded-nodes).
+    /// Waits for a slot, in order of arrival. A newcomer to a fair lock, whose order is that of the
+    /// nodes, is refused instead (docs/protocol.md#bounded-nodes).
     async fn take_slot(&mut self, stop: &mut Stop) -> Result<(), End> {
         let exceeds = permits::exceed_a_request(&self.path_lock, self.wanted());
         // A try looks by itself, and one permit is no more than any limit.
@@ -136,11 +155,17 @@ impl Attempt {
             let (path, max) = (self.path_lock.path().user().to_owned(), slots.max());
             return Err(AcquireError::TooManyWaiters { path, max }.into());
         }
-        self.progress.waits_for_slot(Some((Arc::clone(&slots), self.ask.kind)));
-        observer::queued(self.ask.call, None, || self.progress.ahead().map(|ahead| ahead.count));
+        self.progress
+            .waits_for_slot(Some((Arc::clone(&slots), self.ask.kind)));
+        observer::queued(self.ask.call, None, || {
+            self.progress.ahead().map(|ahead| ahead.count)
+        });
         let slot = async {
             match self.if_busy() {
-                IfBusy::Wait => slots.take().await.ok_or_else(|| self.path_lock.ended().into()),
+                IfBusy::Wait => slots
+                    .take()
+                    .await
+                    .ok_or_else(|| self.path_lock.ended().into()),
                 // On the heap, because many attempts may be waiting for a slot.
                 IfBusy::Fail => Box::pin(self.try_take_slot(&slots)).await,
             }
@@ -155,11 +180,15 @@ impl Attempt {
         Ok(())
     }
 
-    /// Waits for a slot as long as no live contender is in the way of a try, which waits only for the servers; of one
-    /// for permits, as long as [in the queue](permits::TRY_QUEUES_FOR).
+    /// Waits for a slot as long as no live contender is in the way of a try, which waits only for
+    /// the servers; of one for permits, as long as [in the queue](permits::TRY_QUEUES_FOR).
     async fn try_take_slot(&self, slots: &Arc<Slots>) -> Result<NodeSlot, End> {
         let (path_lock, kind) = (&self.path_lock, self.ask.kind);
-        let queues_for = path_lock.options().semaphore.as_ref().map(|_| permits::TRY_QUEUES_FOR);
+        let queues_for = path_lock
+            .options()
+            .semaphore
+            .as_ref()
+            .map(|_| permits::TRY_QUEUES_FOR);
         let mut patience = Patience::new(queues_for.unwrap_or_default(), true);
         let (mut slot, mut pause) = (pin!(slots.take()), TRY_LOOKS_AFTER);
         loop {
@@ -178,12 +207,15 @@ impl Attempt {
         }
     }
 
-    /// Contends in one session after the other until the caller has its result or leaves: an attempt whose
-    /// session ends starts again in the next one (docs/protocol.md#session-end).
+    /// Contends in one session after the other until the caller has its result or leaves: an
+    /// attempt whose session ends starts again in the next one (docs/protocol.md#session-end).
     async fn contend(&mut self, stop: &mut Stop) {
         let path_lock = Arc::clone(&self.path_lock);
         let (number, kind) = (self.number(), self.ask.kind);
-        let _arrived = Arrived { path_lock: &path_lock, number };
+        let _arrived = Arrived {
+            path_lock: &path_lock,
+            number,
+        };
         if self.if_busy() == IfBusy::Wait {
             // Ahead of those that arrive later, whichever of them hears of a session first.
             path_lock.queue().with(|queue| queue.claim_turn(number));
@@ -206,7 +238,12 @@ impl Attempt {
             };
             self.progress.set_node(None);
             let _counted = session.running.subscribe();
-            let seat = Seat { path_lock: &path_lock, session: &session, number, kind };
+            let seat = Seat {
+                path_lock: &path_lock,
+                session: &session,
+                number,
+                kind,
+            };
             let (mut here, step) = InSession::begin(self, seat, stop);
             let end = match here.look_first().await {
                 Ok(()) => here.follow(step).await,
@@ -218,17 +255,27 @@ impl Attempt {
 }
 
 impl InSession<'_> {
-    /// Carries out the steps of the state machine and returns their results to it, until the attempt ends in
-    /// this session.
+    /// Carries out the steps of the state machine and returns their results to it, until the
+    /// attempt ends in this session.
     async fn follow(&mut self, mut step: AcquireStep) -> End {
-        let Seat { path_lock, session, .. } = self.seat;
+        let Seat {
+            path_lock, session, ..
+        } = self.seat;
         loop {
             let event = match step {
                 AcquireStep::Do(request) => self.request(&request).await,
                 AcquireStep::Pause { failures, why } => {
                     self.attempt.progress.set_node(self.acquiring.queued_as());
-                    let again = self.pause(failures, why, self.acquiring.times_deleted()).await;
-                    again.map(|again| if again { AcquireEvent::Retry } else { AcquireEvent::GiveUp })
+                    let again = self
+                        .pause(failures, why, self.acquiring.times_deleted())
+                        .await;
+                    again.map(|again| {
+                        if again {
+                            AcquireEvent::Retry
+                        } else {
+                            AcquireEvent::GiveUp
+                        }
+                    })
                 }
                 AcquireStep::Finish(AcquireOutcome::Granted { name, czxid, also }) => {
                     self.leave_to_cleanup(also);
@@ -251,7 +298,11 @@ impl InSession<'_> {
             if matches!(event, AcquireEvent::HandedOver) {
                 self.looked_at = clock::now();
             }
-            let waitable = |name: &str| path_lock.queue().with(|queue| queue.knows(session.number(), name));
+            let waitable = |name: &str| {
+                path_lock
+                    .queue()
+                    .with(|queue| queue.knows(session.number(), name))
+            };
             self.how = observe::how(&event, self.queued);
             step = self.acquiring.on(event, &waitable);
             let orphans = self.acquiring.take_orphans();
@@ -259,12 +310,13 @@ impl InSession<'_> {
         }
     }
 
-    /// Leaves the session, which is the only way out of it: tells the caller the result, if there is one, and
-    /// leaves the orphans to cleanup.
+    /// Leaves the session, which is the only way out of it: tells the caller the result, if there
+    /// is one, and leaves the orphans to cleanup.
     async fn leave(mut self, end: End) {
         if let End::Granted(holds) = end {
             self.leave_all();
-            // If the session has ended, the holds are lost: their drop cleans up, and the caller goes on waiting.
+            // If the session has ended, the holds are lost: their drop cleans up, and the caller
+            // goes on waiting.
             if self.seat.session.end_reason().is_none() {
                 // This comes first: the caller may ask for another lock at once.
                 self.attempt.slot = None;
@@ -291,12 +343,17 @@ impl InSession<'_> {
         drop(ticket);
     }
 
-    /// Checks, before a node is created, whether this client has a refused orphan there, and, for a try,
-    /// whether the lock is free.
+    /// Checks, before a node is created, whether this client has a refused orphan there, and, for a
+    /// try, whether the lock is free.
     async fn look_first(&mut self) -> Result<(), End> {
-        let Seat { path_lock, session, kind, .. } = self.seat;
-        // Checked after this attempt has been counted. A session ends first and waits for the counted
-        // attempts then, so either this sees the end, or the end waits for this.
+        let Seat {
+            path_lock,
+            session,
+            kind,
+            ..
+        } = self.seat;
+        // Checked after this attempt has been counted. A session ends first and waits for the
+        // counted attempts then, so either this sees the end, or the end waits for this.
         if session.end_reason().is_some() {
             return Err(End::Again);
         }
@@ -316,8 +373,8 @@ impl InSession<'_> {
         match self.wait(look_before_try(path_lock, session, kind)).await? {
             InTheWay::Nothing => Ok(()),
             InTheWay::Kept(_) => {
-                // Its node is the sign that makes their owners give them up, which it waits for shortly
-                // (docs/protocol.md#kept-node).
+                // Its node is the sign that makes their owners give them up, which it waits for
+                // shortly (docs/protocol.md#kept-node).
                 self.be_patient(Patience::new(GIVEN_UP_WITHIN, false));
                 Ok(())
             }
@@ -341,12 +398,15 @@ impl InSession<'_> {
         let seat = self.seat;
         let own = self.acquiring.queued_as().map(str::to_owned);
         let own = own.as_deref();
-        // Each future on the heap, so that a waiting attempt, of which there may be thousands, is small.
+        // Each future on the heap, so that a waiting attempt, of which there may be thousands, is
+        // small.
         match request {
             AcquireRequest::Create => {
                 self.attempt.progress.set_waits_for(WaitsFor::Create);
                 self.subject = Subject::Directory;
-                let slot = self.wait(until_create(seat, self.attempt.if_busy())).await?;
+                let slot = self
+                    .wait(until_create(seat, self.attempt.if_busy()))
+                    .await?;
                 self.looked_at = clock::now();
                 let id = requests::new_id(seat.path_lock.naming());
                 let create = Box::pin(requests::create(seat, slot, id.clone()));
@@ -386,23 +446,35 @@ impl InSession<'_> {
             }
             AcquireRequest::WaitFor { before } => {
                 self.subject = Subject::Directory;
-                let ahead =
-                    |own| seat.path_lock.queue().with(|queue| queue.ahead(seat.session.number(), own));
-                let ahead = own.map(|own| Ahead { count: ahead(own), first: None });
-                self.wait_behind(own, ahead, Box::pin(requests::wait_for(seat, own, before))).await
+                let ahead = |own| {
+                    seat.path_lock
+                        .queue()
+                        .with(|queue| queue.ahead(seat.session.number(), own))
+                };
+                let ahead = own.map(|own| Ahead {
+                    count: ahead(own),
+                    first: None,
+                });
+                self.wait_behind(own, ahead, Box::pin(requests::wait_for(seat, own, before)))
+                    .await
             }
         }
     }
 
-    /// Waits for another contender, which is watched on the servers or waited for in memory. `known` are the
-    /// contenders ahead, unless there is a new list.
+    /// Waits for another contender, which is watched on the servers or waited for in memory.
+    /// `known` are the contenders ahead, unless there is a new list.
     async fn wait_behind(
         &mut self,
         own: Option<&str>,
         known: Option<Ahead>,
         behind: impl Future<Output = AcquireEvent> + Send,
     ) -> Result<AcquireEvent, End> {
-        let Seat { path_lock, session, kind, .. } = self.seat;
+        let Seat {
+            path_lock,
+            session,
+            kind,
+            ..
+        } = self.seat;
         self.looked_again = false;
         self.attempt.progress.set_waits_for(WaitsFor::Deletion);
         match self.acquiring.take_list() {
@@ -410,7 +482,9 @@ impl InSession<'_> {
                 path_lock.first_seen().saw(&list);
                 let ahead = live_ahead(self.seat, &list, own);
                 if let (Some(own), Some(ahead)) = (own, &ahead) {
-                    path_lock.queue().with(|queue| queue.set_ahead(session.number(), own, ahead.count));
+                    path_lock
+                        .queue()
+                        .with(|queue| queue.set_ahead(session.number(), own, ahead.count));
                 }
                 let is_over = |patience: &mut Patience| patience.is_over(ahead.as_ref());
                 if let (Some(ahead), true) = (&ahead, self.patience.as_mut().is_some_and(is_over)) {
@@ -438,36 +512,52 @@ impl InSession<'_> {
                     }
                     event
                 }
-                // The deletion of a node before this one has been refused, so its end would never be noticed.
+                // The deletion of a node before this one has been refused, so its end would never
+                // be noticed.
                 () = refused => AcquireEvent::Changed,
             }
         };
         let event = wait(self.seat, Box::pin(event), self.stop);
-        let Some(look_at) = self.patience.as_ref().and_then(Patience::look_at) else { return event.await };
+        let Some(look_at) = self.patience.as_ref().and_then(Patience::look_at) else {
+            return event.await;
+        };
         // The list that follows shows who is ahead by then.
-        tokio::time::timeout_at(look_at.into(), event).await.unwrap_or(Ok(AcquireEvent::Changed))
+        tokio::time::timeout_at(look_at.into(), event)
+            .await
+            .unwrap_or(Ok(AcquireEvent::Changed))
     }
 
-    /// Grants the lock by the node `name`, which is first in the queue; to get permits, goes on at its head. Returns
-    /// `Outdated` if what shows that is too old.
+    /// Grants the lock by the node `name`, which is first in the queue; to get permits, goes on at
+    /// its head. Returns `Outdated` if what shows that is too old.
     async fn grant(&mut self, name: &str, czxid: i64) -> Result<AcquireEvent, End> {
-        let Seat { path_lock, session, number, kind } = self.seat;
+        let Seat {
+            path_lock,
+            session,
+            number,
+            kind,
+        } = self.seat;
         self.attempt.saw_ahead(None);
         self.attempt.progress.set_waits_for(WaitsFor::Renewal);
         self.attempt.progress.set_node(Some(name));
-        // To be first in the queue is not enough: without a valid lease, the servers may be about to expire
-        // the session and grant the lock to another contender (docs/protocol.md#suspended).
+        // To be first in the queue is not enough: without a valid lease, the servers may be about
+        // to expire the session and grant the lock to another contender
+        // (docs/protocol.md#suspended).
         let was_in_doubt = !session.lease().is_valid();
         self.wait(session.lease().until_valid()).await?;
-        // Not by a look from before a doubt: another hand may have deleted the node since. A further doubt, which on a
-        // slow link each answer finds, ends this by the age of the look.
+        // Not by a look from before a doubt: another hand may have deleted the node since. A
+        // further doubt, which on a slow link each answer finds, ends this by the age of the look.
         let is_old = clock::now().since(self.looked_at) > session.lease().heartbeat_interval() * 3;
         if is_old || was_in_doubt && !self.looked_again {
             self.looked_again = true;
             self.left = Orphans::default();
-            return Ok(AcquireEvent::Outdated(OwnNode { name: name.to_owned(), czxid: Some(czxid) }));
+            return Ok(AcquireEvent::Outdated(OwnNode {
+                name: name.to_owned(),
+                czxid: Some(czxid),
+            }));
         }
-        path_lock.queue().with(|queue| queue.stop_waiting(session.number(), name));
+        path_lock
+            .queue()
+            .with(|queue| queue.stop_waiting(session.number(), name));
         requests::note_grant(self.seat, name, czxid, !self.queued);
         if let Some(semaphore) = &path_lock.options().semaphore {
             // On the heap, because many attempts may be queueing.
@@ -477,9 +567,15 @@ impl InSession<'_> {
         // From here on, so that a grant that its caller never takes is over too.
         let lease_end = ask.lease.and_then(|lease| clock::now().end_of(lease));
         let state = HoldState::new(name.into(), kind).with_lease_end(lease_end);
-        let held = Held::new(session, &path_lock.client().cleanup, path_lock.path().clone(), number, state);
-        // Registered before the caller is told, so that the end of the session from here on marks the hold as
-        // lost.
+        let held = Held::new(
+            session,
+            &path_lock.client().cleanup,
+            path_lock.path().clone(),
+            number,
+            state,
+        );
+        // Registered before the caller is told, so that the end of the session from here on marks
+        // the hold as lost.
         self.left = Orphans::default();
         let (path_lock, session, token) = (Arc::clone(path_lock), Arc::clone(session), (czxid, 0));
         let hold = Hold::new(path_lock, session, held, token, ask.location).by(self.how);
@@ -495,12 +591,14 @@ struct Arrived<'a> {
 
 impl Drop for Arrived<'_> {
     fn drop(&mut self) {
-        self.path_lock.queue().with(|queue| queue.leave(self.number));
+        self.path_lock
+            .queue()
+            .with(|queue| queue.leave(self.number));
     }
 }
 
-/// Waits until a create may be sent, by the order of arrival and the session's limit on unanswered creates.
-/// Only the attempt whose turn it is waits for a slot, so that path locks share the slots.
+/// Waits until a create may be sent, by the order of arrival and the session's limit on unanswered
+/// creates. Only the attempt whose turn it is waits for a slot, so that path locks share the slots.
 async fn until_create(seat: Seat<'_>, if_busy: IfBusy) -> WindowSlot {
     loop {
         // A try waits for no other attempt's turn, and keeps none waiting.
@@ -508,7 +606,8 @@ async fn until_create(seat: Seat<'_>, if_busy: IfBusy) -> WindowSlot {
             until_next(seat).await;
         }
         let slot = seat.session.windows.creates.slot().await;
-        // Meanwhile an earlier one may have found the directory missing, and makes it: the turn is its again.
+        // Meanwhile an earlier one may have found the directory missing, and makes it: the turn is
+        // its again.
         let (wake, _) = oneshot::channel();
         if if_busy != IfBusy::Wait || may_create(seat, wake) {
             return slot;
@@ -517,7 +616,9 @@ async fn until_create(seat: Seat<'_>, if_busy: IfBusy) -> WindowSlot {
 }
 
 fn may_create(seat: Seat<'_>, wake: oneshot::Sender<Notice>) -> bool {
-    seat.path_lock.queue().with(|queue| queue.may_create(seat.number, seat.session.number(), wake))
+    seat.path_lock
+        .queue()
+        .with(|queue| queue.may_create(seat.number, seat.session.number(), wake))
 }
 
 /// Waits until the attempts that arrived earlier have created their nodes in this session

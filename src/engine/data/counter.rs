@@ -1,4 +1,5 @@
-//! Reads and changes a counter; the next step is decided in [`protocol::counter`](crate::protocol::counter).
+//! Reads and changes a counter; the next step is decided in
+//! [`protocol::counter`](crate::protocol::counter).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,8 +9,8 @@ use zookeeper_client as zk;
 
 use crate::error::{AtomicLongError, Cause, Purpose, RequestFailure};
 use crate::protocol::counter::{
-    Change, Changed, Changing, CounterEvent, CounterRequest, CounterStep, NoCounter, SeenCounter, Unchanged,
-    value_of,
+    Change, Changed, Changing, CounterEvent, CounterRequest, CounterStep, NoCounter, SeenCounter,
+    Unchanged, value_of,
 };
 use crate::protocol::failure::{Failure, FailureKind};
 use crate::session::core::Core;
@@ -37,7 +38,10 @@ impl Counter {
         let counter = Arc::clone(self);
         let read = async move {
             let counter = &counter;
-            counter.client.ask(|_, handle| async move { counter.read(&handle, false).await }).await
+            counter
+                .client
+                .ask(|_, handle| async move { counter.read(&handle, false).await })
+                .await
         };
         match self.client.call(read, |why| self.error(why)).await? {
             CounterEvent::Read(seen) => Ok(seen.map_or(0, |seen| seen.value)),
@@ -46,9 +50,12 @@ impl Counter {
         }
     }
 
-    /// Changes the value. The requests run where the session runs; dropping the future stops them, wherever
-    /// they are.
-    pub(crate) async fn change(self: &Arc<Self>, change: Change) -> Result<Changed, AtomicLongError> {
+    /// Changes the value. The requests run where the session runs; dropping the future stops them,
+    /// wherever they are.
+    pub(crate) async fn change(
+        self: &Arc<Self>,
+        change: Change,
+    ) -> Result<Changed, AtomicLongError> {
         let in_doubt = Arc::new(AtomicBool::new(false));
         let work = Work {
             counter: Arc::clone(self),
@@ -59,7 +66,9 @@ impl Counter {
         match self.client.run_while_polled(work.run(change)).await {
             Some(result) => result,
             // The client has ended, and the task with it.
-            None if in_doubt.load(Ordering::Acquire) => Err(self.unknown(cause(zk::Error::ClientClosed))),
+            None if in_doubt.load(Ordering::Acquire) => {
+                Err(self.unknown(cause(zk::Error::ClientClosed)))
+            }
             None => Err(self.error(self.client.why_ended())),
         }
     }
@@ -74,9 +83,11 @@ impl Counter {
         }
         match read.await {
             Ok((data, stat)) => Ok(match value_of(&data, stat.ephemeral_owner, stat.cversion) {
-                Ok(value) => {
-                    CounterEvent::Read(Some(SeenCounter { value, version: stat.version, czxid: stat.czxid }))
-                }
+                Ok(value) => CounterEvent::Read(Some(SeenCounter {
+                    value,
+                    version: stat.version,
+                    czxid: stat.czxid,
+                })),
                 Err(unusable) => CounterEvent::Unusable(unusable),
             }),
             Err(zk::Error::NoNode) => Ok(CounterEvent::Read(None)),
@@ -91,8 +102,13 @@ impl Counter {
         value: i64,
     ) -> Result<CounterEvent, zk::Error> {
         let what = (zk::CreateMode::Persistent, &*self.acl);
-        match session.create(handle, self.path.server(), &value.to_be_bytes(), what).await {
-            Ok((stat, _)) => Ok(CounterEvent::Created { czxid: (!stat.is_invalid()).then_some(stat.czxid) }),
+        match session
+            .create(handle, self.path.server(), &value.to_be_bytes(), what)
+            .await
+        {
+            Ok((stat, _)) => Ok(CounterEvent::Created {
+                czxid: (!stat.is_invalid()).then_some(stat.czxid),
+            }),
             Err(zk::Error::NodeExists) => Ok(CounterEvent::Exists),
             Err(zk::Error::NoNode) => Ok(CounterEvent::NoParent),
             Err(error) => Err(error),
@@ -107,7 +123,10 @@ impl Counter {
         version: i32,
     ) -> Result<CounterEvent, zk::Error> {
         let data = value.to_be_bytes();
-        match session.write(|| handle.set_data(self.path.server(), &data, Some(version))).await {
+        match session
+            .write(|| handle.set_data(self.path.server(), &data, Some(version)))
+            .await
+        {
             Ok(stat) => Ok(CounterEvent::Written { czxid: stat.czxid }),
             Err(zk::Error::BadVersion) => Ok(CounterEvent::BadVersion),
             Err(zk::Error::NoNode) => Ok(CounterEvent::NoNode),
@@ -125,16 +144,23 @@ impl Counter {
 
     /// Returns the error of a request that failed.
     fn error(&self, why: impl Into<RequestFailure>) -> AtomicLongError {
-        self.client.error(Purpose::Counter, self.path.user(), why).into()
+        self.client
+            .error(Purpose::Counter, self.path.user(), why)
+            .into()
     }
 
     /// Returns the error of an answer to another question, which does not come up.
     pub(crate) fn no_answer(&self) -> AtomicLongError {
-        self.unknown(cause(zk::Error::UnexpectedError("an answer to another request".to_owned())))
+        self.unknown(cause(zk::Error::UnexpectedError(
+            "an answer to another request".to_owned(),
+        )))
     }
 
     fn unknown(&self, source: Cause) -> AtomicLongError {
-        AtomicLongError::Unknown { path: self.user_path(), source }
+        AtomicLongError::Unknown {
+            path: self.user_path(),
+            source,
+        }
     }
 }
 
@@ -165,24 +191,36 @@ impl Work {
                     tokio::time::sleep(contended_pause(tries)).await;
                     CounterEvent::Paused
                 }
-                request => self.ask(&mut repetition, request, changing.changes_the_value()).await,
+                request => {
+                    self.ask(&mut repetition, request, changing.changes_the_value())
+                        .await
+                }
             };
             if !matches!(event, CounterEvent::Lost | CounterEvent::NotDone) {
                 // Only failures in a row count.
                 repetition = Repetition::new(counter.client.retry);
             }
             step = changing.on(event);
-            self.in_doubt.store(changing.is_in_doubt(), Ordering::Release);
+            self.in_doubt
+                .store(changing.is_in_doubt(), Ordering::Release);
         };
         let path = counter.user_path();
         outcome.map_err(|why| match why {
-            Unchanged::Overflow { value } => AtomicLongError::Overflow { path, value, delta: change.delta() },
+            Unchanged::Overflow { value } => AtomicLongError::Overflow {
+                path,
+                value,
+                delta: change.delta(),
+            },
             Unchanged::Unusable(unusable) => counter.unusable(unusable),
             Unchanged::VersionsUsedUp => AtomicLongError::VersionsUsedUp { path },
-            Unchanged::Contended => AtomicLongError::Contended { path, waited: started.elapsed() },
-            Unchanged::Unknown => {
-                counter.unknown(self.last_failure.unwrap_or_else(|| cause(zk::Error::ConnectionLoss)))
-            }
+            Unchanged::Contended => AtomicLongError::Contended {
+                path,
+                waited: started.elapsed(),
+            },
+            Unchanged::Unknown => counter.unknown(
+                self.last_failure
+                    .unwrap_or_else(|| cause(zk::Error::ConnectionLoss)),
+            ),
             Unchanged::Failed => self.error.unwrap_or_else(|| counter.no_answer()),
         })
     }
@@ -218,11 +256,20 @@ impl Work {
                 match request {
                     CounterRequest::Read { sync } => counter.read(&handle, sync).await,
                     CounterRequest::MakeParents => {
-                        let Counter { path, acl, parents, client } = &**counter;
-                        client.make_directories(&handle, above(path.server()), acl, *parents).await?;
+                        let Counter {
+                            path,
+                            acl,
+                            parents,
+                            client,
+                        } = &**counter;
+                        client
+                            .make_directories(&handle, above(path.server()), acl, *parents)
+                            .await?;
                         Ok(CounterEvent::ParentsMade)
                     }
-                    CounterRequest::Create { value } => counter.create(session, &handle, value).await,
+                    CounterRequest::Create { value } => {
+                        counter.create(session, &handle, value).await
+                    }
                     CounterRequest::Write { value, version } => {
                         counter.write(session, &handle, value, version).await
                     }
@@ -244,7 +291,9 @@ impl Work {
                 }
             }
             Err(Unanswered::NoSession(SessionGone)) => CounterEvent::NotDone,
-            Err(Unanswered::Refused(failure)) => self.failed(counter.error(failure.refused()), false),
+            Err(Unanswered::Refused(failure)) => {
+                self.failed(counter.error(failure.refused()), false)
+            }
             Err(Unanswered::GaveUp(failure)) => {
                 let error = counter.error(failure.unanswered());
                 let lost = self.without_answer(failure) == CounterEvent::Lost;

@@ -43,21 +43,31 @@ pub(crate) struct Known {
 type Listed = (Vec<String>, Option<i64>, Option<zk::OneshotWatcher>);
 
 impl Group {
-    /// Waits until a member has come or gone since `known`, and returns the members then: at once if nothing is
-    /// known. Several changes may be one (docs/protocol.md#group-watch).
-    pub(crate) async fn changed(&self, known: Option<Known>) -> Result<Members, PersistentNodeError> {
+    /// Waits until a member has come or gone since `known`, and returns the members then: at once
+    /// if nothing is known. Several changes may be one (docs/protocol.md#group-watch).
+    pub(crate) async fn changed(
+        &self,
+        known: Option<Known>,
+    ) -> Result<Members, PersistentNodeError> {
         let group = self.clone();
-        self.client.call(async move { group.changed_here(known).await }, |why| self.error(why)).await
+        self.client
+            .call(async move { group.changed_here(known).await }, |why| {
+                self.error(why)
+            })
+            .await
     }
 
-    async fn changed_here(&self, mut known: Option<Known>) -> Result<Members, Unanswered<NoSession>> {
+    async fn changed_here(
+        &self,
+        mut known: Option<Known>,
+    ) -> Result<Members, Unanswered<NoSession>> {
         loop {
             let listed = self.client.ask(|session, handle| async move {
                 let watching = known.and_then(|_| self.room_for_a_watch(&session));
                 let id = session.session_id();
                 if known.is_some_and(|known| known.session != id) {
-                    // A server shows a session nothing older than it has seen. The next one may be, by a
-                    // server that lags behind.
+                    // A server shows a session nothing older than it has seen. The next one may be,
+                    // by a server that lags behind.
                     handle.sync(self.directory.server()).await?;
                 }
                 let (names, as_of, watcher) = self.list(&handle, watching.is_some()).await?;
@@ -65,19 +75,28 @@ impl Group {
                     return Ok(Err((session, watcher, watching)));
                 }
                 let known = Known { as_of, session: id };
-                Ok(Ok(Members { by_name: self.read(&handle, names).await?, known }))
+                Ok(Ok(Members {
+                    by_name: self.read(&handle, names).await?,
+                    known,
+                }))
             });
             let (session, watcher, watching) = match listed.await? {
                 Ok(members) => return Ok(members),
                 Err(unchanged) => unchanged,
             };
-            known = known.map(|known| Known { session: session.session_id(), ..known });
+            known = known.map(|known| Known {
+                session: session.session_id(),
+                ..known
+            });
             change(session, watcher, watching).await;
         }
     }
 
-    /// Watches the directory. The result resolves once a child has come or gone, and it may have otherwise.
-    pub(crate) async fn watch(&self) -> Result<impl Future<Output = ()> + use<>, Unanswered<NoSession>> {
+    /// Watches the directory. The result resolves once a child has come or gone, and it may have
+    /// otherwise.
+    pub(crate) async fn watch(
+        &self,
+    ) -> Result<impl Future<Output = ()> + use<>, Unanswered<NoSession>> {
         let watched = self.client.ask(|session, handle| async move {
             let watching = self.room_for_a_watch(&session);
             let (_, _, watcher) = self.list(&handle, watching.is_some()).await?;
@@ -87,10 +106,12 @@ impl Group {
         Ok(change(session, watcher, watching))
     }
 
-    /// Counts a watch of the directory's children, which the `*` keeps apart from one of its data: each is set again
-    /// after a reconnect.
+    /// Counts a watch of the directory's children, which the `*` keeps apart from one of its data:
+    /// each is set again after a reconnect.
     fn room_for_a_watch(&self, session: &Session) -> Option<Watching> {
-        session.watches.watch(&self.directory.child("*"), WatchUse::Node)
+        session
+            .watches
+            .watch(&self.directory.child("*"), WatchUse::Node)
     }
 
     /// Lists the directory. Without one, a watch tells when it is made.
@@ -101,7 +122,10 @@ impl Group {
                 let listed = handle.get_and_watch_children(path).await;
                 listed.map(|(names, stat, watcher)| (names, stat, Some(watcher)))
             } else {
-                handle.get_children(path).await.map(|(names, stat)| (names, stat, None))
+                handle
+                    .get_children(path)
+                    .await
+                    .map(|(names, stat)| (names, stat, None))
             };
             match listed {
                 Ok((names, stat, watcher)) => return Ok((names, Some(stat.pzxid), watcher)),
@@ -116,8 +140,8 @@ impl Group {
         }
     }
 
-    /// Reads the data of members. Members that have gone meanwhile, or that this client may not read, are
-    /// left out.
+    /// Reads the data of members. Members that have gone meanwhile, or that this client may not
+    /// read, are left out.
     async fn read(
         &self,
         handle: &zk::Client,
@@ -125,7 +149,10 @@ impl Group {
     ) -> Result<BTreeMap<String, Vec<u8>>, zk::Error> {
         let mut members = BTreeMap::new();
         for names in names.chunks(AT_ONCE) {
-            let paths: Vec<_> = names.iter().map(|name| self.directory.child(name)).collect();
+            let paths: Vec<_> = names
+                .iter()
+                .map(|name| self.directory.child(name))
+                .collect();
             // All requests are sent together.
             let reads: Vec<_> = paths.iter().map(|path| handle.get_data(path)).collect();
             for (name, read) in names.iter().zip(reads) {
@@ -135,7 +162,11 @@ impl Group {
                     // This client may know all the others.
                     Err(zk::Error::NoAuth) => {
                         let path = self.directory.user();
-                        log::warn!(path, name, "a member of a group is left out: its ACL needs READ");
+                        log::warn!(
+                            path,
+                            name,
+                            "a member of a group is left out: its ACL needs READ"
+                        );
                     }
                     Err(error) => return Err(error),
                 }
@@ -145,12 +176,14 @@ impl Group {
     }
 
     fn error(&self, why: RequestFailure) -> PersistentNodeError {
-        self.client.error(Purpose::Node, self.directory.user(), why).into()
+        self.client
+            .error(Purpose::Node, self.directory.user(), why)
+            .into()
     }
 }
 
-/// Waits for what `watcher` tells, or for the end of the session. The session is not kept during the wait: a
-/// session is closed when nothing uses it any more.
+/// Waits for what `watcher` tells, or for the end of the session. The session is not kept during
+/// the wait: a session is closed when nothing uses it any more.
 fn change(
     session: Arc<Session>,
     watcher: Option<zk::OneshotWatcher>,

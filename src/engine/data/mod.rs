@@ -1,5 +1,6 @@
-//! Nodes that are no locks: a counter's number, the records of jobs, persistent nodes, the members of a group.
-//! Recipes use it. It never overwrites what another process wrote: each write names the version that it replaces.
+//! Nodes that are no locks: a counter's number, the records of jobs, persistent nodes, the members
+//! of a group. Recipes use it. It never overwrites what another process wrote: each write names the
+//! version that it replaces.
 
 pub(crate) mod counter;
 pub(crate) mod group;

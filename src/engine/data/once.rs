@@ -45,25 +45,32 @@ pub(crate) enum Recorded {
 }
 
 impl Records {
-    /// Returns the record of the occasion as the connected server knows it, which may lag behind: `None` says
-    /// little.
+    /// Returns the record of the occasion as the connected server knows it, which may lag behind:
+    /// `None` says little.
     pub(crate) async fn find(&self) -> Result<Option<ReadNode>, OnceError> {
         let records = self.clone();
         let found = async move {
             let path = records.record.server();
-            records.client.ask(|_, handle| async move { read::ask(&handle, path).await }).await
+            records
+                .client
+                .ask(|_, handle| async move { read::ask(&handle, path).await })
+                .await
         };
-        self.client.call(found, |why| read::failed(&self.client, &self.record, why).into()).await
+        self.client
+            .call(found, |why| {
+                read::failed(&self.client, &self.record, why).into()
+            })
+            .await
     }
 
-    /// Returns the record of the occasion, as the holder of the lock sees it: no other will write one while the
-    /// lock is held.
+    /// Returns the record of the occasion, as the holder of the lock sees it: no other will write
+    /// one while the lock is held.
     pub(crate) async fn find_under(&self, hold: &Hold) -> Result<Option<ReadNode>, OnceError> {
         read::get_data(&[hold], self.record.clone()).await
     }
 
-    /// Writes the record, with other writes, while the lock is held. The request is repeated until its
-    /// outcome is known (docs/protocol.md#once-record).
+    /// Writes the record, with other writes, while the lock is held. The request is repeated until
+    /// its outcome is known (docs/protocol.md#once-record).
     pub(crate) async fn write(
         &self,
         hold: &Hold,
@@ -71,12 +78,21 @@ impl Records {
         data: String,
         token: (i64, u64),
     ) -> Recorded {
-        // This operation is the last, because an error reports the numbers of the others to the caller.
-        writes.push(Operation::Create { path: self.record.clone(), data: data.into_bytes() });
+        // This operation is the last, because an error reports the numbers of the others to the
+        // caller.
+        writes.push(Operation::Create {
+            path: self.record.clone(),
+            data: data.into_bytes(),
+        });
         let (records, shared) = (self.clone(), hold.without_release());
-        // A task: the pauses need timers, and the outcome is to be known also if the caller does not poll.
-        let written = self.client.run(async move { records.write_here(&shared, &writes, token).await });
-        written.await.unwrap_or_else(|| Recorded::InDoubt(read::closed(hold).into()))
+        // A task: the pauses need timers, and the outcome is to be known also if the caller does
+        // not poll.
+        let written = self
+            .client
+            .run(async move { records.write_here(&shared, &writes, token).await });
+        written
+            .await
+            .unwrap_or_else(|| Recorded::InDoubt(read::closed(hold).into()))
     }
 
     async fn write_here(&self, hold: &Hold, writes: &[Operation], token: (i64, u64)) -> Recorded {
@@ -108,8 +124,8 @@ impl Records {
                         }
                         return Recorded::No(error);
                     }
-                    // An earlier one of these requests has created it, if its answer was lost, or another
-                    // program without the lock.
+                    // An earlier one of these requests has created it, if its answer was lost, or
+                    // another program without the lock.
                     if doubt.is_some() || of_record && matches!(code, Some(zk::Error::NodeExists)) {
                         return match self.find_under(hold).await {
                             Ok(Some(found)) if is_of(&found.data, token) => Recorded::Ours,
@@ -130,16 +146,25 @@ impl Records {
     async fn make_directory(&self) -> bool {
         let made = self.client.ask(|_, handle| async move {
             let acl = &self.client.acl;
-            self.client.make_directories(&handle, self.directory.server(), acl, ParentNodes::Persistent).await
+            self.client
+                .make_directories(
+                    &handle,
+                    self.directory.server(),
+                    acl,
+                    ParentNodes::Persistent,
+                )
+                .await
         });
         made.await.is_ok()
     }
 
-    /// Deletes the oldest records, beyond the last `keep`, while the lock is held. Records whose deletion
-    /// fails are left to the next run.
+    /// Deletes the oldest records, beyond the last `keep`, while the lock is held. Records whose
+    /// deletion fails are left to the next run.
     pub(crate) async fn prune(&self, hold: &Hold, keep: usize) {
         let (records, shared) = (self.clone(), hold.without_release());
-        let pruned = self.client.run_while_polled(async move { records.prune_here(&shared, keep).await });
+        let pruned = self
+            .client
+            .run_while_polled(async move { records.prune_here(&shared, keep).await });
         if let Some(Err(error)) = pruned.await {
             log::debug!(path = self.directory.user(), %error, "old records of a job are left to the next run");
         }
@@ -150,14 +175,16 @@ impl Records {
         let old = session.request(|handle| async move { self.old(&handle, keep).await });
         let Ok(old) = old.await else { return Ok(()) };
         let old = old.map_err(|error| session.failure(error).cause)?;
-        let delete =
-            |name: &String| Operation::Delete { path: self.directory.subdirectory(name), version: None };
+        let delete = |name: &String| Operation::Delete {
+            path: self.directory.subdirectory(name),
+            version: None,
+        };
         let mut deletions: Vec<Operation> = old.iter().map(delete).collect();
         while !deletions.is_empty() {
             let some: Vec<Operation> = deletions.iter().take(DELETED_AT_ONCE).cloned().collect();
             let count = some.len();
-            // This deletes by name: only while this run has the lock is it certain that no record was deleted
-            // and created again meanwhile.
+            // This deletes by name: only while this run has the lock is it certain that no record
+            // was deleted and created again meanwhile.
             match transact(&[hold], some).await {
                 Ok(()) => drop(deletions.drain(..count)),
                 // This record is gone, or has children: the others can still be deleted.
@@ -181,7 +208,10 @@ impl Records {
         names.truncate(MOST_READ);
         let mut found = Vec::with_capacity(names.len());
         for names in names.chunks(AT_ONCE) {
-            let paths: Vec<_> = names.iter().map(|name| self.directory.child(name)).collect();
+            let paths: Vec<_> = names
+                .iter()
+                .map(|name| self.directory.child(name))
+                .collect();
             // All requests are sent together.
             let stats: Vec<_> = paths.iter().map(|path| handle.check_stat(path)).collect();
             for (name, stat) in names.iter().zip(stats) {
@@ -197,7 +227,11 @@ impl Records {
     }
 }
 
-/// Returns whether a deletion was refused because of this one node, so that deletions of others may succeed.
+/// Returns whether a deletion was refused because of this one node, so that deletions of others may
+/// succeed.
 fn is_of_one_node(why: &Cause) -> bool {
-    matches!(why.downcast_ref(), Some(zk::Error::NoNode | zk::Error::NotEmpty))
+    matches!(
+        why.downcast_ref(),
+        Some(zk::Error::NoNode | zk::Error::NotEmpty)
+    )
 }

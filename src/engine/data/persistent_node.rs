@@ -22,8 +22,8 @@ use crate::session::threads::waker::contain_panic;
 use crate::values::options::{Acl, ParentNodes};
 use crate::values::path::{LockPath, above};
 
-/// Whose turn it is to have the node at a path, of the handles of one client. Two of one session at once could
-/// take each other's node for their own when creates are not answered.
+/// Whose turn it is to have the node at a path, of the handles of one client. Two of one session at
+/// once could take each other's node for their own when creates are not answered.
 pub(crate) type PathTurns = Registry<String, PathTurn>;
 
 /// The turns at one path, in order of arrival.
@@ -41,8 +41,11 @@ impl PathTurn {
         if let Some(turn) = known.get(&path).and_then(Weak::upgrade) {
             return turn;
         }
-        let turn =
-            Self { path: path.clone(), turns: Arc::clone(turns), mutex: tokio::sync::Mutex::default() };
+        let turn = Self {
+            path: path.clone(),
+            turns: Arc::clone(turns),
+            mutex: tokio::sync::Mutex::default(),
+        };
         let turn = Arc::new(turn);
         known.insert(path, Arc::downgrade(&turn));
         turn
@@ -88,7 +91,12 @@ struct Outcome {
 pub(crate) type Orders = watch::Receiver<Wanted>;
 
 impl ManagedNode {
-    pub(crate) fn new(client: &Core, path: LockPath, acl: Arc<[Acl]>, parents: ParentNodes) -> Arc<Self> {
+    pub(crate) fn new(
+        client: &Core,
+        path: LockPath,
+        acl: Arc<[Acl]>,
+        parents: ParentNodes,
+    ) -> Arc<Self> {
         Arc::new(Self {
             path,
             acl,
@@ -112,12 +120,15 @@ impl ManagedNode {
 
     /// Returns the error of an end that no server has confirmed.
     pub(crate) fn not_confirmed(&self) -> PersistentNodeError {
-        PersistentNodeError::NotConfirmed { path: self.path.user().to_owned() }
+        PersistentNodeError::NotConfirmed {
+            path: self.path.user().to_owned(),
+        }
     }
 
     /// Returns why the node is closed, for a call that waited for it.
     pub(crate) fn ended(&self) -> PersistentNodeError {
-        // An error that another try could have cured does not count any more, because nothing tries again.
+        // An error that another try could have cured does not count any more, because nothing tries
+        // again.
         let refused = self.trouble().filter(|trouble| !trouble.is_retryable());
         refused.unwrap_or_else(|| self.error(RequestFailure::Closed))
     }
@@ -141,7 +152,8 @@ impl ManagedNode {
     /// Tells the user, whose wakers may panic.
     fn tell(&self, state: PersistentNodeState) {
         contain_panic(|| {
-            self.state.send_if_modified(|known| mem::replace(known, state) != state);
+            self.state
+                .send_if_modified(|known| mem::replace(known, state) != state);
         });
     }
 
@@ -160,12 +172,14 @@ impl ManagedNode {
 
     /// Returns the error of a request that failed.
     fn error(&self, why: impl Into<RequestFailure>) -> PersistentNodeError {
-        Error::new(Purpose::Node, self.path.user(), why).with_credentials(self.has_credentials).into()
+        Error::new(Purpose::Node, self.path.user(), why)
+            .with_credentials(self.has_credentials)
+            .into()
     }
 }
 
-/// Keeps the node there until the handle is dropped, which drops the sender of `orders`; then deletes it, and tells
-/// `closed`.
+/// Keeps the node there until the handle is dropped, which drops the sender of `orders`; then
+/// deletes it, and tells `closed`.
 pub(crate) fn run(
     node: Arc<ManagedNode>,
     client: Arc<Core>,
@@ -204,7 +218,8 @@ async fn keep(
             () = dropped(&mut orders) => return Ok(()),
         }
     };
-    // Whether a node of this task may be left of an earlier session, whose end no server has confirmed.
+    // Whether a node of this task may be left of an earlier session, whose end no server has
+    // confirmed.
     let (mut is_left, mut pauses) = (false, 0);
     loop {
         let session = tokio::select! {
@@ -215,7 +230,9 @@ async fn keep(
         let session = match session {
             Ok(session) => session,
             Err(NoSession::Unreachable(error)) => {
-                node.set_trouble(Some(node.error(RequestFailure::Connection(Arc::new(error)))));
+                node.set_trouble(Some(
+                    node.error(RequestFailure::Connection(Arc::new(error))),
+                ));
                 pauses += 1;
                 tokio::select! {
                     () = tokio::time::sleep(clean_up_pause(pauses)) => continue,
@@ -248,7 +265,8 @@ async fn keep(
         drop(stay);
         let left: &[i64] = if is_left { &earlier } else { &[] };
         if is_dropped {
-            // The session may be closed by this, if it was the last to use it, which deletes the node too.
+            // The session may be closed by this, if it was the last to use it, which deletes the
+            // node too.
             drop(client);
             return withdraw(node, &session, created, left).await;
         }
@@ -256,7 +274,11 @@ async fn keep(
         is_left = withdraw(node, &session, created, left).await.is_err();
         node.tell(PersistentNodeState::Absent);
     }
-    if is_left { Err(node.not_confirmed()) } else { Ok(()) }
+    if is_left {
+        Err(node.not_confirmed())
+    } else {
+        Ok(())
+    }
 }
 
 struct TellClosed(Arc<ManagedNode>);
@@ -280,15 +302,17 @@ struct Stay<'a> {
     earlier: &'a [i64],
     /// Whether a create was sent of which it is not known whether it made the node.
     in_doubt: bool,
-    /// The node, if it is there and ours: the generation of the data that it was given, 0 if that is not known.
+    /// The node, if it is there and ours: the generation of the data that it was given, 0 if that
+    /// is not known.
     own: Option<u64>,
-    /// The oldest data of a write of which it is not known whether it is still to come: it comes to nothing once the
-    /// node has another version, and a read tells nothing of it (docs/protocol.md#write-barrier).
+    /// The oldest data of a write of which it is not known whether it is still to come: it comes to
+    /// nothing once the node has another version, and a read tells nothing of it
+    /// (docs/protocol.md#write-barrier).
     late_write: Option<u64>,
     /// The data that were wanted at the last step.
     generation: u64,
-    /// While a write is not answered, and until it is repeated: the supervisor gives a connection more time for its
-    /// answers only if one is waited for (docs/protocol.md#server-timeout).
+    /// While a write is not answered, and until it is repeated: the supervisor gives a connection
+    /// more time for its answers only if one is waited for (docs/protocol.md#server-timeout).
     counted: Option<watch::Receiver<()>>,
     /// Requests in a row that were not answered.
     failures: u32,
@@ -352,24 +376,34 @@ impl Stay<'_> {
                     () = tokio::time::sleep(pause) => {}
                     _ = orders.changed() => {}
                 }
-                if self.own.is_some() { Next::Look } else { Next::Create }
+                if self.own.is_some() {
+                    Next::Look
+                } else {
+                    Next::Create
+                }
             }
         }
     }
 
     fn count(&mut self) {
         let session = self.session;
-        self.counted.get_or_insert_with(|| session.running.subscribe());
+        self.counted
+            .get_or_insert_with(|| session.running.subscribe());
     }
 
     async fn create(&mut self, wanted: &Wanted) -> Next {
-        let (path, what) = (self.node.path.server(), (zk::CreateMode::Ephemeral, &*self.node.acl));
+        let (path, what) = (
+            self.node.path.server(),
+            (zk::CreateMode::Ephemeral, &*self.node.acl),
+        );
         // Until it is answered: this may be dropped.
         let before = mem::replace(&mut self.in_doubt, true);
         self.count();
         let session = self.session;
         let answer = session
-            .request(|handle| async move { session.create(&handle, path, &wanted.data, what).await })
+            .request(
+                |handle| async move { session.create(&handle, path, &wanted.data, what).await },
+            )
             .await;
         match answer {
             Ok(Ok(_)) => {
@@ -380,7 +414,10 @@ impl Stay<'_> {
             Ok(Err(error)) => {
                 let is_there = error == zk::Error::NodeExists;
                 let failure = self.session.failure(error);
-                if !matches!(failure.kind, FailureKind::Unknown | FailureKind::SessionGone) {
+                if !matches!(
+                    failure.kind,
+                    FailureKind::Unknown | FailureKind::SessionGone
+                ) {
                     self.in_doubt = before;
                 }
                 if is_there {
@@ -398,7 +435,9 @@ impl Stay<'_> {
     async fn make_parents(&mut self, missing: Failure) -> Next {
         let (client, node, session) = (self.client, self.node, self.session);
         let made = session.request(|handle| async move {
-            client.make_directories(&handle, above(node.path.server()), &node.acl, node.parents).await
+            client
+                .make_directories(&handle, above(node.path.server()), &node.acl, node.parents)
+                .await
         });
         let failure = match made.await {
             // This does not retry without a pause if the nodes are deleted all the time.
@@ -419,11 +458,14 @@ impl Stay<'_> {
         // Counted for as long as it may be set.
         let watching = self.session.watches.watch(path, WatchUse::Node);
         let watch = watching.is_some();
-        let read = self.session.request(|handle| async move { read_and_watch(&handle, path, watch).await });
+        let read = self
+            .session
+            .request(|handle| async move { read_and_watch(&handle, path, watch).await });
         let (data, stat, watcher) = match read.await {
             Ok(Ok(read)) => read,
             Ok(Err(zk::Error::NoNode)) => {
-                // Deleted by another hand. A create that is still on its way is found by the next one.
+                // Deleted by another hand. A create that is still on its way is found by the next
+                // one.
                 self.own = None;
                 self.node.tell(PersistentNodeState::Absent);
                 return Next::Create;
@@ -435,7 +477,12 @@ impl Stay<'_> {
             Err(SessionGone) => return Next::Look,
         };
         let created = self.may_exist();
-        let state = state_by(stat.ephemeral_owner, self.session.session_id(), self.earlier, created);
+        let state = state_by(
+            stat.ephemeral_owner,
+            self.session.session_id(),
+            self.earlier,
+            created,
+        );
         if state != PersistentNodeState::Present {
             (self.own, self.failures) = (None, 0);
             self.node.tell(state);
@@ -443,8 +490,8 @@ impl Stay<'_> {
         }
         let before = self.own.unwrap_or(0);
         (self.in_doubt, self.own) = (false, Some(before));
-        // A node that was found after a lost answer may already have these data. Data that another process has
-        // written since are kept.
+        // A node that was found after a lost answer may already have these data. Data that another
+        // process has written since are kept.
         let has_data = before == wanted.generation || data == *wanted.data;
         // Older data may still come. A write of the same once more makes sure that they do not.
         if has_data && self.late_write.is_none_or(|late| late == wanted.generation) {
@@ -471,7 +518,9 @@ impl Stay<'_> {
         self.late_write = before.or(Some(wanted.generation));
         self.count();
         let written = session.request(|handle| async move {
-            session.write(|| handle.set_data(path, &wanted.data, Some(version))).await
+            session
+                .write(|| handle.set_data(path, &wanted.data, Some(version)))
+                .await
         });
         match written.await {
             Ok(Ok(_)) => {
@@ -487,7 +536,8 @@ impl Stay<'_> {
                     _ => self.late_write = before,
                 }
                 if matches!(error, zk::Error::BadVersion | zk::Error::NoNode) {
-                    // Another has written to it, or it is gone. A write whose answer was lost did this too.
+                    // Another has written to it, or it is gone. A write whose answer was lost did
+                    // this too.
                     self.failures += 1;
                     return Next::Pause(clean_up_pause(self.failures));
                 }
@@ -513,9 +563,11 @@ impl Stay<'_> {
             }
             FailureKind::SessionGone => Next::Look,
             _ => {
-                // A refusal remains the known state of the node until the servers say something else.
+                // A refusal remains the known state of the node until the servers say something
+                // else.
                 if *self.node.state.borrow() != PersistentNodeState::Refused {
-                    self.node.set_trouble(Some(self.node.error(failure.unanswered())));
+                    self.node
+                        .set_trouble(Some(self.node.error(failure.unanswered())));
                 }
                 Next::Pause(clean_up_pause(self.failures))
             }
@@ -523,9 +575,9 @@ impl Stay<'_> {
     }
 }
 
-/// Deletes the node, if it is this session's and this task's; repeats that until it is known, or the session is gone.
-/// `left` are the earlier sessions one of which may have left a node of this task: that goes with its session, and is
-/// an error for as long as it is there.
+/// Deletes the node, if it is this session's and this task's; repeats that until it is known, or
+/// the session is gone. `left` are the earlier sessions one of which may have left a node of this
+/// task: that goes with its session, and is an error for as long as it is there.
 async fn withdraw(
     node: &ManagedNode,
     session: &Session,
@@ -545,8 +597,9 @@ async fn withdraw(
     let _counted = session.running.subscribe();
     let failure = loop {
         let deleted = repetition.ask(session, |handle| async move {
-            // No node has this version. The answer is a committed transaction of this session, behind which a create
-            // that was not answered is decided (docs/protocol.md#write-barrier).
+            // No node has this version. The answer is a committed transaction of this session,
+            // behind which a create that was not answered is decided
+            // (docs/protocol.md#write-barrier).
             match handle.delete(path, Some(NO_VERSION)).await {
                 Ok(()) | Err(zk::Error::NoNode) => return Ok(Withdrawn::Done),
                 Err(zk::Error::BadVersion) => {}
@@ -598,10 +651,16 @@ const NO_VERSION: i32 = i32::MIN;
 ///
 /// # Errors
 /// If the servers refuse it with these data or later ones, or the node is closed.
-pub(crate) async fn until_written(node: &ManagedNode, generation: u64) -> Result<(), PersistentNodeError> {
+pub(crate) async fn until_written(
+    node: &ManagedNode,
+    generation: u64,
+) -> Result<(), PersistentNodeError> {
     let (mut outcomes, mut states) = (node.outcome.subscribe(), node.state.subscribe());
     loop {
-        let (outcome, state) = (outcomes.borrow_and_update().clone(), *states.borrow_and_update());
+        let (outcome, state) = (
+            outcomes.borrow_and_update().clone(),
+            *states.borrow_and_update(),
+        );
         match state {
             _ if outcome.written >= generation => return Ok(()),
             PersistentNodeState::Refused if outcome.refused >= generation => {

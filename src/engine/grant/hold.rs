@@ -42,8 +42,17 @@ impl Hold {
         location: &'static Location<'static>,
     ) -> Self {
         // A local holder from here on, also before the caller polls its future.
-        path_lock.lock_holders().insert(held.number(), LocalOwner::new(&held, location));
-        Self { path_lock, session, held, token, how: How::default(), released: false }
+        path_lock
+            .lock_holders()
+            .insert(held.number(), LocalOwner::new(&held, location));
+        Self {
+            path_lock,
+            session,
+            held,
+            token,
+            how: How::default(),
+            released: false,
+        }
     }
 
     /// Notes by what it was granted.
@@ -56,7 +65,14 @@ impl Hold {
     pub(crate) fn of_room(path_lock: Arc<PathLock>, mut granted: Granted) -> Option<Self> {
         let held = granted.take()?;
         let (session, token, how) = (Arc::clone(&granted.session), granted.token, granted.how);
-        Some(Self { path_lock, session, held, token, how, released: false })
+        Some(Self {
+            path_lock,
+            session,
+            held,
+            token,
+            how,
+            released: false,
+        })
     }
 
     /// Returns the grant of a room; the drop of this does not release the lock.
@@ -65,12 +81,21 @@ impl Hold {
         let holder = self.path_lock.lock_holders().remove(&self.held.number());
         // Outside of the mutex.
         drop(holder);
-        Granted::new(Arc::clone(&self.held), Arc::clone(&self.session), self.token, self.how)
+        Granted::new(
+            Arc::clone(&self.held),
+            Arc::clone(&self.session),
+            self.token,
+            self.how,
+        )
     }
 
     /// Keeps its node for itself, for a conversion. Returns `false` if other holds share it.
     pub(crate) fn take_out(&self) -> bool {
-        let in_room = self.path_lock.room(self.kind()).map(|room| room.holders()).unwrap_or_default();
+        let in_room = self
+            .path_lock
+            .room(self.kind())
+            .map(|room| room.holders())
+            .unwrap_or_default();
         let is_this = |holder: &LocalOwner| Arc::ptr_eq(&holder.held, &self.held);
         let number = self.held.number();
         // A local holder all the time.
@@ -89,7 +114,8 @@ impl Hold {
         self.path_lock.client().cleanup.ticket(self.held.number())
     }
 
-    /// Records that the caller has the lock: from here on a guard reports a loss, and no call ends by it.
+    /// Records that the caller has the lock: from here on a guard reports a loss, and no call ends
+    /// by it.
     pub(crate) fn note_had(&self) {
         self.held.set_had();
         self.path_lock.client().guard_changes.tell();
@@ -108,7 +134,14 @@ impl Hold {
         held: Arc<Held>,
         token: (i64, u64),
     ) -> Self {
-        Self { path_lock, session, held, token, how: How::default(), released: true }
+        Self {
+            path_lock,
+            session,
+            held,
+            token,
+            how: How::default(),
+            released: true,
+        }
     }
 
     /// Returns the directory of its node.
@@ -120,8 +153,8 @@ impl Hold {
         &self.session
     }
 
-    /// Returns how the lock was lost; `None` if it is not. Reads the clock, so that a starved task cannot
-    /// hide a loss.
+    /// Returns how the lock was lost; `None` if it is not. Reads the clock, so that a starved task
+    /// cannot hide a loss.
     pub(crate) fn lost(&self) -> Option<LostReason> {
         self.held.lost()
     }
@@ -133,7 +166,10 @@ impl Hold {
 
     /// Returns the same for this reason.
     pub(crate) fn lost_by(&self, reason: LostReason) -> Lost {
-        Lost { path: self.held.lost_path(), reason }
+        Lost {
+            path: self.held.lost_path(),
+            reason,
+        }
     }
 
     /// Returns the state of the lock.
@@ -171,20 +207,24 @@ impl Hold {
         self.held.kind()
     }
 
-    /// Releases the lock, and waits until the node is deleted. Cleanup does the work, so dropping the future
-    /// does not stop it.
+    /// Releases the lock, and waits until the node is deleted. Cleanup does the work, so dropping
+    /// the future does not stop it.
     pub(crate) fn release(
         mut self,
     ) -> impl Future<Output = Result<(), ReleaseError>> + Send + 'static + use<> {
         let (done, result) = oneshot::channel();
         self.release_once(Some(done));
-        // The handle is kept until the result: if it is the last one, its drop closes the client before the
-        // deletion.
+        // The handle is kept until the result: if it is the last one, its drop closes the client
+        // before the deletion.
         let path_lock = Arc::clone(&self.path_lock);
         async move {
             result.await.unwrap_or_else(|_| {
                 // Cleanup sends a result for every item, unless the client has ended.
-                Err(Lost { path: path_lock.path().user().into(), reason: LostReason::Closed }.into())
+                Err(Lost {
+                    path: path_lock.path().user().into(),
+                    reason: LostReason::Closed,
+                }
+                .into())
             })
         }
     }
@@ -203,16 +243,20 @@ impl Hold {
 
 /// Returns the first of these that is lost, and how, by the clock.
 pub(crate) fn first_lost(holds: &[Hold]) -> Option<(&Arc<PathLock>, LostReason)> {
-    holds.iter().find_map(|hold| Some((&hold.path_lock, hold.lost()?)))
+    holds
+        .iter()
+        .find_map(|hold| Some((&hold.path_lock, hold.lost()?)))
 }
 
 /// Waits for the first of these futures.
 pub(crate) async fn first<F: Future + Unpin>(futures: &mut [F]) -> F::Output {
     poll_fn(|context| {
-        let ready = futures.iter_mut().find_map(|future| match Pin::new(future).poll(context) {
-            Poll::Ready(result) => Some(result),
-            Poll::Pending => None,
-        });
+        let ready = futures
+            .iter_mut()
+            .find_map(|future| match Pin::new(future).poll(context) {
+                Poll::Ready(result) => Some(result),
+                Poll::Pending => None,
+            });
         ready.map_or(Poll::Pending, Poll::Ready)
     })
     .await

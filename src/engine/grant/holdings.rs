@@ -1,5 +1,5 @@
-//! The holds of one client's guards, for callers that wait until a lock is held or released, and for the
-//! drain of the client.
+//! The holds of one client's guards, for callers that wait until a lock is held or released, and
+//! for the drain of the client.
 
 use std::pin::pin;
 use std::sync::{Arc, Weak};
@@ -20,7 +20,8 @@ fn path_locks(registry: &PathLocks) -> Vec<Arc<PathLock>> {
     registry.lock().values().filter_map(Weak::upgrade).collect()
 }
 
-/// Returns the holds of this client's guards, by the clock: at this path if one is given, otherwise all.
+/// Returns the holds of this client's guards, by the clock: at this path if one is given, otherwise
+/// all.
 fn holders(registry: &PathLocks, path: Option<&str>) -> Vec<(Arc<PathLock>, LocalOwner)> {
     let at = |path_lock: &Arc<PathLock>| path.is_none_or(|path| path_lock.path().user() == path);
     let mut found = Vec::new();
@@ -32,8 +33,8 @@ fn holders(registry: &PathLocks, path: Option<&str>) -> Vec<(Arc<PathLock>, Loca
     found
 }
 
-/// Returns the holds of this client's guards, by the clock, in the order of the paths, including grants that
-/// are not taken yet.
+/// Returns the holds of this client's guards, by the clock, in the order of the paths, including
+/// grants that are not taken yet.
 pub(crate) fn holdings(registry: &PathLocks) -> Vec<Holding> {
     let mut all: Vec<_> = holders(registry, None)
         .iter()
@@ -43,15 +44,16 @@ pub(crate) fn holdings(registry: &PathLocks) -> Vec<Holding> {
     all
 }
 
-/// Waits until a guard of this client holds the lock at `path`. Returns the hold; `None` if the client is
-/// closed.
+/// Waits until a guard of this client holds the lock at `path`. Returns the hold; `None` if the
+/// client is closed.
 pub(crate) async fn held(core: &Core, registry: &PathLocks, path: &str) -> Option<Holding> {
     let (mut changed, mut states) = (core.guard_changes.watch(), core.watch_state());
     loop {
         // A change after this point causes another look.
         changed.mark_unchanged();
         let found = holders(registry, Some(path));
-        // This only counts holds that their callers have: an earlier loss concerns the call, which continues.
+        // This only counts holds that their callers have: an earlier loss concerns the call, which
+        // continues.
         if let Some((_, holder)) = found.iter().find(|(_, holder)| holder.held.is_had()) {
             return Some(holder.as_holding(path));
         }
@@ -64,8 +66,14 @@ pub(crate) async fn held(core: &Core, registry: &PathLocks, path: &str) -> Optio
     }
 }
 
-/// Waits until no guard of this client holds a lock: at `path`, or at all. `each` is called before each look.
-pub(crate) async fn released(core: &Core, registry: &PathLocks, path: Option<&str>, each: impl Fn() + Send) {
+/// Waits until no guard of this client holds a lock: at `path`, or at all. `each` is called before
+/// each look.
+pub(crate) async fn released(
+    core: &Core,
+    registry: &PathLocks,
+    path: Option<&str>,
+    each: impl Fn() + Send,
+) {
     let mut changed = core.guard_changes.watch();
     loop {
         changed.mark_unchanged();
@@ -75,7 +83,10 @@ pub(crate) async fn released(core: &Core, registry: &PathLocks, path: Option<&st
             // Only the hold itself is notified of a loss.
             Some((_, holder)) => holder.held.when_lost(),
         };
-        let (mut lost, mut changed) = (pin!(waker::contain(lost)), pin!(waker::contain(changed.changed())));
+        let (mut lost, mut changed) = (
+            pin!(waker::contain(lost)),
+            pin!(waker::contain(changed.changed())),
+        );
         tokio::select! {
             _ = &mut lost => {}
             _ = &mut changed => {}
@@ -83,15 +94,23 @@ pub(crate) async fn released(core: &Core, registry: &PathLocks, path: Option<&st
     }
 }
 
-/// Has this client grant no lock any more (docs/protocol.md#drain), and waits until its guards have released
-/// theirs, for at most `timeout`. Returns the holds that remain then.
-pub(crate) async fn drain(core: &Arc<Core>, registry: &Arc<PathLocks>, timeout: Duration) -> Vec<Holding> {
+/// Has this client grant no lock any more (docs/protocol.md#drain), and waits until its guards have
+/// released theirs, for at most `timeout`. Returns the holds that remain then.
+pub(crate) async fn drain(
+    core: &Arc<Core>,
+    registry: &Arc<PathLocks>,
+    timeout: Duration,
+) -> Vec<Holding> {
     core.begin_drain();
-    // Its timer is the session's, of which the caller may have none. `None` means that the client has ended,
-    // and nothing is held.
+    // Its timer is the session's, of which the caller may have none. `None` means that the client
+    // has ended, and nothing is held.
     let mut over = pin!(core.run_while_polled(async move { tokio::time::sleep(timeout).await }));
     // A node that is kept for the next caller is of no use, also one whose guard is released later.
-    let give_up = || path_locks(registry).iter().for_each(|path_lock| path_lock.give_up_kept());
+    let give_up = || {
+        path_locks(registry)
+            .iter()
+            .for_each(|path_lock| path_lock.give_up_kept());
+    };
     let mut released = pin!(released(core, registry, None, give_up));
     tokio::select! {
         biased;

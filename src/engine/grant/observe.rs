@@ -1,4 +1,5 @@
-//! The engine's reports of a call that acquires a lock, which the [observer](crate::session::reports::observer) passes on.
+//! The engine's reports of a call that acquires a lock, which the
+//! [observer](crate::session::reports::observer) passes on.
 
 use std::sync::Arc;
 
@@ -11,8 +12,8 @@ use crate::protocol::acquire::{AcquireEvent, Standing};
 use crate::protocol::node_name::Kind;
 use crate::session::reports::observer::{CallEnd, CallSubject, GrantReport, How, Life};
 
-/// One call that acquires a lock, in the hands of its caller: eight bytes, and nothing if it is not observed.
-/// Its drop notes that it was cancelled, unless it has ended.
+/// One call that acquires a lock, in the hands of its caller: eight bytes, and nothing if it is not
+/// observed. Its drop notes that it was cancelled, unless it has ended.
 #[derive(Default)]
 pub(crate) struct Call(Option<Arc<Life>>);
 
@@ -38,10 +39,10 @@ impl Call {
         Self(life)
     }
 
-    /// Notes the result of the call, and returns it. `path_lock` is that of the call, or of the first of several, and
-    /// `holds` are the granted ones. Each call that acquires anything ends here. A grant that its caller has not seen
-    /// when the client is drained is given back: the drain may have looked before it was made
-    /// (docs/protocol.md#drain).
+    /// Notes the result of the call, and returns it. `path_lock` is that of the call, or of the
+    /// first of several, and `holds` are the granted ones. Each call that acquires anything ends
+    /// here. A grant that its caller has not seen when the client is drained is given back: the
+    /// drain may have looked before it was made (docs/protocol.md#drain).
     pub(crate) fn ended<T, E: Reason + From<AcquireError>>(
         self,
         path_lock: &PathLock,
@@ -49,7 +50,8 @@ impl Call {
         holds: impl FnOnce(&T) -> &[Hold],
     ) -> Result<T, E> {
         let drained = || path_lock.client().refuses(path_lock.path());
-        let result = result.and_then(|granted| drained().map_or(Ok(granted), |closed| Err(closed.into())));
+        let result =
+            result.and_then(|granted| drained().map_or(Ok(granted), |closed| Err(closed.into())));
         if let Some(life) = &self.0 {
             match &result {
                 Ok(granted) => begin_holds(life, holds(granted)),
@@ -64,7 +66,12 @@ impl Call {
 fn begin_holds(life: &Arc<Life>, holds: &[Hold]) {
     let Some(first) = holds.first() else { return };
     let (how, node, session) = (first.how, first.node(), first.session().number());
-    life.granted(GrantReport { how, node, session, holds: holds.len() });
+    life.granted(GrantReport {
+        how,
+        node,
+        session,
+        holds: holds.len(),
+    });
     holds.iter().for_each(|hold| hold.held.begin_life(life));
 }
 
@@ -106,7 +113,11 @@ pub(crate) fn how(event: &AcquireEvent, has_waited: bool) -> How {
     match event {
         AcquireEvent::HandedOver => How::HandedOver,
         _ if has_waited => How::Event,
-        AcquireEvent::Created { list: None, standing: Standing::First, .. } => How::Succession,
+        AcquireEvent::Created {
+            list: None,
+            standing: Standing::First,
+            ..
+        } => How::Succession,
         _ => How::List,
     }
 }

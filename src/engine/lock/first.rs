@@ -1,5 +1,6 @@
-//! Who is first in a lock's queue, as its errors say it. The attempts of a path lock share their knowledge of
-//! that node, so that it costs them a request once, or none (docs/protocol.md#held-by).
+//! Who is first in a lock's queue, as its errors say it. The attempts of a path lock share their
+//! knowledge of that node, so that it costs them a request once, or none
+//! (docs/protocol.md#held-by).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,19 +16,21 @@ use crate::values::path::LockPath;
 /// How long a read result is valid for an error: longer than a call asks before its deadline.
 const COUNTS_FOR: Duration = Duration::from_millis(500);
 
-/// How long it is between two reads before deadlines: thousands of calls may end one after the other.
+/// How long it is between two reads before deadlines: thousands of calls may end one after the
+/// other.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// How long before its deadline a call asks at most; it is a quarter of its time if that is less.
 const BEFORE: Duration = Duration::from_millis(100);
 
-/// When a call with this deadline asks who is first, for the error if it is not granted in time; `None` if its time
-/// is too short.
+/// When a call with this deadline asks who is first, for the error if it is not granted in time;
+/// `None` if its time is too short.
 pub(crate) fn ask_at(deadline: Instant, asked: Duration) -> Option<Instant> {
     asks_at(deadline, asked).filter(|at| *at > Instant::now())
 }
 
-/// Like [`ask_at`], but also returns a moment that has passed: until now this time belonged to another call.
+/// Like [`ask_at`], but also returns a moment that has passed: until now this time belonged to
+/// another call.
 pub(crate) fn asks_at(deadline: Instant, asked: Duration) -> Option<Instant> {
     deadline.checked_sub((asked / 4).min(BEFORE))
 }
@@ -58,8 +61,18 @@ pub(crate) fn contender(
         ContenderKind::Write => upgraded_from(name, naming).is_none(),
         ContenderKind::Read | ContenderKind::Permit => false,
     };
-    let stat = NodeStat { session: stat.ephemeral_owner, czxid: stat.czxid, ctime: stat.ctime };
-    Contender::new(directory.user_child(name), kind, stat, data, (is_mine, has_token))
+    let stat = NodeStat {
+        session: stat.ephemeral_owner,
+        czxid: stat.czxid,
+        ctime: stat.ctime,
+    };
+    Contender::new(
+        directory.user_child(name),
+        kind,
+        stat,
+        data,
+        (is_mine, has_token),
+    )
 }
 
 /// Returns a contender of the queue in this directory; `None` if the name is none of a contender.
@@ -70,8 +83,16 @@ pub(crate) fn in_queue(
     read: NodeRead<'_>,
     session: i64,
 ) -> Option<Contender> {
-    let Child::Contender { kind, .. } = classify(name, naming) else { return None };
-    Some(contender(naming, directory, (name, kind_of(naming, kind)), read, session))
+    let Child::Contender { kind, .. } = classify(name, naming) else {
+        return None;
+    };
+    Some(contender(
+        naming,
+        directory,
+        (name, kind_of(naming, kind)),
+        read,
+        session,
+    ))
 }
 
 /// The knowledge that the attempts of a path lock share of the node that is first in the queue.
@@ -98,13 +119,21 @@ struct FirstNode {
 
 impl FirstState {
     fn known(&mut self, name: &str) -> Option<&mut FirstNode> {
-        self.known.as_mut().filter(|known| known.contender.node().name() == name)
+        self.known
+            .as_mut()
+            .filter(|known| known.contender.node().name() == name)
     }
 
     /// Notes what a read of a node has returned.
     fn know(&mut self, contender: Contender) -> &mut FirstNode {
-        let watches = self.known(contender.node().name()).map_or(0, |known| known.watches);
-        self.known.insert(FirstNode { contender, at: Instant::now(), watches })
+        let watches = self
+            .known(contender.node().name())
+            .map_or(0, |known| known.watches);
+        self.known.insert(FirstNode {
+            contender,
+            at: Instant::now(),
+            watches,
+        })
     }
 
     /// Returns who is first; `None` if that is not known, or was too long ago.
@@ -138,8 +167,8 @@ impl FirstSeen {
         self.0.lock().know(contender);
     }
 
-    /// Records the result of a read that has set a watch, if its node is the first. It exists until the
-    /// result is dropped.
+    /// Records the result of a read that has set a watch, if its node is the first. It exists until
+    /// the result is dropped.
     pub(crate) fn watched(&self, contender: Contender) -> Option<FirstWatched<'_>> {
         let name: Arc<str> = contender.node().name().into();
         let mut seen = self.0.lock();
@@ -159,7 +188,8 @@ impl FirstSeen {
     /// Returns whether the first contender must be looked up.
     pub(crate) fn begin(&self) -> bool {
         let mut seen = self.0.lock();
-        let asks = seen.first().is_none() && seen.asked.is_none_or(|asked| asked.elapsed() >= PAUSE);
+        let asks =
+            seen.first().is_none() && seen.asked.is_none_or(|asked| asked.elapsed() >= PAUSE);
         if asks {
             seen.asked = Some(Instant::now());
         }
@@ -186,7 +216,11 @@ pub(crate) struct FirstWatched<'a> {
 impl FirstWatched<'_> {
     /// Records that the watch has fired: the node may be gone.
     pub(crate) fn fired(self) {
-        self.first.0.lock().known.take_if(|known| known.contender.node().name() == &*self.name);
+        self.first
+            .0
+            .lock()
+            .known
+            .take_if(|known| known.contender.node().name() == &*self.name);
     }
 }
 

@@ -28,14 +28,20 @@ pub(crate) const LEASES: &str = "leases";
 /// The node with a semaphore's limit, below its path, unless another is named.
 pub(crate) const LIMIT: &str = "permits";
 
-/// The most permits that a semaphore of this library has. The names of that many leases, of at most 79 bytes
-/// each with their lengths, are a reply that other clients read too (in Java the limit is 1 MiB), with room to
-/// spare; a directory that cannot be listed any more is a semaphore that no contender gets.
+/// The most permits that a semaphore of this library has. The names of that many leases, of at most
+/// 79 bytes each with their lengths, are a reply that other clients read too (in Java the limit is
+/// 1 MiB), with room to spare; a directory that cannot be listed any more is a semaphore that no
+/// contender gets.
 pub(crate) const MAX_PERMITS: u32 = 10_000;
 
 impl Recipe {
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Mutex, Self::FairLock, Self::ReadWriteLock, Self::Semaphore, Self::LeaderLatch];
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Mutex,
+        Self::FairLock,
+        Self::ReadWriteLock,
+        Self::Semaphore,
+        Self::LeaderLatch,
+    ];
 
     pub(crate) const fn family(self) -> Family {
         match self {
@@ -45,7 +51,8 @@ impl Recipe {
         }
     }
 
-    /// Returns whether each contender has a node from the beginning, so that the order is that of arrival.
+    /// Returns whether each contender has a node from the beginning, so that the order is that of
+    /// arrival.
     pub(crate) const fn is_fair(self) -> bool {
         match self {
             Self::FairLock => true,
@@ -53,7 +60,8 @@ impl Recipe {
         }
     }
 
-    /// Returns the option that limits how many contenders have a node: its name, default, maximum and range.
+    /// Returns the option that limits how many contenders have a node: its name, default, maximum
+    /// and range.
     const fn nodes(self) -> (&'static str, usize, usize, &'static str) {
         match self {
             Self::Mutex | Self::ReadWriteLock | Self::Semaphore | Self::LeaderLatch => {
@@ -64,7 +72,8 @@ impl Recipe {
     }
 }
 
-/// The options of one handle. Options that it leaves open are taken from the path lock, or are the defaults.
+/// The options of one handle. Options that it leaves open are taken from the path lock, or are the
+/// defaults.
 #[derive(Clone, Default)]
 pub(crate) struct RequestedOptions {
     pub(crate) node_limit: Option<usize>,
@@ -76,8 +85,8 @@ pub(crate) struct RequestedOptions {
     pub(crate) hand_off: Option<HandOff>,
     /// How long a node that no caller needs is kept.
     pub(crate) sticky: Option<Duration>,
-    /// Of a semaphore: its limit, as this handle states it, and the path of the node with the limit in force,
-    /// if that is not the usual one.
+    /// Of a semaphore: its limit, as this handle states it, and the path of the node with the limit
+    /// in force, if that is not the usual one.
     pub(crate) permits: Option<u32>,
     pub(crate) shared_count: Option<String>,
 }
@@ -114,7 +123,11 @@ pub(crate) struct SemaphoreOptions {
 
 impl LockOptions {
     pub(crate) fn naming(&self) -> Naming {
-        Naming { family: self.recipe.family(), dialect: self.dialect, sticky: self.sticky.is_some() }
+        Naming {
+            family: self.recipe.family(),
+            dialect: self.dialect,
+            sticky: self.sticky.is_some(),
+        }
     }
 }
 
@@ -124,14 +137,16 @@ pub(crate) fn check_acl(acl: &[Acl], has_credentials: Option<bool>) -> Result<()
         return Err("it needs an entry: ZooKeeper refuses nodes without any");
     }
     if has_credentials == Some(false) && acl.iter().any(Acl::needs_credentials) {
-        return Err("it is for the client's own credentials, and it has none: call `ClientBuilder::auth`");
+        return Err(
+            "it is for the client's own credentials, and it has none: call `ClientBuilder::auth`",
+        );
     }
     Ok(())
 }
 
 impl RequestedOptions {
-    /// Checks the values, and replaces options that were left open by their defaults. `path` is the user's
-    /// path.
+    /// Checks the values, and replaces options that were left open by their defaults. `path` is the
+    /// user's path.
     pub(crate) fn resolve(
         &self,
         namespace: &str,
@@ -140,29 +155,46 @@ impl RequestedOptions {
         client_acl: &Arc<[Acl]>,
         has_credentials: Option<bool>,
     ) -> Result<LockOptions, BuildError> {
-        let invalid =
-            |option, reason| Err(BuildError::InvalidOption { path: path.user().to_owned(), option, reason });
+        let invalid = |option, reason| {
+            Err(BuildError::InvalidOption {
+                path: path.user().to_owned(),
+                option,
+                reason,
+            })
+        };
         let (option, default, most, range) = recipe.nodes();
         let node_limit = self.node_limit.unwrap_or(default);
         if node_limit == 0 || node_limit > most {
             return invalid(option, range);
         }
         let data = self.data.clone();
-        if data.as_ref().is_some_and(|data| data.len() > MAX_DATA_BYTES) {
-            return invalid("data", "it is at most 1,000,000 bytes: ZooKeeper refuses requests over 1 MiB");
+        if data
+            .as_ref()
+            .is_some_and(|data| data.len() > MAX_DATA_BYTES)
+        {
+            return invalid(
+                "data",
+                "it is at most 1,000,000 bytes: ZooKeeper refuses requests over 1 MiB",
+            );
         }
         let acl = self.acl.clone().unwrap_or_else(|| Arc::clone(client_acl));
         if let Err(reason) = check_acl(&acl, has_credentials) {
             return invalid("acl", reason);
         }
-        if self.hand_off.is_some_and(|hand_off| hand_off.max == 0 || hand_off.time.is_zero()) {
+        if self
+            .hand_off
+            .is_some_and(|hand_off| hand_off.max == 0 || hand_off.time.is_zero())
+        {
             return invalid(
                 "hand_off",
                 "both bounds are at least 1: with `hand_off(1, ..)` nothing is handed over",
             );
         }
         if self.sticky.is_some_and(|idle| idle.is_zero()) {
-            return invalid("sticky", "it is longer than zero: without `sticky` nothing is kept");
+            return invalid(
+                "sticky",
+                "it is longer than zero: without `sticky` nothing is kept",
+            );
         }
         let dialect = self.dialect.unwrap_or_default();
         let parents = self.parents.unwrap_or(match dialect {
@@ -174,7 +206,17 @@ impl RequestedOptions {
             _ => None,
         };
         let (hand_off, sticky) = (self.hand_off.unwrap_or_default(), self.sticky);
-        Ok(LockOptions { recipe, node_limit, data, acl, parents, dialect, hand_off, sticky, semaphore })
+        Ok(LockOptions {
+            recipe,
+            node_limit,
+            data,
+            acl,
+            parents,
+            dialect,
+            hand_off,
+            sticky,
+            semaphore,
+        })
     }
 
     fn semaphore(&self, namespace: &str, path: &LockPath) -> Result<SemaphoreOptions, BuildError> {
@@ -203,28 +245,54 @@ impl RequestedOptions {
                 reason: "it is another node than the semaphore's own, and not in its directories `locks` and `leases`",
             });
         }
-        Ok(SemaphoreOptions { permits, limit, leases })
+        Ok(SemaphoreOptions {
+            permits,
+            limit,
+            leases,
+        })
     }
 
-    /// Returns whether a path lock with the options `path_lock` serves this handle too. The error is the
-    /// option that differs.
+    /// Returns whether a path lock with the options `path_lock` serves this handle too. The error
+    /// is the option that differs.
     pub(crate) fn agrees_with(&self, path_lock: &LockOptions) -> Result<(), &'static str> {
         fn same<T: PartialEq + ?Sized>(asked: Option<&T>, path_lock: &T) -> bool {
             asked.is_none_or(|asked| asked == path_lock)
         }
-        let data = if path_lock.recipe == Recipe::LeaderLatch { "id" } else { "data" };
-        let limit = path_lock.semaphore.as_ref().map(|semaphore| semaphore.limit.whole());
+        let data = if path_lock.recipe == Recipe::LeaderLatch {
+            "id"
+        } else {
+            "data"
+        };
+        let limit = path_lock
+            .semaphore
+            .as_ref()
+            .map(|semaphore| semaphore.limit.whole());
         let options = [
-            (path_lock.recipe.nodes().0, same(self.node_limit.as_ref(), &path_lock.node_limit)),
+            (
+                path_lock.recipe.nodes().0,
+                same(self.node_limit.as_ref(), &path_lock.node_limit),
+            ),
             (data, self.data.is_none() || self.data == path_lock.data),
             ("acl", same(self.acl.as_ref(), &path_lock.acl)),
             ("parents", same(self.parents.as_ref(), &path_lock.parents)),
             ("dialect", same(self.dialect.as_ref(), &path_lock.dialect)),
-            ("hand_off", same(self.hand_off.as_ref(), &path_lock.hand_off)),
-            ("sticky", self.sticky.is_none() || self.sticky == path_lock.sticky),
-            ("shared_count", limit.is_none_or(|limit| same(self.shared_count.as_deref(), limit))),
+            (
+                "hand_off",
+                same(self.hand_off.as_ref(), &path_lock.hand_off),
+            ),
+            (
+                "sticky",
+                self.sticky.is_none() || self.sticky == path_lock.sticky,
+            ),
+            (
+                "shared_count",
+                limit.is_none_or(|limit| same(self.shared_count.as_deref(), limit)),
+            ),
         ];
-        options.into_iter().find(|(_, is_same)| !is_same).map_or(Ok(()), |(option, _)| Err(option))
+        options
+            .into_iter()
+            .find(|(_, is_same)| !is_same)
+            .map_or(Ok(()), |(option, _)| Err(option))
     }
 }
 
@@ -242,32 +310,70 @@ mod tests {
 
     #[test]
     fn defaults() {
-        let options = RequestedOptions::default().resolve("", &path(), Recipe::Mutex, &open(), None).unwrap();
+        let options = RequestedOptions::default()
+            .resolve("", &path(), Recipe::Mutex, &open(), None)
+            .unwrap();
         assert_eq!(options.node_limit, 64);
         assert_eq!(options.parents, ParentNodes::Container);
         assert_eq!(*options.acl, [Acl::open()]);
         assert_eq!(options.dialect, Dialect::Curator);
-        let fair = RequestedOptions::default().resolve("", &path(), Recipe::FairLock, &open(), None).unwrap();
+        let fair = RequestedOptions::default()
+            .resolve("", &path(), Recipe::FairLock, &open(), None)
+            .unwrap();
         assert_eq!(fair.node_limit, 5_000);
-        let kazoo = RequestedOptions { dialect: Some(Dialect::Kazoo), ..RequestedOptions::default() };
-        let kazoo = kazoo.resolve("", &path(), Recipe::ReadWriteLock, &open(), None).unwrap();
-        assert_eq!((kazoo.parents, kazoo.node_limit), (ParentNodes::Persistent, 64));
+        let kazoo = RequestedOptions {
+            dialect: Some(Dialect::Kazoo),
+            ..RequestedOptions::default()
+        };
+        let kazoo = kazoo
+            .resolve("", &path(), Recipe::ReadWriteLock, &open(), None)
+            .unwrap();
+        assert_eq!(
+            (kazoo.parents, kazoo.node_limit),
+            (ParentNodes::Persistent, 64)
+        );
     }
 
     #[test]
     fn values_that_cannot_work_are_refused_by_name() {
         let bad = [
-            (RequestedOptions { node_limit: Some(0), ..RequestedOptions::default() }, "max_znodes"),
-            (RequestedOptions { node_limit: Some(10_001), ..RequestedOptions::default() }, "max_znodes"),
             (
-                RequestedOptions { data: Some(vec![0; 1_000_001].into()), ..RequestedOptions::default() },
+                RequestedOptions {
+                    node_limit: Some(0),
+                    ..RequestedOptions::default()
+                },
+                "max_znodes",
+            ),
+            (
+                RequestedOptions {
+                    node_limit: Some(10_001),
+                    ..RequestedOptions::default()
+                },
+                "max_znodes",
+            ),
+            (
+                RequestedOptions {
+                    data: Some(vec![0; 1_000_001].into()),
+                    ..RequestedOptions::default()
+                },
                 "data",
             ),
-            (RequestedOptions { acl: Some([].into()), ..RequestedOptions::default() }, "acl"),
+            (
+                RequestedOptions {
+                    acl: Some([].into()),
+                    ..RequestedOptions::default()
+                },
+                "acl",
+            ),
         ];
         for (asked, name) in bad {
-            match asked.resolve("", &path(), Recipe::Mutex, &open(), None).unwrap_err() {
-                BuildError::InvalidOption { path, option, .. } => assert_eq!((&*path, option), ("/l", name)),
+            match asked
+                .resolve("", &path(), Recipe::Mutex, &open(), None)
+                .unwrap_err()
+            {
+                BuildError::InvalidOption { path, option, .. } => {
+                    assert_eq!((&*path, option), ("/l", name));
+                }
                 other => panic!("{other}"),
             }
         }
@@ -275,8 +381,10 @@ mod tests {
 
     #[test]
     fn an_acl_of_the_creator_s_needs_credentials() {
-        let asked =
-            RequestedOptions { acl: Some([Acl::creator_all()].into()), ..RequestedOptions::default() };
+        let asked = RequestedOptions {
+            acl: Some([Acl::creator_all()].into()),
+            ..RequestedOptions::default()
+        };
         for (has_credentials, good) in [(Some(true), true), (None, true), (Some(false), false)] {
             let resolved = asked.resolve("", &path(), Recipe::Mutex, &open(), has_credentials);
             assert_eq!(resolved.is_ok(), good, "{has_credentials:?}");
@@ -289,24 +397,43 @@ mod tests {
     // Shows: one-path-lock
     #[test]
     fn what_a_handle_leaves_open_never_conflicts() {
-        let path_lock = RequestedOptions { node_limit: Some(3), ..RequestedOptions::default() }
-            .resolve("", &path(), Recipe::Mutex, &open(), None)
-            .unwrap();
+        let path_lock = RequestedOptions {
+            node_limit: Some(3),
+            ..RequestedOptions::default()
+        }
+        .resolve("", &path(), Recipe::Mutex, &open(), None)
+        .unwrap();
         assert_eq!(RequestedOptions::default().agrees_with(&path_lock), Ok(()));
         assert_eq!(
-            RequestedOptions { node_limit: Some(3), ..RequestedOptions::default() }.agrees_with(&path_lock),
+            RequestedOptions {
+                node_limit: Some(3),
+                ..RequestedOptions::default()
+            }
+            .agrees_with(&path_lock),
             Ok(())
         );
         assert_eq!(
-            RequestedOptions { node_limit: Some(4), ..RequestedOptions::default() }.agrees_with(&path_lock),
+            RequestedOptions {
+                node_limit: Some(4),
+                ..RequestedOptions::default()
+            }
+            .agrees_with(&path_lock),
             Err("max_znodes")
         );
-        let data = RequestedOptions { data: Some(b"x"[..].into()), ..RequestedOptions::default() };
+        let data = RequestedOptions {
+            data: Some(b"x"[..].into()),
+            ..RequestedOptions::default()
+        };
         assert_eq!(data.agrees_with(&path_lock), Err("data"));
-        let parents =
-            RequestedOptions { parents: Some(ParentNodes::Persistent), ..RequestedOptions::default() };
+        let parents = RequestedOptions {
+            parents: Some(ParentNodes::Persistent),
+            ..RequestedOptions::default()
+        };
         assert_eq!(parents.agrees_with(&path_lock), Err("parents"));
-        let acl = RequestedOptions { acl: Some([Acl::creator_all()].into()), ..RequestedOptions::default() };
+        let acl = RequestedOptions {
+            acl: Some([Acl::creator_all()].into()),
+            ..RequestedOptions::default()
+        };
         assert_eq!(acl.agrees_with(&path_lock), Err("acl"));
     }
 }

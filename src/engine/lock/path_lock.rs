@@ -1,5 +1,5 @@
-//! The state that the handles of one client for one path and recipe share: their queue, and the local
-//! holders; and a registry of values by key, in which they find it.
+//! The state that the handles of one client for one path and recipe share: their queue, and the
+//! local holders; and a registry of values by key, in which they find it.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -15,8 +15,8 @@ use crate::engine::lock::lock_options::{LOCKS, LockOptions, Recipe, RequestedOpt
 use crate::engine::queue::{SharedQueue, Slots};
 use crate::engine::room::SharedRoom;
 use crate::error::{
-    AcquireError, BuildError, Contention, Error, Holding, Lost, LostReason, Purpose, RequestFailure,
-    TryLockError,
+    AcquireError, BuildError, Contention, Error, Holding, Lost, LostReason, Purpose,
+    RequestFailure, TryLockError,
 };
 use crate::protocol::acquire::IfBusy;
 use crate::protocol::late::{Ahead, Late, NoAnswer, Waiting};
@@ -49,10 +49,14 @@ impl<K: Eq + Hash, V> Registry<K, V> {
         self.0.lock()
     }
 
-    /// Removes the entry of a value that has been dropped, unless another value has taken its key already.
+    /// Removes the entry of a value that has been dropped, unless another value has taken its key
+    /// already.
     pub(crate) fn forget(&self, key: &K) {
         let mut entries = self.lock();
-        if entries.get(key).is_some_and(|value| value.strong_count() == 0) {
+        if entries
+            .get(key)
+            .is_some_and(|value| value.strong_count() == 0)
+        {
             entries.remove(key);
         }
     }
@@ -85,14 +89,16 @@ impl Budget {
         }
     }
 
-    /// Returns how long a call with this budget has waited. With a deadline that is since the caller gave the time:
-    /// the task that asks has `started` later.
+    /// Returns how long a call with this budget has waited. With a deadline that is since the
+    /// caller gave the time: the task that asks has `started` later.
     pub(crate) fn waited(self, started: Instant) -> Duration {
         match self {
             Self::Until { deadline, asked } => {
                 let now = Instant::now();
                 let late = now.saturating_duration_since(deadline);
-                asked.saturating_add(late).saturating_sub(deadline.saturating_duration_since(now))
+                asked
+                    .saturating_add(late)
+                    .saturating_sub(deadline.saturating_duration_since(now))
             }
             Self::Try { .. } | Self::Forever => started.elapsed(),
         }
@@ -124,12 +130,22 @@ pub(crate) struct Ask {
 impl Ask {
     /// Asks for a lock without a lease, for the first time.
     pub(crate) fn new(kind: Kind, budget: Budget, location: &'static Location<'static>) -> Self {
-        Self { kind, budget, admission: Admission::First, lease: None, location, call: None }
+        Self {
+            kind,
+            budget,
+            admission: Admission::First,
+            lease: None,
+            location,
+            call: None,
+        }
     }
 
     /// The same after a lock that was lost before its caller had it.
     pub(crate) fn again(self) -> Self {
-        Self { admission: Admission::Again, ..self }
+        Self {
+            admission: Admission::Again,
+            ..self
+        }
     }
 }
 
@@ -142,25 +158,28 @@ pub(crate) struct Member {
 
 /// The handles of one client for one path and recipe.
 ///
-/// Each attempt of a path lock queues by a separate node, at most `node_limit` at a time. An attempt without
-/// a slot waits in memory, in order of arrival. The attempts of a fair lock do not wait for a slot, since its
-/// order is that of the nodes: an attempt that finds none is refused. The
-/// [`LocalQueue`](crate::protocol::local_queue::LocalQueue) decides which attempt is next.
+/// Each attempt of a path lock queues by a separate node, at most `node_limit` at a time. An
+/// attempt without a slot waits in memory, in order of arrival. The attempts of a fair lock do not
+/// wait for a slot, since its order is that of the nodes: an attempt that finds none is refused.
+/// The [`LocalQueue`](crate::protocol::local_queue::LocalQueue) decides which attempt is next.
 pub(crate) struct PathLock {
     registry: Arc<Registry<Key, Self>>,
     client: Arc<Core>,
     path: LockPath,
     options: LockOptions,
-    /// Shared with the path lock of the other recipe in the same queue: a fair lock waits in memory for a
-    /// mutex's nodes.
+    /// Shared with the path lock of the other recipe in the same queue: a fair lock waits in memory
+    /// for a mutex's nodes.
     queue: Arc<SharedQueue>,
     slots: Arc<Slots>,
-    /// The rooms where attempts of a kind wait behind one node; none of a kind of which each has its own node.
+    /// The rooms where attempts of a kind wait behind one node; none of a kind of which each has
+    /// its own node.
     rooms: Vec<Arc<SharedRoom>>,
-    /// The holds of this path lock that are no room's, by the numbers of their attempts, so the oldest is the first.
+    /// The holds of this path lock that are no room's, by the numbers of their attempts, so the
+    /// oldest is the first.
     holders: Mutex<BTreeMap<u64, LocalOwner>>,
     foreign_reported: AtomicBool,
-    /// Whether a call that waits for a hold of the same client is being checked, or has been logged.
+    /// Whether a call that waits for a hold of the same client is being checked, or has been
+    /// logged.
     self_wait: AtomicBool,
     /// Who is first in the queue, for errors.
     first_seen: FirstSeen,
@@ -173,13 +192,17 @@ impl LocalOwner {
     }
 
     pub(crate) fn as_holding(&self, path: &str) -> Holding {
-        Holding { path: path.to_owned(), held_for: self.since.elapsed(), location: self.location }
+        Holding {
+            path: path.to_owned(),
+            held_for: self.since.elapsed(),
+            location: self.location,
+        }
     }
 }
 
 impl PathLock {
-    /// Returns the path lock of one recipe at `path`: the existing one, if the options agree with it, or a
-    /// new one.
+    /// Returns the path lock of one recipe at `path`: the existing one, if the options agree with
+    /// it, or a new one.
     pub(crate) fn get(
         registry: &Arc<Registry<Key, Self>>,
         client: &Arc<Core>,
@@ -188,16 +211,29 @@ impl PathLock {
         asked: &RequestedOptions,
     ) -> Result<Arc<Self>, BuildError> {
         let path = LockPath::parse(&client.namespace, path)?;
-        let options = asked.resolve(&client.namespace, &path, recipe, &client.acl, client.has_credentials)?;
+        let options = asked.resolve(
+            &client.namespace,
+            &path,
+            recipe,
+            &client.acl,
+            client.has_credentials,
+        )?;
         let path = match recipe {
             Recipe::Semaphore => path.subdirectory(LOCKS),
             Recipe::Mutex | Recipe::FairLock | Recipe::ReadWriteLock | Recipe::LeaderLatch => path,
         };
         let mut entries = registry.lock();
-        let other_family = Recipe::ALL.into_iter().filter(|other| other.family() != recipe.family());
+        let other_family = Recipe::ALL
+            .into_iter()
+            .filter(|other| other.family() != recipe.family());
         for other in other_family {
-            if entries.get(&(path.clone(), other)).is_some_and(|other| other.strong_count() > 0) {
-                return Err(BuildError::MixedRecipes { path: path.user().to_owned() });
+            if entries
+                .get(&(path.clone(), other))
+                .is_some_and(|other| other.strong_count() > 0)
+            {
+                return Err(BuildError::MixedRecipes {
+                    path: path.user().to_owned(),
+                });
             }
         }
         let key = (path.clone(), recipe);
@@ -207,7 +243,11 @@ impl PathLock {
                     let (ours, theirs) = (ours.permits, theirs.permits);
                     // Unlocked first: this may be the last handle, whose drop locks the registry.
                     drop(entries);
-                    return Err(BuildError::LimitMismatch { path: path.user().to_owned(), ours, theirs });
+                    return Err(BuildError::LimitMismatch {
+                        path: path.user().to_owned(),
+                        ours,
+                        theirs,
+                    });
                 }
             }
             return match asked.agrees_with(path_lock.options()) {
@@ -215,15 +255,30 @@ impl PathLock {
                 Err(option) => {
                     // Unlocked first: this may be the last handle, whose drop locks the registry.
                     drop(entries);
-                    Err(BuildError::ConflictingOptions { path: path.user().to_owned(), option })
+                    Err(BuildError::ConflictingOptions {
+                        path: path.user().to_owned(),
+                        option,
+                    })
                 }
             };
         }
-        let others = Recipe::ALL.into_iter().filter(|other| other.family() == recipe.family());
-        let others: Vec<Arc<Self>> =
-            others.filter_map(|other| entries.get(&(path.clone(), other)).and_then(Weak::upgrade)).collect();
-        let queue = others.first().map(|other| Arc::clone(&other.queue)).unwrap_or_default();
-        let path_lock = Arc::new(Self::new(Arc::clone(registry), Arc::clone(client), path, options, queue));
+        let others = Recipe::ALL
+            .into_iter()
+            .filter(|other| other.family() == recipe.family());
+        let others: Vec<Arc<Self>> = others
+            .filter_map(|other| entries.get(&(path.clone(), other)).and_then(Weak::upgrade))
+            .collect();
+        let queue = others
+            .first()
+            .map(|other| Arc::clone(&other.queue))
+            .unwrap_or_default();
+        let path_lock = Arc::new(Self::new(
+            Arc::clone(registry),
+            Arc::clone(client),
+            path,
+            options,
+            queue,
+        ));
         entries.insert(key, Arc::downgrade(&path_lock));
         drop(entries);
         // Unlocked first: these may be the last handles by now, whose drop locks the registry.
@@ -240,14 +295,23 @@ impl PathLock {
     ) -> Self {
         let sticky = options.sticky.is_some();
         let room = |kind, sticky, writers| {
-            SharedRoom::new(kind, options.hand_off, sticky, writers, client.guard_changes.clone())
+            SharedRoom::new(
+                kind,
+                options.hand_off,
+                sticky,
+                writers,
+                client.guard_changes.clone(),
+            )
         };
         let rooms = match options.recipe {
             Recipe::Mutex => vec![room(Kind::Exclusive, sticky, None)],
             Recipe::ReadWriteLock => {
                 // Only the node of readers is kept.
                 let writers = room(Kind::Exclusive, false, None);
-                vec![Arc::clone(&writers), room(Kind::Shared, sticky, Some(writers))]
+                vec![
+                    Arc::clone(&writers),
+                    room(Kind::Shared, sticky, Some(writers)),
+                ]
             }
             Recipe::FairLock | Recipe::Semaphore | Recipe::LeaderLatch => Vec::new(),
         };
@@ -292,7 +356,10 @@ impl PathLock {
 
     /// Returns how many bytes that has at most.
     pub(crate) fn most_data(&self) -> usize {
-        self.options.data.as_ref().map_or(Process::MOST_BYTES, |data| data.len())
+        self.options
+            .data
+            .as_ref()
+            .map_or(Process::MOST_BYTES, |data| data.len())
     }
 
     /// Returns the owner of its nodes, for the session.
@@ -316,9 +383,10 @@ impl PathLock {
         &self.slots
     }
 
-    /// Returns whether each contender has a node from the beginning (docs/protocol.md#fair-waiters). There may be
-    /// thousands, more than a session can watch: they wait in memory for a predecessor of the same session, and
-    /// those that arrive together share one list. The other queues look from outside as their recipes say
+    /// Returns whether each contender has a node from the beginning
+    /// (docs/protocol.md#fair-waiters). There may be thousands, more than a session can watch: they
+    /// wait in memory for a predecessor of the same session, and those that arrive together share
+    /// one list. The other queues look from outside as their recipes say
     /// (docs/protocol.md#seen-from-outside).
     pub(crate) fn is_fair(&self) -> bool {
         self.options.recipe.is_fair()
@@ -329,12 +397,15 @@ impl PathLock {
         &self.first_seen
     }
 
-    /// Returns whether errors need not ask who is first: a hold of this client excludes all others, or it is a
-    /// semaphore, which has many holders.
+    /// Returns whether errors need not ask who is first: a hold of this client excludes all others,
+    /// or it is a semaphore, which has many holders.
     pub(crate) fn is_first_by_itself(&self) -> bool {
         let excludes = |holder: &LocalOwner| holder.held.kind() == Kind::Exclusive;
         self.options.semaphore.is_some()
-            || self.holders().iter().any(|holder| excludes(holder) && holder.holds())
+            || self
+                .holders()
+                .iter()
+                .any(|holder| excludes(holder) && holder.holds())
     }
 
     /// Returns who holds the lock, for an error; `None` if that is not known.
@@ -345,27 +416,32 @@ impl PathLock {
         self.first_seen.contender().map(Box::new)
     }
 
-    /// Returns the hold of this client for which a contender of this kind would have to wait; `None` if there
-    /// is none.
+    /// Returns the hold of this client for which a contender of this kind would have to wait;
+    /// `None` if there is none.
     pub(crate) fn holder_for(&self, kind: Kind) -> Option<LocalOwner> {
         let in_the_way =
             |holder: &LocalOwner| kind == Kind::Exclusive || holder.held.kind() == Kind::Exclusive;
-        self.holders().into_iter().find(|holder| in_the_way(holder) && holder.holds())
+        self.holders()
+            .into_iter()
+            .find(|holder| in_the_way(holder) && holder.holds())
     }
 
-    /// Returns that hold as a contender ahead. A permit of a semaphore that this client holds is in no other's
-    /// way for certain.
+    /// Returns that hold as a contender ahead. A permit of a semaphore that this client holds is in
+    /// no other's way for certain.
     pub(crate) fn own_ahead(&self, kind: Kind) -> Option<Ahead> {
         if self.options.semaphore.is_some() {
             return None;
         }
-        self.holder_for(kind)
-            .map(|holder| Ahead { count: 1, first: Some(self.path.user_child(&holder.held.name())) })
+        self.holder_for(kind).map(|holder| Ahead {
+            count: 1,
+            first: Some(self.path.user_child(&holder.held.name())),
+        })
     }
 
     /// Returns the hold of this client that blocks another of this kind; `None` if there is none.
     pub(crate) fn local_holder(&self, kind: Kind) -> Option<Box<Holding>> {
-        self.holder_for(kind).map(|holder| Box::new(holder.as_holding(self.path.user())))
+        self.holder_for(kind)
+            .map(|holder| Box::new(holder.as_holding(self.path.user())))
     }
 
     /// Returns the error of a call that was not granted within `asked`, of which it has `waited`.
@@ -376,8 +452,15 @@ impl PathLock {
         asked: Duration,
         waited: Duration,
     ) -> AcquireError {
-        let (budget, waited) = (Budget::Until { deadline: Instant::now(), asked }, waited.max(asked));
-        self.out_of_time(waiting, kind, budget, waited).timed_out(asked, waited)
+        let (budget, waited) = (
+            Budget::Until {
+                deadline: Instant::now(),
+                asked,
+            },
+            waited.max(asked),
+        );
+        self.out_of_time(waiting, kind, budget, waited)
+            .timed_out(asked, waited)
     }
 
     /// Returns the error of a call whose time has passed.
@@ -394,12 +477,15 @@ impl PathLock {
                 (Budget::Try { .. } | Budget::Forever, busy) => busy,
             },
             Late::Deleted(0) => self.failed(RequestFailure::Deleted).into(),
-            Late::Deleted(times) => {
-                AcquireError::NodeDeleted { path: self.path.user().to_owned(), times }.into()
+            Late::Deleted(times) => AcquireError::NodeDeleted {
+                path: self.path.user().to_owned(),
+                times,
             }
+            .into(),
             Late::NoAnswer(waits_for) => {
                 let why = NoAnswer { waits_for, waited };
-                self.failed(RequestFailure::Connection(Arc::new(why))).into()
+                self.failed(RequestFailure::Connection(Arc::new(why)))
+                    .into()
             }
         }
     }
@@ -412,7 +498,10 @@ impl PathLock {
             held_by: self.held_by(),
             holder: self.local_holder(kind),
         };
-        TryLockError::WouldBlock { path: self.path.user().to_owned(), contention }
+        TryLockError::WouldBlock {
+            path: self.path.user().to_owned(),
+            contention,
+        }
     }
 
     /// Returns the error of a request that failed.
@@ -434,19 +523,29 @@ impl PathLock {
     pub(crate) fn lost_at_once(&self, reason: LostReason) -> AcquireError {
         let path = self.path.user();
         match reason {
-            LostReason::NodeDeleted => AcquireError::NodeDeleted { path: path.to_owned(), times: 1 },
-            LostReason::LeaseOver => AcquireError::LeaseOver { path: path.to_owned() },
-            reason => self.failed(RequestFailure::Connection(Arc::new(Lost { path: path.into(), reason }))),
+            LostReason::NodeDeleted => AcquireError::NodeDeleted {
+                path: path.to_owned(),
+                times: 1,
+            },
+            LostReason::LeaseOver => AcquireError::LeaseOver {
+                path: path.to_owned(),
+            },
+            reason => self.failed(RequestFailure::Connection(Arc::new(Lost {
+                path: path.into(),
+                reason,
+            }))),
         }
     }
 
     /// Returns whether a guard of this path lock holds the lock, as this kind.
     pub(crate) fn is_held(&self, kind: Kind) -> bool {
-        self.holders().iter().any(|holder| holder.held.kind() == kind && holder.holds())
+        self.holders()
+            .iter()
+            .any(|holder| holder.held.kind() == kind && holder.holds())
     }
 
-    /// Returns copies of the holders: asking one whether it holds may call foreign code, which must find the
-    /// mutex free.
+    /// Returns copies of the holders: asking one whether it holds may call foreign code, which must
+    /// find the mutex free.
     pub(crate) fn holders(&self) -> Vec<LocalOwner> {
         let mut all: Vec<_> = self.rooms.iter().flat_map(|room| room.holders()).collect();
         all.extend(self.lock_holders().values().cloned());
@@ -471,8 +570,8 @@ impl PathLock {
         }
     }
 
-    /// Returns whether no other call that waits for a hold of the same client is being checked or was logged,
-    /// and records that one is being checked.
+    /// Returns whether no other call that waits for a hold of the same client is being checked or
+    /// was logged, and records that one is being checked.
     pub(crate) fn begin_self_wait(&self) -> bool {
         !self.self_wait.swap(true, Ordering::Relaxed)
     }
@@ -484,7 +583,9 @@ impl PathLock {
 
     /// Logs once that the directory has children that no lock recipe created.
     pub(crate) fn report_foreign_children(&self, queue: &Queue) {
-        let [foreign_child, ..] = &*queue.foreign_children else { return };
+        let [foreign_child, ..] = &*queue.foreign_children else {
+            return;
+        };
         if !self.foreign_reported.swap(true, Ordering::Relaxed) {
             let (path, count) = (self.path.user(), queue.foreign_children.len());
             log::warn!(
@@ -503,6 +604,7 @@ impl Drop for PathLock {
         for room in &self.rooms {
             room.close();
         }
-        self.registry.forget(&(self.path.clone(), self.options.recipe));
+        self.registry
+            .forget(&(self.path.clone(), self.options.recipe));
     }
 }

@@ -27,32 +27,45 @@ pub(crate) async fn participants(
 ) -> Result<Vec<NodePath>, Error> {
     let queue = usable_queue(path_lock).await?;
     let nodes = queue.iter().flat_map(|queue| queue.in_order(kind));
-    Ok(nodes.map(|name| path_lock.path().user_child(name)).collect())
+    Ok(nodes
+        .map(|name| path_lock.path().user_child(name))
+        .collect())
 }
 
 /// Returns how many contenders are before the node `name`. `None` if it is not in the queue.
-pub(crate) async fn position(path_lock: &Arc<PathLock>, name: &str) -> Result<Option<usize>, Error> {
-    let Some(queue) = list_queue(path_lock).await? else { return Ok(None) };
-    queue.usable_by(name).map_err(|unusable| unusable_directory(path_lock, unusable))?;
+pub(crate) async fn position(
+    path_lock: &Arc<PathLock>,
+    name: &str,
+) -> Result<Option<usize>, Error> {
+    let Some(queue) = list_queue(path_lock).await? else {
+        return Ok(None);
+    };
+    queue
+        .usable_by(name)
+        .map_err(|unusable| unusable_directory(path_lock, unusable))?;
     Ok(queue.rank(name))
 }
 
 /// How long a look waits for a contender of another order to leave, in all.
 const LEAVING: Duration = Duration::from_secs(1);
 
-/// Returns the queue, for a look. A contender of another order may be about to leave, as its last handle did: then it is
-/// waited for, and the look shows who is there without it (docs/protocol.md#mixed-recipes). `None` if the directory does
-/// not exist.
+/// Returns the queue, for a look. A contender of another order may be about to leave, as its last
+/// handle did: then it is waited for, and the look shows who is there without it
+/// (docs/protocol.md#mixed-recipes). `None` if the directory does not exist.
 pub(crate) async fn usable_queue(path_lock: &Arc<PathLock>) -> Result<Option<Arc<Queue>>, Error> {
     let until = tokio::time::Instant::now() + LEAVING;
     loop {
-        let Some(queue) = list_queue(path_lock).await? else { return Ok(None) };
+        let Some(queue) = list_queue(path_lock).await? else {
+            return Ok(None);
+        };
         let unusable = match queue.usable() {
             Ok(()) => return Ok(Some(queue)),
             Err(unusable) => unusable,
         };
         let gone = match &unusable {
-            Unusable::OtherOrder(node) => tokio::time::timeout_at(until, until_gone(path_lock, node)).await,
+            Unusable::OtherOrder(node) => {
+                tokio::time::timeout_at(until, until_gone(path_lock, node)).await
+            }
             Unusable::Exhausted => Ok(false),
         };
         if gone != Ok(true) {
@@ -61,7 +74,8 @@ pub(crate) async fn usable_queue(path_lock: &Arc<PathLock>) -> Result<Option<Arc
     }
 }
 
-/// Waits until something happens to a contender's node, if it can be watched. Returns whether something has.
+/// Waits until something happens to a contender's node, if it can be watched. Returns whether
+/// something has.
 async fn until_gone(path_lock: &Arc<PathLock>, node: &str) -> bool {
     let path = &path_lock.path().child(node);
     let watched = path_lock.client().ask(|session, handle| async move {
@@ -130,8 +144,17 @@ pub(crate) fn error_of(
 }
 
 /// Returns the error of a look into a directory.
-pub(crate) fn unseen(path_lock: &PathLock, directory: &LockPath, why: impl Into<RequestFailure>) -> Error {
-    error_of(path_lock, Purpose::Look, (directory, Subject::Directory), why)
+pub(crate) fn unseen(
+    path_lock: &PathLock,
+    directory: &LockPath,
+    why: impl Into<RequestFailure>,
+) -> Error {
+    error_of(
+        path_lock,
+        Purpose::Look,
+        (directory, Subject::Directory),
+        why,
+    )
 }
 
 /// Returns the error of a directory that is unusable.
@@ -139,15 +162,17 @@ pub(crate) fn unusable_directory(path_lock: &PathLock, unusable: Unusable) -> Er
     match unusable {
         Unusable::OtherOrder(name) => {
             let node = path_lock.path().user_child(&name);
-            path_lock.error(Purpose::Look, RequestFailure::MixedRecipes).at(node)
+            path_lock
+                .error(Purpose::Look, RequestFailure::MixedRecipes)
+                .at(node)
         }
         Unusable::Exhausted => path_lock.error(Purpose::Look, RequestFailure::SequenceExhausted),
     }
 }
 
-/// Returns an error if this client has refused orphans in the directory, after asking for their deletion once
-/// more. With `ahead`, a list and the name of a contender, only contenders ahead of that one count
-/// (docs/protocol.md#refused-orphan).
+/// Returns an error if this client has refused orphans in the directory, after asking for their
+/// deletion once more. With `ahead`, a list and the name of a contender, only contenders ahead of
+/// that one count (docs/protocol.md#refused-orphan).
 pub(crate) async fn orphaned(
     path_lock: &PathLock,
     session: &Session,
@@ -163,8 +188,8 @@ pub(crate) async fn orphaned(
         let in_the_way: HashSet<&str> = queue.in_the_way(name, kind).1.collect();
         orphans.retain(|orphan| in_the_way.contains(orphan.name.as_str()));
     }
-    // This future is on the heap, so that waiting attempts, of which there may be thousands, reserve no
-    // memory for this rare case.
+    // This future is on the heap, so that waiting attempts, of which there may be thousands,
+    // reserve no memory for this rare case.
     Box::pin(refused_again(path_lock, session, orphans)).await
 }
 
@@ -176,11 +201,19 @@ pub(crate) async fn refused_again(
 ) -> Option<AcquireError> {
     let (orphan, source) = first_refused(session, orphans).await?;
     let node = orphan.directory.user_child(&orphan.name);
-    Some(AcquireError::Orphaned { path: path_lock.path().user().to_owned(), node, source })
+    Some(AcquireError::Orphaned {
+        path: path_lock.path().user().to_owned(),
+        node,
+        source,
+    })
 }
 
 /// Waits until the deletion of a node of this client in a directory is refused.
-pub(crate) async fn refused_in(directory: &LockPath, session: &Session, refusals: &mut watch::Receiver<u64>) {
+pub(crate) async fn refused_in(
+    directory: &LockPath,
+    session: &Session,
+    refusals: &mut watch::Receiver<u64>,
+) {
     // An error is impossible: the session has the sender.
     while refusals.changed().await.is_ok() {
         if !session.nodes.refused_orphans(Some(directory)).is_empty() {
@@ -211,7 +244,8 @@ impl InTheWay {
     }
 }
 
-/// Returns the contenders that `name`, or a newcomer of this kind, must wait for, according to a list.
+/// Returns the contenders that `name`, or a newcomer of this kind, must wait for, according to a
+/// list.
 pub(crate) fn in_the_way(
     path_lock: &PathLock,
     session: &Session,
@@ -227,7 +261,10 @@ pub(crate) fn in_the_way(
             leaving = Some(path);
             continue;
         }
-        let ahead = || Ahead { count, first: Some(path_lock.path().user_child(name)) };
+        let ahead = || Ahead {
+            count,
+            first: Some(path_lock.path().user_child(name)),
+        };
         if !path_lock.naming().may_be_kept(name) {
             return InTheWay::Live(kept.unwrap_or_else(ahead));
         }
@@ -239,10 +276,10 @@ pub(crate) fn in_the_way(
     }
 }
 
-/// Returns the contenders that a try would have to wait for, before it creates a node. The connected server
-/// may lag behind, so live contenders count only in a list that was sent right behind a `sync`
-/// (docs/protocol.md#try-lock). After an error the result is `Nothing`, and the create that follows reports
-/// it.
+/// Returns the contenders that a try would have to wait for, before it creates a node. The
+/// connected server may lag behind, so live contenders count only in a list that was sent right
+/// behind a `sync` (docs/protocol.md#try-lock). After an error the result is `Nothing`, and the
+/// create that follows reports it.
 pub(crate) async fn look_before_try(
     path_lock: &Arc<PathLock>,
     session: &Arc<Session>,
@@ -257,7 +294,8 @@ pub(crate) async fn look_before_try(
         _ => (InTheWay::Nothing, None),
     };
     // A late create of this client would block every try; the list causes its deletion.
-    let list = session.request(|handle| async move { list_alone(path_lock, session, &handle).await });
+    let list =
+        session.request(|handle| async move { list_alone(path_lock, session, &handle).await });
     let unknown = match list.await {
         Ok(Ok(listing)) => match judge(listing) {
             (InTheWay::Live(_), unknown) => unknown,
@@ -291,29 +329,36 @@ pub(crate) async fn look_before_try(
     }
 }
 
-/// How often one question is asked who is first: if the first has gone, another list shows the next.
+/// How often one question is asked who is first: if the first has gone, another list shows the
+/// next.
 const ROUNDS: u32 = 2;
 
-/// Asks who is first in the queue, for an error, unless that is known or has just been asked. One of many calls that
-/// end soon asks for all (docs/protocol.md#held-by).
+/// Asks who is first in the queue, for an error, unless that is known or has just been asked. One
+/// of many calls that end soon asks for all (docs/protocol.md#held-by).
 pub(crate) fn ask_first(path_lock: &Arc<PathLock>) {
     let first = path_lock.first_seen();
     // A hold of this client is named by its line.
     if !first.begin() || path_lock.is_first_by_itself() {
         return;
     }
-    let Some(session) = path_lock.client().live() else { return };
+    let Some(session) = path_lock.client().live() else {
+        return;
+    };
     let asking = Arc::clone(path_lock);
     path_lock.client().spawn(async move {
         let (path_lock, session) = (&asking, &session);
         for _ in 0..ROUNDS {
             if path_lock.first_seen().name().is_none() {
-                let list =
-                    session.request(|handle| async move { list_alone(path_lock, session, &handle).await });
-                let Ok(Ok(Ok(queue))) = list.await else { return };
+                let list = session
+                    .request(|handle| async move { list_alone(path_lock, session, &handle).await });
+                let Ok(Ok(Ok(queue))) = list.await else {
+                    return;
+                };
                 path_lock.first_seen().saw(&queue);
             }
-            let Some(name) = path_lock.first_seen().name() else { return };
+            let Some(name) = path_lock.first_seen().name() else {
+                return;
+            };
             let path = &path_lock.path().child(&name);
             let read = session.request(|handle| async move { handle.get_data(path).await });
             match read.await {
@@ -336,9 +381,15 @@ pub(crate) async fn until_deadline(path_lock: Arc<PathLock>, deadline: Instant, 
 }
 
 /// Records the result of a read of the node `name`.
-fn know_first(path_lock: &PathLock, session: &Session, name: &str, (data, stat): &(Vec<u8>, zk::Stat)) {
+fn know_first(
+    path_lock: &PathLock,
+    session: &Session,
+    name: &str,
+    (data, stat): &(Vec<u8>, zk::Stat),
+) {
     let id = session.session_id();
-    if let Some(contender) = in_queue(path_lock.naming(), path_lock.path(), name, (data, stat), id) {
+    if let Some(contender) = in_queue(path_lock.naming(), path_lock.path(), name, (data, stat), id)
+    {
         path_lock.first_seen().know(contender);
     }
 }

@@ -34,7 +34,8 @@ pub(crate) struct Seat<'a> {
     pub(crate) kind: Kind,
 }
 
-/// Returns a fresh id for one create request (docs/protocol.md#one-id-per-create), as the dialect writes it.
+/// Returns a fresh id for one create request (docs/protocol.md#one-id-per-create), as the dialect
+/// writes it.
 pub(crate) fn new_id(naming: Naming) -> String {
     let id = Uuid::new_v4();
     match naming.dialect {
@@ -43,16 +44,25 @@ pub(crate) fn new_id(naming: Naming) -> String {
     }
 }
 
-/// Sends the create with this id, a fresh one, and the list together when it is polled first: a session's requests are
-/// answered in order (docs/protocol.md#create-and-list). The list is left out if the reply to the create may make it
-/// needless: where a node of this session in the directory can be waited for in memory, it may show that this is right
-/// before the new one (docs/protocol.md#waiting-in-memory); where no other has come lately, that the new one is first
+/// Sends the create with this id, a fresh one, and the list together when it is polled first: a
+/// session's requests are answered in order (docs/protocol.md#create-and-list). The list is left
+/// out if the reply to the create may make it needless: where a node of this session in the
+/// directory can be waited for in memory, it may show that this is right before the new one
+/// (docs/protocol.md#waiting-in-memory); where no other has come lately, that the new one is first
 /// (docs/protocol.md#succession).
 pub(crate) async fn create(seat: Seat<'_>, slot: WindowSlot, id: String) -> AcquireEvent {
-    let Seat { path_lock, session, number, kind } = seat;
+    let Seat {
+        path_lock,
+        session,
+        number,
+        kind,
+    } = seat;
     let beginning = path_lock.naming().prefix(&id, kind);
     let path = path_lock.path().child(&beginning);
-    let what = (zk::CreateMode::EphemeralSequential, &*path_lock.options().acl);
+    let what = (
+        zk::CreateMode::EphemeralSequential,
+        &*path_lock.options().acl,
+    );
     let (path, beginning) = (&path, &beginning);
     let queue = path_lock.queue();
     let may_wait = path_lock.is_fair() && queue.with(|queue| queue.may_skip_list(session.number()));
@@ -65,9 +75,11 @@ pub(crate) async fn create(seat: Seat<'_>, slot: WindowSlot, id: String) -> Acqu
         let create = async move {
             let answer = create.await;
             drop(slot);
-            // Registered before the list arrives: attempts that come in the meantime may wait for it.
-            answer
-                .map(|(stat, sequence)| created(path_lock, session, format!("{beginning}{sequence}"), &stat))
+            // Registered before the list arrives: attempts that come in the meantime may wait for
+            // it.
+            answer.map(|(stat, sequence)| {
+                created(path_lock, session, format!("{beginning}{sequence}"), &stat)
+            })
         };
         let list = async move {
             match list {
@@ -91,7 +103,8 @@ pub(crate) async fn create(seat: Seat<'_>, slot: WindowSlot, id: String) -> Acqu
         Err(error) => {
             let failure = session.failure(error);
             if failure.kind == FailureKind::NoNode {
-                // This comes before the directory is created: a later attempt must not be in it first.
+                // This comes before the directory is created: a later attempt must not be in it
+                // first.
                 queue.with(|queue| queue.directory_missing(number, session.number()));
             }
             (Answer::No(failure), None)
@@ -102,52 +115,88 @@ pub(crate) async fn create(seat: Seat<'_>, slot: WindowSlot, id: String) -> Acqu
         (Answer::Is(_), None, Some(before)) => Standing::Behind(before),
         _ => Standing::Unknown,
     };
-    AcquireEvent::Created { id, create, list: list.map(|list| answer(session, Ok(list))), standing }
+    AcquireEvent::Created {
+        id,
+        create,
+        list: list.map(|list| answer(session, Ok(list))),
+        standing,
+    }
 }
 
-/// Returns whether the next node is expected to be first without a list (docs/protocol.md#succession).
-fn expects_first(Seat { path_lock, session, kind, .. }: Seat<'_>) -> bool {
+/// Returns whether the next node is expected to be first without a list
+/// (docs/protocol.md#succession).
+fn expects_first(
+    Seat {
+        path_lock,
+        session,
+        kind,
+        ..
+    }: Seat<'_>,
+) -> bool {
     let queue = path_lock.queue();
     queue.with(|queue| queue.expects_first(session.number(), kind))
         && queue.directory().created(session.number()).is_some()
 }
 
-/// Returns whether a node is first, now that its create was answered. The watch of the directory is checked
-/// after that, so that the numbers are comparable (docs/protocol.md#succession).
+/// Returns whether a node is first, now that its create was answered. The watch of the directory is
+/// checked after that, so that the numbers are comparable (docs/protocol.md#succession).
 fn is_first(seat: Seat<'_>, node: &OwnNode) -> bool {
-    let Seat { path_lock, session, .. } = seat;
-    let (Some(directory), Some(node)) =
-        (path_lock.queue().directory().created(session.number()), numbered(seat, &node.name, node.czxid))
-    else {
+    let Seat {
+        path_lock, session, ..
+    } = seat;
+    let (Some(directory), Some(node)) = (
+        path_lock.queue().directory().created(session.number()),
+        numbered(seat, &node.name, node.czxid),
+    ) else {
         return false;
     };
-    path_lock.queue().with(|queue| queue.is_first(session.number(), node, directory))
+    path_lock
+        .queue()
+        .with(|queue| queue.is_first(session.number(), node, directory))
 }
 
 /// Returns the number of a created node; `None` if that or the zxid of its creation is not known.
 fn numbered(Seat { path_lock, .. }: Seat<'_>, name: &str, czxid: Option<i64>) -> Option<Numbered> {
     match (classify(name, path_lock.naming()), czxid) {
-        (Child::Contender { sequence, kind }, Some(czxid)) => Some(Numbered { kind, sequence, czxid }),
+        (Child::Contender { sequence, kind }, Some(czxid)) => Some(Numbered {
+            kind,
+            sequence,
+            czxid,
+        }),
         _ => None,
     }
 }
 
-/// Records that a node is first, and holds the lock. Once that has been so without a wait several times in a
-/// row, the directory is watched, so that the next node may need no list (docs/protocol.md#succession).
+/// Records that a node is first, and holds the lock. Once that has been so without a wait several
+/// times in a row, the directory is watched, so that the next node may need no list
+/// (docs/protocol.md#succession).
 pub(crate) fn note_grant(seat: Seat<'_>, name: &str, czxid: i64, free: bool) {
-    let Seat { path_lock, session, .. } = seat;
-    let Some(node) = numbered(seat, name, Some(czxid)) else { return };
-    if path_lock.queue().with(|queue| queue.granted(session.number(), name, node, free)) {
+    let Seat {
+        path_lock, session, ..
+    } = seat;
+    let Some(node) = numbered(seat, name, Some(czxid)) else {
+        return;
+    };
+    if path_lock
+        .queue()
+        .with(|queue| queue.granted(session.number(), name, node, free))
+    {
         watch_directory(path_lock, session);
     }
 }
 
-/// Watches the directory, unless that is done, or the session can watch no more. The request is sent when this is
-/// called, and a task waits for the answer.
+/// Watches the directory, unless that is done, or the session can watch no more. The request is
+/// sent when this is called, and a task waits for the answer.
 fn watch_directory(path_lock: &PathLock, session: &Arc<Session>) {
-    let (watch, number, path) = (path_lock.queue().directory(), session.number(), path_lock.path().server());
+    let (watch, number, path) = (
+        path_lock.queue().directory(),
+        session.number(),
+        path_lock.path().server(),
+    );
     // This comes before the request: the connection must not be interrupted from here on.
-    let Some(states) = session.states() else { return };
+    let Some(states) = session.states() else {
+        return;
+    };
     if !watch.ask(number) {
         return;
     }
@@ -155,24 +204,37 @@ fn watch_directory(path_lock: &PathLock, session: &Arc<Session>) {
         return watch.not_set(number);
     };
     session.directory_watches.add(watch);
-    let setting = Setting { session: number, states, watching };
+    let setting = Setting {
+        session: number,
+        states,
+        watching,
+    };
     let (watch, session, path) = (Arc::downgrade(watch), Arc::clone(session), path.to_owned());
     let mut answered = Box::pin(async move {
         let path = &path;
         // `exists` would not do: only a session that may read a node is notified of its deletion
         // (docs/protocol.md#no-access).
-        let set = session.request(|handle| async move { handle.get_and_watch_data(path).await }).await;
+        let set = session
+            .request(|handle| async move { handle.get_and_watch_data(path).await })
+            .await;
         let Some(watch) = watch.upgrade() else { return };
         match answer(&session, set) {
             Answer::Is((_, stat, watcher)) if !stat.is_invalid() => {
                 watch.set(setting, stat.czxid, watcher);
             }
-            Answer::No(Failure { kind: FailureKind::Refused(_), .. }) => watch.refused(number),
+            Answer::No(Failure {
+                kind: FailureKind::Refused(_),
+                ..
+            }) => watch.refused(number),
             Answer::Is(_) | Answer::No(_) => watch.not_set(number),
         }
     });
     // Sends the request.
-    if answered.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+    if answered
+        .as_mut()
+        .poll(&mut Context::from_waker(Waker::noop()))
+        .is_pending()
+    {
         path_lock.client().spawn(answered);
     }
 }
@@ -184,20 +246,23 @@ fn created(
     name: String,
     stat: &zk::Stat,
 ) -> (OwnNode, Option<Neighbour>) {
-    session.nodes.adopt(path_lock.path().child(&name), path_lock.as_owner());
+    session
+        .nodes
+        .adopt(path_lock.path().child(&name), path_lock.as_owner());
     let before = known_before(path_lock, session, &name);
     (own_node(name, stat), before)
 }
 
-/// Registers a created node, for which fair contenders of the session may wait in memory. Returns the live
-/// node right before it, if that is certain.
+/// Registers a created node, for which fair contenders of the session may wait in memory. Returns
+/// the live node right before it, if that is certain.
 fn known_before(path_lock: &PathLock, session: &Session, name: &str) -> Option<Neighbour> {
     match classify(name, path_lock.naming()) {
         Child::Contender { sequence, .. } if path_lock.naming().family != Family::ReadWrite => {
             let leaving = |name: &str| session.nodes.is_leaving(&path_lock.path().child(name));
             path_lock.queue().with(|queue| {
                 let before = queue.created(session.number(), name, sequence);
-                // A waiter reports that live contenders are ahead. If that is not certain, it lists instead.
+                // A waiter reports that live contenders are ahead. If that is not certain, it lists
+                // instead.
                 before.filter(|before| queue.is_live(session.number(), &before.name, &leaving))
             })
         }
@@ -207,34 +272,51 @@ fn known_before(path_lock: &PathLock, session: &Session, name: &str) -> Option<N
 
 /// Creates a directory of a lock and those above it that are missing.
 pub(crate) async fn make_directories(
-    Seat { path_lock, session, .. }: Seat<'_>,
+    Seat {
+        path_lock, session, ..
+    }: Seat<'_>,
     directory: &LockPath,
 ) -> Answer<()> {
     let (client, LockOptions { acl, parents, .. }) = (path_lock.client(), path_lock.options());
     let made = session.request(|handle| async move {
-        client.make_directories(&handle, directory.server(), acl, *parents).await
+        client
+            .make_directories(&handle, directory.server(), acl, *parents)
+            .await
     });
     answer(session, made.await)
 }
 
 /// Lists the directory for the contender with the node `own`, if it has one.
 pub(crate) async fn list_own(seat: Seat<'_>, own: Option<&str>) -> AcquireEvent {
-    let Seat { path_lock, session, .. } = seat;
+    let Seat {
+        path_lock, session, ..
+    } = seat;
     if let Some(own) = own {
-        path_lock.queue().with(|queue| queue.stop_waiting(session.number(), own));
+        path_lock
+            .queue()
+            .with(|queue| queue.stop_waiting(session.number(), own));
     }
-    let list = session.request(|handle| async move { list(path_lock, session, &handle).await }).await;
+    let list = session
+        .request(|handle| async move { list(path_lock, session, &handle).await })
+        .await;
     AcquireEvent::Listed(answer(session, list))
 }
 
 /// Reads the Stat of an own node that is known from a list only (docs/protocol.md#owner-check).
-pub(crate) async fn inspect(Seat { path_lock, session, .. }: Seat<'_>, name: &str) -> AcquireEvent {
+pub(crate) async fn inspect(
+    Seat {
+        path_lock, session, ..
+    }: Seat<'_>,
+    name: &str,
+) -> AcquireEvent {
     let path = path_lock.path().child(name);
     AcquireEvent::Inspected(match stat(session, &path).await {
         Answer::Is(stat) => {
             session.nodes.adopt(path, path_lock.as_owner());
             if path_lock.naming().family != Family::ReadWrite {
-                path_lock.queue().with(|queue| queue.know(session.number(), name));
+                path_lock
+                    .queue()
+                    .with(|queue| queue.know(session.number(), name));
             }
             match session.owns(&stat) {
                 true => Answer::Is(own_node(name.to_owned(), &stat)),
@@ -247,35 +329,44 @@ pub(crate) async fn inspect(Seat { path_lock, session, .. }: Seat<'_>, name: &st
 
 /// Reads the Stat of a node that exists as far as is known.
 pub(crate) async fn stat(session: &Session, path: &str) -> Answer<zk::Stat> {
-    let stat =
-        session.request(|handle| async move { handle.check_stat(path).await?.ok_or(zk::Error::NoNode) });
+    let stat = session
+        .request(|handle| async move { handle.check_stat(path).await?.ok_or(zk::Error::NoNode) });
     answer(session, stat.await)
 }
 
-/// Watches a predecessor on the servers, if the session can watch one more node, and waits until something
-/// happens to it.
+/// Watches a predecessor on the servers, if the session can watch one more node, and waits until
+/// something happens to it.
 pub(crate) async fn watch(seat: Seat<'_>, own: Option<&str>, predecessor: &str) -> AcquireEvent {
-    let Seat { path_lock, session, .. } = seat;
+    let Seat {
+        path_lock, session, ..
+    } = seat;
     if let Some(own) = own.filter(|_| path_lock.is_fair()) {
-        path_lock.queue().with(|queue| queue.watch(session.number(), own, predecessor));
+        path_lock
+            .queue()
+            .with(|queue| queue.watch(session.number(), own, predecessor));
     }
     let path = path_lock.path().child(predecessor);
     let Some(_watching) = session.watches.watch(&path, WatchUse::Queue) else {
         return AcquireEvent::WatchFailed(FailureKind::TooManyWatches.into());
     };
     let path = &path;
-    let set = session.request(|handle| async move { handle.get_and_watch_data(path).await }).await;
+    let set = session
+        .request(|handle| async move { handle.get_and_watch_data(path).await })
+        .await;
     let (watcher, seen) = match answer(session, set) {
         Answer::Is((data, stat, watcher)) => {
             // The error of an attempt that is not granted in time names this contender
             // (docs/protocol.md#held-by).
             let (naming, read, id) = (path_lock.naming(), (&*data, &stat), session.session_id());
             let contender = in_queue(naming, path_lock.path(), predecessor, read, id);
-            (watcher, contender.and_then(|contender| path_lock.first_seen().watched(contender)))
+            (
+                watcher,
+                contender.and_then(|contender| path_lock.first_seen().watched(contender)),
+            )
         }
-        // This includes NoAuth, which ends the attempt. An `exists` would set a watch without the READ
-        // permission, but servers with the fix of CVE-2024-23944 do not deliver its event then: the attempt
-        // would wait forever (docs/protocol.md#no-access).
+        // This includes NoAuth, which ends the attempt. An `exists` would set a watch without the
+        // READ permission, but servers with the fix of CVE-2024-23944 do not deliver its event
+        // then: the attempt would wait forever (docs/protocol.md#no-access).
         Answer::No(failure) => return AcquireEvent::WatchFailed(failure),
     };
     let event = changed(watcher).await;
@@ -302,10 +393,20 @@ pub(crate) fn meaning(session: &Session, event: Option<zk::WatchedEvent>) -> Ans
 }
 
 /// Waits in memory for a node of the same session.
-pub(crate) async fn wait_for(seat: Seat<'_>, own: Option<&str>, before: &Neighbour) -> AcquireEvent {
-    let Seat { path_lock, session, .. } = seat;
+pub(crate) async fn wait_for(
+    seat: Seat<'_>,
+    own: Option<&str>,
+    before: &Neighbour,
+) -> AcquireEvent {
+    let Seat {
+        path_lock, session, ..
+    } = seat;
     let (wake, told) = oneshot::channel();
-    let wait = |own| path_lock.queue().with(|queue| queue.wait(session.number(), own, before, wake));
+    let wait = |own| {
+        path_lock
+            .queue()
+            .with(|queue| queue.wait(session.number(), own, before, wake))
+    };
     if !own.is_some_and(wait) {
         // The node has been deleted in the meantime.
         return AcquireEvent::WatchFailed(FailureKind::NoNode.into());
@@ -317,8 +418,8 @@ pub(crate) async fn wait_for(seat: Seat<'_>, own: Option<&str>, before: &Neighbo
     }
 }
 
-/// Lists the directory. A separate list is sent when this is called; a shared one after all earlier requests
-/// of the caller.
+/// Lists the directory. A separate list is sent when this is called; a shared one after all earlier
+/// requests of the caller.
 pub(crate) fn list<'a>(
     path_lock: &'a Arc<PathLock>,
     session: &'a Arc<Session>,
@@ -329,14 +430,20 @@ pub(crate) fn list<'a>(
     }
     let (queue, client) = (path_lock.queue(), path_lock.client());
     let (path_lock, session) = (Arc::clone(path_lock), Arc::clone(session));
-    Box::pin(queue::ask_list(queue, client, session.number(), move || {
-        let (path_lock, session) = (Arc::clone(&path_lock), Arc::clone(&session));
-        async move {
-            let (path_lock, session) = (&path_lock, &session);
-            let list = session.request(|handle| async move { list_alone(path_lock, session, &handle).await });
-            list.await.unwrap_or(Err(zk::Error::ConnectionLoss))
-        }
-    }))
+    Box::pin(queue::ask_list(
+        queue,
+        client,
+        session.number(),
+        move || {
+            let (path_lock, session) = (Arc::clone(&path_lock), Arc::clone(&session));
+            async move {
+                let (path_lock, session) = (&path_lock, &session);
+                let list = session
+                    .request(|handle| async move { list_alone(path_lock, session, &handle).await });
+                list.await.unwrap_or(Err(zk::Error::ConnectionLoss))
+            }
+        },
+    ))
 }
 
 /// Lists the directory. The request is sent when this is called.
@@ -350,7 +457,11 @@ pub(crate) fn list_alone(
 }
 
 /// Reads a list of the directory, and has late creates deleted that it shows.
-pub(crate) fn read_list(path_lock: &PathLock, session: &Arc<Session>, children: Vec<String>) -> Listing {
+pub(crate) fn read_list(
+    path_lock: &PathLock,
+    session: &Arc<Session>,
+    children: Vec<String>,
+) -> Listing {
     delete_late_creates(path_lock, path_lock.path(), session, &children);
     let listing = Queue::read(children, path_lock.naming());
     if let Ok(queue) = &listing {
@@ -360,11 +471,17 @@ pub(crate) fn read_list(path_lock: &PathLock, session: &Arc<Session>, children: 
 }
 
 fn own_node(name: String, stat: &zk::Stat) -> OwnNode {
-    OwnNode { name, czxid: (!stat.is_invalid()).then_some(stat.czxid) }
+    OwnNode {
+        name,
+        czxid: (!stat.is_invalid()).then_some(stat.czxid),
+    }
 }
 
 /// Returns the answer to a request.
-pub(crate) fn answer<T>(session: &Session, result: Result<Result<T, zk::Error>, SessionGone>) -> Answer<T> {
+pub(crate) fn answer<T>(
+    session: &Session,
+    result: Result<Result<T, zk::Error>, SessionGone>,
+) -> Answer<T> {
     match result {
         Ok(Ok(answer)) => Answer::Is(answer),
         Ok(Err(error)) => Answer::No(session.failure(error)),
@@ -382,7 +499,11 @@ pub(crate) fn delete_late_creates(
 ) {
     for late in session.unknown_creates.take_late(directory, children) {
         let path = directory.user();
-        log::debug!(path, node = late, "a create came through after it was given up");
+        log::debug!(
+            path,
+            node = late,
+            "a create came through after it was given up"
+        );
         path_lock.client().cleanup.submit(Item {
             session: Arc::clone(session),
             directory: directory.clone(),

@@ -1,8 +1,8 @@
-//! Downgrades and upgrades of one hold: carries out the steps of a [`Conversion`], and settles which node
-//! then holds the lock.
+//! Downgrades and upgrades of one hold: carries out the steps of a [`Conversion`], and settles
+//! which node then holds the lock.
 //!
-//! A conversion runs as a task where the session runs, and owns the hold: a caller that goes away stops
-//! nothing, and dropping the result releases the hold, whatever it has become.
+//! A conversion runs as a task where the session runs, and owns the hold: a caller that goes away
+//! stops nothing, and dropping the result releases the hold, whatever it has become.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -40,8 +40,8 @@ pub(crate) async fn downgrade(hold: Hold) -> Option<ConversionOutcome> {
     start(hold, Kind::Shared).await.ok()
 }
 
-/// Turns a held read lock into the write lock, if no other reader can be inside; `None` if the client has
-/// ended.
+/// Turns a held read lock into the write lock, if no other reader can be inside; `None` if the
+/// client has ended.
 pub(crate) async fn upgrade(hold: Hold) -> Option<ConversionOutcome> {
     if !hold.take_out() {
         // Readers of this client are inside by the same node.
@@ -55,8 +55,8 @@ pub(crate) async fn upgrade(hold: Hold) -> Option<ConversionOutcome> {
     start(hold, Kind::Exclusive).await.ok()
 }
 
-/// Starts a conversion, as a task that is counted until it is done: a flush waits for its node. The outcome
-/// is the caller's, which may take or drop it at any time, and is not waited for.
+/// Starts a conversion, as a task that is counted until it is done: a flush waits for its node. The
+/// outcome is the caller's, which may take or drop it at any time, and is not waited for.
 fn start(hold: Hold, kind: Kind) -> oneshot::Receiver<ConversionOutcome> {
     let (reply, outcome) = oneshot::channel();
     let counted = hold.session().running.subscribe();
@@ -65,8 +65,8 @@ fn start(hold: Hold, kind: Kind) -> oneshot::Receiver<ConversionOutcome> {
     client.spawn(async move {
         let outcome = convert(hold, kind).await;
         drop(counted);
-        // If the caller has left, the outcome comes back, and its hold is released before the ticket is
-        // dropped, so that its node is counted all the time.
+        // If the caller has left, the outcome comes back, and its hold is released before the
+        // ticket is dropped, so that its node is counted all the time.
         drop(reply.send(outcome));
         drop(ticket);
     });
@@ -90,17 +90,34 @@ async fn convert(hold: Hold, kind: Kind) -> ConversionOutcome {
         Kind::Shared => Conversion::downgrade(own.clone(), new.clone()),
         Kind::Exclusive => Conversion::upgrade(own.clone(), new.clone()),
     };
-    let mut unfinished = Unfinished { hold: hold.without_release(), own, new, finished: false };
+    let mut unfinished = Unfinished {
+        hold: hold.without_release(),
+        own,
+        new,
+        finished: false,
+    };
     let number = hold.held.number();
-    let seat = Seat { path_lock: &path_lock, session: &session, number, kind };
-    let mut requests = ConversionRequests { path_lock: &path_lock, session: &session, written: None };
+    let seat = Seat {
+        path_lock: &path_lock,
+        session: &session,
+        number,
+        kind,
+    };
+    let mut requests = ConversionRequests {
+        path_lock: &path_lock,
+        session: &session,
+        written: None,
+    };
     let mut awaits_until = None;
     let converted = loop {
         let event = match step {
             ConvertStep::Finish(converted) => break converted,
             ConvertStep::Do(request) => {
                 let requests = &mut requests;
-                match session.request(|handle| requests.perform(handle, request, &hold)).await {
+                match session
+                    .request(|handle| requests.perform(handle, request, &hold))
+                    .await
+                {
                     Ok(event) => event,
                     Err(SessionGone) => break Converted::SessionGone,
                 }
@@ -110,7 +127,9 @@ async fn convert(hold: Hold, kind: Kind) -> ConversionOutcome {
                 let given_up = watch(seat, None, &node);
                 let in_time = Instant::now() < until;
                 let waited = tokio::time::timeout_at(until.into(), given_up).await;
-                ConvertEvent::Awaited { is_late: !(in_time && waited.is_ok_and(|event| event.is_change())) }
+                ConvertEvent::Awaited {
+                    is_late: !(in_time && waited.is_ok_and(|event| event.is_change())),
+                }
             }
             ConvertStep::Pause { failures } => {
                 let pause = clean_up_pause(failures);
@@ -132,7 +151,10 @@ async fn finish(mut hold: Hold, own: &str, kind: Kind, converted: Converted) -> 
     let (session, held) = (Arc::clone(hold.session()), Arc::clone(&hold.held));
     let reason = match converted {
         Converted::Done { node, zxid } => {
-            if held.tell(HoldEvent::EndConversion { node: node.as_str().into(), kind }) {
+            if held.tell(HoldEvent::EndConversion {
+                node: node.as_str().into(),
+                kind,
+            }) {
                 observe::converted(&held, kind);
                 if let Some(zxid) = zxid {
                     hold.upgraded(zxid);
@@ -150,7 +172,10 @@ async fn finish(mut hold: Hold, own: &str, kind: Kind, converted: Converted) -> 
                 Kind::Shared => Kind::Exclusive,
                 Kind::Exclusive => Kind::Shared,
             };
-            if held.tell(HoldEvent::EndConversion { node: own.into(), kind: before }) {
+            if held.tell(HoldEvent::EndConversion {
+                node: own.into(),
+                kind: before,
+            }) {
                 return match hold.lost() {
                     Some(reason) => lost(hold, reason),
                     None => Err(not_converted(hold, why)),
@@ -159,8 +184,15 @@ async fn finish(mut hold: Hold, own: &str, kind: Kind, converted: Converted) -> 
             delete(&hold, vec![own.to_owned()]).await;
             LostReason::LeaseExpired
         }
-        Converted::Lost { gone, delete: nodes } => {
-            let reason = if gone { LostReason::NodeDeleted } else { LostReason::NotConverted };
+        Converted::Lost {
+            gone,
+            delete: nodes,
+        } => {
+            let reason = if gone {
+                LostReason::NodeDeleted
+            } else {
+                LostReason::NotConverted
+            };
             // The holder is notified before the rest is deleted, which may take long.
             held.tell(HoldEvent::ConversionLost(reason));
             if gone {
@@ -190,11 +222,15 @@ fn not_converted(guard: Hold, why: NotConverted) -> ConversionError<Hold> {
 }
 
 fn lost(guard: Hold, reason: LostReason) -> ConversionOutcome {
-    let source = Lost { path: guard.path_lock.path().user().into(), reason };
+    let source = Lost {
+        path: guard.path_lock.path().user().into(),
+        reason,
+    };
     Err(ConversionError::Lost { guard, source })
 }
 
-/// Has nodes deleted, one after the other, and waits until each is gone or refused, or the session is gone.
+/// Has nodes deleted, one after the other, and waits until each is gone or refused, or the session
+/// is gone.
 async fn delete(hold: &Hold, names: Vec<String>) {
     let (done, gone) = oneshot::channel();
     submit(hold, names, Some(done));
@@ -213,9 +249,9 @@ fn submit(hold: &Hold, names: Vec<String>, done: Option<Done>) {
     });
 }
 
-/// A conversion that is not finished. If its task is dropped before that, by a panic (in a waker
-/// of the caller's) or with its runtime, the lock is lost, and its nodes are deleted, the new one first
-/// (docs/protocol.md#conversion-ends).
+/// A conversion that is not finished. If its task is dropped before that, by a panic (in a waker of
+/// the caller's) or with its runtime, the lock is lost, and its nodes are deleted, the new one
+/// first (docs/protocol.md#conversion-ends).
 struct Unfinished {
     hold: Hold,
     own: String,
@@ -227,14 +263,19 @@ impl Drop for Unfinished {
     fn drop(&mut self) {
         if !self.finished {
             let hold = &self.hold;
-            hold.held.tell(HoldEvent::ConversionOver(LostReason::Closed));
-            submit(hold, vec![std::mem::take(&mut self.new), std::mem::take(&mut self.own)], None);
+            hold.held
+                .tell(HoldEvent::ConversionOver(LostReason::Closed));
+            submit(
+                hold,
+                vec![std::mem::take(&mut self.new), std::mem::take(&mut self.own)],
+                None,
+            );
         }
     }
 }
 
-/// How often a node that another client writes to is read before it is deleted. Without a limit, a client
-/// that keeps writing to it would keep the conversion from ending.
+/// How often a node that another client writes to is read before it is deleted. Without a limit, a
+/// client that keeps writing to it would keep the conversion from ending.
 const MAX_READS: u32 = 3;
 
 /// An own node that another client has written to.
@@ -255,21 +296,29 @@ struct ConversionRequests<'a> {
 
 impl ConversionRequests<'_> {
     /// Carries out one request.
-    async fn perform(&mut self, handle: zk::Client, request: ConvertRequest, hold: &Hold) -> ConvertEvent {
+    async fn perform(
+        &mut self,
+        handle: zk::Client,
+        request: ConvertRequest,
+        hold: &Hold,
+    ) -> ConvertEvent {
         let path = |name: &str| self.path_lock.path().child(name);
         match request {
             ConvertRequest::Swap { create, delete } => {
                 let (create, delete) = (path(&create), path(&delete));
                 ConvertEvent::Created(self.swap(&handle, create, delete, hold).await)
             }
-            ConvertRequest::Create { name } => ConvertEvent::Created(self.create(&handle, path(&name)).await),
+            ConvertRequest::Create { name } => {
+                ConvertEvent::Created(self.create(&handle, path(&name)).await)
+            }
             ConvertRequest::List => {
                 let listed = list(self.path_lock, self.session, &handle).await;
                 ConvertEvent::Listed(answer(self.session, Ok(listed)))
             }
             ConvertRequest::Inspect { name } => {
                 let stat = handle.check_stat(&path(&name)).await;
-                let czxid = stat.and_then(|stat| stat.map(|stat| stat.czxid).ok_or(zk::Error::NoNode));
+                let czxid =
+                    stat.and_then(|stat| stat.map(|stat| stat.czxid).ok_or(zk::Error::NoNode));
                 ConvertEvent::Inspected(answer(self.session, Ok(czxid)))
             }
             ConvertRequest::Delete { name } => {
@@ -291,9 +340,9 @@ impl ConversionRequests<'_> {
         }
     }
 
-    /// Returns the version at which a node may be deleted: data that another client has written to it is most
-    /// likely a requested revocation, which must be read before. `None`, which is any version, once a
-    /// revocation has been requested, or the node has been read often enough.
+    /// Returns the version at which a node may be deleted: data that another client has written to
+    /// it is most likely a requested revocation, which must be read before. `None`, which is any
+    /// version, once a revocation has been requested, or the node has been read often enough.
     fn version(&self, path: &str, hold: &Hold) -> Option<i32> {
         if hold.held.is_revocation_requested() {
             return None;
@@ -314,12 +363,18 @@ impl ConversionRequests<'_> {
                 if data == MARKER {
                     hold.held.request_revocation();
                 }
-                Some(WrittenNode { path: path.to_owned(), version: stat.version, reads: reads + 1 })
+                Some(WrittenNode {
+                    path: path.to_owned(),
+                    version: stat.version,
+                    reads: reads + 1,
+                })
             }
             // The ACL of the lock does not allow it, so that requests cannot be noticed anyway.
-            Err(zk::Error::NoAuth) => {
-                Some(WrittenNode { path: path.to_owned(), version: -1, reads: MAX_READS })
-            }
+            Err(zk::Error::NoAuth) => Some(WrittenNode {
+                path: path.to_owned(),
+                version: -1,
+                reads: MAX_READS,
+            }),
             Err(error) => {
                 log::debug!(path, %error, "what another client wrote to a lock node is read again");
                 before
@@ -329,7 +384,13 @@ impl ConversionRequests<'_> {
         FailureKind::NotNow.into()
     }
 
-    async fn swap(&mut self, handle: &zk::Client, create: String, delete: String, hold: &Hold) -> Created {
+    async fn swap(
+        &mut self,
+        handle: &zk::Client,
+        create: String,
+        delete: String,
+        hold: &Hold,
+    ) -> Created {
         let acls = to_library(&self.path_lock.options().acl);
         let options = zk::CreateMode::Ephemeral.with_acls(zk::Acls::new(&acls));
         let version = self.version(&delete, hold);
@@ -350,32 +411,43 @@ impl ConversionRequests<'_> {
         };
         match error {
             zk::Error::NodeExists => {
-                self.session.nodes.adopt(create.clone(), self.path_lock.as_owner());
+                self.session
+                    .nodes
+                    .adopt(create.clone(), self.path_lock.as_owner());
                 self.session.nodes.disown(&delete);
                 self.exists(handle, &create).await
             }
             zk::Error::NoNode => Created::Missing,
-            zk::Error::BadVersion => Created::Failed(self.read_revocation(handle, &delete, hold).await),
+            zk::Error::BadVersion => {
+                Created::Failed(self.read_revocation(handle, &delete, hold).await)
+            }
             error => Created::Failed(self.session.failure(error)),
         }
     }
 
     async fn create(&mut self, handle: &zk::Client, path: String) -> Created {
         let what = (zk::CreateMode::Ephemeral, &*self.path_lock.options().acl);
-        let created = self.session.create(handle, &path, &self.path_lock.node_data(), what).await;
+        let created = self
+            .session
+            .create(handle, &path, &self.path_lock.node_data(), what)
+            .await;
         if matches!(created, Ok(_) | Err(zk::Error::NodeExists)) {
-            self.session.nodes.adopt(path.clone(), self.path_lock.as_owner());
+            self.session
+                .nodes
+                .adopt(path.clone(), self.path_lock.as_owner());
         }
         match created {
-            Ok((stat, _)) => Created::Done { czxid: (!stat.is_invalid()).then_some(stat.czxid) },
+            Ok((stat, _)) => Created::Done {
+                czxid: (!stat.is_invalid()).then_some(stat.czxid),
+            },
             Err(zk::Error::NodeExists) => self.exists(handle, &path).await,
             Err(zk::Error::NoNode) => Created::Missing,
             Err(error) => Created::Failed(self.session.failure(error)),
         }
     }
 
-    /// Returns the outcome of a create that an earlier request has made: the session may have been replaced
-    /// before that (docs/protocol.md#owner-check).
+    /// Returns the outcome of a create that an earlier request has made: the session may have been
+    /// replaced before that (docs/protocol.md#owner-check).
     async fn exists(&self, handle: &zk::Client, path: &str) -> Created {
         Created::Failed(match handle.check_stat(path).await {
             Ok(Some(stat)) if self.session.owns(&stat) => return Created::Exists,

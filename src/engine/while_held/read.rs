@@ -17,14 +17,19 @@ pub(crate) struct ReadNode {
     pub(crate) data: Vec<u8>,
     /// Of the data.
     pub(crate) version: i32,
-    /// When it was created, in milliseconds since the beginning of 1970, by the clock of the servers.
+    /// When it was created, in milliseconds since the beginning of 1970, by the clock of the
+    /// servers.
     pub(crate) ctime: i64,
 }
 
 /// Sends the read of a node. `None` if there is no such node.
 pub(crate) async fn ask(handle: &zk::Client, path: &str) -> Result<Option<ReadNode>, zk::Error> {
     match handle.get_data(path).await {
-        Ok((data, stat)) => Ok(Some(ReadNode { data, version: stat.version, ctime: stat.ctime })),
+        Ok((data, stat)) => Ok(Some(ReadNode {
+            data,
+            version: stat.version,
+            ctime: stat.ctime,
+        })),
         Err(zk::Error::NoNode) => Ok(None),
         Err(error) => Err(error),
     }
@@ -38,7 +43,11 @@ pub(crate) async fn get_data<E: From<Lost> + From<Error>>(
 ) -> Result<Option<ReadNode>, E> {
     let Some(owner) = holds.first() else {
         // This is not expected: a guard has a hold.
-        return Err(Lost { path: "".into(), reason: LostReason::Closed }.into());
+        return Err(Lost {
+            path: "".into(),
+            reason: LostReason::Closed,
+        }
+        .into());
     };
     let lost_now = || holds.iter().find_map(|hold| hold.loss());
     if let Some(lost) = lost_now() {
@@ -46,7 +55,10 @@ pub(crate) async fn get_data<E: From<Lost> + From<Error>>(
     }
     let client = owner.path_lock.client();
     let (session, policy) = (Arc::clone(owner.session()), client.retry);
-    let mut losses: Vec<_> = holds.iter().map(|hold| Box::pin(hold.when_lost())).collect();
+    let mut losses: Vec<_> = holds
+        .iter()
+        .map(|hold| Box::pin(hold.when_lost()))
+        .collect();
     let given = path.clone();
     let answer = client.run_while_polled(async move {
         let mut repetition = Repetition::new(policy);
@@ -71,12 +83,16 @@ pub(crate) async fn get_data<E: From<Lost> + From<Error>>(
     }
     match answer {
         Some(Ok(read)) => Ok(read),
-        Some(Err(Unanswered::Refused(failure))) => Err(failed(client, &given, failure.refused()).into()),
-        Some(Err(Unanswered::GaveUp(failure))) => Err(failed(client, &given, failure.unanswered()).into()),
-        // The session has ended, and the lock with it, or the client has.
-        Some(Err(Unanswered::NoSession(SessionGone))) | None => {
-            Err(owner.lost_by(owner.session().end_reason().unwrap_or(LostReason::Closed)).into())
+        Some(Err(Unanswered::Refused(failure))) => {
+            Err(failed(client, &given, failure.refused()).into())
         }
+        Some(Err(Unanswered::GaveUp(failure))) => {
+            Err(failed(client, &given, failure.unanswered()).into())
+        }
+        // The session has ended, and the lock with it, or the client has.
+        Some(Err(Unanswered::NoSession(SessionGone))) | None => Err(owner
+            .lost_by(owner.session().end_reason().unwrap_or(LostReason::Closed))
+            .into()),
     }
 }
 
@@ -87,5 +103,7 @@ pub(crate) fn closed(hold: &Hold) -> Lost {
 
 /// Returns the error of a read that failed.
 pub(crate) fn failed(client: &Core, path: &LockPath, why: RequestFailure) -> Error {
-    client.error(Purpose::Data, path.user(), why).at(path.user())
+    client
+        .error(Purpose::Data, path.user(), why)
+        .at(path.user())
 }

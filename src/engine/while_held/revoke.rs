@@ -1,6 +1,6 @@
-//! Requested revocations, by Curator's protocol (docs/protocol.md#revocation): another process writes a
-//! marker into the holder's node, whose data the holder watches. The holder decides whether it releases the
-//! lock.
+//! Requested revocations, by Curator's protocol (docs/protocol.md#revocation): another process
+//! writes a marker into the holder's node, whose data the holder watches. The holder decides
+//! whether it releases the lock.
 
 use std::pin::pin;
 use std::sync::{Arc, Weak};
@@ -19,7 +19,8 @@ use crate::values::path::{LockPath, NodePath};
 /// The data that Curator's `Revoker` writes.
 pub(crate) const MARKER: &[u8] = REVOKED.as_bytes();
 
-/// Waits until revocation is requested. Returns `false` if the lock is released, or the session ends, before.
+/// Waits until revocation is requested. Returns `false` if the lock is released, or the session
+/// ends, before.
 ///
 /// It looks at the node's data when it sets the watch, so a request that came before is not missed.
 pub(crate) async fn revocation_requested(
@@ -31,7 +32,9 @@ pub(crate) async fn revocation_requested(
         if held.is_revocation_requested() {
             return true;
         }
-        let Some(session) = session.upgrade().filter(|_| !held.is_lost_or_released()) else { return false };
+        let Some(session) = session.upgrade().filter(|_| !held.is_lost_or_released()) else {
+            return false;
+        };
         let node = held.name();
         let path = directory.child(&node);
         let period = session.lease().heartbeat_interval();
@@ -40,15 +43,16 @@ pub(crate) async fn revocation_requested(
         let (path_of_node, watched) = (path.as_str(), watching.is_some());
         // The session is kept for the request only.
         let look = async move {
-            let answer =
-                session.request(|handle| async move { read_and_watch(&handle, path_of_node, watched).await });
+            let answer = session.request(|handle| async move {
+                read_and_watch(&handle, path_of_node, watched).await
+            });
             answer.await.unwrap_or(Err(zk::Error::ClientClosed))
         };
         let wait = async {
             match look.await? {
                 (data, ..) if data == MARKER => return Ok(true),
-                // Whatever the event is, the node is read again. A conversion reads it too before it
-                // exchanges the node. If the session can watch no more, the node is polled.
+                // Whatever the event is, the node is read again. A conversion reads it too before
+                // it exchanges the node. If the session can watch no more, the node is polled.
                 (.., watcher) => changed_or_after(watcher, period).await,
             }
             Ok::<_, zk::Error>(false)
@@ -76,10 +80,12 @@ pub(crate) async fn revocation_requested(
     }
 }
 
-/// Requests revocation from the holder or waiter with this node. Returns `Ok` if the node no longer exists.
+/// Requests revocation from the holder or waiter with this node. Returns `Ok` if the node no longer
+/// exists.
 pub(crate) async fn request_revocation(client: &Core, node: &NodePath) -> Result<(), Error> {
-    let path = &LockPath::parse(&client.namespace, node)
-        .map_err(|invalid| not_asked(client, node, RequestFailure::InvalidPath(Arc::new(invalid))))?;
+    let path = &LockPath::parse(&client.namespace, node).map_err(|invalid| {
+        not_asked(client, node, RequestFailure::InvalidPath(Arc::new(invalid)))
+    })?;
     let asked = client.ask(|_, handle| async move {
         match handle.set_data(path.server(), MARKER, None).await {
             Ok(_) | Err(zk::Error::NoNode) => Ok(()),

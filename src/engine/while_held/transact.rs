@@ -16,10 +16,23 @@ use crate::values::path::LockPath;
 /// One operation of a transaction.
 #[derive(Clone)]
 pub(crate) enum Operation {
-    Create { path: LockPath, data: Vec<u8> },
-    SetData { path: LockPath, data: Vec<u8>, version: Option<i32> },
-    Delete { path: LockPath, version: Option<i32> },
-    Check { path: LockPath, version: Option<i32> },
+    Create {
+        path: LockPath,
+        data: Vec<u8>,
+    },
+    SetData {
+        path: LockPath,
+        data: Vec<u8>,
+        version: Option<i32>,
+    },
+    Delete {
+        path: LockPath,
+        version: Option<i32>,
+    },
+    Check {
+        path: LockPath,
+        version: Option<i32>,
+    },
 }
 
 impl Operation {
@@ -46,14 +59,24 @@ impl Operation {
     ) -> Result<(), zk::Error> {
         match self {
             Self::Create { path, data } => writer.add_create(path.server(), data, options),
-            Self::SetData { path, data, version } => writer.add_set_data(path.server(), data, *version),
+            Self::SetData {
+                path,
+                data,
+                version,
+            } => writer.add_set_data(path.server(), data, *version),
             Self::Delete { path, version } => writer.add_delete(path.server(), *version),
-            Self::Check { path, version } => writer.add_check_version(path.server(), version.unwrap_or(-1)),
+            Self::Check { path, version } => {
+                writer.add_check_version(path.server(), version.unwrap_or(-1))
+            }
         }
     }
 
     pub(crate) fn bytes(&self, acl: usize) -> usize {
-        let acl = if matches!(self, Self::Create { .. }) { acl } else { 0 };
+        let acl = if matches!(self, Self::Create { .. }) {
+            acl
+        } else {
+            0
+        };
         // The header of an operation has less than fifty bytes.
         self.path().server().len() + self.data().len() + acl + 50
     }
@@ -65,15 +88,21 @@ pub(crate) fn check_bytes(hold: &Hold) -> usize {
     hold.directory().server().len() + hold.node().len() + 30
 }
 
-/// Commits operations on the condition that the nodes of these holds exist. A node's name is never used again,
-/// so if it exists, its hold has the lock (docs/protocol.md#transaction).
+/// Commits operations on the condition that the nodes of these holds exist. A node's name is never
+/// used again, so if it exists, its hold has the lock (docs/protocol.md#transaction).
 ///
-/// The work is a task on the session's runtime: a caller that stops polling must not keep the session from
-/// being closed, and a caller that leaves must not keep the outcome from being known.
-pub(crate) async fn transact(holds: &[&Hold], operations: Vec<Operation>) -> Result<(), TransactionError> {
+/// The work is a task on the session's runtime: a caller that stops polling must not keep the
+/// session from being closed, and a caller that leaves must not keep the outcome from being known.
+pub(crate) async fn transact(
+    holds: &[&Hold],
+    operations: Vec<Operation>,
+) -> Result<(), TransactionError> {
     let Some(first) = holds.first() else {
         // This is not expected: a guard has a hold.
-        return Err(TransactionError::Lost(Lost { path: "".into(), reason: LostReason::Closed }));
+        return Err(TransactionError::Lost(Lost {
+            path: "".into(),
+            reason: LostReason::Closed,
+        }));
     };
     // Locks of an earlier session are lost, so the others all belong to one session.
     if let Some(lost) = holds.iter().find_map(|hold| hold.loss()) {
@@ -82,7 +111,12 @@ pub(crate) async fn transact(holds: &[&Hold], operations: Vec<Operation>) -> Res
     let write = PendingWrite::begin(holds);
     let was_sent = Arc::clone(&write.was_sent);
     let shared = holds.iter().map(|hold| hold.without_release()).collect();
-    match first.path_lock.client().run(commit(shared, operations, write)).await {
+    match first
+        .path_lock
+        .client()
+        .run(commit(shared, operations, write))
+        .await
+    {
         Some(result) => result,
         // The client has ended, and the task with it.
         None if was_sent.load(Ordering::Acquire) => Err(unknown(first, zk::Error::ClientClosed)),
@@ -96,11 +130,15 @@ fn lost(hold: &Hold, reason: LostReason) -> TransactionError {
 }
 
 fn unknown(hold: &Hold, error: zk::Error) -> TransactionError {
-    TransactionError::Unknown { path: hold.directory().user().to_owned(), source: cause(error) }
+    TransactionError::Unknown {
+        path: hold.directory().user().to_owned(),
+        source: cause(error),
+    }
 }
 
-/// A transaction under holds, from before it is sent. Until its outcome is known, even if the caller leaves,
-/// the locks are not handed over in memory: the next holder would come in before the write.
+/// A transaction under holds, from before it is sent. Until its outcome is known, even if the
+/// caller leaves, the locks are not handed over in memory: the next holder would come in before the
+/// write.
 struct PendingWrite {
     held: Vec<Arc<Held>>,
     was_sent: Arc<AtomicBool>,
@@ -112,7 +150,11 @@ impl PendingWrite {
     fn begin(holds: &[&Hold]) -> Self {
         let held: Vec<_> = holds.iter().map(|hold| Arc::clone(&hold.held)).collect();
         held.iter().for_each(|held| held.begin_write());
-        Self { held, was_sent: Arc::default(), known: false }
+        Self {
+            held,
+            was_sent: Arc::default(),
+            known: false,
+        }
     }
 }
 
@@ -129,12 +171,18 @@ async fn commit(
     operations: Vec<Operation>,
     mut write: PendingWrite,
 ) -> Result<(), TransactionError> {
-    let Some(first) = holds.first() else { return Ok(()) };
+    let Some(first) = holds.first() else {
+        return Ok(());
+    };
     let session = first.session();
     let acls = to_library(&first.path_lock.options().acl);
     let options = zk::CreateMode::Persistent.with_acls(zk::Acls::new(&acls));
     let nodes: Vec<_> = holds.iter().map(Hold::node).collect();
-    let paths: Vec<_> = holds.iter().zip(&nodes).map(|(hold, node)| hold.directory().child(node)).collect();
+    let paths: Vec<_> = holds
+        .iter()
+        .zip(&nodes)
+        .map(|(hold, node)| hold.directory().child(node))
+        .collect();
     let (options, operations, paths, was_sent) = (&options, &operations, &paths, &write.was_sent);
     let reply = session.request(|handle| async move {
         let put = |writer: &mut zk::MultiWriter<'_>| {
@@ -147,7 +195,9 @@ async fn commit(
             was_sent.store(true, Ordering::Release);
             Ok(())
         };
-        session.commit(&handle, paths.len() + operations.len(), put).await
+        session
+            .commit(&handle, paths.len() + operations.len(), put)
+            .await
     });
     let result = match reply.await {
         Ok(result) => result,
@@ -156,10 +206,16 @@ async fn commit(
             return Err(unknown(first, zk::Error::ClientClosed));
         }
         Err(SessionGone) => {
-            return Err(lost(first, session.end_reason().unwrap_or(LostReason::Closed)));
+            return Err(lost(
+                first,
+                session.end_reason().unwrap_or(LostReason::Closed),
+            ));
         }
     };
-    write.known = matches!(result, Ok(_) | Err(zk::MultiWriteError::OperationFailed { .. }));
+    write.known = matches!(
+        result,
+        Ok(_) | Err(zk::MultiWriteError::OperationFailed { .. })
+    );
     match result {
         Ok(_) => Ok(()),
         Err(zk::MultiWriteError::OperationFailed { index, source }) => {
@@ -167,8 +223,9 @@ async fn commit(
                 return Err(lost(first, LostReason::SessionExpired));
             }
             let checked = holds.get(index).zip(nodes.get(index));
-            let operation =
-                index.checked_sub(holds.len()).and_then(|index| Some((index, operations.get(index)?)));
+            let operation = index
+                .checked_sub(holds.len())
+                .and_then(|index| Some((index, operations.get(index)?)));
             match (checked, operation) {
                 (Some((hold, node)), _) if source == zk::Error::NoNode => {
                     hold.held.node_deleted(Arc::clone(node));
@@ -177,11 +234,19 @@ async fn commit(
                 // The ACL of the lock node does not let its own creator read it.
                 (Some((hold, node)), _) => {
                     let path = hold.directory().user_child(node).into();
-                    Err(TransactionError::Rejected { index: 0, path, source: cause(source) })
+                    Err(TransactionError::Rejected {
+                        index: 0,
+                        path,
+                        source: cause(source),
+                    })
                 }
                 (None, Some((index, operation))) => {
                     let path = operation.path().user().to_owned();
-                    Err(TransactionError::Rejected { index, path, source: cause(source) })
+                    Err(TransactionError::Rejected {
+                        index,
+                        path,
+                        source: cause(source),
+                    })
                 }
                 // This is not expected: the error belongs to none of the operations.
                 (None, None) => Err(unknown(first, source)),

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use super::{Caller, Creation, Doing, Lister, ModelClient, Role, Watch, World, copy};
 use crate::protocol::acquire::{
-    AcquireEvent, AcquireOutcome, AcquireRequest, AcquireStep, Acquiring, IfBusy, NoGrant, Orphans, OwnNode,
-    OwnPredecessor, Standing,
+    AcquireEvent, AcquireOutcome, AcquireRequest, AcquireStep, Acquiring, IfBusy, NoGrant, Orphans,
+    OwnNode, OwnPredecessor, Standing,
 };
 use crate::protocol::failure::{Answer, FailureKind};
 use crate::protocol::local_queue::{Notice, Numbered};
@@ -14,7 +14,12 @@ use crate::protocol::node_name::{Child, Kind, classify};
 impl World<'_> {
     /// Begins an attempt of a caller.
     pub(super) fn start(&mut self, i: usize) {
-        let Role { kind, if_busy, fair, .. } = match &mut self.callers[i].role {
+        let Role {
+            kind,
+            if_busy,
+            fair,
+            ..
+        } = match &mut self.callers[i].role {
             Some(role) => {
                 role.attempts -= 1;
                 *role
@@ -33,7 +38,11 @@ impl World<'_> {
     }
 
     fn draw_role(&mut self, i: usize) -> Role {
-        let if_busy = if self.choices.chance(64) { IfBusy::Fail } else { IfBusy::Wait };
+        let if_busy = if self.choices.chance(64) {
+            IfBusy::Fail
+        } else {
+            IfBusy::Wait
+        };
         let reads = !self.in_memory() && self.choices.chance(140);
         let fair = self.in_memory() && self.choices.chance(190);
         let kind = if reads { Kind::Shared } else { Kind::Exclusive };
@@ -52,7 +61,9 @@ impl World<'_> {
     pub(super) fn end(&mut self, i: usize) {
         let number = self.callers[i].number;
         self.callers[i].doing = Doing::Idle;
-        self.clients[self.callers[i].client].contending.remove(&number);
+        self.clients[self.callers[i].client]
+            .contending
+            .remove(&number);
         self.queue(self.callers[i].client, |queue, _| queue.leave(number));
     }
 
@@ -63,7 +74,11 @@ impl World<'_> {
     }
 
     pub(super) fn answer(&mut self, i: usize, question: usize) -> Option<Notice> {
-        self.callers[i].told.take().filter(|(answered, _)| *answered == question).map(|(_, notice)| notice)
+        self.callers[i]
+            .told
+            .take()
+            .filter(|(answered, _)| *answered == question)
+            .map(|(_, notice)| notice)
     }
 
     pub(super) fn step(&mut self, i: usize) {
@@ -71,8 +86,17 @@ impl World<'_> {
             Doing::Idle if self.few && !self.choices.chance(24) => {}
             Doing::Idle => self.start(i),
             Doing::Begins => {
-                let Caller { kind, if_busy, fair, .. } = self.callers[i];
-                let waits = if fair { OwnPredecessor::InMemory } else { OwnPredecessor::Watched };
+                let Caller {
+                    kind,
+                    if_busy,
+                    fair,
+                    ..
+                } = self.callers[i];
+                let waits = if fair {
+                    OwnPredecessor::InMemory
+                } else {
+                    OwnPredecessor::Watched
+                };
                 let (contender, step) = Acquiring::new(self.directory.naming, kind, if_busy, waits);
                 self.callers[i].doing = Doing::Queued(contender, step);
             }
@@ -84,27 +108,42 @@ impl World<'_> {
                 }
             }
             Doing::ForList(contender, asked, creation) => {
-                let listed = self.callers[i].listed.take().filter(|(answered, _)| *answered == asked);
+                let listed = self.callers[i]
+                    .listed
+                    .take()
+                    .filter(|(answered, _)| *answered == asked);
                 match (listed, creation) {
                     (Some((_, list)), Some(Creation { id, create })) => {
                         let (list, standing) = (Some(list), Standing::Unknown);
-                        let event = AcquireEvent::Created { id, create, list, standing };
+                        let event = AcquireEvent::Created {
+                            id,
+                            create,
+                            list,
+                            standing,
+                        };
                         self.after_create(i, contender, event);
                     }
                     (Some((_, list)), None) => self.on(i, contender, AcquireEvent::Listed(list)),
-                    (None, creation) => self.waits_on(i, Doing::ForList(contender, asked, creation)),
+                    (None, creation) => {
+                        self.waits_on(i, Doing::ForList(contender, asked, creation));
+                    }
                 }
             }
             Doing::Holding { name } => {
                 if self.converts_next(i) {
                     self.convert(i, name);
                 } else {
-                    // The lock is not handed over if it was lost, or if the outcome of a write is unknown.
+                    // The lock is not handed over if it was lost, or if the outcome of a write is
+                    // unknown.
                     let hand_over = self.in_memory() && !self.choices.chance(36);
                     self.release(i, name, hand_over);
                 }
             }
-            Doing::Converting { name, conversion, step } => self.converting(i, name, conversion, step),
+            Doing::Converting {
+                name,
+                conversion,
+                step,
+            } => self.converting(i, name, conversion, step),
             Doing::Watching(contender, name) => {
                 if !self.directory.nodes.contains_key(&name) || self.choices.chance(16) {
                     self.on(i, contender, AcquireEvent::Changed);
@@ -138,7 +177,9 @@ impl World<'_> {
                     if let Some(session) = client.contending.get_mut(&number) {
                         *session = current;
                     }
-                    self.queue(self.callers[i].client, |queue, _| queue.step_aside(number, current));
+                    self.queue(self.callers[i].client, |queue, _| {
+                        queue.step_aside(number, current);
+                    });
                 }
                 self.on(i, contender, AcquireEvent::Retry);
             }
@@ -194,9 +235,9 @@ impl World<'_> {
                 let question = self.question();
                 let own = own.unwrap_or_default();
                 let wake = (i, question);
-                if self
-                    .queue(self.callers[i].client, |queue, session| queue.wait(session, &own, &before, wake))
-                {
+                if self.queue(self.callers[i].client, |queue, session| {
+                    queue.wait(session, &own, &before, wake)
+                }) {
                     self.callers[i].doing = Doing::Waiting(contender, question);
                     return;
                 }
@@ -210,7 +251,9 @@ impl World<'_> {
             }
             AcquireRequest::List => {
                 if let Some(own) = own.filter(|_| in_memory) {
-                    self.queue(self.callers[i].client, |queue, session| queue.stop_waiting(session, &own));
+                    self.queue(self.callers[i].client, |queue, session| {
+                        queue.stop_waiting(session, &own);
+                    });
                 }
                 if fair || !in_memory {
                     return self.ask_list(i, contender, None);
@@ -227,12 +270,16 @@ impl World<'_> {
             }
             AcquireRequest::Inspect { name } if self.directory.nodes.contains_key(&name) => {
                 if in_memory {
-                    self.queue(self.callers[i].client, |queue, session| queue.know(session, &name));
+                    self.queue(self.callers[i].client, |queue, session| {
+                        queue.know(session, &name);
+                    });
                 }
                 let czxid = self.directory.czxids.get(&name).copied();
                 AcquireEvent::Inspected(Answer::Is(OwnNode { name, czxid }))
             }
-            AcquireRequest::Inspect { .. } => AcquireEvent::Inspected(Answer::no(FailureKind::NoNode)),
+            AcquireRequest::Inspect { .. } => {
+                AcquireEvent::Inspected(Answer::no(FailureKind::NoNode))
+            }
             AcquireRequest::Watch { predecessor } => {
                 if let Some(own) = own.filter(|_| fair) {
                     self.queue(self.callers[i].client, |queue, session| {
@@ -255,10 +302,14 @@ impl World<'_> {
     pub(super) fn ask_list(&mut self, i: usize, contender: Acquiring, creation: Option<Creation>) {
         let question = self.question();
         let waker = (i, question, self.directory.clock);
-        let (start, session) =
-            self.queue(self.callers[i].client, |queue, session| (queue.ask_list(session, waker), session));
+        let (start, session) = self.queue(self.callers[i].client, |queue, session| {
+            (queue.ask_list(session, waker), session)
+        });
         if start {
-            self.clients[self.callers[i].client].listers.push(Lister { session, under_way: None });
+            self.clients[self.callers[i].client].listers.push(Lister {
+                session,
+                under_way: None,
+            });
         }
         assert!(!self.answered.contains(&question), "of this session");
         self.callers[i].doing = Doing::ForList(contender, question, creation);
@@ -278,8 +329,18 @@ impl World<'_> {
             Some((wakers, list, sent)) => {
                 let lost = self.choices.chance(40);
                 for waker in wakers {
-                    assert!(waker.2 <= sent, "a list that was sent before it was asked for");
-                    if self.listed(waker, if lost { Answer::no(FailureKind::Unknown) } else { copy(&list) }) {
+                    assert!(
+                        waker.2 <= sent,
+                        "a list that was sent before it was asked for"
+                    );
+                    if self.listed(
+                        waker,
+                        if lost {
+                            Answer::no(FailureKind::Unknown)
+                        } else {
+                            copy(&list)
+                        },
+                    ) {
                         self.callers[waker.0].seen = sent;
                     }
                 }
@@ -315,16 +376,24 @@ impl World<'_> {
         if self.callers[i].if_busy == IfBusy::Wait {
             let question = self.question();
             self.callers[i].told = None;
-            let ModelClient { contending, session, .. } = &mut self.clients[c];
+            let ModelClient {
+                contending,
+                session,
+                ..
+            } = &mut self.clients[c];
             let session = *session;
             contending.entry(number).or_default();
-            if !self.queue(c, |queue, session| queue.may_create(number, session, (i, question))) {
+            if !self.queue(c, |queue, session| {
+                queue.may_create(number, session, (i, question))
+            }) {
                 self.callers[i].doing = Doing::ForTurn(contender, question);
                 return;
             }
             let contending = &mut self.clients[c].contending;
             if contending[&number] != session {
-                let overtaken = contending.range(..number).find(|(_, created)| **created != session);
+                let overtaken = contending
+                    .range(..number)
+                    .find(|(_, created)| **created != session);
                 assert_eq!(overtaken, None, "{number} creates before it");
                 contending.insert(number, session);
             }
@@ -333,7 +402,11 @@ impl World<'_> {
     }
 
     pub(super) fn create(&mut self, i: usize, contender: Acquiring) {
-        let (c, number, fair) = (self.callers[i].client, self.callers[i].number, self.callers[i].fair);
+        let (c, number, fair) = (
+            self.callers[i].client,
+            self.callers[i].number,
+            self.callers[i].fair,
+        );
         // Earlier requests of the session are decided before a new create.
         for other in self.callers_of(c) {
             self.settle_late(other);
@@ -354,7 +427,9 @@ impl World<'_> {
         let create = if lost > 0 {
             match lost {
                 // Carried out, with a lost answer; or still under way; or lost.
-                1 if !self.directory.missing => drop(self.directory.create(self.owner(i), &beginning)),
+                1 if !self.directory.missing => {
+                    drop(self.directory.create(self.owner(i), &beginning));
+                }
                 2 => self.callers[i].late = Some(beginning),
                 _ => {}
             }
@@ -368,11 +443,15 @@ impl World<'_> {
         } else {
             let node = self.directory.create(self.owner(i), &beginning);
             self.callers[i].seen = self.directory.clock;
-            if let (true, Child::Contender { sequence, .. }) =
-                (self.in_memory(), classify(&node.name, self.directory.naming))
-            {
-                let leaving: BTreeSet<_> =
-                    self.deletions.iter().map(|deletion| deletion.name.clone()).collect();
+            if let (true, Child::Contender { sequence, .. }) = (
+                self.in_memory(),
+                classify(&node.name, self.directory.naming),
+            ) {
+                let leaving: BTreeSet<_> = self
+                    .deletions
+                    .iter()
+                    .map(|deletion| deletion.name.clone())
+                    .collect();
                 let leaving = |name: &str| leaving.contains(name);
                 let before = self.queue(c, |queue, session| {
                     let before = queue.created(session, &node.name, sequence);
@@ -380,9 +459,11 @@ impl World<'_> {
                 });
                 standing = before.map_or(Standing::Unknown, Standing::Behind);
             }
-            if let (Some(directory), Some(node), false) =
-                (self.clients[c].watch.created(), self.numbered(&node), list_too)
-            {
+            if let (Some(directory), Some(node), false) = (
+                self.clients[c].watch.created(),
+                self.numbered(&node),
+                list_too,
+            ) {
                 if self.queue(c, |queue, session| queue.is_first(session, node, directory)) {
                     standing = Standing::First;
                     self.first_without_list += 1;
@@ -397,12 +478,25 @@ impl World<'_> {
             true => Answer::no(FailureKind::Unknown),
             false => self.directory.list(),
         });
-        self.after_create(i, contender, AcquireEvent::Created { id, create, list, standing });
+        self.after_create(
+            i,
+            contender,
+            AcquireEvent::Created {
+                id,
+                create,
+                list,
+                standing,
+            },
+        );
     }
 
     pub(super) fn numbered(&self, node: &OwnNode) -> Option<Numbered> {
         match (classify(&node.name, self.directory.naming), node.czxid) {
-            (Child::Contender { sequence, kind }, Some(czxid)) => Some(Numbered { kind, sequence, czxid }),
+            (Child::Contender { sequence, kind }, Some(czxid)) => Some(Numbered {
+                kind,
+                sequence,
+                czxid,
+            }),
             _ => None,
         }
     }
@@ -422,21 +516,29 @@ impl World<'_> {
             AcquireOutcome::Granted { name, czxid, also } => {
                 self.clean(i, also);
                 let number = self.callers[i].number;
-                let node = self.numbered(&OwnNode { name: name.clone(), czxid: Some(czxid) });
+                let node = self.numbered(&OwnNode {
+                    name: name.clone(),
+                    czxid: Some(czxid),
+                });
                 let (node, free) = (node.expect("a contender"), !self.choices.chance(26));
                 let watch = self.queue(self.callers[i].client, |queue, session| {
                     queue.granted(session, &name, node, free)
                 });
                 let watch = watch || self.choices.chance(160);
                 let client = &mut self.clients[self.callers[i].client];
-                if watch && !matches!(client.watch, Watch::Asked) && client.watch.created().is_none() {
+                if watch
+                    && !matches!(client.watch, Watch::Asked)
+                    && client.watch.created().is_none()
+                {
                     client.watch = Watch::Asked;
                 }
                 self.queue(self.callers[i].client, |queue, session| {
                     queue.stop_waiting(session, &name);
                     queue.leave(number);
                 });
-                self.clients[self.callers[i].client].contending.remove(&number);
+                self.clients[self.callers[i].client]
+                    .contending
+                    .remove(&number);
                 if !self.directory.nodes.contains_key(&name) {
                     // It existed when the servers showed it.
                     let deleted_by_hand = self.directory.deleted_by_hand.get(&name);

@@ -1,8 +1,10 @@
-//! Where the choices of a schedule come from: drawn at random, or listed one string after the other.
+//! Where the choices of a schedule come from: drawn at random, or listed one string after the
+//! other.
 
 use std::panic::Location;
 
-/// A stream of choices. A choice has several alternatives, of which the first is that all goes well.
+/// A stream of choices. A choice has several alternatives, of which the first is that all goes
+/// well.
 #[derive(Debug)]
 pub(in crate::protocol) enum Choices {
     /// Bytes that proptest can shrink. When they run out, all goes well.
@@ -57,8 +59,8 @@ impl Choices {
         }
     }
 
-    /// Returns one of the ways in which something goes wrong, from 1, with a chance of `n` in 256, and 0
-    /// otherwise.
+    /// Returns one of the ways in which something goes wrong, from 1, with a chance of `n` in 256,
+    /// and 0 otherwise.
     #[track_caller]
     pub(in crate::protocol) fn rarely(&mut self, n: u8, ways: usize) -> usize {
         if let Self::Listed(listed) = self {
@@ -89,13 +91,21 @@ impl Choices {
     pub(super) fn fate(&mut self) -> Fate {
         match self.rarely(40, 2) {
             0 => Fate::Answered,
-            way => Fate::Lost { carried_out: way == 1 },
+            way => Fate::Lost {
+                carried_out: way == 1,
+            },
         }
     }
 
     /// Records the last choice, if it was a deviation.
     pub(in crate::protocol) fn note(&mut self, what: &impl std::fmt::Debug) {
-        if let Self::Listed(Listed { deviations, taken, alternatives, trace }) = self {
+        if let Self::Listed(Listed {
+            deviations,
+            taken,
+            alternatives,
+            trace,
+        }) = self
+        {
             let last = taken.checked_sub(1).and_then(|last| deviations.get(last));
             if last.is_some_and(|last| last.point + 1 == alternatives.len()) {
                 trace.push(format!("{what:?}"));
@@ -111,7 +121,12 @@ impl Listed {
         match self.deviations.get(self.taken) {
             Some(deviation) if deviation.point == point => {
                 self.taken += 1;
-                self.trace.push(format!("{}:{}: {}", at.file(), at.line(), deviation.alternative));
+                self.trace.push(format!(
+                    "{}:{}: {}",
+                    at.file(),
+                    at.line(),
+                    deviation.alternative
+                ));
                 deviation.alternative
             }
             _ => 0,
@@ -137,7 +152,11 @@ impl Listed {
 impl Drop for Listed {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("with {} deviations: {:#?}", self.deviations.len(), self.trace);
+            eprintln!(
+                "with {} deviations: {:#?}",
+                self.deviations.len(),
+                self.trace
+            );
         }
     }
 }
@@ -153,7 +172,11 @@ pub(in crate::protocol) struct Turns<T> {
 
 impl<T: Copy + Ord> Turns<T> {
     pub(in crate::protocol) fn new() -> Self {
-        Self { last: None, held: Vec::new(), count: 0 }
+        Self {
+            last: None,
+            held: Vec::new(),
+            count: 0,
+        }
     }
 
     /// Returns the next of the ready tasks, which are in order. `None` if none is.
@@ -171,7 +194,8 @@ impl<T: Copy + Ord> Turns<T> {
         assert!(self.count < 2_000, "it does not end");
         loop {
             for patient in [false, true] {
-                let is_free = |task: &&T| !self.held.contains(task) && is_patient(**task) == patient;
+                let is_free =
+                    |task: &&T| !self.held.contains(task) && is_patient(**task) == patient;
                 let mut free = ready.iter().filter(is_free);
                 let first = free.clone().next();
                 if let Some(next) = free.find(|task| Some(**task) > self.last).or(first) {
@@ -196,27 +220,47 @@ impl<T: Copy + Ord> Turns<T> {
     }
 }
 
-/// Runs all strings of choices with at most `most` deviations, and prints how many there are. There have
-/// to be `at_least` so many. `MORE_DEVIATIONS` in the environment is added to `most`.
-pub(in crate::protocol) fn count(what: &str, most: usize, at_least: usize, run: impl FnMut(&mut Choices)) {
+/// Runs all strings of choices with at most `most` deviations, and prints how many there are. There
+/// have to be `at_least` so many. `MORE_DEVIATIONS` in the environment is added to `most`.
+pub(in crate::protocol) fn count(
+    what: &str,
+    most: usize,
+    at_least: usize,
+    run: impl FnMut(&mut Choices),
+) {
     let more = std::env::var("MORE_DEVIATIONS").map_or(0, |more| more.parse().expect("a number"));
     let count = every(most + more, run);
-    println!("{what}: {count} schedules with at most {} deviations", most + more);
+    println!(
+        "{what}: {count} schedules with at most {} deviations",
+        most + more
+    );
     assert!(count >= at_least, "only {count} schedules of {what}");
 }
 
-/// Runs all strings of choices with at most `most` deviations. Returns how many there are. Those with fewer
-/// come first, so that a failure shows as few as possible; they are run again to find those with more.
+/// Runs all strings of choices with at most `most` deviations. Returns how many there are. Those
+/// with fewer come first, so that a failure shows as few as possible; they are run again to find
+/// those with more.
 pub(in crate::protocol) fn every(most: usize, mut run: impl FnMut(&mut Choices)) -> usize {
     let mut count = 0;
     for wanted in 0..=most {
         let mut open = vec![Vec::new()];
         while let Some(deviations) = open.pop() {
             let (alternatives, trace) = (Vec::new(), Vec::new());
-            let mut choices = Choices::Listed(Listed { deviations, taken: 0, alternatives, trace });
+            let mut choices = Choices::Listed(Listed {
+                deviations,
+                taken: 0,
+                alternatives,
+                trace,
+            });
             run(&mut choices);
-            let Choices::Listed(listed) = &choices else { continue };
-            assert_eq!(listed.taken, listed.deviations.len(), "the same choices have led elsewhere");
+            let Choices::Listed(listed) = &choices else {
+                continue;
+            };
+            assert_eq!(
+                listed.taken,
+                listed.deviations.len(),
+                "the same choices have led elsewhere"
+            );
             if listed.deviations.len() == wanted {
                 count += 1;
             } else {
@@ -242,5 +286,8 @@ fn every_string_of_choices_comes() {
         assert_eq!(count, seen.len());
         count
     };
-    assert_eq!([all(0), all(1), all(2), all(3)], [1, 1 + 2 + 1 + 1, 1 + 4 + 4, 2 * 2 * 2 + 2]);
+    assert_eq!(
+        [all(0), all(1), all(2), all(3)],
+        [1, 1 + 2 + 1 + 1, 1 + 4 + 4, 2 * 2 * 2 + 2]
+    );
 }

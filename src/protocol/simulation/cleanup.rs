@@ -22,8 +22,15 @@ impl World<'_> {
             // Cleanup's write decides the creates under way, then it lists.
             self.settle_late(i);
             let beginning = self.directory.naming.prefix(&id, self.callers[i].kind);
-            let found = self.directory.nodes.keys().find(|name| name.starts_with(&beginning)).cloned();
-            found.into_iter().for_each(|name| self.leave_to_cleanup(i, name, false));
+            let found = self
+                .directory
+                .nodes
+                .keys()
+                .find(|name| name.starts_with(&beginning))
+                .cloned();
+            found
+                .into_iter()
+                .for_each(|name| self.leave_to_cleanup(i, name, false));
         }
     }
 
@@ -32,18 +39,35 @@ impl World<'_> {
         let session = self.clients[client].session;
         self.deleted += 1;
         let at = DeletionStage::New { hand_over };
-        self.deletions.push(PendingDeletion { id: self.deleted, client, session, name, at });
+        self.deletions.push(PendingDeletion {
+            id: self.deleted,
+            client,
+            session,
+            name,
+            at,
+        });
     }
 
     /// One step of one deletion.
     pub(super) fn delete_next(&mut self, k: usize) {
-        let PendingDeletion { client, session, name, at, .. } = &self.deletions[k];
+        let PendingDeletion {
+            client,
+            session,
+            name,
+            at,
+            ..
+        } = &self.deletions[k];
         let (client, session, name, at) = (*client, *session, name.clone(), at.clone());
         let there = self.directory.nodes.contains_key(&name);
         let next = match at {
             DeletionStage::New { hand_over } => {
-                let heir = self.clients[client].queue.heir(session, &name).filter(|_| hand_over);
-                heir.map_or(DeletionStage::Plain, |to| DeletionStage::HandingOver { to: to.to_string() })
+                let heir = self.clients[client]
+                    .queue
+                    .heir(session, &name)
+                    .filter(|_| hand_over);
+                heir.map_or(DeletionStage::Plain, |to| DeletionStage::HandingOver {
+                    to: to.to_string(),
+                })
             }
             DeletionStage::HandingOver { to } => {
                 let both = there && self.directory.nodes.contains_key(&to);
@@ -53,7 +77,10 @@ impl World<'_> {
                 }
                 match (fate, both) {
                     (Fate::Lost { .. }, _) => DeletionStage::Plain,
-                    (Fate::Answered, true) => DeletionStage::HandedOver { to, at: self.directory.clock },
+                    (Fate::Answered, true) => DeletionStage::HandedOver {
+                        to,
+                        at: self.directory.clock,
+                    },
                     (Fate::Answered, false) => DeletionStage::Plain,
                 }
             }

@@ -47,7 +47,10 @@ impl Directory {
     pub(super) fn create(&mut self, owner: (usize, u64), beginning: &str) -> OwnNode {
         let name = format!("{beginning}{:010}", self.created);
         self.nodes.insert(name.clone(), owner);
-        OwnNode { czxid: Some(self.count(&name)), name }
+        OwnNode {
+            czxid: Some(self.count(&name)),
+            name,
+        }
     }
 
     /// Counts a create. Returns its zxid.
@@ -69,7 +72,10 @@ impl Directory {
     pub(super) fn list(&self) -> Answer<Listing> {
         match self.missing {
             true => Answer::no(FailureKind::NoNode),
-            false => Answer::Is(Queue::read(self.nodes.keys().cloned().collect(), self.naming)),
+            false => Answer::Is(Queue::read(
+                self.nodes.keys().cloned().collect(),
+                self.naming,
+            )),
         }
     }
 
@@ -77,7 +83,9 @@ impl Directory {
     pub(super) fn make(&mut self, owner: (usize, u64), name: &str) -> Created {
         match self.nodes.insert(name.to_owned(), owner) {
             Some(_) => Created::Exists,
-            None => Created::Done { czxid: Some(self.count(name)) },
+            None => Created::Done {
+                czxid: Some(self.count(name)),
+            },
         }
     }
 

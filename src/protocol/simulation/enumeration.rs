@@ -1,13 +1,13 @@
-//! All schedules with few deviations: two to four callers take turns and all goes well, except at a few
-//! points. These are everywhere in turn.
+//! All schedules with few deviations: two to four callers take turns and all goes well, except at a
+//! few points. These are everywhere in turn.
 //!
 //! In its turn a caller, a deletion, a list or a watch makes one step. A deviation is one of these:
 //! - one of them is held: it makes no step until all others are done, or wait;
 //! - a caller that waits leaves;
 //! - a session ends, or a node or the directory is deleted by another process;
 //! - a watch is interrupted;
-//! - what a step asks for: a request or a reply is lost, a create is carried out late, a deletion is refused,
-//!   a caller leaves with a request under way, and so on.
+//! - what a step asks for: a request or a reply is lost, a create is carried out late, a deletion
+//!   is refused, a caller leaves with a request under way, and so on.
 //!
 //! The bugs that this finds are listed in [the
 //! README](../../../simulation/README.md#all-schedules-with-few-deviations).
@@ -49,26 +49,62 @@ struct Schedule<'a> {
 impl Schedule<'_> {
     /// Returns all that could make a step, in order.
     fn ready(&self) -> Vec<Task> {
-        let World { callers, clients, deletions, .. } = &self.world;
-        let callers = (0..callers.len()).filter(|i| self.is_ready(*i)).map(Task::Caller);
+        let World {
+            callers,
+            clients,
+            deletions,
+            ..
+        } = &self.world;
+        let callers = (0..callers.len())
+            .filter(|i| self.is_ready(*i))
+            .map(Task::Caller);
         let deletions = deletions.iter().map(|deletion| Task::Deletion(deletion.id));
         let clients = || clients.iter().enumerate();
-        let listers = clients()
-            .flat_map(|(c, client)| client.listers.iter().map(move |lister| Task::Lister(c, lister.session)));
-        let is_asked = |watch: Watch| matches!(watch, Watch::Asked | Watch::Set { answered: false, .. });
-        let watches = clients().filter(|(_, client)| is_asked(client.watch)).map(|(c, _)| Task::Watch(c));
-        callers.chain(deletions).chain(listers).chain(watches).collect()
+        let listers = clients().flat_map(|(c, client)| {
+            client
+                .listers
+                .iter()
+                .map(move |lister| Task::Lister(c, lister.session))
+        });
+        let is_asked = |watch: Watch| {
+            matches!(
+                watch,
+                Watch::Asked
+                    | Watch::Set {
+                        answered: false,
+                        ..
+                    }
+            )
+        };
+        let watches = clients()
+            .filter(|(_, client)| is_asked(client.watch))
+            .map(|(c, _)| Task::Watch(c));
+        callers
+            .chain(deletions)
+            .chain(listers)
+            .chain(watches)
+            .collect()
     }
 
     fn is_ready(&self, i: usize) -> bool {
         let caller = &self.world.callers[i];
-        let is_told = |question: usize| caller.told.as_ref().is_some_and(|(asked, _)| *asked == question);
+        let is_told = |question: usize| {
+            caller
+                .told
+                .as_ref()
+                .is_some_and(|(asked, _)| *asked == question)
+        };
         match &caller.doing {
             Doing::Idle => caller.role.is_some_and(|role| role.attempts > 0),
             Doing::ForTurn(_, question) | Doing::Waiting(_, question) => is_told(*question),
-            Doing::ForList(_, question, _) => caller.listed.as_ref().is_some_and(|(of, _)| of == question),
+            Doing::ForList(_, question, _) => {
+                caller.listed.as_ref().is_some_and(|(of, _)| of == question)
+            }
             Doing::Watching(_, name) => !self.world.directory.nodes.contains_key(name),
-            Doing::Begins | Doing::Queued(..) | Doing::Holding { .. } | Doing::Converting { .. } => true,
+            Doing::Begins
+            | Doing::Queued(..)
+            | Doing::Holding { .. }
+            | Doing::Converting { .. } => true,
         }
     }
 
@@ -88,31 +124,51 @@ impl Schedule<'_> {
         }
         // The sessions of nodes that cannot be deleted end at last.
         let stuck = std::mem::take(&mut self.world.directory.stuck);
-        self.world.directory.nodes.retain(|name, _| !stuck.contains(name));
+        self.world
+            .directory
+            .nodes
+            .retain(|name, _| !stuck.contains(name));
         self.turns.next(&self.ready())
     }
 
-    /// Returns the events that may happen in the turn of a task. The first is that it makes its step.
+    /// Returns the events that may happen in the turn of a task. The first is that it makes its
+    /// step.
     fn events(&self, turn: Task) -> Vec<Event> {
-        let World { callers, clients, deletions, directory, .. } = &self.world;
+        let World {
+            callers,
+            clients,
+            deletions,
+            directory,
+            ..
+        } = &self.world;
         let mut events = vec![Event::Step(turn), Event::Hold(turn)];
         let may_leave = |doing: &Doing| {
             matches!(
                 doing,
-                Doing::ForTurn(..) | Doing::ForList(_, _, None) | Doing::Watching(..) | Doing::Waiting(..)
+                Doing::ForTurn(..)
+                    | Doing::ForList(_, _, None)
+                    | Doing::Watching(..)
+                    | Doing::Waiting(..)
             )
         };
-        let leaving = callers.iter().enumerate().filter(|(_, caller)| may_leave(&caller.doing));
+        let leaving = callers
+            .iter()
+            .enumerate()
+            .filter(|(_, caller)| may_leave(&caller.doing));
         events.extend(leaving.map(|(i, _)| Event::Leave(i)));
         let has_session = |c: usize| {
-            let is_busy = |caller: &Caller| caller.client == c && !matches!(caller.doing, Doing::Idle);
+            let is_busy =
+                |caller: &Caller| caller.client == c && !matches!(caller.doing, Doing::Idle);
             callers.iter().any(is_busy) || deletions.iter().any(|deletion| deletion.client == c)
         };
         events.extend((0..CLIENTS).filter(|c| has_session(*c)).map(Event::Expire));
         events.extend((0..directory.nodes.len()).map(Event::DeleteNode));
         if self.world.in_memory() {
             events.push(Event::RemoveDirectory);
-            let watches = clients.iter().enumerate().filter(|(_, client)| client.watch.created().is_some());
+            let watches = clients
+                .iter()
+                .enumerate()
+                .filter(|(_, client)| client.watch.created().is_some());
             events.extend(watches.map(|(c, _)| Event::Interrupt(c)));
         }
         events
@@ -124,11 +180,17 @@ impl Schedule<'_> {
         match task {
             Task::Caller(i) => world.step(i),
             Task::Deletion(id) => {
-                let k = world.deletions.iter().position(|deletion| deletion.id == id);
+                let k = world
+                    .deletions
+                    .iter()
+                    .position(|deletion| deletion.id == id);
                 world.delete_next(k.expect("it is ready"));
             }
             Task::Lister(c, session) => {
-                let k = world.clients[c].listers.iter().position(|lister| lister.session == session);
+                let k = world.clients[c]
+                    .listers
+                    .iter()
+                    .position(|lister| lister.session == session);
                 world.list_next(c, k.expect("it is ready"));
             }
             Task::Watch(c) => world.watch(c),
@@ -167,25 +229,50 @@ const MUTEX: Role = Role {
     attempts: 1,
     holds_long: false,
 };
-const FAIR: Role = Role { fair: true, ..MUTEX };
-const READER: Role = Role { kind: Kind::Shared, ..MUTEX };
+const FAIR: Role = Role {
+    fair: true,
+    ..MUTEX
+};
+const READER: Role = Role {
+    kind: Kind::Shared,
+    ..MUTEX
+};
 const WRITER: Role = MUTEX;
-/// A reader that becomes the writer, and possibly a reader again; and a writer that becomes a reader.
-const UPGRADER: Role = Role { conversions: 1, ..READER };
-const CHANGER: Role = Role { conversions: 2, ..READER };
-const DOWNGRADER: Role = Role { conversions: 1, ..WRITER };
+/// A reader that becomes the writer, and possibly a reader again; and a writer that becomes a
+/// reader.
+const UPGRADER: Role = Role {
+    conversions: 1,
+    ..READER
+};
+const CHANGER: Role = Role {
+    conversions: 2,
+    ..READER
+};
+const DOWNGRADER: Role = Role {
+    conversions: 1,
+    ..WRITER
+};
 
 const fn tries(role: Role) -> Role {
-    Role { if_busy: IfBusy::Fail, ..role }
+    Role {
+        if_busy: IfBusy::Fail,
+        ..role
+    }
 }
 
 const fn twice(role: Role) -> Role {
-    Role { attempts: 2, ..role }
+    Role {
+        attempts: 2,
+        ..role
+    }
 }
 
 /// The same, which releases the lock when all others wait.
 const fn long(role: Role) -> Role {
-    Role { holds_long: true, ..role }
+    Role {
+        holds_long: true,
+        ..role
+    }
 }
 
 /// The same, of the other client.
@@ -196,30 +283,48 @@ const fn other(role: Role) -> Role {
 /// Runs all schedules of a team. Returns how many grants without a list there were.
 fn enumerate(what: &str, family: Family, team: &[Role], most: usize, at_least: usize) -> usize {
     let mut first = 0;
-    count(&format!("{what}, {} contenders", team.len()), most, at_least, |choices| {
-        let callers = team.iter().map(|role| Caller::new(role.client, Some(*role))).collect();
-        let world = World::new(family, callers, choices);
-        first += Schedule { world, turns: Turns::new() }.run();
-    });
+    count(
+        &format!("{what}, {} contenders", team.len()),
+        most,
+        at_least,
+        |choices| {
+            let callers = team
+                .iter()
+                .map(|role| Caller::new(role.client, Some(*role)))
+                .collect();
+            let world = World::new(family, callers, choices);
+            first += Schedule {
+                world,
+                turns: Turns::new(),
+            }
+            .run();
+        },
+    );
     first
 }
 
 #[test]
 fn every_schedule_of_a_mutex_with_few_deviations() {
-    let mutex = |team: &[Role], most, at_least| enumerate("mutex", Family::Exclusive, team, most, at_least);
+    let mutex =
+        |team: &[Role], most, at_least| enumerate("mutex", Family::Exclusive, team, most, at_least);
     let first = mutex(&[twice(MUTEX), twice(MUTEX)], 1, 220);
     assert!(first > 0, "none was granted the lock without a list");
     mutex(&[MUTEX, tries(other(MUTEX))], 1, 70);
     mutex(&[twice(MUTEX), MUTEX, other(MUTEX)], 1, 270);
-    mutex(&[long(twice(MUTEX)), other(long(MUTEX)), other(long(MUTEX))], 1, 280);
+    mutex(
+        &[long(twice(MUTEX)), other(long(MUTEX)), other(long(MUTEX))],
+        1,
+        280,
+    );
     mutex(&[MUTEX, MUTEX, MUTEX, other(MUTEX)], 1, 280);
     mutex(&[MUTEX, other(MUTEX)], 2, 5_500);
 }
 
 #[test]
 fn every_schedule_of_a_fair_lock_with_few_deviations() {
-    let fair =
-        |team: &[Role], most, at_least| enumerate("fair lock", Family::Exclusive, team, most, at_least);
+    let fair = |team: &[Role], most, at_least| {
+        enumerate("fair lock", Family::Exclusive, team, most, at_least)
+    };
     fair(&[twice(FAIR), FAIR, other(FAIR)], 1, 370);
     fair(&[long(twice(FAIR)), long(FAIR), other(long(FAIR))], 1, 470);
     fair(&[FAIR, FAIR, other(FAIR), MUTEX], 1, 370);
@@ -228,13 +333,18 @@ fn every_schedule_of_a_fair_lock_with_few_deviations() {
 
 #[test]
 fn every_schedule_of_readers_and_writers_with_few_deviations() {
-    let locks =
-        |team: &[Role], most, at_least| enumerate("read-write lock", Family::ReadWrite, team, most, at_least);
+    let locks = |team: &[Role], most, at_least| {
+        enumerate("read-write lock", Family::ReadWrite, team, most, at_least)
+    };
     locks(&[DOWNGRADER, other(READER)], 1, 160);
     locks(&[long(READER), UPGRADER, other(long(WRITER))], 1, 280);
     locks(&[UPGRADER, other(WRITER)], 1, 150);
     locks(&[CHANGER, twice(WRITER)], 1, 250);
     locks(&[UPGRADER, other(UPGRADER), other(WRITER)], 1, 280);
-    locks(&[UPGRADER, READER, other(WRITER), other(DOWNGRADER)], 1, 430);
+    locks(
+        &[UPGRADER, READER, other(WRITER), other(DOWNGRADER)],
+        1,
+        430,
+    );
     locks(&[UPGRADER, other(UPGRADER)], 2, 14_000);
 }

@@ -2,7 +2,9 @@
 
 use super::choices::Fate;
 use super::{Doing, World};
-use crate::protocol::convert::{Conversion, ConvertEvent, ConvertRequest, ConvertStep, Converted, Created};
+use crate::protocol::convert::{
+    Conversion, ConvertEvent, ConvertRequest, ConvertStep, Converted, Created,
+};
 use crate::protocol::failure::{Answer, FailureKind, Refusal};
 use crate::protocol::node_name::{Child, Kind, classify};
 
@@ -19,12 +21,20 @@ impl World<'_> {
             Kind::Shared => Kind::Exclusive,
             Kind::Exclusive => Kind::Shared,
         };
-        let new = self.directory.naming.converted_name(&name, &id, kind).unwrap();
+        let new = self
+            .directory
+            .naming
+            .converted_name(&name, &id, kind)
+            .unwrap();
         let (conversion, step) = match kind {
             Kind::Shared => Conversion::downgrade(name.clone(), new),
             Kind::Exclusive => Conversion::upgrade(name.clone(), new),
         };
-        self.callers[i].doing = Doing::Converting { name, conversion, step };
+        self.callers[i].doing = Doing::Converting {
+            name,
+            conversion,
+            step,
+        };
     }
 
     pub(super) fn converting(
@@ -36,7 +46,11 @@ impl World<'_> {
     ) {
         let fate = match &step {
             ConvertStep::Do(ConvertRequest::List | ConvertRequest::Inspect { .. }) => {
-                if self.choices.chance(40) { Fate::Lost { carried_out: false } } else { Fate::Answered }
+                if self.choices.chance(40) {
+                    Fate::Lost { carried_out: false }
+                } else {
+                    Fate::Answered
+                }
             }
             ConvertStep::Do(_) => self.choices.fate(),
             _ => Fate::Answered,
@@ -48,9 +62,9 @@ impl World<'_> {
         let directory = &mut self.directory;
         let event = match step {
             ConvertStep::Pause { .. } => ConvertEvent::Retry,
-            ConvertStep::Await { node } => {
-                ConvertEvent::Awaited { is_late: directory.nodes.contains_key(&node) }
-            }
+            ConvertStep::Await { node } => ConvertEvent::Awaited {
+                is_late: directory.nodes.contains_key(&node),
+            },
             ConvertStep::Do(ConvertRequest::List) if lost => {
                 ConvertEvent::Listed(Answer::no(FailureKind::Unknown))
             }
@@ -66,11 +80,13 @@ impl World<'_> {
             }
             ConvertStep::Do(ConvertRequest::Swap { create, delete }) => {
                 let made = happens.then(|| directory.swap(owner, &create, &delete));
-                made.filter(|_| !lost).map_or_else(unknown, ConvertEvent::Created)
+                made.filter(|_| !lost)
+                    .map_or_else(unknown, ConvertEvent::Created)
             }
             ConvertStep::Do(ConvertRequest::Create { name }) => {
                 let made = happens.then(|| directory.make(owner, &name));
-                made.filter(|_| !lost).map_or_else(unknown, ConvertEvent::Created)
+                made.filter(|_| !lost)
+                    .map_or_else(unknown, ConvertEvent::Created)
             }
             ConvertStep::Do(ConvertRequest::Delete { .. }) if self.choices.chance(20) => {
                 self.callers[i].refused = true;
@@ -80,12 +96,20 @@ impl World<'_> {
                 if happens {
                     directory.nodes.remove(&name);
                 }
-                ConvertEvent::Deleted(if lost { Answer::no(FailureKind::Unknown) } else { Answer::Is(()) })
+                ConvertEvent::Deleted(if lost {
+                    Answer::no(FailureKind::Unknown)
+                } else {
+                    Answer::Is(())
+                })
             }
             ConvertStep::Finish(converted) => return self.converted(i, name, converted),
         };
         let step = conversion.on(event);
-        self.callers[i].doing = Doing::Converting { name, conversion, step };
+        self.callers[i].doing = Doing::Converting {
+            name,
+            conversion,
+            step,
+        };
     }
 
     pub(super) fn converted(&mut self, i: usize, name: String, converted: Converted) {
@@ -100,7 +124,10 @@ impl World<'_> {
             Converted::Kept(_) => self.callers[i].doing = Doing::Holding { name },
             Converted::Lost { delete, .. } => {
                 let caller = &self.callers[i];
-                assert!(caller.deleted_by_hand || caller.refused, "lost without a reason");
+                assert!(
+                    caller.deleted_by_hand || caller.refused,
+                    "lost without a reason"
+                );
                 for name in &delete {
                     if self.callers[i].refused && self.choices.chance(100) {
                         self.directory.stuck.insert(name.clone());

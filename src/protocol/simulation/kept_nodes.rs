@@ -1,9 +1,10 @@
-//! All schedules with few deviations of clients that keep the node of a mutex ([`Room`]). The room is the
-//! real one; the servers, the attempts and the watch of a node that is kept are modelled here.
+//! All schedules with few deviations of clients that keep the node of a mutex ([`Room`]). The room
+//! is the real one; the servers, the attempts and the watch of a node that is kept are modelled
+//! here.
 //!
-//! In every schedule, one caller of all clients holds the lock at a time, every caller that waits is served
-//! in the end, also behind a node that another client keeps, and each node is deleted once
-//! (docs/protocol.md#hand-off, docs/protocol.md#kept-node).
+//! In every schedule, one caller of all clients holds the lock at a time, every caller that waits
+//! is served in the end, also behind a node that another client keeps, and each node is deleted
+//! once (docs/protocol.md#hand-off, docs/protocol.md#kept-node).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,7 +14,10 @@ use crate::protocol::moment::Moment;
 use crate::protocol::node_name::Kind;
 use crate::protocol::room::{Arrival, HandOff, Newcomer, PassOn, Room};
 
-const BOUNDS: HandOff = HandOff { max: 2, time: Duration::from_secs(1) };
+const BOUNDS: HandOff = HandOff {
+    max: 2,
+    time: Duration::from_secs(1),
+};
 
 /// The actors, which make steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,8 +66,8 @@ impl Caller {
     }
 }
 
-/// The node by which a client has the lock, by its number, the number of the hold, and the holder; without
-/// one it is kept.
+/// The node by which a client has the lock, by its number, the number of the hold, and the holder;
+/// without one it is kept.
 #[derive(Clone, Copy, Debug)]
 struct Has {
     node: u64,
@@ -112,7 +116,9 @@ impl World<'_> {
     }
 
     fn is_first(&self, node: u64) -> bool {
-        self.nodes.first_key_value().is_some_and(|(first, _)| *first == node)
+        self.nodes
+            .first_key_value()
+            .is_some_and(|(first, _)| *first == node)
     }
 
     fn others(&self, c: usize) -> bool {
@@ -133,10 +139,16 @@ impl World<'_> {
                 |node| self.is_first(node) || !self.nodes.contains_key(&node),
             )
         });
-        let watches = (0..self.clients.len())
-            .filter(|c| self.clients[*c].watch.is_some_and(|(_, is_set)| !is_set || self.others(*c)));
+        let watches = (0..self.clients.len()).filter(|c| {
+            self.clients[*c]
+                .watch
+                .is_some_and(|(_, is_set)| !is_set || self.others(*c))
+        });
         let deletions = self.deletions.keys().copied().map(Task::Deletion);
-        let tasks = callers.map(Task::Caller).chain(attempts.map(Task::Attempt)).chain(deletions);
+        let tasks = callers
+            .map(Task::Caller)
+            .chain(attempts.map(Task::Attempt))
+            .chain(deletions);
         tasks.chain(watches.map(Task::Watch)).collect()
     }
 
@@ -160,17 +172,27 @@ impl World<'_> {
                 self.deletions.remove(&node);
             }
             Task::Watch(c) => match self.clients[c].watch {
-                Some((node, false)) if !self.others(c) => self.clients[c].watch = Some((node, true)),
+                Some((node, false)) if !self.others(c) => {
+                    self.clients[c].watch = Some((node, true));
+                }
                 _ => self.others_come(c),
             },
         }
     }
 
     fn arrive(&mut self, i: usize) {
-        let (number, Caller { client: c, tries, .. }) = (self.number(), self.callers[i]);
+        let (
+            number,
+            Caller {
+                client: c, tries, ..
+            },
+        ) = (self.number(), self.callers[i]);
         let is_kept = |client: &Client| client.has.is_some_and(|has| has.caller.is_none());
         let healthy = !(is_kept(&self.clients[c]) && self.choices.chance(40));
-        match self.clients[c].room.newcomer(Moment::at(Duration::ZERO), healthy) {
+        match self.clients[c]
+            .room
+            .newcomer(Moment::at(Duration::ZERO), healthy)
+        {
             Newcomer::Has(hold) => {
                 self.clients[c].room.enter(hold, hold);
                 return self.has_it(c, i);
@@ -187,17 +209,28 @@ impl World<'_> {
             // It looks before it makes a node.
             let (node, hold) = (self.create(c), self.number());
             assert!(
-                self.clients[c].room.adopt(hold, hold, Moment::at(Duration::ZERO)),
+                self.clients[c]
+                    .room
+                    .adopt(hold, hold, Moment::at(Duration::ZERO)),
                 "another node of this client"
             );
-            self.clients[c].has = Some(Has { node, number: hold, hold, caller: None });
+            self.clients[c].has = Some(Has {
+                node,
+                number: hold,
+                hold,
+                caller: None,
+            });
             self.has_it(c, i);
         }
     }
 
     /// A caller has the node of its client.
     fn has_it(&mut self, c: usize, i: usize) {
-        self.clients[c].has.as_mut().expect("there is a node").caller = Some(i);
+        self.clients[c]
+            .has
+            .as_mut()
+            .expect("there is a node")
+            .caller = Some(i);
         self.callers[i].doing = Doing::Holds;
     }
 
@@ -205,7 +238,9 @@ impl World<'_> {
     fn release(&mut self, c: usize, healthy: bool) {
         let idle = self.number();
         let now = Moment::at(Duration::ZERO);
-        let Has { node, number, hold, .. } = self.clients[c].has.take().expect("there is a node");
+        let Has {
+            node, number, hold, ..
+        } = self.clients[c].has.take().expect("there is a node");
         let next = self.clients[c].room.released(number, hold, now, healthy);
         let hold = match next {
             PassOn::To(at, _) => at.number(),
@@ -217,7 +252,12 @@ impl World<'_> {
             }
         };
         self.clients[c].room.enter(hold, hold);
-        self.clients[c].has = Some(Has { node, number, hold, caller: None });
+        self.clients[c].has = Some(Has {
+            node,
+            number,
+            hold,
+            caller: None,
+        });
         if let PassOn::To(_, i) = next {
             self.has_it(c, i);
         }
@@ -234,8 +274,16 @@ impl World<'_> {
         if self.nodes.contains_key(&node) {
             let hold = self.number();
             self.clients[c].attempt = None;
-            self.clients[c].has = Some(Has { node, number: hold, hold, caller: None });
-            match self.clients[c].room.granted(hold, hold, Moment::at(Duration::ZERO))[..] {
+            self.clients[c].has = Some(Has {
+                node,
+                number: hold,
+                hold,
+                caller: None,
+            });
+            match self.clients[c]
+                .room
+                .granted(hold, hold, Moment::at(Duration::ZERO))[..]
+            {
                 [i] => self.has_it(c, i),
                 _ => self.release(c, true),
             }
@@ -253,7 +301,9 @@ impl World<'_> {
     }
 
     fn leave(&mut self, i: usize) {
-        let Doing::Waits(at) = self.callers[i].doing else { return };
+        let Doing::Waits(at) = self.callers[i].doing else {
+            return;
+        };
         self.callers[i].doing = Doing::Idle;
         let c = self.callers[i].client;
         assert_eq!(self.clients[c].room.leave(at), Some(i));
@@ -266,7 +316,9 @@ impl World<'_> {
 
     /// The client has lost the lock, if it had it by this node.
     fn lose(&mut self, c: usize, node: u64) {
-        let Some(has) = self.clients[c].has.take_if(|has| has.node == node) else { return };
+        let Some(has) = self.clients[c].has.take_if(|has| has.node == node) else {
+            return;
+        };
         self.clients[c].room.gone(has.number);
         self.clients[c].room.lost(has.number);
         if let Some(i) = has.caller {
@@ -305,19 +357,30 @@ impl World<'_> {
 
     fn check(&self) {
         let holds = |client: &&Client| {
-            client.has.is_some_and(|has| has.caller.is_some() && self.nodes.contains_key(&has.node))
+            client
+                .has
+                .is_some_and(|has| has.caller.is_some() && self.nodes.contains_key(&has.node))
         };
-        assert!(self.clients.iter().filter(holds).count() <= 1, "two hold the lock");
+        assert!(
+            self.clients.iter().filter(holds).count() <= 1,
+            "two hold the lock"
+        );
     }
 
     fn run(mut self) {
         let mut turns = Turns::new();
         loop {
             let Some(turn) = turns.next(&self.ready()) else {
-                assert!(self.callers.iter().all(Caller::is_done), "wait for ever: {:?}", self.callers);
+                assert!(
+                    self.callers.iter().all(Caller::is_done),
+                    "wait for ever: {:?}",
+                    self.callers
+                );
                 // The last handles go.
                 let kept = |client: &mut Client| client.room.close().is_some();
-                let Some(c) = self.clients.iter_mut().position(kept) else { break };
+                let Some(c) = self.clients.iter_mut().position(kept) else {
+                    break;
+                };
                 self.release(c, true);
                 continue;
             };
@@ -346,36 +409,44 @@ impl World<'_> {
             self.check();
         }
         assert!(self.nodes.is_empty(), "never deleted: {:?}", self.nodes);
-        assert!(self.clients.iter().all(|client| !client.room.has_node()), "a node that is not there");
+        assert!(
+            self.clients.iter().all(|client| !client.room.has_node()),
+            "a node that is not there"
+        );
     }
 }
 
 /// Runs all schedules of callers, each of which is given by its client.
 fn enumerate(clients: &[usize], tries: bool, bounds: HandOff, most: usize, at_least: usize) {
-    count(&format!("kept node, {} contenders", clients.len()), most, at_least, |choices| {
-        let room = || Client {
-            room: Room::new(Kind::Exclusive, bounds, true),
-            has: None,
-            attempt: None,
-            watch: None,
-        };
-        let caller = |client: &usize| Caller {
-            client: *client,
-            tries: tries && *client > 0,
-            attempts: 2,
-            doing: Doing::Idle,
-        };
-        let world = World {
-            callers: clients.iter().map(caller).collect(),
-            clients: (0..2).map(|_| room()).collect(),
-            numbers: 0,
-            nodes: BTreeMap::new(),
-            deletions: BTreeMap::new(),
-            deleted: BTreeSet::new(),
-            choices,
-        };
-        world.run();
-    });
+    count(
+        &format!("kept node, {} contenders", clients.len()),
+        most,
+        at_least,
+        |choices| {
+            let room = || Client {
+                room: Room::new(Kind::Exclusive, bounds, true),
+                has: None,
+                attempt: None,
+                watch: None,
+            };
+            let caller = |client: &usize| Caller {
+                client: *client,
+                tries: tries && *client > 0,
+                attempts: 2,
+                doing: Doing::Idle,
+            };
+            let world = World {
+                callers: clients.iter().map(caller).collect(),
+                clients: (0..2).map(|_| room()).collect(),
+                numbers: 0,
+                nodes: BTreeMap::new(),
+                deletions: BTreeMap::new(),
+                deleted: BTreeSet::new(),
+                choices,
+            };
+            world.run();
+        },
+    );
 }
 
 #[test]

@@ -1,18 +1,21 @@
-//! Runs the real decisions of attempts, conversions and the local queue against a model of a lock directory,
-//! with lost replies, late creates, cancellations, expired sessions, nodes and directories deleted by other
-//! processes and made again, foreign children, watches that fire or are interrupted, and refused deletions.
+//! Runs the real decisions of attempts, conversions and the local queue against a model of a lock
+//! directory, with lost replies, late creates, cancellations, expired sessions, nodes and
+//! directories deleted by other processes and made again, foreign children, watches that fire or
+//! are interrupted, and refused deletions.
 //!
-//! The [choices](choices) of a schedule are [drawn](schedules), or all strings of them that deviate from
-//! "all goes well" at few points are [run](enumeration). Two clients run several attempts each, of mutexes
-//! and fair locks on one path or of read-write locks. Each client has a real [`LocalQueue`]. Sending a request, carrying it out and receiving the answer are separate steps. In
-//! every schedule,
+//! The [choices](choices) of a schedule are [drawn](schedules), or all strings of them that deviate
+//! from "all goes well" at few points are [run](enumeration). Two clients run several attempts
+//! each, of mutexes and fair locks on one path or of read-write locks. Each client has a real
+//! [`LocalQueue`]. Sending a request, carrying it out and receiving the answer are separate steps.
+//! In every schedule,
 //!
-//! - no contender holds the lock together with a writer (docs/protocol.md#grant), also without a list
-//!   (docs/protocol.md#succession);
+//! - no contender holds the lock together with a writer (docs/protocol.md#grant), also without a
+//!   list (docs/protocol.md#succession);
 //! - every attempt ends: it is granted the lock, or leaves;
 //! - in each session the attempts of a client create in the order of arrival
 //!   (docs/protocol.md#arrival-order);
-//! - a list is returned only to attempts that asked before it was sent (docs/protocol.md#shared-lists);
+//! - a list is returned only to attempts that asked before it was sent
+//!   (docs/protocol.md#shared-lists);
 //! - each waker gets one notice;
 //! - every node is deleted in the end, unless the servers refuse it.
 
@@ -80,11 +83,12 @@ struct Caller {
     fair: bool,
     /// The number of its attempt.
     number: u64,
-    /// The beginning of the name of a create that was not answered, and that the server may still carry out.
+    /// The beginning of the name of a create that was not answered, and that the server may still
+    /// carry out.
     late: Option<String>,
     ids: u32,
-    /// Whether another process has deleted one of its nodes: a grant by a node that does not exist is no
-    /// error then.
+    /// Whether another process has deleted one of its nodes: a grant by a node that does not exist
+    /// is no error then.
     deleted_by_hand: bool,
     /// Whether a conversion was refused a deletion.
     refused: bool,
@@ -139,7 +143,8 @@ type ListWaker = (usize, usize, usize);
 struct ModelClient {
     queue: LocalQueue<Waker, ListWaker>,
     session: u64,
-    /// The attempts that have asked to create, and the session in which each has created, or stepped aside.
+    /// The attempts that have asked to create, and the session in which each has created, or
+    /// stepped aside.
     contending: BTreeMap<u64, u64>,
     /// The tasks that send lists, one for each session.
     listers: Vec<Lister>,
@@ -151,9 +156,8 @@ struct ModelClient {
 enum Watch {
     None,
     Asked,
-    /// The servers have set it on the directory that was created then. `answered` is whether the client
-    /// knows,
-    /// `over` whether it has fired, or the connection was interrupted.
+    /// The servers have set it on the directory that was created then. `answered` is whether the
+    /// client knows, `over` whether it has fired, or the connection was interrupted.
     Set {
         czxid: i64,
         answered: bool,
@@ -171,7 +175,11 @@ impl Watch {
     /// Returns when the directory was created, if the client knows that it exists since.
     fn created(self) -> Option<i64> {
         match self {
-            Self::Set { czxid, answered: true, over: false } => Some(czxid),
+            Self::Set {
+                czxid,
+                answered: true,
+                over: false,
+            } => Some(czxid),
             _ => None,
         }
     }
@@ -249,7 +257,11 @@ struct World<'a> {
 impl<'a> World<'a> {
     fn new(family: Family, callers: Vec<Caller>, choices: &'a mut Choices) -> Self {
         Self {
-            directory: Directory::new(Naming { family, dialect: Dialect::Curator, sticky: false }),
+            directory: Directory::new(Naming {
+                family,
+                dialect: Dialect::Curator,
+                sticky: false,
+            }),
             callers,
             clients: (0..CLIENTS).map(|_| ModelClient::new()).collect(),
             deletions: Vec::new(),
@@ -264,7 +276,11 @@ impl<'a> World<'a> {
     }
 
     /// Runs one decision of the queue of a client, and delivers its notices.
-    fn queue<T>(&mut self, c: usize, change: impl FnOnce(&mut LocalQueue<Waker, ListWaker>, u64) -> T) -> T {
+    fn queue<T>(
+        &mut self,
+        c: usize,
+        change: impl FnOnce(&mut LocalQueue<Waker, ListWaker>, u64) -> T,
+    ) -> T {
         let client = &mut self.clients[c];
         let result = change(&mut client.queue, client.session);
         let Told { notices, no_list } = client.queue.take_told();
@@ -285,7 +301,8 @@ impl<'a> World<'a> {
     /// Delivers a list, or that there is none. Returns whether the caller still waits for it.
     fn listed(&mut self, (i, question, _): ListWaker, list: Answer<Listing>) -> bool {
         assert!(self.answered.insert(question), "listed twice");
-        let waits = matches!(self.callers[i].doing, Doing::ForList(_, asked, _) if asked == question);
+        let waits =
+            matches!(self.callers[i].doing, Doing::ForList(_, asked, _) if asked == question);
         if waits {
             self.callers[i].listed = Some((question, list));
         }
@@ -294,7 +311,9 @@ impl<'a> World<'a> {
 
     /// Returns the callers of a client.
     fn callers_of(&self, c: usize) -> Vec<usize> {
-        (0..self.callers.len()).filter(|i| self.callers[*i].client == c).collect()
+        (0..self.callers.len())
+            .filter(|i| self.callers[*i].client == c)
+            .collect()
     }
 
     fn in_memory(&self) -> bool {
@@ -319,26 +338,49 @@ impl<'a> World<'a> {
     fn inside(&self) -> (usize, usize) {
         let kind = |caller: &Caller| match &caller.doing {
             Doing::Holding { name } if self.directory.nodes.contains_key(name) => Some(caller.kind),
-            // During an upgrade the lock is held as a reader; during a downgrade as the one or the other.
-            Doing::Converting { name, .. } if self.directory.nodes.contains_key(name) => Some(caller.kind),
+            // During an upgrade the lock is held as a reader; during a downgrade as the one or the
+            // other.
+            Doing::Converting { name, .. } if self.directory.nodes.contains_key(name) => {
+                Some(caller.kind)
+            }
             _ => None,
         };
-        let of = |wanted| self.callers.iter().filter(|caller| kind(caller) == Some(wanted)).count();
+        let of = |wanted| {
+            self.callers
+                .iter()
+                .filter(|caller| kind(caller) == Some(wanted))
+                .count()
+        };
         (of(Kind::Shared), of(Kind::Exclusive))
     }
 
     fn check(&self) {
         let (readers, writers) = self.inside();
-        assert!(writers == 0 || writers == 1 && readers == 0, "{readers} readers, {writers} writers");
+        assert!(
+            writers == 0 || writers == 1 && readers == 0,
+            "{readers} readers, {writers} writers"
+        );
     }
 
     /// Checks that all attempts have ended, and that nothing is left of them.
     fn check_end(&self) {
-        let busy = self.callers.iter().filter(|caller| !matches!(caller.doing, Doing::Idle)).count();
+        let busy = self
+            .callers
+            .iter()
+            .filter(|caller| !matches!(caller.doing, Doing::Idle))
+            .count();
         assert_eq!(busy, 0, "still waiting without a contender");
-        assert!(self.directory.nodes.is_empty(), "left behind: {:?}", self.directory.nodes);
+        assert!(
+            self.directory.nodes.is_empty(),
+            "left behind: {:?}",
+            self.directory.nodes
+        );
         for client in &self.clients {
-            assert!(client.queue.is_empty(client.session), "left behind: {:?}", client.queue);
+            assert!(
+                client.queue.is_empty(client.session),
+                "left behind: {:?}",
+                client.queue
+            );
         }
     }
 }

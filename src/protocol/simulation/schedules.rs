@@ -17,13 +17,19 @@ const FEW: [usize; 3] = [0, 5, 6];
 /// Runs one schedule of these callers. Returns how many were first without a list.
 fn simulate(bytes: &[u8], family: Family, active: &[usize]) -> usize {
     let mut choices = Choices::drawn(bytes.to_vec());
-    let callers = CLIENT.into_iter().map(|client| Caller::new(client, None)).collect();
+    let callers = CLIENT
+        .into_iter()
+        .map(|client| Caller::new(client, None))
+        .collect();
     let mut world = World::new(family, callers, &mut choices);
     world.few = active.len() < CLIENT.len();
     while !world.choices.is_over() {
         world.directory.clock += 1;
-        let [by_hand, expire, delete, watch, list] =
-            if world.few { [1, 2, 120, 150, 170] } else { [3, 6, 70, 80, 115] };
+        let [by_hand, expire, delete, watch, list] = if world.few {
+            [1, 2, 120, 150, 170]
+        } else {
+            [3, 6, 70, 80, 115]
+        };
         let choice = world.choices.next();
         if choice < by_hand {
             // Conversions are not made for a directory that is missing.
@@ -54,8 +60,8 @@ fn simulate(bytes: &[u8], family: Family, active: &[usize]) -> usize {
         }
         world.check();
     }
-    // Without further faults, and after the end of the sessions of stuck nodes, all waiting attempts are
-    // served, unless a wake-up was lost.
+    // Without further faults, and after the end of the sessions of stuck nodes, all waiting
+    // attempts are served, unless a wake-up was lost.
     let Directory { nodes, stuck, .. } = &mut world.directory;
     nodes.retain(|name, _| !stuck.contains(name));
     for _ in 0..300 {

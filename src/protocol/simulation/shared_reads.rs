@@ -1,28 +1,37 @@
-//! All schedules with few deviations of clients whose readers share a read node and keep it ([`Room`]),
-//! together with writers and readers that become the writer. The rooms, the order of the queue
-//! and the conversions are the real ones; the servers, the attempts and the watch of an open node are
-//! modelled here.
+//! All schedules with few deviations of clients whose readers share a read node and keep it
+//! ([`Room`]), together with writers and readers that become the writer. The rooms, the order of
+//! the queue and the conversions are the real ones; the servers, the attempts and the watch of an
+//! open node are modelled here.
 //!
-//! In every schedule, no reader holds the lock together with a writer, every caller is served in the end,
-//! also behind a node that another client keeps, and each shared node is deleted once, with its last reader
-//! (docs/protocol.md#kept-read-node, docs/protocol.md#upgrade).
+//! In every schedule, no reader holds the lock together with a writer, every caller is served in
+//! the end, also behind a node that another client keeps, and each shared node is deleted once,
+//! with its last reader (docs/protocol.md#kept-read-node, docs/protocol.md#upgrade).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::choices::{Choices, Turns, count};
-use crate::protocol::convert::{Conversion, ConvertEvent, ConvertRequest, ConvertStep, Converted, Created};
+use crate::protocol::convert::{
+    Conversion, ConvertEvent, ConvertRequest, ConvertStep, Converted, Created,
+};
 use crate::protocol::failure::{Answer, FailureKind};
 use crate::protocol::moment::Moment;
 use crate::protocol::node_name::{Dialect, Family, Kind, Naming};
 use crate::protocol::queue::{Listing, Position, Queue};
 use crate::protocol::room::{HandOff, Newcomer, PassOn, Room};
 
-const NAMING: Naming = Naming { family: Family::ReadWrite, dialect: Dialect::Curator, sticky: true };
+const NAMING: Naming = Naming {
+    family: Family::ReadWrite,
+    dialect: Dialect::Curator,
+    sticky: true,
+};
 /// Of a hold by which a node is kept, in place of a caller.
 const KEPT: usize = usize::MAX;
 const NOW: Moment = Moment::at(Duration::ZERO);
-const UNBOUNDED: HandOff = HandOff { max: u32::MAX, time: Duration::MAX };
+const UNBOUNDED: HandOff = HandOff {
+    max: u32::MAX,
+    time: Duration::MAX,
+};
 
 /// The actors, which make steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -109,7 +118,11 @@ impl World<'_> {
 
     fn create(&mut self, i: usize) {
         let Caller { client, kind, .. } = self.callers[i];
-        let name = format!("{}{:010}", NAMING.prefix(&format!("{i}x{}", self.number()), kind), self.created);
+        let name = format!(
+            "{}{:010}",
+            NAMING.prefix(&format!("{i}x{}", self.number()), kind),
+            self.created
+        );
         self.insert(name.clone(), client);
         self.callers[i].doing = Doing::Waits(name);
     }
@@ -119,7 +132,10 @@ impl World<'_> {
     }
 
     fn waits(&self, name: &str) -> bool {
-        matches!(self.list().unwrap().position(name), Some(Position::Behind { .. }))
+        matches!(
+            self.list().unwrap().position(name),
+            Some(Position::Behind { .. })
+        )
     }
 
     fn is_open(&self, node: &SharedNode) -> bool {
@@ -130,15 +146,23 @@ impl World<'_> {
         let is_ready = |caller: &Caller| match &caller.doing {
             Doing::Idle => caller.attempts > 0,
             Doing::Waits(name) => !self.waits(name),
-            Doing::Converts { step: ConvertStep::Await { node }, .. } => !self.nodes.contains_key(node),
+            Doing::Converts {
+                step: ConvertStep::Await { node },
+                ..
+            } => !self.nodes.contains_key(node),
             Doing::Converts { .. } | Doing::Reads { .. } | Doing::Writes(_) => true,
         };
-        let callers = (0..self.callers.len()).filter(|i| is_ready(&self.callers[*i])).map(Task::Caller);
+        let callers = (0..self.callers.len())
+            .filter(|i| is_ready(&self.callers[*i]))
+            .map(Task::Caller);
         let deletion = (!self.deletions.is_empty()).then_some(Task::Deletion);
         let queue = self.list().unwrap();
-        let is_wanted =
-            |node: &SharedNode| self.is_open(node) && queue.in_order(Some(Kind::Exclusive)).count() > 0;
-        let watches = (0..self.shared.len()).filter(|node| is_wanted(&self.shared[*node])).map(Task::Watch);
+        let is_wanted = |node: &SharedNode| {
+            self.is_open(node) && queue.in_order(Some(Kind::Exclusive)).count() > 0
+        };
+        let watches = (0..self.shared.len())
+            .filter(|node| is_wanted(&self.shared[*node]))
+            .map(Task::Watch);
         callers.chain(deletion).chain(watches).collect()
     }
 
@@ -155,7 +179,11 @@ impl World<'_> {
             Doing::Idle => {
                 self.callers[i].attempts -= 1;
                 let Caller { client, kind, .. } = self.callers[i];
-                match if kind == Kind::Shared { self.join(client, i) } else { None } {
+                match if kind == Kind::Shared {
+                    self.join(client, i)
+                } else {
+                    None
+                } {
                     Some(reads) => self.callers[i].doing = reads,
                     None => self.create(i),
                 }
@@ -168,29 +196,47 @@ impl World<'_> {
                 let (client, hold) = (self.callers[i].client, self.number());
                 // Where another node is open, it has its own.
                 self.rooms[client].adopt(hold, i, NOW);
-                self.callers[i].doing = Doing::Reads { node: self.shared.len(), hold };
-                self.shared.push(SharedNode { client, name, number: hold, kept: None, is_deleted: false });
+                self.callers[i].doing = Doing::Reads {
+                    node: self.shared.len(),
+                    hold,
+                };
+                self.shared.push(SharedNode {
+                    client,
+                    name,
+                    number: hold,
+                    kept: None,
+                    is_deleted: false,
+                });
             }
             Doing::Reads { node, hold } => {
                 let SharedNode { client, number, .. } = self.shared[node];
-                if std::mem::take(&mut self.callers[i].upgrades) && self.rooms[client].take_out(number, hold)
+                if std::mem::take(&mut self.callers[i].upgrades)
+                    && self.rooms[client].take_out(number, hold)
                 {
                     let own = self.shared[node].name.clone();
                     let id = format!("{i}x{}", self.number());
                     let new = NAMING.converted_name(&own, &id, Kind::Exclusive).unwrap();
                     let (conversion, step) = Conversion::upgrade(own.clone(), new);
-                    self.callers[i].doing = Doing::Converts { own, conversion, step };
+                    self.callers[i].doing = Doing::Converts {
+                        own,
+                        conversion,
+                        step,
+                    };
                 } else {
                     self.callers[i].doing = Doing::Idle;
                     self.leave(node, hold);
                 }
             }
-            Doing::Converts { own, conversion, step } => {
+            Doing::Converts {
+                own,
+                conversion,
+                step,
+            } => {
                 let event = match step {
                     ConvertStep::Do(request) => self.serve(i, &request),
-                    ConvertStep::Await { node } => {
-                        ConvertEvent::Awaited { is_late: self.nodes.contains_key(&node) }
-                    }
+                    ConvertStep::Await { node } => ConvertEvent::Awaited {
+                        is_late: self.nodes.contains_key(&node),
+                    },
                     ConvertStep::Pause { .. } => ConvertEvent::Retry,
                     ConvertStep::Finish(_) => unreachable!("done by `convert`"),
                 };
@@ -216,13 +262,17 @@ impl World<'_> {
                 }
                 ConvertEvent::Created(match lost {
                     0 if exists => Created::Exists,
-                    0 => Created::Done { czxid: Some(self.created.into()) },
+                    0 => Created::Done {
+                        czxid: Some(self.created.into()),
+                    },
                     _ => Created::Failed(unknown()),
                 })
             }
             ConvertRequest::List if lost > 0 => ConvertEvent::Listed(Answer::No(unknown())),
             ConvertRequest::List => ConvertEvent::Listed(Answer::Is(self.list())),
-            ConvertRequest::Inspect { .. } if lost > 0 => ConvertEvent::Inspected(Answer::No(unknown())),
+            ConvertRequest::Inspect { .. } if lost > 0 => {
+                ConvertEvent::Inspected(Answer::No(unknown()))
+            }
             ConvertRequest::Inspect { name } => {
                 ConvertEvent::Inspected(match self.nodes.contains_key(name) {
                     true => Answer::Is(1),
@@ -230,7 +280,12 @@ impl World<'_> {
                 })
             }
             ConvertRequest::Delete { name } => {
-                let is_gone = if lost < 2 { self.nodes.remove(name) } else { None }.is_none();
+                let is_gone = if lost < 2 {
+                    self.nodes.remove(name)
+                } else {
+                    None
+                }
+                .is_none();
                 ConvertEvent::Deleted(match lost {
                     0 if is_gone => Answer::no(FailureKind::NoNode),
                     0 => Answer::Is(()),
@@ -253,7 +308,11 @@ impl World<'_> {
                 Doing::Idle
             }
             ConvertStep::Finish(Converted::SessionGone) => panic!("sessions end by `expire` here"),
-            step => Doing::Converts { own, conversion, step },
+            step => Doing::Converts {
+                own,
+                conversion,
+                step,
+            },
         };
     }
 
@@ -261,7 +320,8 @@ impl World<'_> {
     fn join(&mut self, c: usize, i: usize) -> Option<Doing> {
         let new = self.number();
         let newcomer = self.rooms[c].newcomer(NOW, true);
-        let is_current = |node: &SharedNode| node.client == c && self.rooms[c].is_current(node.number);
+        let is_current =
+            |node: &SharedNode| node.client == c && self.rooms[c].is_current(node.number);
         let node = self.shared.iter().position(is_current);
         let hold = match newcomer {
             Newcomer::Waits => return None,
@@ -291,12 +351,14 @@ impl World<'_> {
     }
 
     fn delete_shared(&mut self, node: usize) {
-        let readers = self
-            .callers
-            .iter()
-            .filter(|caller| matches!(&caller.doing, Doing::Reads { node: other, .. } if *other == node));
+        let readers = self.callers.iter().filter(
+            |caller| matches!(&caller.doing, Doing::Reads { node: other, .. } if *other == node),
+        );
         assert_eq!(readers.count(), 0, "deleted under a reader");
-        assert!(!std::mem::replace(&mut self.shared[node].is_deleted, true), "deleted twice");
+        assert!(
+            !std::mem::replace(&mut self.shared[node].is_deleted, true),
+            "deleted twice"
+        );
         self.deletions.push(self.shared[node].name.clone());
     }
 
@@ -311,8 +373,11 @@ impl World<'_> {
     /// The nodes with these names are gone, and their holders are notified.
     fn gone(&mut self, names: &BTreeSet<String>) {
         self.nodes.retain(|name, _| !names.contains(name));
-        for (number, node) in
-            self.shared.iter_mut().enumerate().filter(|(_, node)| names.contains(&node.name))
+        for (number, node) in self
+            .shared
+            .iter_mut()
+            .enumerate()
+            .filter(|(_, node)| names.contains(&node.name))
         {
             let told = self.rooms[node.client].gone(node.number);
             self.rooms[node.client].lost(node.number);
@@ -320,7 +385,10 @@ impl World<'_> {
             for (i, caller) in self.callers.iter_mut().enumerate() {
                 let reads = matches!(caller.doing, Doing::Reads { node, .. } if node == number);
                 // A reader that has a node for itself notices its end by itself.
-                assert!(reads == told.contains(&i) || reads && told.is_empty(), "one is not told");
+                assert!(
+                    reads == told.contains(&i) || reads && told.is_empty(),
+                    "one is not told"
+                );
                 if reads {
                     caller.doing = Doing::Idle;
                 }
@@ -334,8 +402,12 @@ impl World<'_> {
     }
 
     fn expire(&mut self, c: usize) {
-        let names =
-            self.nodes.iter().filter(|(_, client)| **client == c).map(|(name, _)| name.clone()).collect();
+        let names = self
+            .nodes
+            .iter()
+            .filter(|(_, client)| **client == c)
+            .map(|(name, _)| name.clone())
+            .collect();
         self.gone(&names);
         for caller in self.callers.iter_mut().filter(|caller| caller.client == c) {
             if let Doing::Converts { .. } = caller.doing {
@@ -349,7 +421,9 @@ impl World<'_> {
             Event::Step(task) => self.step(task),
             Event::Hold(_) => {}
             Event::Leave(i) => {
-                if let Doing::Waits(name) = std::mem::replace(&mut self.callers[i].doing, Doing::Idle) {
+                if let Doing::Waits(name) =
+                    std::mem::replace(&mut self.callers[i].doing, Doing::Idle)
+                {
                     self.deletions.push(name);
                 }
             }
@@ -357,7 +431,10 @@ impl World<'_> {
             Event::DeleteNode(name) => self.gone(&BTreeSet::from([name])),
             Event::Close(node) => self.close(node),
             Event::Late(i) => {
-                if let Doing::Converts { own, conversion, .. } = self.callers[i].doing.clone() {
+                if let Doing::Converts {
+                    own, conversion, ..
+                } = self.callers[i].doing.clone()
+                {
                     self.convert(i, own, conversion, ConvertEvent::Awaited { is_late: true });
                 }
             }
@@ -365,14 +442,24 @@ impl World<'_> {
     }
 
     fn awaits(&self, i: usize) -> bool {
-        matches!(self.callers[i].doing, Doing::Converts { step: ConvertStep::Await { .. }, .. })
+        matches!(
+            self.callers[i].doing,
+            Doing::Converts {
+                step: ConvertStep::Await { .. },
+                ..
+            }
+        )
     }
 
     fn events(&self, turn: Task) -> Vec<Event> {
         let mut events = vec![Event::Step(turn), Event::Hold(turn)];
         let waits = |i: &usize| matches!(self.callers[*i].doing, Doing::Waits(_));
         events.extend((0..self.callers.len()).filter(waits).map(Event::Leave));
-        events.extend((0..self.callers.len()).filter(|i| self.awaits(*i)).map(Event::Late));
+        events.extend(
+            (0..self.callers.len())
+                .filter(|i| self.awaits(*i))
+                .map(Event::Late),
+        );
         events.extend(self.nodes.keys().cloned().map(Event::DeleteNode));
         let clients: BTreeSet<_> = self.nodes.values().copied().collect();
         events.extend(clients.into_iter().map(Event::Expire));
@@ -387,7 +474,10 @@ impl World<'_> {
             match &caller.doing {
                 Doing::Reads { node, .. } => {
                     // Holders that lose it by force are notified at once.
-                    assert!(self.nodes.contains_key(&self.shared[*node].name), "deleted under a reader");
+                    assert!(
+                        self.nodes.contains_key(&self.shared[*node].name),
+                        "deleted under a reader"
+                    );
                     readers += 1;
                 }
                 Doing::Converts { own, .. } if self.nodes.contains_key(own) => readers += 1,
@@ -395,7 +485,10 @@ impl World<'_> {
                 _ => {}
             }
         }
-        assert!(writers == 0 || writers == 1 && readers == 0, "{readers} readers, {writers} writers");
+        assert!(
+            writers == 0 || writers == 1 && readers == 0,
+            "{readers} readers, {writers} writers"
+        );
     }
 
     fn run(mut self) {
@@ -403,7 +496,8 @@ impl World<'_> {
         loop {
             let reads = |task| match task {
                 Task::Caller(i) => {
-                    !self.callers[i].upgrades && matches!(self.callers[i].doing, Doing::Reads { .. })
+                    !self.callers[i].upgrades
+                        && matches!(self.callers[i].doing, Doing::Reads { .. })
                 }
                 _ => false,
             };
@@ -421,14 +515,23 @@ impl World<'_> {
                 }
                 None => {
                     // At last the conversions that wait are late, and the last handles go.
-                    let late = (0..self.callers.len()).find(|i| self.awaits(*i)).map(Event::Late);
+                    let late = (0..self.callers.len())
+                        .find(|i| self.awaits(*i))
+                        .map(Event::Late);
                     let is_open = |node: &usize| self.is_open(&self.shared[*node]);
-                    let is_done =
-                        |caller: &Caller| matches!(caller.doing, Doing::Idle) && caller.attempts == 0;
+                    let is_done = |caller: &Caller| {
+                        matches!(caller.doing, Doing::Idle) && caller.attempts == 0
+                    };
                     let are_done = late.is_some() || self.callers.iter().all(is_done);
-                    assert!(are_done, "wait for ever: {:#?}, {:?}", self.callers, self.nodes);
+                    assert!(
+                        are_done,
+                        "wait for ever: {:#?}, {:?}",
+                        self.callers, self.nodes
+                    );
                     let close = || (0..self.shared.len()).find(is_open).map(Event::Close);
-                    let Some(event) = late.or_else(close) else { break };
+                    let Some(event) = late.or_else(close) else {
+                        break;
+                    };
                     event
                 }
             };
@@ -439,38 +542,69 @@ impl World<'_> {
     }
 }
 
-const READER: Caller =
-    Caller { client: 0, kind: Kind::Shared, upgrades: false, attempts: 1, doing: Doing::Idle };
-const UPGRADER: Caller = Caller { upgrades: true, ..READER };
-const WRITER: Caller = Caller { kind: Kind::Exclusive, ..READER };
+const READER: Caller = Caller {
+    client: 0,
+    kind: Kind::Shared,
+    upgrades: false,
+    attempts: 1,
+    doing: Doing::Idle,
+};
+const UPGRADER: Caller = Caller {
+    upgrades: true,
+    ..READER
+};
+const WRITER: Caller = Caller {
+    kind: Kind::Exclusive,
+    ..READER
+};
 
 /// The same, of the other client, twice.
 fn other(caller: Caller) -> Caller {
-    Caller { client: 1, attempts: 2, ..caller }
+    Caller {
+        client: 1,
+        attempts: 2,
+        ..caller
+    }
 }
 
 #[test]
 fn every_schedule_of_shared_read_nodes_with_few_deviations() {
     let reads = |keeps, team: &[Caller], most, at_least| {
-        let what = if keeps { "kept read nodes" } else { "shared read nodes" };
-        count(&format!("{what}, {} contenders", team.len()), most, at_least, |choices| {
-            let world = World {
-                callers: team.to_vec(),
-                rooms: (0..2).map(|_| Room::new(Kind::Shared, UNBOUNDED, keeps)).collect(),
-                shared: Vec::new(),
-                numbers: 0,
-                created: 0,
-                nodes: BTreeMap::new(),
-                deletions: Vec::new(),
-                choices,
-            };
-            world.run();
-        });
+        let what = if keeps {
+            "kept read nodes"
+        } else {
+            "shared read nodes"
+        };
+        count(
+            &format!("{what}, {} contenders", team.len()),
+            most,
+            at_least,
+            |choices| {
+                let world = World {
+                    callers: team.to_vec(),
+                    rooms: (0..2)
+                        .map(|_| Room::new(Kind::Shared, UNBOUNDED, keeps))
+                        .collect(),
+                    shared: Vec::new(),
+                    numbers: 0,
+                    created: 0,
+                    nodes: BTreeMap::new(),
+                    deletions: Vec::new(),
+                    choices,
+                };
+                world.run();
+            },
+        );
     };
     for keeps in [true, false] {
         reads(keeps, &[READER, other(WRITER)], 2, 1_400);
         reads(keeps, &[UPGRADER, other(UPGRADER)], 2, 5_500);
         reads(keeps, &[READER, UPGRADER, other(READER)], 2, 11_000);
-        reads(keeps, &[READER, UPGRADER, other(READER), other(WRITER)], 1, 250);
+        reads(
+            keeps,
+            &[READER, UPGRADER, other(READER), other(WRITER)],
+            1,
+            250,
+        );
     }
 }

@@ -1,10 +1,11 @@
 //! Watches on the directories of locks, which tell that a directory was not removed meanwhile
 //! (docs/protocol.md#succession).
 //!
-//! No task waits for these watches, because it could be notified late. Whether one has fired, or the
-//! connection was interrupted, is looked at when it counts. The client library hands out messages in the
-//! order of the connection, and a change of its state before any answer of the next connection. So after the
-//! answer to a request, a look finds all events that the server has sent before.
+//! No task waits for these watches, because it could be notified late. Whether one has fired, or
+//! the connection was interrupted, is looked at when it counts. The client library hands out
+//! messages in the order of the connection, and a change of its state before any answer of the next
+//! connection. So after the answer to a request, a look finds all events that the server has sent
+//! before.
 
 use std::mem;
 use std::pin::pin;
@@ -58,27 +59,29 @@ struct Set {
 }
 
 impl Set {
-    /// Returns whether anything happened to the directory, or the connection, since the watch was asked for. If
-    /// so, it may not be asked again.
+    /// Returns whether anything happened to the directory, or the connection, since the watch was
+    /// asked for. If so, it may not be asked again.
     fn is_over(&mut self) -> bool {
         let mut context = Context::from_waker(Waker::noop());
         let happened = self.event.as_mut().poll(&mut context).is_ready();
         // This includes a connection that was lost and replaced in between, which are two changes.
-        let interrupted = pin!(self.setting.states.changed()).poll(&mut context).is_ready();
+        let interrupted = pin!(self.setting.states.changed())
+            .poll(&mut context)
+            .is_ready();
         happened || interrupted
     }
 }
 
 impl DirectoryWatch {
-    /// Changes the state. Whatever `change` takes out of it, or does not put in, is dropped outside of the mutex: the
-    /// drop of a watch removes it from the servers.
+    /// Changes the state. Whatever `change` takes out of it, or does not put in, is dropped outside
+    /// of the mutex: the drop of a watch removes it from the servers.
     fn change<T>(&self, change: impl FnOnce(&mut WatchState) -> (T, WatchState)) -> T {
         let (result, _out) = change(&mut self.state.lock());
         result
     }
 
-    /// Returns whether the watch is to be asked for: there is none in this session, and it was neither asked for
-    /// nor refused before. If so, one of the following methods is to be called.
+    /// Returns whether the watch is to be asked for: there is none in this session, and it was
+    /// neither asked for nor refused before. If so, one of the following methods is to be called.
     pub(crate) fn ask(&self, session: u64) -> bool {
         self.change(|state| {
             let (in_session, is_over) = match state {
@@ -97,7 +100,16 @@ impl DirectoryWatch {
     pub(crate) fn set(&self, setting: Setting, czxid: i64, watcher: zk::OneshotWatcher) {
         let session = setting.session;
         let event = Box::pin(changed(watcher));
-        self.answered(session, WatchState::Set(Box::new(Set { session, czxid, event, setting, idle: 0 })));
+        self.answered(
+            session,
+            WatchState::Set(Box::new(Set {
+                session,
+                czxid,
+                event,
+                setting,
+                idle: 0,
+            })),
+        );
     }
 
     /// Records that the watch was not set, and may be requested again.
@@ -118,8 +130,8 @@ impl DirectoryWatch {
         });
     }
 
-    /// Returns when the directory was created, if it is watched in this session: it has existed since then,
-    /// according to the server's last answer.
+    /// Returns when the directory was created, if it is watched in this session: it has existed
+    /// since then, according to the server's last answer.
     pub(crate) fn created(&self, session: u64) -> Option<i64> {
         self.change(|state| match state {
             WatchState::Set(set) if set.session == session => {
@@ -136,10 +148,19 @@ impl DirectoryWatch {
     /// Gives the watch up if it has ended, or was not needed for long.
     fn look(&self) {
         self.change(|state| {
-            let WatchState::Set(set) = state else { return ((), WatchState::None) };
+            let WatchState::Set(set) = state else {
+                return ((), WatchState::None);
+            };
             set.idle += 1;
             let goes = set.is_over() || set.idle >= IDLE_LOOKS;
-            ((), if goes { mem::take(state) } else { WatchState::None })
+            (
+                (),
+                if goes {
+                    mem::take(state)
+                } else {
+                    WatchState::None
+                },
+            )
         });
     }
 }
@@ -162,7 +183,8 @@ impl DirectoryWatches {
         !self.0.lock().is_empty()
     }
 
-    /// Gives up watches that have fired, or were not needed for long. To be called in regular intervals.
+    /// Gives up watches that have fired, or were not needed for long. To be called in regular
+    /// intervals.
     pub(crate) fn look(&self) {
         let all: Vec<_> = {
             let mut all = self.0.lock();

@@ -1,6 +1,6 @@
-//! The locks that are held in one session. Heartbeats check their nodes. The locks are notified when the
-//! session's lease expires, when a lease that their caller has set ends, when the session ends, and when another
-//! is lost that is one value with them (docs/protocol.md#one-value).
+//! The locks that are held in one session. Heartbeats check their nodes. The locks are notified
+//! when the session's lease expires, when a lease that their caller has set ends, when the session
+//! ends, and when another is lost that is one value with them (docs/protocol.md#one-value).
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, OnceLock, Weak};
@@ -27,7 +27,8 @@ pub(crate) trait SessionLock: Send + Sync {
     /// Returns the work of the session for the lock in its current state.
     fn care(&self) -> Care;
 
-    /// Handles an event. Calls wakers of other executors, so no mutex of the session is held by the caller.
+    /// Handles an event. Calls wakers of other executors, so no mutex of the session is held by the
+    /// caller.
     fn on(self: Arc<Self>, event: HoldEvent);
 }
 
@@ -43,7 +44,11 @@ pub(crate) struct LockNode {
 impl LockNode {
     fn new(lock: &Arc<dyn SessionLock>) -> Self {
         let name = lock.node();
-        Self { path: lock.directory().child(&name), lock: Arc::clone(lock), name }
+        Self {
+            path: lock.directory().child(&name),
+            lock: Arc::clone(lock),
+            name,
+        }
     }
 
     /// Returns whether the lock is still held by this node, and no conversion of it is under way.
@@ -58,10 +63,11 @@ pub(crate) struct SessionLocks(Mutex<Registered>);
 
 #[derive(Default)]
 struct Registered {
-    /// Locks that are held, or lost with a node that the session or a conversion has. Heartbeats and the
-    /// clock go over these only, so that other lost locks do not make them slower.
+    /// Locks that are held, or lost with a node that the session or a conversion has. Heartbeats
+    /// and the clock go over these only, so that other lost locks do not make them slower.
     active: HashMap<u64, Active>,
-    /// The ends of the leases that callers have set for active locks, with the numbers of the locks.
+    /// The ends of the leases that callers have set for active locks, with the numbers of the
+    /// locks.
     lease_ends: BTreeSet<(Moment, u64)>,
     /// Lost locks whose nodes are kept until this moment.
     kept: HashMap<u64, (Moment, Arc<dyn SessionLock>)>,
@@ -76,12 +82,22 @@ struct Active {
 impl Registered {
     fn activate(&mut self, number: u64, lock: &Arc<dyn SessionLock>, lease_end: Option<Moment>) {
         self.deactivate(number);
-        self.active.insert(number, Active { lock: Arc::clone(lock), lease_end });
+        self.active.insert(
+            number,
+            Active {
+                lock: Arc::clone(lock),
+                lease_end,
+            },
+        );
         self.lease_ends.extend(lease_end.map(|end| (end, number)));
     }
 
     fn deactivate(&mut self, number: u64) {
-        if let Some(end) = self.active.remove(&number).and_then(|active| active.lease_end) {
+        if let Some(end) = self
+            .active
+            .remove(&number)
+            .and_then(|active| active.lease_end)
+        {
             self.lease_ends.remove(&(end, number));
         }
     }
@@ -92,8 +108,9 @@ impl Registered {
 }
 
 impl SessionLocks {
-    /// Registers a lock by its current state, or forgets it. Called after each change of that state. Returns whether it
-    /// is the first lock that is held, and when the lease that its caller has set ends.
+    /// Registers a lock by its current state, or forgets it. Called after each change of that
+    /// state. Returns whether it is the first lock that is held, and when the lease that its caller
+    /// has set ends.
     pub(crate) fn update(&self, lock: &Arc<dyn SessionLock>) -> (bool, Option<Moment>) {
         let number = lock.number();
         let mut state = self.0.lock();
@@ -132,7 +149,8 @@ impl SessionLocks {
         self.0.lock().lease_ends.first().map(|(end, _)| *end)
     }
 
-    /// Returns whether there are locks that are held, or lost with a node that the session or a conversion has.
+    /// Returns whether there are locks that are held, or lost with a node that the session or a
+    /// conversion has.
     pub(crate) fn any(&self) -> bool {
         !self.0.lock().active.is_empty()
     }
@@ -154,7 +172,8 @@ impl SessionLocks {
         state.locks().chain(kept).map(LockNode::new).collect()
     }
 
-    /// Returns the lost locks whose nodes need not be kept any longer, and how long until the next one.
+    /// Returns the lost locks whose nodes need not be kept any longer, and how long until the next
+    /// one.
     pub(crate) fn overdue(&self, now: Moment) -> (Vec<Arc<dyn SessionLock>>, Option<Duration>) {
         let (mut over, mut next) = (Vec::new(), None::<Duration>);
         for (until, lock) in self.0.lock().kept.values() {
@@ -177,7 +196,10 @@ pub(crate) struct Bond<L> {
 
 impl<L> Bond<L> {
     pub(crate) fn new(holds: Vec<Weak<L>>) -> Arc<Self> {
-        Arc::new(Self { holds: Mutex::new(holds), first_lost: OnceLock::new() })
+        Arc::new(Self {
+            holds: Mutex::new(holds),
+            first_lost: OnceLock::new(),
+        })
     }
 }
 
@@ -196,17 +218,22 @@ impl<L: SessionLock> Bound<L> {
         let _before = std::mem::replace(&mut *self.0.lock(), bond);
     }
 
-    /// Tells the holds of the value, once, that the one of this path is lost: each by its event, if it has one.
+    /// Tells the holds of the value, once, that the one of this path is lost: each by its event, if
+    /// it has one.
     pub(crate) fn tell(&self, path: &str, event: impl Fn(&L) -> Option<HoldEvent>) {
-        let Some(bond) = self.0.lock().clone() else { return };
+        let Some(bond) = self.0.lock().clone() else {
+            return;
+        };
         let holds = std::mem::take(&mut *bond.holds.lock());
         let told = holds.iter().filter_map(Weak::upgrade);
-        let told: Vec<_> = told.filter_map(|hold| event(&hold).map(|event| (hold, event))).collect();
+        let told: Vec<_> = told
+            .filter_map(|hold| event(&hold).map(|event| (hold, event)))
+            .collect();
         if told.is_empty() {
             return;
         }
-        // This comes before the notification of the others: a task that finds one of them lost reports which
-        // was lost first.
+        // This comes before the notification of the others: a task that finds one of them lost
+        // reports which was lost first.
         bond.first_lost.get_or_init(|| path.into());
         for (hold, event) in told {
             hold.on(event);
@@ -215,7 +242,10 @@ impl<L: SessionLock> Bound<L> {
 
     /// Returns the path of the hold of the value that was lost first; `None` if none was.
     pub(crate) fn first_lost(&self) -> Option<Arc<str>> {
-        self.0.lock().as_ref().and_then(|bond| bond.first_lost.get().cloned())
+        self.0
+            .lock()
+            .as_ref()
+            .and_then(|bond| bond.first_lost.get().cloned())
     }
 }
 
@@ -234,7 +264,12 @@ mod tests {
 
     fn lock(number: u64, care: Care) -> Arc<Lock> {
         let directory = LockPath::parse("", "/lock").unwrap();
-        Arc::new(Lock { number, directory, care: Mutex::new(care), told: Mutex::default() })
+        Arc::new(Lock {
+            number,
+            directory,
+            care: Mutex::new(care),
+            told: Mutex::default(),
+        })
     }
 
     impl SessionLock for Lock {
@@ -274,7 +309,10 @@ mod tests {
         };
         let overdue = |now| {
             let (over, next) = holds.overdue(AT(now));
-            (over.iter().map(|lock| lock.number()).collect::<Vec<_>>(), next)
+            (
+                over.iter().map(|lock| lock.number()).collect::<Vec<_>>(),
+                next,
+            )
         };
         assert!(!holds.any());
         update(1, Care::Watch { lease_end: None });
@@ -282,12 +320,23 @@ mod tests {
         assert_eq!(overdue(20), (vec![], None));
         update(2, Care::Keep { until: AT(30) });
         update(3, Care::Keep { until: AT(60) });
-        assert_eq!(holds.nodes().iter().map(|node| &*node.path).collect::<Vec<_>>(), ["/lock/node"]);
+        assert_eq!(
+            holds
+                .nodes()
+                .iter()
+                .map(|node| &*node.path)
+                .collect::<Vec<_>>(),
+            ["/lock/node"]
+        );
         assert_eq!(holds.all().len(), 3);
         assert_eq!(overdue(20), (vec![], Some(Duration::from_secs(10))));
         assert_eq!(overdue(30), (vec![2], Some(Duration::from_secs(30))));
         let held = |nodes: Vec<LockNode>| nodes.iter().filter(|node| node.is_held()).count();
-        assert_eq!((held(holds.nodes()), held(holds.all())), (1, 1), "two are lost");
+        assert_eq!(
+            (held(holds.nodes()), held(holds.all())),
+            (1, 1),
+            "two are lost"
+        );
     }
 
     #[test]
@@ -297,9 +346,15 @@ mod tests {
             let lock: Arc<dyn SessionLock> = lock(number, care);
             holds.update(&lock)
         };
-        let until = |end: Option<u64>| Care::Watch { lease_end: end.map(AT) };
+        let until = |end: Option<u64>| Care::Watch {
+            lease_end: end.map(AT),
+        };
         let over = |now| {
-            let mut over: Vec<_> = holds.lease_over(AT(now)).iter().map(|lock| lock.number()).collect();
+            let mut over: Vec<_> = holds
+                .lease_over(AT(now))
+                .iter()
+                .map(|lock| lock.number())
+                .collect();
             over.sort_unstable();
             over
         };
@@ -309,10 +364,16 @@ mod tests {
         for (number, end) in [(2, 30), (3, 20), (4, 20), (5, 40)] {
             assert_eq!(update(number, until(Some(end))), (false, Some(AT(end))));
         }
-        assert_eq!((holds.next_lease_end(), over(19), over(20)), (Some(AT(20)), vec![], vec![3, 4]));
+        assert_eq!(
+            (holds.next_lease_end(), over(19), over(20)),
+            (Some(AT(20)), vec![], vec![3, 4])
+        );
         // Later, none, lost with a node that is kept, released: no earlier end is left of any.
         assert_eq!(update(3, until(Some(50))).1, Some(AT(50)));
-        assert_eq!((holds.next_lease_end(), over(30)), (Some(AT(20)), vec![2, 4]));
+        assert_eq!(
+            (holds.next_lease_end(), over(30)),
+            (Some(AT(20)), vec![2, 4])
+        );
         update(4, until(None));
         assert_eq!((holds.next_lease_end(), over(30)), (Some(AT(30)), vec![2]));
         update(2, Care::Keep { until: AT(60) });
@@ -328,14 +389,20 @@ mod tests {
     // Shows: one-value
     #[test]
     fn the_locks_of_a_value_are_told_once_that_one_is_lost() {
-        let event =
-            |seconds| HoldEvent::OtherLost { reason: LostReason::LeaseOver, until: Some(AT(seconds)) };
+        let event = |seconds| HoldEvent::OtherLost {
+            reason: LostReason::LeaseOver,
+            until: Some(AT(seconds)),
+        };
         let each = |seconds| move |_: &Lock| Some(event(seconds));
         let locks = [1, 2].map(|number| lock(number, Care::Nothing));
         let told = || locks.each_ref().map(|lock| lock.told.lock().clone());
         // A lock that is gone is not told.
-        let all =
-            locks.iter().cloned().chain([lock(3, Care::Nothing)]).map(|lock| Arc::downgrade(&lock)).collect();
+        let all = locks
+            .iter()
+            .cloned()
+            .chain([lock(3, Care::Nothing)])
+            .map(|lock| Arc::downgrade(&lock))
+            .collect();
         let bond = Bond::new(all);
         let bounds = [Bound::default(), Bound::default()];
         bounds[0].tell("/a", each(1));
@@ -346,7 +413,10 @@ mod tests {
         bounds[0].tell("/a", each(2));
         bounds[1].tell("/b", each(3));
         assert_eq!(told(), [vec![event(2)], vec![event(2)]]);
-        assert_eq!(bounds.each_ref().map(Bound::first_lost), [Some("/a".into()), Some("/a".into())]);
+        assert_eq!(
+            bounds.each_ref().map(Bound::first_lost),
+            [Some("/a".into()), Some("/a".into())]
+        );
         bounds[1].set(None);
         assert_eq!(bounds[1].first_lost(), None);
     }

@@ -1,12 +1,15 @@
-//! Limits how much a session watches (docs/protocol.md#watch-limit), and how many of its requests are unanswered
-//! (docs/protocol.md#request-window). Also reads with a watch, and waits for watches.
+//! Limits how much a session watches (docs/protocol.md#watch-limit), and how many of its requests
+//! are unanswered (docs/protocol.md#request-window). Also reads with a watch, and waits for
+//! watches.
 //!
-//! After a reconnect, `zookeeper-client` 0.11.2 sets its watches again in requests of at most 128 KiB of
-//! paths, all with the same request number. With a second such request it drops the connection, again and
-//! again until the session expires. So a session never watches more than fits into one request.
+//! After a reconnect, `zookeeper-client` 0.11.2 sets its watches again in requests of at most 128
+//! KiB of paths, all with the same request number. With a second such request it drops the
+//! connection, again and again until the session expires. So a session never watches more than fits
+//! into one request.
 //!
-//! A session's requests are answered in order, so a heartbeat waits for every request that was sent before
-//! it: three thousand waiters of one lock that asked at once cost their process a lock elsewhere.
+//! A session's requests are answered in order, so a heartbeat waits for every request that was sent
+//! before it: three thousand waiters of one lock that asked at once cost their process a lock
+//! elsewhere.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -21,8 +24,8 @@ use zookeeper_client as zk;
 
 use crate::session::threads::mutex::Mutex;
 
-/// The most bytes of watched server paths, each with the four bytes of its length. Below 128 KiB, which
-/// leaves room for watches that have fired or been dropped but that the library still keeps.
+/// The most bytes of watched server paths, each with the four bytes of its length. Below 128 KiB,
+/// which leaves room for watches that have fired or been dropped but that the library still keeps.
 const MAX_BYTES: usize = 120 * 1024;
 
 /// The purpose of a watch.
@@ -30,15 +33,17 @@ const MAX_BYTES: usize = 120 * 1024;
 pub(crate) enum WatchUse {
     /// To wait for a predecessor. Without it an attempt cannot wait.
     Queue,
-    /// To notice a requested revocation. Limited to half of the bytes, since a holder can poll instead.
+    /// To notice a requested revocation. Limited to half of the bytes, since a holder can poll
+    /// instead.
     Revocation,
-    /// To notice that a lock's directory is removed. Limited to a quarter of the bytes, since an attempt can
-    /// list instead.
+    /// To notice that a lock's directory is removed. Limited to a quarter of the bytes, since an
+    /// attempt can list instead.
     Directory,
-    /// To notice changes of a persistent node, or of a directory's children. Limited to half of the bytes, since
-    /// it can be polled instead.
+    /// To notice changes of a persistent node, or of a directory's children. Limited to half of the
+    /// bytes, since it can be polled instead.
     Node,
-    /// To notice others that want a lock whose node is kept. Limited to half of the bytes, since it need not be kept.
+    /// To notice others that want a lock whose node is kept. Limited to half of the bytes, since it
+    /// need not be kept.
     Sticky,
 }
 
@@ -82,7 +87,10 @@ impl WatchLimit {
             }
         };
         *watched.count.entry(Arc::clone(&path)).or_default() += 1;
-        Some(Watching { limit: Arc::clone(self), path })
+        Some(Watching {
+            limit: Arc::clone(self),
+            path,
+        })
     }
 }
 
@@ -99,15 +107,17 @@ impl Drop for Watching {
     }
 }
 
-/// Waits for the event of a watch. `None` if the task that serves the session dies, in which case the library
-/// panics (docs/protocol.md#session-end).
+/// Waits for the event of a watch. `None` if the task that serves the session dies, in which case
+/// the library panics (docs/protocol.md#session-end).
 pub(crate) async fn changed(watcher: zk::OneshotWatcher) -> Option<zk::WatchedEvent> {
     let mut changed = pin!(watcher.changed());
-    poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| changed.as_mut().poll(context))) {
-        Ok(Poll::Pending) => Poll::Pending,
-        Ok(Poll::Ready(event)) => Poll::Ready(Some(event)),
-        Err(_) => Poll::Ready(None),
-    })
+    poll_fn(
+        |context| match catch_unwind(AssertUnwindSafe(|| changed.as_mut().poll(context))) {
+            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Ready(event)) => Poll::Ready(Some(event)),
+            Err(_) => Poll::Ready(None),
+        },
+    )
     .await
 }
 
@@ -121,7 +131,10 @@ pub(crate) async fn read_and_watch(
         let (data, stat, watcher) = handle.get_and_watch_data(path).await?;
         return Ok((data, stat, Some(watcher)));
     }
-    handle.get_data(path).await.map(|(data, stat)| (data, stat, None))
+    handle
+        .get_data(path)
+        .await
+        .map(|(data, stat)| (data, stat, None))
 }
 
 /// Waits for a [change](changed), or for this long if there was no room for a watch.
@@ -136,8 +149,8 @@ fn cost(path: &str) -> usize {
     path.len() + 4
 }
 
-/// A limit on unanswered requests of one sort. A request that finds no slot waits for one, in order of
-/// arrival.
+/// A limit on unanswered requests of one sort. A request that finds no slot waits for one, in order
+/// of arrival.
 pub(crate) struct Window(Arc<Semaphore>);
 
 /// The right to have one request unanswered: until its answer, or the end of the session.
@@ -147,14 +160,16 @@ pub(crate) struct WindowSlot {
 }
 
 impl Window {
-    /// Enough that a full window costs little more than one round trip, and so few that a heartbeat behind it
-    /// is on time.
+    /// Enough that a full window costs little more than one round trip, and so few that a heartbeat
+    /// behind it is on time.
     const SIZE: usize = 64;
 
     /// Waits for a slot.
     pub(crate) async fn slot(&self) -> WindowSlot {
         // An error is impossible: the semaphore is never closed.
-        WindowSlot { _permit: Arc::clone(&self.0).acquire_owned().await.ok() }
+        WindowSlot {
+            _permit: Arc::clone(&self.0).acquire_owned().await.ok(),
+        }
     }
 }
 

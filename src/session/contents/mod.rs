@@ -1,5 +1,6 @@
-//! What is in a session: nodes, holds, watches, creates of unknown outcome, requests that are unanswered.
-//! The session and the engine use it. It keeps books, and sends nothing but a read with a watch.
+//! What is in a session: nodes, holds, watches, creates of unknown outcome, requests that are
+//! unanswered. The session and the engine use it. It keeps books, and sends nothing but a read with
+//! a watch.
 
 pub(crate) mod directory_watches;
 pub(crate) mod holds;

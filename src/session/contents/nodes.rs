@@ -1,4 +1,5 @@
-//! The nodes of one session that exist as far as is known: the owner of each, and which are to be deleted.
+//! The nodes of one session that exist as far as is known: the owner of each, and which are to be
+//! deleted.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Weak};
@@ -11,15 +12,16 @@ use crate::values::path::LockPath;
 
 /// The owner of a node. Kept weakly: without contenders there is nothing to tell it.
 pub(crate) trait NodeOwner: Send + Sync {
-    /// Tells that the deletion of the node `name` of the session with this number was sent: it is answered before
-    /// anything that is sent from now on.
+    /// Tells that the deletion of the node `name` of the session with this number was sent: it is
+    /// answered before anything that is sent from now on.
     fn leaves(&self, session: u64, name: &str);
 
-    /// Tells that the node `name` of the session with this number is gone, or that its deletion is refused.
-    /// Called without any mutex of the session; not for nodes that go with it.
+    /// Tells that the node `name` of the session with this number is gone, or that its deletion is
+    /// refused. Called without any mutex of the session; not for nodes that go with it.
     fn gone(&self, session: u64, name: &str, how: Gone<'_>);
 
-    /// Returns the node to which a lock held by the node `name` can be handed over. `None` if there is none.
+    /// Returns the node to which a lock held by the node `name` can be handed over. `None` if there
+    /// is none.
     fn heir(&self, session: u64, name: &str) -> Option<Arc<str>>;
 }
 
@@ -36,8 +38,8 @@ pub(crate) struct Nodes {
     state: Mutex<KnownNodes>,
     /// How many there are. Heartbeats are sent while there are any.
     count: watch::Sender<usize>,
-    /// How often a deletion was refused, for contenders that wait behind a node that has become a refused
-    /// orphan.
+    /// How often a deletion was refused, for contenders that wait behind a node that has become a
+    /// refused orphan.
     refusals: watch::Sender<u64>,
 }
 
@@ -75,7 +77,8 @@ impl Nodes {
         let result = change(&mut state);
         let count = state.all.len();
         // This happens under the mutex, so that of two threads the later one determines the count.
-        self.count.send_if_modified(|known| std::mem::replace(known, count) != count);
+        self.count
+            .send_if_modified(|known| std::mem::replace(known, count) != count);
         result
     }
 
@@ -87,19 +90,28 @@ impl Nodes {
     /// Records that a node, if it exists, is to be deleted.
     pub(crate) fn leave(&self, path: String) {
         self.change(|state| {
-            let was_leaving = std::mem::replace(&mut state.all.entry(path).or_default().leaving, true);
+            let was_leaving =
+                std::mem::replace(&mut state.all.entry(path).or_default().leaving, true);
             state.leaving += usize::from(!was_leaving);
         });
     }
 
     /// Returns whether a node is to be deleted, and so is no live contender.
     pub(crate) fn is_leaving(&self, path: &str) -> bool {
-        self.state.lock().all.get(path).is_some_and(|node| node.leaving)
+        self.state
+            .lock()
+            .all
+            .get(path)
+            .is_some_and(|node| node.leaving)
     }
 
-    /// Returns those of the children of a directory that are to be deleted. Of thousands that are not, the mutex
-    /// is taken once, and nothing is looked up if none is.
-    pub(crate) fn leaving_of<'a>(&self, directory: &LockPath, children: &'a [String]) -> HashSet<&'a str> {
+    /// Returns those of the children of a directory that are to be deleted. Of thousands that are
+    /// not, the mutex is taken once, and nothing is looked up if none is.
+    pub(crate) fn leaving_of<'a>(
+        &self,
+        directory: &LockPath,
+        children: &'a [String],
+    ) -> HashSet<&'a str> {
         let state = self.state.lock();
         if state.leaving == 0 {
             return HashSet::new();
@@ -111,7 +123,11 @@ impl Nodes {
             path.push_str(name);
             state.all.get(&path).is_some_and(|node| node.leaving)
         };
-        children.iter().map(String::as_str).filter(is_leaving).collect()
+        children
+            .iter()
+            .map(String::as_str)
+            .filter(is_leaving)
+            .collect()
     }
 
     /// Records that the servers refuse to delete a node, if it exists.
@@ -119,14 +135,20 @@ impl Nodes {
         let path = directory.child(name);
         let (owner, waiting, first) = {
             let mut state = self.state.lock();
-            let Some(node) = state.all.get_mut(&path) else { return };
+            let Some(node) = state.all.get_mut(&path) else {
+                return;
+            };
             let (owner, waiting) = (node.owner.clone(), std::mem::take(&mut node.waiting));
-            let orphan = RefusedOrphan { directory: directory.clone(), name: name.to_owned() };
+            let orphan = RefusedOrphan {
+                directory: directory.clone(),
+                name: name.to_owned(),
+            };
             (owner, waiting, state.refused.insert(path, orphan).is_none())
         };
         // A second refusal wakes no task.
         if first {
-            self.refusals.send_modify(|refusals| *refusals = refusals.wrapping_add(1));
+            self.refusals
+                .send_modify(|refusals| *refusals = refusals.wrapping_add(1));
         }
         drop(waiting);
         self.tell(owner, name, Gone::Unclear);
@@ -151,8 +173,8 @@ impl Nodes {
         self.tell(owner, node_name(path), how);
     }
 
-    /// Returns the node to which a lock held by the node at `path` can be handed over. `None` if there is
-    /// none.
+    /// Returns the node to which a lock held by the node at `path` can be handed over. `None` if
+    /// there is none.
     pub(crate) fn heir(&self, path: &str) -> Option<Arc<str>> {
         self.owner(path)?.heir(self.session, node_name(path))
     }
@@ -192,11 +214,15 @@ impl Nodes {
         }
     }
 
-    /// Returns the nodes that the servers refused to delete: all of them, or those of one directory.
+    /// Returns the nodes that the servers refused to delete: all of them, or those of one
+    /// directory.
     pub(crate) fn refused_orphans(&self, directory: Option<&LockPath>) -> Vec<RefusedOrphan> {
         let state = self.state.lock();
         let refused = state.refused.values();
-        refused.filter(|orphan| directory.is_none_or(|path| *path == orphan.directory)).cloned().collect()
+        refused
+            .filter(|orphan| directory.is_none_or(|path| *path == orphan.directory))
+            .cloned()
+            .collect()
     }
 
     /// Returns a receiver of the number of nodes.

@@ -6,13 +6,13 @@ use crate::protocol::node_name::id;
 use crate::session::threads::mutex::Mutex;
 use crate::values::path::LockPath;
 
-/// How many such creates a session remembers. They are rare (the reply was lost, and the attempt has ended),
-/// so the bound only keeps a broken server from filling the memory.
+/// How many such creates a session remembers. They are rare (the reply was lost, and the attempt
+/// has ended), so the bound only keeps a broken server from filling the memory.
 const MAX_UNKNOWN_CREATES: usize = 16_384;
 
-/// The creates of one session whose outcome is unknown: if a later list of the directory shows the node of
-/// one, it is deleted (docs/protocol.md#write-barrier). Has the server paths of their directories, and their ids,
-/// the oldest first.
+/// The creates of one session whose outcome is unknown: if a later list of the directory shows the
+/// node of one, it is deleted (docs/protocol.md#write-barrier). Has the server paths of their
+/// directories, and their ids, the oldest first.
 #[derive(Default)]
 pub(crate) struct UnknownCreates(Mutex<VecDeque<(String, String)>>);
 
@@ -32,16 +32,28 @@ impl UnknownCreates {
     }
 
     /// Returns the children of a directory that come from such creates, and forgets these creates.
-    pub(crate) fn take_late<'a>(&self, directory: &LockPath, children: &'a [String]) -> Vec<&'a str> {
+    pub(crate) fn take_late<'a>(
+        &self,
+        directory: &LockPath,
+        children: &'a [String],
+    ) -> Vec<&'a str> {
         let mut creates = self.0.lock();
         let is_here = |(at, _): &&(String, String)| at == directory.server();
-        let unknown: HashSet<&str> = creates.iter().filter(is_here).map(|(_, id)| &**id).collect();
+        let unknown: HashSet<&str> = creates
+            .iter()
+            .filter(is_here)
+            .map(|(_, id)| &**id)
+            .collect();
         if unknown.is_empty() {
             // As nearly always: a long list costs nothing here.
             return Vec::new();
         }
         let is_late = |child: &&String| id(child).is_some_and(|id| unknown.contains(id));
-        let late: Vec<&str> = children.iter().filter(is_late).map(String::as_str).collect();
+        let late: Vec<&str> = children
+            .iter()
+            .filter(is_late)
+            .map(String::as_str)
+            .collect();
         let found: HashSet<&str> = late.iter().filter_map(|name| id(name)).collect();
         creates.retain(|create| !is_here(&create) || !found.contains(&*create.1));
         late
@@ -62,7 +74,11 @@ mod tests {
         let children = [A, B].map(|id| format!("_c_{id}-lock-0000000001"));
         let creates = UnknownCreates::default();
         let late = |at: &LockPath| -> Vec<String> {
-            creates.take_late(at, &children).into_iter().map(ToOwned::to_owned).collect()
+            creates
+                .take_late(at, &children)
+                .into_iter()
+                .map(ToOwned::to_owned)
+                .collect()
         };
         assert!(late(&path("/a")).is_empty() && creates.is_empty());
         creates.remember(&path("/a"), A);
@@ -79,7 +95,10 @@ mod tests {
         let creates = UnknownCreates::default();
         creates.remember(&directory, A);
         creates.remember(&directory, B);
-        assert_eq!(creates.take_late(&directory, &children[..1]), [&*children[0]]);
+        assert_eq!(
+            creates.take_late(&directory, &children[..1]),
+            [&*children[0]]
+        );
         assert_eq!(creates.take_late(&directory, &children), [&*children[1]]);
     }
 

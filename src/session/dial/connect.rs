@@ -59,25 +59,39 @@ impl Dialer {
 
     /// Like [`dial`](Self::dial), with this server timeout until a server has answered.
     ///
-    /// The client library fixes the server timeout of a session when it connects, but the session timeout,
-    /// from which it is calculated, is known only afterwards. If the servers grant another session timeout
-    /// than expected, the session is exchanged, once, for one with the right server timeout, and the next
-    /// time that session timeout is expected. If the second session is not established in time, the first one
-    /// is used.
-    async fn dial_with(&mut self, server_timeout: ServerTimeout) -> Result<zk::Client, ConnectError> {
+    /// The client library fixes the server timeout of a session when it connects, but the session
+    /// timeout, from which it is calculated, is known only afterwards. If the servers grant another
+    /// session timeout than expected, the session is exchanged, once, for one with the right server
+    /// timeout, and the next time that session timeout is expected. If the second session is not
+    /// established in time, the first one is used.
+    async fn dial_with(
+        &mut self,
+        server_timeout: ServerTimeout,
+    ) -> Result<zk::Client, ConnectError> {
         let started = Instant::now();
         let expected = self.granted.unwrap_or(self.options.session_timeout);
         let first = server_timeout.duration(expected, self.options.connect_timeout);
         let handle = self.connect(first, self.options.connect_timeout).await?;
-        let right = self.next_server_timeout.duration(handle.session_timeout(), self.options.connect_timeout);
+        let right = self
+            .next_server_timeout
+            .duration(handle.session_timeout(), self.options.connect_timeout);
         if self.server_timeout == effective(right, handle.session_timeout()) {
             return Ok(handle);
         }
         let before = (self.granted, self.server_timeout);
-        match self.connect(right, self.options.connect_timeout.saturating_sub(started.elapsed())).await {
+        match self
+            .connect(
+                right,
+                self.options
+                    .connect_timeout
+                    .saturating_sub(started.elapsed()),
+            )
+            .await
+        {
             // The first session has no nodes, and its drop closes it.
             Ok(exchanged) => {
-                self.earlier.end(Ending::new(&handle), self.connector(right), self.repeated());
+                self.earlier
+                    .end(Ending::new(&handle), self.connector(right), self.repeated());
                 Ok(exchanged)
             }
             Err(error) => {
@@ -88,8 +102,8 @@ impl Dialer {
         }
     }
 
-    /// Ends the session that was the current one on the servers, too. If it was given up for want of one, that begins
-    /// with [`end_given_up`](Self::end_given_up).
+    /// Ends the session that was the current one on the servers, too. If it was given up for want
+    /// of one, that begins with [`end_given_up`](Self::end_given_up).
     pub(crate) fn end_last(&mut self, ending: Ending) {
         let connector = self.connector(self.server_timeout);
         self.earlier.end_last(ending, connector, self.repeated());
@@ -101,8 +115,8 @@ impl Dialer {
         self.earlier.end_given_up(connector, self.repeated());
     }
 
-    /// Waits until the servers have confirmed the end of all earlier sessions, for at most `timeout`. Returns whether
-    /// they have.
+    /// Waits until the servers have confirmed the end of all earlier sessions, for at most
+    /// `timeout`. Returns whether they have.
     pub(crate) async fn all_ended(&mut self, timeout: Duration) -> bool {
         tokio::time::timeout(timeout, self.earlier.all_ended()).await == Ok(true)
     }
@@ -110,21 +124,32 @@ impl Dialer {
     /// Returns how spare connections of the session that was established last are made.
     pub(crate) fn spare(&self, session: &Session) -> Option<Spare> {
         let servers = self.options.servers.addresses.to_vec();
-        Spare::new(session, self.connector(self.server_timeout), servers, self.server_timeout)
+        Spare::new(
+            session,
+            self.connector(self.server_timeout),
+            servers,
+            self.server_timeout,
+        )
     }
 
     /// Returns the list of servers as it is given to the client library.
     fn repeated(&self) -> String {
-        self.options.servers.repeated(self.granted.unwrap_or(self.options.session_timeout))
+        self.options
+            .servers
+            .repeated(self.granted.unwrap_or(self.options.session_timeout))
     }
 
     fn connector(&self, server_timeout: Duration) -> zk::Connector {
-        let connector = self.options.connector.clone().with_session_timeout(self.options.session_timeout);
+        let connector = self
+            .options
+            .connector
+            .clone()
+            .with_session_timeout(self.options.session_timeout);
         connector.with_connection_timeout(server_timeout)
     }
 
-    /// Establishes a session that gives up a server that is silent for `server_timeout`, while it connects
-    /// and later.
+    /// Establishes a session that gives up a server that is silent for `server_timeout`, while it
+    /// connects and later.
     async fn connect(
         &mut self,
         server_timeout: Duration,
@@ -136,17 +161,21 @@ impl Dialer {
         let dialled = async {
             loop {
                 match waker::connect(connector.clone(), &repeated).await {
-                    // The library gives up after the session timeout, which may be shorter than the connect
-                    // timeout.
+                    // The library gives up after the session timeout, which may be shorter than the
+                    // connect timeout.
                     Err(zk::Error::Timeout) => {}
                     result => return result,
                 }
             }
         };
         let mut dialled = pin!(tokio::time::timeout(timeout, dialled));
-        // The library does not report why it got no session, so the servers are asked while there is still
-        // time.
-        let mut asking = pin!(ask_before(timeout, &self.options.servers, self.options.handshake.as_ref()));
+        // The library does not report why it got no session, so the servers are asked while there
+        // is still time.
+        let mut asking = pin!(ask_before(
+            timeout,
+            &self.options.servers,
+            self.options.handshake.as_ref()
+        ));
         let (result, asked) = tokio::select! {
             biased;
             result = dialled.as_mut() => (result, None),
@@ -159,9 +188,14 @@ impl Dialer {
                 self.server_timeout = effective(server_timeout, granted);
                 return Ok(handle);
             }
-            Ok(Err(zk::Error::AuthFailed)) => return Err(ConnectError::AuthFailed { servers: servers() }),
+            Ok(Err(zk::Error::AuthFailed)) => {
+                return Err(ConnectError::AuthFailed { servers: servers() });
+            }
             Ok(Err(error)) if is_setup_error(&error) => {
-                return Err(ConnectError::Setup { servers: servers(), source: cause(error) });
+                return Err(ConnectError::Setup {
+                    servers: servers(),
+                    source: cause(error),
+                });
             }
             Ok(Err(error)) => Some(cause(error)),
             Err(_) => None,
@@ -171,12 +205,20 @@ impl Dialer {
             None => asking.await,
         };
         let source = Arc::new(ServerFailures::new(&failures, error));
-        let failures = failures.into_iter().map(|failed| (failed.server, failed.failure)).collect();
-        Err(ConnectError::TimedOut { servers: servers(), timeout, failures, source })
+        let failures = failures
+            .into_iter()
+            .map(|failed| (failed.server, failed.failure))
+            .collect();
+        Err(ConnectError::TimedOut {
+            servers: servers(),
+            timeout,
+            failures,
+            source,
+        })
     }
 
-    /// Tries to establish a session until it succeeds, the retry policy is exhausted, or an error is not
-    /// retryable.
+    /// Tries to establish a session until it succeeds, the retry policy is exhausted, or an error
+    /// is not retryable.
     pub(crate) async fn dial_by_policy(&mut self) -> Result<zk::Client, ConnectError> {
         let start = Instant::now();
         let mut server_timeout = self.next_server_timeout;
@@ -186,9 +228,14 @@ impl Dialer {
                 Ok(handle) => return Ok(handle),
                 Err(error) => error,
             };
-            let pause =
-                if error.is_retryable() { self.options.retry.pause(retry, start.elapsed()) } else { None };
-            let Some(pause) = pause else { return Err(error) };
+            let pause = if error.is_retryable() {
+                self.options.retry.pause(retry, start.elapsed())
+            } else {
+                None
+            };
+            let Some(pause) = pause else {
+                return Err(error);
+            };
             log::warn!(%error, ?pause, "no session yet");
             tokio::time::sleep(pause).await;
             retry += 1;
@@ -198,10 +245,14 @@ impl Dialer {
     }
 }
 
-/// Returns whether an error is about the client's own options: the library reports unusable options of TLS
-/// and SASL as separate errors, before it tries any connection. The connect string has been validated before.
+/// Returns whether an error is about the client's own options: the library reports unusable options
+/// of TLS and SASL as separate errors, before it tries any connection. The connect string has been
+/// validated before.
 fn is_setup_error(error: &zk::Error) -> bool {
-    matches!(error, zk::Error::BadArguments(_) | zk::Error::Custom(_) | zk::Error::UnexpectedError(_))
+    matches!(
+        error,
+        zk::Error::BadArguments(_) | zk::Error::Custom(_) | zk::Error::UnexpectedError(_)
+    )
 }
 
 #[cfg(test)]
@@ -212,6 +263,8 @@ mod tests {
     #[test]
     fn bad_options_are_not_blamed_on_the_connect_string_nor_on_the_servers() {
         assert!(is_setup_error(&zk::Error::BadArguments(&"no tls ca")));
-        assert!(!is_setup_error(&zk::Error::ConnectionLoss) && !is_setup_error(&zk::Error::Timeout));
+        assert!(
+            !is_setup_error(&zk::Error::ConnectionLoss) && !is_setup_error(&zk::Error::Timeout)
+        );
     }
 }

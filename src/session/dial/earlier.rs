@@ -1,5 +1,5 @@
-//! The sessions that a client has given up, or exchanged for another: each is ended on the servers, so that its nodes
-//! keep no one out (docs/protocol.md#close-confirmed).
+//! The sessions that a client has given up, or exchanged for another: each is ended on the servers,
+//! so that its nodes keep no one out (docs/protocol.md#close-confirmed).
 
 use std::time::Duration;
 
@@ -17,7 +17,8 @@ use crate::session::threads::waker;
 /// The pause after a try to take up a session.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The sessions of a client that are not its current one, as far as the servers may still have them.
+/// The sessions of a client that are not its current one, as far as the servers may still have
+/// them.
 #[derive(Default)]
 pub(crate) struct Earlier {
     /// There is a task for each session, until the servers have confirmed its end.
@@ -26,7 +27,8 @@ pub(crate) struct Earlier {
     has_panicked: bool,
     /// Whether these ends are waited for: a task in its pause asks once more.
     is_awaited: watch::Sender<bool>,
-    /// The last session, if the client library has given it up by its own clock: there is no server to ask.
+    /// The last session, if the client library has given it up by its own clock: there is no server
+    /// to ask.
     given_up: Option<Ending>,
 }
 
@@ -52,14 +54,19 @@ impl Ending {
         }
     }
 
-    /// The same for a session that has been in use until now. Every flush waits for its end: whose nodes go with it, and
-    /// since when no call needs them, is not known any more.
+    /// The same for a session that has been in use until now. Every flush waits for its end: whose
+    /// nodes go with it, and since when no call needs them, is not known any more.
     pub(crate) fn of(self, session: &Session, cleanup: &Cleanup) -> Self {
         let _left = session.has_nodes().then(|| cleanup.ticket(0));
-        Self { last_renewal: session.last_own_renewal(), _left, ..self }
+        Self {
+            last_renewal: session.last_own_renewal(),
+            _left,
+            ..self
+        }
     }
 
-    /// Returns whether the servers have confirmed the end of the session; `None` if it has not ended.
+    /// Returns whether the servers have confirmed the end of the session; `None` if it has not
+    /// ended.
     pub(crate) fn is_confirmed(&self) -> Option<bool> {
         match self.states.peek_state() {
             zk::SessionState::Closed => Some(true),
@@ -78,7 +85,8 @@ impl Earlier {
             self.has_panicked |= ended.is_err();
         }
         let awaited = self.is_awaited.subscribe();
-        self.ending.spawn(here(end(ending, connector, servers, awaited)));
+        self.ending
+            .spawn(here(end(ending, connector, servers, awaited)));
     }
 
     /// Ends the session that was the current one. If no server is in reach, that begins with
@@ -98,7 +106,8 @@ impl Earlier {
         }
     }
 
-    /// Waits until the servers have confirmed the end of all these sessions. Returns `false` if they never will.
+    /// Waits until the servers have confirmed the end of all these sessions. Returns `false` if
+    /// they never will.
     pub(crate) async fn all_ended(&mut self) -> bool {
         self.is_awaited.send_replace(true);
         while let Some(ended) = self.ending.join_next().await {
@@ -138,12 +147,13 @@ async fn end(
                 log::debug!(session_id = %ending.info.id(), "an earlier session is left to expire");
                 return tokio::time::sleep(timeout).await;
             }
-            // A server that hears the client but is not heard renews the session with each try, and needs
-            // time to expire it.
+            // A server that hears the client but is not heard renews the session with each try, and
+            // needs time to expire it.
             Err(_) => {
                 tokio::select! {
                     () = tokio::time::sleep(timeout.saturating_mul(2)) => {}
-                    // `close` waits for no more than T. An error: the client is gone, and this task with it.
+                    // `close` waits for no more than T. An error: the client is gone, and this task
+                    // with it.
                     _ = awaited.wait_for(|awaited| *awaited), if !was_awaited => {}
                 }
             }
@@ -151,8 +161,8 @@ async fn end(
     }
 }
 
-/// Takes a session up by its id and password, and closes it. Returns `true` when it has ended, `false` if the servers do
-/// not let this client have it.
+/// Takes a session up by its id and password, and closes it. Returns `true` when it has ended,
+/// `false` if the servers do not let this client have it.
 async fn take_up(ending: &Ending, connector: &zk::Connector, servers: &str) -> bool {
     loop {
         match waker::connect(connector.clone().with_session(ending.info.clone()), servers).await {
@@ -190,7 +200,9 @@ mod tests {
         let mut earlier = Earlier::default();
         earlier.ending.spawn(async {});
         assert!(earlier.all_ended().await);
-        earlier.ending.spawn(async { panic!("in a tracing subscriber") });
+        earlier
+            .ending
+            .spawn(async { panic!("in a tracing subscriber") });
         assert!(!earlier.all_ended().await);
         assert!(!earlier.all_ended().await, "whenever it is asked");
     }
@@ -217,7 +229,10 @@ mod tests {
         // The try lasts for T, and the pause for 2T after it: its middle, where no event is.
         tokio::time::sleep(T + T / 2).await;
         server.restart().unwrap();
-        assert!(server.sessions().iter().any(|session| session.id == id), "it has been ended already");
+        assert!(
+            server.sessions().iter().any(|session| session.id == id),
+            "it has been ended already"
+        );
         let asked = Instant::now();
         assert!(earlier.all_ended().await);
         assert!(asked.elapsed() < T, "{:?}", asked.elapsed());

@@ -1,8 +1,8 @@
-//! Finds out why no session could be established: asks each server by itself, since the client library does
-//! not report the outcome of its tries (docs/protocol.md#connect-errors).
+//! Finds out why no session could be established: asks each server by itself, since the client
+//! library does not report the outcome of its tries (docs/protocol.md#connect-errors).
 //!
-//! The request is the four-letter word `srvr`, which ZooKeeper answers by default and which creates no
-//! session.
+//! The request is the four-letter word `srvr`, which ZooKeeper answers by default and which creates
+//! no session.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -27,15 +27,16 @@ const MAX_SERVERS: usize = 16;
 const MAX_ADDRESSES: usize = 4;
 /// The most bytes of an answer that are read.
 pub(crate) const MAX_ANSWER_BYTES: usize = 512;
-/// The most threads of the process that ask. The lookup of a host name may take longer than the window and
-/// cannot be stopped: if it hangs, each further try to connect would leave more threads behind.
+/// The most threads of the process that ask. The lookup of a host name may take longer than the
+/// window and cannot be stopped: if it hangs, each further try to connect would leave more threads
+/// behind.
 const MAX_THREADS: usize = 4 * MAX_SERVERS;
 /// The name of each. Linux shows at most fifteen characters.
 const NAME: &str = "zk-probe";
 
-/// How a server is asked by TLS: by its host, over a connection, until a deadline. Returns the answer, and
-/// whether the server has closed the connection; or why there was no handshake, as far as that is known.
-/// There is none if the client library has its own TLS options, or uses no TLS.
+/// How a server is asked by TLS: by its host, over a connection, until a deadline. Returns the
+/// answer, and whether the server has closed the connection; or why there was no handshake, as far
+/// as that is known. There is none if the client library has its own TLS options, or uses no TLS.
 pub(crate) type Handshake =
     Arc<dyn Fn(&str, TcpStream, Instant) -> Result<StatusAnswer, Option<Diagnosis>> + Send + Sync>;
 type StatusAnswer = (Vec<u8>, bool);
@@ -61,18 +62,21 @@ impl Drop for Counted {
     }
 }
 
-/// Has a thread do this, which may take longer than it is waited for. The receiver gets nothing if none can be started.
+/// Has a thread do this, which may take longer than it is waited for. The receiver gets nothing if
+/// none can be started.
 fn on_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> oneshot::Receiver<T> {
     let (sender, receiver) = oneshot::channel();
-    let Some(counted) = Counted::new() else { return receiver };
+    let Some(counted) = Counted::new() else {
+        return receiver;
+    };
     let working = move || {
         let done = work();
         drop(counted);
         // The receiver is gone if the lookup of a name took too long.
         let _ = sender.send(done);
     };
-    // `spawn_blocking` would not do: a runtime waits for such threads when it shuts down, and panics if it can
-    // start no more.
+    // `spawn_blocking` would not do: a runtime waits for such threads when it shuts down, and
+    // panics if it can start no more.
     if let Err(error) = background::run_blocking(NAME, working) {
         log::debug!(%error, "no thread could be started to ask a server");
     }
@@ -92,8 +96,12 @@ pub(crate) async fn ask_before(
         let (asked, handshake) = (address.clone(), handshake.cloned());
         on_thread(move || ask(&asked, handshake.as_ref(), deadline))
     };
-    let asked: Vec<_> =
-        servers.addresses.iter().take(MAX_SERVERS).map(|address| (address, ask(address))).collect();
+    let asked: Vec<_> = servers
+        .addresses
+        .iter()
+        .take(MAX_SERVERS)
+        .map(|address| (address, ask(address)))
+        .collect();
     let mut failures = Vec::with_capacity(asked.len());
     for (address, answer) in asked {
         // A little longer than the threads take, which keep to the deadline themselves.
@@ -102,7 +110,11 @@ pub(crate) async fn ask_before(
             Ok(Ok(cause)) => cause,
             _ => (ServerFailure::NoAnswer, None),
         };
-        failures.push(FailedServer { server: address.given.clone(), failure: kind, detail });
+        failures.push(FailedServer {
+            server: address.given.clone(),
+            failure: kind,
+            detail,
+        });
     }
     failures
 }
@@ -117,7 +129,8 @@ pub(crate) async fn accepts(address: &Address, timeout: Duration) -> bool {
 /// Connects to the first address of a server that accepts a connection.
 fn connect(address: &Address, deadline: Instant) -> Result<(SocketAddr, TcpStream), Diagnosis> {
     let addresses = (&*address.host, address.port).to_socket_addrs();
-    let addresses = addresses.map_err(|error| (ServerFailure::UnknownHost, Some(error.to_string())))?;
+    let addresses =
+        addresses.map_err(|error| (ServerFailure::UnknownHost, Some(error.to_string())))?;
     let mut last = None;
     for socket in addresses.take(MAX_ADDRESSES) {
         let Some(left) = left(deadline) else { break };
@@ -168,20 +181,25 @@ pub(crate) fn left(deadline: Instant) -> Option<Duration> {
     Some(deadline.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero())
 }
 
-/// Sends the request and reads the answer, until there is enough of it, the connection is closed, or the
-/// deadline has passed. Returns the answer, and whether the server has closed the connection.
+/// Sends the request and reads the answer, until there is enough of it, the connection is closed,
+/// or the deadline has passed. Returns the answer, and whether the server has closed the
+/// connection.
 fn exchange(mut stream: TcpStream, deadline: Instant) -> (Vec<u8>, bool) {
     let mut answer = Vec::new();
     if stream.write_all(b"srvr").is_err() {
         return (answer, true);
     }
     let mut buffer = [0; MAX_ANSWER_BYTES];
-    // A server of another protocol may be waiting for the end of a line. It is not sent at once: a ZooKeeper
-    // server that closes the connection while bytes are unread may lose its answer.
+    // A server of another protocol may be waiting for the end of a line. It is not sent at once: a
+    // ZooKeeper server that closes the connection while bytes are unread may lose its answer.
     let mut prodded = false;
     while answer.len() < MAX_ANSWER_BYTES {
         let Some(left) = left(deadline) else { break };
-        let wait = if prodded { left } else { (left / 2).max(Duration::from_millis(1)) };
+        let wait = if prodded {
+            left
+        } else {
+            (left / 2).max(Duration::from_millis(1))
+        };
         if stream.set_read_timeout(Some(wait)).is_err() {
             break;
         }
@@ -210,19 +228,40 @@ fn judge(answer: &[u8], ended: bool, tls: bool) -> Diagnosis {
     let text = String::from_utf8_lossy(answer);
     let zookeeper = text.contains("ookeeper version:") || text.contains("Keeper version:");
     let kind = if speaks_tls {
-        if tls { ServerFailure::NoSession } else { ServerFailure::SpeaksTls }
+        if tls {
+            ServerFailure::NoSession
+        } else {
+            ServerFailure::SpeaksTls
+        }
     } else if text.contains("not currently serving requests") {
         ServerFailure::NotServing
     } else if zookeeper || text.contains("not in the whitelist") {
-        if tls { ServerFailure::SpeaksNoTls } else { ServerFailure::NoSession }
+        if tls {
+            ServerFailure::SpeaksNoTls
+        } else {
+            ServerFailure::NoSession
+        }
     } else if !answer.is_empty() {
-        let line: String = text.lines().next().unwrap_or_default().chars().take(40).collect();
+        let line: String = text
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .chars()
+            .take(40)
+            .collect();
         // Bytes that are not text would be unreadable, and could control a terminal.
         let readable = !line.contains(|c: char| c.is_control() || c == char::REPLACEMENT_CHARACTER);
-        return (ServerFailure::NotZooKeeper, Some(line).filter(|line| readable && !line.is_empty()));
+        return (
+            ServerFailure::NotZooKeeper,
+            Some(line).filter(|line| readable && !line.is_empty()),
+        );
     } else if ended {
         // A TLS server may close the connection when it reads something that is not TLS.
-        if tls { ServerFailure::NoSession } else { ServerFailure::ClosedAtOnce }
+        if tls {
+            ServerFailure::NoSession
+        } else {
+            ServerFailure::ClosedAtOnce
+        }
     } else {
         ServerFailure::NoAnswer
     };
@@ -247,18 +286,38 @@ mod tests {
             (&unlisted[..], true, false, Kind::NoSession),
             (&version[..], true, true, Kind::SpeaksNoTls),
             (&idle[..], true, false, Kind::NotServing),
-            (&[0x15, 3, 3, 0, 2, 2, 80][..], false, false, Kind::SpeaksTls),
+            (
+                &[0x15, 3, 3, 0, 2, 2, 80][..],
+                false,
+                false,
+                Kind::SpeaksTls,
+            ),
             (&[0x15, 3, 1, 0, 2, 2, 70][..], true, true, Kind::NoSession),
             (&b""[..], true, false, Kind::ClosedAtOnce),
             (&b""[..], true, true, Kind::NoSession),
             (&b""[..], false, false, Kind::NoAnswer),
         ] {
-            assert_eq!(judge(answer, ended, tls), (kind, None), "{}", String::from_utf8_lossy(answer));
+            assert_eq!(
+                judge(answer, ended, tls),
+                (kind, None),
+                "{}",
+                String::from_utf8_lossy(answer)
+            );
         }
         let http = judge(b"HTTP/1.1 400 Bad Request\r\nX: y\r\n", true, false);
-        assert_eq!(http, (Kind::NotZooKeeper, Some("HTTP/1.1 400 Bad Request".to_owned())));
+        assert_eq!(
+            http,
+            (
+                Kind::NotZooKeeper,
+                Some("HTTP/1.1 400 Bad Request".to_owned())
+            )
+        );
         for binary in [&b"a\x1b[2J\0"[..], &[0, 0, 0, 37], b"\xff\xfe", b"\r\n"] {
-            assert_eq!(judge(binary, false, false), (Kind::NotZooKeeper, None), "{binary:?}");
+            assert_eq!(
+                judge(binary, false, false),
+                (Kind::NotZooKeeper, None),
+                "{binary:?}"
+            );
         }
     }
 }

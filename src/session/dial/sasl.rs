@@ -1,6 +1,7 @@
 //! Checks for user names and passwords that the client library cannot send.
 
-/// Checks the user and the password of SASL DIGEST-MD5. The error says what is wrong, and shows neither.
+/// Checks the user and the password of SASL DIGEST-MD5. The error says what is wrong, and shows
+/// neither.
 pub(crate) fn check(user: &str, password: &str) -> Result<(), String> {
     if user.is_empty() {
         return Err("the user of `sasl_digest` is empty".to_owned());
@@ -12,7 +13,8 @@ pub(crate) fn check(user: &str, password: &str) -> Result<(), String> {
                 .to_owned(),
         );
     }
-    // RFC 2831 hashes text that fits into Latin-1 as Latin-1, but the library hashes all text as UTF-8.
+    // RFC 2831 hashes text that fits into Latin-1 as Latin-1, but the library hashes all text as
+    // UTF-8.
     for (what, text) in [("user", user), ("password", password)] {
         if !text.is_ascii() && text.chars().all(|c| c <= '\u{ff}') {
             return Err(format!(
@@ -29,14 +31,26 @@ mod tests {
 
     #[test]
     fn what_the_library_would_send_wrongly_is_refused_and_not_shown() {
-        for (user, password) in
-            [("", "x"), ("a\"b", "x"), ("a\\", "x"), ("a\n", "x"), ("j\u{f6}", "x"), ("a", "gr\u{fc}n")]
-        {
+        for (user, password) in [
+            ("", "x"),
+            ("a\"b", "x"),
+            ("a\\", "x"),
+            ("a\n", "x"),
+            ("j\u{f6}", "x"),
+            ("a", "gr\u{fc}n"),
+        ] {
             let error = check(user, password).unwrap_err();
-            assert!(user.is_empty() || !error.contains(&format!("{user}`")), "{error}");
+            assert!(
+                user.is_empty() || !error.contains(&format!("{user}`")),
+                "{error}"
+            );
             assert!(!error.contains("gr\u{fc}n"), "{error}");
         }
-        for (user, password) in [("shop", ""), ("shop@EU", "a\"b\\ c"), ("\u{13e}", "\u{20ac}")] {
+        for (user, password) in [
+            ("shop", ""),
+            ("shop@EU", "a\"b\\ c"),
+            ("\u{13e}", "\u{20ac}"),
+        ] {
             assert_eq!(check(user, password), Ok(()), "{user}");
         }
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::values::shown::Quoted;
 
-/// The unit of the client library's pauses: the pause before the n-th try of a pass is n halves of it, and
-/// that before the first pass but one is as many as there are addresses, up to ten.
+/// The unit of the client library's pauses: the pause before the n-th try of a pass is n halves of
+/// it, and that before the first pass but one is as many as there are addresses, up to ten.
 const PAUSE_UNIT: Duration = Duration::from_millis(100);
 
 /// A list that is longer is of no use: its pass takes more than an hour.
@@ -20,8 +20,9 @@ pub(crate) struct Servers {
     pub(crate) given: String,
     /// The addresses without the path, as they were given.
     hosts: String,
-    /// The path at the end. Java's client takes it for a chroot; here it is a namespace, a prefix whose nodes are
-    /// created when they are missing: in a chroot that does not exist every request would fail.
+    /// The path at the end. Java's client takes it for a chroot; here it is a namespace, a prefix
+    /// whose nodes are created when they are missing: in a chroot that does not exist every request
+    /// would fail.
     pub(crate) namespace: String,
     /// The servers, each once.
     pub(crate) addresses: Vec<Address>,
@@ -75,12 +76,23 @@ impl Address {
         }
         #[cfg(feature = "tls")]
         if tls && rustls_pki_types::ServerName::try_from(host).is_err() {
-            return Err("its host is neither a DNS name nor an address, so no certificate can be for it");
+            return Err(
+                "its host is neither a DNS name nor an address, so no certificate can be for it",
+            );
         }
         // 2181 is the library's default.
-        let port = if port.is_empty() { Ok(2181) } else { port.parse() };
+        let port = if port.is_empty() {
+            Ok(2181)
+        } else {
+            port.parse()
+        };
         match port {
-            Ok(port @ 1..) => Ok(Self { given: given.to_owned(), host: host.to_owned(), port, tls }),
+            Ok(port @ 1..) => Ok(Self {
+                given: given.to_owned(),
+                host: host.to_owned(),
+                port,
+                tls,
+            }),
             _ => Err("its port is not a number from 1 to 65535"),
         }
     }
@@ -101,8 +113,8 @@ impl Servers {
                 return Err(format!("address {number} of {} is empty", hosts.len()));
             }
             let address = Address::parse(host);
-            let address =
-                address.map_err(|reason| format!("address {number}, {}: {reason}", Quoted(host)))?;
+            let address = address
+                .map_err(|reason| format!("address {number}, {}: {reason}", Quoted(host)))?;
             if !addresses.contains(&address) {
                 addresses.push(address);
             }
@@ -131,24 +143,29 @@ impl Servers {
             }
         }
         let parsed = Self::parse(&(secure.join(",") + namespace))?;
-        Ok(Self { given: self.given.clone(), ..parsed })
+        Ok(Self {
+            given: self.given.clone(),
+            ..parsed
+        })
     }
 
-    /// Returns the list of servers several times over. `zookeeper-client` pauses longer and longer after each full pass
-    /// over its list, up to many seconds, and a little longer after each try of a pass, but the first. The list is so
-    /// long that one pass takes a session timeout, and so short that the pause before it takes no more than half of
-    /// that (docs/protocol.md#reconnect).
+    /// Returns the list of servers several times over. `zookeeper-client` pauses longer and longer
+    /// after each full pass over its list, up to many seconds, and a little longer after each try
+    /// of a pass, but the first. The list is so long that one pass takes a session timeout, and so
+    /// short that the pause before it takes no more than half of that (docs/protocol.md#reconnect).
     pub(crate) fn repeated(&self, session_timeout: Duration) -> String {
         let times = addresses_per_pass(session_timeout).div_ceil(self.hosts.split(',').count());
         vec![&*self.hosts; times].join(",")
     }
 }
 
-/// Returns how many addresses the list of servers needs: with n of them the pause is n units, and the pass
-/// after it takes n²/4 units.
+/// Returns how many addresses the list of servers needs: with n of them the pause is n units, and
+/// the pass after it takes n²/4 units.
 fn addresses_per_pass(session_timeout: Duration) -> usize {
     let units = session_timeout.as_millis() / PAUSE_UNIT.as_millis();
-    let n = (units / 2).min(units.saturating_mul(4).isqrt()).clamp(1, MAX_ADDRESSES);
+    let n = (units / 2)
+        .min(units.saturating_mul(4).isqrt())
+        .clamp(1, MAX_ADDRESSES);
     usize::try_from(n).unwrap_or(1)
 }
 
@@ -158,11 +175,13 @@ impl fmt::Debug for Servers {
     }
 }
 
-/// Splits the addresses from the path. An address may begin with `tcp://`, whose slashes do not begin the
-/// path.
+/// Splits the addresses from the path. An address may begin with `tcp://`, whose slashes do not
+/// begin the path.
 fn split(given: &str) -> (&str, &str) {
     let last = given.rfind(',').unwrap_or(0);
-    let address = given[last..].find("://").map_or(last, |scheme| last + scheme + 3);
+    let address = given[last..]
+        .find("://")
+        .map_or(last, |scheme| last + scheme + 3);
     match given[address..].find('/') {
         Some(slash) => given.split_at(address + slash),
         None => (given, ""),
@@ -198,7 +217,9 @@ mod tests {
     #[test]
     fn the_list_is_repeated_so_that_a_pass_takes_a_session_timeout() {
         let count = |given, ms| {
-            let repeated = Servers::parse(given).unwrap().repeated(Duration::from_millis(ms));
+            let repeated = Servers::parse(given)
+                .unwrap()
+                .repeated(Duration::from_millis(ms));
             repeated.split(',').count()
         };
         for (session_timeout, addresses) in [
@@ -211,27 +232,34 @@ mod tests {
             (120_000, 69),
             (u64::MAX, 400),
         ] {
-            assert_eq!(count("a:1", session_timeout), addresses, "{session_timeout} ms");
+            assert_eq!(
+                count("a:1", session_timeout),
+                addresses,
+                "{session_timeout} ms"
+            );
         }
         assert_eq!(count("a:1,b:1,c:1", 500), 3);
         assert_eq!(count("a:1,b:1,c:1", 30_000), 36);
         assert_eq!(count("a:1,b:1,c:1,d:1,e:1", 30_000), 35);
     }
 
-    /// When a client library whose list has `n` addresses tries servers that refuse it at once, from the loss of the
-    /// connection on, with its longest random delays: a model of `IterableEndpoints` in its `endpoint.rs`, which
-    /// `the_pauses_between_tries_are_as_documented` in `tests/upstream.rs` watches.
+    /// When a client library whose list has `n` addresses tries servers that refuse it at once,
+    /// from the loss of the connection on, with its longest random delays: a model of
+    /// `IterableEndpoints` in its `endpoint.rs`, which `the_pauses_between_tries_are_as_documented`
+    /// in `tests/upstream.rs` watches.
     fn tries(n: u32) -> impl Iterator<Item = Duration> {
         let ms = |ms: u32| Duration::from_millis(ms.into());
         let mut at = Duration::ZERO;
-        (0..).flat_map(move |pass: u32| (0..n).map(move |k| (pass, k))).map(move |(pass, k)| {
-            at += match (pass, k) {
-                (0, _) => Duration::ZERO,
-                (_, 0) => ms(1_000.min(100 * n) * 2_u32.pow(pass - 1) + 100),
-                (_, k) => ms(50 * k + 50),
-            };
-            at
-        })
+        (0..)
+            .flat_map(move |pass: u32| (0..n).map(move |k| (pass, k)))
+            .map(move |(pass, k)| {
+                at += match (pass, k) {
+                    (0, _) => Duration::ZERO,
+                    (_, 0) => ms(1_000.min(100 * n) * 2_u32.pow(pass - 1) + 100),
+                    (_, k) => ms(50 * k + 50),
+                };
+                at
+            })
     }
 
     /// The client library is back while the session lives, whenever the servers are.
@@ -250,22 +278,34 @@ mod tests {
             let session_timeout = Duration::from_millis(session_timeout);
             let n = addresses_per_pass(session_timeout);
             let tries: Vec<Duration> = tries(u32::try_from(n).unwrap())
-                .scan(false, |is_over, at| (!std::mem::replace(is_over, at > session_timeout)).then_some(at))
+                .scan(false, |is_over, at| {
+                    (!std::mem::replace(is_over, at > session_timeout)).then_some(at)
+                })
                 .collect();
             let pauses = tries.windows(2).map(|pair| pair[1] - pair[0]);
-            assert_eq!(pauses.max(), Some(Duration::from_millis(longest)), "{session_timeout:?}");
+            assert_eq!(
+                pauses.max(),
+                Some(Duration::from_millis(longest)),
+                "{session_timeout:?}"
+            );
         }
     }
 
     #[test]
     fn tls_needs_its_feature() {
-        assert_eq!(Servers::parse("tcp+tls://a:1").is_ok(), cfg!(feature = "tls"));
+        assert_eq!(
+            Servers::parse("tcp+tls://a:1").is_ok(),
+            cfg!(feature = "tls")
+        );
     }
 
     #[test]
     #[cfg(feature = "tls")]
     fn tls_is_for_all_servers_or_none() {
-        let servers = Servers::parse("a:1, tcp+tls://b:2,[::1]:3/shop").unwrap().by_tls().unwrap();
+        let servers = Servers::parse("a:1, tcp+tls://b:2,[::1]:3/shop")
+            .unwrap()
+            .by_tls()
+            .unwrap();
         assert_eq!(servers.given, "a:1, tcp+tls://b:2,[::1]:3/shop");
         assert!(
             servers
@@ -275,7 +315,10 @@ mod tests {
         assert_eq!(servers.namespace, "/shop");
         assert!(servers.addresses.iter().all(|address| address.tls));
         for (given, wrong) in [
-            ("a:1,tcp://b:2", "\"tcp://b:2\": the client has TLS options, and does not connect by `tcp://`"),
+            (
+                "a:1,tcp://b:2",
+                "\"tcp://b:2\": the client has TLS options, and does not connect by `tcp://`",
+            ),
             (
                 "a:1,zk!1:2",
                 "address 2, \"tcp+tls://zk!1:2\": its host is neither a DNS name nor an address, so no certificate can be for it",
@@ -283,7 +326,9 @@ mod tests {
             ("a b:1", ""),
         ] {
             match Servers::parse(given) {
-                Ok(servers) => assert_eq!(servers.by_tls().err().as_deref(), Some(wrong), "{given}"),
+                Ok(servers) => {
+                    assert_eq!(servers.by_tls().err().as_deref(), Some(wrong), "{given}")
+                }
                 Err(_) => assert_eq!(wrong, "", "{given}"),
             }
         }
@@ -292,33 +337,82 @@ mod tests {
     #[test]
     fn what_is_wrong_with_an_address_is_said_of_that_address() {
         for (given, wrong) in [
-            ("a:1,b:port,c:3", "address 2, \"b:port\": its port is not a number from 1 to 65535"),
-            ("a:1,b:0", "address 2, \"b:0\": its port is not a number from 1 to 65535"),
-            ("a:70000", "address 1, \"a:70000\": its port is not a number from 1 to 65535"),
+            (
+                "a:1,b:port,c:3",
+                "address 2, \"b:port\": its port is not a number from 1 to 65535",
+            ),
+            (
+                "a:1,b:0",
+                "address 2, \"b:0\": its port is not a number from 1 to 65535",
+            ),
+            (
+                "a:70000",
+                "address 1, \"a:70000\": its port is not a number from 1 to 65535",
+            ),
             ("a:1,,b:2", "address 2 of 3 is empty"),
             ("a:1,:2181", "address 2, \":2181\": it has no host"),
-            ("http://a:1", "address 1, \"http://a:1\": its protocol is neither `tcp://` nor `tcp+tls://`"),
-            ("a:1/shop,b:1", "address 1, \"a:1/shop\": a path belongs at the end, behind the last address"),
+            (
+                "http://a:1",
+                "address 1, \"http://a:1\": its protocol is neither `tcp://` nor `tcp+tls://`",
+            ),
+            (
+                "a:1/shop,b:1",
+                "address 1, \"a:1/shop\": a path belongs at the end, behind the last address",
+            ),
             (
                 "a:1 b:2",
                 "address 1, \"a:1 b:2\": it has more than one port, or is an IPv6 address without `[` and `]`",
             ),
-            ("a b:2", "address 1, \"a b:2\": it has a space in it; addresses are separated by commas"),
-            ("[::1:2181", "address 1, \"[::1:2181\": its `[` is not closed"),
-            ("[::1]2181", "address 1, \"[::1]2181\": only a port may follow its `]`"),
+            (
+                "a b:2",
+                "address 1, \"a b:2\": it has a space in it; addresses are separated by commas",
+            ),
+            (
+                "[::1:2181",
+                "address 1, \"[::1:2181\": its `[` is not closed",
+            ),
+            (
+                "[::1]2181",
+                "address 1, \"[::1]2181\": only a port may follow its `]`",
+            ),
             ("", "it has no address"),
         ] {
-            assert_eq!(Servers::parse(given).err().as_deref(), Some(wrong), "{given}");
+            assert_eq!(
+                Servers::parse(given).err().as_deref(),
+                Some(wrong),
+                "{given}"
+            );
         }
         let servers = Servers::parse("tcp://a, [::1]:7, [::2], a:2181, fe80::1:9/x").unwrap();
         let shown = |address: &Address| (address.host.clone(), address.port);
-        let wanted = [("a", 2181), ("::1", 7), ("::2", 2181), ("a", 2181), ("fe80::1", 9)];
-        assert!(servers.addresses.iter().map(shown).eq(wanted.map(|(host, port)| (host.to_owned(), port))));
+        let wanted = [
+            ("a", 2181),
+            ("::1", 7),
+            ("::2", 2181),
+            ("a", 2181),
+            ("fe80::1", 9),
+        ];
+        assert!(
+            servers
+                .addresses
+                .iter()
+                .map(shown)
+                .eq(wanted.map(|(host, port)| (host.to_owned(), port)))
+        );
     }
 
     #[test]
     fn nothing_to_connect_to_is_refused() {
-        for bad in ["", " ", "a:1,", ",a:1", "a:1,,b:1", "/shop", "a:1/shop,b:1", "tcp://a:1/x,b:1"] {
+        for bad in [
+            "",
+            " ",
+            "a:1,",
+            ",a:1",
+            "a:1,,b:1",
+            "/shop",
+            "a:1/shop,b:1",
+            "tcp://a:1/x,b:1",
+        ] {
             assert!(Servers::parse(bad).is_err(), "{bad:?}");
         }
     }

@@ -1,9 +1,10 @@
 //! Heartbeats by a separate connection, while the session has none.
 //!
-//! After each pass over its servers `zookeeper-client` pauses, for up to many seconds, and nothing wakes it when a
-//! server is back. The lease does not wait for that: while locks are held and their renewal is overdue, each server
-//! is tried in turn, and the first that takes the session up gets a heartbeat (docs/protocol.md#spare-connection).
-//! The connection is closed after that, and the session stays the client library's, whose next try moves it back.
+//! After each pass over its servers `zookeeper-client` pauses, for up to many seconds, and nothing
+//! wakes it when a server is back. The lease does not wait for that: while locks are held and their
+//! renewal is overdue, each server is tried in turn, and the first that takes the session up gets a
+//! heartbeat (docs/protocol.md#spare-connection). The connection is closed after that, and the
+//! session stays the client library's, whose next try moves it back.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,8 +30,8 @@ pub(crate) struct Spare {
     servers: Vec<Address>,
     info: zk::SessionInfo,
     tries: SpareTries,
-    /// How long the client library is left alone after a try that may have interrupted one of the library's
-    /// tries.
+    /// How long the client library is left alone after a try that may have interrupted one of the
+    /// library's tries.
     rest: Duration,
 }
 
@@ -55,11 +56,20 @@ impl Spare {
     ) -> Option<Self> {
         let info = session.handle()?.session().clone();
         // The connection is detached: its end must not end the session.
-        let connector = connector.with_session(info.clone()).with_detached().with_fail_eagerly();
+        let connector = connector
+            .with_session(info.clone())
+            .with_detached()
+            .with_fail_eagerly();
         let tries = session.lease().spare_tries();
         // Its pause before the next try of a pass, and that try.
         let rest = server_timeout.saturating_mul(2);
-        Some(Self { connector, servers, info, tries, rest })
+        Some(Self {
+            connector,
+            servers,
+            info,
+            tries,
+            rest,
+        })
     }
 
     /// Tries a server, unless no heartbeat is wanted any more.
@@ -77,7 +87,11 @@ impl Spare {
             Ok(Ok(handle)) if handle.session_id() == self.info.id() => {
                 session.set_kept_by_spare();
                 // The client library ends the connection when the server is silent for too long.
-                beat(&Line { session, spare: Some(&handle) }).await;
+                beat(&Line {
+                    session,
+                    spare: Some(&handle),
+                })
+                .await;
                 log::debug!(
                     session = session.number(),
                     server = &server.given,
@@ -96,7 +110,11 @@ impl Spare {
                 );
                 // The client library does not say which it was.
                 let is_reached = probe::accepts(server, self.tries.pause).await;
-                if is_reached { Tried::NotTakenUp } else { Tried::NotConnected }
+                if is_reached {
+                    Tried::NotTakenUp
+                } else {
+                    Tried::NotConnected
+                }
             }
         }
     }
@@ -104,7 +122,9 @@ impl Spare {
 
 /// Sends heartbeats of a session by spare connections, until it ends.
 pub(crate) async fn run(session: Arc<Session>, spare: Spare) {
-    let Some(mut states) = session.states() else { return };
+    let Some(mut states) = session.states() else {
+        return;
+    };
     let spare = Arc::new(spare);
     // This spreads clients, so that not all begin with the same server when it is back.
     let mut first = usize::try_from(session.session_id().unsigned_abs()).unwrap_or_default();
@@ -143,12 +163,15 @@ async fn round(session: &Arc<Session>, spare: &Arc<Spare>, first: usize) -> Trie
         let (done, tried) = oneshot::channel();
         let (session, spare) = (Arc::clone(session), Arc::clone(spare));
         let trying = async move {
-            let Some(server) = spare.servers.get(number) else { return };
+            let Some(server) = spare.servers.get(number) else {
+                return;
+            };
             // The receiver is gone if the client is.
             let _ = done.send(spare.try_one(&session, server).await);
         };
-        // The try has a separate runtime, whose end also ends the tasks that the client library has spawned
-        // in it: they would continue, reconnect, and take the session away from its other connection later.
+        // The try has a separate runtime, whose end also ends the tasks that the client library has
+        // spawned in it: they would continue, reconnect, and take the session away from its other
+        // connection later.
         if let Err(error) = background::start(NAME, trying) {
             log::debug!(%error, "no thread could be started for a spare connection");
             return failed;
@@ -169,14 +192,25 @@ fn is_due(session: &Session, from: Duration) -> bool {
     let now = clock::now();
     session.holds.any()
         && session.lease().state() != LeaseState::Expired
-        && session.lease().last_renewal().is_some_and(|renewal| now.since(renewal) >= from)
+        && session
+            .lease()
+            .last_renewal()
+            .is_some_and(|renewal| now.since(renewal) >= from)
 }
 
 /// Waits until the session has a connection again, or has ended, or its lease has.
 async fn unneeded(session: &Session) {
-    let Some(mut states) = session.states() else { return };
-    let age = session.lease().last_renewal().map(|renewal| clock::now().since(renewal));
-    let left = session.lease().duration().saturating_sub(age.unwrap_or(Duration::MAX));
+    let Some(mut states) = session.states() else {
+        return;
+    };
+    let age = session
+        .lease()
+        .last_renewal()
+        .map(|renewal| clock::now().since(renewal));
+    let left = session
+        .lease()
+        .duration()
+        .saturating_sub(age.unwrap_or(Duration::MAX));
     tokio::select! {
         _ = session.ended() => {}
         () = tokio::time::sleep(left) => {}
@@ -196,8 +230,8 @@ mod tests {
     use crate::protocol::lease::LeaseMargin;
     use crate::session::dial::servers::Servers;
 
-    /// The client library hears nothing of it, and may give the session up by its clock although the servers have just
-    /// renewed it.
+    /// The client library hears nothing of it, and may give the session up by its clock although
+    /// the servers have just renewed it.
     // Shows: close-confirmed
     #[tokio::test]
     async fn a_session_kept_by_a_spare_connection_is_not_taken_for_expired() {
@@ -209,7 +243,10 @@ mod tests {
         let spare = Spare::new(&session, connector, addresses, Duration::from_secs(1)).unwrap();
         // The client library's, which would move the session back.
         let _connect = server.hold_request(Match::op(Op::Connect).nth(1));
-        assert!(matches!(spare.beat_by(&session, &spare.servers[0]).await, Tried::Done));
+        assert!(matches!(
+            spare.beat_by(&session, &spare.servers[0]).await,
+            Tried::Done
+        ));
         assert!(session.lease().is_valid() && session.last_own_renewal().is_none());
         session.expired();
         assert!(!session.is_expired_by_servers());

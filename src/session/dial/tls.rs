@@ -1,5 +1,5 @@
-//! TLS: the options for the client library, and our own handshake, which explains a failed one: the library
-//! does not report the outcome of its tries (docs/protocol.md#connect-errors).
+//! TLS: the options for the client library, and our own handshake, which explains a failed one: the
+//! library does not report the outcome of its tries (docs/protocol.md#connect-errors).
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Read, Write};
@@ -12,7 +12,8 @@ use base64ct::{Base64, Encoding};
 use rustls::client::WebPkiServerVerifier;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::{
-    AlertDescription, CertificateError, ClientConfig, ClientConnection, Error, RootCertStore, StreamOwned,
+    AlertDescription, CertificateError, ClientConfig, ClientConnection, Error, RootCertStore,
+    StreamOwned,
 };
 use rustls_pki_types::pem::{self, PemObject, SectionKind};
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, ServerName};
@@ -22,12 +23,13 @@ use crate::error::ServerFailure as Kind;
 use crate::session::dial::probe::{Handshake, MAX_ANSWER_BYTES, left};
 use crate::values::tls::{Certificates, PrivateKey, TlsOptions};
 
-/// Reads the user's options. Returns those of the client library, and how a server is asked by TLS. The error
-/// says which option cannot be used, but not its contents.
+/// Reads the user's options. Returns those of the client library, and how a server is asked by TLS.
+/// The error says which option cannot be used, but not its contents.
 pub(crate) fn prepare(options: &TlsOptions) -> Result<(zk::TlsOptions, Handshake), String> {
     if options.cas.is_empty() {
         return Err(
-            "they have no CA, so no server could be trusted: call `ca_file`, `ca_pem` or `ca_der`".to_owned()
+            "they have no CA, so no server could be trusted: call `ca_file`, `ca_pem` or `ca_der`"
+                .to_owned(),
         );
     }
     let (mut roots, mut crls, mut text) = (RootCertStore::empty(), Vec::new(), String::new());
@@ -36,17 +38,22 @@ pub(crate) fn prepare(options: &TlsOptions) -> Result<(zk::TlsOptions, Handshake
         let (certificates, lists) = read_certificates(source, &name)?;
         for certificate in certificates {
             text.push_str(&to_pem("CERTIFICATE", &certificate));
-            roots.add(certificate).map_err(|error| unusable(&name, &error))?;
+            roots
+                .add(certificate)
+                .map_err(|error| unusable(&name, &error))?;
         }
         text.extend(lists.iter().map(|list| to_pem("X509 CRL", list)));
         crls.extend(lists);
     }
-    let mut given = zk::TlsOptions::new().with_pem_ca(&text).map_err(|error| unusable("the CAs", &error))?;
-    let provider = provider();
-    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
-        .with_crls(crls)
-        .build()
+    let mut given = zk::TlsOptions::new()
+        .with_pem_ca(&text)
         .map_err(|error| unusable("the CAs", &error))?;
+    let provider = provider();
+    let verifier =
+        WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
+            .with_crls(crls)
+            .build()
+            .map_err(|error| unusable("the CAs", &error))?;
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| unusable("the versions of TLS", &error))?
@@ -57,7 +64,10 @@ pub(crate) fn prepare(options: &TlsOptions) -> Result<(zk::TlsOptions, Handshake
             let name = name("client certificate", certificates);
             let (certificates, _) = read_certificates(certificates, &name)?;
             let key = read_key(key)?;
-            let text: String = certificates.iter().map(|one| to_pem("CERTIFICATE", one)).collect();
+            let text: String = certificates
+                .iter()
+                .map(|one| to_pem("CERTIFICATE", one))
+                .collect();
             given = given
                 .with_pem_identity(&text, &key_to_pem(&key)?)
                 .map_err(|error| unusable(&name, &error))?;
@@ -77,8 +87,9 @@ pub(crate) fn prepare(options: &TlsOptions) -> Result<(zk::TlsOptions, Handshake
     Ok((given, handshake))
 }
 
-/// Returns the process's cryptography. The client library takes it from there, and panics if there is none and
-/// rustls has been compiled with several: then this one, which the library enables, becomes the process's.
+/// Returns the process's cryptography. The client library takes it from there, and panics if there
+/// is none and rustls has been compiled with several: then this one, which the library enables,
+/// becomes the process's.
 fn provider() -> Arc<CryptoProvider> {
     if let Some(provider) = CryptoProvider::get_default() {
         return Arc::clone(provider);
@@ -105,7 +116,10 @@ fn read_file(path: &Path, name: &str) -> Result<Vec<u8>, String> {
     std::fs::read(path).map_err(|error| format!("{name} cannot be read: {error}"))
 }
 
-type Found = (Vec<CertificateDer<'static>>, Vec<CertificateRevocationListDer<'static>>);
+type Found = (
+    Vec<CertificateDer<'static>>,
+    Vec<CertificateRevocationListDer<'static>>,
+);
 
 /// Reads certificates and revocation lists. There is at least one certificate.
 fn read_certificates(source: &Certificates, name: &str) -> Result<Found, String> {
@@ -143,7 +157,9 @@ fn read_key(source: &PrivateKey) -> Result<PrivateKeyDer<'static>, String> {
         }
         PrivateKey::Pem(text) => ("the private key text".to_owned(), text.clone().into_bytes()),
     };
-    let key = sections(&bytes, &name)?.into_iter().find_map(|(kind, der)| PrivateKeyDer::from_pem(kind, der));
+    let key = sections(&bytes, &name)?
+        .into_iter()
+        .find_map(|(kind, der)| PrivateKeyDer::from_pem(kind, der));
     key.ok_or_else(|| {
         if bytes.windows(9).any(|word| word == b"ENCRYPTED") {
             format!("{name} is encrypted: decrypt it first (`openssl pkey`)")
@@ -153,7 +169,8 @@ fn read_key(source: &PrivateKey) -> Result<PrivateKeyDer<'static>, String> {
     })
 }
 
-/// Returns the sections of a PEM text. An error of the parser may quote the text, and is put in other words.
+/// Returns the sections of a PEM text. An error of the parser may quote the text, and is put in
+/// other words.
 fn sections(text: &[u8], name: &str) -> Result<Vec<(SectionKind, Vec<u8>)>, String> {
     let sections: Result<_, _> = <(SectionKind, Vec<u8>)>::pem_slice_iter(text).collect();
     sections.map_err(|error| {
@@ -168,7 +185,10 @@ fn sections(text: &[u8], name: &str) -> Result<Vec<(SectionKind, Vec<u8>)>, Stri
 }
 
 fn to_pem(label: &str, der: &[u8]) -> String {
-    format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", Base64::encode_string(der))
+    format!(
+        "-----BEGIN {label}-----\n{}\n-----END {label}-----\n",
+        Base64::encode_string(der)
+    )
 }
 
 fn key_to_pem(key: &PrivateKeyDer<'_>) -> Result<String, String> {
@@ -209,7 +229,8 @@ fn exchange(
             Ok(0) => return Ok((answer, true)),
             Ok(read) => answer.extend_from_slice(buffer.get(..read).unwrap_or_default()),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            // With TLS 1.3 a server refuses the client's certificate when the client is done already.
+            // With TLS 1.3 a server refuses the client's certificate when the client is done
+            // already.
             Err(error) if tls_error(&error).is_some() => return Err(error),
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
                 return Ok((answer, false));
@@ -224,23 +245,33 @@ fn tls_error(error: &io::Error) -> Option<&Error> {
     error.get_ref()?.downcast_ref()
 }
 
-/// Returns the meaning of an error for a server; `None` if the error does not even show that the server
-/// speaks TLS.
+/// Returns the meaning of an error for a server; `None` if the error does not even show that the
+/// server speaks TLS.
 fn judge(error: &io::Error, has_identity: bool) -> Option<(Kind, Option<String>)> {
     let error = tls_error(error)?;
     Some(match error {
         Error::InvalidMessage(_) => return None,
-        // The signature is bad if there is a CA of that name, with another key: the CA was re-created.
-        Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => {
-            (Kind::UntrustedCertificate, None)
+        // The signature is bad if there is a CA of that name, with another key: the CA was
+        // re-created.
+        Error::InvalidCertificate(
+            CertificateError::UnknownIssuer | CertificateError::BadSignature,
+        ) => (Kind::UntrustedCertificate, None),
+        Error::InvalidCertificate(CertificateError::NotValidForNameContext {
+            presented, ..
+        }) => (
+            Kind::CertificateOfOtherHost,
+            Some(format!("it is for {}", presented.join(", "))),
+        ),
+        Error::InvalidCertificate(CertificateError::NotValidForName) => {
+            (Kind::CertificateOfOtherHost, None)
         }
-        Error::InvalidCertificate(CertificateError::NotValidForNameContext { presented, .. }) => {
-            (Kind::CertificateOfOtherHost, Some(format!("it is for {}", presented.join(", "))))
-        }
-        Error::InvalidCertificate(CertificateError::NotValidForName) => (Kind::CertificateOfOtherHost, None),
         Error::InvalidCertificate(error) => (Kind::InvalidCertificate, Some(error.to_string())),
         Error::AlertReceived(alert) if is_about_certificates(*alert) => {
-            let kind = if has_identity { Kind::ClientCertificateRefused } else { Kind::NoClientCertificate };
+            let kind = if has_identity {
+                Kind::ClientCertificateRefused
+            } else {
+                Kind::NoClientCertificate
+            };
             (kind, Some(format!("alert {alert:?}")))
         }
         error => (Kind::HandshakeFailed, Some(error.to_string())),

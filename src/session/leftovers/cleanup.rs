@@ -1,6 +1,6 @@
-//! Collects orphans to delete: the nodes of released and dropped guards, of cancelled and timed-out attempts,
-//! and nodes that may or may not exist (docs/protocol.md#cleanup). Submitting an item never blocks, so a
-//! `Drop` can do it.
+//! Collects orphans to delete: the nodes of released and dropped guards, of cancelled and timed-out
+//! attempts, and nodes that may or may not exist (docs/protocol.md#cleanup). Submitting an item
+//! never blocks, so a `Drop` can do it.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -17,13 +17,13 @@ use crate::values::path::LockPath;
 pub(crate) enum Orphan {
     /// The node with this name, which exists or has existed.
     Node(String),
-    /// The same, of a hold: other contenders wait for its deletion. `hand_over` is whether the lock may be
-    /// handed over to the next attempt of this session, which it may not be if it was lost.
+    /// The same, of a hold: other contenders wait for its deletion. `hand_over` is whether the lock
+    /// may be handed over to the next attempt of this session, which it may not be if it was lost.
     Hold { name: String, hand_over: bool },
     /// These nodes, which may exist, one after the other.
     Nodes(Vec<String>),
-    /// The node of the create with this id, whose outcome is unknown. If the node exists, its name begins
-    /// with `beginning`.
+    /// The node of the create with this id, whose outcome is unknown. If the node exists, its name
+    /// begins with `beginning`.
     UnknownCreate { id: String, beginning: String },
 }
 
@@ -48,8 +48,9 @@ pub(crate) type CleanupQueue = mpsc::UnboundedReceiver<(Item, Ticket)>;
 
 /// The outstanding work of cleanup, by the number of the attempt that it comes from.
 ///
-/// An attempt gets its number when it begins, and everything that it leaves to cleanup keeps that number,
-/// whatever tasks it passes through. So a flush knows by the numbers which work began before it.
+/// An attempt gets its number when it begins, and everything that it leaves to cleanup keeps that
+/// number, whatever tasks it passes through. So a flush knows by the numbers which work began
+/// before it.
 #[derive(Default)]
 pub(crate) struct Tickets {
     /// The number of the next attempt.
@@ -71,7 +72,9 @@ impl Tickets {
 
     /// Returns whether no attempt with a number below `limit` has work outstanding.
     pub(crate) fn none_before(&self, limit: u64) -> bool {
-        self.outstanding.first_key_value().is_none_or(|(first, _)| *first >= limit)
+        self.outstanding
+            .first_key_value()
+            .is_none_or(|(first, _)| *first >= limit)
     }
 }
 
@@ -84,7 +87,10 @@ pub(crate) struct Ticket {
 impl Ticket {
     pub(crate) fn new(tickets: &watch::Sender<Tickets>, number: u64) -> Self {
         tickets.send_modify(|tickets| *tickets.outstanding.entry(number).or_default() += 1);
-        Self { number, tickets: tickets.clone() }
+        Self {
+            number,
+            tickets: tickets.clone(),
+        }
     }
 }
 
@@ -109,14 +115,16 @@ pub(crate) struct Cleanup {
 }
 
 impl Cleanup {
-    /// Returns a cleanup and its queue, for the [task](crate::session::leftovers::cleanup_task) that does its work.
+    /// Returns a cleanup and its queue, for the [task](crate::session::leftovers::cleanup_task)
+    /// that does its work.
     pub(crate) fn new() -> (Self, CleanupQueue) {
         let (items, queue) = mpsc::unbounded_channel();
         let pending = watch::Sender::new(Tickets::default());
         (Self { items, pending }, queue)
     }
 
-    /// Submits an item. Its queue is bounded by the number of nodes, which the slots of the path locks limit.
+    /// Submits an item. Its queue is bounded by the number of nodes, which the slots of the path
+    /// locks limit.
     pub(crate) fn submit(&self, item: Item) {
         let ticket = self.ticket(item.number);
         let leave = |name: &str| item.session.nodes.leave(item.directory.child(name));
@@ -136,7 +144,8 @@ impl Cleanup {
         self.numbers(1).start
     }
 
-    /// Returns so many numbers in a row, greater than all before: one for each hold that a new attempt may get.
+    /// Returns so many numbers in a row, greater than all before: one for each hold that a new
+    /// attempt may get.
     pub(crate) fn numbers(&self, count: u32) -> Range<u64> {
         let mut numbers = 0..0;
         self.pending.send_if_modified(|tickets| {
@@ -148,8 +157,8 @@ impl Cleanup {
         numbers
     }
 
-    /// Returns a ticket that counts as pending work, for an item that is submitted later, or turns out not to
-    /// be needed.
+    /// Returns a ticket that counts as pending work, for an item that is submitted later, or turns
+    /// out not to be needed.
     pub(crate) fn ticket(&self, number: u64) -> Ticket {
         Ticket::new(&self.pending, number)
     }
@@ -162,13 +171,17 @@ impl Cleanup {
 
 /// Returns the error of a deletion that came after the lock was lost.
 pub(crate) fn lost(directory: &LockPath, reason: LostReason) -> ReleaseError {
-    ReleaseError::Lost(Lost { path: directory.user().into(), reason })
+    ReleaseError::Lost(Lost {
+        path: directory.user().into(),
+        reason,
+    })
 }
 
 /// Sends the result of an item to its receiver.
 pub(crate) fn finish(done: Option<Done>, result: Result<(), ReleaseError>) {
     if let Some(done) = done {
-        // An error means that the release was cancelled. It goes on, and its result has no receiver.
+        // An error means that the release was cancelled. It goes on, and its result has no
+        // receiver.
         let _ = done.send(result);
     }
 }

@@ -1,8 +1,9 @@
-//! Deletes the orphans that were submitted to [cleanup](crate::session::leftovers::cleanup): one task for each node, or
-//! for each directory of creates whose outcome is unknown.
+//! Deletes the orphans that were submitted to [cleanup](crate::session::leftovers::cleanup): one
+//! task for each node, or for each directory of creates whose outcome is unknown.
 //!
-//! A deletion is repeated, with growing pauses, until the node is known to be gone or the session is. A
-//! deletion that the servers refuse is logged and given up: the end of the session deletes the node.
+//! A deletion is repeated, with growing pauses, until the node is known to be gone or the session
+//! is. A deletion that the servers refuse is logged and given up: the end of the session deletes
+//! the node.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,9 +23,9 @@ use crate::session::reports::log;
 use crate::session::threads::background::here;
 use crate::values::path::LockPath;
 
-/// The session and directory of creates whose outcome is unknown. Such creates are settled together, by one
-/// write and one list for all of a group: with a list of a long directory for each, they would delay the
-/// heartbeats (docs/protocol.md#write-barrier).
+/// The session and directory of creates whose outcome is unknown. Such creates are settled
+/// together, by one write and one list for all of a group: with a list of a long directory for
+/// each, they would delay the heartbeats (docs/protocol.md#write-barrier).
 type CreateGroup = (u64, LockPath);
 
 /// The items that a finished task leaves to do.
@@ -33,7 +34,8 @@ type Rest = Vec<(Item, Ticket)>;
 /// Deletes orphans until all senders of items are dropped and all items are done.
 pub(crate) async fn run(mut items: CleanupQueue) {
     let mut working = JoinSet::new();
-    // The groups that are being settled, by their tasks, and the items of those groups that have come since.
+    // The groups that are being settled, by their tasks, and the items of those groups that have
+    // come since.
     let mut settling: HashMap<task::Id, CreateGroup> = HashMap::new();
     let mut waiting: HashMap<CreateGroup, Rest> = HashMap::new();
     let mut open = true;
@@ -79,8 +81,8 @@ pub(crate) async fn run(mut items: CleanupQueue) {
     }
 }
 
-/// Has an item worked on. Its request is sent at once where it may be, so that what is sent by a task that was
-/// started after the item was submitted is behind it (docs/protocol.md#succession).
+/// Has an item worked on. Its request is sent at once where it may be, so that what is sent by a
+/// task that was started after the item was submitted is behind it (docs/protocol.md#succession).
 fn begin(working: &mut JoinSet<Rest>, item: Item, ticket: Ticket) {
     let mut work = Box::pin(alone(item, ticket));
     // Polled again by its task, which is the one to be woken.
@@ -101,16 +103,25 @@ async fn alone(item: Item, ticket: Ticket) -> Rest {
 /// Finds out which creates of one directory have happened. Returns those as nodes to delete.
 async fn settle_together(items: Rest) -> Rest {
     let mut found = Rest::new();
-    let Some((first, _)) = items.first() else { return found };
+    let Some((first, _)) = items.first() else {
+        return found;
+    };
     let (session, directory) = (Arc::clone(&first.session), first.directory.clone());
-    let Orphan::UnknownCreate { beginning, .. } = &first.orphan else { return found };
+    let Orphan::UnknownCreate { beginning, .. } = &first.orphan else {
+        return found;
+    };
     let result = look_behind(&session, &directory, beginning).await;
     let by_id: HashMap<&str, &String> = match &result {
-        Ok(children) => children.iter().filter_map(|child| Some((id(child)?, child))).collect(),
+        Ok(children) => children
+            .iter()
+            .filter_map(|child| Some((id(child)?, child)))
+            .collect(),
         Err(_) => HashMap::new(),
     };
     for (mut item, ticket) in items {
-        let Orphan::UnknownCreate { id, .. } = &item.orphan else { continue };
+        let Orphan::UnknownCreate { id, .. } = &item.orphan else {
+            continue;
+        };
         match (&result, by_id.get(id.as_str())) {
             (Ok(_), Some(name)) => {
                 // Known from here on: if its deletion is refused, it is a refused orphan.
@@ -145,22 +156,35 @@ async fn look_behind(
     directory: &LockPath,
     beginning: &str,
 ) -> Result<Vec<String>, ReleaseError> {
-    // The deletion of a name that cannot exist is a committed write of this session. Once it is answered,
-    // everything that the session sent before is decided. A `sync` proves less, because a deposed leader
-    // answers it.
+    // The deletion of a name that cannot exist is a committed write of this session. Once it is
+    // answered, everything that the session sent before is decided. A `sync` proves less, because a
+    // deposed leader answers it.
     let window = &session.windows.removals;
     delete(session, directory, beginning, window).await?;
-    persist(session, directory, directory.server(), window, |handle| async move {
-        match handle.list_children(directory.server()).await {
-            Err(zk::Error::NoNode) => Ok(Vec::new()),
-            answer => answer,
-        }
-    })
+    persist(
+        session,
+        directory,
+        directory.server(),
+        window,
+        |handle| async move {
+            match handle.list_children(directory.server()).await {
+                Err(zk::Error::NoNode) => Ok(Vec::new()),
+                answer => answer,
+            }
+        },
+    )
     .await
 }
 
 async fn work(item: Item) {
-    let Item { session, directory, orphan, number: _, until_gone, done } = item;
+    let Item {
+        session,
+        directory,
+        orphan,
+        number: _,
+        until_gone,
+        done,
+    } = item;
     let result = settle(&session, &directory, &orphan).await;
     if let Err(ReleaseError::Refused { node, source, .. }) = &result {
         log::error!(node = node.as_str(), error = %source, "a lock node could not be deleted and stays until its session ends");
@@ -173,31 +197,48 @@ async fn work(item: Item) {
         );
         log::count!(orphan_deleted);
     }
-    // This comes before the caller is notified that the node is gone, so that another may have one by then.
+    // This comes before the caller is notified that the node is gone, so that another may have one
+    // by then.
     drop(until_gone);
     finish(done, result);
 }
 
-async fn settle(session: &Session, directory: &LockPath, orphan: &Orphan) -> Result<(), ReleaseError> {
+async fn settle(
+    session: &Session,
+    directory: &LockPath,
+    orphan: &Orphan,
+) -> Result<(), ReleaseError> {
     let windows = &session.windows;
     match orphan {
-        Orphan::Node(name) => delete(session, directory, name, &windows.removals).await?.by_us(directory),
-        Orphan::Hold { name, hand_over: may } => {
-            let handed_over =
-                if *may { hand_over(session, directory, name).await? } else { HandOver::NotDone };
+        Orphan::Node(name) => delete(session, directory, name, &windows.removals)
+            .await?
+            .by_us(directory),
+        Orphan::Hold {
+            name,
+            hand_over: may,
+        } => {
+            let handed_over = if *may {
+                hand_over(session, directory, name).await?
+            } else {
+                HandOver::NotDone
+            };
             let asked = match handed_over {
                 HandOver::Done => return Ok(()),
                 HandOver::NotDone => false,
                 HandOver::Unknown => true,
             };
-            delete_after(session, directory, name, &windows.releases, asked).await?.by_us(directory)
+            delete_after(session, directory, name, &windows.releases, asked)
+                .await?
+                .by_us(directory)
         }
         Orphan::Nodes(names) => {
             let mut result = Ok(());
             for name in names {
                 match delete(session, directory, name, &windows.releases).await {
                     // The other nodes can be deleted nevertheless.
-                    Err(refused @ ReleaseError::Refused { .. }) => result = result.and(Err(refused)),
+                    Err(refused @ ReleaseError::Refused { .. }) => {
+                        result = result.and(Err(refused));
+                    }
                     Err(over) => return Err(over),
                     Ok(_) => {}
                 }

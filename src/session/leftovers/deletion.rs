@@ -1,5 +1,5 @@
-//! Deletes nodes. A deletion is repeated until the node is gone, the servers refuse it, or the session is
-//! gone.
+//! Deletes nodes. A deletion is repeated until the node is gone, the servers refuse it, or the
+//! session is gone.
 
 use zookeeper_client as zk;
 
@@ -21,21 +21,35 @@ use crate::values::path::LockPath;
 /// `Refused` with the first node whose deletion is refused again, and the number of the others.
 pub(crate) async fn delete_orphans(session: &Session) -> Result<(), ReleaseError> {
     let mut orphans = session.nodes.refused_orphans(None).into_iter();
-    let Some((first, source)) = first_refused(session, orphans.by_ref()).await else { return Ok(()) };
+    let Some((first, source)) = first_refused(session, orphans.by_ref()).await else {
+        return Ok(());
+    };
     let mut others = 0;
     while first_refused(session, orphans.by_ref()).await.is_some() {
         others += 1;
     }
-    Err(ReleaseError::Refused { node: first.directory.user_child(&first.name), others, source })
+    Err(ReleaseError::Refused {
+        node: first.directory.user_child(&first.name),
+        others,
+        source,
+    })
 }
 
-/// Deletes these nodes, one after the other, until the servers refuse one. Returns that one, and the reason.
+/// Deletes these nodes, one after the other, until the servers refuse one. Returns that one, and
+/// the reason.
 pub(crate) async fn first_refused(
     session: &Session,
     orphans: impl IntoIterator<Item = RefusedOrphan>,
 ) -> Option<(RefusedOrphan, Cause)> {
     for orphan in orphans {
-        match delete(session, &orphan.directory, &orphan.name, &session.windows.removals).await {
+        match delete(
+            session,
+            &orphan.directory,
+            &orphan.name,
+            &session.windows.removals,
+        )
+        .await
+        {
             Ok(_) => {}
             Err(ReleaseError::Refused { source, .. }) => return Some((orphan, source)),
             // The session has ended, and its nodes with it.
@@ -71,9 +85,9 @@ pub(crate) enum HandOver {
     Unknown,
 }
 
-/// Deletes the node of a released lock on the condition that the node of the next attempt exists, which is
-/// granted the lock then (docs/protocol.md#hand-over). This is tried once: if it fails, a plain deletion
-/// follows, after which the next attempt lists the queue.
+/// Deletes the node of a released lock on the condition that the node of the next attempt exists,
+/// which is granted the lock then (docs/protocol.md#hand-over). This is tried once: if it fails, a
+/// plain deletion follows, after which the next attempt lists the queue.
 pub(crate) async fn hand_over(
     session: &Session,
     directory: &LockPath,
@@ -86,7 +100,9 @@ pub(crate) async fn hand_over(
     }
     let slot = session.windows.releases.slot().await;
     // Asked once more: the next attempt may have given up while this waited for a slot.
-    let Some(next) = session.nodes.heir(&own) else { return Ok(HandOver::NotDone) };
+    let Some(next) = session.nodes.heir(&own) else {
+        return Ok(HandOver::NotDone);
+    };
     let heir = directory.child(&next);
     let (own, heir) = (&own, &heir);
     let answer = session.request(|handle| async move {
@@ -98,7 +114,9 @@ pub(crate) async fn hand_over(
     });
     let answer = answer.await;
     drop(slot);
-    let Ok(answer) = answer else { return over(session, directory) };
+    let Ok(answer) = answer else {
+        return over(session, directory);
+    };
     let error = match answer {
         Ok(_) => {
             session.nodes.gone(own, Gone::HandedOver { to: &next });
@@ -106,8 +124,8 @@ pub(crate) async fn hand_over(
             return Ok(HandOver::Done);
         }
         Err(zk::MultiWriteError::OperationFailed { source, .. }) => {
-            // The node of the next attempt, or the released one, does not exist; or the former may not be
-            // read.
+            // The node of the next attempt, or the released one, does not exist; or the former may
+            // not be read.
             return match session.judge(&source) {
                 FailureKind::SessionGone => over(session, directory),
                 _ => Ok(HandOver::NotDone),
@@ -118,7 +136,9 @@ pub(crate) async fn hand_over(
     log::debug!(path = own, %error, "not handed over");
     match session.judge(&error) {
         FailureKind::SessionGone => over(session, directory),
-        FailureKind::Refused(_) | FailureKind::NotNow | FailureKind::NoNode => Ok(HandOver::NotDone),
+        FailureKind::Refused(_) | FailureKind::NotNow | FailureKind::NoNode => {
+            Ok(HandOver::NotDone)
+        }
         FailureKind::Unknown | FailureKind::TooManyWatches => Ok(HandOver::Unknown),
     }
 }
@@ -166,8 +186,8 @@ pub(crate) async fn delete_after(
     deleted
 }
 
-/// Repeats a request until there is a definite answer, or the session is gone, in which case the servers
-/// delete the node.
+/// Repeats a request until there is a definite answer, or the session is gone, in which case the
+/// servers delete the node.
 pub(crate) async fn persist<T: Send, F>(
     session: &Session,
     directory: &LockPath,
@@ -183,11 +203,18 @@ where
         Err(Unanswered::NoSession(SessionGone)) => over(session, directory),
         // The policy of cleanup is never exhausted.
         Err(Unanswered::Refused(failure) | Unanswered::GaveUp(failure)) => {
-            Err(ReleaseError::Refused { node: directory.to_user(path), others: 0, source: failure.cause })
+            Err(ReleaseError::Refused {
+                node: directory.to_user(path),
+                others: 0,
+                source: failure.cause,
+            })
         }
     }
 }
 
 fn over<T>(session: &Session, directory: &LockPath) -> Result<T, ReleaseError> {
-    Err(lost(directory, session.end_reason().unwrap_or(LostReason::Closed)))
+    Err(lost(
+        directory,
+        session.end_reason().unwrap_or(LostReason::Closed),
+    ))
 }

@@ -1,11 +1,12 @@
 //! Renews the lease of a session while it has nodes, and ends its locks when the lease has expired.
 //!
-//! One task per session. While the session has nodes and the last renewal is older than T/6, it sends a
-//! heartbeat. Heartbeats are pipelined, so that a stalled one does not delay the next, and one is sent at
-//! once after a reconnect (docs/protocol.md#renewal). T less the margin after the last renewal, every lock of
-//! the session is lost with [`LeaseExpired`](crate::LostReason::LeaseExpired), which the [lease
-//! thread](crate::session::live::lease) notices too. The session may still be alive: then the nodes are
-//! deleted when their guards are dropped, or by this task T after the last renewal
+//! One task per session. While the session has nodes and the last renewal is older than T/6, it
+//! sends a heartbeat. Heartbeats are pipelined, so that a stalled one does not delay the next, and
+//! one is sent at once after a reconnect (docs/protocol.md#renewal). T less the margin after the
+//! last renewal, every lock of the session is lost with
+//! [`LeaseExpired`](crate::LostReason::LeaseExpired), which the [lease
+//! thread](crate::session::live::lease) notices too. The session may still be alive: then the nodes
+//! are deleted when their guards are dropped, or by this task T after the last renewal
 //! (docs/protocol.md#lost-lock-keeps-its-node).
 
 use std::collections::HashMap;
@@ -25,16 +26,19 @@ use crate::session::reports::log;
 use crate::session::threads::background::here;
 use crate::session::threads::clock;
 
-/// The most bytes of paths that one transaction checks: far below ZooKeeper's limit of 1 MiB per request.
+/// The most bytes of paths that one transaction checks: far below ZooKeeper's limit of 1 MiB per
+/// request.
 const BYTES_PER_HEARTBEAT: usize = 256 * 1024;
 
-/// The longest pause between two looks at the clock: the runtime's timers do not count the time that the
-/// machine sleeps.
+/// The longest pause between two looks at the clock: the runtime's timers do not count the time
+/// that the machine sleeps.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Sends the heartbeats of one session until it ends.
 pub(crate) async fn run(session: Arc<Session>) {
-    let Some(mut states) = session.states() else { return };
+    let Some(mut states) = session.states() else {
+        return;
+    };
     let mut connected = states.peek_state() != zk::SessionState::Disconnected;
     let mut live_nodes = session.nodes.count();
     let mut heartbeats = JoinSet::new();
@@ -47,19 +51,23 @@ pub(crate) async fn run(session: Arc<Session>) {
         let kept = session.release_overdue();
         // An error is impossible: the session, which has the sender, lives.
         let news = live_nodes.has_changed().unwrap_or(false);
-        // A lock whose node is known to be gone counts until it is lost: other writes may renew the lease,
-        // but only a heartbeat checks the node.
+        // A lock whose node is known to be gone counts until it is lost: other writes may renew the
+        // lease, but only a heartbeat checks the node.
         let has_nodes = *live_nodes.borrow_and_update() > 0 || session.holds.any();
-        // The nodes of a busy client come and go thousands of times a second. They do not wake this task: while
-        // there are any, or were since the last look, it looks by the clock, early enough for the heartbeat of
-        // a node that has just been created.
+        // The nodes of a busy client come and go thousands of times a second. They do not wake this
+        // task: while there are any, or were since the last look, it looks by the clock, early
+        // enough for the heartbeat of a node that has just been created.
         let by_clock = has_nodes || news;
         if sent.is_none() && session.holds.any() {
             // The create of the node renewed the lease. From here on heartbeats check the node.
             sent = session.lease().last_renewal();
         }
         let is_beating = has_nodes && connected;
-        let wait = if is_beating && at_once { Duration::ZERO } else { pause(&session, sent, is_beating) };
+        let wait = if is_beating && at_once {
+            Duration::ZERO
+        } else {
+            pause(&session, sent, is_beating)
+        };
         if wait.is_zero() {
             at_once = false;
             sent = Some(clock::now());
@@ -68,13 +76,15 @@ pub(crate) async fn run(session: Arc<Session>) {
             continue;
         }
         let wait = if by_clock {
-            wait.min(LONGEST_PAUSE).min(session.lease().heartbeat_interval() / 4)
+            wait.min(LONGEST_PAUSE)
+                .min(session.lease().heartbeat_interval() / 4)
         } else {
             wait
         };
         let wait = kept.map_or(wait, |kept| kept.min(wait));
         tokio::select! {
-            // All of this is looked at again above, so it does not matter which branch wakes the task.
+            // All of this is looked at again above, so it does not matter which branch wakes the
+            // task.
             () = tokio::time::sleep(wait) => {}
             _ = live_nodes.changed(), if !by_clock => {}
             Some(_) = heartbeats.join_next() => {}
@@ -90,30 +100,46 @@ pub(crate) async fn run(session: Arc<Session>) {
     }
 }
 
-/// Returns how long until there is something to do: a heartbeat to send (zero is now), or an expired lease.
+/// Returns how long until there is something to do: a heartbeat to send (zero is now), or an
+/// expired lease.
 fn pause(session: &Session, sent: Option<Moment>, is_beating: bool) -> Duration {
     let now = clock::now();
     let lease = session.lease();
     let age = |moment: Option<Moment>| moment.map(|moment| now.since(moment));
-    let left = age(session.lease().last_renewal()).and_then(|age| lease.duration().checked_sub(age));
+    let left =
+        age(session.lease().last_renewal()).and_then(|age| lease.duration().checked_sub(age));
     // An expired lease stays expired until the next renewal, which is not waited for here.
-    let until_over = left.filter(|left| !left.is_zero()).unwrap_or_else(|| lease.duration());
+    let until_over = left
+        .filter(|left| !left.is_zero())
+        .unwrap_or_else(|| lease.duration());
     if !is_beating {
         return until_over;
     }
-    // Any answered write renews the lease, so a session that only waits needs no heartbeat after one. Only a
-    // heartbeat shows that the node of a held lock exists.
+    // Any answered write renews the lease, so a session that only waits needs no heartbeat after
+    // one. Only a heartbeat shows that the node of a held lock exists.
     let quiet = match age(sent) {
         Some(sent) if session.holds.any() => Some(sent),
-        sent => age(session.lease().last_renewal()).into_iter().chain(sent).min(),
+        sent => age(session.lease().last_renewal())
+            .into_iter()
+            .chain(sent)
+            .min(),
     };
-    let Some(quiet) = quiet else { return Duration::ZERO };
-    lease.heartbeat_interval().saturating_sub(quiet).min(until_over)
+    let Some(quiet) = quiet else {
+        return Duration::ZERO;
+    };
+    lease
+        .heartbeat_interval()
+        .saturating_sub(quiet)
+        .min(until_over)
 }
 
 async fn send(session: &Arc<Session>) {
     let sent = clock::now();
-    beat(&Line { session, spare: None }).await;
+    beat(&Line {
+        session,
+        spare: None,
+    })
+    .await;
     let took = clock::now().since(sent);
     if took > session.lease().heartbeat_interval() {
         let (session, took_ms) = (session.number(), took.as_secs_f64() * 1_000.0);
@@ -151,9 +177,10 @@ impl Line<'_> {
     }
 }
 
-/// Sends one heartbeat, and waits for its answer: checks the nodes of held locks, in as many transactions as necessary.
-/// A failed check renews the lease too, since it is a committed transaction. It names one missing node; a read that
-/// follows finds the others, or, with servers that do not know that read, one transaction for each.
+/// Sends one heartbeat, and waits for its answer: checks the nodes of held locks, in as many
+/// transactions as necessary. A failed check renews the lease too, since it is a committed
+/// transaction. It names one missing node; a read that follows finds the others, or, with servers
+/// that do not know that read, one transaction for each.
 pub(crate) async fn beat(line: &Line<'_>) {
     let session = line.session;
     let mut nodes = by_node(session.holds.nodes());
@@ -179,7 +206,9 @@ pub(crate) async fn beat(line: &Line<'_>) {
         let paths = &paths;
         let reply = line.request(|handle| async move {
             let check = |writer: &mut zk::MultiWriter<'_>| {
-                paths.iter().try_for_each(|path| writer.add_check_version(path, -1))
+                paths
+                    .iter()
+                    .try_for_each(|path| writer.add_check_version(path, -1))
             };
             session.commit(&handle, paths.len(), check).await
         });
@@ -194,9 +223,11 @@ pub(crate) async fn beat(line: &Line<'_>) {
                 match source {
                     zk::Error::NoNode => deleted(&failed),
                     zk::Error::SessionExpired => line.failed(&source),
-                    // Its ACL does not allow the check, so whether it exists is unknown. It is checked again
-                    // next time.
-                    error => log::debug!(node = failed.path, %error, "a held node cannot be checked"),
+                    // Its ACL does not allow the check, so whether it exists is unknown. It is
+                    // checked again next time.
+                    error => {
+                        log::debug!(node = failed.path, %error, "a held node cannot be checked");
+                    }
                 }
                 if let Some(missing) = missing(line, &nodes).await {
                     missing.into_iter().for_each(deleted);
@@ -225,18 +256,24 @@ fn by_node(held: Vec<LockNode>) -> Vec<Checked> {
     for node in held {
         nodes.entry(node.path.clone()).or_default().push(node);
     }
-    nodes.into_iter().map(|(path, locks)| Checked { path, locks }).collect()
+    nodes
+        .into_iter()
+        .map(|(path, locks)| Checked { path, locks })
+        .collect()
 }
 
 /// Tells the locks of a node that it does not exist.
 fn deleted(node: &Checked) {
     for LockNode { lock, name, .. } in &node.locks {
-        Arc::clone(lock).on(HoldEvent::NodeDeleted { node: Arc::clone(name) });
+        Arc::clone(lock).on(HoldEvent::NodeDeleted {
+            node: Arc::clone(name),
+        });
     }
 }
 
-/// Returns which of these nodes do not exist, by one read. `None` if the servers do not know that read. Its
-/// result is at least as new as the transaction that was answered before, but it does not renew the lease.
+/// Returns which of these nodes do not exist, by one read. `None` if the servers do not know that
+/// read. Its result is at least as new as the transaction that was answered before, but it does not
+/// renew the lease.
 async fn missing<'a>(line: &Line<'_>, nodes: &'a [Checked]) -> Option<Vec<&'a Checked>> {
     if nodes.is_empty() {
         return Some(Vec::new());
@@ -254,8 +291,22 @@ async fn missing<'a>(line: &Line<'_>, nodes: &'a [Checked]) -> Option<Vec<&'a Ch
             return None;
         }
     };
-    let missing = |result: &_| matches!(result, zk::MultiReadResult::Error { err: zk::Error::NoNode });
-    Some(nodes.iter().zip(results).filter(|(_, result)| missing(result)).map(|(node, _)| node).collect())
+    let missing = |result: &_| {
+        matches!(
+            result,
+            zk::MultiReadResult::Error {
+                err: zk::Error::NoNode
+            }
+        )
+    };
+    Some(
+        nodes
+            .iter()
+            .zip(results)
+            .filter(|(_, result)| missing(result))
+            .map(|(node, _)| node)
+            .collect(),
+    )
 }
 
 #[cfg(test)]
@@ -343,7 +394,10 @@ mod tests {
         // Looks at a session without nodes first.
         tokio::task::yield_now().await;
         let directory = LockPath::parse("", "/lock").unwrap();
-        let held = Arc::new(Held { directory, told: watch::Sender::new(false) });
+        let held = Arc::new(Held {
+            directory,
+            told: watch::Sender::new(false),
+        });
         session.look_after(&(Arc::<Held>::clone(&held) as Arc<dyn SessionLock>));
         let mut told = held.told.subscribe();
         let writes = async {
@@ -359,7 +413,9 @@ mod tests {
                 () = writes => {}
             }
         };
-        tokio::time::timeout(session.timeout() * 2, checked).await.expect("a heartbeat checks the node");
+        tokio::time::timeout(session.timeout() * 2, checked)
+            .await
+            .expect("a heartbeat checks the node");
         beats.abort();
     }
 
@@ -367,14 +423,24 @@ mod tests {
     #[test]
     fn a_node_that_several_locks_share_is_checked_once() {
         let held = [(1, "/a"), (2, "/b"), (3, "/a"), (4, "/a")].map(|(number, directory)| {
-            let lock: Arc<dyn SessionLock> = Arc::new(Lock(number, LockPath::parse("", directory).unwrap()));
-            LockNode { path: lock.directory().child(&lock.node()), name: lock.node(), lock }
+            let lock: Arc<dyn SessionLock> =
+                Arc::new(Lock(number, LockPath::parse("", directory).unwrap()));
+            LockNode {
+                path: lock.directory().child(&lock.node()),
+                name: lock.node(),
+                lock,
+            }
         });
         let mut nodes = by_node(held.into());
         nodes.sort_by(|a, b| a.path.cmp(&b.path));
         let told: Vec<(&str, Vec<u64>)> = nodes
             .iter()
-            .map(|node| (&*node.path, node.locks.iter().map(|held| held.lock.number()).collect()))
+            .map(|node| {
+                (
+                    &*node.path,
+                    node.locks.iter().map(|held| held.lock.number()).collect(),
+                )
+            })
             .collect();
         assert_eq!(told, [("/a/node", vec![1, 3, 4]), ("/b/node", vec![2])]);
     }

@@ -1,17 +1,18 @@
-//! The lease of one session: when it was renewed last, whether it is valid, and the tasks that wait for a
-//! change of that. Also the thread that notifies holders that their lease has expired or ended, and does nothing
-//! else.
+//! The lease of one session: when it was renewed last, whether it is valid, and the tasks that wait
+//! for a change of that. Also the thread that notifies holders that their lease has expired or
+//! ended, and does nothing else.
 //!
 //! A holder that asks its guard gets its answer from the clock. A holder that waits for
-//! [`lost`](crate::LockGuard::lost), or runs a future by [`while_held`](crate::LockGuard::while_held), must
-//! be woken, and the session's thread may be busy then: with a crowd of nodes, or in a waker that blocks. So
-//! one thread of the process sends no request, logs by notes in the journal, and takes no lock that another
-//! thread holds while it reports or waits. It sleeps until a lease may have expired, compares the clock with
-//! the last renewal, and wakes the waiting tasks (docs/protocol.md#telling-a-loss). A waker that blocks would
-//! block this thread too; no executor has such wakers.
+//! [`lost`](crate::LockGuard::lost), or runs a future by
+//! [`while_held`](crate::LockGuard::while_held), must be woken, and the session's thread may be
+//! busy then: with a crowd of nodes, or in a waker that blocks. So one thread of the process sends
+//! no request, logs by notes in the journal, and takes no lock that another thread holds while it
+//! reports or waits. It sleeps until a lease may have expired, compares the clock with the last
+//! renewal, and wakes the waiting tasks (docs/protocol.md#telling-a-loss). A waker that blocks
+//! would block this thread too; no executor has such wakers.
 //!
-//! A renewal only moves the end of a lease further away, so it does not wake the thread, which finds it when
-//! it wakes.
+//! A renewal only moves the end of a lease further away, so it does not wake the thread, which
+//! finds it when it wakes.
 //!
 //! The thread also notifies holders when the lease that their caller has set ends
 //! (docs/protocol.md#lease-over): [`wake_by`].
@@ -40,8 +41,8 @@ pub(crate) struct SessionLease {
     last_renewal: Latest,
     /// Whether a server is connected.
     connected: AtomicBool,
-    /// Whether the lease was valid at the last notification. Waiting tasks are woken when that changes, and
-    /// not by each renewal.
+    /// Whether the lease was valid at the last notification. Waiting tasks are woken when that
+    /// changes, and not by each renewal.
     told: watch::Sender<bool>,
 }
 
@@ -82,21 +83,24 @@ impl SessionLease {
 
     /// Returns the state of the lease now.
     pub(crate) fn state(&self) -> LeaseState {
-        // The clock is read first: a renewal that comes between the two is not taken for an old one.
+        // The clock is read first: a renewal that comes between the two is not taken for an old
+        // one.
         let now = clock::now();
         self.rule.state(self.last_renewal(), now)
     }
 
     /// Returns how long until the state gets worse without a renewal.
     pub(crate) fn until_next_state(&self) -> Duration {
-        // The clock is read first: a renewal that comes between the two is not taken for an old one.
+        // The clock is read first: a renewal that comes between the two is not taken for an old
+        // one.
         let now = clock::now();
         self.rule.until_next_state(self.last_renewal(), now)
     }
 
     /// Returns the moment before which the servers do not expire the session.
     pub(crate) fn kept_until(&self) -> Moment {
-        self.last_renewal().map_or_else(clock::now, |renewal| renewal.plus(self.timeout))
+        self.last_renewal()
+            .map_or_else(clock::now, |renewal| renewal.plus(self.timeout))
     }
 
     pub(crate) fn set_connected(&self, connected: bool) {
@@ -109,13 +113,14 @@ impl SessionLease {
         self.connected.load(Ordering::Acquire) && self.state() == LeaseState::Valid
     }
 
-    /// Returns [`is_valid`](Self::is_valid), and wakes the waiting tasks if that has changed. The passing of
-    /// time changes it too, so this is called from time to time, and by each task before it waits: a change
-    /// after the state that it has seen wakes it.
+    /// Returns [`is_valid`](Self::is_valid), and wakes the waiting tasks if that has changed. The
+    /// passing of time changes it too, so this is called from time to time, and by each task before
+    /// it waits: a change after the state that it has seen wakes it.
     pub(crate) fn tell(&self) -> bool {
         let mut valid = false;
         self.told.send_if_modified(|told| {
-            // This is evaluated under the lock, so that of two threads the later one determines the value.
+            // This is evaluated under the lock, so that of two threads the later one determines the
+            // value.
             valid = self.is_valid();
             std::mem::replace(told, valid) != valid
         });
@@ -127,7 +132,8 @@ impl SessionLease {
         self.told.subscribe()
     }
 
-    /// Waits until it is [valid](Self::is_valid): no lock is granted before (docs/protocol.md#suspended).
+    /// Waits until it is [valid](Self::is_valid): no lock is granted before
+    /// (docs/protocol.md#suspended).
     pub(crate) async fn until_valid(&self) {
         let mut told = self.watch();
         while !self.tell() {
@@ -141,16 +147,16 @@ impl SessionLease {
 
 /// A session whose lease the thread watches.
 pub(crate) trait Leased: Send + Sync {
-    /// Tells the holders how the passing of time has changed the lease. Returns how long until the next
-    /// change.
+    /// Tells the holders how the passing of time has changed the lease. Returns how long until the
+    /// next change.
     fn tell_time(&self) -> Duration;
 
     /// Returns whether there is a holder to tell.
     fn is_watched(&self) -> bool;
 }
 
-/// The longest sleep while a lock is held: the thread's timer does not count the time that the machine
-/// sleeps.
+/// The longest sleep while a lock is held: the thread's timer does not count the time that the
+/// machine sleeps.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 /// The thread's name. Linux shows at most fifteen characters.
@@ -167,17 +173,18 @@ struct Leases {
 /// The leases that the thread watches.
 #[derive(Default)]
 struct Armed {
-    /// The sessions in which locks are held. Weak, because a session ends with its last handle or guard.
+    /// The sessions in which locks are held. Weak, because a session ends with its last handle or
+    /// guard.
     sessions: Vec<Weak<dyn Leased>>,
-    /// The number of added sessions and earlier ends: an addition while the thread is awake keeps it from
-    /// sleeping.
+    /// The number of added sessions and earlier ends: an addition while the thread is awake keeps
+    /// it from sleeping.
     additions: u64,
     /// When the thread looks at the clock next; `None` while it is looking.
     wakes_at: Option<Moment>,
 }
 
-/// Starts the thread, unless it is running. Called for each new client, so that a client of a forked child
-/// has it too.
+/// Starts the thread, unless it is running. Called for each new client, so that a client of a
+/// forked child has it too.
 pub(crate) fn start_thread() -> io::Result<()> {
     LEASES.start(|| {
         let leases = Arc::new(Leases::default());
@@ -189,15 +196,19 @@ pub(crate) fn start_thread() -> io::Result<()> {
 
 /// Watches the lease of a session from its first hold until no lock is held in it.
 ///
-/// Only the first hold wakes the thread: the others have the same lease, whose end the thread knows. A hold
-/// that is registered after its lease has expired (because its thread was paused after the grant) is notified
-/// when the thread wakes, within T/6 and [`LONGEST_SLEEP`]. Its guard reads the clock and reports the loss at
-/// once.
+/// Only the first hold wakes the thread: the others have the same lease, whose end the thread
+/// knows. A hold that is registered after its lease has expired (because its thread was paused
+/// after the grant) is notified when the thread wakes, within T/6 and [`LONGEST_SLEEP`]. Its guard
+/// reads the clock and reports the loss at once.
 pub(crate) fn arm(session: &Arc<dyn Leased>) {
     // Started with the client.
     let Some(leases) = LEASES.get() else { return };
     let mut armed = leases.armed.lock();
-    if !armed.sessions.iter().any(|known| ptr::addr_eq(known.as_ptr(), Arc::as_ptr(session))) {
+    if !armed
+        .sessions
+        .iter()
+        .any(|known| ptr::addr_eq(known.as_ptr(), Arc::as_ptr(session)))
+    {
         armed.sessions.push(Arc::downgrade(session));
         armed.additions += 1;
         drop(armed);
@@ -205,13 +216,16 @@ pub(crate) fn arm(session: &Arc<dyn Leased>) {
     }
 }
 
-/// Has the thread look at the clock no later than at this moment: a caller has set the end of a lease. Wakes
-/// it only if it would sleep longer, so a lease of more than [`LONGEST_SLEEP`] costs nothing.
+/// Has the thread look at the clock no later than at this moment: a caller has set the end of a
+/// lease. Wakes it only if it would sleep longer, so a lease of more than [`LONGEST_SLEEP`] costs
+/// nothing.
 pub(crate) fn wake_by(moment: Moment) {
     let Some(leases) = LEASES.get() else { return };
     let mut armed = leases.armed.lock();
     // A thread that should be awake by now may have been delayed by a suspended machine.
-    let in_time = armed.wakes_at.is_some_and(|wakes_at| wakes_at <= moment && clock::now() < wakes_at);
+    let in_time = armed
+        .wakes_at
+        .is_some_and(|wakes_at| wakes_at <= moment && clock::now() < wakes_at);
     if !in_time {
         armed.additions += 1;
         drop(armed);
@@ -226,16 +240,19 @@ impl Leases {
             let (sessions, additions) = self.wait_for_holds(forget).await;
             let mut sleep = LONGEST_SLEEP;
             for session in sessions {
-                // This calls wakers of other executors, and may drop the last reference to a session. A panic
-                // there must not keep other holders from being notified. The next check follows at once,
-                // since the result is lost.
+                // This calls wakers of other executors, and may drop the last reference to a
+                // session. A panic there must not keep other holders from being notified. The next
+                // check follows at once, since the result is lost.
                 let told = catch_unwind(AssertUnwindSafe(move || session.tell_time()));
                 sleep = sleep.min(told.unwrap_or_default());
             }
             self.armed.lock().wakes_at = Some(clock::now().plus(sleep));
-            // The thread does not wake when another session has its first hold: if sessions take turns with a
-            // lock, each grant would wake it, only to forget the session that has just released the lock.
-            forget = tokio::time::timeout(sleep, self.wait_for_more(additions)).await.is_err();
+            // The thread does not wake when another session has its first hold: if sessions take
+            // turns with a lock, each grant would wake it, only to forget the session that has just
+            // released the lock.
+            forget = tokio::time::timeout(sleep, self.wait_for_more(additions))
+                .await
+                .is_err();
             self.armed.lock().wakes_at = None;
         }
     }
@@ -247,8 +264,8 @@ impl Leases {
         }
     }
 
-    /// Waits until a lock is held in any session. Returns the sessions in which one is, or was until now.
-    /// Forgets those in which none is, if so wanted.
+    /// Waits until a lock is held in any session. Returns the sessions in which one is, or was
+    /// until now. Forgets those in which none is, if so wanted.
     async fn wait_for_holds(&self, forget: bool) -> (Vec<Arc<dyn Leased>>, u64) {
         loop {
             let (sessions, additions) = self.holds(forget);
@@ -261,13 +278,15 @@ impl Leases {
 
     fn holds(&self, forget: bool) -> (Vec<Arc<dyn Leased>>, u64) {
         let mut armed = self.armed.lock();
-        // All are returned, whether a lock is held or not: this may be the last reference to a session,
-        // which must not be dropped under the mutex.
+        // All are returned, whether a lock is held or not: this may be the last reference to a
+        // session, which must not be dropped under the mutex.
         let mut sessions = Vec::new();
-        // This happens under the mutex: a thread that adds the first hold of a session calls `arm` after
-        // that.
+        // This happens under the mutex: a thread that adds the first hold of a session calls `arm`
+        // after that.
         armed.sessions.retain(|session| {
-            let Some(session) = session.upgrade() else { return false };
+            let Some(session) = session.upgrade() else {
+                return false;
+            };
             let watched = !forget || session.is_watched();
             sessions.push(session);
             watched

@@ -1,9 +1,9 @@
 //! One ZooKeeper session.
 //!
-//! A session cannot be revived: when it ends, the servers delete its nodes, and the locks held by them are
-//! lost. Everything that belongs to a session is therefore kept in its [`Session`], and nothing of an earlier
-//! session is used in a later one: CURATOR-498 and CURATOR-604 show what happens otherwise
-//! (docs/protocol.md#one-session).
+//! A session cannot be revived: when it ends, the servers delete its nodes, and the locks held by
+//! them are lost. Everything that belongs to a session is therefore kept in its [`Session`], and
+//! nothing of an earlier session is used in a later one: CURATOR-498 and CURATOR-604 show what
+//! happens otherwise (docs/protocol.md#one-session).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,13 +27,13 @@ use crate::session::threads::BoxFuture;
 use crate::session::threads::clock;
 use crate::session::threads::mutex::Mutex;
 
-/// One session, from its establishment to its end: then no lock is held or waited for in it any more, and no request
-/// can be sent in it.
+/// One session, from its establishment to its end: then no lock is held or waited for in it any
+/// more, and no request can be sent in it.
 pub(crate) struct Session {
     number: u64,
     session_id: i64,
-    /// `None` once the session has ended, so that a guard that is kept for long does not keep the connection of
-    /// a dead session.
+    /// `None` once the session has ended, so that a guard that is kept for long does not keep the
+    /// connection of a dead session.
     handle: Mutex<Option<zk::Client>>,
     ended: watch::Sender<Option<LostReason>>,
     /// The negotiated session timeout.
@@ -42,8 +42,8 @@ pub(crate) struct Session {
     pub(crate) holds: SessionLocks,
     pub(crate) nodes: Nodes,
     pub(crate) unknown_creates: UnknownCreates,
-    /// What may have requests under way in it, such as attempts and conversions, subscribes to this: its end waits until
-    /// the last has gone.
+    /// What may have requests under way in it, such as attempts and conversions, subscribes to
+    /// this: its end waits until the last has gone.
     pub(crate) running: watch::Sender<()>,
     pub(crate) watches: Arc<WatchLimit>,
     pub(crate) directory_watches: DirectoryWatches,
@@ -65,7 +65,8 @@ const LOST: &str = "lock.lost";
 #[derive(Clone, Copy)]
 pub(crate) struct SessionGone;
 
-/// Waits until the connected server has answered a read. A refusal is an answer, too (docs/protocol.md#renewal).
+/// Waits until the connected server has answered a read. A refusal is an answer, too
+/// (docs/protocol.md#renewal).
 pub(crate) async fn answers(handle: &zk::Client) -> Result<(), zk::Error> {
     match handle.check_stat("/").await {
         Ok(_) | Err(zk::Error::NoAuth) => Ok(()),
@@ -73,8 +74,9 @@ pub(crate) async fn answers(handle: &zk::Client) -> Result<(), zk::Error> {
     }
 }
 
-/// Returns whether the servers have expired a session, now that the client library says that it has expired: not by its
-/// own clock, which counts 7/5 of the timeout from a later moment than the last renewal.
+/// Returns whether the servers have expired a session, now that the client library says that it has
+/// expired: not by its own clock, which counts 7/5 of the timeout from a later moment than the last
+/// renewal.
 pub(crate) fn expired_by_servers(last_renewal: Option<Moment>, timeout: Duration) -> bool {
     last_renewal.is_some_and(|renewal| clock::now().since(renewal) < timeout / 4 * 5)
 }
@@ -117,13 +119,15 @@ impl Session {
         self.timeout
     }
 
-    /// Runs one piece of I/O: `work` sends requests in the session and waits for their answers. It is dropped when the
-    /// session ends. It is called here and not by the first poll, so the future is awaited at once: it has the handle.
+    /// Runs one piece of I/O: `work` sends requests in the session and waits for their answers. It
+    /// is dropped when the session ends. It is called here and not by the first poll, so the future
+    /// is awaited at once: it has the handle.
     ///
-    /// This and [`Core::lend`](crate::session::core::Core::lend) are the only ways to the client library's handle,
-    /// which is lent for no longer than that. The library closes the session when the last clone of the handle is
-    /// dropped, so a clone that is kept during a pause, or a wait for a watch, would delay `close` and keep the nodes.
-    /// So pauses and waits for watches are outside of `work`, and requests that are sent together are inside.
+    /// This and [`Core::lend`](crate::session::core::Core::lend) are the only ways to the client
+    /// library's handle, which is lent for no longer than that. The library closes the session when
+    /// the last clone of the handle is dropped, so a clone that is kept during a pause, or a wait
+    /// for a watch, would delay `close` and keep the nodes. So pauses and waits for watches are
+    /// outside of `work`, and requests that are sent together are inside.
     pub(crate) fn request<'a, F: Future<Output: Send> + Send + 'a>(
         &'a self,
         work: impl FnOnce(zk::Client) -> F,
@@ -131,16 +135,19 @@ impl Session {
         self.request_by(self.handle(), work)
     }
 
-    /// Like [`request`](Self::request), by this handle of the session, which may have a separate connection.
+    /// Like [`request`](Self::request), by this handle of the session, which may have a separate
+    /// connection.
     pub(crate) fn request_by<'a, F: Future<Output: Send> + Send + 'a>(
         &'a self,
         handle: Option<zk::Client>,
         work: impl FnOnce(zk::Client) -> F,
     ) -> BoxFuture<'a, Result<F::Output, SessionGone>> {
-        // Boxed, so that a task that waits for something else has no room for it, and the wait, which is boxed too, is
-        // compiled for each type of answers and not for each request. Checking all that is in a request, to see
-        // that each caller is `Send`, took a quarter of the compiler's checks.
-        let work: Option<BoxFuture<'a, F::Output>> = handle.map(|handle| Box::pin(work(handle)) as _);
+        // Boxed, so that a task that waits for something else has no room for it, and the wait,
+        // which is boxed too, is compiled for each type of answers and not for each request.
+        // Checking all that is in a request, to see that each caller is `Send`, took a quarter of
+        // the compiler's checks.
+        let work: Option<BoxFuture<'a, F::Output>> =
+            handle.map(|handle| Box::pin(work(handle)) as _);
         Box::pin(async move { self.until_ended(work.ok_or(SessionGone)?).await })
     }
 
@@ -153,8 +160,8 @@ impl Session {
         }
     }
 
-    /// Returns a watcher of the state that the client library reports; `None` if the session has ended. The
-    /// current state counts as seen.
+    /// Returns a watcher of the state that the client library reports; `None` if the session has
+    /// ended. The current state counts as seen.
     pub(crate) fn states(&self) -> Option<zk::StateWatcher> {
         self.handle().map(|handle| handle.state_watcher())
     }
@@ -180,12 +187,12 @@ impl Session {
         }
     }
 
-    /// Ends the session, which tells guards, waiters and requests, and drops its handle, which closes it on the servers.
-    /// Requests under way are abandoned. The first reason counts.
+    /// Ends the session, which tells guards, waiters and requests, and drops its handle, which
+    /// closes it on the servers. Requests under way are abandoned. The first reason counts.
     pub(crate) fn end(&self, reason: LostReason) {
         if self.end_reason().is_none() {
-            // This comes first: a task that is notified of the end must find no guard that still reports
-            // `Held`.
+            // This comes first: a task that is notified of the end must find no guard that still
+            // reports `Held`.
             for lock in self.holds.active() {
                 lock.on(HoldEvent::Ended(reason));
             }
@@ -219,8 +226,8 @@ impl Session {
         self.end(LostReason::SessionExpired);
     }
 
-    /// Returns whether the servers have expired the session, and deleted its nodes. `false` if only the client has
-    /// given it up.
+    /// Returns whether the servers have expired the session, and deleted its nodes. `false` if only
+    /// the client has given it up.
     pub(crate) fn is_expired_by_servers(&self) -> bool {
         self.expired_by_servers.load(Ordering::Relaxed)
     }
@@ -236,14 +243,16 @@ impl Session {
         self.kept_by_spare.store(true, Ordering::Relaxed);
     }
 
-    /// Returns the last renewal, if it was one by the client library's connection: from a later moment than it, the
-    /// library counts the time after which it gives the session up.
+    /// Returns the last renewal, if it was one by the client library's connection: from a later
+    /// moment than it, the library counts the time after which it gives the session up.
     pub(crate) fn last_own_renewal(&self) -> Option<Moment> {
-        self.lease.last_renewal().filter(|_| !self.kept_by_spare.load(Ordering::Relaxed))
+        self.lease
+            .last_renewal()
+            .filter(|_| !self.kept_by_spare.load(Ordering::Relaxed))
     }
 
-    /// Returns whether this session owns a node of this client that was found; ends the session if it does
-    /// not (docs/protocol.md#owner-check).
+    /// Returns whether this session owns a node of this client that was found; ends the session if
+    /// it does not (docs/protocol.md#owner-check).
     pub(crate) fn owns(&self, stat: &zk::Stat) -> bool {
         let owns = stat.is_invalid() || stat.ephemeral_owner == self.session_id();
         if !owns {
@@ -262,7 +271,8 @@ impl Session {
         &self.lease
     }
 
-    /// Returns whether a lock that is held in the session may be granted to another caller without a request.
+    /// Returns whether a lock that is held in the session may be granted to another caller without
+    /// a request.
     pub(crate) fn is_healthy(&self) -> bool {
         self.lease.is_valid() && self.end_reason().is_none()
     }
@@ -278,12 +288,14 @@ impl Session {
         }
     }
 
-    /// Records that the end of the session is requested, so that the loss of its locks is no warning.
+    /// Records that the end of the session is requested, so that the loss of its locks is no
+    /// warning.
     pub(crate) fn expect_end(&self) {
         self.end_expected.store(true, Ordering::Relaxed);
     }
 
-    /// Registers a lock by its current state, or forgets it. Called after each change of that state.
+    /// Registers a lock by its current state, or forgets it. Called after each change of that
+    /// state.
     pub(crate) fn look_after(self: &Arc<Self>, lock: &Arc<dyn SessionLock>) {
         let (is_first, lease_end) = self.holds.update(lock);
         if is_first {
@@ -294,9 +306,9 @@ impl Session {
         }
     }
 
-    /// Tells the holders, and tasks that wait for a change, how the passing of time has changed the lease, and
-    /// which of the leases that callers have set are over. Returns how long until the next change, if no
-    /// renewal comes.
+    /// Tells the holders, and tasks that wait for a change, how the passing of time has changed the
+    /// lease, and which of the leases that callers have set are over. Returns how long until the
+    /// next change, if no renewal comes.
     pub(crate) fn tell_time(&self) -> Duration {
         let now = clock::now();
         for lock in self.holds.lease_over(now) {
@@ -305,19 +317,23 @@ impl Session {
         self.lease.tell();
         if self.lease.state() == LeaseState::Expired {
             for lock in self.holds.active() {
-                // This is checked again for each lock, after its registration: a lock that was granted by a
-                // renewal of this very moment is not lost.
+                // This is checked again for each lock, after its registration: a lock that was
+                // granted by a renewal of this very moment is not lost.
                 if self.lease.state() == LeaseState::Expired {
-                    lock.on(HoldEvent::LeaseExpired { until: self.lease.kept_until() });
+                    lock.on(HoldEvent::LeaseExpired {
+                        until: self.lease.kept_until(),
+                    });
                 }
             }
         }
         let next = self.lease.until_next_state();
-        self.holds.next_lease_end().map_or(next, |end| next.min(end.since(clock::now())))
+        self.holds
+            .next_lease_end()
+            .map_or(next, |end| next.min(end.since(clock::now())))
     }
 
-    /// Releases the nodes of lost locks that need not be kept any longer. Returns how long until the next
-    /// one.
+    /// Releases the nodes of lost locks that need not be kept any longer. Returns how long until
+    /// the next one.
     pub(crate) fn release_overdue(&self) -> Option<Duration> {
         let (over, next) = self.holds.overdue(clock::now());
         for lock in over {
@@ -326,11 +342,11 @@ impl Session {
         next
     }
 
-    /// Reads the children of several nodes by one request, which is sent when this is called. `None` if the servers,
-    /// as far as is known, do not know that read.
+    /// Reads the children of several nodes by one request, which is sent when this is called.
+    /// `None` if the servers, as far as is known, do not know that read.
     ///
-    /// ZooKeeper has it since 3.6. An older server, or another product, may refuse it or close the connection:
-    /// after any failure it is not sent again in this session.
+    /// ZooKeeper has it since 3.6. An older server, or another product, may refuse it or close the
+    /// connection: after any failure it is not sent again in this session.
     pub(crate) fn read_together<'a>(
         &'a self,
         handle: &'a zk::Client,
@@ -349,8 +365,13 @@ impl Session {
                 Err(error) => Err(error),
             };
             let other = || zk::Error::UnexpectedError("an answer of another length".to_owned());
-            let answer =
-                answer.and_then(|results| if results.len() == count { Ok(results) } else { Err(other()) });
+            let answer = answer.and_then(|results| {
+                if results.len() == count {
+                    Ok(results)
+                } else {
+                    Err(other())
+                }
+            });
             if answer.is_err() {
                 self.reads_together.store(false, Ordering::Relaxed);
             }
@@ -358,8 +379,8 @@ impl Session {
         })
     }
 
-    /// Returns whether there is anything to write in the session: heartbeats, while there are nodes, or
-    /// creates.
+    /// Returns whether there is anything to write in the session: heartbeats, while there are
+    /// nodes, or creates.
     pub(crate) fn is_wanted(&self) -> bool {
         *self.nodes.count().borrow() > 0 || self.running.receiver_count() > 0
     }
@@ -372,8 +393,8 @@ impl Leased for Session {
     }
 
     fn is_watched(&self) -> bool {
-        // The end of the session has notified its locks, and a lock that is registered later notices it by
-        // itself. The guards may be kept for long after that.
+        // The end of the session has notified its locks, and a lock that is registered later
+        // notices it by itself. The guards may be kept for long after that.
         self.holds.any() && self.end_reason().is_none()
     }
 }

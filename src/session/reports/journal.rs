@@ -1,10 +1,11 @@
-//! The journal of the process: what goes to the tracing subscriber and the metrics recorder. A note is made where
-//! something happens, and a thread that does nothing else carries it out (docs/protocol.md#told-apart).
+//! The journal of the process: what goes to the tracing subscriber and the metrics recorder. A note
+//! is made where something happens, and a thread that does nothing else carries it out
+//! (docs/protocol.md#told-apart).
 //!
-//! A subscriber and a recorder are foreign code, which may block or panic. So nothing but the journal's thread calls
-//! them: no holder, no caller that hands a lock over, not the lease thread, not the thread of a session.
-//! Notes wait in a queue for that thread. The queue is bounded: a call that begins while it is full is not
-//! observed at all, and counted, as is a line.
+//! A subscriber and a recorder are foreign code, which may block or panic. So nothing but the
+//! journal's thread calls them: no holder, no caller that hands a lock over, not the lease thread,
+//! not the thread of a session. Notes wait in a queue for that thread. The queue is bounded: a call
+//! that begins while it is full is not observed at all, and counted, as is a line.
 //!
 //! Without a subscriber that wants it, and without the feature `metrics`, nothing is noted.
 
@@ -46,7 +47,11 @@ impl Journal {
     /// Starts the thread that carries out the notes.
     fn start() -> io::Result<Arc<Self>> {
         let (notes, queue) = channel::<Note>();
-        let journal = Arc::new(Self { notes, waiting: AtomicUsize::new(0), missed: AtomicU64::new(0) });
+        let journal = Arc::new(Self {
+            notes,
+            waiting: AtomicUsize::new(0),
+            missed: AtomicU64::new(0),
+        });
         let noted = Arc::clone(&journal);
         background::run_blocking(NAME, move || {
             for note in queue {
@@ -63,7 +68,8 @@ impl Journal {
         self.notes.send(note).is_ok()
     }
 
-    /// Reports the number of calls and lines that were not observed, because earlier ones were reported too slowly.
+    /// Reports the number of calls and lines that were not observed, because earlier ones were
+    /// reported too slowly.
     fn tell_missed(&self) {
         let missed = self.missed.swap(0, Ordering::Relaxed);
         contain_panic(|| {
@@ -82,12 +88,14 @@ pub(crate) fn note(note: impl FnOnce() + Send + 'static) -> bool {
     journal_with_room(usize::MAX).is_some_and(|journal| journal.send(Box::new(note)))
 }
 
-/// Has the thread carry out a note. Returns `false` if there is no room, or no thread can be started.
+/// Has the thread carry out a note. Returns `false` if there is no room, or no thread can be
+/// started.
 pub(crate) fn note_if_room(note: impl FnOnce() + Send + 'static) -> bool {
     journal_with_room(MOST).is_some_and(|journal| journal.send(Box::new(note)))
 }
 
-/// Returns the journal if fewer than `most` notes wait in it. Otherwise it counts a note that is missed.
+/// Returns the journal if fewer than `most` notes wait in it. Otherwise it counts a note that is
+/// missed.
 fn journal_with_room(most: usize) -> Option<Arc<Journal>> {
     JOURNAL.start(Journal::start).ok()?;
     let journal = JOURNAL.get()?;

@@ -1,16 +1,16 @@
 //! The macros by which the library logs: like those of `tracing`, but reported by the
 //! [journal](crate::session::reports::journal).
 //!
-//! A line calls the tracing subscriber, which is foreign code: it may block, or panic. The task that logs may hold up a
-//! heartbeat, or be in the middle of work that no other task finishes. So a line copies the values of its
-//! fields, and a thread that does nothing else reports it (docs/protocol.md#told-apart). Without a subscriber
-//! of its level it is a comparison.
+//! A line calls the tracing subscriber, which is foreign code: it may block, or panic. The task
+//! that logs may hold up a heartbeat, or be in the middle of work that no other task finishes. So a
+//! line copies the values of its fields, and a thread that does nothing else reports it
+//! (docs/protocol.md#told-apart). Without a subscriber of its level it is a comparison.
 //!
 //! No other file logs by the macros of `tracing`, but the journal and the
 //! [observer](crate::session::reports::observer).
 
-/// Takes the name and the target, if they are given, and then the fields one by one: the name of a field, its copy,
-/// and how that is recorded.
+/// Takes the name and the target, if they are given, and then the fields one by one: the name of a
+/// field, its copy, and how that is recorded.
 macro_rules! line {
     ($level:ident [$($head:tt)*] [$({$field:ident $own:expr; $($told:tt)*})*] $text:literal $(,)?) => {
         if $crate::session::reports::journal::is_logged(::tracing::Level::$level) {

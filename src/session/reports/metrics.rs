@@ -1,4 +1,5 @@
-//! The metrics, by the `metrics` facade. Called by the journal's thread only: the recorder is foreign code.
+//! The metrics, by the `metrics` facade. Called by the journal's thread only: the recorder is
+//! foreign code.
 //!
 //! The names are part of the public interface; see docs/observability.md.
 
@@ -26,10 +27,25 @@ const HEARTBEATS_LATE: &str = "zookeeper_recipes_heartbeats_late_total";
 const MISSED: &str = "zookeeper_recipes_observer_missed_total";
 
 /// The ways in which locks are granted.
-const HOW: [&str; 7] = ["list", "succession", "event", "handed_over", "memory", "kept", "shared"];
+const HOW: [&str; 7] = [
+    "list",
+    "succession",
+    "event",
+    "handed_over",
+    "memory",
+    "kept",
+    "shared",
+];
 
 /// Why a call was not granted its lock.
-const NOT_GRANTED_REASONS: [&str; 6] = ["busy", "timed_out", "cancelled", "connection", "closed", "refused"];
+const NOT_GRANTED_REASONS: [&str; 6] = [
+    "busy",
+    "timed_out",
+    "cancelled",
+    "connection",
+    "closed",
+    "refused",
+];
 
 /// How a lock was lost, and how a session ended.
 const LOST_REASONS: [&str; 8] = [
@@ -43,17 +59,21 @@ const LOST_REASONS: [&str; 8] = [
     "given_up",
 ];
 
-/// The recipe and the prefix of a call: there are as many as recipes and prefixes, whatever the paths are.
+/// The recipe and the prefix of a call: there are as many as recipes and prefixes, whatever the
+/// paths are.
 pub(crate) type Series = (&'static str, Arc<str>);
 
 thread_local! {
-    /// How many calls wait, and how many hold a lock: on the journal's thread. Counted here, since a recorder may be
-    /// installed at any time.
+    /// How many calls wait, and how many hold a lock: on the journal's thread. Counted here, since
+    /// a recorder may be installed at any time.
     static COUNTS: RefCell<HashMap<Series, (i64, i64)>> = RefCell::default();
 }
 
 fn labels((recipe, prefix): &Series) -> Vec<Label> {
-    vec![Label::from_static_parts("recipe", recipe), Label::new("prefix", Arc::clone(prefix))]
+    vec![
+        Label::from_static_parts("recipe", recipe),
+        Label::new("prefix", Arc::clone(prefix)),
+    ]
 }
 
 fn with(series: &Series, key: &'static str, value: &'static str) -> Vec<Label> {
@@ -81,15 +101,19 @@ fn change(series: &Series, change: (i64, i64)) {
     }
 }
 
-/// Tells of all counters of locks with these labels, so that the first event is a change: a rate is not
-/// computed of a series that begins with it.
+/// Tells of all counters of locks with these labels, so that the first event is a change: a rate is
+/// not computed of a series that begins with it.
 fn begin_at_zero(series: &Series) {
     let begin = |name: &'static str, key: &'static str, value: &'static str| {
         counter!(name, with(series, key, value)).increment(0);
     };
     HOW.iter().for_each(|how| begin(GRANTS, "how", how));
-    NOT_GRANTED_REASONS.iter().for_each(|reason| begin(NOT_GRANTED, "reason", reason));
-    LOST_REASONS.iter().for_each(|reason| begin(LOSSES, "reason", reason));
+    NOT_GRANTED_REASONS
+        .iter()
+        .for_each(|reason| begin(NOT_GRANTED, "reason", reason));
+    LOST_REASONS
+        .iter()
+        .for_each(|reason| begin(LOSSES, "reason", reason));
 }
 
 pub(crate) fn asked(series: &Series) {
@@ -136,23 +160,47 @@ pub(crate) fn heartbeat_late() {
     counter!(HEARTBEATS_LATE).increment(1);
 }
 
-/// A session has begun: the metrics are described with each, and counters begin, since a recorder only gets
-/// the values that are recorded after its installation.
+/// A session has begun: the metrics are described with each, and counters begin, since a recorder
+/// only gets the values that are recorded after its installation.
 pub(crate) fn session_began() {
     describe_histogram!(WAIT, Unit::Seconds, "Time from the call to the grant.");
-    describe_histogram!(HOLD, Unit::Seconds, "Time from the grant to the release or the loss.");
-    describe_histogram!(QUEUE_AHEAD, Unit::Count, "Contenders known to be ahead when a call began to wait.");
-    describe_gauge!(WAITING, Unit::Count, "Calls of this process that wait for a lock.");
+    describe_histogram!(
+        HOLD,
+        Unit::Seconds,
+        "Time from the grant to the release or the loss."
+    );
+    describe_histogram!(
+        QUEUE_AHEAD,
+        Unit::Count,
+        "Contenders known to be ahead when a call began to wait."
+    );
+    describe_gauge!(
+        WAITING,
+        Unit::Count,
+        "Calls of this process that wait for a lock."
+    );
     describe_gauge!(HELD, Unit::Count, "Locks that this process holds.");
     for (name, text) in [
-        (GRANTS, "Locks granted, by how: memory, kept and shared without a request."),
-        (NOT_GRANTED, "Calls that were not granted the lock, by reason."),
+        (
+            GRANTS,
+            "Locks granted, by how: memory, kept and shared without a request.",
+        ),
+        (
+            NOT_GRANTED,
+            "Calls that were not granted the lock, by reason.",
+        ),
         (LOSSES, "Locks lost while they were held, by reason."),
         (ORPHANS, "Nodes deleted by cleanup that no caller needed."),
         (SESSIONS_BEGUN, "Sessions established."),
         (SESSIONS_ENDED, "Sessions ended, by reason."),
-        (HEARTBEATS_LATE, "Heartbeats answered later than the interval, or not at all."),
-        (MISSED, "Calls and events that were not observed: the recorder is too slow."),
+        (
+            HEARTBEATS_LATE,
+            "Heartbeats answered later than the interval, or not at all.",
+        ),
+        (
+            MISSED,
+            "Calls and events that were not observed: the recorder is too slow.",
+        ),
     ] {
         describe_counter!(name, Unit::Count, text);
     }

@@ -1,9 +1,9 @@
-//! The calls that acquire locks, and the holds that they are granted, as they are reported to the tracing subscriber
-//! and the metrics recorder: by the [journal](crate::session::reports::journal), whose thread knows each call from its
-//! beginning to its one end.
+//! The calls that acquire locks, and the holds that they are granted, as they are reported to the
+//! tracing subscriber and the metrics recorder: by the [journal](crate::session::reports::journal),
+//! whose thread knows each call from its beginning to its one end.
 //!
-//! The names are part of the public interface: docs/observability.md has them in tables, and a test compares
-//! those with the reported names.
+//! The names are part of the public interface: docs/observability.md has them in tables, and a test
+//! compares those with the reported names.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -90,8 +90,8 @@ pub(crate) enum CallEnd {
     },
 }
 
-/// An observed call, from its beginning until the end of the hold that it was granted: the first loss of one of its
-/// nodes, or the last release.
+/// An observed call, from its beginning until the end of the hold that it was granted: the first
+/// loss of one of its nodes, or the last release.
 pub(crate) struct Life {
     number: CallNumber,
     /// How it ends when this is dropped. `None` once that is noted.
@@ -99,8 +99,9 @@ pub(crate) struct Life {
 }
 
 impl Life {
-    /// Notes a call; `None` if it is not observed: no subscriber wants it, or the queue is full. The caller's
-    /// thread calls this: its subscriber is asked here whether it is interested, and which span is current.
+    /// Notes a call; `None` if it is not observed: no subscriber wants it, or the queue is full.
+    /// The caller's thread calls this: its subscriber is asked here whether it is interested, and
+    /// which span is current.
     pub(crate) fn begin(subject: impl FnOnce() -> CallSubject) -> Option<Arc<Self>> {
         static LAST: AtomicU64 = AtomicU64::new(0);
         let is_traced = is_traced();
@@ -111,8 +112,12 @@ impl Life {
         let traced = is_traced.then(|| (subscriber(), Span::current()));
         let number = CallNumber::new(LAST.fetch_add(1, Ordering::Relaxed).wrapping_add(1))?;
         let (subject, asked) = (subject(), Instant::now());
-        journal::note_if_room(move || Observed::begin(number, subject, asked, traced))
-            .then(|| Arc::new(Self { number, end: Mutex::new(Some(CallEnd::NotGranted("cancelled"))) }))
+        journal::note_if_room(move || Observed::begin(number, subject, asked, traced)).then(|| {
+            Arc::new(Self {
+                number,
+                end: Mutex::new(Some(CallEnd::NotGranted("cancelled"))),
+            })
+        })
     }
 
     pub(crate) fn number(&self) -> CallNumber {
@@ -133,7 +138,9 @@ impl Life {
             let (call, at) = (self.number, Instant::now());
             journal::note(move || {
                 let observed = CALLS.with_borrow_mut(|calls| calls.remove(&call));
-                observed.into_iter().for_each(|observed| observed.end(at, end));
+                observed
+                    .into_iter()
+                    .for_each(|observed| observed.end(at, end));
             });
         }
     }
@@ -183,12 +190,18 @@ impl GrantLife {
     }
 }
 
-/// Reports that a call waits, if it is observed: with its node, if it has one. `ahead` returns how many contenders
-/// are known to be before it.
-pub(crate) fn queued(call: Option<CallNumber>, node: Option<&str>, ahead: impl FnOnce() -> Option<usize>) {
+/// Reports that a call waits, if it is observed: with its node, if it has one. `ahead` returns how
+/// many contenders are known to be before it.
+pub(crate) fn queued(
+    call: Option<CallNumber>,
+    node: Option<&str>,
+    ahead: impl FnOnce() -> Option<usize>,
+) {
     let Some(call) = call else { return };
     let (node, ahead) = (node.map(str::to_owned), ahead());
-    note(call, move |observed| observed.queued(node.as_deref(), ahead));
+    note(call, move |observed| {
+        observed.queued(node.as_deref(), ahead);
+    });
 }
 
 /// Reports that a released lock went to another caller of this process.
@@ -204,8 +217,8 @@ fn note(call: CallNumber, tell: impl FnOnce(&mut Observed) + Send + 'static) {
     journal::note(move || observed(call, tell));
 }
 
-/// Returns whether the subscriber of the caller is interested in locks. Without one this is a load and a
-/// comparison.
+/// Returns whether the subscriber of the caller is interested in locks. Without one this is a load
+/// and a comparison.
 fn is_traced() -> bool {
     let mut wanted = false;
     contain_panic(|| wanted = tracing::enabled!(target: TARGET, Level::DEBUG));
@@ -213,7 +226,8 @@ fn is_traced() -> bool {
 }
 
 thread_local! {
-    /// The calls that are observed now: on the journal's thread, which alone does what follows here.
+    /// The calls that are observed now: on the journal's thread, which alone does what follows
+    /// here.
     static CALLS: RefCell<HashMap<CallNumber, Observed>> = RefCell::default();
 }
 
@@ -255,7 +269,11 @@ impl Traced {
     }
 
     fn end(self) {
-        let Self { subscriber, around, span } = self;
+        let Self {
+            subscriber,
+            around,
+            span,
+        } = self;
         // One after the other: a second panic while the first unwinds would abort the process.
         close(&subscriber, span);
         close(&subscriber, around);
@@ -263,8 +281,8 @@ impl Traced {
     }
 }
 
-/// Drops a span where its subscriber is the current one, which the registry of `tracing-subscriber` relies on to
-/// find the span's parent.
+/// Drops a span where its subscriber is the current one, which the registry of `tracing-subscriber`
+/// relies on to find the span's parent.
 fn close(subscriber: &Dispatch, span: Span) {
     contain_panic(|| tracing::dispatcher::with_default(subscriber, move || drop(span)));
 }
@@ -285,9 +303,18 @@ macro_rules! measure {
 }
 
 impl Observed {
-    fn begin(call: CallNumber, subject: CallSubject, asked: Instant, traced: Option<(Dispatch, Span)>) {
+    fn begin(
+        call: CallNumber,
+        subject: CallSubject,
+        asked: Instant,
+        traced: Option<(Dispatch, Span)>,
+    ) {
         let traced = traced.map(|(subscriber, around)| {
-            let mut traced = Traced { subscriber, around, span: Span::none() };
+            let mut traced = Traced {
+                subscriber,
+                around,
+                span: Span::none(),
+            };
             let (path, recipe) = (subject.path.user(), subject.recipe);
             traced.enter(|around| {
                 debug_span!(
@@ -298,7 +325,12 @@ impl Observed {
             traced.tell(|span| event!(span, "lock.asked", "lock asked for", path, recipe));
             traced
         });
-        let observed = Self { subject, asked, granted: None, traced };
+        let observed = Self {
+            subject,
+            asked,
+            granted: None,
+            traced,
+        };
         measure!(observed, asked());
         CALLS.with_borrow_mut(|calls| calls.insert(call, observed));
     }
@@ -326,12 +358,26 @@ impl Observed {
 
     fn granted(&mut self, at: Instant, granted: &GrantReport) {
         self.granted = Some(at);
-        let (how, waited) = (granted.how.label(), at.saturating_duration_since(self.asked));
+        let (how, waited) = (
+            granted.how.label(),
+            at.saturating_duration_since(self.asked),
+        );
         let (node, session, wait_ms) = (&*granted.node, granted.session, millis(waited));
         self.tell(|span, path, recipe| {
             span.record("outcome", how).record("wait_ms", wait_ms);
             let holds = granted.holds;
-            event!(span, "lock.granted", "lock granted", path, recipe, node, session, how, holds, wait_ms);
+            event!(
+                span,
+                "lock.granted",
+                "lock granted",
+                path,
+                recipe,
+                node,
+                session,
+                how,
+                holds,
+                wait_ms
+            );
         });
         if let Some(traced) = &mut self.traced {
             let (path, recipe) = (self.subject.path.user(), self.subject.recipe);
@@ -360,16 +406,34 @@ impl Observed {
             CallEnd::NotGranted(reason) => {
                 let wait_ms = millis(took);
                 span.record("outcome", reason).record("wait_ms", wait_ms);
-                event!(span, "lock.not_granted", "lock not granted", path, recipe, reason, wait_ms);
+                event!(
+                    span,
+                    "lock.not_granted",
+                    "lock not granted",
+                    path,
+                    recipe,
+                    reason,
+                    wait_ms
+                );
             }
             // Its session's log has the event, which is a warning.
             CallEnd::Lost(reason) => {
-                span.record("outcome", reason.label()).record("hold_ms", millis(took));
+                span.record("outcome", reason.label())
+                    .record("hold_ms", millis(took));
             }
             CallEnd::Released { by_call } => {
                 let (by, hold_ms) = (if by_call { "call" } else { "drop" }, millis(took));
-                span.record("outcome", "released").record("hold_ms", hold_ms);
-                event!(span, "lock.released", "lock released", path, recipe, by, hold_ms);
+                span.record("outcome", "released")
+                    .record("hold_ms", hold_ms);
+                event!(
+                    span,
+                    "lock.released",
+                    "lock released",
+                    path,
+                    recipe,
+                    by,
+                    hold_ms
+                );
             }
         });
         match end {

@@ -1,5 +1,5 @@
-//! Repeats a request until it is answered, or a retry is no use; and the meaning of the client library's errors, which
-//! says which.
+//! Repeats a request until it is answered, or a retry is no use; and the meaning of the client
+//! library's errors, which says which.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -47,12 +47,21 @@ pub(crate) struct Repetition<'a> {
 impl<'a> Repetition<'a> {
     /// Repeats by this policy, until the session has ended.
     pub(crate) fn new(policy: RetryPolicy) -> Self {
-        Self { policy, window: None, since: Instant::now(), failures: 0, sessions: 0 }
+        Self {
+            policy,
+            window: None,
+            since: Instant::now(),
+            failures: 0,
+            sessions: 0,
+        }
     }
 
     /// Repeats for cleanup: until the session has ended, each request in a slot of this window.
     pub(crate) fn for_cleanup(window: &'a Window) -> Self {
-        Self { window: Some(window), ..Self::new(RetryPolicy::CLEAN_UP) }
+        Self {
+            window: Some(window),
+            ..Self::new(RetryPolicy::CLEAN_UP)
+        }
     }
 
     /// Sends a request in one session, and repeats it.
@@ -71,20 +80,22 @@ impl<'a> Repetition<'a> {
         }
     }
 
-    /// Waits until a request whose session has ended may be sent in the next one: the first time at once, then
-    /// as the policy says. Returns `false` if it may not: a request that ends each session would otherwise
-    /// cause new sessions without end.
+    /// Waits until a request whose session has ended may be sent in the next one: the first time at
+    /// once, then as the policy says. Returns `false` if it may not: a request that ends each
+    /// session would otherwise cause new sessions without end.
     pub(crate) async fn in_next_session(&mut self) -> bool {
         if let Some(failures) = self.sessions.checked_sub(1) {
-            let Some(pause) = self.policy.pause(failures, self.since.elapsed()) else { return false };
+            let Some(pause) = self.policy.pause(failures, self.since.elapsed()) else {
+                return false;
+            };
             tokio::time::sleep(pause).await;
         }
         self.sessions = self.sessions.saturating_add(1);
         true
     }
 
-    /// Sends a request in one session. After a failure for which a request is repeated, waits until it may
-    /// be, and returns the failure.
+    /// Sends a request in one session. After a failure for which a request is repeated, waits until
+    /// it may be, and returns the failure.
     pub(crate) async fn ask_once<T: Send, F>(
         &mut self,
         session: &Session,
@@ -103,7 +114,12 @@ impl<'a> Repetition<'a> {
             Ok(answer) => return Ok(Ok(answer)),
             Err(error) => session.failure(error),
         };
-        let pause = match after(failure.kind, &self.policy, self.failures, self.since.elapsed()) {
+        let pause = match after(
+            failure.kind,
+            &self.policy,
+            self.failures,
+            self.since.elapsed(),
+        ) {
             Reaction::Again(pause) => pause,
             Reaction::GiveUp => return Err(Unanswered::GaveUp(failure)),
             Reaction::Refused => return Err(Unanswered::Refused(failure)),
@@ -132,22 +148,27 @@ fn after(failure: FailureKind, policy: &RetryPolicy, failures: u32, elapsed: Dur
     match failure {
         FailureKind::Refused(_) | FailureKind::TooManyWatches => Reaction::Refused,
         FailureKind::SessionGone => Reaction::SessionGone,
-        FailureKind::NoNode | FailureKind::NotNow | FailureKind::Unknown => {
-            policy.pause(failures, elapsed).map_or(Reaction::GiveUp, Reaction::Again)
-        }
+        FailureKind::NoNode | FailureKind::NotNow | FailureKind::Unknown => policy
+            .pause(failures, elapsed)
+            .map_or(Reaction::GiveUp, Reaction::Again),
     }
 }
 
 impl Session {
-    /// Returns the meaning of an error of the client library for the request that got it, with the error.
+    /// Returns the meaning of an error of the client library for the request that got it, with the
+    /// error.
     pub(crate) fn failure(&self, error: zk::Error) -> Failure {
         let kind = self.judge(&error);
         log::debug!(%error, ?kind, "request failed");
-        Failure { kind, cause: cause(error) }
+        Failure {
+            kind,
+            cause: cause(error),
+        }
     }
 
     /// Returns the meaning of an error of the client library for the request that got it
-    /// (docs/protocol.md#unknown-outcome). An error that says that the session has ended ends it here too.
+    /// (docs/protocol.md#unknown-outcome). An error that says that the session has ended ends it
+    /// here too.
     pub(crate) fn judge(&self, error: &zk::Error) -> FailureKind {
         match error {
             zk::Error::NoNode => FailureKind::NoNode,
@@ -172,22 +193,31 @@ impl Session {
             }
             zk::Error::UnexpectedError(_) => {
                 self.end_if_dead();
-                if self.end_reason().is_some() { FailureKind::SessionGone } else { FailureKind::Unknown }
+                if self.end_reason().is_some() {
+                    FailureKind::SessionGone
+                } else {
+                    FailureKind::Unknown
+                }
             }
             // ConnectionLoss, Custom, an unknown code, anything a later version adds.
             _ => FailureKind::Unknown,
         }
     }
 
-    /// Ends the session if the task that serves it has died. Nothing reports that: the state does not change
-    /// (docs/protocol.md#session-end). A live session never answers a request before it has been sent.
+    /// Ends the session if the task that serves it has died. Nothing reports that: the state does
+    /// not change (docs/protocol.md#session-end). A live session never answers a request before it
+    /// has been sent.
     fn end_if_dead(&self) {
         let Some(handle) = self.handle() else { return };
         let mut probe = pin!(handle.sync("/"));
         let mut context = Context::from_waker(Waker::noop());
         if let Poll::Ready(Err(zk::Error::UnexpectedError(_))) = probe.as_mut().poll(&mut context) {
             let (session, session_id) = (self.number(), format!("{:#x}", self.session_id()));
-            log::error!(session, session_id, "the task that serves the session has died");
+            log::error!(
+                session,
+                session_id,
+                "the task that serves the session has died"
+            );
             self.end(LostReason::SessionExpired);
         }
     }
@@ -203,18 +233,35 @@ mod tests {
         let second = Duration::from_secs(1);
         let twice = RetryPolicy::n_times(2, second);
         let next = |kind, failures| after(kind, &twice, failures, Duration::ZERO);
-        for kind in [FailureKind::NoNode, FailureKind::NotNow, FailureKind::Unknown] {
+        for kind in [
+            FailureKind::NoNode,
+            FailureKind::NotNow,
+            FailureKind::Unknown,
+        ] {
             assert_eq!(next(kind, 1), Reaction::Again(second));
             assert_eq!(next(kind, 2), Reaction::GiveUp);
         }
-        assert_eq!(next(FailureKind::Refused(Refusal::NoAuth), 0), Reaction::Refused);
+        assert_eq!(
+            next(FailureKind::Refused(Refusal::NoAuth), 0),
+            Reaction::Refused
+        );
         assert_eq!(next(FailureKind::SessionGone, 2), Reaction::SessionGone);
     }
 
     #[test]
     fn clean_up_never_gives_up() {
-        let next = |failures| after(FailureKind::Unknown, &RetryPolicy::CLEAN_UP, failures, Duration::MAX);
+        let next = |failures| {
+            after(
+                FailureKind::Unknown,
+                &RetryPolicy::CLEAN_UP,
+                failures,
+                Duration::MAX,
+            )
+        };
         let again = |millis| Reaction::Again(Duration::from_millis(millis));
-        assert_eq!([0, 1, 6, 7, u32::MAX].map(next), [10, 20, 640, 1000, 1000].map(again));
+        assert_eq!(
+            [0, 1, 6, 7, u32::MAX].map(next),
+            [10, 20, 640, 1000, 1000].map(again)
+        );
     }
 }

@@ -10,15 +10,16 @@ use uuid::Uuid;
 ///
 /// - replacing a session that has ended, and the first session of a client that
 ///   [connects lazily](crate::ClientBuilder::connect_lazy), and
-/// - repeating a request that failed. The first repetition is sent at once, on the next connection, unless
-///   the server asked to slow down.
+/// - repeating a request that failed. The first repetition is sent at once, on the next connection,
+///   unless the server asked to slow down.
 ///
-/// Its clock starts with the first failure of an acquire, and with the call of other requests. It does not
-/// apply to waiting for a lock that is held, which ends with the deadline of the call, nor to
-/// [`connect`](crate::ClientBuilder::connect), which is one attempt: its caller decides whether to call again.
+/// Its clock starts with the first failure of an acquire, and with the call of other requests. It
+/// does not apply to waiting for a lock that is held, which ends with the deadline of the call, nor
+/// to [`connect`](crate::ClientBuilder::connect), which is one attempt: its caller decides whether
+/// to call again.
 ///
-/// The names and formulas are Curator's. The default is [`exponential(1 s, 3, 5 s)`](Self::exponential),
-/// which is Curator's `ExponentialBackoffRetry(1000, 3, 5000)`.
+/// The names and formulas are Curator's. The default is [`exponential(1 s, 3, 5
+/// s)`](Self::exponential), which is Curator's `ExponentialBackoffRetry(1000, 3, 5000)`.
 ///
 /// # Examples
 /// ```
@@ -52,10 +53,22 @@ pub struct RetryPolicy {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Formula {
-    Exponential { base: Duration, retries: u32, most: Duration },
-    Times { retries: u32, pause: Duration },
-    Elapsed { most: Duration, pause: Duration },
-    Forever { pause: Duration },
+    Exponential {
+        base: Duration,
+        retries: u32,
+        most: Duration,
+    },
+    Times {
+        retries: u32,
+        pause: Duration,
+    },
+    Elapsed {
+        most: Duration,
+        pause: Duration,
+    },
+    Forever {
+        pause: Duration,
+    },
     CleanUp,
 }
 
@@ -64,10 +77,12 @@ const MAX_EXPONENT: u32 = 29;
 
 impl RetryPolicy {
     /// The policy of cleanup, which goes on until the session is gone.
-    pub(crate) const CLEAN_UP: Self = Self { formula: Formula::CleanUp };
+    pub(crate) const CLEAN_UP: Self = Self {
+        formula: Formula::CleanUp,
+    };
 
-    /// Returns a policy of at most `retries` further tries. The pause before the n-th is `base` times a
-    /// random whole number from 1 to 2^n - 1, and at most `most`.
+    /// Returns a policy of at most `retries` further tries. The pause before the n-th is `base`
+    /// times a random whole number from 1 to 2^n - 1, and at most `most`.
     ///
     /// # Examples
     /// ```
@@ -82,7 +97,13 @@ impl RetryPolicy {
     #[doc(alias = "BoundedExponentialBackoffRetry")]
     #[must_use]
     pub const fn exponential(base: Duration, retries: u32, most: Duration) -> Self {
-        Self { formula: Formula::Exponential { base, retries, most } }
+        Self {
+            formula: Formula::Exponential {
+                base,
+                retries,
+                most,
+            },
+        }
     }
 
     /// Returns a policy of at most `retries` further tries, with the same `pause` before each.
@@ -99,7 +120,9 @@ impl RetryPolicy {
     #[doc(alias = "RetryNTimes")]
     #[must_use]
     pub const fn n_times(retries: u32, pause: Duration) -> Self {
-        Self { formula: Formula::Times { retries, pause } }
+        Self {
+            formula: Formula::Times { retries, pause },
+        }
     }
 
     /// Returns a policy of one further try after `pause`.
@@ -118,8 +141,8 @@ impl RetryPolicy {
         Self::n_times(1, pause)
     }
 
-    /// Returns a policy of further tries, with the same `pause` before each, until `most` has passed since
-    /// the first failure.
+    /// Returns a policy of further tries, with the same `pause` before each, until `most` has
+    /// passed since the first failure.
     ///
     /// # Examples
     /// ```
@@ -133,7 +156,9 @@ impl RetryPolicy {
     #[doc(alias = "RetryUntilElapsed")]
     #[must_use]
     pub const fn until_elapsed(most: Duration, pause: Duration) -> Self {
-        Self { formula: Formula::Elapsed { most, pause } }
+        Self {
+            formula: Formula::Elapsed { most, pause },
+        }
     }
 
     /// Returns a policy of further tries without end, with the same `pause` before each.
@@ -164,20 +189,28 @@ impl RetryPolicy {
     #[doc(alias = "RetryForever")]
     #[must_use]
     pub const fn forever(pause: Duration) -> Self {
-        Self { formula: Formula::Forever { pause } }
+        Self {
+            formula: Formula::Forever { pause },
+        }
     }
 
-    /// Returns the pause before retry number `retry` (0 is the first), `elapsed` after the first failure.
-    /// `None` if the policy is exhausted.
+    /// Returns the pause before retry number `retry` (0 is the first), `elapsed` after the first
+    /// failure. `None` if the policy is exhausted.
     pub(crate) fn pause(&self, retry: u32, elapsed: Duration) -> Option<Duration> {
         self.pause_with(retry, elapsed, random())
     }
 
     fn pause_with(&self, retry: u32, elapsed: Duration, random: u64) -> Option<Duration> {
         let pause = match self.formula {
-            Formula::Exponential { base, retries, most } => (retry < retries).then(|| {
+            Formula::Exponential {
+                base,
+                retries,
+                most,
+            } => (retry < retries).then(|| {
                 let bound = 1_u32 << (retry.min(MAX_EXPONENT) + 1);
-                let factor = u32::try_from(random % u64::from(bound)).unwrap_or(u32::MAX).max(1);
+                let factor = u32::try_from(random % u64::from(bound))
+                    .unwrap_or(u32::MAX)
+                    .max(1);
                 base.saturating_mul(factor).min(most)
             }),
             Formula::Times { retries, pause } => (retry < retries).then_some(pause),
@@ -196,15 +229,18 @@ impl Default for RetryPolicy {
     }
 }
 
-/// Returns the pause of cleanup, and of a conversion, after this many failures: 10 ms, and twice as long
-/// each time up to 1 s. The requests of a session without a connection are queued, not failed, so a try is
-/// long already while the servers are away; the pause is for servers that answer nonsense.
+/// Returns the pause of cleanup, and of a conversion, after this many failures: 10 ms, and twice as
+/// long each time up to 1 s. The requests of a session without a connection are queued, not failed,
+/// so a try is long already while the servers are away; the pause is for servers that answer
+/// nonsense.
 pub(crate) fn clean_up_pause(failures: u32) -> Duration {
-    Duration::from_millis(10).saturating_mul(1 << failures.min(7)).min(Duration::from_secs(1))
+    Duration::from_millis(10)
+        .saturating_mul(1 << failures.min(7))
+        .min(Duration::from_secs(1))
 }
 
-/// Returns the pause before another try of a request that others have preceded so many times: random, up to a
-/// bound that doubles from 2 ms to 1 s, so that they come apart.
+/// Returns the pause before another try of a request that others have preceded so many times:
+/// random, up to a bound that doubles from 2 ms to 1 s, so that they come apart.
 pub(crate) fn contended_pause(tries: u32) -> Duration {
     Duration::from_millis(1 + random() % (1 << tries.min(10)))
 }
@@ -223,17 +259,36 @@ mod tests {
 
     #[test]
     fn contenders_pause_at_random_up_to_a_bound_that_doubles() {
-        for (tries, most) in [(0, 1), (1, 2), (5, 32), (10, 1_024), (11, 1_024), (u32::MAX, 1_024)] {
+        for (tries, most) in [
+            (0, 1),
+            (1, 2),
+            (5, 32),
+            (10, 1_024),
+            (11, 1_024),
+            (u32::MAX, 1_024),
+        ] {
             let pauses = || (0..2_000).map(|_| contended_pause(tries).as_millis());
-            let (least, longest) = (pauses().min().unwrap_or_default(), pauses().max().unwrap_or_default());
-            assert!((1..=1 + most / 8).contains(&least), "{least} ms after {tries}");
-            assert!((most - most / 8..=most).contains(&longest), "{longest} ms after {tries}");
+            let (least, longest) = (
+                pauses().min().unwrap_or_default(),
+                pauses().max().unwrap_or_default(),
+            );
+            assert!(
+                (1..=1 + most / 8).contains(&least),
+                "{least} ms after {tries}"
+            );
+            assert!(
+                (most - most / 8..=most).contains(&longest),
+                "{longest} ms after {tries}"
+            );
         }
     }
 
     #[test]
     fn the_default_is_curators_exponential_1s_3_5s() {
-        assert_eq!(RetryPolicy::default(), RetryPolicy::exponential(S, 3, 5 * S));
+        assert_eq!(
+            RetryPolicy::default(),
+            RetryPolicy::exponential(S, 3, 5 * S)
+        );
     }
 
     #[test]
@@ -258,7 +313,10 @@ mod tests {
     #[test]
     fn no_value_overflows() {
         let wild = RetryPolicy::exponential(Duration::MAX, u32::MAX, Duration::MAX);
-        assert_eq!(wild.pause_with(u32::MAX - 1, Duration::MAX, u64::MAX), Some(Duration::MAX));
+        assert_eq!(
+            wild.pause_with(u32::MAX - 1, Duration::MAX, u64::MAX),
+            Some(Duration::MAX)
+        );
         assert_eq!(wild.pause_with(u32::MAX, Duration::MAX, u64::MAX), None);
     }
 
@@ -267,9 +325,15 @@ mod tests {
         assert_eq!(RetryPolicy::one_time(S).pause(0, 9 * S), Some(S));
         assert_eq!(RetryPolicy::one_time(S).pause(1, S), None);
         assert_eq!(RetryPolicy::n_times(0, S).pause(0, S), None);
-        assert_eq!(RetryPolicy::until_elapsed(3 * S, S).pause(100, 2 * S), Some(S));
+        assert_eq!(
+            RetryPolicy::until_elapsed(3 * S, S).pause(100, 2 * S),
+            Some(S)
+        );
         assert_eq!(RetryPolicy::until_elapsed(3 * S, S).pause(0, 3 * S), None);
         assert_eq!(RetryPolicy::forever(S).pause(u32::MAX, 9 * S), Some(S));
-        assert_eq!(RetryPolicy::forever(Duration::ZERO).pause(0, S), Some(Duration::from_millis(1)));
+        assert_eq!(
+            RetryPolicy::forever(Duration::ZERO).pause(0, S),
+            Some(Duration::from_millis(1))
+        );
     }
 }

@@ -13,11 +13,14 @@ use crate::session::threads::mutex::Mutex;
 
 pub(crate) use tokio::runtime::Handle;
 
-/// Runs a future to its end, on a separate thread with a separate runtime. The tasks of the runtime end with
-/// it.
-pub(crate) fn start(name: &str, work: impl Future<Output = ()> + Send + 'static) -> io::Result<Handle> {
-    // The runtime is made once there is a thread to drop it: the caller may be in another runtime, where that
-    // is a panic.
+/// Runs a future to its end, on a separate thread with a separate runtime. The tasks of the runtime
+/// end with it.
+pub(crate) fn start(
+    name: &str,
+    work: impl Future<Output = ()> + Send + 'static,
+) -> io::Result<Handle> {
+    // The runtime is made once there is a thread to drop it: the caller may be in another runtime,
+    // where that is a panic.
     let (give, given) = mpsc::channel::<Runtime>();
     run_blocking(name, move || {
         // An error reports to the caller that there is no runtime.
@@ -25,7 +28,8 @@ pub(crate) fn start(name: &str, work: impl Future<Output = ()> + Send + 'static)
             runtime.block_on(work);
         }
     })?;
-    // IO only where tokio has been compiled with it: for a zookeeper-client that uses tokio's sockets.
+    // IO only where tokio has been compiled with it: for a zookeeper-client that uses tokio's
+    // sockets.
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let handle = runtime.handle().clone();
     // The thread waits for it.
@@ -35,11 +39,16 @@ pub(crate) fn start(name: &str, work: impl Future<Output = ()> + Send + 'static)
 
 /// Runs work that may block, on a separate thread.
 pub(crate) fn run_blocking(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    thread::Builder::new().name(name.to_owned()).spawn(work).map(drop)
+    thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(work)
+        .map(drop)
 }
 
 /// Spawns a task on the current runtime.
-pub(crate) fn spawn<T: Send + 'static>(task: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
+pub(crate) fn spawn<T: Send + 'static>(
+    task: impl Future<Output = T> + Send + 'static,
+) -> JoinHandle<T> {
     tokio::spawn(task)
 }
 
@@ -48,9 +57,9 @@ pub(crate) fn here<F: Future>(task: F) -> F {
     task
 }
 
-/// A value of this process. A forked child makes another: it has none of its parent's threads, and these may
-/// have been changing the value during the fork. (A fork while another thread looks the value up would leave it
-/// locked in the child; that takes nanoseconds.)
+/// A value of this process. A forked child makes another: it has none of its parent's threads, and
+/// these may have been changing the value during the fork. (A fork while another thread looks the
+/// value up would leave it locked in the child; that takes nanoseconds.)
 pub(crate) struct OfProcess<T>(Mutex<Option<(u32, Arc<T>)>>);
 
 impl<T> OfProcess<T> {
@@ -65,7 +74,10 @@ impl<T> OfProcess<T> {
 
     fn start_in(&self, process: u32, make: impl FnOnce() -> io::Result<Arc<T>>) -> io::Result<()> {
         let mut value = self.0.lock();
-        if value.as_ref().is_none_or(|(made_in, _)| *made_in != process) {
+        if value
+            .as_ref()
+            .is_none_or(|(made_in, _)| *made_in != process)
+        {
             *value = Some((process, make()?));
         }
         Ok(())
@@ -87,7 +99,9 @@ mod tests {
     fn a_forked_child_makes_a_value_of_its_own() {
         let value = OfProcess::new();
         assert!(value.get().is_none());
-        value.start_in(1, || Err::<Arc<u32>, _>(io::Error::other("no thread"))).unwrap_err();
+        value
+            .start_in(1, || Err::<Arc<u32>, _>(io::Error::other("no thread")))
+            .unwrap_err();
         for (process, made, kept) in [(1, 10, 10), (1, 11, 10), (2, 20, 20)] {
             value.start_in(process, || Ok(Arc::new(made))).unwrap();
             assert_eq!(*value.get().unwrap(), kept);
@@ -104,6 +118,8 @@ mod tests {
             drop(over);
         });
         go.send(()).unwrap();
-        test_support::within("the end of the task", ended).await.unwrap_err();
+        test_support::within("the end of the task", ended)
+            .await
+            .unwrap_err();
     }
 }

@@ -1,9 +1,10 @@
 //! The clock that measures leases. It goes on while the machine sleeps.
 //!
-//! On Linux, [`Instant`](std::time::Instant) is `CLOCK_MONOTONIC`, which stands still while the machine is
-//! suspended: after a resume a lock would look held for as long as before, although the servers' clocks went
-//! on. `CLOCK_BOOTTIME` counts that time. It is read without a system call (vDSO, since Linux 5.3), so that
-//! it can be read at every use of a guard. Other systems fall back to `Instant`.
+//! On Linux, [`Instant`](std::time::Instant) is `CLOCK_MONOTONIC`, which stands still while the
+//! machine is suspended: after a resume a lock would look held for as long as before, although the
+//! servers' clocks went on. `CLOCK_BOOTTIME` counts that time. It is read without a system call
+//! (vDSO, since Linux 5.3), so that it can be read at every use of a guard. Other systems fall back
+//! to `Instant`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -34,8 +35,10 @@ impl Latest {
     /// Records a moment.
     pub(crate) fn raise(&self, moment: Moment) {
         // 64 bits of nanoseconds are 584 years.
-        self.0
-            .fetch_max(u64::try_from(moment.since_origin().as_nanos()).unwrap_or(u64::MAX), Ordering::AcqRel);
+        self.0.fetch_max(
+            u64::try_from(moment.since_origin().as_nanos()).unwrap_or(u64::MAX),
+            Ordering::AcqRel,
+        );
     }
 
     /// Returns the latest moment; `None` if none was recorded.
@@ -68,7 +71,9 @@ mod tests {
 
     #[test]
     fn the_latest_moment_counts_whatever_the_order() {
-        let (latest, at) = (Latest::default(), |nanos| Moment::at(Duration::from_nanos(nanos)));
+        let (latest, at) = (Latest::default(), |nanos| {
+            Moment::at(Duration::from_nanos(nanos))
+        });
         assert_eq!(latest.get(), None);
         for (told, expected) in [(5, 5), (3, 5), (7, 7)] {
             latest.raise(at(told));
@@ -88,7 +93,10 @@ mod tests {
         // Its resolution is a hundredth of a second.
         let hundredth = Duration::from_millis(10);
         let (before, now, after) = (uptime(), now(), uptime());
-        assert!(now.since_origin() + hundredth >= before, "{before:?} {now:?}");
+        assert!(
+            now.since_origin() + hundredth >= before,
+            "{before:?} {now:?}"
+        );
         assert!(now.since_origin() <= after + hundredth, "{now:?} {after:?}");
     }
 }

@@ -1,6 +1,6 @@
-//! Where things run: threads, runtimes, the clock, the mutex, and wakers that are contained.
-//! All of the session and the engine use it. Nothing else in the library starts a thread or a runtime, or reads
-//! a clock.
+//! Where things run: threads, runtimes, the clock, the mutex, and wakers that are contained. All of
+//! the session and the engine use it. Nothing else in the library starts a thread or a runtime, or
+//! reads a clock.
 
 #[cfg_attr(simulation, path = "../../../simulation/threads.rs")]
 pub(crate) mod background;

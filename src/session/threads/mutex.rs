@@ -4,8 +4,9 @@ use std::sync::PoisonError;
 
 pub(crate) use std::sync::MutexGuard;
 
-/// Like [`std::sync::Mutex`], but for values that are consistent after each statement that changes them. A thread
-/// that panics, such as one of the caller's, must not make the others panic as well, or refuse to release a lock.
+/// Like [`std::sync::Mutex`], but for values that are consistent after each statement that changes
+/// them. A thread that panics, such as one of the caller's, must not make the others panic as well,
+/// or refuse to release a lock.
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(std::sync::Mutex<T>);
 

@@ -1,4 +1,5 @@
-//! Contains the panics of code that is not ours: wakers of other executors, and tracing subscribers.
+//! Contains the panics of code that is not ours: wakers of other executors, and tracing
+//! subscribers.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
@@ -10,14 +11,14 @@ use zookeeper_client as zk;
 
 use crate::session::threads::background::here;
 
-/// Polls a future with a waker that does not panic. For futures that the caller's executor polls and that
-/// wait in a list with others, for the end of a session or the loss of a lock.
+/// Polls a future with a waker that does not panic. For futures that the caller's executor polls
+/// and that wait in a list with others, for the end of a session or the loss of a lock.
 ///
-/// A waker is code of the executor, and may panic. In the middle of such a list the panic would unwind the
-/// task that wakes the list, perhaps the supervisor, whose drop wakes the rest and may meet another such
-/// waker: a panic within a panic aborts the process. Catching it in that task is not enough, since the wakers
-/// behind it in the list would be lost. So the waker in the list is one of ours, which catches a panic of the
-/// caller's waker.
+/// A waker is code of the executor, and may panic. In the middle of such a list the panic would
+/// unwind the task that wakes the list, perhaps the supervisor, whose drop wakes the rest and may
+/// meet another such waker: a panic within a panic aborts the process. Catching it in that task is
+/// not enough, since the wakers behind it in the list would be lost. So the waker in the list is
+/// one of ours, which catches a panic of the caller's waker.
 pub(crate) async fn contain<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     // The waker of the last poll, and ours for it.
@@ -25,9 +26,12 @@ pub(crate) async fn contain<F: Future>(future: F) -> F::Output {
     std::future::poll_fn(move |context| {
         let theirs = context.waker();
         let known = wakers.take().filter(|(known, _)| known.will_wake(theirs));
-        let (_, ours) = wakers.insert(
-            known.unwrap_or_else(|| (theirs.clone(), Waker::from(Arc::new(Contained(theirs.clone()))))),
-        );
+        let (_, ours) = wakers.insert(known.unwrap_or_else(|| {
+            (
+                theirs.clone(),
+                Waker::from(Arc::new(Contained(theirs.clone()))),
+            )
+        }));
         future.as_mut().poll(&mut Context::from_waker(ours))
     })
     .await
@@ -46,15 +50,19 @@ impl Wake for Contained {
     }
 }
 
-/// Calls code that is not ours, a waker or a tracing subscriber, and drops its panic, which the panic hook
-/// has reported.
+/// Calls code that is not ours, a waker or a tracing subscriber, and drops its panic, which the
+/// panic hook has reported.
 pub(crate) fn contain_panic(call: impl FnOnce()) {
     let _ = catch_unwind(AssertUnwindSafe(call));
 }
 
-/// Has the client library establish a session, by a task that is aborted with this future. The library logs meanwhile:
-/// a panic of the subscriber is a loss of the connection, and not the end of the task that asks.
-pub(crate) async fn connect(connector: zk::Connector, servers: &str) -> Result<zk::Client, zk::Error> {
+/// Has the client library establish a session, by a task that is aborted with this future. The
+/// library logs meanwhile: a panic of the subscriber is a loss of the connection, and not the end
+/// of the task that asks.
+pub(crate) async fn connect(
+    connector: zk::Connector,
+    servers: &str,
+) -> Result<zk::Client, zk::Error> {
     let servers = servers.to_owned();
     let mut connecting = JoinSet::new();
     connecting.spawn(here(async move { connector.connect(&servers).await }));

@@ -11,7 +11,8 @@ use super::{Acl, AskedAcl, Stat};
 #[error("malformed record")]
 pub(crate) struct Malformed;
 
-/// Reads records from a frame. Never reads past its end and never reserves more than the frame can hold.
+/// Reads records from a frame. Never reads past its end and never reserves more than the frame can
+/// hold.
 #[derive(Debug)]
 pub(crate) struct Reader<'a> {
     rest: &'a [u8],
@@ -54,7 +55,9 @@ impl<'a> Reader<'a> {
     pub(crate) fn buffer(&mut self) -> Result<Option<&'a [u8]>, Malformed> {
         match self.i32()? {
             -1 => Ok(None),
-            len => self.take(usize::try_from(len).map_err(|_| Malformed)?).map(Some),
+            len => self
+                .take(usize::try_from(len).map_err(|_| Malformed)?)
+                .map(Some),
         }
     }
 
@@ -77,8 +80,8 @@ impl<'a> Reader<'a> {
         self.string()?.ok_or(Malformed)
     }
 
-    /// Reads a vector; returns `None` for the null vector, whose length is -1. As in ZooKeeper, any other
-    /// negative length is that of an empty one.
+    /// Reads a vector; returns `None` for the null vector, whose length is -1. As in ZooKeeper, any
+    /// other negative length is that of an empty one.
     pub(crate) fn vector<T>(
         &mut self,
         mut item: impl FnMut(&mut Self) -> Result<T, Malformed>,
@@ -87,7 +90,8 @@ impl<'a> Reader<'a> {
             -1 => return Ok(None),
             count => usize::try_from(count).unwrap_or(0),
         };
-        // Every item takes at least four bytes. A greater count is false, and must not reserve memory.
+        // Every item takes at least four bytes. A greater count is false, and must not reserve
+        // memory.
         if count > self.rest.len() / 4 {
             return Err(Malformed);
         }
@@ -104,7 +108,11 @@ impl<'a> Reader<'a> {
 
     pub(crate) fn acl(&mut self) -> Result<Option<Vec<AskedAcl>>, Malformed> {
         self.vector(|reader| {
-            Ok(AskedAcl { perms: reader.i32()?, scheme: reader.string()?, id: reader.string()? })
+            Ok(AskedAcl {
+                perms: reader.i32()?,
+                scheme: reader.string()?,
+                id: reader.string()?,
+            })
         })
     }
 }
@@ -112,8 +120,8 @@ impl<'a> Reader<'a> {
 /// A vector of strings, and each string of it, may be null.
 pub(crate) type Strings = Option<Vec<Option<String>>>;
 
-/// Decodes UTF-8 as Java does. Each sequence that is invalid becomes one U+FFFD; that of a surrogate is one
-/// sequence, where Rust finds two or three.
+/// Decodes UTF-8 as Java does. Each sequence that is invalid becomes one U+FFFD; that of a
+/// surrogate is one sequence, where Rust finds two or three.
 pub(crate) fn java_text(bytes: &[u8]) -> String {
     let (mut text, mut rest) = (String::new(), bytes);
     loop {
@@ -151,7 +159,12 @@ const SHARED: usize = 1024;
 
 impl Writer {
     pub(crate) fn new() -> Self {
-        Self { head: Vec::new(), parts: Vec::new(), shared: 0, bytes: vec![0; 4] }
+        Self {
+            head: Vec::new(),
+            parts: Vec::new(),
+            shared: 0,
+            bytes: vec![0; 4],
+        }
     }
 
     pub(crate) fn frame(mut self) -> Frame {
@@ -159,7 +172,11 @@ impl Writer {
         let len = self.head.len() + self.parts.iter().map(|part| part.len()).sum::<usize>();
         self.head[..4].copy_from_slice(&length(len - 4).to_be_bytes());
         self.parts.insert(0, self.head.into());
-        Frame { parts: self.parts, len, shared: self.shared }
+        Frame {
+            parts: self.parts,
+            len,
+            shared: self.shared,
+        }
     }
 
     fn finish_part(&mut self) {
@@ -206,8 +223,8 @@ impl Writer {
         }
     }
 
-    /// Writes a string as ZooKeeper does: a character beyond the basic plane as its two surrogates, each in
-    /// three bytes.
+    /// Writes a string as ZooKeeper does: a character beyond the basic plane as its two surrogates,
+    /// each in three bytes.
     pub(crate) fn string(&mut self, value: &str) {
         if value.chars().all(|c| u32::from(c) <= 0xffff) {
             return self.buffer(Some(value.as_bytes()));
@@ -218,7 +235,11 @@ impl Writer {
                 Some(c) => bytes.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
                 None => {
                     let [high, low] = unit.to_be_bytes();
-                    bytes.extend([0xe0 | high >> 4, 0x80 | (high & 15) << 2 | low >> 6, 0x80 | low & 63]);
+                    bytes.extend([
+                        0xe0 | high >> 4,
+                        0x80 | (high & 15) << 2 | low >> 6,
+                        0x80 | low & 63,
+                    ]);
                 }
             }
         }
@@ -289,6 +310,10 @@ impl Frame {
 /// The answer to a four-letter word, which has no length in front.
 impl From<String> for Frame {
     fn from(text: String) -> Self {
-        Self { len: text.len(), parts: vec![text.into_bytes().into()], shared: 0 }
+        Self {
+            len: text.len(),
+            parts: vec![text.into_bytes().into()],
+            shared: 0,
+        }
     }
 }

@@ -57,7 +57,11 @@ pub(crate) struct AskedAcl {
 
 impl AskedAcl {
     pub(crate) fn new(perms: i32, scheme: &str, id: &str) -> Self {
-        Self { perms, scheme: Some(scheme.to_owned()), id: Some(id.to_owned()) }
+        Self {
+            perms,
+            scheme: Some(scheme.to_owned()),
+            id: Some(id.to_owned()),
+        }
     }
 }
 
@@ -70,7 +74,10 @@ pub(crate) struct AuthId {
 
 impl AuthId {
     pub(crate) fn new(scheme: impl Into<String>, id: impl Into<String>) -> Self {
-        Self { scheme: scheme.into(), id: id.into() }
+        Self {
+            scheme: scheme.into(),
+            id: id.into(),
+        }
     }
 }
 
@@ -104,7 +111,8 @@ mod tests {
         Request::decode(op, &mut Reader::new(body), false)
     }
 
-    /// What the Java client sends for `create("/a", [1, 2], OPEN_ACL_UNSAFE, EPHEMERAL_SEQUENTIAL)`.
+    /// What the Java client sends for `create("/a", [1, 2], OPEN_ACL_UNSAFE,
+    /// EPHEMERAL_SEQUENTIAL)`.
     const CREATE2: &[u8] =
         b"\0\0\0\x02/a\0\0\0\x02\x01\x02\0\0\0\x01\0\0\0\x1f\0\0\0\x05world\0\0\0\x06anyone\0\0\0\x03";
 
@@ -119,18 +127,28 @@ mod tests {
             flags: 3,
             ttl: -1,
         };
-        assert_eq!(decode(opcode::CREATE2, CREATE2), Ok(Request::Write(Write::Create(create.clone()))));
+        assert_eq!(
+            decode(opcode::CREATE2, CREATE2),
+            Ok(Request::Write(Write::Create(create.clone())))
+        );
         let mut multi = b"\0\0\0\x0f\0\xff\xff\xff\xff".to_vec();
         multi.extend(CREATE2);
         multi.extend(b"\0\0\0\x02\0\xff\xff\xff\xff\0\0\0\x02/b\xff\xff\xff\xff");
         multi.extend(b"\xff\xff\xff\xff\x01\xff\xff\xff\xff");
-        let delete = Write::Delete { path: "/b".to_owned(), version: -1 };
+        let delete = Write::Delete {
+            path: "/b".to_owned(),
+            version: -1,
+        };
         let expected = Request::Multi(vec![Write::Create(create), delete]);
         assert_eq!(expected.paths().collect::<Vec<_>>(), ["/a", "/b"]);
         assert_eq!(decode(opcode::MULTI, &multi), Ok(expected));
         assert_eq!(
             decode(opcode::GET_CHILDREN2, b"\0\0\0\x01/\x01"),
-            Ok(Request::Read(Read::Children { path: "/".to_owned(), watch: true, stat: true }))
+            Ok(Request::Read(Read::Children {
+                path: "/".to_owned(),
+                watch: true,
+                stat: true
+            }))
         );
         let (none, exist) = (Some(Vec::new()), Some(vec![Some("/x".to_owned())]));
         let watches = SetWatches {
@@ -142,11 +160,25 @@ mod tests {
             recursive: none,
         };
         let body = b"\0\0\0\0\0\0\0\x05\0\0\0\0\0\0\0\x01\0\0\0\x02/x\0\0\0\0";
-        assert_eq!(decode(opcode::SET_WATCHES, body), Ok(Request::SetWatches(watches)));
-        assert_eq!(decode(opcode::SET_WATCHES2, body), Err(Malformed), "two lists are missing");
+        assert_eq!(
+            decode(opcode::SET_WATCHES, body),
+            Ok(Request::SetWatches(watches))
+        );
+        assert_eq!(
+            decode(opcode::SET_WATCHES2, body),
+            Err(Malformed),
+            "two lists are missing"
+        );
         let null = Request::Write(Write::NullPath);
-        assert_eq!(decode(opcode::DELETE, b"\xff\xff\xff\xff\0\0\0\0"), Ok(null));
-        assert_eq!(decode(opcode::EXISTS, b"\xff\xff\xff\xff\0"), Err(Malformed), "no path");
+        assert_eq!(
+            decode(opcode::DELETE, b"\xff\xff\xff\xff\0\0\0\0"),
+            Ok(null)
+        );
+        assert_eq!(
+            decode(opcode::EXISTS, b"\xff\xff\xff\xff\0"),
+            Err(Malformed),
+            "no path"
+        );
     }
 
     #[test]
@@ -155,13 +187,16 @@ mod tests {
         let mut multi = b"\0\0\0\x0f\0\xff\xff\xff\xff".to_vec();
         multi.extend(b"\0\0\0\x02/a\xff\xff\xff\xff\xff\xff\xff\xff\0\0\0\0");
         multi.extend(b"\0\0\0\x63\0\xff\xff\xff\xff");
-        let decode = |since_3_9| Request::decode(opcode::MULTI, &mut Reader::new(&multi), since_3_9);
+        let decode =
+            |since_3_9| Request::decode(opcode::MULTI, &mut Reader::new(&multi), since_3_9);
         assert_eq!(decode(true), Ok(Request::Multi(vec![Write::NullAcl])));
         assert_eq!(decode(false), Err(Malformed));
         // Its path is null, too.
-        let multi = b"\0\0\0\x0f\0\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\0\0\0\0";
+        let multi =
+            b"\0\0\0\x0f\0\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\0\0\0\0";
         let multi = [&multi[..], b"\xff\xff\xff\xff\x01\xff\xff\xff\xff"].concat();
-        let decode = |since_3_9| Request::decode(opcode::MULTI, &mut Reader::new(&multi), since_3_9);
+        let decode =
+            |since_3_9| Request::decode(opcode::MULTI, &mut Reader::new(&multi), since_3_9);
         assert_eq!(decode(true), Ok(Request::Multi(vec![Write::NullAcl])));
         assert_eq!(decode(false), Ok(Request::Multi(vec![Write::NullPath])));
     }
@@ -176,7 +211,10 @@ mod tests {
             bytes(reply::notification(3, "/a", -1)),
             b"\0\0\0\x1e\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\0\0\0\0\0\0\0\x03\0\0\0\x03\0\0\0\x02/a"
         );
-        let failed = Outcome::Multi(vec![(-1, Err(ServerError::Ok)), (-1, Err(ServerError::NoNode))]);
+        let failed = Outcome::Multi(vec![
+            (-1, Err(ServerError::Ok)),
+            (-1, Err(ServerError::NoNode)),
+        ]);
         let mut writer = Writer::new();
         failed.encode(&mut writer);
         assert_eq!(
@@ -185,7 +223,14 @@ mod tests {
         );
         let mut writer = Writer::new();
         let (czxid, pzxid) = (0x0102_0304_0506_0708, 0x1112_1314_1516_1718);
-        writer.stat(&Stat { czxid, pzxid, version: 3, data_length: 4, num_children: 5, ..Stat::default() });
+        writer.stat(&Stat {
+            czxid,
+            pzxid,
+            version: 3,
+            data_length: 4,
+            num_children: 5,
+            ..Stat::default()
+        });
         let stat = bytes(writer.frame());
         assert_eq!(stat.len(), 4 + 68);
         assert_eq!(stat[4..12], czxid.to_be_bytes());
@@ -201,7 +246,10 @@ mod tests {
         let frame = writer.frame();
         assert!(frame.pieces().any(|piece| std::ptr::eq(piece, &data[..])));
         let bytes: Vec<u8> = frame.pieces().flatten().copied().collect();
-        assert_eq!((bytes.len(), frame.len()), (4 + 16 + 4 + 5000 + 68, bytes.len()));
+        assert_eq!(
+            (bytes.len(), frame.len()),
+            (4 + 16 + 4 + 5000 + 68, bytes.len())
+        );
         assert_eq!(bytes[..4], 5088i32.to_be_bytes());
         assert_eq!(bytes[20..24], 5000i32.to_be_bytes());
         assert_eq!(bytes[24..5024], data[..]);

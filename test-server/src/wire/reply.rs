@@ -9,8 +9,8 @@ use crate::error::ServerError;
 pub(crate) const NOTIFICATION_XID: i32 = -1;
 pub(crate) const PING_XID: i32 = -2;
 
-/// Encodes the reply to a connect. If it is refused, timeout, session and password are zero. `read_only` is
-/// `None` for a client that does not know of it.
+/// Encodes the reply to a connect. If it is refused, timeout, session and password are zero.
+/// `read_only` is `None` for a client that does not know of it.
 pub(crate) fn connect(session: Option<(i64, i32, &[u8; 16])>, read_only: Option<bool>) -> Frame {
     let (id, timeout, password) = session.unwrap_or((0, 0, &[0; 16]));
     let mut writer = Writer::new();
@@ -64,7 +64,11 @@ pub(crate) enum Outcome {
 impl Outcome {
     /// Returns the error code of the reply that it is the body of.
     pub(crate) fn error(&self) -> i32 {
-        if matches!(self, Self::Broken(_)) { ServerError::Marshalling.code() } else { 0 }
+        if matches!(self, Self::Broken(_)) {
+            ServerError::Marshalling.code()
+        } else {
+            0
+        }
     }
 
     pub(crate) fn encode(&self, writer: &mut Writer) {

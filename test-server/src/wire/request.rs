@@ -12,8 +12,8 @@ pub(crate) struct Connect {
     pub(crate) timeout_ms: i32,
     pub(crate) session: i64,
     pub(crate) password: Vec<u8>,
-    /// Whether the client takes a member that is read-only. Clients before 3.4 neither send this nor
-    /// understand it in the reply.
+    /// Whether the client takes a member that is read-only. Clients before 3.4 neither send this
+    /// nor understand it in the reply.
     pub(crate) read_only: Option<bool>,
 }
 
@@ -25,8 +25,18 @@ impl Connect {
         let timeout_ms = reader.i32()?;
         let session = reader.i64()?;
         let password = reader.bytes()?.unwrap_or_default();
-        let read_only = if reader.is_empty() { None } else { Some(reader.bool()?) };
-        Ok(Self { last_zxid_seen, timeout_ms, session, password, read_only })
+        let read_only = if reader.is_empty() {
+            None
+        } else {
+            Some(reader.bool()?)
+        };
+        Ok(Self {
+            last_zxid_seen,
+            timeout_ms,
+            session,
+            password,
+            read_only,
+        })
     }
 }
 
@@ -81,9 +91,13 @@ impl Write {
         }
     }
 
-    /// Decodes a write of a multi, where the flags of a create decide on the kind of node. Its number decides
-    /// only whether it has a time to live, and since 3.9 whether it is a container.
-    fn decode_in_multi(op: i32, reader: &mut Reader<'_>, since_3_9: bool) -> Result<Self, Malformed> {
+    /// Decodes a write of a multi, where the flags of a create decide on the kind of node. Its
+    /// number decides only whether it has a time to live, and since 3.9 whether it is a container.
+    fn decode_in_multi(
+        op: i32,
+        reader: &mut Reader<'_>,
+        since_3_9: bool,
+    ) -> Result<Self, Malformed> {
         if op == opcode::SET_ACL {
             // Not part of a multi in ZooKeeper.
             return Err(Malformed);
@@ -127,13 +141,38 @@ impl Write {
                 let data = reader.data()?;
                 let acl = reader.acl()?;
                 let flags = reader.i32()?;
-                let ttl = if op == opcode::CREATE_TTL { reader.i64()? } else { -1 };
-                Self::Create(Create { opcode: op, path, data, acl, flags, ttl })
+                let ttl = if op == opcode::CREATE_TTL {
+                    reader.i64()?
+                } else {
+                    -1
+                };
+                Self::Create(Create {
+                    opcode: op,
+                    path,
+                    data,
+                    acl,
+                    flags,
+                    ttl,
+                })
             }
-            opcode::DELETE => Self::Delete { path, version: reader.i32()? },
-            opcode::SET_DATA => Self::SetData { path, data: reader.data()?, version: reader.i32()? },
-            opcode::SET_ACL => Self::SetAcl { path, acl: reader.acl()?, version: reader.i32()? },
-            opcode::CHECK => Self::Check { path, version: reader.i32()? },
+            opcode::DELETE => Self::Delete {
+                path,
+                version: reader.i32()?,
+            },
+            opcode::SET_DATA => Self::SetData {
+                path,
+                data: reader.data()?,
+                version: reader.i32()?,
+            },
+            opcode::SET_ACL => Self::SetAcl {
+                path,
+                acl: reader.acl()?,
+                version: reader.i32()?,
+            },
+            opcode::CHECK => Self::Check {
+                path,
+                version: reader.i32()?,
+            },
             _ => return Err(Malformed),
         };
         Ok((write, is_null))
@@ -174,7 +213,11 @@ impl Read {
                 Ok(match (path, op) {
                     (None, _) => Self::Trips,
                     (Some(path), opcode::GET_DATA) => Self::Data { path, watch: false },
-                    (Some(path), _) => Self::Children { path, watch: false, stat: false },
+                    (Some(path), _) => Self::Children {
+                        path,
+                        watch: false,
+                        stat: false,
+                    },
                 })
             }
             op => {
@@ -183,7 +226,11 @@ impl Read {
             }
         };
         let reads = multi(reader, read, |_| false)?;
-        if (1..reads.len()).contains(&writes) { Err(Malformed) } else { Ok(reads) }
+        if (1..reads.len()).contains(&writes) {
+            Err(Malformed)
+        } else {
+            Ok(reads)
+        }
     }
 }
 
@@ -243,7 +290,8 @@ pub(crate) enum Request {
     },
     Reconfig,
     DeleteContainer,
-    /// What a server itself asks for when a client connects. From a client it may come without its timeout.
+    /// What a server itself asks for when a client connects. From a client it may come without its
+    /// timeout.
     CreateSession {
         timeout_ms: Option<i32>,
     },
@@ -252,37 +300,64 @@ pub(crate) enum Request {
 }
 
 impl Request {
-    /// Decodes the body of a request for an operation. `since_3_9` says which release's rules hold for the
-    /// creates of a multi.
-    pub(crate) fn decode(op: i32, reader: &mut Reader<'_>, since_3_9: bool) -> Result<Self, Malformed> {
+    /// Decodes the body of a request for an operation. `since_3_9` says which release's rules hold
+    /// for the creates of a multi.
+    pub(crate) fn decode(
+        op: i32,
+        reader: &mut Reader<'_>,
+        since_3_9: bool,
+    ) -> Result<Self, Malformed> {
         Ok(match op {
             opcode::CREATE | opcode::CREATE2 | opcode::CREATE_CONTAINER | opcode::CREATE_TTL => {
                 Self::Write(Write::decode(op, reader)?)
             }
             opcode::DELETE => Self::Write(Write::decode(op, reader)?),
-            // These look at their path before they use it: a null one is as invalid as an empty one.
-            opcode::SET_DATA | opcode::SET_ACL | opcode::CHECK => match Write::decode(op, reader)? {
-                Write::NullPath => Self::Write(Write::Check { path: String::new(), version: -1 }),
-                write => Self::Write(write),
-            },
+            // These look at their path before they use it: a null one is as invalid as an empty
+            // one.
+            opcode::SET_DATA | opcode::SET_ACL | opcode::CHECK => {
+                match Write::decode(op, reader)? {
+                    Write::NullPath => Self::Write(Write::Check {
+                        path: String::new(),
+                        version: -1,
+                    }),
+                    write => Self::Write(write),
+                }
+            }
             opcode::MULTI => {
-                let write = |op, reader: &mut Reader<'_>| Write::decode_in_multi(op, reader, since_3_9);
+                let write =
+                    |op, reader: &mut Reader<'_>| Write::decode_in_multi(op, reader, since_3_9);
                 // ZooKeeper trips over it while it reads, and does not see what comes after it.
                 Self::Multi(multi(reader, write, |write| *write == Write::NullAcl)?)
             }
             opcode::MULTI_READ => Self::MultiRead(Read::decode_multi(reader, since_3_9)?),
-            opcode::GET_DATA => Self::Read(Read::Data { path: reader.text()?, watch: reader.bool()? }),
+            opcode::GET_DATA => Self::Read(Read::Data {
+                path: reader.text()?,
+                watch: reader.bool()?,
+            }),
             opcode::GET_CHILDREN | opcode::GET_CHILDREN2 => Self::Read(Read::Children {
                 path: reader.text()?,
                 watch: reader.bool()?,
                 stat: op == opcode::GET_CHILDREN2,
             }),
-            opcode::EXISTS => Self::Exists { path: reader.text()?, watch: reader.bool()? },
-            opcode::GET_ACL => Self::GetAcl { path: reader.text()? },
-            opcode::SYNC => Self::Sync { path: reader.string()? },
+            opcode::EXISTS => Self::Exists {
+                path: reader.text()?,
+                watch: reader.bool()?,
+            },
+            opcode::GET_ACL => Self::GetAcl {
+                path: reader.text()?,
+            },
+            opcode::SYNC => Self::Sync {
+                path: reader.string()?,
+            },
             opcode::PING => Self::Ping,
-            opcode::CHECK_WATCHES => Self::CheckWatches { path: reader.string()?, kind: reader.i32()? },
-            opcode::REMOVE_WATCHES => Self::RemoveWatches { path: reader.string()?, kind: reader.i32()? },
+            opcode::CHECK_WATCHES => Self::CheckWatches {
+                path: reader.string()?,
+                kind: reader.i32()?,
+            },
+            opcode::REMOVE_WATCHES => Self::RemoveWatches {
+                path: reader.string()?,
+                kind: reader.i32()?,
+            },
             opcode::SET_WATCHES | opcode::SET_WATCHES2 => {
                 let mut watches = SetWatches {
                     relative_zxid: reader.i64()?,
@@ -298,24 +373,41 @@ impl Request {
                 }
                 Self::SetWatches(watches)
             }
-            opcode::ADD_WATCH => Self::AddWatch { path: reader.string()?, mode: reader.i32()? },
+            opcode::ADD_WATCH => Self::AddWatch {
+                path: reader.string()?,
+                mode: reader.i32()?,
+            },
             opcode::AUTH => {
                 let _kind = reader.i32()?;
-                Self::Auth { scheme: reader.string()?, data: reader.bytes()? }
+                Self::Auth {
+                    scheme: reader.string()?,
+                    data: reader.bytes()?,
+                }
             }
             opcode::SASL => {
                 let _token = reader.buffer()?.ok_or(Malformed)?;
                 Self::Sasl
             }
             opcode::WHO_AM_I => Self::WhoAmI,
-            opcode::GET_EPHEMERALS => Self::GetEphemerals { prefix: reader.string()? },
-            opcode::GET_ALL_CHILDREN_NUMBER => Self::GetAllChildrenNumber { path: reader.text()? },
+            opcode::GET_EPHEMERALS => Self::GetEphemerals {
+                prefix: reader.string()?,
+            },
+            opcode::GET_ALL_CHILDREN_NUMBER => Self::GetAllChildrenNumber {
+                path: reader.text()?,
+            },
             opcode::RECONFIG => {
-                let _members = (reader.string()?, reader.string()?, reader.string()?, reader.i64()?);
+                let _members = (
+                    reader.string()?,
+                    reader.string()?,
+                    reader.string()?,
+                    reader.i64()?,
+                );
                 Self::Reconfig
             }
             opcode::DELETE_CONTAINER => Self::DeleteContainer,
-            opcode::CREATE_SESSION => Self::CreateSession { timeout_ms: reader.i32().ok() },
+            opcode::CREATE_SESSION => Self::CreateSession {
+                timeout_ms: reader.i32().ok(),
+            },
             opcode::CLOSE_SESSION => Self::CloseSession,
             _ => Self::Unimplemented,
         })
@@ -346,9 +438,9 @@ impl Request {
             Self::Multi(writes) => (None, writes, &[]),
             Self::Read(read) => (None, &[], std::slice::from_ref(read)),
             Self::MultiRead(reads) => (None, &[], reads),
-            Self::Exists { path, .. } | Self::GetAcl { path } | Self::GetAllChildrenNumber { path } => {
-                (Some(path), &[], &[])
-            }
+            Self::Exists { path, .. }
+            | Self::GetAcl { path }
+            | Self::GetAllChildrenNumber { path } => (Some(path), &[], &[]),
             Self::Sync { path }
             | Self::CheckWatches { path, .. }
             | Self::RemoveWatches { path, .. }
@@ -365,7 +457,9 @@ impl Request {
             | Self::CloseSession
             | Self::Unimplemented => (None, &[], &[]),
         };
-        one.into_iter().chain(writes.iter().map(Write::path)).chain(reads.iter().map(Read::path))
+        one.into_iter()
+            .chain(writes.iter().map(Write::path))
+            .chain(reads.iter().map(Read::path))
     }
 }
 

@@ -1,6 +1,13 @@
 //! A client that says exactly what it is told, one frame at a time. Its codec is not the server's.
-#![allow(dead_code, unreachable_pub, reason = "every test file uses another part of it")]
-#![expect(clippy::panic, reason = "a test fails by panicking; clippy knows this only of #[test] functions")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "every test file uses another part of it"
+)]
+#![expect(
+    clippy::panic,
+    reason = "a test fails by panicking; clippy knows this only of #[test] functions"
+)]
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -87,22 +94,28 @@ impl Body {
     }
 
     pub fn strings<S: AsRef<str>>(self, values: &[S]) -> Self {
-        values.iter().fold(self.i32(values.len() as i32), |body, value| body.string(value.as_ref()))
+        values
+            .iter()
+            .fold(self.i32(values.len() as i32), |body, value| {
+                body.string(value.as_ref())
+            })
     }
 
     pub fn acl(self, acl: &[(i32, &str, &str)]) -> Self {
-        acl.iter().fold(self.i32(acl.len() as i32), |body, (perms, scheme, id)| {
-            body.i32(*perms).string(scheme).string(id)
-        })
+        acl.iter()
+            .fold(self.i32(acl.len() as i32), |body, (perms, scheme, id)| {
+                body.i32(*perms).string(scheme).string(id)
+            })
     }
 
     /// A list whose strings may be null, or that is null itself.
     pub fn odd_acl(self, acl: Option<&[OddAcl]>) -> Self {
         let Some(acl) = acl else { return self.i32(-1) };
         let text = |text: Option<&'static str>| text.map(str::as_bytes);
-        acl.iter().fold(self.i32(acl.len() as i32), |body, (perms, scheme, id)| {
-            body.i32(*perms).buffer(text(*scheme)).buffer(text(*id))
-        })
+        acl.iter()
+            .fold(self.i32(acl.len() as i32), |body, (perms, scheme, id)| {
+                body.i32(*perms).buffer(text(*scheme)).buffer(text(*id))
+            })
     }
 
     pub fn then(mut self, other: &Self) -> Self {
@@ -111,7 +124,11 @@ impl Body {
     }
 
     pub fn create(path: &str, data: &[u8], flags: i32) -> Self {
-        Self::new().string(path).buffer(Some(data)).acl(OPEN).i32(flags)
+        Self::new()
+            .string(path)
+            .buffer(Some(data))
+            .acl(OPEN)
+            .i32(flags)
     }
 
     pub fn path_watch(path: &str, watch: bool) -> Self {
@@ -119,8 +136,9 @@ impl Body {
     }
 
     pub fn multi(items: &[(i32, Self)]) -> Self {
-        let body =
-            items.iter().fold(Self::new(), |body, (op, item)| body.i32(*op).bool(false).i32(-1).then(item));
+        let body = items.iter().fold(Self::new(), |body, (op, item)| {
+            body.i32(*op).bool(false).i32(-1).then(item)
+        });
         body.i32(-1).bool(true).i32(-1)
     }
 }
@@ -131,7 +149,10 @@ pub struct Parse<'a>(pub &'a [u8]);
 
 impl<'a> Parse<'a> {
     fn take(&mut self, len: usize) -> &'a [u8] {
-        let (taken, rest) = self.0.split_at_checked(len).unwrap_or_else(|| panic!("the reply ends early"));
+        let (taken, rest) = self
+            .0
+            .split_at_checked(len)
+            .unwrap_or_else(|| panic!("the reply ends early"));
         self.0 = rest;
         taken
     }
@@ -229,7 +250,13 @@ pub struct Raw {
 
 /// The first frame.
 pub fn hello(last_zxid: i64, timeout: i32, session: i64, password: &[u8]) -> Body {
-    Body::new().i32(0).i64(last_zxid).i32(timeout).i64(session).buffer(Some(password)).bool(false)
+    Body::new()
+        .i32(0)
+        .i64(last_zxid)
+        .i32(timeout)
+        .i64(session)
+        .buffer(Some(password))
+        .bool(false)
 }
 
 pub fn dial(addr: SocketAddr) -> io::Result<TcpStream> {
@@ -292,7 +319,16 @@ impl Raw {
         let (timeout, session) = (parse.i32(), parse.i64());
         let password = parse.buffer().unwrap_or_default().to_vec();
         let read_only = !parse.0.is_empty() && parse.bool();
-        Ok(Self { stream, greeting: Greeting { timeout, session, password, read_only }, next_xid: 1 })
+        Ok(Self {
+            stream,
+            greeting: Greeting {
+                timeout,
+                session,
+                password,
+                read_only,
+            },
+            next_xid: 1,
+        })
     }
 
     pub fn session(&self) -> i64 {
@@ -315,7 +351,12 @@ impl Raw {
         let frame = read_frame(&mut self.stream)?;
         let mut parse = Parse(&frame);
         let (xid, zxid, error) = (parse.i32(), parse.i64(), parse.i32());
-        Ok(Frame { xid, zxid, error, body: parse.0.to_vec() })
+        Ok(Frame {
+            xid,
+            zxid,
+            error,
+            body: parse.0.to_vec(),
+        })
     }
 
     /// Sends a request; answers the notifications before its reply and the reply.

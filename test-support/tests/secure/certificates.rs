@@ -1,8 +1,8 @@
 //! A CA, and what it has signed.
 
 use rcgen::{
-    BasicConstraints, Certificate, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose,
+    BasicConstraints, Certificate, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyPair, KeyUsagePurpose,
 };
 
 /// A certificate with its private key.
@@ -31,8 +31,13 @@ pub(crate) struct Certificates {
 }
 
 fn named(name: &str, hosts: &[&str]) -> CertificateParams {
-    let mut params =
-        CertificateParams::new(hosts.iter().map(|host| (*host).to_owned()).collect::<Vec<_>>()).unwrap();
+    let mut params = CertificateParams::new(
+        hosts
+            .iter()
+            .map(|host| (*host).to_owned())
+            .collect::<Vec<_>>(),
+    )
+    .unwrap();
     params.distinguished_name.push(DnType::CommonName, name);
     params
 }
@@ -48,14 +53,20 @@ impl Certificates {
         let key = KeyPair::generate().unwrap();
         let mut params = named(ca, &[]);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+        params.key_usages = vec![
+            KeyUsagePurpose::KeyCertSign,
+            KeyUsagePurpose::DigitalSignature,
+        ];
         let ca = params.self_signed(&key).unwrap();
         let issuer = Issuer::new(params, key);
         let signed = |mut params: CertificateParams, usage| {
             params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
             params.extended_key_usages = vec![usage];
             let key = KeyPair::generate().unwrap();
-            Identity { certificate: params.signed_by(&key, &issuer).unwrap(), key }
+            Identity {
+                certificate: params.signed_by(&key, &issuer).unwrap(),
+                key,
+            }
         };
         let server = signed(named("server", hosts), ExtendedKeyUsagePurpose::ServerAuth);
         let client = signed(named("shop", &[]), ExtendedKeyUsagePurpose::ClientAuth);

@@ -21,9 +21,16 @@ pub(crate) fn a_user_is_known_to_acls(servers: &Servers) -> Outcome {
         for acl in [Acl::creator_all(), Acl::new("sasl", USER, Permissions::ALL)] {
             let builder = builder().sasl_digest(USER, PASSWORD).acl([acl]);
             let client = within("a session", builder.connect(&server.plain())).await?;
-            let guard = within("a free lock", InterProcessMutex::new(&client, &path)?.lock()).await?;
+            let guard = within(
+                "a free lock",
+                InterProcessMutex::new(&client, &path)?.lock(),
+            )
+            .await?;
             let stranger = self::builder().connect(&server.plain()).await?;
-            let error = InterProcessMutex::new(&stranger, &path)?.try_lock().await.unwrap_err();
+            let error = InterProcessMutex::new(&stranger, &path)?
+                .try_lock()
+                .await
+                .unwrap_err();
             assert!(error.to_string().contains("permission"), "{error}");
             guard.release().await?;
             client.close().await?;
@@ -40,9 +47,17 @@ pub(crate) fn a_wrong_password_is_refused_at_once(servers: &Servers) -> Outcome 
             let builder = builder().retry_policy(RetryPolicy::forever(PAUSE));
             let connect = builder.sasl_digest(user, password).connect(&at);
             let error = within("an answer", connect).await.unwrap_err();
-            assert!(matches!(error, ConnectError::AuthFailed { .. }), "{error:?}");
+            assert!(
+                matches!(error, ConnectError::AuthFailed { .. }),
+                "{error:?}"
+            );
             assert!(!error.is_retryable());
-            assert!(error.to_string().contains("check the user and the password"), "{error}");
+            assert!(
+                error
+                    .to_string()
+                    .contains("check the user and the password"),
+                "{error}"
+            );
         }
         Ok(())
     })
@@ -54,15 +69,21 @@ pub(crate) fn a_password_that_is_wrong_later_closes_the_client() -> Outcome {
         let directory = TempDir::new()?;
         let server = ZooKeeper::standalone(&with_sasl(Options::new(), &directory, PASSWORD))?;
         let builder = builder().retry_policy(RetryPolicy::forever(PAUSE));
-        let client = builder.sasl_digest(USER, PASSWORD).connect(&server.connect_string()).await?;
+        let client = builder
+            .sasl_digest(USER, PASSWORD)
+            .connect(&server.connect_string())
+            .await?;
         let mutex = InterProcessMutex::new(&client, unique_path("sasl"))?;
         let guard = within("a free lock", mutex.lock()).await?;
         write_jaas(&directory, "geheim-new");
         server.restart(0)?;
         let mut states = client.watch_state();
-        within("the end", states.wait_for(|state| *state == ConnectionState::Closed))
-            .await
-            .ok_or("closed")?;
+        within(
+            "the end",
+            states.wait_for(|state| *state == ConnectionState::Closed),
+        )
+        .await
+        .ok_or("closed")?;
         assert!(!guard.is_held());
         let error = within("an answer", mutex.lock()).await.unwrap_err();
         assert_eq!(error.kind(), Some(ErrorKind::AuthFailed), "{error:?}");
@@ -78,7 +99,10 @@ pub(crate) fn servers_without_sasl_do_not_know_the_user(servers: &Servers) -> Ou
         let mutex = InterProcessMutex::new(&client, unique_path("sasl"))?;
         within("a free lock", mutex.lock()).await?.release().await?;
         client.close().await?;
-        let client = builder.acl([Acl::creator_all()]).connect(&server.plain()).await?;
+        let client = builder
+            .acl([Acl::creator_all()])
+            .connect(&server.plain())
+            .await?;
         let mutex = InterProcessMutex::new(&client, unique_path("sasl"))?;
         let error = within("an answer", mutex.lock()).await.unwrap_err();
         assert_eq!(error.kind(), Some(ErrorKind::Rejected), "{error:?}");
@@ -94,9 +118,17 @@ pub(crate) fn servers_that_want_a_user_refuse_a_client_without() -> Outcome {
             .setting("enforce.auth.enabled", "true")
             .setting("enforce.auth.schemes", "sasl");
         let server = ZooKeeper::standalone(&options)?;
-        let error = within("an answer", builder().connect(&server.connect_string())).await.unwrap_err();
-        assert!(matches!(error, ConnectError::AuthFailed { .. }), "{error:?}");
-        let client = builder().sasl_digest(USER, PASSWORD).connect(&server.connect_string()).await?;
+        let error = within("an answer", builder().connect(&server.connect_string()))
+            .await
+            .unwrap_err();
+        assert!(
+            matches!(error, ConnectError::AuthFailed { .. }),
+            "{error:?}"
+        );
+        let client = builder()
+            .sasl_digest(USER, PASSWORD)
+            .connect(&server.connect_string())
+            .await?;
         client.close().await?;
         Ok(())
     })

@@ -38,7 +38,10 @@ impl Servers {
             let directory = tempfile::tempdir().map_err(|error| error.to_string())?;
             let options = with_sasl(Options::new(), &directory, PASSWORD)
                 .setting("ssl.clientAuth", "need")
-                .setting("authProvider.x509", "org.apache.zookeeper.server.auth.X509AuthenticationProvider");
+                .setting(
+                    "authProvider.x509",
+                    "org.apache.zookeeper.server.auth.X509AuthenticationProvider",
+                );
             Server::start(directory, options, &["127.0.0.1", "localhost"])
         })
     }
@@ -65,8 +68,14 @@ fn shared(
 pub(crate) fn with_sasl(options: Options, directory: &TempDir, password: &str) -> Options {
     let path = write_jaas(directory, password);
     options
-        .setting("authProvider.sasl", "org.apache.zookeeper.server.auth.SASLAuthenticationProvider")
-        .jvm_arg(format!("-Djava.security.auth.login.config={}", path.display()))
+        .setting(
+            "authProvider.sasl",
+            "org.apache.zookeeper.server.auth.SASLAuthenticationProvider",
+        )
+        .jvm_arg(format!(
+            "-Djava.security.auth.login.config={}",
+            path.display()
+        ))
 }
 
 /// Writes the servers' JAAS configuration.
@@ -74,7 +83,11 @@ pub(crate) fn write_jaas(directory: &TempDir, password: &str) -> PathBuf {
     let path = directory.path().join("jaas.conf");
     let password = password.replace('\\', "\\\\").replace('"', "\\\"");
     let login = "org.apache.zookeeper.server.auth.DigestLoginModule";
-    fs::write(&path, format!("Server {{\n  {login} required user_{USER}=\"{password}\";\n}};\n")).unwrap();
+    fs::write(
+        &path,
+        format!("Server {{\n  {login} required user_{USER}=\"{password}\";\n}};\n"),
+    )
+    .unwrap();
     path
 }
 
@@ -97,7 +110,11 @@ impl Server {
             .setting("ssl.trustStore.location", ca)
             .setting("ssl.trustStore.type", "PEM");
         let zookeeper = ZooKeeper::standalone(&options).map_err(|error| error.to_string())?;
-        Ok(Self { zookeeper, certificates, directory })
+        Ok(Self {
+            zookeeper,
+            certificates,
+            directory,
+        })
     }
 
     /// The file of this name among `ca.pem`, `client.pem`, `client-key.pem` and `server.pem`.
@@ -122,7 +139,8 @@ impl Server {
 
     /// Its CA, and the client's certificate.
     pub(crate) fn options_with_identity(&self) -> TlsOptions {
-        self.options().identity_files(self.file("client.pem"), self.file("client-key.pem"))
+        self.options()
+            .identity_files(self.file("client.pem"), self.file("client-key.pem"))
     }
 
     pub(crate) fn builder_with_identity(&self) -> ClientBuilder {
@@ -136,5 +154,8 @@ pub(crate) fn builder() -> ClientBuilder {
 }
 
 pub(crate) fn run(trial: impl Future<Output = Outcome>) -> Outcome {
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(trial)
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?
+        .block_on(trial)
 }

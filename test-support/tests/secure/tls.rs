@@ -4,7 +4,9 @@ use std::error::Error as _;
 use std::fs;
 
 use test_support::{unique_path, within};
-use zookeeper_recipes::{Acl, ClientBuilder, ConnectError, InterProcessMutex, ServerFailure, TlsOptions};
+use zookeeper_recipes::{
+    Acl, ClientBuilder, ConnectError, InterProcessMutex, ServerFailure, TlsOptions,
+};
 
 use super::Outcome;
 use super::certificates::Certificates;
@@ -25,7 +27,9 @@ async fn fails(builder: ClientBuilder, servers: &str) -> (Vec<ServerFailure>, St
     let told = async {
         loop {
             let error = builder.clone().connect(servers).await.unwrap_err();
-            let ConnectError::TimedOut { failures, .. } = &error else { panic!("{error:?}") };
+            let ConnectError::TimedOut { failures, .. } = &error else {
+                panic!("{error:?}")
+            };
             let kinds: Vec<_> = failures.iter().map(|(_, failure)| *failure).collect();
             // A server has a second for its answer, and a busy one may need longer.
             if !kinds.contains(&ServerFailure::NoAnswer) {
@@ -41,13 +45,32 @@ pub(crate) fn a_lock_over_tls_however_the_ca_is_given(servers: &Servers) -> Outc
         let server = servers.one_sided()?;
         let (at, ca) = (server.secure("localhost"), &server.certificates.ca);
         works(builder().tls(server.options()), &at).await?;
-        works(builder().tls(TlsOptions::new().ca_pem(ca.pem())), &format!("tcp+tls://{at}/shop")).await?;
-        works(builder().tls(TlsOptions::new().ca_der([ca.der().clone()])), &at).await?;
+        works(
+            builder().tls(TlsOptions::new().ca_pem(ca.pem())),
+            &format!("tcp+tls://{at}/shop"),
+        )
+        .await?;
+        works(
+            builder().tls(TlsOptions::new().ca_der([ca.der().clone()])),
+            &at,
+        )
+        .await?;
         // One of several.
         let others = Certificates::new(&[]);
-        works(builder().tls(TlsOptions::new().ca_pem(others.ca.pem() + &ca.pem())), &at).await?;
-        works(builder().tls(TlsOptions::new().ca_pem(others.ca.pem()).ca_file(server.file("ca.pem"))), &at)
-            .await
+        works(
+            builder().tls(TlsOptions::new().ca_pem(others.ca.pem() + &ca.pem())),
+            &at,
+        )
+        .await?;
+        works(
+            builder().tls(
+                TlsOptions::new()
+                    .ca_pem(others.ca.pem())
+                    .ca_file(server.file("ca.pem")),
+            ),
+            &at,
+        )
+        .await
     })
 }
 
@@ -55,20 +78,49 @@ pub(crate) fn a_client_certificate_is_a_credential(servers: &Servers) -> Outcome
     run(async {
         let server = servers.mutual()?;
         let (at, path) = (server.secure("127.0.0.1"), unique_path("mutual"));
-        let client = server.builder_with_identity().acl([Acl::creator_all()]).connect(&at).await?;
-        let guard = within("a free lock", InterProcessMutex::new(&client, &path)?.lock()).await?;
+        let client = server
+            .builder_with_identity()
+            .acl([Acl::creator_all()])
+            .connect(&at)
+            .await?;
+        let guard = within(
+            "a free lock",
+            InterProcessMutex::new(&client, &path)?.lock(),
+        )
+        .await?;
         let stranger = builder().connect(&server.plain()).await?;
-        let error = InterProcessMutex::new(&stranger, &path)?.try_lock().await.unwrap_err();
+        let error = InterProcessMutex::new(&stranger, &path)?
+            .try_lock()
+            .await
+            .unwrap_err();
         assert!(error.to_string().contains("permission"), "{error}");
         guard.release().await?;
         // Not by files.
-        let (ours, key) = (&server.certificates.client, server.certificates.client.key.serialize_pem());
-        works(builder().tls(server.options().identity_pem(ours.certificate.pem(), &key)), &at).await?;
+        let (ours, key) = (
+            &server.certificates.client,
+            server.certificates.client.key.serialize_pem(),
+        );
+        works(
+            builder().tls(server.options().identity_pem(ours.certificate.pem(), &key)),
+            &at,
+        )
+        .await?;
         // Both in one text.
-        works(builder().tls(server.options().identity_pem(ours.pem(), ours.pem())), &at).await?;
+        works(
+            builder().tls(server.options().identity_pem(ours.pem(), ours.pem())),
+            &at,
+        )
+        .await?;
         let der = ours.key.serialize_der().try_into()?;
-        works(builder().tls(server.options().identity_der([ours.certificate.der().clone()], der)), &at)
-            .await?;
+        works(
+            builder().tls(
+                server
+                    .options()
+                    .identity_der([ours.certificate.der().clone()], der),
+            ),
+            &at,
+        )
+        .await?;
         stranger.close().await?;
         client.close().await?;
         Ok(())
@@ -83,7 +135,10 @@ pub(crate) fn an_unknown_ca_is_named(servers: &Servers) -> Outcome {
             let options = TlsOptions::new().ca_pem(other.ca.pem());
             let (kinds, text) = fails(builder().tls(options), &server.secure("localhost")).await;
             assert_eq!(kinds, [ServerFailure::UntrustedCertificate], "{text}");
-            assert!(text.contains("is not signed by a CA of the client's"), "{text}");
+            assert!(
+                text.contains("is not signed by a CA of the client's"),
+                "{text}"
+            );
         }
         Ok(())
     })
@@ -92,7 +147,8 @@ pub(crate) fn an_unknown_ca_is_named(servers: &Servers) -> Outcome {
 pub(crate) fn another_host_is_named(servers: &Servers) -> Outcome {
     run(async {
         let server = servers.one_sided()?;
-        let (kinds, text) = fails(builder().tls(server.options()), &server.secure("127.0.0.1")).await;
+        let (kinds, text) =
+            fails(builder().tls(server.options()), &server.secure("127.0.0.1")).await;
         assert_eq!(kinds, [ServerFailure::CertificateOfOtherHost], "{text}");
         assert!(text.contains("localhost"), "{text}");
         Ok(())
@@ -102,7 +158,8 @@ pub(crate) fn another_host_is_named(servers: &Servers) -> Outcome {
 pub(crate) fn a_missing_client_certificate_is_named(servers: &Servers) -> Outcome {
     run(async {
         let server = servers.mutual()?;
-        let (kinds, text) = fails(builder().tls(server.options()), &server.secure("localhost")).await;
+        let (kinds, text) =
+            fails(builder().tls(server.options()), &server.secure("localhost")).await;
         assert_eq!(kinds, [ServerFailure::NoClientCertificate], "{text}");
         Ok(())
     })
@@ -112,7 +169,9 @@ pub(crate) fn a_refused_client_certificate_is_named(servers: &Servers) -> Outcom
     run(async {
         let server = servers.mutual()?;
         let strange = Certificates::new(&[]).client;
-        let options = server.options().identity_pem(strange.certificate.pem(), strange.key.serialize_pem());
+        let options = server
+            .options()
+            .identity_pem(strange.certificate.pem(), strange.key.serialize_pem());
         let (kinds, text) = fails(builder().tls(options), &server.secure("localhost")).await;
         assert_eq!(kinds, [ServerFailure::ClientCertificateRefused], "{text}");
         Ok(())
@@ -146,7 +205,10 @@ pub(crate) fn each_server_is_asked_by_itself(servers: &Servers) -> Outcome {
         let both = format!("{},{}", one.secure("127.0.0.1"), other.secure("127.0.0.1"));
         let options = one.options().ca_file(other.file("ca.pem"));
         let (kinds, text) = fails(builder().tls(options.clone()), &both).await;
-        let wanted = [ServerFailure::CertificateOfOtherHost, ServerFailure::NoClientCertificate];
+        let wanted = [
+            ServerFailure::CertificateOfOtherHost,
+            ServerFailure::NoClientCertificate,
+        ];
         assert_eq!(kinds, wanted, "{text}");
         // And one of them is enough.
         let both = format!("{},{}", one.secure("localhost"), other.secure("127.0.0.1"));
@@ -171,29 +233,72 @@ pub(crate) fn options_that_cannot_be_used_say_why() -> Outcome {
         let cut = ca.replace("-----END", "");
         for (options, reason) in [
             (TlsOptions::new(), "call `ca_file`, `ca_pem` or `ca_der`"),
-            (tls().ca_file("/no/such/file"), "the CA file \"/no/such/file\" cannot be read: No such file"),
-            (tls().ca_file(file("empty.pem", b"")), "empty.pem\" has no certificate"),
-            (tls().ca_file(file("ca.der", ours.ca.der())), "ca.der\" has no certificate: PEM has a line"),
+            (
+                tls().ca_file("/no/such/file"),
+                "the CA file \"/no/such/file\" cannot be read: No such file",
+            ),
+            (
+                tls().ca_file(file("empty.pem", b"")),
+                "empty.pem\" has no certificate",
+            ),
+            (
+                tls().ca_file(file("ca.der", ours.ca.der())),
+                "ca.der\" has no certificate: PEM has a line",
+            ),
             (tls().ca_pem(key.clone()), "the CA text has no certificate"),
-            (tls().ca_pem(cut), "the CA text is not PEM: a section has no `-----END` line"),
-            (tls().ca_pem(ca.replace("MII", "M!!")), "the CA text is not PEM: a section is not base64"),
-            (tls().ca_der([vec![1, 2, 3].into()]), "the CA in DER cannot be used"),
+            (
+                tls().ca_pem(cut),
+                "the CA text is not PEM: a section has no `-----END` line",
+            ),
+            (
+                tls().ca_pem(ca.replace("MII", "M!!")),
+                "the CA text is not PEM: a section is not base64",
+            ),
+            (
+                tls().ca_der([vec![1, 2, 3].into()]),
+                "the CA in DER cannot be used",
+            ),
             (tls().ca_der([]), "the CA in DER has no certificate"),
-            (mutual("", &key), "the client certificate text has no certificate"),
-            (mutual(&client.certificate.pem(), ""), "the private key text has no private key"),
-            (mutual(&client.certificate.pem(), &encrypted), "the private key text is encrypted"),
-            (mutual(&ca, &key), "the private key is not that of the client certificate text"),
+            (
+                mutual("", &key),
+                "the client certificate text has no certificate",
+            ),
+            (
+                mutual(&client.certificate.pem(), ""),
+                "the private key text has no private key",
+            ),
+            (
+                mutual(&client.certificate.pem(), &encrypted),
+                "the private key text is encrypted",
+            ),
+            (
+                mutual(&ca, &key),
+                "the private key is not that of the client certificate text",
+            ),
             (
                 tls().identity_files(file("c.pem", ca.as_bytes()), "/no/key"),
                 "the private key file \"/no/key\"",
             ),
         ] {
-            let error = builder().tls(options).connect("localhost:1").await.unwrap_err();
-            assert!(matches!(error, ConnectError::InvalidTls { .. }), "{error:?}");
+            let error = builder()
+                .tls(options)
+                .connect("localhost:1")
+                .await
+                .unwrap_err();
+            assert!(
+                matches!(error, ConnectError::InvalidTls { .. }),
+                "{error:?}"
+            );
             assert!(error.to_string().contains(reason), "{error}");
-            assert!(!error.is_retryable() && error.servers() == Some("localhost:1"), "{error}");
+            assert!(
+                !error.is_retryable() && error.servers() == Some("localhost:1"),
+                "{error}"
+            );
             // Nothing of what is in a file or a text is quoted.
-            assert!(!error.to_string().contains(&client.key_in_one_line()), "{error}");
+            assert!(
+                !error.to_string().contains(&client.key_in_one_line()),
+                "{error}"
+            );
         }
         Ok(())
     })
@@ -203,16 +308,27 @@ pub(crate) fn tls_is_for_all_servers() -> Outcome {
     run(async {
         let tls = || TlsOptions::new().ca_pem(Certificates::new(&[]).ca.pem());
         for (options, servers, reason) in [
-            (Some(tls()), "localhost:1,tcp://localhost:2", "does not connect by `tcp://`"),
+            (
+                Some(tls()),
+                "localhost:1,tcp://localhost:2",
+                "does not connect by `tcp://`",
+            ),
             (Some(tls()), "zk!1:2", "neither a DNS name nor an address"),
-            (None, "localhost:1,tcp+tls://localhost:2", "call `tls` of the builder"),
+            (
+                None,
+                "localhost:1,tcp+tls://localhost:2",
+                "call `tls` of the builder",
+            ),
         ] {
             let builder = match options {
                 Some(options) => builder().tls(options),
                 None => builder(),
             };
             let error = builder.connect(servers).await.unwrap_err();
-            assert!(matches!(error, ConnectError::InvalidConnectString { .. }), "{error:?}");
+            assert!(
+                matches!(error, ConnectError::InvalidConnectString { .. }),
+                "{error:?}"
+            );
             assert!(error.to_string().contains(reason), "{error}");
         }
         Ok(())

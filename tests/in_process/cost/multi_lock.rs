@@ -4,7 +4,9 @@ use test_support::prelude::*;
 
 use super::requests;
 
-const PATHS: [&str; 8] = ["/m/a", "/m/b", "/m/c", "/m/d", "/m/e", "/m/f", "/m/g", "/m/h"];
+const PATHS: [&str; 8] = [
+    "/m/a", "/m/b", "/m/c", "/m/d", "/m/e", "/m/f", "/m/g", "/m/h",
+];
 
 fn start() -> Server {
     let server = Server::builder().max_session_timeout(HOUR).start().unwrap();
@@ -19,14 +21,26 @@ fn multi(client: &Client) -> InterProcessMultiLock {
 }
 
 async fn hold(client: &Client, path: &str) -> LockGuard {
-    within("the grant", InterProcessMutex::new(client, path).unwrap().lock()).await.unwrap()
+    within(
+        "the grant",
+        InterProcessMutex::new(client, path).unwrap().lock(),
+    )
+    .await
+    .unwrap()
 }
 
 /// Starts to acquire all, and waits until it watches the holder of one of them.
-async fn waiting(server: &Server, client: &Client, held: &LockGuard) -> JoinHandle<Acquired<MultiLockGuard>> {
+async fn waiting(
+    server: &Server,
+    client: &Client,
+    held: &LockGuard,
+) -> JoinHandle<Acquired<MultiLockGuard>> {
     let (id, node) = (session(client), held.node());
     let attempt = tokio::spawn(multi(client).lock());
-    until(server, "the watch", move |view| view.watches_on(&node).contains(&id)).await;
+    until(server, "the watch", move |view| {
+        view.watches_on(&node).contains(&id)
+    })
+    .await;
     attempt
 }
 
@@ -38,7 +52,10 @@ async fn eight_free_locks_cost_two_requests_each_and_their_release_one() {
     for _ in 0..2 {
         server.reset_counters();
         let guard = within("the grant", multi.acquire(SOON)).await.unwrap();
-        assert_eq!(requests(&server, id), [(Op::Create, 8), (Op::GetChildren, 8)]);
+        assert_eq!(
+            requests(&server, id),
+            [(Op::Create, 8), (Op::GetChildren, 8)]
+        );
         assert_eq!(server.watches(), 0);
         server.reset_counters();
         guard.release().await.unwrap();
@@ -54,7 +71,10 @@ async fn the_deletions_of_a_release_go_out_in_one_flight() {
     let guard = within("the grant", multi(&client).lock()).await.unwrap();
     let gate = server.hold_reply(Match::op(Op::Delete).session(id));
     let release = tokio::spawn(guard.release());
-    until(&server, "the deletions", move |view| view.counters().requests_of(id, Op::Delete) == 8).await;
+    until(&server, "the deletions", move |view| {
+        view.counters().requests_of(id, Op::Delete) == 8
+    })
+    .await;
     gate.release();
     within("the release", release).await.unwrap().unwrap();
 }
@@ -82,17 +102,30 @@ async fn a_release_begins_with_the_last_member() {
         }
         let members = if held.is_some() { 7 } else { 8 };
         until(&server, "the deletions", move |view| {
-            PATHS.iter().take(members).all(|path| view.children(path).is_empty())
+            PATHS
+                .iter()
+                .take(members)
+                .all(|path| view.children(path).is_empty())
         })
         .await;
         let deleted = |path: &str| {
             let log = server.log();
-            let mut deletions =
-                log.iter().filter(|entry| entry.op == Op::Delete && entry.kind == LogKind::Applied);
-            deletions.position(|entry| entry.path.starts_with(path)).unwrap()
+            let mut deletions = log
+                .iter()
+                .filter(|entry| entry.op == Op::Delete && entry.kind == LogKind::Applied);
+            deletions
+                .position(|entry| entry.path.starts_with(path))
+                .unwrap()
         };
-        let order: Vec<usize> = PATHS.iter().take(members).map(|path| deleted(path)).collect();
-        assert!(order.is_sorted_by(|one, next| one > next), "{how}: {order:?}");
+        let order: Vec<usize> = PATHS
+            .iter()
+            .take(members)
+            .map(|path| deleted(path))
+            .collect();
+        assert!(
+            order.is_sorted_by(|one, next| one > next),
+            "{how}: {order:?}"
+        );
     }
 }
 
@@ -108,9 +141,18 @@ async fn nothing_is_created_behind_a_member_that_is_busy() {
         requests(&server, session(&client)),
         [(Op::Create, 4), (Op::GetChildren, 4), (Op::GetData, 1)]
     );
-    assert_eq!(PATHS.map(|path| queue_at(&server, path).len()), [1, 1, 1, 2, 0, 0, 0, 0]);
+    assert_eq!(
+        PATHS.map(|path| queue_at(&server, path).len()),
+        [1, 1, 1, 2, 0, 0, 0, 0]
+    );
     within("the release", held.release()).await.unwrap();
-    within("the grant", attempt).await.unwrap().unwrap().release().await.unwrap();
+    within("the grant", attempt)
+        .await
+        .unwrap()
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }
 
 // Shows: multi-lock-try
@@ -120,14 +162,24 @@ async fn a_try_that_finds_a_member_busy_writes_nothing() {
     let id = session(&client);
     let held = hold(&other, "/m/f").await;
     server.reset_counters();
-    let error = within("the answer", multi(&client).try_lock()).await.unwrap_err();
-    assert!(matches!(&error, TryLockError::WouldBlock { path, .. } if path == "/m/f"), "{error}");
+    let error = within("the answer", multi(&client).try_lock())
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(&error, TryLockError::WouldBlock { path, .. } if path == "/m/f"),
+        "{error}"
+    );
     assert_eq!(requests(&server, id), [(Op::Sync, 1), (Op::MultiRead, 2)]);
     held.release().await.unwrap();
     server.reset_counters();
-    let guard = within("the grant", multi(&client).try_lock()).await.unwrap();
+    let guard = within("the grant", multi(&client).try_lock())
+        .await
+        .unwrap();
     // Each looks by itself, too: another may have come meanwhile.
-    assert_eq!(requests(&server, id), [(Op::Create, 8), (Op::GetChildren, 16), (Op::MultiRead, 1)]);
+    assert_eq!(
+        requests(&server, id),
+        [(Op::Create, 8), (Op::GetChildren, 16), (Op::MultiRead, 1)]
+    );
     guard.release().await.unwrap();
 }
 
@@ -136,7 +188,9 @@ async fn a_try_that_finds_a_member_busy_writes_nothing() {
 #[tokio::test]
 async fn a_try_of_many_or_large_paths_does_not_look_at_all_in_one_request() {
     let (server, [client]) = with_clients(start(), calm).await;
-    let large: Vec<String> = (10..80).map(|member| format!("/{member}{}", "x".repeat(16_000))).collect();
+    let large: Vec<String> = (10..80)
+        .map(|member| format!("/{member}{}", "x".repeat(16_000)))
+        .collect();
     let many: Vec<String> = (0..250).map(|member| format!("/m/{member:03}")).collect();
     for paths in [large, many] {
         let multi = InterProcessMultiLock::from_paths(&client, &paths).unwrap();
@@ -144,12 +198,18 @@ async fn a_try_of_many_or_large_paths_does_not_look_at_all_in_one_request() {
         client.flush(SOON).await.unwrap();
         server.reset_counters();
         let guard = within("the grant", multi.try_lock()).await.unwrap();
-        assert_eq!(server.counters().requests_of(session(&client), Op::MultiRead), 3);
+        assert_eq!(
+            server
+                .counters()
+                .requests_of(session(&client), Op::MultiRead),
+            3
+        );
         guard.release().await.unwrap();
     }
 }
 
-/// Each is listed by itself, in the same flight, where the servers do not know a read of several nodes.
+/// Each is listed by itself, in the same flight, where the servers do not know a read of several
+/// nodes.
 // Shows: multi-lock-try
 #[tokio::test]
 async fn servers_without_multi_reads_cost_a_try_a_list_for_each_member() {

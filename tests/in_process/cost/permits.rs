@@ -21,7 +21,12 @@ fn semaphore(client: &Client, permits: u32) -> InterProcessSemaphore {
 }
 
 /// What a free permit asks: it queues, looks, and takes it.
-const FREE: [(Op, u64); 4] = [(Op::Create, 1), (Op::GetChildren, 2), (Op::GetData, 1), (Op::Multi, 1)];
+const FREE: [(Op, u64); 4] = [
+    (Op::Create, 1),
+    (Op::GetChildren, 2),
+    (Op::GetData, 1),
+    (Op::Multi, 1),
+];
 
 // Shows: permits-by-one-transaction
 #[tokio::test]
@@ -36,11 +41,14 @@ async fn a_free_permit_costs_five_requests_and_its_release_one() {
         permit.release().await.unwrap();
         assert_eq!(requests(&server, id), [(Op::Delete, 1)]);
     }
-    assert_eq!((server.counters().notifications(), server.watches()), (0, 0));
+    assert_eq!(
+        (server.counters().notifications(), server.watches()),
+        (0, 0)
+    );
 }
 
-/// With the create and the list of the queue in one flight before, and the transaction after, a free permit
-/// takes three round trips.
+/// With the create and the list of the queue in one flight before, and the transaction after, a
+/// free permit takes three round trips.
 // Shows: permits-by-one-transaction
 #[tokio::test]
 async fn the_leases_and_the_limit_are_asked_for_in_one_flight() {
@@ -50,11 +58,19 @@ async fn the_leases_and_the_limit_are_asked_for_in_one_flight() {
     let attempt = tokio::spawn(semaphore(&client, 3).acquire(SOON));
     within("the list", gate.wait_hit()).await;
     until(&server, "the limit's read", move |view| {
-        view.log().any(|entry| (entry.session, entry.op, entry.kind) == (id, Op::GetData, LogKind::Arrived))
+        view.log().any(|entry| {
+            (entry.session, entry.op, entry.kind) == (id, Op::GetData, LogKind::Arrived)
+        })
     })
     .await;
     gate.release();
-    within("the permit", attempt).await.unwrap().unwrap().release().await.unwrap();
+    within("the permit", attempt)
+        .await
+        .unwrap()
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }
 
 /// All of them by one transaction; that it is no more than the limit is asked beside the queue.
@@ -94,21 +110,41 @@ async fn a_returned_permit_wakes_one_of_five_waiters() {
     let permit = within("the permit", attempt).await.unwrap().unwrap();
     let id = session(&first);
     let asked = requests(&server, id);
-    assert_eq!(asked[0..2], [(Op::GetChildren, 1), (Op::GetData, 1)], "{asked:?}");
+    assert_eq!(
+        asked[0..2],
+        [(Op::GetChildren, 1), (Op::GetData, 1)],
+        "{asked:?}"
+    );
     assert!(asked[2..].contains(&(Op::Multi, 1)), "{asked:?}");
     assert_eq!(server.counters().notifications_of(id), 1);
     // The next one is the head, and waits in turn.
-    until(&server, "the next head's wait", |view| view.watches_on(LEASES).len() == 1).await;
-    assert_eq!(server.counters().notifications_of(session(&waiters[0].0)), 1, "its predecessor has gone");
+    until(&server, "the next head's wait", |view| {
+        view.watches_on(LEASES).len() == 1
+    })
+    .await;
+    assert_eq!(
+        server.counters().notifications_of(session(&waiters[0].0)),
+        1,
+        "its predecessor has gone"
+    );
     for (client, _) in &waiters[1..] {
         assert_eq!(server.counters().notifications_of(session(client)), 0);
         assert_eq!(server.counters().total_requests_of(session(client)), 0);
     }
     permit.release().await.unwrap();
     for (_client, attempt) in waiters {
-        within("the permit", attempt).await.unwrap().unwrap().release().await.unwrap();
+        within("the permit", attempt)
+            .await
+            .unwrap()
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
     }
-    until(&server, "the end of all watches", |view| view.watches() == 0).await;
+    until(&server, "the end of all watches", |view| {
+        view.watches() == 0
+    })
+    .await;
 }
 
 // Shows: try-permits
@@ -117,18 +153,33 @@ async fn a_try_without_a_free_permit_costs_five_reads_and_writes_nothing() {
     let (server, [holder, client]) = with_clients(start(), calm).await;
     let held = acquired(&semaphore(&holder, 1), 1).await;
     server.reset_counters();
-    let error = within("the answer", semaphore(&client, 1).try_acquire()).await.unwrap_err();
+    let error = within("the answer", semaphore(&client, 1).try_acquire())
+        .await
+        .unwrap_err();
     assert!(
-        matches!(error, TryLockError::WouldBlock { contention: Contention { ahead: 1, .. }, .. }),
+        matches!(
+            error,
+            TryLockError::WouldBlock {
+                contention: Contention { ahead: 1, .. },
+                ..
+            }
+        ),
         "{error}"
     );
     let asked = [(Op::GetChildren, 2), (Op::GetData, 2), (Op::Sync, 1)];
     assert_eq!(requests(&server, session(&client)), asked);
     held.release().await.unwrap();
     server.reset_counters();
-    let permit = within("the permit", semaphore(&client, 1).try_acquire()).await.unwrap();
+    let permit = within("the permit", semaphore(&client, 1).try_acquire())
+        .await
+        .unwrap();
     // A look before it queues.
-    let asked = [(Op::Create, 1), (Op::GetChildren, 3), (Op::GetData, 2), (Op::Multi, 1)];
+    let asked = [
+        (Op::Create, 1),
+        (Op::GetChildren, 3),
+        (Op::GetData, 2),
+        (Op::Multi, 1),
+    ];
     assert_eq!(requests(&server, session(&client)), asked);
     permit.release().await.unwrap();
 }
@@ -139,15 +190,38 @@ async fn a_try_behind_a_head_that_waits_ends_soon() {
     let (server, [holder, head, client]) = with_clients(start(), calm).await;
     let held = acquired(&semaphore(&holder, 3), 2).await;
     let large = tokio::spawn(semaphore(&head, 3).acquire_many(2, SOON));
-    until(&server, "the head's wait", |view| view.watches_on(LEASES).len() == 1).await;
+    until(&server, "the head's wait", |view| {
+        view.watches_on(LEASES).len() == 1
+    })
+    .await;
     let started = Instant::now();
-    let error = within("the answer", semaphore(&client, 3).try_acquire()).await.unwrap_err();
+    let error = within("the answer", semaphore(&client, 3).try_acquire())
+        .await
+        .unwrap_err();
     assert!(
-        matches!(error, TryLockError::WouldBlock { contention: Contention { ahead: 1, .. }, .. }),
+        matches!(
+            error,
+            TryLockError::WouldBlock {
+                contention: Contention { ahead: 1, .. },
+                ..
+            }
+        ),
         "{error}"
     );
-    assert!(started.elapsed() >= Duration::from_millis(200), "it queues for a moment");
-    until(&server, "one in the queue", |view| view.children(LOCKS).len() == 1).await;
+    assert!(
+        started.elapsed() >= Duration::from_millis(200),
+        "it queues for a moment"
+    );
+    until(&server, "one in the queue", |view| {
+        view.children(LOCKS).len() == 1
+    })
+    .await;
     held.release().await.unwrap();
-    within("the permits", large).await.unwrap().unwrap().release().await.unwrap();
+    within("the permits", large)
+        .await
+        .unwrap()
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }

@@ -28,7 +28,8 @@ impl Kind {
         within("the grant", self.lock(client).lock()).await.unwrap()
     }
 
-    /// Stands at the end of the queue, has asked all that it asks there, and is answered where it shows.
+    /// Stands at the end of the queue, has asked all that it asks there, and is answered where it
+    /// shows.
     async fn queue(
         self,
         server: &Server,
@@ -36,13 +37,18 @@ impl Kind {
         asks: &[(Op, u64)],
     ) -> JoinHandle<Acquired<AnyGuard>> {
         let lock = self.lock(client);
-        let (id, before, nodes) = (session(client), server.counters(), server.children(DIRECTORY).len());
+        let (id, before, nodes) = (
+            session(client),
+            server.counters(),
+            server.children(DIRECTORY).len(),
+        );
         let attempt = tokio::spawn(async move { lock.lock().await });
         let asks = asks.to_vec();
         until(server, "all that a waiter asks", move |view| {
             let now = view.counters();
-            let asked =
-                |(op, count): &(Op, u64)| now.requests_of(id, *op) == before.requests_of(id, *op) + count;
+            let asked = |(op, count): &(Op, u64)| {
+                now.requests_of(id, *op) == before.requests_of(id, *op) + count
+            };
             asks.iter().all(asked) && view.children(DIRECTORY).len() == nodes + 1
         })
         .await;
@@ -70,7 +76,11 @@ async fn a_free_lock_of_any_kind_costs_two_requests_and_its_release_one() {
             assert_eq!(requests(&server, id), CREATE_LIST, "{kind:?}");
             assert_eq!(server.watches(), 0);
             guard.release().await.unwrap();
-            assert_eq!(requests(&server, id), [&CREATE_LIST[..], &[(Op::Delete, 1)]].concat(), "{kind:?}");
+            assert_eq!(
+                requests(&server, id),
+                [&CREATE_LIST[..], &[(Op::Delete, 1)]].concat(),
+                "{kind:?}"
+            );
         }
         assert_eq!(server.counters().notifications(), 0);
     }
@@ -85,15 +95,21 @@ async fn a_reader_among_readers_costs_two_requests_and_its_release_one() {
         server.reset_counters();
         let guard = Kind::Read.get(client).await;
         guard.release().await.unwrap();
-        assert_eq!(requests(&server, session(client)), [&CREATE_LIST[..], &[(Op::Delete, 1)]].concat());
+        assert_eq!(
+            requests(&server, session(client)),
+            [&CREATE_LIST[..], &[(Op::Delete, 1)]].concat()
+        );
         assert_eq!(server.counters().total_requests(), 3);
-        assert_eq!((server.counters().notifications(), server.watches()), (0, 0));
+        assert_eq!(
+            (server.counters().notifications(), server.watches()),
+            (0, 0)
+        );
     }
     drop(others);
 }
 
-/// Six clients, one behind the other: each release wakes the next, who looks once more, and no other does
-/// anything.
+/// Six clients, one behind the other: each release wakes the next, who looks once more, and no
+/// other does anything.
 // Shows: watch-one-node
 #[tokio::test]
 async fn a_release_wakes_one_waiter_of_other_clients() {
@@ -115,9 +131,21 @@ async fn a_release_wakes_one_waiter_of_other_clients() {
             held = granted(attempt).await;
             assert_eq!(requests(&server, holder), [(Op::Delete, 1)], "{kind:?}");
             let counters = server.counters();
-            assert_eq!(counters.requests_of(next, Op::GetChildren), 1, "{kind:?}, {served}");
-            assert_eq!(counters.total_requests(), 2, "{kind:?}: no other asks anything");
-            assert_eq!((counters.notifications(), counters.notifications_of(next)), (1, 1), "{kind:?}");
+            assert_eq!(
+                counters.requests_of(next, Op::GetChildren),
+                1,
+                "{kind:?}, {served}"
+            );
+            assert_eq!(
+                counters.total_requests(),
+                2,
+                "{kind:?}: no other asks anything"
+            );
+            assert_eq!(
+                (counters.notifications(), counters.notifications_of(next)),
+                (1, 1),
+                "{kind:?}"
+            );
             assert_eq!(server.watches(), 4 - served);
             holder = next;
         }
@@ -125,8 +153,8 @@ async fn a_release_wakes_one_waiter_of_other_clients() {
     }
 }
 
-/// Six tasks of one client, each with a node of its own: the deletion and the hand-over are one request, and a new
-/// waiter costs its create.
+/// Six tasks of one client, each with a node of its own: the deletion and the hand-over are one
+/// request, and a new waiter costs its create.
 #[tokio::test]
 async fn a_release_of_a_fair_lock_wakes_one_waiter_of_the_same_client() {
     let (server, [client]) = with_clients(start(), calm).await;
@@ -142,18 +170,22 @@ async fn a_release_of_a_fair_lock_wakes_one_waiter_of_the_same_client() {
         held.release().await.unwrap();
         held = granted(attempt).await;
         assert_eq!(requests(&server, id), [(Op::Multi, 1)], "{served}");
-        assert_eq!((server.counters().notifications(), server.watches()), (0, 0), "{served}");
+        assert_eq!(
+            (server.counters().notifications(), server.watches()),
+            (0, 0),
+            "{served}"
+        );
     }
     held.release().await.unwrap();
 }
 
-/// How many lists thousands of fair waiters of one process may cost: one for the first, and a few where
-/// something was under way.
+/// How many lists thousands of fair waiters of one process may cost: one for the first, and a few
+/// where something was under way.
 const FEW: u64 = 5;
 
-/// A waiter that comes behind one of its own session, with the next number, knows whom to wait for; one
-/// behind a waiter that gives up waits for the one before it. Neither needs a list, which grows with their
-/// number.
+/// A waiter that comes behind one of its own session, with the next number, knows whom to wait for;
+/// one behind a waiter that gives up waits for the one before it. Neither needs a list, which grows
+/// with their number.
 // Shows: waiting-in-memory
 #[tokio::test]
 async fn fair_waiters_come_and_give_up_without_lists() {
@@ -193,21 +225,29 @@ async fn fair_waiters_come_and_give_up_without_lists() {
         assert!(lists <= FEW, "{lists} lists for {WAITERS} that gave up");
         assert_eq!(server.children(DIRECTORY).len(), 2);
         held.release().await.unwrap();
-        within("the grant", last.lock()).await.unwrap().release().await.unwrap();
+        within("the grant", last.lock())
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
     }
 }
 
 const READERS: usize = 30;
 
-/// A writer holds, a second waits, and thirty readers wait for the second: the first one's release is none of
-/// theirs. (Curator's readers wait for the first: 63 requests, and all of them wait again.)
+/// A writer holds, a second waits, and thirty readers wait for the second: the first one's release
+/// is none of theirs. (Curator's readers wait for the first: 63 requests, and all of them wait
+/// again.)
 // Shows: read-write
 #[tokio::test]
 async fn a_writer_s_release_does_not_wake_the_readers_behind_the_next() {
     for each in [false, true] {
         let (server, [first, second]) = with_clients(start(), calm).await;
         let held = Kind::Write.get(&first).await;
-        let next = Kind::Write.queue(&server, &second, &CREATE_LIST_WATCH).await;
+        let next = Kind::Write
+            .queue(&server, &second, &CREATE_LIST_WATCH)
+            .await;
         let (clients, readers) = readers(&server, each).await;
         watched(&server, 1 + clients.len()).await;
         server.reset_counters();
@@ -236,8 +276,15 @@ async fn a_writer_s_release_does_not_wake_the_readers_behind_the_next() {
             );
             assert_eq!(counters.notifications_of(session(client)), 1);
         }
-        assert_eq!(counters.total_requests(), 1 + clients.len() as u64, "{each}");
-        assert_eq!((counters.notifications(), server.watches()), (clients.len() as u64, 0));
+        assert_eq!(
+            counters.total_requests(),
+            1 + clients.len() as u64,
+            "{each}"
+        );
+        assert_eq!(
+            (counters.notifications(), server.watches()),
+            (clients.len() as u64, 0)
+        );
 
         // And there is no waiter for any of them.
         server.reset_counters();
@@ -245,18 +292,30 @@ async fn a_writer_s_release_does_not_wake_the_readers_behind_the_next() {
             guard.release().await.unwrap();
         }
         let counters = server.counters();
-        assert_eq!((counters.total_requests(), counters.notifications()), (clients.len() as u64, 0));
+        assert_eq!(
+            (counters.total_requests(), counters.notifications()),
+            (clients.len() as u64, 0)
+        );
     }
 }
 
 /// Thirty readers that wait: of one client, which share a node, or of one each.
-async fn readers(server: &Server, each: bool) -> (Vec<Client>, Vec<JoinHandle<Acquired<AnyGuard>>>) {
+async fn readers(
+    server: &Server,
+    each: bool,
+) -> (Vec<Client>, Vec<JoinHandle<Acquired<AnyGuard>>>) {
     let mut clients = vec![calm(server).await];
-    let mut readers = vec![Kind::Read.queue(server, &clients[0], &CREATE_LIST_WATCH).await];
+    let mut readers = vec![
+        Kind::Read
+            .queue(server, &clients[0], &CREATE_LIST_WATCH)
+            .await,
+    ];
     for _ in 1..READERS {
         readers.push(if each {
             clients.push(calm(server).await);
-            Kind::Read.queue(server, &clients[clients.len() - 1], &CREATE_LIST_WATCH).await
+            Kind::Read
+                .queue(server, &clients[clients.len() - 1], &CREATE_LIST_WATCH)
+                .await
         } else {
             let lock = Kind::Read.lock(&clients[0]);
             tokio::spawn(async move { lock.lock().await })
@@ -273,11 +332,19 @@ async fn an_upgrade_costs_three_requests_and_one_more_where_a_writer_waits() {
         let lock = InterProcessReadWriteLock::new(&client, DIRECTORY).unwrap();
         let id = session(&client);
         let reader = within("a reader", lock.read_lock().lock()).await.unwrap();
-        let waiting =
-            if waits { Some(Kind::Write.queue(&server, &other, &CREATE_LIST_WATCH).await) } else { None };
+        let waiting = if waits {
+            Some(Kind::Write.queue(&server, &other, &CREATE_LIST_WATCH).await)
+        } else {
+            None
+        };
         server.reset_counters();
         let writer = within("the upgrade", reader.try_upgrade()).await.unwrap();
-        let mut costs = vec![(Op::Create, 1), (Op::GetChildren, 1), (Op::Exists, 1), (Op::Delete, 1)];
+        let mut costs = vec![
+            (Op::Create, 1),
+            (Op::GetChildren, 1),
+            (Op::Exists, 1),
+            (Op::Delete, 1),
+        ];
         costs.retain(|(op, _)| waits || *op != Op::Exists);
         assert_eq!(requests(&server, id), costs);
         writer.release().await.unwrap();

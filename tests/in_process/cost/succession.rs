@@ -26,7 +26,12 @@ async fn warm_up(server: &Server, id: i64, lock: &Arc<dyn InterProcessLock>) {
     for _ in 0..2 {
         assert_eq!(cycle(server, id, lock).await, LISTED);
     }
-    let third = [(Op::Create, 1), (Op::GetChildren, 1), (Op::GetData, 1), (Op::Delete, 1)];
+    let third = [
+        (Op::Create, 1),
+        (Op::GetChildren, 1),
+        (Op::GetData, 1),
+        (Op::Delete, 1),
+    ];
     assert_eq!(cycle(server, id, lock).await, third);
     assert_eq!(server.watches_on(DIRECTORY), [id]);
     // On a busy machine the client may not have handled the answer about its watch yet.
@@ -48,8 +53,8 @@ async fn a_hot_free_lock_costs_one_request_and_its_release_one() {
     }
 }
 
-/// Where another client has taken the lock in between, the next one lists, and so do those after it, until three
-/// were free again. The watch stays.
+/// Where another client has taken the lock in between, the next one lists, and so do those after
+/// it, until three were free again. The watch stays.
 // Shows: succession
 #[tokio::test]
 async fn after_a_stranger_three_grants_list_again() {
@@ -58,12 +63,24 @@ async fn after_a_stranger_three_grants_list_again() {
         let (id, lock) = (session(&client), kind.lock(&client));
         warm_up(&server, id, &lock).await;
         for round in 0..3 {
-            assert_eq!(cycle(&server, id, &lock).await, HOT, "{kind:?}, round {round}");
+            assert_eq!(
+                cycle(&server, id, &lock).await,
+                HOT,
+                "{kind:?}, round {round}"
+            );
             get(&kind.lock(&other)).await.release().await.unwrap();
             for n in 0..3 {
-                assert_eq!(cycle(&server, id, &lock).await, LISTED, "{kind:?}, round {round}, cycle {n}");
+                assert_eq!(
+                    cycle(&server, id, &lock).await,
+                    LISTED,
+                    "{kind:?}, round {round}, cycle {n}"
+                );
             }
-            assert_eq!(cycle(&server, id, &lock).await, HOT, "{kind:?}, round {round}");
+            assert_eq!(
+                cycle(&server, id, &lock).await,
+                HOT,
+                "{kind:?}, round {round}"
+            );
         }
         assert_eq!(server.watches_on(DIRECTORY), [id]);
     }
@@ -74,8 +91,14 @@ async fn after_a_stranger_three_grants_list_again() {
 #[tokio::test]
 async fn readers_beside_each_other_need_no_list() {
     let (server, [client]) = with_clients(start(), calm).await;
-    let pair = InterProcessReadWriteLock::builder(&client, DIRECTORY).hand_off(1, SOON).build().unwrap();
-    let (id, lock) = (session(&client), Arc::new(pair.read_lock()) as Arc<dyn InterProcessLock>);
+    let pair = InterProcessReadWriteLock::builder(&client, DIRECTORY)
+        .hand_off(1, SOON)
+        .build()
+        .unwrap();
+    let (id, lock) = (
+        session(&client),
+        Arc::new(pair.read_lock()) as Arc<dyn InterProcessLock>,
+    );
     warm_up(&server, id, &lock).await;
     server.reset_counters();
     let mut guards = Vec::new();
@@ -95,7 +118,11 @@ async fn readers_beside_each_other_need_no_list() {
 #[tokio::test]
 async fn readers_and_writers_in_turns_need_no_list() {
     let (server, [client]) = with_clients(start(), calm).await;
-    let (id, read, write) = (session(&client), Kind::Read.lock(&client), Kind::Write.lock(&client));
+    let (id, read, write) = (
+        session(&client),
+        Kind::Read.lock(&client),
+        Kind::Write.lock(&client),
+    );
     warm_up(&server, id, &write).await;
     for _ in 0..5 {
         assert_eq!(cycle(&server, id, &read).await, HOT);
@@ -110,7 +137,12 @@ async fn a_free_try_of_a_hot_lock_costs_one_list() {
     let (id, lock) = (session(&client), Kind::Mutex.lock(&client));
     warm_up(&server, id, &lock).await;
     server.reset_counters();
-    within("the answer", lock.try_lock()).await.unwrap().release().await.unwrap();
+    within("the answer", lock.try_lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     assert_eq!(requests(&server, id), LISTED);
 }
 
@@ -125,7 +157,12 @@ async fn a_hot_free_permit_costs_four_requests() {
         let permit = within("the permit", semaphore.acquire(SOON)).await.unwrap();
         let asked = requests(&server, id);
         if n > 3 {
-            let hot = [(Op::Create, 1), (Op::GetChildren, 1), (Op::GetData, 1), (Op::Multi, 1)];
+            let hot = [
+                (Op::Create, 1),
+                (Op::GetChildren, 1),
+                (Op::GetData, 1),
+                (Op::Multi, 1),
+            ];
             assert_eq!(asked, hot, "permit {n}");
         }
         permit.release().await.unwrap();
@@ -138,7 +175,11 @@ async fn a_hot_free_permit_costs_four_requests() {
 async fn an_idle_lock_is_not_watched() {
     let server = start_impatient();
     server.freeze_expiry(true);
-    let client = connect_as(Client::builder().session_timeout(Duration::from_secs(1)), &server).await;
+    let client = connect_as(
+        Client::builder().session_timeout(Duration::from_secs(1)),
+        &server,
+    )
+    .await;
     let (id, lock) = (session(&client), Kind::Mutex.lock(&client));
     let used = async || {
         // On a slow machine it is idle between one use and the next.
@@ -147,10 +188,16 @@ async fn an_idle_lock_is_not_watched() {
         }
     };
     within("a watch while it is used", used()).await;
-    until(&server, "no watch of an idle lock", |view| view.watches() == 0).await;
+    until(&server, "no watch of an idle lock", |view| {
+        view.watches() == 0
+    })
+    .await;
     within("a watch while it is used again", used()).await;
     drop(lock);
-    until(&server, "no watch without a handle", |view| view.watches() == 0).await;
+    until(&server, "no watch without a handle", |view| {
+        view.watches() == 0
+    })
+    .await;
 }
 
 /// Waiters need watches more than free locks do.
@@ -167,11 +214,19 @@ async fn directories_are_watched_within_the_limit() {
         server.create(path, "").unwrap();
         let mutex = InterProcessMutex::new(&client, path).unwrap();
         for _ in 0..5 {
-            within("the grant", mutex.lock()).await.unwrap().release().await.unwrap();
+            within("the grant", mutex.lock())
+                .await
+                .unwrap()
+                .release()
+                .await
+                .unwrap();
         }
         mutexes.push(mutex);
     }
     assert_eq!(server.watches(), WATCHED);
     drop(mutexes);
-    until(&server, "no watch without a handle", |view| view.watches() == 0).await;
+    until(&server, "no watch without a handle", |view| {
+        view.watches() == 0
+    })
+    .await;
 }

@@ -1,6 +1,6 @@
-//! A session that is replaced (docs/protocol.md#replaced-session): a server that hands out another session
-//! where ours was asked for, as ClickHouse Keeper does once it has forgotten it. The test server is honest,
-//! so a relay in front of it forgets.
+//! A session that is replaced (docs/protocol.md#replaced-session): a server that hands out another
+//! session where ours was asked for, as ClickHouse Keeper does once it has forgotten it. The test
+//! server is honest, so a relay in front of it forgets.
 
 use std::net::SocketAddr;
 
@@ -28,8 +28,8 @@ impl Relay {
     }
 }
 
-/// Passes everything on, but may make of the first frame, which asks for a session, one that asks for a new
-/// one.
+/// Passes everything on, but may make of the first frame, which asks for a session, one that asks
+/// for a new one.
 async fn serve(mut client: TcpStream, server: SocketAddr, forget: bool) {
     let pass_on = async {
         let mut upstream = TcpStream::connect(server).await?;
@@ -38,7 +38,8 @@ async fn serve(mut client: TcpStream, server: SocketAddr, forget: bool) {
         let mut connect = vec![0; length as usize];
         client.read_exact(&mut connect).await?;
         if forget {
-            // Protocol, last zxid and timeout; the session's id; its password, with the length in front.
+            // Protocol, last zxid and timeout; the session's id; its password, with the length in
+            // front.
             connect[16..24].fill(0);
             connect[28..44].fill(0);
         }
@@ -52,22 +53,29 @@ async fn serve(mut client: TcpStream, server: SocketAddr, forget: bool) {
 
 /// With a heartbeat every second, and locks that outlast the pauses of a busy machine.
 async fn client_behind(relay: &Relay) -> Client {
-    let client = Client::builder().session_timeout(Duration::from_secs(6)).connect_timeout(SOON);
+    let client = Client::builder()
+        .session_timeout(Duration::from_secs(6))
+        .connect_timeout(SOON);
     let client = client.retry_policy(eager());
-    within("the session", client.connect(&relay.addr.to_string())).await.unwrap()
+    within("the session", client.connect(&relay.addr.to_string()))
+        .await
+        .unwrap()
 }
 
-/// Cuts the client's connection, and waits until the server has given it another session. The relay goes on
-/// forgetting: a client that did not wait for the answer, on a busy machine, asks again.
+/// Cuts the client's connection, and waits until the server has given it another session. The relay
+/// goes on forgetting: a client that did not wait for the answer, on a busy machine, asks again.
 async fn replace(server: &Server, relay: &Relay, id: i64) {
     let newest = server.sessions().last().unwrap().id;
     relay.forget.store(true, Ordering::SeqCst);
     assert!(server.cut(id, Cut::Fin));
-    until(server, "another session", move |view| view.sessions().iter().any(|s| s.id > newest)).await;
+    until(server, "another session", move |view| {
+        view.sessions().iter().any(|s| s.id > newest)
+    })
+    .await;
 }
 
-/// Its node lives as long as its session does, which no handle keeps any more; with the node the lock is
-/// lost.
+/// Its node lives as long as its session does, which no handle keeps any more; with the node the
+/// lock is lost.
 // Shows: replaced-session
 #[tokio::test]
 async fn a_holder_whose_session_is_replaced_loses_the_lock_with_its_node() {
@@ -79,15 +87,23 @@ async fn a_holder_whose_session_is_replaced_loses_the_lock_with_its_node() {
     let node = guard.node();
     replace(&server, &relay, old).await;
     let error = within("a try", mutex(&other).try_lock()).await.unwrap_err();
-    assert!(matches!(error, TryLockError::WouldBlock { .. }), "no other has it: {error}");
+    assert!(
+        matches!(error, TryLockError::WouldBlock { .. }),
+        "no other has it: {error}"
+    );
     assert!(server.expire_session(old) || !server.exists(&node));
     let lost = within("the loss", guard.lost()).await;
     assert_eq!(lost.reason(), LostReason::NodeDeleted);
     assert!(!guard.is_held());
     relay.forget.store(false, Ordering::SeqCst);
     let again = hold(&client).await;
-    assert_eq!(server.node(&again.node()).unwrap().ephemeral_owner, session(&client));
-    let error = within("the late release", guard.release()).await.unwrap_err();
+    assert_eq!(
+        server.node(&again.node()).unwrap().ephemeral_owner,
+        session(&client)
+    );
+    let error = within("the late release", guard.release())
+        .await
+        .unwrap_err();
     assert!(matches!(error, ReleaseError::Lost(_)), "{error}");
     assert_eq!(queue(&server), [again.node()]);
     again.release().await.unwrap();
@@ -105,7 +121,10 @@ async fn an_idle_session_that_is_replaced_is_found_out_by_the_next_create() {
     replace(&server, &relay, old).await;
     let guard = hold(&client).await;
     relay.forget.store(false, Ordering::SeqCst);
-    until(&server, "one node", |view| view.children(DIRECTORY).len() == 1).await;
+    until(&server, "one node", |view| {
+        view.children(DIRECTORY).len() == 1
+    })
+    .await;
     assert_eq!(queue(&server), [guard.node()]);
     let owner = server.node(&guard.node()).unwrap().ephemeral_owner;
     assert_eq!(owner, session(&client));
@@ -129,7 +148,8 @@ impl Created {
         match self {
             Self::Lock => Box::new(mutex(client).lock().await.unwrap()),
             Self::Locks => {
-                let locks = InterProcessMultiLock::from_paths(client, ["/locks/a", "/locks/b"]).unwrap();
+                let locks =
+                    InterProcessMultiLock::from_paths(client, ["/locks/a", "/locks/b"]).unwrap();
                 Box::new(locks.lock().await.unwrap())
             }
             Self::Permits => {
@@ -163,14 +183,20 @@ async fn in_a_session_that_is_replaced_no_node_is_left() {
         (Version::V3_9, Created::Locks),
         (Version::V3_9, Created::Permits),
     ] {
-        let server = Server::builder().zookeeper_version(version).start().unwrap();
+        let server = Server::builder()
+            .zookeeper_version(version)
+            .start()
+            .unwrap();
         let relay = Relay::start(server.addr()).await;
         let client = client_behind(&relay).await;
         let id = session(&client);
         if matches!(created, Created::Permits) {
             // Their lock node is of the session of before.
             relay.forget.store(true, Ordering::SeqCst);
-            server.drop_request(Match::op(Op::Multi).path_contains("leases").session(id), Loss::Close);
+            server.drop_request(
+                Match::op(Op::Multi).path_contains("leases").session(id),
+                Loss::Close,
+            );
         } else {
             replace(&server, &relay, id).await;
         }
@@ -180,14 +206,17 @@ async fn in_a_session_that_is_replaced_no_node_is_left() {
         assert_ne!(own, id, "{created:?}");
         let of = |session: &SessionInfo| session.ephemerals.len();
         until(&server, "its nodes, and no others", move |view| {
-            view.sessions().iter().all(|session| of(session) == if session.id == own { nodes } else { 0 })
+            view.sessions()
+                .iter()
+                .all(|session| of(session) == if session.id == own { nodes } else { 0 })
         })
         .await;
         drop(kept);
     }
 }
 
-/// The node of the session of before is this client's own, and goes by itself: no other is in the way.
+/// The node of the session of before is this client's own, and goes by itself: no other is in the
+/// way.
 // Shows: persistent-node
 #[tokio::test]
 async fn a_persistent_node_of_a_session_that_was_replaced_is_waited_for() {
@@ -196,7 +225,9 @@ async fn a_persistent_node_of_a_session_that_was_replaced_is_waited_for() {
     let relay = Relay::start(server.addr()).await;
     let client = client_behind(&relay).await;
     let node = PersistentNode::new(&client, "/services/web-1", "a").unwrap();
-    within("the creation", node.wait_for_initial_create(SOON)).await.unwrap();
+    within("the creation", node.wait_for_initial_create(SOON))
+        .await
+        .unwrap();
     let old = session(&client);
     replace(&server, &relay, old).await;
     // The next create tells of it.
@@ -204,14 +235,18 @@ async fn a_persistent_node_of_a_session_that_was_replaced_is_waited_for() {
     relay.forget.store(false, Ordering::SeqCst);
     let new = session(&client);
     assert_ne!(new, old);
-    until(&server, "a watch", move |view| view.watches_on("/services/web-1").contains(&new)).await;
+    until(&server, "a watch", move |view| {
+        view.watches_on("/services/web-1").contains(&new)
+    })
+    .await;
     // It has heard of the node that it found.
     Barrier::new(&client).await.pass().await;
     assert_eq!(node.state(), PersistentNodeState::Absent);
     assert_eq!(server.node("/services/web-1").unwrap().ephemeral_owner, old);
     assert!(server.expire_session(old));
     until(&server, "the next node", move |view| {
-        view.node("/services/web-1").is_some_and(|node| node.ephemeral_owner == new)
+        view.node("/services/web-1")
+            .is_some_and(|node| node.ephemeral_owner == new)
     })
     .await;
     guard.release().await.unwrap();
@@ -224,7 +259,10 @@ async fn a_persistent_node_of_a_session_that_was_replaced_is_waited_for() {
 #[tokio::test]
 async fn a_conversion_in_a_session_that_was_replaced_is_a_loss() {
     for is_upgrade in [true, false] {
-        let server = Server::builder().zookeeper_version(Version::V3_9).start().unwrap();
+        let server = Server::builder()
+            .zookeeper_version(Version::V3_9)
+            .start()
+            .unwrap();
         server.freeze_expiry(true);
         let relay = Relay::start(server.addr()).await;
         let client = client_behind(&relay).await;
@@ -235,7 +273,10 @@ async fn a_conversion_in_a_session_that_was_replaced_is_a_loss() {
             replace(&server, &relay, id).await;
             let other = server.sessions().last().unwrap().id;
             relay.forget.store(false, Ordering::SeqCst);
-            server.drop_reply(Match::op(op).path_contains("rw").session(other), Loss::Close)
+            server.drop_reply(
+                Match::op(op).path_contains("rw").session(other),
+                Loss::Close,
+            )
         };
         let fault = if is_upgrade {
             let guard = within("the lock", lock.read_lock().lock()).await.unwrap();
@@ -254,6 +295,8 @@ async fn a_conversion_in_a_session_that_was_replaced_is_a_loss() {
 }
 
 fn assert_replaced<T, G>(converted: Result<T, ConversionError<G>>) {
-    let Err(ConversionError::Lost { source, .. }) = converted else { panic!("it is not lost") };
+    let Err(ConversionError::Lost { source, .. }) = converted else {
+        panic!("it is not lost")
+    };
     assert_eq!(source.reason(), LostReason::SessionReplaced);
 }

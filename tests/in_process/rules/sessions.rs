@@ -1,5 +1,5 @@
-//! What outlives what: attempts outlive their callers (docs/protocol.md#attempt-outlives-caller), clients
-//! outlive sessions (docs/protocol.md#session-end), sessions outlive a blocked executor
+//! What outlives what: attempts outlive their callers (docs/protocol.md#attempt-outlives-caller),
+//! clients outlive sessions (docs/protocol.md#session-end), sessions outlive a blocked executor
 //! (docs/protocol.md#session-thread).
 
 use std::task::Wake;
@@ -39,8 +39,10 @@ async fn drops_need_no_runtime_and_no_session() {
             1 => drop((guard, client, handle)),
             _ => drop((handle, guard, client)),
         }));
-        until(&server, "the end of the session", move |view| view.sessions().iter().all(|s| s.id != id))
-            .await;
+        until(&server, "the end of the session", move |view| {
+            view.sessions().iter().all(|s| s.id != id)
+        })
+        .await;
         assert_eq!(server.children(DIRECTORY), [""; 0]);
     }
 
@@ -64,7 +66,8 @@ impl Wake for TellingBroken {
     }
 }
 
-/// The attempt's task panics where it tells that the time is over, while its create is not answered.
+/// The attempt's task panics where it tells that the time is over, while its create is not
+/// answered.
 // Shows: contained-lines
 #[tokio::test]
 async fn a_panic_in_the_middle_of_a_create_leaves_no_node() {
@@ -74,7 +77,12 @@ async fn a_panic_in_the_middle_of_a_create_leaves_no_node() {
     let mut acquiring = Box::pin(lock.acquire(Duration::from_millis(500)));
     let broken = Arc::new(TellingBroken::default());
     let waker = Waker::from(Arc::clone(&broken));
-    assert!(acquiring.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    assert!(
+        acquiring
+            .as_mut()
+            .poll(&mut Context::from_waker(&waker))
+            .is_pending()
+    );
     within("the create", created.wait_hit()).await;
     within("the panic", broken.0.notified()).await;
     // It was there before the panic.
@@ -82,13 +90,17 @@ async fn a_panic_in_the_middle_of_a_create_leaves_no_node() {
     assert_eq!(error.kind(), Some(ErrorKind::Connection), "{error:?}");
     created.release();
     client.flush(SOON).await.unwrap();
-    until(&server, "an empty directory", |view| view.children(DIRECTORY).is_empty()).await;
+    until(&server, "an empty directory", |view| {
+        view.children(DIRECTORY).is_empty()
+    })
+    .await;
 }
 
 /// They are foreign code, and run where the session's end is told.
 // Shows: telling-a-loss, no-lock-across-await
 #[tokio::test]
-async fn wakers_that_panic_keep_neither_others_from_being_told_nor_the_client_from_its_next_session() {
+async fn wakers_that_panic_keep_neither_others_from_being_told_nor_the_client_from_its_next_session()
+ {
     let (server, [client]) = with_clients(start(), connect).await;
     let mut guards = Vec::new();
     for path in ["/locks/a", "/locks/b", "/locks/c"] {
@@ -98,8 +110,8 @@ async fn wakers_that_panic_keep_neither_others_from_being_told_nor_the_client_fr
     let waker = broken_waker();
     let mut context = Context::from_waker(&waker);
     let (mut broken, mut told) = (Vec::new(), Vec::new());
-    // Many, since the order in which they are woken is not ours: before, between and behind them those of
-    // others wait.
+    // Many, since the order in which they are woken is not ours: before, between and behind them
+    // those of others wait.
     for guard in guards.iter().cycle().take(60) {
         told.push(ByHand::new(guard.lost()).start());
         let mut lost = Box::pin(guard.lost());
@@ -112,12 +124,19 @@ async fn wakers_that_panic_keep_neither_others_from_being_told_nor_the_client_fr
     let (mut broken_watches, mut told_watches) = (Vec::new(), Vec::new());
     for _ in 0..60 {
         let mut states = client.watch_state();
-        let goes = async move { states.wait_for(|state| *state != ConnectionState::Connected).await };
+        let goes = async move {
+            states
+                .wait_for(|state| *state != ConnectionState::Connected)
+                .await
+        };
         let mut broken = Box::pin(goes);
         assert!(broken.as_mut().poll(&mut context).is_pending());
         broken_watches.push(broken);
         let mut states = client.watch_state();
-        assert_eq!(within("the state", states.changed()).await, Some(ConnectionState::Connected));
+        assert_eq!(
+            within("the state", states.changed()).await,
+            Some(ConnectionState::Connected)
+        );
         told_watches.push(ByHand::new(async move { states.changed().await }).start());
     }
     let first = session(&client);
@@ -130,7 +149,9 @@ async fn wakers_that_panic_keep_neither_others_from_being_told_nor_the_client_fr
         changed.woken().await;
         assert!(matches!(changed.poll(), Poll::Ready(Some(_))));
     }
-    let again = within("the lock in the next session", mutex(&client).lock()).await.unwrap();
+    let again = within("the lock in the next session", mutex(&client).lock())
+        .await
+        .unwrap();
     assert!(again.is_held());
     assert_ne!(session(&client), first);
 }

@@ -6,7 +6,9 @@ use test_support::prelude::*;
 #[tokio::test]
 async fn it_sees_the_guards_of_every_recipe() {
     let (_server, [client]) = with_clients(start(), connect).await;
-    let all = ["/mutex", "/kept", "/room", "/fair", "/read", "/write", "/permits", "/a", "/b"];
+    let all = [
+        "/mutex", "/kept", "/room", "/fair", "/read", "/write", "/permits", "/a", "/b",
+    ];
     let seen = all.map(|path| {
         let holds = client.clone();
         pending(async move { holds.wait_until_held(path).await })
@@ -16,21 +18,55 @@ async fn it_sees_the_guards_of_every_recipe() {
     let read_write = |path| InterProcessReadWriteLock::new(&client, path).unwrap();
     let guards = (
         mutex("/mutex").build().unwrap().lock().await.unwrap(),
-        mutex("/kept").sticky(SOON).build().unwrap().lock().await.unwrap(),
-        mutex("/room").hand_off(10, SOON).build().unwrap().lock().await.unwrap(),
-        InterProcessFairLock::new(&client, "/fair").unwrap().lock().await.unwrap(),
+        mutex("/kept")
+            .sticky(SOON)
+            .build()
+            .unwrap()
+            .lock()
+            .await
+            .unwrap(),
+        mutex("/room")
+            .hand_off(10, SOON)
+            .build()
+            .unwrap()
+            .lock()
+            .await
+            .unwrap(),
+        InterProcessFairLock::new(&client, "/fair")
+            .unwrap()
+            .lock()
+            .await
+            .unwrap(),
         read_write("/read").read_lock().lock().await.unwrap(),
         read_write("/write").write_lock().lock().await.unwrap(),
         semaphore.acquire(SOON).await.unwrap(),
-        InterProcessMultiLock::from_paths(&client, ["/b", "/a"]).unwrap().lock().await.unwrap(),
+        InterProcessMultiLock::from_paths(&client, ["/b", "/a"])
+            .unwrap()
+            .lock()
+            .await
+            .unwrap(),
     );
     for (seen, path) in seen.into_iter().zip(all) {
         assert!(seen.is_woken(), "{path}");
         assert_eq!(within(path, seen).await.unwrap().path(), path);
     }
-    let listed: Vec<_> = client.holdings().iter().map(|holding| holding.path().to_owned()).collect();
-    assert_eq!(listed, ["/a", "/b", "/fair", "/kept", "/mutex", "/permits", "/read", "/room", "/write"]);
-    assert!(client.holdings().iter().all(|holding| holding.location().file() == file!()));
+    let listed: Vec<_> = client
+        .holdings()
+        .iter()
+        .map(|holding| holding.path().to_owned())
+        .collect();
+    assert_eq!(
+        listed,
+        [
+            "/a", "/b", "/fair", "/kept", "/mutex", "/permits", "/read", "/room", "/write"
+        ]
+    );
+    assert!(
+        client
+            .holdings()
+            .iter()
+            .all(|holding| holding.location().file() == file!())
+    );
     let released = all.map(|path| {
         let holds = client.clone();
         pending(async move { holds.wait_until_released(path).await })
@@ -43,15 +79,21 @@ async fn it_sees_the_guards_of_every_recipe() {
     client.close().await.unwrap();
 }
 
-/// The lock is granted, but its caller has no guard yet that could tell a loss: a session that expires now
-/// only makes the call take longer.
-async fn not_before_the_guard<G>(client: &Client, path: &str, acquire: impl Future<Output = Acquired<G>>) {
+/// The lock is granted, but its caller has no guard yet that could tell a loss: a session that
+/// expires now only makes the call take longer.
+async fn not_before_the_guard<G>(
+    client: &Client,
+    path: &str,
+    acquire: impl Future<Output = Acquired<G>>,
+) {
     let mut acquire = ByHand::new(acquire).start();
     acquire.woken().await;
     assert_eq!(client.holdings().len(), 1, "{path}");
     let mut seen = task::spawn(client.wait_until_held(path));
     assert_pending!(seen.poll(), "{path}");
-    let Poll::Ready(Ok(guard)) = acquire.poll() else { panic!("{path}: woken for something else") };
+    let Poll::Ready(Ok(guard)) = acquire.poll() else {
+        panic!("{path}: woken for something else")
+    };
     assert!(within(path, seen).await.is_some());
     drop(guard);
     client.wait_until_released(path).await;
@@ -75,7 +117,11 @@ async fn a_grant_is_not_seen_before_its_caller_has_the_guard() {
 #[tokio::test]
 async fn a_lost_lock_is_released_although_its_guard_is_kept() {
     let (server, [client]) = with_clients(start(), connect).await;
-    let guard = InterProcessMutex::new(&client, "/mutex").unwrap().lock().await.unwrap();
+    let guard = InterProcessMutex::new(&client, "/mutex")
+        .unwrap()
+        .lock()
+        .await
+        .unwrap();
     let released = pending(client.wait_until_released("/mutex"));
     server.expire_session(session(&client));
     within("the loss", released).await;
@@ -86,7 +132,11 @@ async fn a_lost_lock_is_released_although_its_guard_is_kept() {
 #[tokio::test]
 async fn a_closed_client_holds_nothing_any_more() {
     let (_server, [client]) = with_clients(start(), connect).await;
-    let _guard = InterProcessMutex::new(&client, "/mutex").unwrap().lock().await.unwrap();
+    let _guard = InterProcessMutex::new(&client, "/mutex")
+        .unwrap()
+        .lock()
+        .await
+        .unwrap();
     let never = pending(client.wait_until_held("/never"));
     client.close().await.unwrap();
     assert!(within("the end", never).await.is_none());
@@ -98,13 +148,21 @@ async fn a_closed_client_holds_nothing_any_more() {
 #[tokio::test]
 async fn it_sees_a_lock_that_is_handed_over_in_memory() {
     let (_server, [client]) = with_clients(start(), connect).await;
-    let mutex = InterProcessMutex::builder(&client, "/room").hand_off(10, SOON).build().unwrap();
+    let mutex = InterProcessMutex::builder(&client, "/room")
+        .hand_off(10, SOON)
+        .build()
+        .unwrap();
     let first = mutex.lock().await.unwrap();
     let second = mutex.acquire(Duration::from_secs(600));
     let second = pending(second);
     first.release().await.unwrap();
     let second = within("the hand-over", second).await.unwrap();
-    let line = client.wait_until_held("/room").await.unwrap().location().line();
+    let line = client
+        .wait_until_held("/room")
+        .await
+        .unwrap()
+        .location()
+        .line();
     assert_eq!(line, line!() - 5);
     drop(second);
     client.wait_until_released("/room").await;
@@ -115,17 +173,27 @@ async fn it_sees_a_lock_that_is_handed_over_in_memory() {
 #[tokio::test]
 async fn a_grant_that_its_caller_never_took_is_released() {
     let (_server, [client]) = with_clients(start(), connect).await;
-    let mutex = InterProcessMutex::builder(&client, "/kept").sticky(SOON).build().unwrap();
+    let mutex = InterProcessMutex::builder(&client, "/kept")
+        .sticky(SOON)
+        .build()
+        .unwrap();
     for drains in [false, true] {
         let guard = mutex.lock().await.unwrap();
         let second = pending(mutex.lock());
         let other = client.clone();
         let mut released = ByHand::new(async move {
-            if drains { other.drain(SOON).await.unwrap() } else { other.wait_until_released("/kept").await }
+            if drains {
+                other.drain(SOON).await.unwrap();
+            } else {
+                other.wait_until_released("/kept").await;
+            }
         })
         .start();
         guard.release().await.unwrap();
-        assert!(released.poll().is_pending(), "the lock is held for the next");
+        assert!(
+            released.poll().is_pending(),
+            "the lock is held for the next"
+        );
         drop(second);
         within("the release", released.finished()).await;
     }

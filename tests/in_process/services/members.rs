@@ -8,7 +8,9 @@ const GROUP: &str = "/services/web";
 
 async fn join(client: &Client, id: &str) -> GroupMember {
     let member = GroupMember::new(client, GROUP, id, format!("of {id}")).unwrap();
-    within("the join", member.wait_for_initial_create(SOON)).await.unwrap();
+    within("the join", member.wait_for_initial_create(SOON))
+        .await
+        .unwrap();
     member
 }
 
@@ -26,13 +28,25 @@ async fn members_know_each_other() {
     server.create("/services/web/100%", "by hand").unwrap();
     let members = within("the members", one.members()).await.unwrap();
     assert_eq!(ids(&members), ["1", "100%", "2"]);
-    assert_eq!((&*members["2"], &*members["100%"]), (&b"of 2"[..], &b"by hand"[..]));
+    assert_eq!(
+        (&*members["2"], &*members["100%"]),
+        (&b"of 2"[..], &b"by hand"[..])
+    );
     within("the write", two.set_data("new")).await.unwrap();
-    assert_eq!(within("the members", two.members()).await.unwrap()["2"], b"new");
+    assert_eq!(
+        within("the members", two.members()).await.unwrap()["2"],
+        b"new"
+    );
     within("the end", two.close()).await.unwrap();
-    assert_eq!(ids(&within("the members", one.members()).await.unwrap()), ["1", "100%"]);
+    assert_eq!(
+        ids(&within("the members", one.members()).await.unwrap()),
+        ["1", "100%"]
+    );
     let shown = format!("{one:?}");
-    assert!(shown.contains(GROUP) && shown.contains("Present"), "{shown}");
+    assert!(
+        shown.contains(GROUP) && shown.contains("Present"),
+        "{shown}"
+    );
 }
 
 /// Not one that an escape would make of another.
@@ -44,10 +58,16 @@ async fn an_id_is_the_name_of_a_node() {
     for id in ["50%", "50%25", "\u{5e93}\u{5b58}", "10.0.0.7:80"] {
         members.push(join(&client, id).await);
         assert_eq!(members.last().unwrap().id(), id);
-        assert_eq!(server.node(&format!("{GROUP}/{id}")).unwrap().data, format!("of {id}").as_bytes());
+        assert_eq!(
+            server.node(&format!("{GROUP}/{id}")).unwrap().data,
+            format!("of {id}").as_bytes()
+        );
     }
     let found = members[0].members().await.unwrap();
-    assert_eq!(ids(&found), ["10.0.0.7:80", "50%", "50%25", "\u{5e93}\u{5b58}"]);
+    assert_eq!(
+        ids(&found),
+        ["10.0.0.7:80", "50%", "50%25", "\u{5e93}\u{5b58}"]
+    );
     for id in ["", ".", "..", "a/b", "/", "a\n"] {
         let error = GroupMember::new(&client, GROUP, id, "").unwrap_err();
         assert!(
@@ -67,9 +87,14 @@ async fn a_member_that_may_not_be_read_is_left_out() {
     let (server, [client, other]) = with_clients(Server::start().unwrap(), connect).await;
     let (one, two) = (join(&client, "1").await, join(&client, "2").await);
     let mut watch = GroupMember::new(&other, GROUP, "1", "").unwrap().watch();
-    let denied = Match::op(Op::GetData).path(format!("{GROUP}/1")).session(session(&other));
+    let denied = Match::op(Op::GetData)
+        .path(format!("{GROUP}/1"))
+        .session(session(&other));
     server.fail(denied.always(), ServerError::NoAuth.code());
-    assert_eq!(ids(&within("the members", watch.changed()).await.unwrap()), ["2"]);
+    assert_eq!(
+        ids(&within("the members", watch.changed()).await.unwrap()),
+        ["2"]
+    );
     drop((one, two));
 }
 
@@ -79,14 +104,23 @@ async fn comings_and_goings_are_told_together() {
     let (server, [client, other]) = with_clients(Server::start().unwrap(), connect).await;
     let one = join(&client, "1").await;
     let mut watch = one.watch();
-    assert_eq!(ids(&within("the members", watch.changed()).await.unwrap()), ["1"]);
+    assert_eq!(
+        ids(&within("the members", watch.changed()).await.unwrap()),
+        ["1"]
+    );
     // Between two calls: nothing is lost, and all is one change.
     let two = join(&other, "2").await;
     let three = join(&other, "3").await;
     within("the end", two.close()).await.unwrap();
-    assert_eq!(ids(&within("the change", watch.changed()).await.unwrap()), ["1", "3"]);
+    assert_eq!(
+        ids(&within("the change", watch.changed()).await.unwrap()),
+        ["1", "3"]
+    );
     let waiting = pending(watch.changed());
-    until(&server, "the watch", |view| !view.watches_on(GROUP).is_empty()).await;
+    until(&server, "the watch", |view| {
+        !view.watches_on(GROUP).is_empty()
+    })
+    .await;
     within("the end", three.close()).await.unwrap();
     assert_eq!(ids(&within("the change", waiting).await.unwrap()), ["1"]);
 }
@@ -103,10 +137,14 @@ async fn one_that_comes_back_is_a_change() {
     let before = session(&other);
     assert!(server.expire_session(before));
     until(&server, "its return", move |view| {
-        view.node("/services/web/2").is_some_and(|node| node.ephemeral_owner != before)
+        view.node("/services/web/2")
+            .is_some_and(|node| node.ephemeral_owner != before)
     })
     .await;
-    assert_eq!(ids(&within("the change", watch.changed()).await.unwrap()), ["1", "2"]);
+    assert_eq!(
+        ids(&within("the change", watch.changed()).await.unwrap()),
+        ["1", "2"]
+    );
     drop(two);
 }
 
@@ -127,19 +165,30 @@ async fn after_a_session_nothing_older_is_told() {
         };
         let ops = [Op::Sync, Op::GetChildren];
         let log = server.log().into_iter().filter(of_group);
-        log.map(|entry| entry.op).filter(|op| ops.contains(op)).collect::<Vec<_>>()
+        log.map(|entry| entry.op)
+            .filter(|op| ops.contains(op))
+            .collect::<Vec<_>>()
     };
     let id = session(&watcher);
     assert_eq!(syncs(id), [Op::GetChildren]);
     let waiting = pending(watch.changed());
-    until(&server, "the watch", move |view| view.watches_on(GROUP).contains(&id)).await;
+    until(&server, "the watch", move |view| {
+        view.watches_on(GROUP).contains(&id)
+    })
+    .await;
     assert!(server.expire_session(id));
-    until(&server, "the next watch", |view| !view.watches_on(GROUP).is_empty()).await;
+    until(&server, "the next watch", |view| {
+        !view.watches_on(GROUP).is_empty()
+    })
+    .await;
     let id = session(&watcher);
     assert_eq!(syncs(id), [Op::Sync, Op::GetChildren]);
     // In the same session the next list is no older.
     let two = join(&client, "2").await;
-    assert_eq!(ids(&within("the change", waiting).await.unwrap()), ["1", "2"]);
+    assert_eq!(
+        ids(&within("the change", waiting).await.unwrap()),
+        ["1", "2"]
+    );
     assert_eq!(syncs(id), [Op::Sync, Op::GetChildren, Op::GetChildren]);
     drop((one, two));
 }
@@ -158,11 +207,17 @@ async fn a_watch_costs_two_lists_and_the_reads() {
     let id = session(&watcher);
     let requests = move |server: &Server| {
         let counters = server.counters();
-        (counters.requests_of(id, Op::GetChildren), counters.requests_of(id, Op::GetData))
+        (
+            counters.requests_of(id, Op::GetChildren),
+            counters.requests_of(id, Op::GetData),
+        )
     };
     let before = requests(&server);
     let waiting = pending(watch.changed());
-    until(&server, "the watch", |view| !view.watches_on(GROUP).is_empty()).await;
+    until(&server, "the watch", |view| {
+        !view.watches_on(GROUP).is_empty()
+    })
+    .await;
     within("the write", one.set_data("new")).await.unwrap();
     let two = join(&other, "2").await;
     let members = within("the change", waiting).await.unwrap();
@@ -177,12 +232,23 @@ async fn a_watch_costs_two_lists_and_the_reads() {
 async fn a_group_without_members_is_watched_too() {
     let (server, [client, other]) = with_clients(Server::start().unwrap(), connect).await;
     let mut watch = join(&client, "1").await.watch();
-    until(&server, "no members", |view| view.children(GROUP).is_empty()).await;
+    until(&server, "no members", |view| {
+        view.children(GROUP).is_empty()
+    })
+    .await;
     // With the directory.
     server.delete(GROUP).unwrap();
-    assert!(within("the members", watch.changed()).await.unwrap().is_empty());
+    assert!(
+        within("the members", watch.changed())
+            .await
+            .unwrap()
+            .is_empty()
+    );
     let waiting = pending(watch.changed());
-    until(&server, "the watch", |view| !view.watches_on(GROUP).is_empty()).await;
+    until(&server, "the watch", |view| {
+        !view.watches_on(GROUP).is_empty()
+    })
+    .await;
     let _two = join(&other, "2").await;
     let mut members = within("the change", waiting).await.unwrap();
     if members.is_empty() {
@@ -207,19 +273,31 @@ async fn faults_lose_no_change() {
         let fault = server.drop_reply(Match::op(Op::GetChildren).session(id), Loss::Close);
         let waiting = pending(watch.changed());
         within("the fault", fault.wait_hit()).await;
-        until(&server, "the watch", |view| !view.watches_on(GROUP).is_empty()).await;
+        until(&server, "the watch", |view| {
+            !view.watches_on(GROUP).is_empty()
+        })
+        .await;
         match round {
             0 => {}
             1 => assert!(server.cut(id, Cut::Reset)),
             _ => assert!(server.expire_session(id)),
         }
         let two = join(&other, "2").await;
-        assert_eq!(ids(&within("the change", waiting).await.unwrap()), ["1", "2"]);
+        assert_eq!(
+            ids(&within("the change", waiting).await.unwrap()),
+            ["1", "2"]
+        );
         within("the end", two.close()).await.unwrap();
-        assert_eq!(ids(&within("the change", watch.changed()).await.unwrap()), ["1"]);
+        assert_eq!(
+            ids(&within("the change", watch.changed()).await.unwrap()),
+            ["1"]
+        );
     }
     drop(one);
     within("the end", watcher.close()).await.unwrap();
     let error = within("the end", watch.changed()).await.unwrap_err();
-    assert!(error.kind() == Some(ErrorKind::Closed) && error.path() == GROUP, "{error}");
+    assert!(
+        error.kind() == Some(ErrorKind::Closed) && error.path() == GROUP,
+        "{error}"
+    );
 }

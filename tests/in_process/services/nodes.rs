@@ -7,7 +7,9 @@ const PATH: &str = "/services/web/web-1";
 
 async fn present(server: &Server, client: &Client, data: &str) -> PersistentNode {
     let node = PersistentNode::new(client, PATH, data).unwrap();
-    within("the creation", node.wait_for_initial_create(SOON)).await.unwrap();
+    within("the creation", node.wait_for_initial_create(SOON))
+        .await
+        .unwrap();
     assert_eq!(server.node(PATH).unwrap().data, data.as_bytes());
     node
 }
@@ -24,12 +26,15 @@ fn state(node: &PersistentNode, wanted: PersistentNodeState) -> impl Future<Outp
 #[track_caller]
 fn is_of(server: &Server, owner: i64, data: &'static str) -> impl Future<Output = ()> {
     until(server, "the node", move |view| {
-        view.node(PATH).is_some_and(|node| node.ephemeral_owner == owner && node.data == data.as_bytes())
+        view.node(PATH)
+            .is_some_and(|node| node.ephemeral_owner == owner && node.data == data.as_bytes())
     })
 }
 
 fn others_node(server: &Server, data: &str, owner: i64) {
-    server.create_as(PATH, data, CreateMode::Ephemeral, owner).unwrap();
+    server
+        .create_as(PATH, data, CreateMode::Ephemeral, owner)
+        .unwrap();
 }
 
 // Shows: persistent-node
@@ -39,7 +44,10 @@ async fn it_is_created_written_and_deleted() {
     let node = present(&server, &client, "a").await;
     assert_eq!(node.state(), PersistentNodeState::Present);
     assert_eq!(server.node(PATH).unwrap().ephemeral_owner, session(&client));
-    assert_eq!(server.node("/services/web").unwrap().kind, NodeKind::Container);
+    assert_eq!(
+        server.node("/services/web").unwrap().kind,
+        NodeKind::Container
+    );
     within("the write", node.set_data("b")).await.unwrap();
     assert_eq!(server.node(PATH).unwrap().data, b"b");
     let states = node.watch_state();
@@ -67,12 +75,16 @@ async fn data_set_while_it_is_away_are_those_of_the_next() {
     assert_ne!(server.node(PATH).unwrap().ephemeral_owner, before);
 }
 
-/// A session that the client gave up may live on on the servers, with its node: whichever handle made it, it is in
-/// the way of none for longer than that session lives, and its end is confirmed to none before.
+/// A session that the client gave up may live on on the servers, with its node: whichever handle
+/// made it, it is in the way of none for longer than that session lives, and its end is confirmed
+/// to none before.
 // Shows: persistent-node
 #[tokio::test]
 async fn a_node_of_an_earlier_session_is_waited_for_by_every_handle() {
-    let server = Server::builder().tick(Duration::from_millis(100)).start().unwrap();
+    let server = Server::builder()
+        .tick(Duration::from_millis(100))
+        .start()
+        .unwrap();
     let client = connect_for(&server, Duration::from_secs(2)).await;
     let node = present(&server, &client, "a").await;
     let former = session(&client);
@@ -82,13 +94,32 @@ async fn a_node_of_an_earlier_session_is_waited_for_by_every_handle() {
     let lost = states.wait_for(|_| client.session_id().is_some_and(|id| id != former));
     within("the next session", lost).await.unwrap();
     let closed = within("the end", node.close()).await;
-    assert!(matches!(closed, Err(PersistentNodeError::NotConfirmed { .. })), "{closed:?}");
+    assert!(
+        matches!(closed, Err(PersistentNodeError::NotConfirmed { .. })),
+        "{closed:?}"
+    );
     let ours = session(&client);
     let looks = server.counters().requests_of(ours, Op::GetData);
     let again = PersistentNode::new(&client, PATH, "b").unwrap();
-    until(&server, "its look", move |view| view.counters().requests_of(ours, Op::GetData) > looks).await;
-    let early = within("an answer", again.wait_for_initial_create(Duration::from_millis(50))).await;
-    assert!(matches!(early, Err(PersistentNodeError::TimedOut { conflict: false, .. })), "{early:?}");
+    until(&server, "its look", move |view| {
+        view.counters().requests_of(ours, Op::GetData) > looks
+    })
+    .await;
+    let early = within(
+        "an answer",
+        again.wait_for_initial_create(Duration::from_millis(50)),
+    )
+    .await;
+    assert!(
+        matches!(
+            early,
+            Err(PersistentNodeError::TimedOut {
+                conflict: false,
+                ..
+            })
+        ),
+        "{early:?}"
+    );
     assert_eq!(again.state(), PersistentNodeState::Absent);
     assert_eq!(server.node(PATH).unwrap().ephemeral_owner, former);
     server.freeze_expiry(false);
@@ -97,16 +128,23 @@ async fn a_node_of_an_earlier_session_is_waited_for_by_every_handle() {
     within("the end", again.close()).await.unwrap();
 }
 
-/// With no server to say so, it is not certain that the node is gone: it is there until the session expires.
+/// With no server to say so, it is not certain that the node is gone: it is there until the session
+/// expires.
 // Shows: persistent-node
 #[tokio::test]
 async fn its_end_is_confirmed_by_a_server_or_an_error() {
-    let server = Server::builder().tick(Duration::from_millis(100)).start().unwrap();
+    let server = Server::builder()
+        .tick(Duration::from_millis(100))
+        .start()
+        .unwrap();
     let client = connect_for(&server, Duration::from_secs(2)).await;
     let node = present(&server, &client, "a").await;
     server.stop();
     let closed = within("the end of the session", node.close()).await;
-    assert!(matches!(closed, Err(PersistentNodeError::NotConfirmed { .. })), "{closed:?}");
+    assert!(
+        matches!(closed, Err(PersistentNodeError::NotConfirmed { .. })),
+        "{closed:?}"
+    );
     assert!(server.exists(PATH));
 }
 
@@ -120,14 +158,18 @@ async fn two_of_one_client_take_turns() {
     let first = PersistentNode::new(&client, PATH, "first").unwrap();
     let second = PersistentNode::new(&client, PATH, "second").unwrap();
     let third = PersistentNode::new(&client, PATH, "third").unwrap();
-    within("the creation", first.wait_for_initial_create(SOON)).await.unwrap();
+    within("the creation", first.wait_for_initial_create(SOON))
+        .await
+        .unwrap();
     is_of(&server, id, "first").await;
     state(&second, PersistentNodeState::Conflict).await;
     assert_eq!(lost.hits().len(), 1);
     within("the end", third.close()).await.unwrap();
     assert_eq!(server.node(PATH).unwrap().data, b"first");
     within("the end", first.close()).await.unwrap();
-    within("the creation", second.wait_for_initial_create(SOON)).await.unwrap();
+    within("the creation", second.wait_for_initial_create(SOON))
+        .await
+        .unwrap();
     is_of(&server, id, "second").await;
     within("the end", client.close()).await.unwrap();
     state(&second, PersistentNodeState::Closed).await;
@@ -163,20 +205,25 @@ async fn deleted_by_hand_it_is_there_again() {
             _ => server.set_data(PATH, "by hand").unwrap(),
         }
         let before = server.node(PATH).unwrap().czxid;
-        until(&server, "the watch", move |view| !view.watches_on(PATH).is_empty()).await;
+        until(&server, "the watch", move |view| {
+            !view.watches_on(PATH).is_empty()
+        })
+        .await;
         server.delete(PATH).unwrap();
         let data: &[u8] = if round == 0 { b"a" } else { b"b" };
         until(&server, "another node", move |view| {
             let found = view.node(PATH);
-            found.is_some_and(|node| node.czxid > before && node.ephemeral_owner == id && node.data == data)
+            found.is_some_and(|node| {
+                node.czxid > before && node.ephemeral_owner == id && node.data == data
+            })
         })
         .await;
         state(&node, PersistentNodeState::Present).await;
     }
 }
 
-/// CURATOR-154, CURATOR-258: a process that is started again meets its own node of before, which goes with the
-/// session of before; the node of then would go on with stale data, and go.
+/// CURATOR-154, CURATOR-258: a process that is started again meets its own node of before, which
+/// goes with the session of before; the node of then would go on with stale data, and go.
 // Shows: persistent-node
 #[tokio::test]
 async fn a_node_of_another_session_is_left_alone_until_it_goes() {
@@ -184,16 +231,29 @@ async fn a_node_of_another_session_is_left_alone_until_it_goes() {
     others_node(&server, "old", session(&other));
     let node = PersistentNode::new(&client, PATH, "new").unwrap();
     state(&node, PersistentNodeState::Conflict).await;
-    let error = within("the end", node.wait_for_initial_create(Duration::from_millis(20))).await.unwrap_err();
-    assert!(matches!(error, PersistentNodeError::TimedOut { conflict: true, .. }), "{error}");
+    let error = within(
+        "the end",
+        node.wait_for_initial_create(Duration::from_millis(20)),
+    )
+    .await
+    .unwrap_err();
     assert!(
-        error.to_string().contains("another node, or another handle of this client, has the path"),
+        matches!(error, PersistentNodeError::TimedOut { conflict: true, .. }),
+        "{error}"
+    );
+    assert!(
+        error
+            .to_string()
+            .contains("another node, or another handle of this client, has the path"),
         "{error}"
     );
     let write = pending(node.set_data("newer"));
     // What it writes to its node makes no difference.
     server.set_data(PATH, "still old").unwrap();
-    until(&server, "the next watch", |view| !view.watches_on(PATH).is_empty()).await;
+    until(&server, "the next watch", |view| {
+        !view.watches_on(PATH).is_empty()
+    })
+    .await;
     assert_eq!(server.node(PATH).unwrap().data, b"still old");
     assert!(server.expire_session(session(&other)));
     is_of(&server, session(&client), "newer").await;
@@ -264,7 +324,11 @@ async fn what_is_not_answered_is_found_out() {
         let request = |op| Match::op(op).path(PATH);
         let create = lose(&server, request(Op::Create), applied, Loss::Close);
         let node = present(&server, &client, "a").await;
-        assert_eq!(server.node(PATH).unwrap().version, 0, "nothing was written again");
+        assert_eq!(
+            server.node(PATH).unwrap().version,
+            0,
+            "nothing was written again"
+        );
         let write = lose(&server, request(Op::SetData), applied, Loss::Close);
         within("the write", node.set_data("b")).await.unwrap();
         let found = server.node(PATH).unwrap();
@@ -291,10 +355,13 @@ async fn what_was_wanted_last_is_not_overtaken_by_a_late_write() {
     let write = server.drop_request(Match::op(Op::SetData).path(PATH), Loss::Close);
     let _late = pending(node.set_data("b"));
     within("the write", write.wait_hit()).await;
-    // Before the pause after the loss is over, as a rule: otherwise "b" is written once more, and "a" then.
+    // Before the pause after the loss is over, as a rule: otherwise "b" is written once more, and
+    // "a" then.
     let last = pending(node.set_data("a"));
     within("the last write", last).await.unwrap();
-    let raw = within("a session", zk::Client::connect(&server.connect_string())).await.unwrap();
+    let raw = within("a session", zk::Client::connect(&server.connect_string()))
+        .await
+        .unwrap();
     let late = within("the late write", raw.set_data(PATH, b"b", Some(0))).await;
     assert_eq!(late.unwrap_err(), zk::Error::BadVersion);
     assert_eq!(server.node(PATH).unwrap().data, b"a");
@@ -324,7 +391,10 @@ async fn closed_while_it_is_created_it_leaves_nothing() {
         let mut closed = states.clone();
         let closed = closed.wait_for(|state| *state == PersistentNodeState::Closed);
         within("the end", closed).await.unwrap();
-        assert!(!server.exists(PATH), "dropped: {drop_it}, the reply held: {reply}");
+        assert!(
+            !server.exists(PATH),
+            "dropped: {drop_it}, the reply held: {reply}"
+        );
         until(&server, "the end of the watch", |view| view.watches() == 0).await;
     }
 }
@@ -339,7 +409,10 @@ async fn dropped_it_goes_and_with_the_client_too() {
     drop(client);
     within("the write", node.set_data("c")).await.unwrap();
     drop(node);
-    until(&server, "the end of the session", |view| view.sessions().is_empty()).await;
+    until(&server, "the end of the session", |view| {
+        view.sessions().is_empty()
+    })
+    .await;
     assert!(!server.exists(PATH));
 }
 
@@ -355,7 +428,10 @@ async fn a_closed_client_ends_it() {
     // One that is made then is closed at once.
     let late = PersistentNode::new(&client, PATH, "c").unwrap();
     let member = GroupMember::new(&client, "/group", "a", "").unwrap();
-    assert_eq!((late.state(), member.state()), (PersistentNodeState::Closed, PersistentNodeState::Closed));
+    assert_eq!(
+        (late.state(), member.state()),
+        (PersistentNodeState::Closed, PersistentNodeState::Closed)
+    );
     for refused in [
         within("the write", node.set_data("b")).await,
         within("the write", late.set_data("b")).await,
@@ -363,7 +439,10 @@ async fn a_closed_client_ends_it() {
         within("the write", member.set_data("b")).await,
     ] {
         let error = refused.unwrap_err();
-        assert!(error.kind() == Some(ErrorKind::Closed) && !error.is_retryable(), "{error}");
+        assert!(
+            error.kind() == Some(ErrorKind::Closed) && !error.is_retryable(),
+            "{error}"
+        );
     }
     for node in [node, late] {
         within("the end", node.close()).await.unwrap();
@@ -377,40 +456,71 @@ async fn a_closed_client_ends_it() {
 #[tokio::test]
 async fn a_protected_name_is_no_other_s() {
     let (server, [client, other]) = with_clients(Server::start().unwrap(), connect).await;
-    let builder =
-        |client| PersistentNode::builder(client, PATH, "a").protected().parents(ParentNodes::Persistent);
-    let (one, two) = (builder(&client).build().unwrap(), builder(&other).build().unwrap());
+    let builder = |client| {
+        PersistentNode::builder(client, PATH, "a")
+            .protected()
+            .parents(ParentNodes::Persistent)
+    };
+    let (one, two) = (
+        builder(&client).build().unwrap(),
+        builder(&other).build().unwrap(),
+    );
     for node in [&one, &two] {
-        within("the creation", node.wait_for_initial_create(SOON)).await.unwrap();
+        within("the creation", node.wait_for_initial_create(SOON))
+            .await
+            .unwrap();
         let name = node.path().strip_prefix("/services/web/_c_").unwrap();
         assert_eq!((name.len(), &name[36..]), (36 + 6, "-web-1"));
     }
     assert_ne!(one.path(), two.path());
-    assert_eq!(server.node("/services/web").unwrap().kind, NodeKind::Persistent);
+    assert_eq!(
+        server.node("/services/web").unwrap().kind,
+        NodeKind::Persistent
+    );
     // The name stays over sessions.
     let before = session(&client);
     assert!(server.expire_session(before));
     let path = one.path().to_owned();
     until(&server, "the same name", move |view| {
-        view.node(&path).is_some_and(|node| node.ephemeral_owner != before)
+        view.node(&path)
+            .is_some_and(|node| node.ephemeral_owner != before)
     })
     .await;
 }
 
 #[tokio::test]
 async fn a_refusal_is_said_and_asked_again() {
-    let server = Server::builder().tick(Duration::from_millis(100)).start().unwrap();
-    let builder = Client::builder().retry_policy(eager()).session_timeout(Duration::from_secs(2));
+    let server = Server::builder()
+        .tick(Duration::from_millis(100))
+        .start()
+        .unwrap();
+    let builder = Client::builder()
+        .retry_policy(eager())
+        .session_timeout(Duration::from_secs(2));
     let client = connect_as(builder, &server).await;
-    let raw = within("a session", zk::Client::connect(&server.connect_string())).await.unwrap();
+    let raw = within("a session", zk::Client::connect(&server.connect_string()))
+        .await
+        .unwrap();
     let read_only = [zk::Acl::new(zk::Permission::READ, zk::AuthId::anyone())];
     let closed = zk::CreateMode::Persistent.with_acls(zk::Acls::new(&read_only));
-    within("the directory", raw.create("/services", b"", &closed)).await.unwrap();
+    within("the directory", raw.create("/services", b"", &closed))
+        .await
+        .unwrap();
     let node = PersistentNode::new(&client, PATH, "a").unwrap();
-    let error = within("the refusal", node.wait_for_initial_create(SOON)).await.unwrap_err();
+    let error = within("the refusal", node.wait_for_initial_create(SOON))
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), Some(ErrorKind::NoAuth), "{error}");
-    assert!(error.to_string().ends_with("which has no credentials (`ClientBuilder::auth`)"), "{error}");
-    assert_eq!((node.state(), error.path()), (PersistentNodeState::Refused, PATH));
+    assert!(
+        error
+            .to_string()
+            .ends_with("which has no credentials (`ClientBuilder::auth`)"),
+        "{error}"
+    );
+    assert_eq!(
+        (node.state(), error.path()),
+        (PersistentNodeState::Refused, PATH)
+    );
     server.delete("/services").unwrap();
     state(&node, PersistentNodeState::Present).await;
     assert!(server.exists(PATH));
@@ -423,21 +533,44 @@ async fn a_refusal_is_told_of_what_was_refused() {
     let (server, [client]) = with_clients(Server::start().unwrap(), connect).await;
     let node = present(&server, &client, "a").await;
     until(&server, "its watch", |view| view.watches() == 1).await;
-    let refused = server.fail(Match::op(Op::SetData).path(PATH), ServerError::NoAuth.code());
+    let refused = server.fail(
+        Match::op(Op::SetData).path(PATH),
+        ServerError::NoAuth.code(),
+    );
     let error = within("the refusal", node.set_data("b")).await.unwrap_err();
     assert_eq!(error.kind(), Some(ErrorKind::NoAuth), "{error}");
-    assert_eq!((refused.hits().len(), node.state()), (1, PersistentNodeState::Refused));
-    within("a write that is not refused", node.set_data("c")).await.unwrap();
-    assert_eq!((&*server.node(PATH).unwrap().data, node.state()), (&b"c"[..], PersistentNodeState::Present));
+    assert_eq!(
+        (refused.hits().len(), node.state()),
+        (1, PersistentNodeState::Refused)
+    );
+    within("a write that is not refused", node.set_data("c"))
+        .await
+        .unwrap();
+    assert_eq!(
+        (&*server.node(PATH).unwrap().data, node.state()),
+        (&b"c"[..], PersistentNodeState::Present)
+    );
 
-    let refused = server.fail(Match::op(Op::SetData).path(PATH), ServerError::NoAuth.code());
+    let refused = server.fail(
+        Match::op(Op::SetData).path(PATH),
+        ServerError::NoAuth.code(),
+    );
     assert!(within("the refusal", node.set_data("d")).await.is_err());
     assert_eq!(refused.hits().len(), 1);
-    server.fail(Match::op(Op::SetData).path(PATH), ServerError::NoAuth.code());
+    server.fail(
+        Match::op(Op::SetData).path(PATH),
+        ServerError::NoAuth.code(),
+    );
     let lost = server.drop_request(Match::op(Op::GetData).path(PATH), Loss::Close);
-    let error = within("the next refusal", node.set_data("e")).await.unwrap_err();
+    let error = within("the next refusal", node.set_data("e"))
+        .await
+        .unwrap_err();
     assert_eq!(lost.hits().len(), 1);
-    assert_eq!(error.kind(), Some(ErrorKind::NoAuth), "of a lost connection: {error}");
+    assert_eq!(
+        error.kind(),
+        Some(ErrorKind::NoAuth),
+        "of a lost connection: {error}"
+    );
     within("the end", node.close()).await.unwrap();
 }
 
@@ -445,15 +578,22 @@ async fn a_refusal_is_told_of_what_was_refused() {
 // Shows: persistent-node
 #[tokio::test]
 async fn without_room_for_a_watch_it_is_polled() {
-    let server = Server::builder().tick(Duration::from_millis(100)).start().unwrap();
-    let builder = Client::builder().retry_policy(eager()).session_timeout(Duration::from_secs(2));
+    let server = Server::builder()
+        .tick(Duration::from_millis(100))
+        .start()
+        .unwrap();
+    let builder = Client::builder()
+        .retry_policy(eager())
+        .session_timeout(Duration::from_secs(2));
     let client = connect_as(builder, &server).await;
     let mut nodes = Vec::new();
     // Half of the paths that a session may watch: each is 15 kB long.
     for number in 0..5 {
         let path = format!("/services/{}-{number}", "x".repeat(15_000));
         let node = PersistentNode::new(&client, &path, "").unwrap();
-        within("the creation", node.wait_for_initial_create(SOON)).await.unwrap();
+        within("the creation", node.wait_for_initial_create(SOON))
+            .await
+            .unwrap();
         nodes.push((path, node));
     }
     until(&server, "four watches", |view| view.watches() == 4).await;
@@ -461,8 +601,10 @@ async fn without_room_for_a_watch_it_is_polled() {
         let before = server.node(path).unwrap().czxid;
         server.delete(path).unwrap();
         let path = path.clone();
-        until(&server, "another node", move |view| view.node(&path).is_some_and(|node| node.czxid > before))
-            .await;
+        until(&server, "another node", move |view| {
+            view.node(&path).is_some_and(|node| node.czxid > before)
+        })
+        .await;
     }
 }
 
@@ -479,13 +621,32 @@ async fn what_cannot_be_is_refused_before_it_is_sent() {
         PersistentNode::builder(&client, PATH, "").acl([Acl::creator_all()]), // the client has no credentials
     ] {
         let invalid = builder.build().unwrap_err();
-        assert!(matches!(invalid, BuildError::InvalidOption { .. }) && invalid.path() == PATH, "{invalid}");
+        assert!(
+            matches!(invalid, BuildError::InvalidOption { .. }) && invalid.path() == PATH,
+            "{invalid}"
+        );
     }
     assert_eq!(server.counters().total_requests(), before);
     let acl = [Acl::new("world", "anyone", Permissions::ALL)];
-    let node = PersistentNode::builder(&client, PATH, "a").acl(acl).build().unwrap();
-    let large = within("the refusal", node.set_data(vec![0; 1_000_001])).await.unwrap_err();
-    assert!(matches!(large, PersistentNodeError::DataTooLarge { bytes: 1_000_001, .. }), "{large}");
-    within("the creation", node.wait_for_initial_create(SOON)).await.unwrap();
+    let node = PersistentNode::builder(&client, PATH, "a")
+        .acl(acl)
+        .build()
+        .unwrap();
+    let large = within("the refusal", node.set_data(vec![0; 1_000_001]))
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(
+            large,
+            PersistentNodeError::DataTooLarge {
+                bytes: 1_000_001,
+                ..
+            }
+        ),
+        "{large}"
+    );
+    within("the creation", node.wait_for_initial_create(SOON))
+        .await
+        .unwrap();
     assert_eq!(server.node(PATH).unwrap().data, b"a");
 }

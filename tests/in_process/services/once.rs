@@ -32,29 +32,40 @@ fn already(outcome: OnceOutcome<u32>) -> (String, Duration) {
 }
 
 async fn lock_is_free(server: &Server) {
-    until(server, "the release", |view| view.children("/jobs/report/lock").is_empty()).await;
+    until(server, "the release", |view| {
+        view.children("/jobs/report/lock").is_empty()
+    })
+    .await;
 }
 
-/// Their clocks differ by more than the job takes, so that nothing overlaps: gocron#841. The occasion is a
-/// name, and the record stays.
+/// Their clocks differ by more than the job takes, so that nothing overlaps: gocron#841. The
+/// occasion is a name, and the record stays.
 // Shows: once-record
 #[tokio::test]
 async fn a_process_whose_clock_is_late_finds_the_record() {
     let server = start();
     let runs = Arc::new(AtomicU32::new(0));
     let (early, late) = (connect(&server).await, connect(&server).await);
-    assert_eq!(count(today(&early), &runs).await.unwrap(), OnceOutcome::Ran(1));
+    assert_eq!(
+        count(today(&early), &runs).await.unwrap(),
+        OnceOutcome::Ran(1)
+    );
     early.close().await.unwrap();
     let (by, at) = already(count(today(&late), &runs).await.unwrap());
     assert!(by.contains(&std::process::id().to_string()), "{by}");
-    let raw = within("a session", zk::Client::connect(&server.connect_string())).await.unwrap();
+    let raw = within("a session", zk::Client::connect(&server.connect_string()))
+        .await
+        .unwrap();
     let (data, stat) = within("the record", raw.get_data(RECORD)).await.unwrap();
     assert_eq!(at, Duration::from_millis(stat.ctime.try_into().unwrap()));
     assert_eq!(stat.ephemeral_owner, 0);
     let line = String::from_utf8(data).unwrap();
     assert!(line.starts_with(&by) && !line.contains('\n'), "{line}");
     // The next occasion is another.
-    assert_eq!(count(job(&late, "2026-11-23"), &runs).await.unwrap(), OnceOutcome::Ran(2));
+    assert_eq!(
+        count(job(&late, "2026-11-23"), &runs).await.unwrap(),
+        OnceOutcome::Ran(2)
+    );
 }
 
 /// The lock does not expire under the job, however long that takes: ShedLock#6.
@@ -64,18 +75,33 @@ async fn a_job_that_outlasts_the_session_timeout_keeps_its_lock() {
     let server = start();
     // The least that there is here, and a lease of which is longer than a busy machine pauses.
     let timeout = Duration::from_secs(4);
-    let builder = || Client::builder().retry_policy(eager()).session_timeout(timeout);
-    let (client, other) = (connect_as(builder(), &server).await, connect_as(builder(), &server).await);
+    let builder = || {
+        Client::builder()
+            .retry_policy(eager())
+            .session_timeout(timeout)
+    };
+    let (client, other) = (
+        connect_as(builder(), &server).await,
+        connect_as(builder(), &server).await,
+    );
     let running = today(&client).run(|_| async move {
         // Longer than any timeout there is: that no time ends the lock is what is tested.
         tokio::time::sleep(timeout * 5 / 4).await;
         Ok::<_, String>(())
     });
     let impatient = async {
-        until(&server, "the lock", |view| !view.children("/jobs/report/lock").is_empty()).await;
-        let second = today(&other).wait(timeout / 2).run(|_| async { Ok::<_, String>(()) });
+        until(&server, "the lock", |view| {
+            !view.children("/jobs/report/lock").is_empty()
+        })
+        .await;
+        let second = today(&other)
+            .wait(timeout / 2)
+            .run(|_| async { Ok::<_, String>(()) });
         let error = second.await.unwrap_err();
-        assert!(matches!(error, OnceError::Acquire(AcquireError::TimedOut { .. })), "{error}");
+        assert!(
+            matches!(error, OnceError::Acquire(AcquireError::TimedOut { .. })),
+            "{error}"
+        );
         assert!(error.is_retryable());
     };
     let (ran, ()) = within("both", async { tokio::join!(running, impatient) }).await;
@@ -86,14 +112,29 @@ async fn a_job_that_outlasts_the_session_timeout_keeps_its_lock() {
 #[tokio::test]
 async fn a_run_that_fails_is_run_again_by_the_next() {
     let (server, [client, other]) = with_clients(start(), connect).await;
-    let failed = today(&client).run(|_| async { Err::<u32, _>(std::io::Error::other("the disk is full")) });
+    let failed =
+        today(&client).run(|_| async { Err::<u32, _>(std::io::Error::other("the disk is full")) });
     let failed = within("the failure", failed).await.unwrap_err();
-    let OnceError::Failed { path, occasion, source, .. } = &failed else { panic!("{failed}") };
+    let OnceError::Failed {
+        path,
+        occasion,
+        source,
+        ..
+    } = &failed
+    else {
+        panic!("{failed}")
+    };
     assert_eq!((path.as_str(), occasion.as_str()), (JOB, TODAY));
-    assert!(source.downcast_ref::<std::io::Error>().is_some() && failed.is_retryable(), "{failed}");
+    assert!(
+        source.downcast_ref::<std::io::Error>().is_some() && failed.is_retryable(),
+        "{failed}"
+    );
     assert!(!server.exists(RECORD));
     let runs = Arc::default();
-    assert_eq!(count(today(&other), &runs).await.unwrap(), OnceOutcome::Ran(1));
+    assert_eq!(
+        count(today(&other), &runs).await.unwrap(),
+        OnceOutcome::Ran(1)
+    );
 }
 
 // Shows: once-record
@@ -102,19 +143,38 @@ async fn a_panic_goes_through_and_leaves_neither_lock_nor_record() {
     let (server, [client]) = with_clients(start(), connect).await;
     let panicking = tokio::spawn({
         let job = today(&client);
-        async move { job.run(|_| async { if true { panic!("a bug") } else { Ok::<(), String>(()) } }).await }
+        async move {
+            job.run(|_| async {
+                if true {
+                    panic!("a bug")
+                } else {
+                    Ok::<(), String>(())
+                }
+            })
+            .await
+        }
     });
     assert!(within("the panic", panicking).await.unwrap_err().is_panic());
     lock_is_free(&server).await;
     assert!(!server.exists(RECORD));
-    assert_eq!(count(today(&client), &Arc::default()).await.unwrap(), OnceOutcome::Ran(1));
+    assert_eq!(
+        count(today(&client), &Arc::default()).await.unwrap(),
+        OnceOutcome::Ran(1)
+    );
 }
 
 // Shows: once-record
 #[tokio::test]
 async fn dropped_at_any_point_it_leaves_no_lock() {
-    // At each of its requests: the look, the create and the list of the lock, the read under it, the record.
-    for op in [Op::GetData, Op::Create, Op::GetChildren, Op::Sync, Op::Multi] {
+    // At each of its requests: the look, the create and the list of the lock, the read under it,
+    // the record.
+    for op in [
+        Op::GetData,
+        Op::Create,
+        Op::GetChildren,
+        Op::Sync,
+        Op::Multi,
+    ] {
         let (server, [client]) = with_clients(start(), connect).await;
         let gate = server.hold_request(Match::op(op).path_prefix(JOB));
         let running = tokio::spawn({
@@ -128,7 +188,12 @@ async fn dropped_at_any_point_it_leaves_no_lock() {
         within("the cleanup", client.flush(SOON)).await.unwrap();
         lock_is_free(&server).await;
         // The next one runs it, or finds the record that was on its way.
-        within("the next run", today(&client).run(|_| async { Ok::<_, String>(()) })).await.unwrap();
+        within(
+            "the next run",
+            today(&client).run(|_| async { Ok::<_, String>(()) }),
+        )
+        .await
+        .unwrap();
         assert!(server.exists(RECORD), "{op:?}");
     }
 }
@@ -145,16 +210,25 @@ async fn a_lost_reply_is_made_up_for() {
         let fault = lose(&server, written, sent, Loss::Close);
         for round in 0..2 {
             let run = today(&client).run(|run| async move {
-                let (balance, version) = run.get_data("/balance").await?.ok_or("there is no balance")?;
+                let (balance, version) = run
+                    .get_data("/balance")
+                    .await?
+                    .ok_or("there is no balance")?;
                 let paid: u32 = String::from_utf8(balance)?.parse()?;
-                run.record_with(move |writes| writes.set_data("/balance", (paid + 1).to_string(), version));
+                run.record_with(move |writes| {
+                    writes.set_data("/balance", (paid + 1).to_string(), version)
+                });
                 Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
             });
             let outcome = within("the end", run).await.unwrap();
             assert_eq!(outcome == OnceOutcome::Ran(()), round == 0, "{outcome:?}");
         }
         assert_eq!(fault.hits().len(), 1);
-        assert_eq!(server.node("/balance").unwrap().data, b"101", "once, with the record");
+        assert_eq!(
+            server.node("/balance").unwrap().data,
+            b"101",
+            "once, with the record"
+        );
     }
 }
 
@@ -187,15 +261,21 @@ async fn a_session_that_ends_with_the_reply_leaves_no_doubt() {
             assert_eq!(outcome.unwrap(), OnceOutcome::Ran(7));
         } else {
             let error = outcome.unwrap_err();
-            let OnceError::NotRecorded { source, .. } = &error else { panic!("{error}") };
-            assert!(matches!(**source, TransactionError::Unknown { .. }), "{source}");
+            let OnceError::NotRecorded { source, .. } = &error else {
+                panic!("{error}")
+            };
+            assert!(
+                matches!(**source, TransactionError::Unknown { .. }),
+                "{source}"
+            );
             assert!(error.is_retryable());
         }
         assert_eq!(server.exists(RECORD), committed);
     }
 }
 
-/// What is to be committed with the record is refused: nothing is recorded, and the error says what.
+/// What is to be committed with the record is refused: nothing is recorded, and the error says
+/// what.
 // Shows: once-record
 #[tokio::test]
 async fn a_write_that_is_refused_keeps_the_job_from_being_recorded() {
@@ -206,8 +286,12 @@ async fn a_write_that_is_refused_keeps_the_job_from_being_recorded() {
         Ok::<_, String>(())
     });
     let error = within("the refusal", run).await.unwrap_err();
-    let OnceError::NotRecorded { source, .. } = &error else { panic!("{error}") };
-    let TransactionError::Rejected { index: 0, path, .. } = &**source else { panic!("{source}") };
+    let OnceError::NotRecorded { source, .. } = &error else {
+        panic!("{error}")
+    };
+    let TransactionError::Rejected { index: 0, path, .. } = &**source else {
+        panic!("{source}")
+    };
     assert_eq!((path.as_str(), error.path()), ("/balance", JOB));
     assert!(!server.exists(RECORD));
     lock_is_free(&server).await;
@@ -232,7 +316,10 @@ async fn without_its_lock_a_run_is_not_recorded() {
         matches!(&error, OnceError::NotRecorded { source, .. } if matches!(**source, TransactionError::Lost(_)))
     );
     assert!(!server.exists(RECORD));
-    assert_eq!(count(today(&client), &Arc::default()).await.unwrap(), OnceOutcome::Ran(1));
+    assert_eq!(
+        count(today(&client), &Arc::default()).await.unwrap(),
+        OnceOutcome::Ran(1)
+    );
 }
 
 /// The last ones stay, whatever their names are, and a run deletes the others.
@@ -243,7 +330,10 @@ async fn old_records_are_pruned_and_the_last_are_kept() {
     let runs = Arc::default();
     // Not in the order of their names.
     for day in ["d", "a", "c", "b", "f", "e"] {
-        assert!(matches!(count(job(&client, day).keep(3), &runs).await.unwrap(), OnceOutcome::Ran(_)));
+        assert!(matches!(
+            count(job(&client, day).keep(3), &runs).await.unwrap(),
+            OnceOutcome::Ran(_)
+        ));
     }
     let mut kept = server.children("/jobs/report/done");
     kept.sort();
@@ -254,46 +344,70 @@ async fn old_records_are_pruned_and_the_last_are_kept() {
     assert_eq!(runs.load(Ordering::Relaxed), 6);
 }
 
-/// One that has children, which an administrator has made, and one that is gone since it was looked at.
+/// One that has children, which an administrator has made, and one that is gone since it was looked
+/// at.
 // Shows: once-record
 #[tokio::test]
 async fn a_record_that_cannot_be_deleted_keeps_no_other_from_it() {
     let (server, [client]) = with_clients(start(), connect).await;
     let runs = Arc::default();
     for day in ["a", "b", "c", "d"] {
-        assert!(matches!(count(job(&client, day).keep(9), &runs).await.unwrap(), OnceOutcome::Ran(_)));
+        assert!(matches!(
+            count(job(&client, day).keep(9), &runs).await.unwrap(),
+            OnceOutcome::Ran(_)
+        ));
     }
     server.create("/jobs/report/done/a/note", b"").unwrap();
     lock_is_free(&server).await;
-    let gate = server.hold_reply(Match::op(Op::Exists).path("/jobs/report/done/b").session(session(&client)));
+    let gate = server.hold_reply(
+        Match::op(Op::Exists)
+            .path("/jobs/report/done/b")
+            .session(session(&client)),
+    );
     let job = job(&client, "e").keep(1);
     let run = tokio::spawn(async move { count(job, &runs).await });
     within("the look", gate.wait_hit()).await;
     server.delete("/jobs/report/done/b").unwrap();
     gate.release();
-    assert_eq!(within("the end", run).await.unwrap().unwrap(), OnceOutcome::Ran(5));
+    assert_eq!(
+        within("the end", run).await.unwrap().unwrap(),
+        OnceOutcome::Ran(5)
+    );
     let mut kept = server.children("/jobs/report/done");
     kept.sort();
     assert_eq!(kept, ["a", "e"]);
 }
 
-/// A name is no version: once another process may have the lock, what has this name may be a later record.
+/// A name is no version: once another process may have the lock, what has this name may be a later
+/// record.
 // Shows: once-record
 #[tokio::test]
 async fn records_are_pruned_with_the_lock_only() {
     let (server, [client]) = with_clients(start(), connect).await;
     let runs = Arc::default();
-    assert!(matches!(count(job(&client, "a").keep(1), &runs).await.unwrap(), OnceOutcome::Ran(1)));
+    assert!(matches!(
+        count(job(&client, "a").keep(1), &runs).await.unwrap(),
+        OnceOutcome::Ran(1)
+    ));
     lock_is_free(&server).await;
-    let gate = server.hold_reply(Match::op(Op::Exists).path("/jobs/report/done/a").session(session(&client)));
+    let gate = server.hold_reply(
+        Match::op(Op::Exists)
+            .path("/jobs/report/done/a")
+            .session(session(&client)),
+    );
     let job = job(&client, "b").keep(1);
     let run = tokio::spawn(async move { count(job, &runs).await });
     within("the look", gate.wait_hit()).await;
     // By an administrator, so that the client does not know.
-    let [node] = &server.children("/jobs/report/lock")[..] else { panic!("one node") };
+    let [node] = &server.children("/jobs/report/lock")[..] else {
+        panic!("one node")
+    };
     server.delete(&format!("/jobs/report/lock/{node}")).unwrap();
     gate.release();
-    assert_eq!(within("the end", run).await.unwrap().unwrap(), OnceOutcome::Ran(2));
+    assert_eq!(
+        within("the end", run).await.unwrap().unwrap(),
+        OnceOutcome::Ran(2)
+    );
     assert_eq!(server.children("/jobs/report/done").len(), 2);
 }
 
@@ -304,7 +418,10 @@ async fn a_record_is_read_without_the_lock() {
     count(today(&client), &Arc::default()).await.unwrap();
     let before = server.counters().total_requests_of(session(&other));
     already(count(today(&other), &Arc::default()).await.unwrap());
-    assert_eq!(server.counters().total_requests_of(session(&other)) - before, 1);
+    assert_eq!(
+        server.counters().total_requests_of(session(&other)) - before,
+        1
+    );
 }
 
 /// Whoever has waited runs it or finds the record, without a look of its own at any clock.
@@ -323,7 +440,10 @@ async fn those_that_wait_find_the_record() {
         begun.recv().await.unwrap();
         let waiting = count(today(&other), &runs);
         let finish = async {
-            until(&server, "the waiter", |view| view.children("/jobs/report/lock").len() == 2).await;
+            until(&server, "the waiter", |view| {
+                view.children("/jobs/report/lock").len() == 2
+            })
+            .await;
             end.send(()).unwrap();
         };
         tokio::join!(waiting, finish).0
@@ -345,7 +465,10 @@ async fn what_cannot_be_is_refused_before_it_is_sent() {
     ] {
         let shown = format!("{job:?}");
         let error = count(job, &Arc::default()).await.unwrap_err();
-        assert!(matches!(error, OnceError::Build(_)) && error.path() == path, "{shown}: {error}");
+        assert!(
+            matches!(error, OnceError::Build(_)) && error.path() == path,
+            "{shown}: {error}"
+        );
         assert!(!error.is_retryable());
     }
     let _: fn(BuildError) -> OnceError = OnceError::from;
@@ -360,7 +483,11 @@ async fn an_occasion_is_any_text() {
     for (number, occasion) in ["2026/11/22", "2026", "..", ""].into_iter().enumerate() {
         for round in 0..2 {
             let outcome = count(job(&client, occasion), &runs).await.unwrap();
-            assert_eq!(matches!(outcome, OnceOutcome::Ran(_)), round == 0, "{occasion}");
+            assert_eq!(
+                matches!(outcome, OnceOutcome::Ran(_)),
+                round == 0,
+                "{occasion}"
+            );
         }
         assert_eq!(server.children("/jobs/report/done").len(), number + 1);
     }
@@ -373,5 +500,8 @@ async fn no_answer_to_the_look_ends_it() {
     let client = connect_with(&server, RetryPolicy::n_times(1, Duration::from_millis(1))).await;
     server.fail(Match::op(Op::GetData).path(RECORD).always(), -127);
     let error = count(today(&client), &Arc::default()).await.unwrap_err();
-    assert!(matches!(error, OnceError::Request(_)) && error.is_retryable(), "{error}");
+    assert!(
+        matches!(error, OnceError::Request(_)) && error.is_retryable(),
+        "{error}"
+    );
 }

@@ -7,15 +7,22 @@ use test_support::prelude::*;
 /// A round of connecting is one try of 200 ms.
 fn one_try() -> ClientBuilder {
     let once = RetryPolicy::n_times(0, Duration::ZERO);
-    Client::builder().connect_timeout(Duration::from_millis(200)).retry_policy(once)
+    Client::builder()
+        .connect_timeout(Duration::from_millis(200))
+        .retry_policy(once)
 }
 
 async fn until(client: &Client, state: ConnectionState) {
-    within("the state", client.watch_state().wait_for(|now| *now == state)).await.unwrap();
+    within(
+        "the state",
+        client.watch_state().wait_for(|now| *now == state),
+    )
+    .await
+    .unwrap();
 }
 
-/// The lock, after calls that were ended by a round that began before the server was back, or by a connection
-/// that a busy machine has lost.
+/// The lock, after calls that were ended by a round that began before the server was back, or by a
+/// connection that a busy machine has lost.
 async fn granted(mutex: &InterProcessMutex) -> LockGuard {
     let granted = async {
         loop {
@@ -39,10 +46,19 @@ async fn a_server_that_comes_up_late_is_found_without_a_call() {
     let client = builder.connect_lazy(&server.connect_string()).unwrap();
     assert_eq!(client.state(), ConnectionState::Connecting);
     let mutex = InterProcessMutex::new(&client, "/jobs/nightly").unwrap();
-    let error = within("the end of a round", mutex.lock()).await.unwrap_err();
+    let error = within("the end of a round", mutex.lock())
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), Some(ErrorKind::Connection), "{error:?}");
-    let servers = error.source().and_then(Error::source).expect("why").to_string();
-    assert_eq!(servers, format!("{}: it refuses connections", server.connect_string()));
+    let servers = error
+        .source()
+        .and_then(Error::source)
+        .expect("why")
+        .to_string();
+    assert_eq!(
+        servers,
+        format!("{}: it refuses connections", server.connect_string())
+    );
     assert_eq!(client.state(), ConnectionState::Connecting);
     // On the same port. No call needs a session now.
     server.restart().unwrap();
@@ -56,7 +72,10 @@ async fn a_server_that_comes_up_late_is_found_without_a_call() {
 async fn later_sessions_are_those_of_any_client() {
     // Longer than a busy machine pauses.
     let timeout = Duration::from_secs(4);
-    let server = Server::builder().max_session_timeout(timeout).start().unwrap();
+    let server = Server::builder()
+        .max_session_timeout(timeout)
+        .start()
+        .unwrap();
     let builder = one_try().session_timeout(timeout);
     let client = builder.connect_lazy(&server.connect_string()).unwrap();
     until(&client, ConnectionState::Connected).await;
@@ -79,7 +98,12 @@ async fn a_client_that_is_dropped_gives_up() {
     let client = one_try().connect_lazy(&server.connect_string()).unwrap();
     let mut states = client.watch_state();
     drop(client);
-    within("its end", states.wait_for(|state| *state == ConnectionState::Closed)).await.unwrap();
+    within(
+        "its end",
+        states.wait_for(|state| *state == ConnectionState::Closed),
+    )
+    .await
+    .unwrap();
     server.restart().unwrap();
     assert_eq!(server.sessions().len(), 0);
 }

@@ -29,7 +29,11 @@ impl<S: Copy + Debug + PartialEq + Send + Sync + 'static> Slow<S> {
                 *state == wanted
             }))
         });
-        Self { entered, gate, thread }
+        Self {
+            entered,
+            gate,
+            thread,
+        }
     }
 
     async fn is_inside(&mut self) {
@@ -44,7 +48,8 @@ impl<S: Copy + Debug + PartialEq + Send + Sync + 'static> Slow<S> {
     }
 }
 
-/// The thread that tells the states is the one that renews the lease, and runs all else of a client.
+/// The thread that tells the states is the one that renews the lease, and runs all else of a
+/// client.
 // Shows: session-thread, no-lock-across-await
 #[tokio::test]
 async fn a_predicate_that_blocks_costs_no_lock() {
@@ -53,9 +58,14 @@ async fn a_predicate_that_blocks_costs_no_lock() {
     let client = connect_for(&server, Duration::from_secs(6)).await;
     let (id, guard) = (session(&client), hold(&client).await);
     let latch = LeaderLatch::new(&client, "/scheduler/leader").unwrap();
-    let term = within("the leadership", latch.leadership()).await.unwrap().fencing_token();
+    let term = within("the leadership", latch.leadership())
+        .await
+        .unwrap()
+        .fencing_token();
     let node = PersistentNode::new(&client, "/services/web/web-1", "").unwrap();
-    within("the creation", node.wait_for_initial_create(SOON)).await.unwrap();
+    within("the creation", node.wait_for_initial_create(SOON))
+        .await
+        .unwrap();
     let mut of_client = Slow::waits_for(ConnectionState::Closed, client.watch_state());
     let mut of_latch = Slow::waits_for(LeadershipState::Closed, latch.watch_state());
     let mut of_node = Slow::waits_for(PersistentNodeState::Closed, node.watch_state());
@@ -72,18 +82,33 @@ async fn a_predicate_that_blocks_costs_no_lock() {
     let suspended = leadership.wait_for(|state| *state == LeadershipState::Suspended(term));
     within("the leader's doubt", suspended).await.unwrap();
     server.refuse_connections(false);
-    within("the connection", connection.wait_for(|state| *state == ConnectionState::Connected))
-        .await
-        .unwrap();
+    within(
+        "the connection",
+        connection.wait_for(|state| *state == ConnectionState::Connected),
+    )
+    .await
+    .unwrap();
     within("the end of the term", latch.close()).await.unwrap();
     within("the end of the node", node.close()).await.unwrap();
 
     // The client works, and keeps its session.
     let elsewhere = InterProcessMutex::new(&client, "/locks/elsewhere").unwrap();
-    within("a lock", elsewhere.lock()).await.unwrap().release().await.unwrap();
+    within("a lock", elsewhere.lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     let before = server.counters().requests_of(id, Op::Multi);
-    until(&server, "heartbeats", move |view| view.counters().requests_of(id, Op::Multi) >= before + 2).await;
-    assert!(guard.is_held() && session(&client) == id, "{:?}", guard.state());
+    until(&server, "heartbeats", move |view| {
+        view.counters().requests_of(id, Op::Multi) >= before + 2
+    })
+    .await;
+    assert!(
+        guard.is_held() && session(&client) == id,
+        "{:?}",
+        guard.state()
+    );
     assert_eq!(of_latch.finish(), Some(LeadershipState::Closed));
     assert_eq!(of_node.finish(), Some(PersistentNodeState::Closed));
     within("the release", guard.release()).await.unwrap();
@@ -111,20 +136,32 @@ async fn each_ends_when_what_it_watches_is_dropped_and_keeps_nothing() {
     assert_eq!(last(states).await, Some(LeadershipState::Closed));
 
     let node = PersistentNode::new(&client, "/services/web/web-1", "").unwrap();
-    within("the creation", node.wait_for_initial_create(SOON)).await.unwrap();
+    within("the creation", node.wait_for_initial_create(SOON))
+        .await
+        .unwrap();
     let states = node.watch_state();
     drop(node);
     assert_eq!(last(states).await, Some(PersistentNodeState::Closed));
 
     let member = GroupMember::new(&client, "/services/web", "web-2", "").unwrap();
-    within("the creation", member.wait_for_initial_create(SOON)).await.unwrap();
+    within("the creation", member.wait_for_initial_create(SOON))
+        .await
+        .unwrap();
     let states = member.watch_state();
     drop(member);
     assert_eq!(last(states).await, Some(PersistentNodeState::Closed));
 
     let states = client.watch_state();
-    within("a lock", mutex(&client).lock()).await.unwrap().release().await.unwrap();
+    within("a lock", mutex(&client).lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     drop(client);
     assert_eq!(last(states).await, Some(ConnectionState::Closed));
-    until(&server, "the end of the session", |view| view.sessions().is_empty()).await;
+    until(&server, "the end of the session", |view| {
+        view.sessions().is_empty()
+    })
+    .await;
 }

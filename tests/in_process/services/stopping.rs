@@ -14,7 +14,10 @@ async fn a_release_whose_reply_is_lost_is_still_confirmed() {
     within("the drain", drain).await.unwrap();
     lost.remove();
     within("the release", release).await.unwrap().unwrap();
-    until(&server, "the end of the session", |view| view.sessions().is_empty()).await;
+    until(&server, "the end of the session", |view| {
+        view.sessions().is_empty()
+    })
+    .await;
 }
 
 /// The time that the caller gives covers the wait for releases too.
@@ -30,7 +33,10 @@ async fn a_release_that_is_not_answered_in_time_ends_with_the_session() {
         async move { client.drain(Duration::from_millis(50)).await }
     });
     let released = within("the end of the release", release).await.unwrap();
-    assert!(matches!(released, Err(ReleaseError::Lost(_))), "{released:?}");
+    assert!(
+        matches!(released, Err(ReleaseError::Lost(_))),
+        "{released:?}"
+    );
     held.release();
     within("the drain", drain).await.unwrap().unwrap();
 }
@@ -42,12 +48,19 @@ async fn a_leader_that_is_drained_leads_no_more() {
     let (server, [ours, theirs]) = with_clients(start(), connect).await;
     let latch = LeaderLatch::new(&ours, "/leader").unwrap();
     let leads = |state: &LeadershipState| matches!(state, LeadershipState::Leader(_));
-    within("the leadership", latch.watch_state().wait_for(leads)).await.unwrap();
+    within("the leadership", latch.watch_state().wait_for(leads))
+        .await
+        .unwrap();
     let next = LeaderLatch::new(&theirs, "/leader").unwrap();
-    until(&server, "the next", |view| view.children("/leader").len() == 2).await;
+    until(&server, "the next", |view| {
+        view.children("/leader").len() == 2
+    })
+    .await;
     within("the drain", ours.drain(SOON)).await.unwrap();
     assert_eq!(latch.state(), LeadershipState::Closed);
-    within("the next leadership", next.watch_state().wait_for(leads)).await.unwrap();
+    within("the next leadership", next.watch_state().wait_for(leads))
+        .await
+        .unwrap();
     within("the drain", theirs.drain(SOON)).await.unwrap();
 }
 
@@ -61,14 +74,21 @@ async fn a_grant_that_was_not_taken_before_the_drain_is_given_back() {
     let mut place = within("the place", fair(&client).enqueue()).await.unwrap();
     // Granted, and kept in the place.
     assert_eq!(within("the position", place.position()).await.unwrap(), 0);
-    let members = ["/multi/a", "/multi/b"].map(|path| InterProcessMutex::new(&client, path).unwrap());
-    let is_held = || members.iter().all(InterProcessMutex::is_acquired_in_this_process);
+    let members =
+        ["/multi/a", "/multi/b"].map(|path| InterProcessMutex::new(&client, path).unwrap());
+    let is_held = || {
+        members
+            .iter()
+            .all(InterProcessMutex::is_acquired_in_this_process)
+    };
     let granted = || (tried.is_woken() && is_held()).then_some(());
     poll_until("the grants", SOON, granted).unwrap();
     let drain = pending(client.drain(SOON));
     let refused = within("the end of the try", tried).await.unwrap_err();
     assert_eq!(refused.kind(), Some(ErrorKind::Closed), "{refused:?}");
-    let refused = within("the end of the place", place.lock()).await.unwrap_err();
+    let refused = within("the end of the place", place.lock())
+        .await
+        .unwrap_err();
     assert_eq!(refused.kind(), Some(ErrorKind::Closed), "{refused:?}");
     within("the drain", drain).await.unwrap();
 }
@@ -94,7 +114,8 @@ async fn a_leadership_that_was_not_taken_before_the_drain_begins_no_work() {
     assert_eq!(server.children("/leader").len(), 0);
 }
 
-/// A caller that has not taken its grant, and leaves without asking for it, is waited for no longer.
+/// A caller that has not taken its grant, and leaves without asking for it, is waited for no
+/// longer.
 // Shows: drain
 #[tokio::test]
 async fn a_grant_that_is_dropped_during_a_drain_ends_it() {
@@ -114,10 +135,18 @@ async fn a_grant_that_is_dropped_during_a_drain_ends_it() {
 async fn an_idle_client_is_drained_without_a_write() {
     let (server, [client]) = with_clients(start(), calm).await;
     let id = session(&client);
-    within("the grant", mutex(&client).lock()).await.unwrap().release().await.unwrap();
+    within("the grant", mutex(&client).lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     let before = logged(&server, id, Op::Delete, LogKind::Applied).len();
     within("the drain", client.drain(SOON)).await.unwrap();
-    assert_eq!(logged(&server, id, Op::Delete, LogKind::Applied).len(), before);
+    assert_eq!(
+        logged(&server, id, Op::Delete, LogKind::Applied).len(),
+        before
+    );
     assert!(server.sessions().is_empty());
 }
 
@@ -138,7 +167,10 @@ async fn a_client_that_never_connected_is_drained() {
 #[tokio::test]
 async fn wakers_that_panic_keep_no_other_from_being_told_of_a_drain() {
     let (_server, [client]) = with_clients(start(), connect).await;
-    let fair = InterProcessFairLock::builder(&client, "/fair").max_waiters(1_000).build().unwrap();
+    let fair = InterProcessFairLock::builder(&client, "/fair")
+        .max_waiters(1_000)
+        .build()
+        .unwrap();
     let guard = within("the grant", fair.lock()).await.unwrap();
     let waker = broken_waker();
     let (mut broken, mut told) = (Vec::new(), Vec::new());
@@ -146,13 +178,20 @@ async fn wakers_that_panic_keep_no_other_from_being_told_of_a_drain() {
     for _ in 0..60 {
         told.push(ByHand::new(fair.lock()).start());
         let mut waits = Box::pin(fair.lock());
-        assert!(waits.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        assert!(
+            waits
+                .as_mut()
+                .poll(&mut Context::from_waker(&waker))
+                .is_pending()
+        );
         broken.push(waits);
     }
     let drain = pending(client.drain(SOON));
     for mut waits in told {
         waits.woken().await;
-        let Poll::Ready(Err(error)) = waits.poll() else { panic!("granted, or not told") };
+        let Poll::Ready(Err(error)) = waits.poll() else {
+            panic!("granted, or not told")
+        };
         assert_eq!(error.kind(), Some(ErrorKind::Closed));
     }
     // What is not polled any more would be granted the lock, and keep it.

@@ -9,7 +9,11 @@ const BRIEFLY: Duration = Duration::from_millis(50);
 #[test]
 fn threads_of_two_clients_exclude_each_other() {
     let server = start();
-    let clients = [0, 1].map(|_| Client::builder().blocking_connect(&server.connect_string()).unwrap());
+    let clients = [0, 1].map(|_| {
+        Client::builder()
+            .blocking_connect(&server.connect_string())
+            .unwrap()
+    });
     let (inside, visits) = (AtomicU32::new(0), AtomicU32::new(0));
     thread::scope(|scope| {
         for i in 0..8 {
@@ -43,12 +47,25 @@ fn every_lock_has_them_and_they_know_their_caller() {
     let guard = mutex.blocking_acquire(SOON).unwrap();
     let line = line!() - 1;
     match mutex.blocking_acquire(BRIEFLY).unwrap_err() {
-        AcquireError::TimedOut { contention: Contention { holder: Some(holder), .. }, .. } => {
-            assert_eq!((holder.location().file(), holder.location().line()), (file!(), line));
+        AcquireError::TimedOut {
+            contention:
+                Contention {
+                    holder: Some(holder),
+                    ..
+                },
+            ..
+        } => {
+            assert_eq!(
+                (holder.location().file(), holder.location().line()),
+                (file!(), line)
+            );
         }
         other => panic!("{other:?}"),
     }
-    assert!(matches!(mutex.blocking_try_lock(), Err(TryLockError::WouldBlock { .. })));
+    assert!(matches!(
+        mutex.blocking_try_lock(),
+        Err(TryLockError::WouldBlock { .. })
+    ));
     guard.blocking_release().unwrap();
 
     let fair = InterProcessFairLock::new(&client, "/fair").unwrap();
@@ -60,25 +77,49 @@ fn every_lock_has_them_and_they_know_their_caller() {
         }
     };
     assert_eq!(lost.reason(), LostReason::LeaseOver);
-    assert!(matches!(guard.blocking_release(), Err(ReleaseError::Lost(_))));
+    assert!(matches!(
+        guard.blocking_release(),
+        Err(ReleaseError::Lost(_))
+    ));
 
     let documents = InterProcessReadWriteLock::new(&client, "/documents").unwrap();
     let one = documents.read_lock().blocking_lock().unwrap();
     let two = documents.read_lock().blocking_lock().unwrap();
     assert!(documents.write_lock().blocking_acquire(BRIEFLY).is_err());
     drop((one, two));
-    documents.write_lock().blocking_lock().unwrap().blocking_release().unwrap();
+    documents
+        .write_lock()
+        .blocking_lock()
+        .unwrap()
+        .blocking_release()
+        .unwrap();
 
     let permits = InterProcessSemaphore::new(&client, "/permits", 2).unwrap();
     let both = permits.blocking_acquire_many(2, SOON).unwrap();
     assert!(permits.blocking_try_acquire().is_err());
     both.blocking_release().unwrap();
-    permits.blocking_acquire(SOON).unwrap().blocking_release().unwrap();
-    permits.blocking_acquire_with_lease(SOON, SOON).unwrap().blocking_release().unwrap();
+    permits
+        .blocking_acquire(SOON)
+        .unwrap()
+        .blocking_release()
+        .unwrap();
+    permits
+        .blocking_acquire_with_lease(SOON, SOON)
+        .unwrap()
+        .blocking_release()
+        .unwrap();
 
     let several = InterProcessMultiLock::from_paths(&client, ["/a", "/b"]).unwrap();
-    several.blocking_acquire(SOON).unwrap().blocking_release().unwrap();
-    several.blocking_acquire_with_lease(SOON, SOON).unwrap().blocking_release().unwrap();
+    several
+        .blocking_acquire(SOON)
+        .unwrap()
+        .blocking_release()
+        .unwrap();
+    several
+        .blocking_acquire_with_lease(SOON, SOON)
+        .unwrap()
+        .blocking_release()
+        .unwrap();
     let guard = several.blocking_lock().unwrap();
     assert!(several.blocking_try_lock().is_err());
     guard.blocking_release().unwrap();
@@ -95,8 +136,12 @@ async fn on_a_runtime_s_thread_they_work_but_block_it() {
     // No other task of this runtime could release it meanwhile.
     assert!(mutex.blocking_acquire(BRIEFLY).is_err());
     guard.blocking_release().unwrap();
-    let elsewhere =
-        tokio::task::spawn_blocking(move || mutex.blocking_lock()?.blocking_release().map_err(Into::into));
+    let elsewhere = tokio::task::spawn_blocking(move || {
+        mutex
+            .blocking_lock()?
+            .blocking_release()
+            .map_err(Into::into)
+    });
     let done: Result<(), Box<dyn std::error::Error + Send + Sync>> = elsewhere.await.unwrap();
     done.unwrap();
     client.close().await.unwrap();

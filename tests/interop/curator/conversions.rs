@@ -8,16 +8,23 @@ use crate::curator::java::{puppet, steps};
 use crate::outside::{children, watches_only};
 use crate::{Outcome, block_on};
 
-/// CURATOR-621. Until 5.5 the read node gets a number of its own, behind the writers that wait; when the
-/// write node goes they are first.
+/// CURATOR-621. Until 5.5 the read node gets a number of its own, behind the writers that wait;
+/// when the write node goes they are first.
 pub(crate) fn curators_own_downgrade(peer: &CuratorPeer) -> Outcome {
     let servers = shared_standalone()?;
     let mut curator = puppet(peer, &servers)?;
     let path = unique_path("downgrade");
     curator.ask("a", &format!("acquire write {path}"), "holds")?;
-    let first = block_on(children(&servers, &path))?.pop_first().ok_or("no node")?;
+    let first = block_on(children(&servers, &path))?
+        .pop_first()
+        .ok_or("no node")?;
     curator.tell("b", &format!("acquire write {path}"))?;
-    watches_only(&servers, &curator.session()?, &path, &format!("{path}/{first}"))?;
+    watches_only(
+        &servers,
+        &curator.session()?,
+        &path,
+        &format!("{path}/{first}"),
+    )?;
     curator.ask("a", &format!("acquire read {path}"), "holds")?;
     let reader = block_on(children(&servers, &path))?
         .into_iter()
@@ -29,7 +36,12 @@ pub(crate) fn curators_own_downgrade(peer: &CuratorPeer) -> Outcome {
         curator.ask("a", &format!("holds read {path}"), "holds")?;
         curator.ask("a", &format!("release read {path}"), "released")
     } else {
-        watches_only(&servers, &curator.session()?, &path, &format!("{path}/{reader}"))?;
+        watches_only(
+            &servers,
+            &curator.session()?,
+            &path,
+            &format!("{path}/{reader}"),
+        )?;
         assert!(!curator.has_said("b"), "the writer came in");
         curator.ask("a", &format!("release read {path}"), "released")?;
         curator.answers("b", "holds")
@@ -38,8 +50,12 @@ pub(crate) fn curators_own_downgrade(peer: &CuratorPeer) -> Outcome {
 
 /// Whether it is a Curator before 5.5.
 fn has_the_bug(peer: &CuratorPeer) -> bool {
-    let Some(version) = &peer.version else { return false };
-    let mut numbers = version.split('.').map_while(|number| number.parse::<u32>().ok());
+    let Some(version) = &peer.version else {
+        return false;
+    };
+    let mut numbers = version
+        .split('.')
+        .map_while(|number| number.parse::<u32>().ok());
     (numbers.next(), numbers.next()) < (Some(5), Some(5))
 }
 
@@ -56,11 +72,17 @@ pub(crate) fn our_downgrade(peer: &CuratorPeer) -> Outcome {
         watches_only(servers, &curator.session()?, path, &reader.node())?;
         assert!(!curator.has_said("b"), "the writer came in");
         assert!(reader.is_held());
-        assert_eq!(reader.fencing_token(), ReadToken::from_parts(token.zxid(), token.counter()));
+        assert_eq!(
+            reader.fencing_token(),
+            ReadToken::from_parts(token.zxid(), token.counter())
+        );
         // In order of arrival, so a reader is behind the writer; our own too.
         curator.ask("c", &format!("try read {path}"), "may not")?;
         let ours = lock.read_lock().try_lock().await;
-        assert!(matches!(ours, Err(TryLockError::WouldBlock { .. })), "{ours:?}");
+        assert!(
+            matches!(ours, Err(TryLockError::WouldBlock { .. })),
+            "{ours:?}"
+        );
         reader.release().await?;
         curator.answers("b", "holds")?;
         curator.ask("b", &format!("release write {path}"), "released")?;
@@ -74,8 +96,15 @@ pub(crate) fn our_upgrade(peer: &CuratorPeer) -> Outcome {
         let lock = InterProcessReadWriteLock::new(client, path)?;
         let reader = lock.read_lock().lock().await?;
         curator.ask("a", &format!("acquire read {path}"), "holds")?;
-        let refused = reader.try_upgrade().await.err().ok_or("it became a writer beside a reader")?;
-        assert!(matches!(refused, ConversionError::Contended { .. }), "{refused:?}");
+        let refused = reader
+            .try_upgrade()
+            .await
+            .err()
+            .ok_or("it became a writer beside a reader")?;
+        assert!(
+            matches!(refused, ConversionError::Contended { .. }),
+            "{refused:?}"
+        );
         let reader = refused.into_guard();
         assert!(reader.is_held());
         curator.ask("a", &format!("release read {path}"), "released")?;

@@ -1,9 +1,9 @@
 //! Our counters and Curator's: both count at once, Curator's under a mutex, while both are killed.
 //!
-//! A worker is told, as the workers of the pairings are, the servers, the session timeout, the path, the
-//! directory of the journal and its name. Until its stdin ends it repeats: take a number from the counter
-//! `ids` (every other from a block), write `id` and the number; write `adds`, add 1 to the counter `sum`,
-//! write `added`, `not` or `unknown`.
+//! A worker is told, as the workers of the pairings are, the servers, the session timeout, the
+//! path, the directory of the journal and its name. Until its stdin ends it repeats: take a number
+//! from the counter `ids` (every other from a block), write `id` and the number; write `adds`, add
+//! 1 to the counter `sum`, write `added`, `not` or `unknown`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -37,7 +37,9 @@ pub(crate) fn run_if_asked() -> Option<ExitCode> {
         return None;
     }
     let args: Vec<String> = args.collect();
-    let [servers, session, path, dir, name] = &args[..] else { return Some(ExitCode::FAILURE) };
+    let [servers, session, path, dir, name] = &args[..] else {
+        return Some(ExitCode::FAILURE);
+    };
     Some(match work(servers, session, path, Path::new(dir), name) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
@@ -52,7 +54,10 @@ fn work(servers: &str, session: &str, path: &str, dir: &Path, name: &str) -> Out
     let heard = Arc::clone(&enough);
     std::thread::spawn(move || {
         // Its end says that it is enough.
-        drop(std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink()));
+        drop(std::io::copy(
+            &mut std::io::stdin().lock(),
+            &mut std::io::sink(),
+        ));
         heard.store(true, Ordering::Relaxed);
     });
     let session = Duration::from_millis(session.parse()?);
@@ -74,7 +79,11 @@ fn work(servers: &str, session: &str, path: &str, dir: &Path, name: &str) -> Out
         let cached: CachedAtomicLong = ids.cached(3)?;
         let mut round = 0;
         while !enough.load(Ordering::Relaxed) {
-            let id = if round % 2 == 0 { ids.next_id().await? } else { cached.next_id().await? };
+            let id = if round % 2 == 0 {
+                ids.next_id().await?
+            } else {
+                cached.next_id().await?
+            };
             journal.append(&format!("id {name} {id}"))?;
             journal.append(&format!("adds {name}"))?;
             let outcome = match sum.increment().await {
@@ -122,9 +131,17 @@ impl Start {
         command.args([&self.servers[kind], &SESSION_MS.to_string(), &self.path]);
         command.arg(&self.dir).arg(&name);
         let said = File::create(self.dir.join(format!("{name}.said")))?;
-        let mut child = command.stdin(Stdio::piped()).stdout(said.try_clone()?).stderr(said).spawn()?;
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(said.try_clone()?)
+            .stderr(said)
+            .spawn()?;
         let orders = child.stdin.take();
-        Ok(Worker { name, child, orders })
+        Ok(Worker {
+            name,
+            child,
+            orders,
+        })
     }
 }
 
@@ -153,8 +170,9 @@ pub(crate) fn numbers_and_sums(peer: &CuratorPeer) -> Outcome {
         let journal = tail.read()?.to_owned();
         block_on(async {
             let client = connect(&servers).await?;
-            let counter =
-                |which: &str| DistributedAtomicLong::new(&client, format!("{}/{which}", start.path));
+            let counter = |which: &str| {
+                DistributedAtomicLong::new(&client, format!("{}/{which}", start.path))
+            };
             let values = (counter("ids")?.get().await?, counter("sum")?.get().await?);
             client.close().await?;
             check(&journal, values)
@@ -167,7 +185,12 @@ pub(crate) fn numbers_and_sums(peer: &CuratorPeer) -> Outcome {
 }
 
 /// Lets all count, kills one after the other, and has the rest end well.
-fn count_and_kill(start: &mut Start, proxy: &Proxy, tail: &mut Tail, workers: &mut Vec<Worker>) -> Outcome {
+fn count_and_kill(
+    start: &mut Start,
+    proxy: &Proxy,
+    tail: &mut Tail,
+    workers: &mut Vec<Worker>,
+) -> Outcome {
     let deadline = Instant::now() + WORK_LIMIT;
     for kind in ["rust", "java"] {
         for _ in 0..PROCESSES {
@@ -176,7 +199,8 @@ fn count_and_kill(start: &mut Start, proxy: &Proxy, tail: &mut Tail, workers: &m
     }
     for turn in 0..=KILLS {
         let numbers = NUMBERS * (turn + 1) / (KILLS + 1);
-        let mut waits_for: BTreeSet<String> = workers.iter().map(|worker| worker.name.clone()).collect();
+        let mut waits_for: BTreeSet<String> =
+            workers.iter().map(|worker| worker.name.clone()).collect();
         let mut count = 0;
         let ended = || {
             workers.iter_mut().find_map(|worker| {
@@ -184,18 +208,24 @@ fn count_and_kill(start: &mut Start, proxy: &Proxy, tail: &mut Tail, workers: &m
                 Some(format!("{} ended ({status})", worker.name))
             })
         };
-        until(tail, &format!("{numbers} numbers"), deadline, ended, |new| {
-            let before = count;
-            for number in records(new).filter_map(|r| r.strip_prefix("id ")) {
-                count += 1;
-                waits_for.remove(number.split(' ').next().unwrap_or(number));
-            }
-            // At every seventh.
-            if count / 7 > before / 7 {
-                proxy.cut(Cut::Reset);
-            }
-            count >= numbers && waits_for.is_empty()
-        })?;
+        until(
+            tail,
+            &format!("{numbers} numbers"),
+            deadline,
+            ended,
+            |new| {
+                let before = count;
+                for number in records(new).filter_map(|r| r.strip_prefix("id ")) {
+                    count += 1;
+                    waits_for.remove(number.split(' ').next().unwrap_or(number));
+                }
+                // At every seventh.
+                if count / 7 > before / 7 {
+                    proxy.cut(Cut::Reset);
+                }
+                count >= numbers && waits_for.is_empty()
+            },
+        )?;
         if turn < KILLS {
             for (side, kind) in ["rust", "java"].into_iter().enumerate() {
                 let victim = &mut workers[side * PROCESSES + turn % PROCESSES];
@@ -210,8 +240,13 @@ fn count_and_kill(start: &mut Start, proxy: &Proxy, tail: &mut Tail, workers: &m
     }
     let deadline = Instant::now() + SOON;
     for worker in workers {
-        let (name, left) = (&worker.name, deadline.saturating_duration_since(Instant::now()));
-        let status = poll_until(&format!("{name} to end"), left, || worker.child.try_wait().transpose())??;
+        let (name, left) = (
+            &worker.name,
+            deadline.saturating_duration_since(Instant::now()),
+        );
+        let status = poll_until(&format!("{name} to end"), left, || {
+            worker.child.try_wait().transpose()
+        })??;
         if !status.success() {
             return Err(format!("{name} ended ({status})").into());
         }
@@ -231,7 +266,10 @@ fn check(journal: &str, (ids, sum): (i64, i64)) -> Outcome {
             ["id", name, number] => {
                 let number: i64 = number.parse()?;
                 if !numbers.insert(number) {
-                    return Err(format!("{number} was handed out twice, the second time to {name}").into());
+                    return Err(format!(
+                        "{number} was handed out twice, the second time to {name}"
+                    )
+                    .into());
                 }
                 if !(1..=ids).contains(&number) {
                     return Err(format!("{number} was handed out, and the counter is {ids}").into());
@@ -258,7 +296,9 @@ fn check(journal: &str, (ids, sum): (i64, i64)) -> Outcome {
         "counters: numbers {taken:?} of {ids}, added {added} and {doubtful} perhaps, {cut} cut short, sum {sum}"
     );
     if !(added..=added + doubtful + cut).contains(&sum) {
-        return Err(format!("the sum is {sum}: {added} were added, {doubtful} and {cut} perhaps").into());
+        return Err(
+            format!("the sum is {sum}: {added} were added, {doubtful} and {cut} perhaps").into(),
+        );
     }
     match (taken.get("rust"), taken.get("java")) {
         (Some(rust), Some(java)) if *rust > NUMBERS / 10 && *java > NUMBERS / 10 => Ok(()),
@@ -283,7 +323,11 @@ pub(crate) fn the_check_sees_what_is_wrong() -> Outcome {
         check(&format!("{fair}{well}"), (ids, sum))?;
     }
     for (journal, values, what) in [
-        (format!("{fair}{}", record("id rust-1 7")), (ids, 0), "twice"),
+        (
+            format!("{fair}{}", record("id rust-1 7")),
+            (ids, 0),
+            "twice",
+        ),
         (fair.clone(), (ids - 1, 0), "the counter is"),
         (format!("{fair}{well}"), (ids, 0), "the sum is"),
         (format!("{fair}{well}"), (ids, 4), "the sum is"),

@@ -26,7 +26,13 @@ pub(crate) fn workers(
         command.args(task.args());
         Ok(command)
     };
-    Ok(Side { name: "java", recipe, crews, start: Box::new(start), points: points(recipe) })
+    Ok(Side {
+        name: "java",
+        recipe,
+        crews,
+        start: Box::new(start),
+        points: points(recipe),
+    })
 }
 
 /// Curator's locks, to be moved step by step.
@@ -54,7 +60,10 @@ pub(crate) struct Program {
 
 impl Program {
     pub(crate) fn compiled(peer: &CuratorPeer, main: &'static str) -> Result<Self, Failure> {
-        Ok(Self { programs: Programs::compiled(peer)?, main })
+        Ok(Self {
+            programs: Programs::compiled(peer)?,
+            main,
+        })
     }
 
     pub(crate) fn command(&self) -> Command {
@@ -78,17 +87,29 @@ impl Programs {
         }
         let classes = tempfile::Builder::new().prefix("interop-").tempdir()?;
         let mut javac = peer.compiler();
-        javac.args(["-cp", &peer.classpath]).arg("-d").arg(classes.path());
+        javac
+            .args(["-cp", &peer.classpath])
+            .arg("-d")
+            .arg(classes.path());
         let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop/curator");
         javac.args(
-            ["Workers.java", "Semaphores.java", "Leaders.java", "Puppet.java", "Counters.java"]
-                .map(|name| sources.join(name)),
+            [
+                "Workers.java",
+                "Semaphores.java",
+                "Leaders.java",
+                "Puppet.java",
+                "Counters.java",
+            ]
+            .map(|name| sources.join(name)),
         );
         let output = javac.output()?;
         if !output.status.success() {
             return Err(format!("javac: {}", String::from_utf8_lossy(&output.stderr)).into());
         }
-        let programs = Arc::new(Self { peer: peer.clone(), classes });
+        let programs = Arc::new(Self {
+            peer: peer.clone(),
+            classes,
+        });
         *latest = Arc::downgrade(&programs);
         Ok(programs)
     }
@@ -96,9 +117,21 @@ impl Programs {
     /// A small machine that starts quickly.
     fn run(&self, main: &str) -> Command {
         let mut command = Command::new(&self.peer.java);
-        command.args(["-Xmx64m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData"]);
-        command.args(["-Djava.net.preferIPv4Stack=true", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"]);
-        command.args(["-cp", &format!("{}:{}", self.classes.path().display(), self.peer.classpath), main]);
+        command.args([
+            "-Xmx64m",
+            "-XX:TieredStopAtLevel=1",
+            "-XX:+UseSerialGC",
+            "-XX:-UsePerfData",
+        ]);
+        command.args([
+            "-Djava.net.preferIPv4Stack=true",
+            "-Dorg.slf4j.simpleLogger.defaultLogLevel=off",
+        ]);
+        command.args([
+            "-cp",
+            &format!("{}:{}", self.classes.path().display(), self.peer.classpath),
+            main,
+        ]);
         command
     }
 }

@@ -9,8 +9,9 @@ use crate::election::{Leading, joined, soon};
 
 /// As the Java program shows them.
 fn shown(participants: &[Participant]) -> String {
-    let ids =
-        participants.iter().map(|one| format!("{}{}", one.id(), if one.is_leader() { "*" } else { "" }));
+    let ids = participants
+        .iter()
+        .map(|one| format!("{}{}", one.id(), if one.is_leader() { "*" } else { "" }));
     ids.collect::<Vec<_>>().join(" ")
 }
 
@@ -46,14 +47,29 @@ pub(crate) fn latches(peer: &CuratorPeer) -> Outcome {
 /// The same of selectors.
 pub(crate) fn selectors(peer: &CuratorPeer) -> Outcome {
     steps(peer, async |servers, curator, path, client| {
-        curator.ask("a", &format!("leader start selector {path} java-1"), "started")?;
+        curator.ask(
+            "a",
+            &format!("leader start selector {path} java-1"),
+            "started",
+        )?;
         curator.ask("a", "leader await java-1", "leads")?;
         let selector = LeaderSelector::builder(client, path).id("rust").build()?;
-        let Leading { begun, end, task: leading } = Leading::start(&selector);
+        let Leading {
+            begun,
+            end,
+            task: leading,
+        } = Leading::start(&selector);
         joined(servers, path, 2).await?;
-        curator.ask("b", &format!("leader start selector {path} java-2"), "started")?;
+        curator.ask(
+            "b",
+            &format!("leader start selector {path} java-2"),
+            "started",
+        )?;
         joined(servers, path, 3).await?;
-        assert_eq!(shown(&selector.participants().await?), "java-1* rust java-2");
+        assert_eq!(
+            shown(&selector.participants().await?),
+            "java-1* rust java-2"
+        );
         curator.ask("a", "leader participants java-1", "java-1* rust java-2")?;
         assert!(!selector.has_leadership());
 

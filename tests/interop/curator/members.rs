@@ -11,7 +11,9 @@ use crate::puppet::Puppet;
 /// Waits until Curator's cache, which tells no test what it has heard, shows these members.
 fn curator_sees(curator: &mut Puppet, members: &str) -> Outcome {
     poll_until(&format!("Curator to see {members}"), SOON, || {
-        let seen = curator.tell("t", "member list").and_then(|()| curator.hear("t"));
+        let seen = curator
+            .tell("t", "member list")
+            .and_then(|()| curator.hear("t"));
         match seen {
             Ok(seen) => (seen == format!("sees {members}")).then_some(Ok(())),
             Err(error) => Some(Err(error)),

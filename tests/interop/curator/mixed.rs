@@ -1,8 +1,11 @@
-//! Locks that order themselves by different rules do not meet on one path: we notice, Curator does not.
+//! Locks that order themselves by different rules do not meet on one path: we notice, Curator does
+//! not.
 
 use test_support::peers::CuratorPeer;
 use test_support::{SOON, unique_path};
-use zookeeper_recipes::{Dialect, InterProcessFairLock, InterProcessMutex, InterProcessReadWriteLock};
+use zookeeper_recipes::{
+    Dialect, InterProcessFairLock, InterProcessMutex, InterProcessReadWriteLock,
+};
 
 use crate::curator::java::steps;
 use crate::{Outcome, connect, refused};
@@ -40,14 +43,24 @@ pub(crate) fn kazoos_dialect_among_curators_nodes(peer: &CuratorPeer) -> Outcome
     steps(peer, async |servers, curator, _, client| {
         // A client has one kind of recipe on a path.
         let other = connect(servers).await?;
-        for (kind, name) in [("mutex", "lock-"), ("read", "__READ__"), ("write", "__WRIT__")] {
+        for (kind, name) in [
+            ("mutex", "lock-"),
+            ("read", "__READ__"),
+            ("write", "__WRIT__"),
+        ] {
             let path = unique_path("mixed");
             curator.ask("t", &format!("acquire {kind} {path}"), "holds")?;
-            let mutex = InterProcessMutex::builder(client, &path).dialect(Dialect::Kazoo).build()?;
+            let mutex = InterProcessMutex::builder(client, &path)
+                .dialect(Dialect::Kazoo)
+                .build()?;
             refused(client, mutex.acquire(SOON), name).await?;
-            let fair = InterProcessFairLock::builder(client, &path).dialect(Dialect::Kazoo).build()?;
+            let fair = InterProcessFairLock::builder(client, &path)
+                .dialect(Dialect::Kazoo)
+                .build()?;
             refused(client, fair.acquire(SOON), name).await?;
-            let lock = InterProcessReadWriteLock::builder(&other, &path).dialect(Dialect::Kazoo).build()?;
+            let lock = InterProcessReadWriteLock::builder(&other, &path)
+                .dialect(Dialect::Kazoo)
+                .build()?;
             refused(&other, lock.read_lock().acquire(SOON), name).await?;
             refused(&other, lock.write_lock().acquire(SOON), name).await?;
             curator.ask("t", &format!("release {kind} {path}"), "released")?;

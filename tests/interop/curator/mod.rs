@@ -20,39 +20,71 @@ pub(crate) fn add_all(suite: &mut Suite) {
     let mut add = |name: &str, trial: fn(&CuratorPeer) -> Outcome| {
         // And servers to meet on.
         let peer = peers::zookeeper().and_then(|_| peers::curator());
-        suite.add_needing("zookeeper", &format!("curator::{name}"), peer, move |peer| trial(&peer));
+        suite.add_needing(
+            "zookeeper",
+            &format!("curator::{name}"),
+            peer,
+            move |peer| trial(&peer),
+        );
     };
     // Shows: read-write
     add("pairings::read_write_locks", pairings::read_write_locks);
-    add("pairings::fair_locks_and_mutexes", pairings::fair_locks_and_mutexes);
+    add(
+        "pairings::fair_locks_and_mutexes",
+        pairings::fair_locks_and_mutexes,
+    );
     // Shows: contenders
     add("pairings::mutexes", pairings::mutexes);
     // Shows: multi-lock
     add("pairings::multi_locks", pairings::multi_locks);
     // Shows: multi-lock
-    add("pairings::multi_locks_and_mutexes", pairings::multi_locks_and_mutexes);
+    add(
+        "pairings::multi_locks_and_mutexes",
+        pairings::multi_locks_and_mutexes,
+    );
     // Shows: counter-ids
     add("counters::numbers_and_sums", counters::numbers_and_sums);
     add("semaphores::mutexes", semaphores::mutexes);
     // Shows: semaphore-queue
     add("semaphores::permits", semaphores::permits);
     add("semaphores::many_permits", semaphores::many_permits);
-    add("semaphores::limits_that_change", semaphores::limits_that_change);
+    add(
+        "semaphores::limits_that_change",
+        semaphores::limits_that_change,
+    );
     // Shows: semaphore-queue
-    add("semaphores::first_come_first_served", semaphores::first_come_first_served);
+    add(
+        "semaphores::first_come_first_served",
+        semaphores::first_come_first_served,
+    );
     add("semaphores::several_at_once", semaphores::several_at_once);
-    add("semaphores::either_sets_the_limit", semaphores::either_sets_the_limit);
+    add(
+        "semaphores::either_sets_the_limit",
+        semaphores::either_sets_the_limit,
+    );
     // Shows: election
     add("leaders::latches_in_one_election", leaders::latches);
     // Shows: election
     add("leaders::selectors_in_one_election", leaders::selectors);
-    add("conversions::curators_own_downgrade", conversions::curators_own_downgrade);
+    add(
+        "conversions::curators_own_downgrade",
+        conversions::curators_own_downgrade,
+    );
     // Shows: downgrade
-    add("conversions::our_downgrade_lets_no_writer_in", conversions::our_downgrade);
+    add(
+        "conversions::our_downgrade_lets_no_writer_in",
+        conversions::our_downgrade,
+    );
     // Shows: upgrade
-    add("conversions::our_upgrade_is_alone", conversions::our_upgrade);
+    add(
+        "conversions::our_upgrade_is_alone",
+        conversions::our_upgrade,
+    );
     // Shows: revocation
-    add("revocation::curators_revoker_reaches_our_guards", revocation::curators_revoker_reaches_our_guards);
+    add(
+        "revocation::curators_revoker_reaches_our_guards",
+        revocation::curators_revoker_reaches_our_guards,
+    );
     // Shows: revocation
     add(
         "revocation::our_request_reaches_curators_listeners",
@@ -61,8 +93,21 @@ pub(crate) fn add_all(suite: &mut Suite) {
     // Shows: group-watch
     add("members::one_group", members::one_group);
     // Shows: mixed-recipes
-    add("mixed::a_mutex_among_read_write_nodes", mixed::mutex_among_read_write_nodes);
-    add("mixed::a_read_write_lock_among_mutex_nodes", mixed::read_write_lock_among_mutex_nodes);
-    add("mixed::kazoos_dialect_among_curators_nodes", mixed::kazoos_dialect_among_curators_nodes);
-    suite.add("checker", "counters::the_check_sees_what_is_wrong", counters::the_check_sees_what_is_wrong);
+    add(
+        "mixed::a_mutex_among_read_write_nodes",
+        mixed::mutex_among_read_write_nodes,
+    );
+    add(
+        "mixed::a_read_write_lock_among_mutex_nodes",
+        mixed::read_write_lock_among_mutex_nodes,
+    );
+    add(
+        "mixed::kazoos_dialect_among_curators_nodes",
+        mixed::kazoos_dialect_among_curators_nodes,
+    );
+    suite.add(
+        "checker",
+        "counters::the_check_sees_what_is_wrong",
+        counters::the_check_sees_what_is_wrong,
+    );
 }

@@ -9,33 +9,53 @@ use crate::{Outcome, rust};
 
 pub(crate) fn mutexes(peer: &CuratorPeer) -> Outcome {
     let servers = shared_standalone()?;
-    let sides = [rust("mutex", &["xxx", "xxx", "xx"]), workers(peer, "mutex", &["xxx", "xxx"])?];
+    let sides = [
+        rust("mutex", &["xxx", "xxx", "xx"]),
+        workers(peer, "mutex", &["xxx", "xxx"])?,
+    ];
     in_halves(&servers, "mutexes", &sides, |_| Ok(()))
 }
 
 /// Of two paths each, ours by one transaction.
 pub(crate) fn multi_locks(peer: &CuratorPeer) -> Outcome {
     let servers = shared_standalone()?;
-    let sides = [rust("multi", &["xxx", "xxx", "xx"]), workers(peer, "multi", &["xxx", "xxx"])?];
+    let sides = [
+        rust("multi", &["xxx", "xxx", "xx"]),
+        workers(peer, "multi", &["xxx", "xxx"])?,
+    ];
     in_halves(&servers, "multi-locks", &sides, |_| Ok(()))
 }
 
 /// A member is a lock like any other.
 pub(crate) fn multi_locks_and_mutexes(peer: &CuratorPeer) -> Outcome {
     let servers = shared_standalone()?;
-    let sides = [rust("multi", &["xxx", "xxx", "xx"]), workers(peer, "mutex", &["xxx", "xxx"])?];
+    let sides = [
+        rust("multi", &["xxx", "xxx", "xx"]),
+        workers(peer, "mutex", &["xxx", "xxx"])?,
+    ];
     in_halves(&servers, "multi-locks-and-mutexes", &sides, |_| Ok(()))
 }
 
 pub(crate) fn fair_locks_and_mutexes(peer: &CuratorPeer) -> Outcome {
     let servers = shared_standalone()?;
-    let sides = [rust("fair", &["xxx", "xxx", "xx"]), workers(peer, "mutex", &["xxx", "xxx"])?];
+    let sides = [
+        rust("fair", &["xxx", "xxx", "xx"]),
+        workers(peer, "mutex", &["xxx", "xxx"])?,
+    ];
     in_halves(&servers, "fair-locks", &sides, |_| Ok(()))
 }
 
 /// Ours are converted in between, in both directions; of Curator's only later versions could be.
 pub(crate) fn read_write_locks(peer: &CuratorPeer) -> Outcome {
     let servers = shared_standalone()?;
-    let sides = [rust("read-write", &["xrc", "xrc", "rrc"]), workers(peer, "read-write", &["xrr", "xrr"])?];
-    in_halves(&servers, "read-write-locks", &sides, Finished::shares_and_converts)
+    let sides = [
+        rust("read-write", &["xrc", "xrc", "rrc"]),
+        workers(peer, "read-write", &["xrr", "xrr"])?,
+    ];
+    in_halves(
+        &servers,
+        "read-write-locks",
+        &sides,
+        Finished::shares_and_converts,
+    )
 }

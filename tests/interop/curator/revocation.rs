@@ -3,7 +3,9 @@
 use test_support::peers::CuratorPeer;
 use test_support::{shared_standalone, unique_path, within};
 use tokio_test::{assert_pending, task};
-use zookeeper_recipes::{AnyGuard, InterProcessFairLock, InterProcessMutex, InterProcessReadWriteLock};
+use zookeeper_recipes::{
+    AnyGuard, InterProcessFairLock, InterProcessMutex, InterProcessReadWriteLock,
+};
 
 use crate::curator::java::{puppet, steps};
 use crate::outside::children;
@@ -12,14 +14,30 @@ use crate::{Outcome, block_on, connect};
 pub(crate) fn curators_revoker_reaches_our_guards(peer: &CuratorPeer) -> Outcome {
     let servers = shared_standalone()?;
     let mut curator = puppet(peer, &servers)?;
-    let (mutex, fair, read_write) = (unique_path("revoked"), unique_path("revoked"), unique_path("revoked"));
+    let (mutex, fair, read_write) = (
+        unique_path("revoked"),
+        unique_path("revoked"),
+        unique_path("revoked"),
+    );
     block_on(async {
         let client = connect(&servers).await?;
         let read_write = InterProcessReadWriteLock::new(&client, &read_write)?;
         let guards: [AnyGuard; 4] = [
-            InterProcessMutex::new(&client, &mutex)?.lock().await?.into(),
-            InterProcessFairLock::new(&client, &fair)?.lock().await?.into(),
-            read_write.write_lock().lock().await?.downgrade().await?.into(),
+            InterProcessMutex::new(&client, &mutex)?
+                .lock()
+                .await?
+                .into(),
+            InterProcessFairLock::new(&client, &fair)?
+                .lock()
+                .await?
+                .into(),
+            read_write
+                .write_lock()
+                .lock()
+                .await?
+                .downgrade()
+                .await?
+                .into(),
             read_write.read_lock().lock().await?.into(),
         ];
         for guard in guards {
@@ -46,9 +64,14 @@ pub(crate) fn our_request_reaches_curators_listeners(peer: &CuratorPeer) -> Outc
             let path = unique_path("revoked");
             curator.ask("t", &format!("listen {kind} {path}"), "listens")?;
             curator.ask("t", &format!("acquire {kind} {path}"), "holds")?;
-            let node = children(servers, &path).await?.pop_first().ok_or("no node")?;
+            let node = children(servers, &path)
+                .await?
+                .pop_first()
+                .ok_or("no node")?;
             assert!(!curator.has_said("t-listener"), "before it was asked");
-            client.attempt_revoke(&format!("{path}/{node}").parse()?).await?;
+            client
+                .attempt_revoke(&format!("{path}/{node}").parse()?)
+                .await?;
             curator.answers("t-listener", "asked back")?;
             curator.ask("t", &format!("release {kind} {path}"), "released")?;
         }

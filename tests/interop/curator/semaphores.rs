@@ -11,19 +11,28 @@ use crate::pairing::{Extent, Finished, Plan, Run, run, run_and};
 use crate::{Outcome, connect, rust};
 
 /// Twelve kills on either side of each pairing, of which there are four.
-const SOME: Extent = Extent { grants: 800, holders: 8, bystanders: 4 };
+const SOME: Extent = Extent {
+    grants: 800,
+    holders: 8,
+    bystanders: 4,
+};
 
 /// A semaphore with one permit is a mutex, of both sides, and of Java's InterProcessSemaphoreMutex.
 pub(crate) fn mutexes(peer: &CuratorPeer) -> Outcome {
     let servers = shared_standalone()?;
-    let sides =
-        [rust("semaphore-mutex", &["xxx", "xxx", "xx"]), workers(peer, "semaphore-mutex", &["xsx", "xxs"])?];
+    let sides = [
+        rust("semaphore-mutex", &["xxx", "xxx", "xx"]),
+        workers(peer, "semaphore-mutex", &["xsx", "xxs"])?,
+    ];
     run(&servers, "semaphore-mutexes", &sides, SOME)?.fulfils(&sides, SOME)
 }
 
 pub(crate) fn permits(peer: &CuratorPeer) -> Outcome {
     let servers = shared_standalone()?;
-    let sides = [rust("permits-5", &["111", "111", "11"]), workers(peer, "permits-5", &["111", "111"])?];
+    let sides = [
+        rust("permits-5", &["111", "111", "11"]),
+        workers(peer, "permits-5", &["111", "111"])?,
+    ];
     let finished = run_and(&servers, "permits", &sides, SOME, &mut Fixed(5))?;
     are_together(&finished)?;
     finished.fulfils(&sides, SOME)
@@ -32,7 +41,10 @@ pub(crate) fn permits(peer: &CuratorPeer) -> Outcome {
 /// Curator's take one permit after the other and keep what they have while they wait for more.
 pub(crate) fn many_permits(peer: &CuratorPeer) -> Outcome {
     let servers = shared_standalone()?;
-    let sides = [rust("permits-6", &["123", "113", "11"]), workers(peer, "permits-6", &["12", "13"])?];
+    let sides = [
+        rust("permits-6", &["123", "113", "11"]),
+        workers(peer, "permits-6", &["12", "13"])?,
+    ];
     let finished = run_and(&servers, "many-permits", &sides, SOME, &mut Fixed(6))?;
     are_together(&finished)?;
     finished.fulfils(&sides, SOME)
@@ -41,9 +53,14 @@ pub(crate) fn many_permits(peer: &CuratorPeer) -> Outcome {
 /// Both sides set the limit, in turn, and all go by it.
 pub(crate) fn limits_that_change(peer: &CuratorPeer) -> Outcome {
     let servers = shared_standalone()?;
-    let sides =
-        [rust("live-permits-4", &["112", "111", "11"]), workers(peer, "live-permits-4", &["111", "112"])?];
-    let mut plan = Changing { limits: &[4, 2, 6, 3, 7, 2, 5, 4], next: 0 };
+    let sides = [
+        rust("live-permits-4", &["112", "111", "11"]),
+        workers(peer, "live-permits-4", &["111", "112"])?,
+    ];
+    let mut plan = Changing {
+        limits: &[4, 2, 6, 3, 7, 2, 5, 4],
+        next: 0,
+    };
     let finished = run_and(&servers, "limits", &sides, SOME, &mut plan)?;
     assert!(plan.next > 6, "{plan:?}");
     are_together(&finished)?;
@@ -93,7 +110,9 @@ impl Plan for Changing {
         // One that is just starting must not miss it.
         let all = run.names();
         for java in &all[1] {
-            run.until(&format!("{java} to know a limit"), |new| sees(new, java).is_some())?;
+            run.until(&format!("{java} to know a limit"), |new| {
+                sees(new, java).is_some()
+            })?;
         }
         run.note(&format!("may {limit}"))?;
         let set = format!("set {} {limit}", all[side][crew]);
@@ -106,7 +125,9 @@ impl Plan for Changing {
         })?;
         // Ours read it whenever they look for room; Curator's are told, sooner or later.
         for java in &all[1] {
-            run.until(&format!("{java} to know {limit}"), |new| sees(new, java) == Some(&limit.to_string()))?;
+            run.until(&format!("{java} to know {limit}"), |new| {
+                sees(new, java) == Some(&limit.to_string())
+            })?;
         }
         run.note(&format!("limit {limit}"))
     }
@@ -115,7 +136,12 @@ impl Plan for Changing {
 /// The limit that a process of Curator's goes by.
 fn sees<'a>(journal: &'a str, process: &str) -> Option<&'a str> {
     records(journal)
-        .filter_map(|record| record.strip_prefix("sees ")?.strip_prefix(process)?.strip_prefix(' '))
+        .filter_map(|record| {
+            record
+                .strip_prefix("sees ")?
+                .strip_prefix(process)?
+                .strip_prefix(' ')
+        })
         .last()
 }
 
@@ -134,7 +160,10 @@ async fn leased(servers: &ZooKeeper, path: &str, wanted: usize) -> Outcome {
 }
 
 async fn count_below(servers: &ZooKeeper, directory: &str, wanted: usize) -> Outcome {
-    let (start, mut found) = (std::time::Instant::now(), children(servers, directory).await?);
+    let (start, mut found) = (
+        std::time::Instant::now(),
+        children(servers, directory).await?,
+    );
     while found.len() != wanted {
         if start.elapsed() > SOON {
             return Err(format!("never {wanted} in {directory}: {found:?}").into());
@@ -153,7 +182,10 @@ pub(crate) fn first_come_first_served(peer: &CuratorPeer) -> Outcome {
         curator.ask("a", &format!("semaphore acquire {path} 2 1"), "holds")?;
         let ours = semaphore.acquire(SOON).await?;
         curator.ask("a2", &format!("semaphore try {path} 2 1"), "may not")?;
-        assert!(matches!(semaphore.try_acquire().await, Err(TryLockError::WouldBlock { .. })));
+        assert!(matches!(
+            semaphore.try_acquire().await,
+            Err(TryLockError::WouldBlock { .. })
+        ));
         assert_eq!(semaphore.available_permits().await?, 0);
         // One after the other, so that each is in the queue before the next comes.
         curator.tell("b", &format!("semaphore acquire {path} 2 1"))?;
@@ -187,8 +219,8 @@ pub(crate) fn first_come_first_served(peer: &CuratorPeer) -> Outcome {
     })
 }
 
-/// Several permits at once: ours come together, and we keep none while we wait for the others. Curator's
-/// that wait have some; ours count them.
+/// Several permits at once: ours come together, and we keep none while we wait for the others.
+/// Curator's that wait have some; ours count them.
 pub(crate) fn several_at_once(peer: &CuratorPeer) -> Outcome {
     steps(peer, async |servers, curator, path, client| {
         let semaphore = InterProcessSemaphore::new(client, path, 4)?;
@@ -203,7 +235,14 @@ pub(crate) fn several_at_once(peer: &CuratorPeer) -> Outcome {
         assert!(!three.is_finished() && !curator.has_said("b"));
         curator.ask("a", &format!("semaphore release {path}"), "released")?;
         let three = within("three permits", three).await??;
-        assert_eq!((three.num_permits(), three.slots().len(), three.nodes().len()), (3, 3, 3));
+        assert_eq!(
+            (
+                three.num_permits(),
+                three.slots().len(),
+                three.nodes().len()
+            ),
+            (3, 3, 3)
+        );
         // Curator's has one of its two now, and waits with the lease of the other.
         leased(servers, path, 5).await?;
         assert!(!curator.has_said("b"));
@@ -221,7 +260,8 @@ pub(crate) fn several_at_once(peer: &CuratorPeer) -> Outcome {
     })
 }
 
-/// The limit is Curator's SharedCount: whoever sets it, those who wait on the other side hear of it.
+/// The limit is Curator's SharedCount: whoever sets it, those who wait on the other side hear of
+/// it.
 pub(crate) fn either_sets_the_limit(peer: &CuratorPeer) -> Outcome {
     steps(peer, async |servers, curator, path, client| {
         curator.ask("a", &format!("semaphore limit {path} 1"), "set")?;
@@ -245,7 +285,10 @@ pub(crate) fn either_sets_the_limit(peer: &CuratorPeer) -> Outcome {
         assert_eq!(semaphore.available_permits().await?, 0);
         first.release().await?;
         second.release().await?;
-        assert!(matches!(semaphore.try_acquire().await, Err(TryLockError::WouldBlock { .. })));
+        assert!(matches!(
+            semaphore.try_acquire().await,
+            Err(TryLockError::WouldBlock { .. })
+        ));
         curator.ask("b", &format!("semaphore release {path}"), "released")?;
         semaphore.try_acquire().await?.release().await?;
         Ok(())

@@ -11,7 +11,9 @@ use crate::outside::watches_only;
 pub(crate) fn an_upgraded_reader_is_a_writer_to_kazoo(peer: &KazooPeer) -> Outcome {
     steps(peer, async |servers, kazoo, path, client| {
         let session = kazoo.session()?;
-        let lock = InterProcessReadWriteLock::builder(client, path).dialect(Dialect::Kazoo).build()?;
+        let lock = InterProcessReadWriteLock::builder(client, path)
+            .dialect(Dialect::Kazoo)
+            .build()?;
         let reader = lock.read_lock().lock().await?;
         kazoo.tell("w", &format!("acquire write {path}"))?;
         watches_only(servers, &session, path, &reader.node())?;

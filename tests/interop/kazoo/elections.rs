@@ -10,13 +10,29 @@ use crate::kazoo::python::steps;
 /// kazoo's leads, then ours, then kazoo's again.
 pub(crate) fn one_election(peer: &KazooPeer) -> Outcome {
     steps(peer, async |servers, kazoo, path, client| {
-        let selector = LeaderSelector::builder(client, path).id("rust").dialect(Dialect::Kazoo).build()?;
+        let selector = LeaderSelector::builder(client, path)
+            .id("rust")
+            .dialect(Dialect::Kazoo)
+            .build()?;
         kazoo.ask("a", &format!("run election {path} python-1"), "leads")?;
-        let Leading { begun, end, task: leading } = Leading::start(&selector);
+        let Leading {
+            begun,
+            end,
+            task: leading,
+        } = Leading::start(&selector);
         joined(servers, path, 2).await?;
-        let ids: Vec<_> = selector.participants().await?.iter().map(|one| one.id().to_owned()).collect();
+        let ids: Vec<_> = selector
+            .participants()
+            .await?
+            .iter()
+            .map(|one| one.id().to_owned())
+            .collect();
         assert_eq!(ids, ["python-1", "rust"]);
-        kazoo.ask("b", &format!("contenders election {path} python-1"), "python-1 rust")?;
+        kazoo.ask(
+            "b",
+            &format!("contenders election {path} python-1"),
+            "python-1 rust",
+        )?;
         assert!(!selector.has_leadership());
 
         kazoo.ask("b", &format!("end election {path} python-1"), "ends")?;

@@ -13,19 +13,32 @@ pub(crate) fn each_sees_the_other(peer: &KazooPeer) -> Outcome {
     let mut kazoo = puppet(peer, &servers)?;
     let path = unique_path("identities");
     block_on(async {
-        let client = Client::builder().name("stock").connect(&servers.connect_string()).await?;
-        let mutex = InterProcessMutex::builder(&client, &path).dialect(Dialect::Kazoo).build()?;
+        let client = Client::builder()
+            .name("stock")
+            .connect(&servers.connect_string())
+            .await?;
+        let mutex = InterProcessMutex::builder(&client, &path)
+            .dialect(Dialect::Kazoo)
+            .build()?;
         let guard = mutex.acquire(SOON).await?;
         kazoo.tell("a", &format!("contenders lock {path}"))?;
         let said = kazoo.hear("a")?;
-        assert!(said.contains(&format!("/{}/stock since ", std::process::id())), "{said}");
+        assert!(
+            said.contains(&format!("/{}/stock since ", std::process::id())),
+            "{said}"
+        );
         guard.release().await?;
 
         kazoo.ask("a", &format!("acquire lock {path}"), "holds")?;
         let holders = mutex.holders().await?;
-        let [holder] = holders.as_slice() else { return Err(format!("{holders:?}").into()) };
+        let [holder] = holders.as_slice() else {
+            return Err(format!("{holders:?}").into());
+        };
         // What its lock was made with, and no part of it is taken for a host or a time.
-        assert_eq!((holder.identity().text(), holder.identity().host()), ("", None));
+        assert_eq!(
+            (holder.identity().text(), holder.identity().host()),
+            ("", None)
+        );
         assert!(!holder.is_mine());
         kazoo.ask("a", &format!("release lock {path}"), "released")?;
         client.close().await?;

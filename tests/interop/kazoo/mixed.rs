@@ -1,4 +1,5 @@
-//! Locks that order themselves by different rules do not meet on one path: we notice, kazoo does not.
+//! Locks that order themselves by different rules do not meet on one path: we notice, kazoo does
+//! not.
 
 use test_support::peers::KazooPeer;
 use test_support::prelude::*;
@@ -11,7 +12,11 @@ pub(crate) fn curators_dialect_among_kazoos_nodes(peer: &KazooPeer) -> Outcome {
     steps(peer, async |servers, kazoo, _, client| {
         // A client has one kind of recipe on a path.
         let other = connect(servers).await?;
-        for (kind, name) in [("lock", "__lock__"), ("read", "__rlock__"), ("write", "__lock__")] {
+        for (kind, name) in [
+            ("lock", "__lock__"),
+            ("read", "__rlock__"),
+            ("write", "__lock__"),
+        ] {
             let path = unique_path("mixed");
             let mutex = InterProcessMutex::new(client, &path)?;
             let fair = InterProcessFairLock::new(client, &path)?;
@@ -30,16 +35,22 @@ pub(crate) fn curators_dialect_among_kazoos_nodes(peer: &KazooPeer) -> Outcome {
     })
 }
 
-/// Kazoo's `Lock` and `WriteLock` have the same names, so only its readers tell that it is the wrong recipe.
+/// Kazoo's `Lock` and `WriteLock` have the same names, so only its readers tell that it is the
+/// wrong recipe.
 pub(crate) fn mutex_among_readers(peer: &KazooPeer) -> Outcome {
     steps(peer, async |_, kazoo, path, client| {
-        let mutex = InterProcessMutex::builder(client, path).dialect(Dialect::Kazoo).build()?;
+        let mutex = InterProcessMutex::builder(client, path)
+            .dialect(Dialect::Kazoo)
+            .build()?;
         kazoo.ask("t", &format!("acquire read {path}"), "holds")?;
         refused(client, mutex.acquire(SOON), "__rlock__").await?;
         kazoo.ask("t", &format!("release read {path}"), "released")?;
         kazoo.ask("t", &format!("acquire write {path}"), "holds")?;
         let busy = mutex.try_lock().await;
-        assert!(matches!(busy, Err(TryLockError::WouldBlock { .. })), "{busy:?}");
+        assert!(
+            matches!(busy, Err(TryLockError::WouldBlock { .. })),
+            "{busy:?}"
+        );
         kazoo.ask("t", &format!("release write {path}"), "released")?;
         mutex.lock().await?.release().await?;
         Ok(())

@@ -1,5 +1,5 @@
-//! Our locks with [`Dialect::Kazoo`](zookeeper_recipes::Dialect) and kazoo's on the same path, in processes of their own,
-//! some of which are killed.
+//! Our locks with [`Dialect::Kazoo`](zookeeper_recipes::Dialect) and kazoo's on the same path, in
+//! processes of their own, some of which are killed.
 
 mod conversions;
 mod elections;
@@ -19,16 +19,24 @@ pub(crate) fn add_all(suite: &mut Suite) {
     let mut add = |name: &str, trial: fn(&KazooPeer) -> Outcome| {
         // And servers to meet on.
         let peer = peers::zookeeper().and_then(|_| peers::kazoo());
-        suite.add_needing("zookeeper", &format!("kazoo::{name}"), peer, move |peer| trial(&peer));
+        suite.add_needing("zookeeper", &format!("kazoo::{name}"), peer, move |peer| {
+            trial(&peer)
+        });
     };
     // Shows: read-write
     add("pairings::read_write_locks", pairings::read_write_locks);
     add("pairings::fair_locks", pairings::fair_locks);
     // Shows: contenders
     add("pairings::mutexes", pairings::mutexes);
-    add("identities::each_sees_the_other", identities::each_sees_the_other);
+    add(
+        "identities::each_sees_the_other",
+        identities::each_sees_the_other,
+    );
     // Shows: election
-    add("elections::one_election_with_kazoos", elections::one_election);
+    add(
+        "elections::one_election_with_kazoos",
+        elections::one_election,
+    );
     add(
         "readers::kazoos_readers_wait_for_writers_behind_them",
         readers::kazoos_readers_wait_for_writers_behind_them,
@@ -37,6 +45,9 @@ pub(crate) fn add_all(suite: &mut Suite) {
         "conversions::an_upgraded_reader_is_a_writer_to_kazoo",
         conversions::an_upgraded_reader_is_a_writer_to_kazoo,
     );
-    add("mixed::curators_dialect_among_kazoos_nodes", mixed::curators_dialect_among_kazoos_nodes);
+    add(
+        "mixed::curators_dialect_among_kazoos_nodes",
+        mixed::curators_dialect_among_kazoos_nodes,
+    );
     add("mixed::a_mutex_among_readers", mixed::mutex_among_readers);
 }

@@ -14,19 +14,33 @@ use crate::{Failure, Outcome};
 
 fn program(peer: &KazooPeer, name: &str) -> Command {
     let mut command = Command::new(&peer.python);
-    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop/kazoo").join(name));
+    command.arg(
+        Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("tests/interop/kazoo")
+            .join(name),
+    );
     command
 }
 
 /// kazoo's side of a pairing.
-pub(crate) fn workers(peer: &KazooPeer, recipe: &'static str, crews: &'static [&'static str]) -> Side {
+pub(crate) fn workers(
+    peer: &KazooPeer,
+    recipe: &'static str,
+    crews: &'static [&'static str],
+) -> Side {
     let peer = peer.clone();
     let start = move |task: &Task| {
         let mut command = program(&peer, "workers.py");
         command.args(task.args());
         Ok(command)
     };
-    Side { name: "python", recipe, crews, start: Box::new(start), points: &POINTS }
+    Side {
+        name: "python",
+        recipe,
+        crews,
+        start: Box::new(start),
+        points: &POINTS,
+    }
 }
 
 /// kazoo's locks, to be moved step by step.

@@ -8,14 +8,18 @@ use crate::kazoo::python::steps;
 use crate::outside::watches_only;
 use crate::{Outcome, connect};
 
-/// python-zk/kazoo#649: until 2.9 a reader waits for the last writer there is, also for one behind it, which
-/// waits for the reader. Only a timeout ends that. Ours wait for no contender behind them.
+/// python-zk/kazoo#649: until 2.9 a reader waits for the last writer there is, also for one behind
+/// it, which waits for the reader. Only a timeout ends that. Ours wait for no contender behind
+/// them.
 pub(crate) fn kazoos_readers_wait_for_writers_behind_them(peer: &KazooPeer) -> Outcome {
     steps(peer, async |servers, kazoo, path, client| {
         let session = kazoo.session()?;
         let other = connect(servers).await?;
-        let [lock, behind] = [client, &other]
-            .map(|client| InterProcessReadWriteLock::builder(client, path).dialect(Dialect::Kazoo).build());
+        let [lock, behind] = [client, &other].map(|client| {
+            InterProcessReadWriteLock::builder(client, path)
+                .dialect(Dialect::Kazoo)
+                .build()
+        });
         let (lock, behind) = (lock?, behind?);
         let first = lock.write_lock().lock().await?;
         kazoo.tell("t", &format!("acquire read {path}"))?;
@@ -46,6 +50,9 @@ pub(crate) fn kazoos_readers_wait_for_writers_behind_them(peer: &KazooPeer) -> O
 
 /// Whether it is a kazoo before 2.9.
 fn has_the_bug(peer: &KazooPeer) -> bool {
-    let mut numbers = peer.version.split('.').map_while(|number| number.parse::<u32>().ok());
+    let mut numbers = peer
+        .version
+        .split('.')
+        .map_while(|number| number.parse::<u32>().ok());
     (numbers.next(), numbers.next()) < (Some(2), Some(9))
 }

@@ -20,17 +20,29 @@ fn counter(stage: &Stage<'_>, client: &Client) -> DistributedAtomicLong {
     DistributedAtomicLong::new(client, stage.env.path("bar/counter")).unwrap()
 }
 
-/// A counter that does not exist is 0 to a comparison too, where Curator's fails: its loops of `get` and
-/// `compareAndSet` do not end on a new counter.
+/// A counter that does not exist is 0 to a comparison too, where Curator's fails: its loops of
+/// `get` and `compareAndSet` do not end on a new counter.
 async fn test_compare_and_set_with_fresh_instance(stage: &Stage<'_>) {
     let counter = counter(stage, &stage.client().await);
-    assert!(!within("the answer", counter.compare_and_set(1, 2)).await.unwrap());
+    assert!(
+        !within("the answer", counter.compare_and_set(1, 2))
+            .await
+            .unwrap()
+    );
     assert!(stage.env.stat(counter.path()).await.is_none());
     assert!(within("the answer", counter.initialize(0)).await.unwrap());
-    assert!(within("the answer", counter.compare_and_set(0, 1)).await.unwrap());
+    assert!(
+        within("the answer", counter.compare_and_set(0, 1))
+            .await
+            .unwrap()
+    );
     assert!(!within("the answer", counter.initialize(0)).await.unwrap());
     stage.env.delete(counter.path()).await;
-    assert!(within("the answer", counter.compare_and_set(0, 1)).await.unwrap());
+    assert!(
+        within("the answer", counter.compare_and_set(0, 1))
+            .await
+            .unwrap()
+    );
 }
 
 /// Some set it to 0 while others count. Curator's looks once, at a moment that it does not choose.
@@ -42,7 +54,10 @@ async fn test_force_set(stage: &Stage<'_>) {
             let mut last = 0;
             for _ in 0..100 {
                 let value = counter.increment().await.unwrap();
-                assert!(value == last + 1 || value == 1, "{value} after {last}: neither counted on nor set");
+                assert!(
+                    value == last + 1 || value == 1,
+                    "{value} after {last}: neither counted on nor set"
+                );
                 last = value;
             }
         }
@@ -61,7 +76,8 @@ async fn test_force_set(stage: &Stage<'_>) {
     assert_eq!(within("the value", counter.get()).await.unwrap(), 0);
 }
 
-/// Twenty processes; Curator's asks for rising numbers, and here every number is there once as well.
+/// Twenty processes; Curator's asks for rising numbers, and here every number is there once as
+/// well.
 // Shows: counter-tries
 async fn test_simulation(stage: &Stage<'_>) {
     const PROCESSES: usize = 20;
@@ -75,8 +91,8 @@ async fn test_simulation(stage: &Stage<'_>) {
                 values.push(loop {
                     match counter.increment().await {
                         Ok(value) => break value,
-                        // Who is connected to a member that lags behind may come too late each time, as long as others
-                        // count.
+                        // Who is connected to a member that lags behind may come too late each
+                        // time, as long as others count.
                         Err(AtomicLongError::Contended { .. }) => {}
                         Err(error) => panic!("{error}"),
                     }

@@ -34,10 +34,15 @@ async fn test_locker(stage: &Stage<'_>) {
     let (ours, theirs) = (stage.any_newcomer().await, stage.any_newcomer().await);
     for _ in 0..2 {
         {
-            let _locker = within("a free lock", ours.acquire(Duration::from_secs(10))).await.unwrap();
+            let _locker = within("a free lock", ours.acquire(Duration::from_secs(10)))
+                .await
+                .unwrap();
             assert!(ours.is_acquired_in_this_process());
             let (refused, _) = in_vain(|timeout| theirs.acquire(timeout)).await;
-            assert!(matches!(refused, AcquireError::TimedOut { .. }), "{refused}");
+            assert!(
+                matches!(refused, AcquireError::TimedOut { .. }),
+                "{refused}"
+            );
             assert!(!theirs.is_acquired_in_this_process());
         }
         assert!(!ours.is_acquired_in_this_process());
@@ -76,8 +81,8 @@ async fn test_waiting_process_killed_server(stage: &Stage<'_>) {
     assert_eq!(critical.visits(), 3);
 }
 
-/// Holder and waiter share the session that is killed: the waiter gets the lock in the next one, and the
-/// holder is told that it has lost it, which Curator's is not.
+/// Holder and waiter share the session that is killed: the waiter gets the lock in the next one,
+/// and the holder is told that it has lost it, which Curator's is not.
 // Shows: multi-lock-loss
 async fn test_killed_session(stage: &Stage<'_>) {
     let (client, link) = stage.linked().await;
@@ -93,10 +98,18 @@ async fn test_killed_session(stage: &Stage<'_>) {
     stage.env.expire(&client, &link).await;
     let lost = within("the loss", guard.lost()).await;
     assert!(stage.env.is_loss(lost.reason()), "{lost}");
-    assert!(stage.paths().iter().any(|path| path == lost.path()), "{lost}");
+    assert!(
+        stage.paths().iter().any(|path| path == lost.path()),
+        "{lost}"
+    );
     let next = within("the waiter's grant", waiter).await.unwrap().unwrap();
     assert!(!guard.is_held() && next.is_held());
-    assert!(next.zxids().iter().zip(guard.zxids()).all(|(next, last)| *next > last));
+    assert!(
+        next.zxids()
+            .iter()
+            .zip(guard.zxids())
+            .all(|(next, last)| *next > last)
+    );
     // Letting go of what was lost takes nothing from the one that has it now.
     // Which of two locks is named is a matter of luck.
     let named = |again: &Lost| stage.paths().len() > 1 || *again == lost;
@@ -109,8 +122,8 @@ async fn test_killed_session(stage: &Stage<'_>) {
     next.release().await.unwrap();
 }
 
-/// Ten have held the lock; then its directory goes, and those above it, and they come back with the next: its number is
-/// the first, and its token none of before.
+/// Ten have held the lock; then its directory goes, and those above it, and they come back with the
+/// next: its number is the first, and its token none of before.
 // Shows: directories
 async fn test_container_cleanup(stage: &Stage<'_>) {
     let lock = stage.any_newcomer().await;
@@ -124,24 +137,47 @@ async fn test_container_cleanup(stage: &Stage<'_>) {
             zxids
         });
     }
-    let before = all_done("every locker", lockers).await.into_iter().max().unwrap();
+    let before = all_done("every locker", lockers)
+        .await
+        .into_iter()
+        .max()
+        .unwrap();
     stage.env.sweep(&stage.env.lock_path()).await;
     for path in stage.paths() {
         stage.env.wait_gone(&path).await;
     }
-    stage.env.sweep(stage.env.lock_path().rsplit_once('/').unwrap().0).await;
-    let guard = within("a lock without a directory", lock.lock()).await.unwrap();
-    assert!(guard.zxids().iter().zip(before).all(|(now, before)| *now > before));
+    stage
+        .env
+        .sweep(stage.env.lock_path().rsplit_once('/').unwrap().0)
+        .await;
+    let guard = within("a lock without a directory", lock.lock())
+        .await
+        .unwrap();
+    assert!(
+        guard
+            .zxids()
+            .iter()
+            .zip(before)
+            .all(|(now, before)| *now > before)
+    );
     for (path, node) in stage.paths().iter().zip(guard.nodes()) {
-        assert!(stage.env.stat(path).await.is_some(), "it stays while it is used");
-        assert!(node.ends_with("0000000000"), "the numbers begin anew: {node}");
+        assert!(
+            stage.env.stat(path).await.is_some(),
+            "it stays while it is used"
+        );
+        assert!(
+            node.ends_with("0000000000"),
+            "the numbers begin anew: {node}"
+        );
     }
     guard.release().await.unwrap();
 }
 
 async fn test_with_namespace(stage: &Stage<'_>) {
     let namespace = stage.env.path("ns");
-    let client = stage.connect(stage.env.builder().namespace(&namespace)).await;
+    let client = stage
+        .connect(stage.env.builder().namespace(&namespace))
+        .await;
     let paths = ["/foo/bar".to_owned(), "/foo/baz".to_owned()];
     let guard = hold(&stage.any_lock_at(&client, &paths)).await;
     let outside = paths.clone().map(|path| format!("{namespace}{path}"));
@@ -151,9 +187,17 @@ async fn test_with_namespace(stage: &Stage<'_>) {
     }
     // A client without the namespace contends for the same lock.
     let other = stage.any_lock_at(&stage.client().await, &outside);
-    assert!(matches!(other.try_lock().await, Err(TryLockError::WouldBlock { .. })));
+    assert!(matches!(
+        other.try_lock().await,
+        Err(TryLockError::WouldBlock { .. })
+    ));
     guard.release().await.unwrap();
-    within("a free lock", other.try_lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", other.try_lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     assert_eq!(stage.env.children(&outside[0]).await, [""; 0]);
 }
 
@@ -182,8 +226,8 @@ async fn test_reentrant_single_lock(stage: &Stage<'_>) {
     assert_eq!(critical.visits(), 10);
 }
 
-/// Who has entered three times keeps the other out until it has left three times. What the other finds when
-/// it comes in is looked at: the failure of Curator's second thread is not.
+/// Who has entered three times keeps the other out until it has left three times. What the other
+/// finds when it comes in is looked at: the failure of Curator's second thread is not.
 async fn test_reentrant(stage: &Stage<'_>) {
     let client = stage.client().await;
     let ours = stage.any_lock(&client);
@@ -197,7 +241,11 @@ async fn test_reentrant(stage: &Stage<'_>) {
             let depth = Arc::clone(&depth);
             async move {
                 let guard = theirs.lock().await.unwrap();
-                assert_eq!(depth.load(Ordering::SeqCst), 0, "it came in while the first was inside");
+                assert_eq!(
+                    depth.load(Ordering::SeqCst),
+                    0,
+                    "it came in while the first was inside"
+                );
                 guard.release().await.unwrap();
             }
         };
@@ -211,7 +259,9 @@ async fn test_reentrant(stage: &Stage<'_>) {
             for node in middle.nodes() {
                 assert!(stage.env.stat(&node).await.is_some());
             }
-            assert!(middle.is_held() && ours.is_acquired_in_this_process() && !second.is_finished());
+            assert!(
+                middle.is_held() && ours.is_acquired_in_this_process() && !second.is_finished()
+            );
         }
         assert_eq!(middle.hold_count(), 1);
         depth.store(0, Ordering::SeqCst);

@@ -1,5 +1,5 @@
-//! What of the tests of curator-framework a lock can be held to: TestFrameworkEdges on creates whose outcome
-//! is unknown, TestFailedDeleteManager on deletes that must happen.
+//! What of the tests of curator-framework a lock can be held to: TestFrameworkEdges on creates
+//! whose outcome is unknown, TestFailedDeleteManager on deletes that must happen.
 
 use test_support::prelude::*;
 use zookeeper_client as zk;
@@ -19,31 +19,45 @@ pub(crate) fn all() -> Vec<Behaviour> {
     ]
 }
 
-/// The node of a session that is over can still be seen where the next session looks, as on a member that
-/// lags behind. It is not taken for the next one's, whatever its name says, but waited for.
+/// The node of a session that is over can still be seen where the next session looks, as on a
+/// member that lags behind. It is not taken for the next one's, whatever its name says, but waited
+/// for.
 // Shows: owner-check
 async fn test_protection_with_killed_session(stage: &Stage<'_>) {
     let client = stage.client().await;
     let server = stage.env.server();
     let path = stage.env.lock_path();
-    within("a free lock", stage.lock(&client).lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", stage.lock(&client).lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     let session = client.session_id().unwrap();
     let created = server.hold_reply(Match::op(Op::Create).path_prefix(&path).session(session));
     let lock = stage.lock(&client);
     let attempt = tokio::spawn(async move { lock.lock().await });
     within("its create", created.wait_hit()).await;
-    let [name] = &stage.env.children(&path).await[..] else { panic!("one node") };
+    let [name] = &stage.env.children(&path).await[..] else {
+        panic!("one node")
+    };
     let ghost = format!("{path}/{name}");
-    // Looks before the next session may have asked for anything, so that the old node is there all the time.
+    // Looks before the next session may have asked for anything, so that the old node is there all
+    // the time.
     let next = server.hold_request(Match::op(Op::Create).path_prefix(&path));
     assert!(server.expire_session(session));
     within("the next session's create", next.wait_hit()).await;
     let owner = stage.env.outsider().await.session_id().0;
-    server.create_as(&ghost, "", CreateMode::Ephemeral, owner).unwrap();
+    server
+        .create_as(&ghost, "", CreateMode::Ephemeral, owner)
+        .unwrap();
     created.release();
     next.release();
     stage.env.wait_watchers(&ghost, 1).await;
-    assert!(!attempt.is_finished(), "it took the old session's node for its own");
+    assert!(
+        !attempt.is_finished(),
+        "it took the old session's node for its own"
+    );
     assert_eq!(stage.env.children(&path).await.len(), 2);
     stage.env.delete(&ghost).await;
     let guard = within("the grant", attempt).await.unwrap().unwrap();
@@ -53,8 +67,8 @@ async fn test_protection_with_killed_session(stage: &Stage<'_>) {
     guard.release().await.unwrap();
 }
 
-/// A release without a server, whose session ends before there is one again: it ends, and with it what was to
-/// be deleted.
+/// A release without a server, whose session ends before there is one again: it ends, and with it
+/// what was to be deleted.
 // Shows: one-session
 async fn test_lost_session(stage: &Stage<'_>) {
     let (client, link) = stage.linked().await;
@@ -75,7 +89,12 @@ async fn test_lost_session(stage: &Stage<'_>) {
     client.flush(SOON).await.unwrap();
     for (path, lock) in paths.iter().zip(&locks) {
         assert_eq!(stage.env.children(path).await, [""; 0]);
-        within("a free lock", lock.lock()).await.unwrap().release().await.unwrap();
+        within("a free lock", lock.lock())
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
     }
     assert_ne!(client.session_id(), Some(session));
 }
@@ -88,13 +107,21 @@ async fn test_guaranteed_delete_on_non_existent_node_in_foreground(stage: &Stage
     stage.env.delete(&guard.node()).await;
     match within("an answer", guard.release()).await.unwrap_err() {
         ReleaseError::Lost(lost) => {
-            assert_eq!((lost.reason(), lost.path()), (LostReason::NodeDeleted, &*stage.env.lock_path()));
+            assert_eq!(
+                (lost.reason(), lost.path()),
+                (LostReason::NodeDeleted, &*stage.env.lock_path())
+            );
         }
         other => panic!("{other:?}"),
     }
     // Nothing is tried again.
     client.flush(Duration::ZERO).await.unwrap();
-    within("a free lock", lock.lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", lock.lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }
 
 /// The same with a guard that is dropped.
@@ -112,5 +139,10 @@ async fn test_guaranteed_delete_on_non_existent_node_in_background(stage: &Stage
     within("another grant", lock.participants()).await.unwrap();
     assert!(stage.env.stat(&node).await.is_some());
     stage.env.delete(&node).await;
-    within("a free lock", lock.lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", lock.lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }

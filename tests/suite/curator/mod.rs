@@ -1,9 +1,11 @@
-//! Curator's own tests of its locks (its master after 5.9.0), under their names, and what they leave out.
+//! Curator's own tests of its locks (its master after 5.9.0), under their names, and what they
+//! leave out.
 //!
-//! They check what Curator's check, in their own words, and a little more where Curator's look away: what a
-//! second thread finds is looked at, a failure on it fails the test, and after each test, while its clients
-//! are still there, no node and no watch may be left (`wchp` on a real server). Curator's own check for left
-//! watches has been off since 2020. What Curator does with a pause is done with an event here.
+//! They check what Curator's check, in their own words, and a little more where Curator's look
+//! away: what a second thread finds is looked at, a failure on it fails the test, and after each
+//! test, while its clients are still there, no node and no watch may be left (`wchp` on a real
+//! server). Curator's own check for left watches has been off since 2020. What Curator does with a
+//! pause is done with an event here.
 //!
 //! | Curator's class | tests | here |
 //! |---|---|---|
@@ -84,14 +86,26 @@ pub(crate) fn add(registry: &mut Registry) {
             registry.add(&format!("curator::inter_process_{name}"), &base::all(kind));
         }
         if kind != Kind::Multi {
-            registry.add(&format!("curator::inter_process_{name}"), &revoking::all(kind));
-            registry.add(&format!("curator::untested::inter_process_{name}"), &untested::all(kind));
+            registry.add(
+                &format!("curator::inter_process_{name}"),
+                &revoking::all(kind),
+            );
+            registry.add(
+                &format!("curator::untested::inter_process_{name}"),
+                &untested::all(kind),
+            );
         }
     }
     registry.add("curator::inter_process_multi_lock", &multi_lock::all());
-    registry.add("curator::inter_process_read_write_lock", &read_write_lock::all());
+    registry.add(
+        "curator::inter_process_read_write_lock",
+        &read_write_lock::all(),
+    );
     registry.add("curator::inter_process_semaphore", &semaphore::all());
-    registry.add("curator::untested::inter_process_semaphore", &semaphore_faults::all());
+    registry.add(
+        "curator::untested::inter_process_semaphore",
+        &semaphore_faults::all(),
+    );
     registry.add("curator::framework", &framework::all());
     registry.add("curator::distributed_atomic_long", &atomic::all());
 }

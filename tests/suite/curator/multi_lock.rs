@@ -19,7 +19,9 @@ async fn test_some_releases_fail(stage: &Stage<'_>) {
     let [one, two, three] = ["one", "two", "zzz"].map(|name| stage.env.path(name));
     let lock = InterProcessMultiLock::from_paths(&client, [&one, &two, &three]).unwrap();
     let guard = within("free locks", lock.lock()).await.unwrap();
-    let refused = Match::op(Op::Delete).path(guard.nodes()[1].as_str()).always();
+    let refused = Match::op(Op::Delete)
+        .path(guard.nodes()[1].as_str())
+        .always();
     let fault = stage.env.server().fail(refused, ServerError::NoAuth.code());
     let error = within("the release", guard.release()).await.unwrap_err();
     assert!(matches!(error, ReleaseError::Refused { .. }), "{error}");
@@ -28,7 +30,10 @@ async fn test_some_releases_fail(stage: &Stage<'_>) {
     }
     // The refused one is in the way, of this client too, which says so and leaves nothing else.
     let error = within("the answer", lock.lock()).await.unwrap_err();
-    assert!(matches!(&error, AcquireError::Orphaned { path, .. } if *path == two), "{error}");
+    assert!(
+        matches!(&error, AcquireError::Orphaned { path, .. } if *path == two),
+        "{error}"
+    );
     fault.remove();
 }
 
@@ -37,15 +42,26 @@ async fn test_some_locks_fail_to_lock(stage: &Stage<'_>) {
     let (client, other) = (stage.client().await, stage.client().await);
     let [one, two, three] = ["one", "two", "zzz"].map(|name| stage.env.path(name));
     // A queue of another order is refused.
-    let odd = InterProcessReadWriteLock::new(&other, &two).unwrap().write_lock();
+    let odd = InterProcessReadWriteLock::new(&other, &two)
+        .unwrap()
+        .write_lock();
     let odd = within("a free lock", odd.lock()).await.unwrap();
     let lock = InterProcessMultiLock::from_paths(&client, [&three, &one, &two]).unwrap();
     let error = within("the refusal", lock.lock()).await.unwrap_err();
-    assert_eq!((error.kind(), error.path()), (Some(ErrorKind::MixedRecipes), &*two), "{error}");
+    assert_eq!(
+        (error.kind(), error.path()),
+        (Some(ErrorKind::MixedRecipes), &*two),
+        "{error}"
+    );
     client.flush(SOON).await.unwrap();
     stage.env.wait_count(&one, 0).await;
     stage.env.wait_count(&two, 1).await;
     stage.env.wait_count(&three, 0).await;
     odd.release().await.unwrap();
-    within("free locks", lock.lock()).await.unwrap().release().await.unwrap();
+    within("free locks", lock.lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }

@@ -38,7 +38,10 @@ async fn test_get_participant_nodes(stage: &Stage<'_>) {
     let client = stage.client().await;
     let path = stage.env.lock_path();
     // Its readers share no node, as Curator's do not.
-    let lock = InterProcessReadWriteLock::builder(&client, &path).hand_off(1, SOON).build().unwrap();
+    let lock = InterProcessReadWriteLock::builder(&client, &path)
+        .hand_off(1, SOON)
+        .build()
+        .unwrap();
     let (read, write) = (lock.read_lock(), lock.write_lock());
     let mut readers = Vec::new();
     for _ in 0..20 {
@@ -54,17 +57,31 @@ async fn test_get_participant_nodes(stage: &Stage<'_>) {
     let strangers = stage.client().await;
     let (their_read, their_write) = pair(stage, &strangers);
     for (read, write) in [(&read, &write), (&their_read, &their_write)] {
-        let (readers_seen, writers_seen) =
-            (read.participants().await.unwrap(), write.participants().await.unwrap());
+        let (readers_seen, writers_seen) = (
+            read.participants().await.unwrap(),
+            write.participants().await.unwrap(),
+        );
         assert_eq!((readers_seen.len(), writers_seen.len()), (20, 8));
-        assert!(readers_seen.iter().all(|node| node.starts_with(&path) && node.contains("-__READ__")));
-        assert!(writers_seen.iter().all(|node| node.starts_with(&path) && node.contains("-__WRIT__")));
+        assert!(
+            readers_seen
+                .iter()
+                .all(|node| node.starts_with(&path) && node.contains("-__READ__"))
+        );
+        assert!(
+            writers_seen
+                .iter()
+                .all(|node| node.starts_with(&path) && node.contains("-__WRIT__"))
+        );
         let held: Vec<_> = readers.iter().map(|guard| guard.node()).collect();
         assert_eq!(readers_seen, held);
     }
     let lock = InterProcessReadWriteLock::new(&strangers, &path).unwrap();
     let all = lock.participants().await.unwrap();
-    let by_kind = [read.participants().await.unwrap(), write.participants().await.unwrap()].concat();
+    let by_kind = [
+        read.participants().await.unwrap(),
+        write.participants().await.unwrap(),
+    ]
+    .concat();
     assert_eq!(all, by_kind, "the readers came first");
     for reader in readers {
         reader.release().await.unwrap();
@@ -72,8 +89,8 @@ async fn test_get_participant_nodes(stage: &Stage<'_>) {
     all_done("every writer", writers).await;
 }
 
-/// Who holds a read lock and waits for the write lock waits for itself. Converting the guard says at once
-/// whether it can be done.
+/// Who holds a read lock and waits for the write lock waits for itself. Converting the guard says
+/// at once whether it can be done.
 async fn test_that_upgrading_is_disallowed(stage: &Stage<'_>) {
     let (ours, theirs) = (stage.client().await, stage.client().await);
     let (read, write) = pair(stage, &ours);
@@ -83,22 +100,42 @@ async fn test_that_upgrading_is_disallowed(stage: &Stage<'_>) {
     // Answered behind its list.
     assert_eq!(write.participants().await.unwrap().len(), 1);
     let refused = write.acquire(Duration::ZERO).await.unwrap_err();
-    assert!(matches!(refused, AcquireError::TimedOut { .. }), "{refused}");
+    assert!(
+        matches!(refused, AcquireError::TimedOut { .. }),
+        "{refused}"
+    );
     assert!(!waiter.is_finished());
     waiter.abort();
     stage.env.wait_count(&stage.env.lock_path(), 1).await;
-    assert!(reader.is_held() && read.is_acquired_in_this_process() && !write.is_acquired_in_this_process());
-    assert!(matches!(write.try_lock().await, Err(TryLockError::WouldBlock { .. })));
+    assert!(
+        reader.is_held()
+            && read.is_acquired_in_this_process()
+            && !write.is_acquired_in_this_process()
+    );
+    assert!(matches!(
+        write.try_lock().await,
+        Err(TryLockError::WouldBlock { .. })
+    ));
 
-    let other = within("another reader's grant", pair(stage, &theirs).0.lock()).await.unwrap();
+    let other = within("another reader's grant", pair(stage, &theirs).0.lock())
+        .await
+        .unwrap();
     let failed = within("an answer", reader.try_upgrade()).await.unwrap_err();
-    assert!(matches!(failed, ConversionError::Contended { .. }), "{failed:?}");
+    assert!(
+        matches!(failed, ConversionError::Contended { .. }),
+        "{failed:?}"
+    );
     let reader = failed.into_guard();
     assert!(reader.is_held() && stage.env.stat(&reader.node()).await.is_some());
     stage.env.wait_count(&stage.env.lock_path(), 2).await;
     other.release().await.unwrap();
     reader.release().await.unwrap();
-    within("a free lock", write.lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", write.lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }
 
 /// That one task writes lets no other read, not even by the same handle.
@@ -108,11 +145,22 @@ async fn test_that_downgrading_respects_threads(stage: &Stage<'_>) {
     let writer = within("a free lock", write.lock()).await.unwrap();
     let second = tokio::spawn({
         let read = read.clone();
-        async move { (read.acquire(Duration::ZERO).await.map(drop), read.try_lock().await.map(drop)) }
+        async move {
+            (
+                read.acquire(Duration::ZERO).await.map(drop),
+                read.try_lock().await.map(drop),
+            )
+        }
     });
     let (asked, tried) = within("the second task", second).await.unwrap();
-    assert!(matches!(asked, Err(AcquireError::TimedOut { .. })), "{asked:?}");
-    assert!(matches!(tried, Err(TryLockError::WouldBlock { .. })), "{tried:?}");
+    assert!(
+        matches!(asked, Err(AcquireError::TimedOut { .. })),
+        "{asked:?}"
+    );
+    assert!(
+        matches!(tried, Err(TryLockError::WouldBlock { .. })),
+        "{tried:?}"
+    );
     let waiter = tokio::spawn(read.lock());
     stage.env.wait_count(&stage.env.lock_path(), 2).await;
     // Answered behind its list.
@@ -126,59 +174,94 @@ async fn test_that_downgrading_respects_threads(stage: &Stage<'_>) {
     shared.release().await.unwrap();
     assert!(writer.is_held());
     writer.release().await.unwrap();
-    within("a free lock", read.lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", read.lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }
 
-/// Write, read, release the write lock, release the read lock. Until then the lock is exclusive: reading
-/// inside is a share of the writer's hold.
+/// Write, read, release the write lock, release the read lock. Until then the lock is exclusive:
+/// reading inside is a share of the writer's hold.
 async fn test_downgrading(stage: &Stage<'_>) {
     let (ours, theirs) = (stage.client().await, stage.client().await);
     let (read, write) = pair(stage, &theirs);
-    let writer = within("a free lock", pair(stage, &ours).1.lock()).await.unwrap();
+    let writer = within("a free lock", pair(stage, &ours).1.lock())
+        .await
+        .unwrap();
     let node = writer.node();
     let reader = writer.reenter_as_reader().unwrap();
     assert_eq!(reader.hold_count(), 2);
     writer.release().await.unwrap();
     assert!(reader.is_held() && stage.env.stat(&node).await.is_some());
-    assert!(matches!(read.try_lock().await, Err(TryLockError::WouldBlock { .. })));
-    assert!(matches!(write.try_lock().await, Err(TryLockError::WouldBlock { .. })));
+    assert!(matches!(
+        read.try_lock().await,
+        Err(TryLockError::WouldBlock { .. })
+    ));
+    assert!(matches!(
+        write.try_lock().await,
+        Err(TryLockError::WouldBlock { .. })
+    ));
     reader.release().await.unwrap();
     assert!(stage.env.stat(&node).await.is_none());
-    within("a free lock", write.try_lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", write.try_lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }
 
-/// The same with the guard itself turned into a reader's: other readers come in, no writer does, and the
-/// token stays.
+/// The same with the guard itself turned into a reader's: other readers come in, no writer does,
+/// and the token stays.
 async fn test_downgrading_at_once(stage: &Stage<'_>) {
     let (ours, theirs) = (stage.client().await, stage.client().await);
     let path = stage.env.lock_path();
     let (read, write) = pair(stage, &theirs);
-    let writer = within("a free lock", pair(stage, &ours).1.lock()).await.unwrap();
+    let writer = within("a free lock", pair(stage, &ours).1.lock())
+        .await
+        .unwrap();
     let (node, token) = (writer.node(), writer.fencing_token());
     let reader = within("the downgrade", writer.downgrade()).await.unwrap();
     assert!(reader.is_held());
-    assert_eq!(reader.fencing_token(), ReadToken::from_parts(token.zxid(), token.counter()));
+    assert_eq!(
+        reader.fencing_token(),
+        ReadToken::from_parts(token.zxid(), token.counter())
+    );
     // Its node has the number of the writer's, before all that have come since.
     assert_eq!(
         reader.node()[reader.node().len() - 18..],
         node[node.len() - 18..].replace("__WRIT__", "__READ__")
     );
     assert_eq!(stage.env.children(&path).await.len(), 1);
-    let other = within("another reader's grant", read.try_lock()).await.unwrap();
-    assert!(matches!(write.try_lock().await, Err(TryLockError::WouldBlock { .. })));
+    let other = within("another reader's grant", read.try_lock())
+        .await
+        .unwrap();
+    assert!(matches!(
+        write.try_lock().await,
+        Err(TryLockError::WouldBlock { .. })
+    ));
     other.release().await.unwrap();
     reader.release().await.unwrap();
-    within("a free lock", write.try_lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", write.try_lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }
 
-/// A writer that queues while another writes does not come in when that one goes on as a reader: in Curator
-/// before 5.5.0 it did.
+/// A writer that queues while another writes does not come in when that one goes on as a reader: in
+/// Curator before 5.5.0 it did.
 // Shows: downgrade
 async fn test_contending_downgrading(stage: &Stage<'_>) {
     let (ours, theirs) = (stage.client().await, stage.client().await);
     let path = stage.env.lock_path();
     for (holds, queued) in [(&ours, &theirs), (&theirs, &ours)] {
-        let writer = within("a free lock", pair(stage, holds).1.lock()).await.unwrap();
+        let writer = within("a free lock", pair(stage, holds).1.lock())
+            .await
+            .unwrap();
         let (read, write) = pair(stage, queued);
         let mut next = tokio::spawn(async move { write.lock().await.unwrap() });
         stage.env.wait_watchers(&writer.node(), 1).await;
@@ -192,21 +275,32 @@ async fn test_contending_downgrading(stage: &Stage<'_>) {
             writer = &mut next => panic!("writes beside a reader: {writer:?}"),
         }
         assert!(reader.is_held() && !next.is_finished());
-        assert!(!last.is_finished(), "the reader behind the writer has not come in before it");
+        assert!(
+            !last.is_finished(),
+            "the reader behind the writer has not come in before it"
+        );
         stage.env.wait_count(&path, 3).await;
         reader.release().await.unwrap();
         let next = within("the writer's grant", next).await.unwrap();
         assert!(!last.is_finished());
         next.release().await.unwrap();
-        within("the last reader's grant", last).await.unwrap().release().await.unwrap();
+        within("the last reader's grant", last)
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
     }
 }
 
-/// Being inside takes a question to the servers, in which others may come in that must not; the holder must
-/// be among those that the answer names.
+/// Being inside takes a question to the servers, in which others may come in that must not; the
+/// holder must be among those that the answer names.
 async fn stays(lock: &impl InterProcessLock, node: &NodePath) {
     let participants = lock.participants().await.unwrap();
-    assert!(participants.contains(node), "{node} is not among {participants:?}");
+    assert!(
+        participants.contains(node),
+        "{node} is not among {participants:?}"
+    );
 }
 
 async fn reads(library: &Library, read: &InterProcessReadLock) -> ReadGuard {
@@ -218,7 +312,9 @@ async fn reads(library: &Library, read: &InterProcessReadLock) -> ReadGuard {
 
 async fn writes(library: &Library, write: &InterProcessWriteLock) -> WriteGuard {
     let guard = write.lock().await.unwrap();
-    library.write_while(&guard, stays(write, &guard.node())).await;
+    library
+        .write_while(&guard, stays(write, &guard.node()))
+        .await;
     assert!(guard.is_held());
     guard
 }
@@ -235,7 +331,9 @@ async fn test_basic(stage: &Stage<'_>) {
         let client = stage.client().await;
         let (read, write) = pair(stage, &client);
         let (library, meeting) = (Arc::clone(&library), Arc::clone(&meeting));
-        let rounds: Vec<bool> = (0..ROUNDS).map(|_| stage.env.random().below(10) == 0).collect();
+        let rounds: Vec<bool> = (0..ROUNDS)
+            .map(|_| stage.env.random().below(10) == 0)
+            .collect();
         tasks.spawn(async move {
             let guard = read.lock().await.unwrap();
             library.read_while(&guard, meeting.wait()).await;
@@ -260,19 +358,30 @@ async fn test_set_node_data(stage: &Stage<'_>) {
     let client = stage.client().await;
     let path = stage.env.lock_path();
     let mut data = vec![1, 2, 3, 4];
-    let lock = InterProcessReadWriteLock::builder(&client, &path).data(&*data).build().unwrap();
+    let lock = InterProcessReadWriteLock::builder(&client, &path)
+        .data(&*data)
+        .build()
+        .unwrap();
     data[0] = 5;
     let has_data = async |node: NodePath| {
-        assert_eq!(stage.env.get_data(&node).await.unwrap().0, [1, 2, 3, 4], "{node}");
+        assert_eq!(
+            stage.env.get_data(&node).await.unwrap().0,
+            [1, 2, 3, 4],
+            "{node}"
+        );
     };
-    let writer = within("a free lock", lock.write_lock().lock()).await.unwrap();
+    let writer = within("a free lock", lock.write_lock().lock())
+        .await
+        .unwrap();
     has_data(writer.node()).await;
     let reader = within("the downgrade", writer.downgrade()).await.unwrap();
     has_data(reader.node()).await;
     let writer = within("the upgrade", reader.try_upgrade()).await.unwrap();
     has_data(writer.node()).await;
     writer.release().await.unwrap();
-    let reader = within("a free lock", lock.read_lock().lock()).await.unwrap();
+    let reader = within("a free lock", lock.read_lock().lock())
+        .await
+        .unwrap();
     has_data(reader.node()).await;
     reader.release().await.unwrap();
 }
@@ -281,18 +390,25 @@ async fn test_set_node_data(stage: &Stage<'_>) {
 async fn test_lock_path(stage: &Stage<'_>) {
     let (ours, link) = stage.linked().await;
     let theirs = stage.client().await;
-    let writer = within("a free lock", pair(stage, &ours).1.lock()).await.unwrap();
+    let writer = within("a free lock", pair(stage, &ours).1.lock())
+        .await
+        .unwrap();
     assert_eq!(writer.path(), stage.env.lock_path());
     assert!(stage.env.stat(&writer.node()).await.is_some());
     stage.env.expire(&ours, &link).await;
-    let reader = within("the reader's grant", pair(stage, &theirs).0.lock()).await.unwrap();
+    let reader = within("the reader's grant", pair(stage, &theirs).0.lock())
+        .await
+        .unwrap();
     assert!(stage.env.stat(&writer.node()).await.is_none());
     within("the loss", writer.lost()).await;
     // Whatever would make a reader of it is refused.
     assert!(writer.reenter_as_reader().is_err());
     let failed = within("an answer", writer.downgrade()).await.unwrap_err();
     assert!(matches!(failed, ConversionError::Lost { .. }), "{failed:?}");
-    assert!(matches!(failed.into_guard().release().await, Err(ReleaseError::Lost(_))));
+    assert!(matches!(
+        failed.into_guard().release().await,
+        Err(ReleaseError::Lost(_))
+    ));
     assert!(reader.is_held() && stage.env.stat(&reader.node()).await.is_some());
     reader.release().await.unwrap();
 }
@@ -326,8 +442,8 @@ async fn readers_and_writers_of_one_client_keep_apart(stage: &Stage<'_>) {
     assert_eq!(library.most_readers(), 4);
 }
 
-/// Four clients that write, read on, and write again if they can, beside two that only read and two that only
-/// write.
+/// Four clients that write, read on, and write again if they can, beside two that only read and two
+/// that only write.
 async fn conversions_keep_writers_alone(stage: &Stage<'_>) {
     let library = Arc::new(Library::default());
     let mut tasks = JoinSet::new();
@@ -347,14 +463,22 @@ async fn conversions_keep_writers_alone(stage: &Stage<'_>) {
                             reader.fencing_token(),
                             ReadToken::from_parts(token.zxid(), token.counter())
                         );
-                        library.read_while(&reader, stays(&read, &reader.node())).await;
+                        library
+                            .read_while(&reader, stays(&read, &reader.node()))
+                            .await;
                         match reader.try_upgrade().await {
-                            Ok(writer) => library.write_while(&writer, stays(&write, &writer.node())).await,
+                            Ok(writer) => {
+                                library
+                                    .write_while(&writer, stays(&write, &writer.node()))
+                                    .await;
+                            }
                             Err(failed) => {
                                 let contended = matches!(failed, ConversionError::Contended { .. });
                                 assert!(contended, "{failed:?}");
                                 let reader = failed.into_guard();
-                                library.read_while(&reader, stays(&read, &reader.node())).await;
+                                library
+                                    .read_while(&reader, stays(&read, &reader.node()))
+                                    .await;
                             }
                         }
                     }
@@ -367,11 +491,14 @@ async fn conversions_keep_writers_alone(stage: &Stage<'_>) {
     all_done("every client", tasks).await;
 }
 
-/// Who listens for a request, or for the loss, goes on doing so when the node is exchanged for another.
+/// Who listens for a request, or for the loss, goes on doing so when the node is exchanged for
+/// another.
 async fn a_conversion_keeps_those_who_listen(stage: &Stage<'_>) {
     let (ours, link) = stage.linked().await;
     let theirs = stage.client().await;
-    let writer = within("a free lock", pair(stage, &ours).1.lock()).await.unwrap();
+    let writer = within("a free lock", pair(stage, &ours).1.lock())
+        .await
+        .unwrap();
     let (asked, lost) = (tokio::spawn(writer.revoked()), tokio::spawn(writer.lost()));
     stage.env.wait_watchers(&writer.node(), 1).await;
     let reader = within("the downgrade", writer.downgrade()).await.unwrap();
@@ -379,7 +506,9 @@ async fn a_conversion_keeps_those_who_listen(stage: &Stage<'_>) {
     let writer = within("the upgrade", reader.try_upgrade()).await.unwrap();
     stage.env.wait_watchers(&writer.node(), 1).await;
     assert!(!asked.is_finished() && !lost.is_finished());
-    within("the request", theirs.attempt_revoke(&writer.node())).await.unwrap();
+    within("the request", theirs.attempt_revoke(&writer.node()))
+        .await
+        .unwrap();
     within("the news", asked).await.unwrap();
     let reader = within("the downgrade", writer.downgrade()).await.unwrap();
     assert!(!lost.is_finished());
@@ -390,12 +519,14 @@ async fn a_conversion_keeps_those_who_listen(stage: &Stage<'_>) {
     drop(reader);
 }
 
-/// A client that may have one contender at a time: who has been let in does not take the place of those who
-/// wait, whatever it turns into.
+/// A client that may have one contender at a time: who has been let in does not take the place of
+/// those who wait, whatever it turns into.
 // Shows: downgrade, bounded-nodes
 async fn conversions_need_no_place_in_the_queue(stage: &Stage<'_>) {
     let client = stage.client().await;
-    let lock = InterProcessReadWriteLock::builder(&client, stage.env.lock_path()).build().unwrap();
+    let lock = InterProcessReadWriteLock::builder(&client, stage.env.lock_path())
+        .build()
+        .unwrap();
     let (read, write) = (lock.read_lock(), lock.write_lock());
     for _ in 0..3 {
         let writer = within("a free lock", write.lock()).await.unwrap();
@@ -405,14 +536,26 @@ async fn conversions_need_no_place_in_the_queue(stage: &Stage<'_>) {
         let writer = within("the upgrade", reader.try_upgrade()).await.unwrap();
         let waiter = tokio::spawn(read.lock());
         let reader = within("the downgrade", writer.downgrade()).await.unwrap();
-        within("the waiting reader's grant", waiter).await.unwrap().unwrap().release().await.unwrap();
-        // The one place is a writer's, who waits: the reader that it waits for can still become a writer and
-        // go.
+        within("the waiting reader's grant", waiter)
+            .await
+            .unwrap()
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
+        // The one place is a writer's, who waits: the reader that it waits for can still become a
+        // writer and go.
         let next = tokio::spawn(write.lock());
         stage.env.wait_watchers(&reader.node(), 1).await;
         let writer = within("the upgrade", reader.try_upgrade()).await.unwrap();
         assert!(!next.is_finished());
         writer.release().await.unwrap();
-        within("the next writer's grant", next).await.unwrap().unwrap().release().await.unwrap();
+        within("the next writer's grant", next)
+            .await
+            .unwrap()
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
     }
 }

@@ -1,5 +1,5 @@
-//! TestInterProcessMutex.testRevoking, for every lock: a holder is asked for the lock, gives it back, and
-//! another one gets it.
+//! TestInterProcessMutex.testRevoking, for every lock: a holder is asked for the lock, gives it
+//! back, and another one gets it.
 
 use test_support::within;
 use zookeeper_recipes::{AnyGuard, NodePath};
@@ -20,7 +20,11 @@ pub(crate) fn all(kind: Kind) -> Vec<Behaviour> {
 /// A holder that listens and obeys, and a waiter.
 async fn held_and_waited_for(
     stage: &Stage<'_>,
-) -> (NodePath, tokio::task::JoinHandle<()>, tokio::task::JoinHandle<AnyGuard>) {
+) -> (
+    NodePath,
+    tokio::task::JoinHandle<()>,
+    tokio::task::JoinHandle<AnyGuard>,
+) {
     let ours = stage.newcomer().await;
     let guard = within("a free lock", ours.lock()).await.unwrap();
     let node = guard.node();
@@ -41,20 +45,29 @@ async fn held_and_waited_for(
 async fn test_revoking(stage: &Stage<'_>) {
     let (node, holder, waiter) = held_and_waited_for(stage).await;
     let requester = stage.client().await;
-    within("the request", requester.attempt_revoke(&node)).await.unwrap();
+    within("the request", requester.attempt_revoke(&node))
+        .await
+        .unwrap();
     within("the holder's end", holder).await.unwrap();
     let guard = within("the waiter's grant", waiter).await.unwrap();
     assert!(guard.is_held());
     guard.release().await.unwrap();
     // That there is no such node any more is no error, as in Curator.
-    within("an answer", requester.attempt_revoke(&node)).await.unwrap();
+    within("an answer", requester.attempt_revoke(&node))
+        .await
+        .unwrap();
 }
 
 async fn a_request_before_the_holder_listens_is_heard(stage: &Stage<'_>) {
     let ours = stage.newcomer().await;
     let guard = within("a free lock", ours.lock()).await.unwrap();
     let revoked = guard.revoked();
-    within("the request", stage.client().await.attempt_revoke(&guard.node())).await.unwrap();
+    within(
+        "the request",
+        stage.client().await.attempt_revoke(&guard.node()),
+    )
+    .await
+    .unwrap();
     within("the news", revoked).await;
     // One that asks again is told again.
     within("the news", guard.revoked()).await;
@@ -64,13 +77,28 @@ async fn a_request_before_the_holder_listens_is_heard(stage: &Stage<'_>) {
 // Shows: revocation
 async fn a_request_to_a_waiter_is_heard_when_it_holds(stage: &Stage<'_>) {
     let path = stage.env.lock_path();
-    let holder = within("a free lock", stage.rival().await.lock()).await.unwrap();
+    let holder = within("a free lock", stage.rival().await.lock())
+        .await
+        .unwrap();
     let ours = stage.newcomer().await;
     let waiter = tokio::spawn(async move { ours.lock().await.unwrap() });
     stage.env.wait_watchers(&holder.node(), 1).await;
-    let queue = stage.env.children(&path).await.into_iter().map(|name| format!("{path}/{name}"));
-    let node = queue.into_iter().find(|node| *node != holder.node()).unwrap();
-    within("the request", stage.client().await.attempt_revoke(&node.parse().unwrap())).await.unwrap();
+    let queue = stage
+        .env
+        .children(&path)
+        .await
+        .into_iter()
+        .map(|name| format!("{path}/{name}"));
+    let node = queue
+        .into_iter()
+        .find(|node| *node != holder.node())
+        .unwrap();
+    within(
+        "the request",
+        stage.client().await.attempt_revoke(&node.parse().unwrap()),
+    )
+    .await
+    .unwrap();
     assert!(holder.is_held() && !waiter.is_finished());
     holder.release().await.unwrap();
     let guard = within("the waiter's grant", waiter).await.unwrap();
@@ -80,7 +108,9 @@ async fn a_request_to_a_waiter_is_heard_when_it_holds(stage: &Stage<'_>) {
 }
 
 async fn a_listener_that_goes_takes_its_watch_along(stage: &Stage<'_>) {
-    let guard = within("a free lock", stage.newcomer().await.lock()).await.unwrap();
+    let guard = within("a free lock", stage.newcomer().await.lock())
+        .await
+        .unwrap();
     for _ in 0..3 {
         let listener = tokio::spawn(guard.revoked());
         stage.env.wait_watchers(&guard.node(), 1).await;
@@ -105,5 +135,10 @@ async fn what_curator_writes_is_a_request(stage: &Stage<'_>) {
     assert!(!holder.is_finished());
     outsider.set_data(&node, b"__REVOKE__", None).await.unwrap();
     within("the holder's end", holder).await.unwrap();
-    within("the waiter's grant", waiter).await.unwrap().release().await.unwrap();
+    within("the waiter's grant", waiter)
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }

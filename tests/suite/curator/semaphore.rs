@@ -15,8 +15,8 @@ pub(crate) fn all() -> Vec<Behaviour> {
     ]
 }
 
-/// Twenty clients; when the ensemble has no quorum none gets in, and with the quorum they go on. (Curator's
-/// check for exclusion is inverted, and proves nothing.)
+/// Twenty clients; when the ensemble has no quorum none gets in, and with the quorum they go on.
+/// (Curator's check for exclusion is inverted, and proves nothing.)
 async fn test_cluster(stage: &Stage<'_>) {
     let room = Arc::new(Room::of(1));
     let (visit, mut visits) = watch::channel(0);
@@ -25,7 +25,9 @@ async fn test_cluster(stage: &Stage<'_>) {
     let mut clients = JoinSet::new();
     let mut states = Vec::new();
     for _ in 0..20 {
-        let patient = stage.connect(stage.env.builder().session_timeout(Duration::from_secs(60))).await;
+        let patient = stage
+            .connect(stage.env.builder().session_timeout(Duration::from_secs(60)))
+            .await;
         states.push(patient.watch_state());
         let semaphore = stage.semaphore(&patient, 1);
         let (room, visit, go_on) = (Arc::clone(&room), Arc::clone(&visit), Arc::clone(&go_on));
@@ -38,7 +40,11 @@ async fn test_cluster(stage: &Stage<'_>) {
             }
         });
     }
-    drop(within("some to come in", visits.wait_for(|visits| *visits > 20)).await.unwrap());
+    drop(
+        within("some to come in", visits.wait_for(|visits| *visits > 20))
+            .await
+            .unwrap(),
+    );
     let gone = stage.env.lose_quorum().await;
     for state in &mut states {
         let cut_off = state.wait_for(|state| *state == ConnectionState::Suspended);
@@ -47,15 +53,27 @@ async fn test_cluster(stage: &Stage<'_>) {
     // Those who were granted a permit before may still come to know it.
     for _ in 0..20 {
         let before = *visits.borrow_and_update();
-        if tokio::time::timeout(QUIET, visits.wait_for(|visits| *visits > before)).await.is_err() {
+        if tokio::time::timeout(QUIET, visits.wait_for(|visits| *visits > before))
+            .await
+            .is_err()
+        {
             break;
         }
     }
     let before = *visits.borrow_and_update();
-    let another = tokio::time::timeout(QUIET, visits.wait_for(|visits| *visits > before)).await.is_ok();
+    let another = tokio::time::timeout(QUIET, visits.wait_for(|visits| *visits > before))
+        .await
+        .is_ok();
     assert!(!another, "one came in without a quorum");
     stage.env.restart_members(gone).await;
-    drop(within("others to come in", visits.wait_for(|visits| *visits > before + 20)).await.unwrap());
+    drop(
+        within(
+            "others to come in",
+            visits.wait_for(|visits| *visits > before + 20),
+        )
+        .await
+        .unwrap(),
+    );
     go_on.store(false, Ordering::SeqCst);
     all_done("all of them", clients).await;
 }

@@ -13,8 +13,8 @@ pub(crate) fn all() -> Vec<Behaviour> {
     ]
 }
 
-/// Curator's takes one permit after the other: two clients that want most of them each wait for what the
-/// other has, for ever. Here nobody has ever seen a part.
+/// Curator's takes one permit after the other: two clients that want most of them each wait for
+/// what the other has, for ever. Here nobody has ever seen a part.
 async fn deadlock_by_quantity(stage: &Stage<'_>) {
     const ROUNDS: usize = 10;
     let room = Arc::new(Room::of(4));
@@ -35,7 +35,8 @@ async fn deadlock_by_quantity(stage: &Stage<'_>) {
         tokio::select! {
             done = within("both clients", clients.join_next()) => done.unwrap().unwrap(),
             leases = stage.env.children(&leases) => {
-                // Returned they are one by one: of three, one may still be there when others are taken.
+                // Returned they are one by one: of three, one may still be there when others are
+                // taken.
                 assert!(leases.len() <= 4, "{leases:?}");
             }
         }
@@ -43,9 +44,9 @@ async fn deadlock_by_quantity(stage: &Stage<'_>) {
     assert_eq!(room.visits(), 2 * ROUNDS);
 }
 
-/// Both directories and the one above them go whenever they are empty, as containers do, between any two
-/// requests: no acquire fails for it. (Through a member of an ensemble that lags behind one would: no try succeeds that
-/// takes longer to be answered than the directories last.)
+/// Both directories and the one above them go whenever they are empty, as containers do, between
+/// any two requests: no acquire fails for it. (Through a member of an ensemble that lags behind one
+/// would: no try succeeds that takes longer to be answered than the directories last.)
 async fn directories_that_go_meanwhile(stage: &Stage<'_>) {
     let mut clients = JoinSet::new();
     for _ in 0..2 {

@@ -1,5 +1,5 @@
-//! What a ported test runs on: an environment, and clients that are still there when it is looked for what is
-//! left.
+//! What a ported test runs on: an environment, and clients that are still there when it is looked
+//! for what is left.
 
 use test_support::prelude::*;
 
@@ -90,7 +90,11 @@ impl Hold {
     pub(crate) fn zxids(&self) -> Vec<i64> {
         match self {
             Self::One(guard) => vec![guard.fencing_token().zxid()],
-            Self::Two(guard) => guard.fencing_tokens().iter().map(|token| token.zxid()).collect(),
+            Self::Two(guard) => guard
+                .fencing_tokens()
+                .iter()
+                .map(|token| token.zxid())
+                .collect(),
         }
     }
 
@@ -139,7 +143,11 @@ pub(crate) struct Stage<'a> {
 
 impl<'a> Stage<'a> {
     pub(crate) fn new(env: &'a Env, kind: Kind) -> Self {
-        Self { env, kind, clients: Mutex::default() }
+        Self {
+            env,
+            kind,
+            clients: Mutex::default(),
+        }
     }
 
     /// The client's session goes on until it has been looked for what it has left behind.
@@ -176,7 +184,11 @@ impl<'a> Stage<'a> {
     /// The paths of the stage's lock: two of a multi-lock.
     pub(crate) fn paths(&self) -> Vec<String> {
         let path = self.env.lock_path();
-        if self.kind == Kind::Multi { vec![path, self.env.path("second")] } else { vec![path] }
+        if self.kind == Kind::Multi {
+            vec![path, self.env.path("second")]
+        } else {
+            vec![path]
+        }
     }
 
     /// The client's lock at these paths.
@@ -203,7 +215,11 @@ impl<'a> Stage<'a> {
 
     /// A lock that cannot be held together with the stage's: a reader's is a writer.
     pub(crate) fn rival_of(&self, client: &Client) -> Lock {
-        let kind = if self.kind == Kind::Read { Kind::Write } else { self.kind };
+        let kind = if self.kind == Kind::Read {
+            Kind::Write
+        } else {
+            self.kind
+        };
         kind.lock(client, &self.env.lock_path())
     }
 
@@ -217,11 +233,14 @@ impl<'a> Stage<'a> {
         self.lock(&self.client().await)
     }
 
-    /// Waits until that many nodes are at the test's path: each caller of a fair lock or a multi-lock has one, and each
-    /// client of others; a reader and its rival have one each.
+    /// Waits until that many nodes are at the test's path: each caller of a fair lock or a
+    /// multi-lock has one, and each client of others; a reader and its rival have one each.
     pub(crate) async fn wait_nodes(&self, callers: usize, clients: usize) {
-        let nodes =
-            if matches!(self.kind, Kind::Fair | Kind::Read | Kind::Multi) { callers } else { clients };
+        let nodes = if matches!(self.kind, Kind::Fair | Kind::Read | Kind::Multi) {
+            callers
+        } else {
+            clients
+        };
         self.env.wait_count(&self.env.lock_path(), nodes).await;
     }
 
@@ -242,8 +261,8 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// Writes ported tests down: `ported![Kind::Mutex; test_locker = "testLocker".needs(..), ..]`; each is looked
-/// after.
+/// Writes ported tests down: `ported![Kind::Mutex; test_locker = "testLocker".needs(..), ..]`; each
+/// is looked after.
 macro_rules! ported {
     ($kind:expr; $($function:ident $(= $test:literal)? $(.$option:ident($($argument:expr),*))*),* $(,)?) => {
         vec![$(

@@ -30,8 +30,9 @@ fn spawn(lock: &Lock) -> JoinHandle<Result<AnyGuard, AcquireError>> {
     tokio::spawn(async move { lock.lock().await })
 }
 
-/// After the end of the session nothing can be had of the hold any more, whether another client holds the
-/// lock by then or not. (In Curator a re-entrant `acquire` says yes while another client holds the lock.)
+/// After the end of the session nothing can be had of the hold any more, whether another client
+/// holds the lock by then or not. (In Curator a re-entrant `acquire` says yes while another client
+/// holds the lock.)
 // Shows: telling-a-loss
 async fn re_entry_after_session_loss(stage: &Stage<'_>) {
     let theirs = stage.rival().await;
@@ -52,15 +53,16 @@ async fn re_entry_after_session_loss(stage: &Stage<'_>) {
             Some(waiter) => Some(within("the second in line", waiter).await.unwrap().unwrap()),
             None => None,
         };
-        // Not before it has been told, with a server that needs no time to end a session; on a real one long
-        // before.
+        // Not before it has been told, with a server that needs no time to end a session; on a real
+        // one long before.
         within("the loss", guard.lost()).await;
         within("the loss of the share", again.lost()).await;
         for guard in [&guard, &again] {
             assert!(!guard.is_held());
             let lost = guard.reenter().unwrap_err();
             assert!(stage.env.is_loss(lost.reason()), "{lost}");
-            let never = guard.while_held::<()>(async { unreachable!("work under a lock that is lost") });
+            let never =
+                guard.while_held::<()>(async { unreachable!("work under a lock that is lost") });
             assert_eq!(never.await.unwrap_err(), lost);
             let path = stage.env.path("written");
             let write = within("an answer", guard.transaction().create(&path, "").commit()).await;
@@ -73,10 +75,18 @@ async fn re_entry_after_session_loss(stage: &Stage<'_>) {
         }
         if let Some(next) = next {
             assert!(next.is_held() && next.fencing_token().zxid() > token);
-            assert!(matches!(ours.try_lock().await, Err(TryLockError::WouldBlock { .. })));
+            assert!(matches!(
+                ours.try_lock().await,
+                Err(TryLockError::WouldBlock { .. })
+            ));
             next.release().await.unwrap();
         }
-        within("a free lock", ours.lock()).await.unwrap().release().await.unwrap();
+        within("a free lock", ours.lock())
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
     }
 }
 
@@ -91,50 +101,96 @@ async fn cancellation_at_random_moments(stage: &Stage<'_>) {
     client.flush(SOON).await.unwrap();
     assert_eq!(stage.env.children(&stage.env.lock_path()).await, [""; 0]);
     let theirs = stage.rival().await;
-    within("a free lock", theirs.lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", theirs.lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }
 
-/// A contender that would have a number after the last is refused: it would be let in beside the holder.
+/// A contender that would have a number after the last is refused: it would be let in beside the
+/// holder.
 // Shows: sequence-order
 async fn sequence_overflow(stage: &Stage<'_>) {
     let (ours, theirs) = (stage.newcomer().await, stage.rival().await);
     let path = stage.env.lock_path();
-    within("a free lock", ours.lock()).await.unwrap().release().await.unwrap();
-    stage.env.server().set_next_sequence(&path, i32::MAX).unwrap();
+    within("a free lock", ours.lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    stage
+        .env
+        .server()
+        .set_next_sequence(&path, i32::MAX)
+        .unwrap();
     let guard = within("the last number", ours.lock()).await.unwrap();
     assert!(guard.node().ends_with("2147483647"), "{}", guard.node());
     for lock in [&stage.rival().await, &theirs] {
         let error = within("an answer", lock.lock()).await.unwrap_err();
-        assert_eq!(error.kind(), Some(ErrorKind::SequenceExhausted), "{error:?}");
+        assert_eq!(
+            error.kind(),
+            Some(ErrorKind::SequenceExhausted),
+            "{error:?}"
+        );
         assert!(!error.is_retryable());
     }
     stage.env.wait_count(&path, 1).await;
     assert!(guard.is_held());
     guard.release().await.unwrap();
-    // As the error says: without contenders the directory can be deleted, and the numbers begin anew.
+    // As the error says: without contenders the directory can be deleted, and the numbers begin
+    // anew.
     stage.env.delete(&path).await;
-    within("a free lock", theirs.lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", theirs.lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }
 
-/// ZooKeeper 3.8 gives no numbers beyond the last: every further sequential create is refused, because "the
-/// node exists". A name with an id of its own cannot exist, so this has no other cause, and the remedy is
-/// that of the other test.
+/// ZooKeeper 3.8 gives no numbers beyond the last: every further sequential create is refused,
+/// because "the node exists". A name with an id of its own cannot exist, so this has no other
+/// cause, and the remedy is that of the other test.
 async fn sequence_overflow_as_servers_refuse_it(stage: &Stage<'_>) {
     let ours = stage.newcomer().await;
     let path = stage.env.lock_path();
-    within("a free lock", ours.lock()).await.unwrap().release().await.unwrap();
-    let create = Match::op(Op::Create).path_prefix(format!("{path}/")).always();
-    let refusal = stage.env.server().fail(create, ServerError::NodeExists.code());
+    within("a free lock", ours.lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    let create = Match::op(Op::Create)
+        .path_prefix(format!("{path}/"))
+        .always();
+    let refusal = stage
+        .env
+        .server()
+        .fail(create, ServerError::NodeExists.code());
     let error = within("an answer", ours.lock()).await.unwrap_err();
-    assert_eq!(error.kind(), Some(ErrorKind::SequenceExhausted), "{error:?}");
+    assert_eq!(
+        error.kind(),
+        Some(ErrorKind::SequenceExhausted),
+        "{error:?}"
+    );
     refusal.remove();
-    within("a free lock", ours.lock()).await.unwrap().release().await.unwrap();
+    within("a free lock", ours.lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }
 
 /// A wait that was too long takes its watch along. (Curator's stays until the holder goes.)
 async fn watch_leak_on_timeout(stage: &Stage<'_>) {
     let theirs = stage.newcomer().await;
-    let guard = within("a free lock", stage.rival().await.lock()).await.unwrap();
+    let guard = within("a free lock", stage.rival().await.lock())
+        .await
+        .unwrap();
     let long = tokio::spawn({
         let theirs = Arc::clone(&theirs);
         async move { theirs.acquire(Duration::from_secs(5)).await }
@@ -145,7 +201,10 @@ async fn watch_leak_on_timeout(stage: &Stage<'_>) {
     stage.env.wait_watchers(&guard.node(), 0).await;
     for millis in 0..15 {
         // At different moments, the setting of the watch among them.
-        let error = theirs.acquire(Duration::from_millis(millis)).await.unwrap_err();
+        let error = theirs
+            .acquire(Duration::from_millis(millis))
+            .await
+            .unwrap_err();
         assert!(error.is_retryable(), "{error:?}");
     }
     stage.env.wait_count(&stage.env.lock_path(), 1).await;
@@ -157,7 +216,9 @@ async fn watch_leak_on_timeout(stage: &Stage<'_>) {
 /// So does one that is cancelled.
 async fn watch_leak_on_cancellation(stage: &Stage<'_>) {
     let theirs = stage.newcomer().await;
-    let guard = within("a free lock", stage.rival().await.lock()).await.unwrap();
+    let guard = within("a free lock", stage.rival().await.lock())
+        .await
+        .unwrap();
     for _ in 0..3 {
         let waiter = spawn(&theirs);
         stage.env.wait_watchers(&guard.node(), 1).await;
@@ -168,8 +229,8 @@ async fn watch_leak_on_cancellation(stage: &Stage<'_>) {
     guard.release().await.unwrap();
 }
 
-/// The holder's node is deleted by hand: the holder is told, and the next in line gets the lock, of whichever
-/// client it is.
+/// The holder's node is deleted by hand: the holder is told, and the next in line gets the lock, of
+/// whichever client it is.
 async fn a_holder_deleted_by_hand(stage: &Stage<'_>) {
     let builder = stage.env.builder().session_timeout(Duration::from_secs(12));
     let client = stage.connect(builder).await;
@@ -193,7 +254,9 @@ async fn a_holder_deleted_by_hand(stage: &Stage<'_>) {
 /// A client that is closed takes its hold and its place in the queue along.
 async fn the_end_of_a_client(stage: &Stage<'_>) {
     let (holder, waiter) = (stage.env.client().await, stage.env.client().await);
-    let guard = within("a free lock", stage.lock(&holder).lock()).await.unwrap();
+    let guard = within("a free lock", stage.lock(&holder).lock())
+        .await
+        .unwrap();
     let waits = spawn(&stage.rival_of(&waiter));
     stage.env.wait_count(&stage.env.lock_path(), 2).await;
     let next = spawn(&stage.rival().await);
@@ -203,15 +266,18 @@ async fn the_end_of_a_client(stage: &Stage<'_>) {
     assert_eq!(error.kind(), Some(ErrorKind::Closed), "{error:?}");
     assert!(guard.is_held() && !next.is_finished());
     holder.close().await.unwrap();
-    assert_eq!(within("the loss", guard.lost()).await.reason(), LostReason::Closed);
+    assert_eq!(
+        within("the loss", guard.lost()).await.reason(),
+        LostReason::Closed
+    );
     let next = within("the next in line", next).await.unwrap().unwrap();
     drop(guard);
     assert!(next.is_held() && stage.env.stat(&next.node()).await.is_some());
     next.release().await.unwrap();
 }
 
-/// Some stay until they are served, some give up, some are cancelled, some only ask; never are two inside, and those who
-/// stay are all served.
+/// Some stay until they are served, some give up, some are cancelled, some only ask; never are two
+/// inside, and those who stay are all served.
 async fn comings_and_goings(stage: &Stage<'_>) {
     const ROUNDS: u64 = 8;
     let critical = Arc::new(CriticalSection::default());
@@ -220,14 +286,18 @@ async fn comings_and_goings(stage: &Stage<'_>) {
         let client = stage.client().await;
         for task in 0..5 {
             let (lock, critical) = (stage.lock(&client), Arc::clone(&critical));
-            let patience: Vec<_> =
-                (0..ROUNDS).map(|_| stage.env.random().duration(Duration::from_millis(40))).collect();
+            let patience: Vec<_> = (0..ROUNDS)
+                .map(|_| stage.env.random().duration(Duration::from_millis(40)))
+                .collect();
             tasks.spawn(async move {
                 let mut visits = 0;
                 for patience in patience {
                     let guard = match task {
                         0 => lock.acquire(patience).await.ok(),
-                        1 => tokio::time::timeout(patience, lock.lock()).await.ok().map(Result::unwrap),
+                        1 => tokio::time::timeout(patience, lock.lock())
+                            .await
+                            .ok()
+                            .map(Result::unwrap),
                         2 => lock.try_lock().await.ok(),
                         _ => Some(lock.lock().await.unwrap()),
                     };

@@ -55,7 +55,12 @@ impl fmt::Display for Backend {
 }
 
 impl Backend {
-    pub(crate) const ALL: [Self; 4] = [Self::InProcess, Self::Faults, Self::Standalone, Self::Ensemble];
+    pub(crate) const ALL: [Self; 4] = [
+        Self::InProcess,
+        Self::Faults,
+        Self::Standalone,
+        Self::Ensemble,
+    ];
 
     /// Whether it runs in other processes, which this machine may not have.
     pub(crate) fn is_real(self) -> bool {
@@ -66,11 +71,13 @@ impl Backend {
     pub(crate) fn lacks(self, need: Need) -> Option<&'static str> {
         match need {
             Need::OwnServers => None,
-            Need::CountRequests if self == Self::Keeper => {
-                Some("a client of a Keeper without containers asks, and connects, more often at first")
-            }
+            Need::CountRequests if self == Self::Keeper => Some(
+                "a client of a Keeper without containers asks, and connects, more often at first",
+            ),
             Need::SeeKinds if self == Self::Keeper => Some("it has no containers"),
-            Need::CountRequests if self.is_real() => Some("a real ZooKeeper does not count requests by kind"),
+            Need::CountRequests if self.is_real() => {
+                Some("a real ZooKeeper does not count requests by kind")
+            }
             Need::HoldReplies if self.is_real() => Some("a real ZooKeeper does not hold replies"),
             Need::SetSequence if self.is_real() => {
                 Some("a real ZooKeeper counts its sequence numbers itself")
@@ -84,7 +91,8 @@ impl Backend {
 }
 
 /// The least and the greatest session timeout that every back-end grants.
-pub(crate) const SESSION_LIMITS: (Duration, Duration) = (Duration::from_millis(400), Duration::from_secs(60));
+pub(crate) const SESSION_LIMITS: (Duration, Duration) =
+    (Duration::from_millis(400), Duration::from_secs(60));
 
 /// The servers behind a back-end.
 #[derive(Clone, Debug)]
@@ -95,8 +103,9 @@ pub(crate) enum Servers {
 
 impl Servers {
     pub(crate) fn start(backend: Backend, own: bool) -> Self {
-        let real =
-            |shared: Result<_, test_support::ServerError>| Self::Real(shared.expect("ZooKeeper starts"));
+        let real = |shared: Result<_, test_support::ServerError>| {
+            Self::Real(shared.expect("ZooKeeper starts"))
+        };
         let options = || Options::new().container_check(Duration::from_millis(250));
         match (backend, own) {
             (Backend::InProcess | Backend::Faults | Backend::Keeper, _) => {
@@ -129,7 +138,9 @@ impl Servers {
     pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
         match self {
             Self::Ours(server) => vec![server.addr()],
-            Self::Real(servers) => (0..servers.len()).map(|member| servers.address(member)).collect(),
+            Self::Real(servers) => (0..servers.len())
+                .map(|member| servers.address(member))
+                .collect(),
         }
     }
 }

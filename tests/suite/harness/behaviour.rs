@@ -30,7 +30,14 @@ impl Behaviour {
         run: impl for<'a> Fn(&'a Env) -> Running<'a> + Send + Sync + 'static,
     ) -> Self {
         let backends = vec![Backend::InProcess, Backend::Standalone];
-        Self { name, run: Arc::new(run), backends, needs: Vec::new(), curator: None, not_on_keeper: None }
+        Self {
+            name,
+            run: Arc::new(run),
+            backends,
+            needs: Vec::new(),
+            curator: None,
+            not_on_keeper: None,
+        }
     }
 
     /// Broken connections must not matter to it.
@@ -104,7 +111,10 @@ impl Registry {
     /// Adds a group of behaviours, each on all of its back-ends.
     pub(crate) fn add(&mut self, group: &str, behaviours: &[Behaviour]) {
         for backend in Backend::ALL {
-            for behaviour in behaviours.iter().filter(|behaviour| behaviour.backends.contains(&backend)) {
+            for behaviour in behaviours
+                .iter()
+                .filter(|behaviour| behaviour.backends.contains(&backend))
+            {
                 self.add_on(backend, group, behaviour);
             }
         }
@@ -112,7 +122,9 @@ impl Registry {
 
     /// Adds those of a group that a server plays a part in, on the model of ClickHouse Keeper.
     pub(crate) fn add_on_keeper(&mut self, group: &str, behaviours: &[Behaviour]) {
-        let all = behaviours.iter().filter(|behaviour| behaviour.backends.contains(&Backend::Standalone));
+        let all = behaviours
+            .iter()
+            .filter(|behaviour| behaviour.backends.contains(&Backend::Standalone));
         for behaviour in all {
             match behaviour.not_on_keeper {
                 None => self.add_on(Backend::Keeper, group, behaviour),
@@ -125,7 +137,10 @@ impl Registry {
     }
 
     fn add_on(&mut self, backend: Backend, group: &str, behaviour: &Behaviour) {
-        let curator = behaviour.curator.map(|test| format!(" (Curator's {test})")).unwrap_or_default();
+        let curator = behaviour
+            .curator
+            .map(|test| format!(" (Curator's {test})"))
+            .unwrap_or_default();
         let name = format!("{backend}::{group}::{}{curator}", behaviour.name);
         let own_servers = behaviour.needs.contains(&Need::OwnServers);
         let run = Arc::clone(&behaviour.run);
@@ -137,7 +152,9 @@ impl Registry {
             self.suite.add_needing("", &name, peers::zookeeper(), test);
         } else {
             let trial = name.clone();
-            self.suite.add("", &name, move || perform(&run, backend, own_servers, &trial));
+            self.suite.add("", &name, move || {
+                perform(&run, backend, own_servers, &trial);
+            });
         }
     }
 
@@ -150,7 +167,11 @@ impl Registry {
 
 /// Runs a behaviour in a runtime of its own.
 fn perform(run: &Run, backend: Backend, own_servers: bool, name: &str) {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap();
     let env = runtime.block_on(async {
         let env = Env::new(backend, own_servers, name).await;
         run(&env).await;
@@ -160,7 +181,10 @@ fn perform(run: &Run, backend: Backend, own_servers: bool, name: &str) {
     runtime.shutdown_timeout(SOON);
     env.end();
     let panics = std::mem::take(&mut *PANICS.lock().unwrap());
-    assert!(panics.is_empty(), "the library panicked, here or in a behaviour beside this one: {panics:?}");
+    assert!(
+        panics.is_empty(),
+        "the library panicked, here or in a behaviour beside this one: {panics:?}"
+    );
 }
 
 /// What panicked on the threads of the library's sessions. Its tasks die of a panic without a word.

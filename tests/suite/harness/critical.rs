@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// A place that only one may be in, and a counter that loses increments when two are. It looks, and protects
-/// nothing.
+/// A place that only one may be in, and a counter that loses increments when two are. It looks, and
+/// protects nothing.
 #[derive(Debug, Default)]
 pub(crate) struct CriticalSection {
     inside: AtomicUsize,
@@ -11,7 +11,8 @@ pub(crate) struct CriticalSection {
 }
 
 impl CriticalSection {
-    /// Reads the counter, lets others run, and writes it back; panics if another visitor is here meanwhile.
+    /// Reads the counter, lets others run, and writes it back; panics if another visitor is here
+    /// meanwhile.
     pub(crate) async fn visit(&self) {
         self.visit_while(async {
             for _ in 0..3 {

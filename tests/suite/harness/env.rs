@@ -12,8 +12,8 @@ use super::backend::{Backend, Servers};
 use super::random;
 use super::saboteur::Saboteur;
 
-/// Servers, a place on them that no other behaviour uses, and an outsider that looks on, makes and deletes
-/// nodes.
+/// Servers, a place on them that no other behaviour uses, and an outsider that looks on, makes and
+/// deletes nodes.
 #[derive(Debug)]
 pub(crate) struct Env {
     servers: Servers,
@@ -22,14 +22,16 @@ pub(crate) struct Env {
     outsider: OnceCell<zk::Client>,
     random: Mutex<Random>,
     saboteur: Mutex<Option<Saboteur>>,
-    /// Kept until the end: a session is closed by a request, for which the connection must still be there.
+    /// Kept until the end: a session is closed by a request, for which the connection must still be
+    /// there.
     links: Mutex<Vec<Arc<Link>>>,
 }
 
 impl Env {
     pub(crate) async fn new(backend: Backend, own_servers: bool, name: &str) -> Self {
-        let servers =
-            tokio::task::spawn_blocking(move || Servers::start(backend, own_servers)).await.unwrap();
+        let servers = tokio::task::spawn_blocking(move || Servers::start(backend, own_servers))
+            .await
+            .unwrap();
         let env = Self {
             servers,
             on_keeper: backend == Backend::Keeper,
@@ -51,12 +53,19 @@ impl Env {
     pub(crate) fn end(self) {
         if let Some(saboteur) = self.saboteur.lock().unwrap().take() {
             let struck = saboteur.stop();
-            assert!(struck > 0, "no connection was touched: the behaviour asks too little of the server");
+            assert!(
+                struck > 0,
+                "no connection was touched: the behaviour asks too little of the server"
+            );
         } else if let (false, Servers::Ours(server)) = (self.on_keeper, &self.servers) {
             // Not on a Keeper, whose sessions expire when it has replaced them.
             // Every session is closed once its client, its recipes and its guards are dropped.
             let outsider = self.outsider.get().map(|outsider| outsider.session_id().0);
-            let gone = |view: View<'_>| view.sessions().iter().all(|session| Some(session.id) == outsider);
+            let gone = |view: View<'_>| {
+                view.sessions()
+                    .iter()
+                    .all(|session| Some(session.id) == outsider)
+            };
             let all_gone = server.wait_until_blocking(gone, SOON);
             assert!(all_gone, "sessions are left: {:?}", server.sessions());
         }
@@ -104,7 +113,8 @@ impl Env {
         let client = within("a session", async {
             loop {
                 match builder.clone().connect(servers).await {
-                    // A behaviour may give the servers little time later, and they may need more now.
+                    // A behaviour may give the servers little time later, and they may need more
+                    // now.
                     Err(ConnectError::TimedOut { .. }) => {}
                     connected => break connected,
                 }
@@ -112,7 +122,9 @@ impl Env {
         });
         let client = client.await.unwrap();
         let connected = |state: &ConnectionState| *state == ConnectionState::Connected;
-        within("the connection", client.watch_state().wait_for(connected)).await.unwrap();
+        within("the connection", client.watch_state().wait_for(connected))
+            .await
+            .unwrap();
         client
     }
 
@@ -136,8 +148,8 @@ impl Env {
         self.path("lock/leases")
     }
 
-    /// Waits until the first in the semaphore's queue has looked, and found no room: it watches the limit and the
-    /// leases. A real server tells of the former only.
+    /// Waits until the first in the semaphore's queue has looked, and found no room: it watches the
+    /// limit and the leases. A real server tells of the former only.
     pub(crate) async fn wait_no_room(&self) {
         self.wait_watchers(&self.path("lock/permits"), 1).await;
     }
@@ -155,8 +167,8 @@ impl Env {
         link
     }
 
-    /// A client whose connection can be broken, with a session timeout of six seconds: a machine that stands still
-    /// for two or three of them takes no lock away.
+    /// A client whose connection can be broken, with a session timeout of six seconds: a machine
+    /// that stands still for two or three of them takes no lock away.
     pub(crate) async fn linked(&self, builder: ClientBuilder) -> (Client, Arc<Link>) {
         let link = self.link();
         let builder = builder.session_timeout(Duration::from_secs(6));
@@ -166,7 +178,8 @@ impl Env {
 
     /// Has the servers expire a session, as they do with one that they have not heard of for long.
     pub(crate) async fn expire(&self, client: &Client, link: &Link) {
-        self.expire_session(client.session_id().expect("a session"), link).await;
+        self.expire_session(client.session_id().expect("a session"), link)
+            .await;
     }
 
     pub(crate) async fn expire_session(&self, session: i64, link: &Link) {
@@ -180,12 +193,15 @@ impl Env {
         }
     }
 
-    /// Whether this is how a holder hears of [`expire`](Self::expire): one that is cut off gives up before
-    /// the servers may give the lock to another client.
+    /// Whether this is how a holder hears of [`expire`](Self::expire): one that is cut off gives up
+    /// before the servers may give the lock to another client.
     pub(crate) fn is_loss(&self, reason: LostReason) -> bool {
         match &self.servers {
             Servers::Ours(_) => reason == LostReason::SessionExpired,
-            Servers::Real(_) => matches!(reason, LostReason::SessionExpired | LostReason::LeaseExpired),
+            Servers::Real(_) => matches!(
+                reason,
+                LostReason::SessionExpired | LostReason::LeaseExpired
+            ),
         }
     }
 
@@ -193,13 +209,19 @@ impl Env {
     pub(crate) async fn wait_session_gone(&self, session: i64) {
         match &self.servers {
             Servers::Ours(server) => {
-                let gone = move |view: View<'_>| view.sessions().iter().all(|known| known.id != session);
-                assert!(server.wait_until(gone, SOON).await, "session {session:#x} is still there");
+                let gone =
+                    move |view: View<'_>| view.sessions().iter().all(|known| known.id != session);
+                assert!(
+                    server.wait_until(gone, SOON).await,
+                    "session {session:#x} is still there"
+                );
             }
             Servers::Real(servers) => {
                 let servers = Arc::clone(servers);
                 blocking(move || {
-                    poll_until("the end of a session", SOON, || (!knows(&servers, session)).then_some(()))
+                    poll_until("the end of a session", SOON, || {
+                        (!knows(&servers, session)).then_some(())
+                    })
                 })
                 .await
                 .unwrap();
@@ -247,7 +269,9 @@ impl Env {
 
     /// Kills the leader of an ensemble and starts it again once there is another.
     pub(crate) async fn replace_leader(&self) {
-        let Servers::Real(servers) = self.servers.clone() else { panic!("one server has no leader") };
+        let Servers::Real(servers) = self.servers.clone() else {
+            panic!("one server has no leader")
+        };
         blocking(move || {
             let leader = servers.wait_leader().unwrap();
             servers.kill(leader);
@@ -257,10 +281,12 @@ impl Env {
         .await;
     }
 
-    /// Kills members of an ensemble, the leader among them, so that those that are left cannot go on; answers
-    /// which.
+    /// Kills members of an ensemble, the leader among them, so that those that are left cannot go
+    /// on; answers which.
     pub(crate) async fn lose_quorum(&self) -> Vec<usize> {
-        let Servers::Real(servers) = self.servers.clone() else { panic!("one server has no quorum") };
+        let Servers::Real(servers) = self.servers.clone() else {
+            panic!("one server has no quorum")
+        };
         blocking(move || {
             let leader = servers.wait_leader().unwrap();
             let other = (leader + 1) % servers.len();
@@ -274,7 +300,9 @@ impl Env {
 
     /// Starts members of an ensemble again.
     pub(crate) async fn restart_members(&self, members: Vec<usize>) {
-        let Servers::Real(servers) = self.servers.clone() else { panic!("one server has no members") };
+        let Servers::Real(servers) = self.servers.clone() else {
+            panic!("one server has no members")
+        };
         blocking(move || {
             for member in members {
                 servers.start(member).unwrap();
@@ -284,7 +312,8 @@ impl Env {
         .await;
     }
 
-    /// Has empty containers deleted, as the servers do from time to time, and waits until `path` is.
+    /// Has empty containers deleted, as the servers do from time to time, and waits until `path`
+    /// is.
     pub(crate) async fn sweep(&self, path: &str) {
         if let Servers::Ours(server) = &self.servers {
             assert!(server.sweep_containers() > 0, "no empty container");
@@ -296,11 +325,14 @@ impl Env {
     pub(crate) fn server(&self) -> &Server {
         match &self.servers {
             Servers::Ours(server) => server,
-            Servers::Real(_) => panic!("the behaviour does not say that it needs the server in this process"),
+            Servers::Real(_) => {
+                panic!("the behaviour does not say that it needs the server in this process")
+            }
         }
     }
 
-    /// How many requests the servers have got from a client, pings too; of a real server's, since it connected.
+    /// How many requests the servers have got from a client, pings too; of a real server's, since
+    /// it connected.
     pub(crate) async fn requests_of(&self, client: &Client) -> u64 {
         let session = client.session_id().expect("a session");
         match &self.servers {
@@ -315,7 +347,9 @@ impl Env {
                     Some(received.parse().expect("a number"))
                 };
                 let members = self.servers.addresses().len();
-                blocking(move || (0..members).find_map(of)).await.expect("the client is connected")
+                blocking(move || (0..members).find_map(of))
+                    .await
+                    .expect("the client is connected")
             }
         }
     }
@@ -326,12 +360,21 @@ impl Env {
         match &self.servers {
             Servers::Ours(server) => {
                 let there = move |view: View<'_>| view.watches_on(&path).len() == wanted;
-                assert!(server.wait_until(there, SOON).await, "never {wanted} watches");
+                assert!(
+                    server.wait_until(there, SOON).await,
+                    "never {wanted} watches"
+                );
             }
             Servers::Real(servers) => {
                 let servers = Arc::clone(servers);
                 let count = move || -> usize {
-                    let on = |member| servers.watches(member).unwrap().get(&path).map_or(0, |all| all.len());
+                    let on = |member| {
+                        servers
+                            .watches(member)
+                            .unwrap()
+                            .get(&path)
+                            .map_or(0, |all| all.len())
+                    };
                     (0..servers.len()).map(on).sum()
                 };
                 blocking(move || poll_until("watches", SOON, || (count() == wanted).then_some(())))
@@ -360,7 +403,12 @@ impl Env {
     pub(crate) async fn outsider(&self) -> &zk::Client {
         let connect = || async {
             let connector = zk::Client::connector().with_session_timeout(Duration::from_secs(30));
-            within("the outsider's session", connector.connect(&self.connect_string())).await.unwrap()
+            within(
+                "the outsider's session",
+                connector.connect(&self.connect_string()),
+            )
+            .await
+            .unwrap()
         };
         self.outsider.get_or_init(connect).await
     }
@@ -397,7 +445,8 @@ impl Env {
                     Ok((_, watcher)) => drop(watcher.changed().await),
                     Err(zk::Error::NoNode) if wanted(&[]) => return Vec::new(),
                     Err(zk::Error::NoNode) => {
-                        if let (None, watcher) = outsider.check_and_watch_stat(&path).await.unwrap() {
+                        if let (None, watcher) = outsider.check_and_watch_stat(&path).await.unwrap()
+                        {
                             watcher.changed().await;
                         }
                     }
@@ -414,17 +463,23 @@ impl Env {
         path: &str,
         count: usize,
     ) -> impl Future<Output = ()> + Send + use<'a> {
-        let wait = self.wait_children(path, &format!("{count} children"), move |now| now.len() == count);
+        let wait = self.wait_children(path, &format!("{count} children"), move |now| {
+            now.len() == count
+        });
         async move { drop(wait.await) }
     }
 
-    /// Asserts that a directory has so many nodes, because a question has left none. Through a member that lags behind,
-    /// which shows it no node, it may have created one, and deletes it.
+    /// Asserts that a directory has so many nodes, because a question has left none. Through a
+    /// member that lags behind, which shows it no node, it may have created one, and deletes it.
     pub(crate) async fn assert_left(&self, path: &str, count: usize) {
         if self.is_ensemble() {
             self.wait_count(path, count).await;
         }
-        assert_eq!(self.children(path).await.len(), count, "the question has left a node in {path}");
+        assert_eq!(
+            self.children(path).await.len(),
+            count,
+            "the question has left a node in {path}"
+        );
     }
 
     /// Waits until there is no such node.
@@ -456,10 +511,11 @@ impl Env {
         tokio::join!(synced, data).1
     }
 
-    /// Has the outsider make a node that every client may do anything with, and its parents; returns its
-    /// path.
+    /// Has the outsider make a node that every client may do anything with, and its parents;
+    /// returns its path.
     pub(crate) async fn create(&self, path: &str, mode: zk::CreateMode) -> String {
-        self.create_with(path, &mode.with_acls(zk::Acls::anyone_all())).await
+        self.create_with(path, &mode.with_acls(zk::Acls::anyone_all()))
+            .await
     }
 
     /// Has the outsider make any node, and its parents, open to all; answers its path.
@@ -472,7 +528,11 @@ impl Env {
         }
         let (_, sequence) = outsider.create(path, b"", options).await.unwrap();
         // Nodes without a number have the number -1.
-        if sequence.into_i64() < 0 { path.to_owned() } else { format!("{path}{sequence}") }
+        if sequence.into_i64() < 0 {
+            path.to_owned()
+        } else {
+            format!("{path}{sequence}")
+        }
     }
 
     /// Has the outsider delete a node.
@@ -493,7 +553,10 @@ fn knows(servers: &ZooKeeper, session: i64) -> bool {
         // There is an election, and nobody says so.
         None => return true,
     };
-    servers.four_letter(member, "dump").unwrap().contains(&format!("{session:#x}"))
+    servers
+        .four_letter(member, "dump")
+        .unwrap()
+        .contains(&format!("{session:#x}"))
 }
 
 /// What is watched below a node by other sessions than one.
@@ -506,16 +569,26 @@ fn watches_below(servers: &Servers, root: &str, except: i64) -> Vec<(String, Str
             paths.sort();
             paths.dedup();
             for path in paths.into_iter().filter(|path| path.starts_with(root)) {
-                watches.extend(server.watches_on(&path).into_iter().map(|by| (path.clone(), by)));
+                watches.extend(
+                    server
+                        .watches_on(&path)
+                        .into_iter()
+                        .map(|by| (path.clone(), by)),
+                );
             }
             watches.retain(|(_, by)| *by != except);
-            watches.into_iter().map(|(path, by)| (path, format!("{by:#x}"))).collect()
+            watches
+                .into_iter()
+                .map(|(path, by)| (path, format!("{by:#x}")))
+                .collect()
         }
         Servers::Real(servers) => {
             let all = (0..servers.len()).flat_map(|member| servers.watches(member).unwrap());
             let below = all.filter(|(path, _)| path.starts_with(root));
-            let each = below.flat_map(|(path, by)| by.into_iter().map(move |by| (path.clone(), by)));
-            each.filter(|(_, by)| *by != format!("{except:#x}")).collect()
+            let each =
+                below.flat_map(|(path, by)| by.into_iter().map(move |by| (path.clone(), by)));
+            each.filter(|(_, by)| *by != format!("{except:#x}"))
+                .collect()
         }
     }
 }

@@ -13,9 +13,18 @@ pub(crate) struct Link {
 
 impl Link {
     pub(crate) fn to(servers: &[SocketAddr]) -> Self {
-        let proxies: Vec<_> = servers.iter().map(|server| Proxy::start(*server).unwrap()).collect();
-        let addresses: Vec<_> = proxies.iter().map(|proxy| proxy.address().to_string()).collect();
-        Self { proxies, connect_string: addresses.join(",") }
+        let proxies: Vec<_> = servers
+            .iter()
+            .map(|server| Proxy::start(*server).unwrap())
+            .collect();
+        let addresses: Vec<_> = proxies
+            .iter()
+            .map(|proxy| proxy.address().to_string())
+            .collect();
+        Self {
+            proxies,
+            connect_string: addresses.join(","),
+        }
     }
 
     /// What a client has to connect to.

@@ -6,11 +6,14 @@ use std::sync::OnceLock;
 
 use test_support::Random;
 
-/// The number that all random numbers of a run come from: `SUITE_SEED`, or a new one, which is printed.
+/// The number that all random numbers of a run come from: `SUITE_SEED`, or a new one, which is
+/// printed.
 pub(crate) fn seed() -> u64 {
     static SEED: OnceLock<u64> = OnceLock::new();
     *SEED.get_or_init(|| {
-        let given = std::env::var("SUITE_SEED").ok().and_then(|seed| seed.parse().ok());
+        let given = std::env::var("SUITE_SEED")
+            .ok()
+            .and_then(|seed| seed.parse().ok());
         given.unwrap_or_else(|| RandomState::new().hash_one("seed") % 1_000_000)
     })
 }

@@ -5,7 +5,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use zookeeper_recipes::{FenceGate, ReadGuard, SemaphorePermit, WriteGuard};
 
-/// A place that only so many may be in, each with a slot of its own. It looks, and protects nothing.
+/// A place that only so many may be in, each with a slot of its own. It looks, and protects
+/// nothing.
 #[derive(Debug)]
 pub(crate) struct Room {
     limit: usize,
@@ -20,21 +21,37 @@ struct Inside {
 
 impl Room {
     pub(crate) fn of(limit: usize) -> Self {
-        Self { limit, inside: Mutex::default() }
+        Self {
+            limit,
+            inside: Mutex::default(),
+        }
     }
 
-    /// Panics if there is no room for all of these permits, or one of them is in the slot of another.
-    pub(crate) async fn visit_while<T>(&self, permit: &SemaphorePermit, work: impl Future<Output = T>) -> T {
+    /// Panics if there is no room for all of these permits, or one of them is in the slot of
+    /// another.
+    pub(crate) async fn visit_while<T>(
+        &self,
+        permit: &SemaphorePermit,
+        work: impl Future<Output = T>,
+    ) -> T {
         let slots = permit.slots();
         {
             let mut inside = self.inside();
             inside.visits += 1;
             for slot in &slots {
                 assert!(!inside.slots.contains(slot), "two have the slot {slot}");
-                assert!(usize::try_from(*slot).is_ok_and(|slot| slot < self.limit), "a slot {slot}");
+                assert!(
+                    usize::try_from(*slot).is_ok_and(|slot| slot < self.limit),
+                    "a slot {slot}"
+                );
                 inside.slots.push(*slot);
             }
-            assert!(inside.slots.len() <= self.limit, "{:?} of {} are inside", inside.slots, self.limit);
+            assert!(
+                inside.slots.len() <= self.limit,
+                "{:?} of {} are inside",
+                inside.slots,
+                self.limit
+            );
         }
         let done = work.await;
         self.inside().slots.retain(|slot| !slots.contains(slot));
@@ -62,7 +79,11 @@ pub(crate) struct Library {
 }
 
 impl Library {
-    pub(crate) async fn read_while<T>(&self, guard: &ReadGuard, work: impl Future<Output = T>) -> T {
+    pub(crate) async fn read_while<T>(
+        &self,
+        guard: &ReadGuard,
+        work: impl Future<Output = T>,
+    ) -> T {
         self.gate.admit(guard.fencing_token()).unwrap();
         let readers = self.readers.fetch_add(1, Ordering::SeqCst) + 1;
         self.most_readers.fetch_max(readers, Ordering::SeqCst);
@@ -73,9 +94,17 @@ impl Library {
         done
     }
 
-    pub(crate) async fn write_while<T>(&self, guard: &WriteGuard, work: impl Future<Output = T>) -> T {
+    pub(crate) async fn write_while<T>(
+        &self,
+        guard: &WriteGuard,
+        work: impl Future<Output = T>,
+    ) -> T {
         self.gate.admit(guard.fencing_token()).unwrap();
-        assert_eq!(self.writers.fetch_add(1, Ordering::SeqCst), 0, "beside another writer");
+        assert_eq!(
+            self.writers.fetch_add(1, Ordering::SeqCst),
+            0,
+            "beside another writer"
+        );
         assert_eq!(self.readers.load(Ordering::SeqCst), 0, "beside a reader");
         let done = work.await;
         assert_eq!(self.readers.load(Ordering::SeqCst), 0, "beside a reader");

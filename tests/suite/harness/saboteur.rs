@@ -6,15 +6,16 @@ use test_support::prelude::*;
 
 use super::random;
 
-/// How often it strikes at most: every strike costs a reconnect, and a behaviour must come to its end.
+/// How often it strikes at most: every strike costs a reconnect, and a behaviour must come to its
+/// end.
 const MOST: usize = 60;
 /// How long it waits for requests before it looks whether it is to stop.
 const PATIENCE: Duration = Duration::from_millis(50);
 
 /// Cuts connections, loses requests and replies, and delays replies: whose, when and how is random.
 ///
-/// It goes by the requests that the server sees, so that the same seed does much the same to the same
-/// behaviour.
+/// It goes by the requests that the server sees, so that the same seed does much the same to the
+/// same behaviour.
 #[derive(Debug)]
 pub(crate) struct Saboteur {
     stop: Arc<AtomicBool>,
@@ -23,25 +24,34 @@ pub(crate) struct Saboteur {
 }
 
 impl Saboteur {
-    /// Starts; `spared` is the session that nothing happens to, and below `root` the reply to one of the
-    /// first creates is lost in any case, however quick the behaviour is.
+    /// Starts; `spared` is the session that nothing happens to, and below `root` the reply to one
+    /// of the first creates is lost in any case, however quick the behaviour is.
     pub(crate) fn start(server: Arc<Server>, spared: i64, root: &str, name: &str) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let (mut random, stopped) = (random::named(name), Arc::clone(&stop));
-        let create = Match::op(Op::Create).path_prefix(root).nth(below(&mut random, 4));
+        let create = Match::op(Op::Create)
+            .path_prefix(root)
+            .nth(below(&mut random, 4));
         let loss = loss(&mut random);
         let first = server.drop_reply(create, loss);
         let thread = thread::Builder::new()
             .name(format!("saboteur of {name}"))
             .spawn(move || sabotage(&server, spared, random, &stopped))
             .unwrap();
-        Self { stop, first, thread: Some(thread) }
+        Self {
+            stop,
+            first,
+            thread: Some(thread),
+        }
     }
 
     /// Stops, and answers how often it has struck.
     pub(crate) fn stop(mut self) -> usize {
         self.stop.store(true, Ordering::Relaxed);
-        self.thread.take().map_or(0, |thread| thread.join().unwrap()) + self.first.hits().len()
+        self.thread
+            .take()
+            .map_or(0, |thread| thread.join().unwrap())
+            + self.first.hits().len()
     }
 }
 
@@ -62,13 +72,18 @@ fn sabotage(server: &Server, spared: i64, mut random: Random, stop: &AtomicBool)
         let mut sessions = Vec::new();
         let due = server.wait_until_blocking(
             |view| {
-                let there = view.sessions().into_iter().filter(|known| known.connected && known.id != spared);
+                let there = view
+                    .sessions()
+                    .into_iter()
+                    .filter(|known| known.connected && known.id != spared);
                 sessions = there.map(|known| known.id).collect();
                 asked(view) >= at && !sessions.is_empty()
             },
             PATIENCE,
         );
-        let Some(session) = random.one_of(&sessions).filter(|_| due) else { continue };
+        let Some(session) = random.one_of(&sessions).filter(|_| due) else {
+            continue;
+        };
         let loss = loss(&mut random);
         let next = Match::any().session(session).nth(below(&mut random, 3));
         match random.below(6) {
@@ -93,7 +108,11 @@ fn sabotage(server: &Server, spared: i64, mut random: Random, stop: &AtomicBool)
 }
 
 fn loss(random: &mut Random) -> Loss {
-    if random.below(2) == 0 { Loss::Close } else { Loss::Reset }
+    if random.below(2) == 0 {
+        Loss::Close
+    } else {
+        Loss::Reset
+    }
 }
 
 fn below(random: &mut Random, end: u64) -> usize {

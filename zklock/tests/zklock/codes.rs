@@ -4,7 +4,12 @@ use crate::started::{Files, Started, run, server, until_queued, zklock};
 
 pub(crate) fn passed_on() {
     let server = server();
-    for (command, code) in [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", 137), ("kill -TERM $$", 143)] {
+    for (command, code) in [
+        ("exit 0", 0),
+        ("exit 7", 7),
+        ("kill -9 $$", 137),
+        ("kill -TERM $$", 143),
+    ] {
         let ended = run(zklock(&server.connect_string(), "/a", command));
         assert_eq!((ended.code, &*ended.err), (code, ""), "{command}");
     }
@@ -19,7 +24,10 @@ pub(crate) fn cannot_run() {
         command.arg(program);
         let ended = run(command);
         assert_eq!(ended.code, code, "{ended:?}");
-        assert!(ended.err.starts_with(&format!("zklock: {program}: ")), "{ended:?}");
+        assert!(
+            ended.err.starts_with(&format!("zklock: {program}: ")),
+            "{ended:?}"
+        );
     }
 }
 
@@ -32,7 +40,14 @@ pub(crate) fn busy() {
         let ended = run(zklock(&servers, &format!("{arguments} /a"), "echo here"));
         assert_eq!((ended.code, &*ended.out), (code, ""), "{ended:?}");
         let names_the_holder = ended.err.starts_with("zklock: ") && ended.err.contains("/zklock");
-        assert!(if code == 0 { ended.err.is_empty() } else { names_the_holder }, "{ended:?}");
+        assert!(
+            if code == 0 {
+                ended.err.is_empty()
+            } else {
+                names_the_holder
+            },
+            "{ended:?}"
+        );
     }
     until_queued(&server, "/a", 1);
 }
@@ -40,7 +55,10 @@ pub(crate) fn busy() {
 pub(crate) fn unreachable() {
     let ended = run(zklock("127.0.0.1:1", "/a", "echo here"));
     assert_eq!((ended.code, &*ended.out), (69, ""), "{ended:?}");
-    assert!(ended.err.contains("127.0.0.1:1") && ended.err.contains("refuses"), "{ended:?}");
+    assert!(
+        ended.err.contains("127.0.0.1:1") && ended.err.contains("refuses"),
+        "{ended:?}"
+    );
 }
 
 pub(crate) fn no_permission() {
@@ -53,7 +71,12 @@ pub(crate) fn no_permission() {
     let denied = run(zklock(&servers, "/a", "echo here"));
     assert_eq!((denied.code, &*denied.out), (77, ""), "{denied:?}");
     // By the name of the option, not by that of the library's method.
-    assert!(denied.err.ends_with("which has no credentials (--auth-file)\n"), "{denied:?}");
+    assert!(
+        denied
+            .err
+            .ends_with("which has no credentials (--auth-file)\n"),
+        "{denied:?}"
+    );
     assert_eq!(run(zklock(&servers, &own, "exit 5")).code, 5);
 }
 
@@ -75,17 +98,34 @@ pub(crate) fn usage() {
         "lead /a",
     ] {
         let ended = run(zklock(&servers, arguments, ""));
-        assert_eq!((ended.code, &*ended.out), (64, ""), "{arguments}: {ended:?}");
+        assert_eq!(
+            (ended.code, &*ended.out),
+            (64, ""),
+            "{arguments}: {ended:?}"
+        );
         assert!(!ended.err.is_empty(), "{arguments}");
     }
-    for arguments in ["/a", "--once today /a -- true", "lead /a -- true", "status /a", "break /a"] {
+    for arguments in [
+        "/a",
+        "--once today /a -- true",
+        "lead /a -- true",
+        "status /a",
+        "break /a",
+    ] {
         let mut without = zklock("", arguments, "");
         without.env_remove("ZK_CONNECT");
         for command in [without, zklock("", arguments, "")] {
             let ended = run(command);
-            assert_eq!((ended.code, &*ended.out), (64, ""), "{arguments}: {ended:?}");
+            assert_eq!(
+                (ended.code, &*ended.out),
+                (64, ""),
+                "{arguments}: {ended:?}"
+            );
             let names_both = ended.err.contains("--servers") && ended.err.contains("ZK_CONNECT");
-            assert!(names_both && ended.err.starts_with("zklock: no servers: "), "{ended:?}");
+            assert!(
+                names_both && ended.err.starts_with("zklock: no servers: "),
+                "{ended:?}"
+            );
         }
     }
     for arguments in ["--help", "--version", "status --help"] {

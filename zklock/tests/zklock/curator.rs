@@ -13,7 +13,11 @@ pub(crate) fn take_turns(peer: &CuratorPeer, servers: &str) {
     let path = unique_path("turns");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/zklock/Turns.java");
     let mut command = Command::new(&peer.java);
-    command.args(["-cp", &peer.classpath]).arg(source).args([servers, &path]).stdin(Stdio::piped());
+    command
+        .args(["-cp", &peer.classpath])
+        .arg(source)
+        .args([servers, &path])
+        .stdin(Stdio::piped());
     let mut java = Started::new(command);
     let mut ask = |order: &str| {
         java.tell(order);

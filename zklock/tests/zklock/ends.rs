@@ -1,10 +1,13 @@
-//! How a hold ends while the lock is not lost: by signals, by a lease, by the end of `zklock` itself.
+//! How a hold ends while the lock is not lost: by signals, by a lease, by the end of `zklock`
+//! itself.
 
 use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::started::{Files, Started, is_alive, pid, run, server, until_dead, until_queued, zklock};
+use crate::started::{
+    Files, Started, is_alive, pid, run, server, until_dead, until_queued, zklock,
+};
 
 pub(crate) fn signals() {
     let (server, files) = (server(), Files::new());
@@ -20,7 +23,11 @@ pub(crate) fn signals() {
     assert_eq!(first.line(), "usr1");
     first.signal(Signal::TERM);
     assert_eq!(first.line(), "term");
-    assert_eq!(server.children("/a").len(), 2, "the lock is kept until the child has ended");
+    assert_eq!(
+        server.children("/a").len(),
+        2,
+        "the lock is kept until the child has ended"
+    );
     std::fs::write(files.of("go"), "").unwrap();
     assert_eq!(first.end().code, 5);
     assert_eq!(second.line(), "second");
@@ -30,8 +37,12 @@ pub(crate) fn nohup() {
     let server = server();
     let program = env!("CARGO_BIN_EXE_zklock");
     let mut command = Command::new("sh");
-    command.arg("-c").arg(format!("trap '' HUP; exec {program} /a -- sh -c 'echo ready; cat'"));
-    command.env("ZK_CONNECT", server.connect_string()).stdin(Stdio::piped());
+    command.arg("-c").arg(format!(
+        "trap '' HUP; exec {program} /a -- sh -c 'echo ready; cat'"
+    ));
+    command
+        .env("ZK_CONNECT", server.connect_string())
+        .stdin(Stdio::piped());
     let mut started = Started::new(command);
     assert_eq!(started.line(), "ready");
     started.signal(Signal::HUP);
@@ -42,7 +53,11 @@ pub(crate) fn nohup() {
 
 pub(crate) fn a_waiting_zklock() {
     let server = server();
-    let mut holder = Started::new(zklock(&server.connect_string(), "/a", "echo held; sleep 1000"));
+    let mut holder = Started::new(zklock(
+        &server.connect_string(),
+        "/a",
+        "echo held; sleep 1000",
+    ));
     assert_eq!(holder.line(), "held");
     let waiter = Started::new(zklock(&server.connect_string(), "/a", "echo here"));
     until_queued(&server, "/a", 2);
@@ -73,7 +88,11 @@ pub(crate) fn without_a_command() {
 pub(crate) fn a_lease() {
     let (server, files) = (server(), Files::new());
     let ignores = "trap '' TERM; echo $$; while :; do echo; sleep 0.01; done >alive";
-    let mut first = zklock(&server.connect_string(), "--lease 0.2 --kill-after 0.3 /a", ignores);
+    let mut first = zklock(
+        &server.connect_string(),
+        "--lease 0.2 --kill-after 0.3 /a",
+        ignores,
+    );
     first.current_dir(files.path());
     let mut first = Started::new(first);
     let child = pid(&first.line());
@@ -87,13 +106,21 @@ pub(crate) fn a_lease() {
     assert_eq!(ended.code, 125, "{ended:?}");
     assert!(ended.err.contains("the lease is over"), "{ended:?}");
     // A child that heeds it has the same code.
-    let heeds = run(zklock(&server.connect_string(), "--lease 0.1 /a", "sleep 1000"));
+    let heeds = run(zklock(
+        &server.connect_string(),
+        "--lease 0.1 /a",
+        "sleep 1000",
+    ));
     assert_eq!(heeds.code, 125, "{heeds:?}");
 }
 
 pub(crate) fn a_killed_zklock() {
     let server = server();
-    let mut started = Started::new(zklock(&server.connect_string(), "/a", "sleep 1000 & echo $$ $!; wait"));
+    let mut started = Started::new(zklock(
+        &server.connect_string(),
+        "/a",
+        "sleep 1000 & echo $$ $!; wait",
+    ));
     let line = started.line();
     let (child, grandchild) = line.split_once(' ').unwrap();
     let (child, grandchild) = (pid(child), pid(grandchild));
@@ -105,7 +132,11 @@ pub(crate) fn a_killed_zklock() {
 
 pub(crate) fn what_a_child_leaves_behind() {
     let server = server();
-    let ended = run(zklock(&server.connect_string(), "/a", "sleep 1000 >/dev/null 2>&1 & echo $!"));
+    let ended = run(zklock(
+        &server.connect_string(),
+        "/a",
+        "sleep 1000 >/dev/null 2>&1 & echo $!",
+    ));
     assert_eq!(ended.code, 0);
     let left = pid(&ended.out);
     assert!(is_alive(left));
@@ -115,21 +146,46 @@ pub(crate) fn what_a_child_leaves_behind() {
 /// What stands behind a process's name in `/proc`: the state, the parent, the group ..
 fn group_of(pid: Pid) -> String {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap();
-    stat.rsplit(')').next().unwrap().split_whitespace().nth(2).unwrap().to_owned()
+    stat.rsplit(')')
+        .next()
+        .unwrap()
+        .split_whitespace()
+        .nth(2)
+        .unwrap()
+        .to_owned()
 }
 
 pub(crate) fn foreground() {
     let server = server();
-    let traps = "trap 'echo int' INT; trap 'echo term; exit 4' TERM; echo $$; while :; do sleep 0.01; done";
+    let traps =
+        "trap 'echo int' INT; trap 'echo term; exit 4' TERM; echo $$; while :; do sleep 0.01; done";
     let mut started = Started::new(zklock(&server.connect_string(), "--foreground /a", traps));
     let child = pid(&started.line());
-    assert_eq!(group_of(child), group_of(started.pid()), "the one that has the terminal");
+    assert_eq!(
+        group_of(child),
+        group_of(started.pid()),
+        "the one that has the terminal"
+    );
     started.signal(Signal::INT);
     started.signal(Signal::TERM);
-    assert_eq!(started.line(), "term", "the terminal sends the other to both");
+    assert_eq!(
+        started.line(),
+        "term",
+        "the terminal sends the other to both"
+    );
     assert_eq!(started.end().code, 4);
-    let missing = run(zklock(&server.connect_string(), "--foreground /a -- /no/such/program", ""));
-    assert_eq!((missing.code, missing.err.matches("zklock: /no/such/program").count()), (127, 1));
+    let missing = run(zklock(
+        &server.connect_string(),
+        "--foreground /a -- /no/such/program",
+        "",
+    ));
+    assert_eq!(
+        (
+            missing.code,
+            missing.err.matches("zklock: /no/such/program").count()
+        ),
+        (127, 1)
+    );
     let mut killed = Started::new(zklock(&server.connect_string(), "--foreground /a", traps));
     let child = pid(&killed.line());
     killed.signal(Signal::KILL);

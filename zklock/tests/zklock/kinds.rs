@@ -15,9 +15,12 @@ pub(crate) fn two_exclude_each_other() {
 }
 
 pub(crate) fn exclude_each_other(servers: &str) {
-    for (kind, path) in
-        [("", "mutex"), ("--fair", "fair"), ("--exclusive", "writers"), ("--permits 1", "one")]
-    {
+    for (kind, path) in [
+        ("", "mutex"),
+        ("--fair", "fair"),
+        ("--exclusive", "writers"),
+        ("--permits 1", "one"),
+    ] {
         let (files, path) = (Files::new(), test_support::unique_path(path));
         let start = |_| {
             let mut command = zklock(servers, &format!("{kind} {path}"), INSIDE);
@@ -36,8 +39,9 @@ pub(crate) fn exclude_each_other(servers: &str) {
 pub(crate) fn readers_and_writers() {
     let server = server();
     let servers = server.connect_string();
-    let mut readers: Vec<Started> =
-        (0..2).map(|_| Started::new(zklock(&servers, "-s /a", "echo held; sleep 1000"))).collect();
+    let mut readers: Vec<Started> = (0..2)
+        .map(|_| Started::new(zklock(&servers, "-s /a", "echo held; sleep 1000")))
+        .collect();
     for reader in &mut readers {
         assert_eq!(reader.line(), "held");
     }
@@ -51,12 +55,18 @@ pub(crate) fn verbose() {
     let mut holder = Started::new(zklock(&servers, "/a", "echo held; sleep 1000"));
     assert_eq!(holder.line(), "held");
     let mut waiter = Command::new("sh");
-    waiter.arg("-c").arg(format!("exec {} -v /a -- true 2>&1", env!("CARGO_BIN_EXE_zklock")));
+    waiter.arg("-c").arg(format!(
+        "exec {} -v /a -- true 2>&1",
+        env!("CARGO_BIN_EXE_zklock")
+    ));
     waiter.env("ZK_CONNECT", &servers);
     let mut waiter = Started::new(waiter);
     let waits = waiter.line();
     let holder_is_named = waits.contains("held by ") && waits.contains("/zklock");
-    assert!(waits.starts_with("zklock: waits: ") && holder_is_named, "{waits}");
+    assert!(
+        waits.starts_with("zklock: waits: ") && holder_is_named,
+        "{waits}"
+    );
     holder.signal(Signal::TERM);
     let granted = waiter.line();
     assert!(granted.starts_with("zklock: granted after "), "{granted}");
@@ -66,13 +76,23 @@ pub(crate) fn verbose() {
 pub(crate) fn permits() {
     let server = server();
     let servers = server.connect_string();
-    let start = |_| Started::new(zklock(&servers, "--permits 2 /a", "echo $ZKLOCK_SLOT; sleep 1000"));
+    let start = |_| {
+        Started::new(zklock(
+            &servers,
+            "--permits 2 /a",
+            "echo $ZKLOCK_SLOT; sleep 1000",
+        ))
+    };
     let mut both: Vec<Started> = (0..2).map(start).collect();
     let mut slots: Vec<String> = both.iter_mut().map(Started::line).collect();
     slots.sort();
     assert_eq!(slots, ["0", "1"]);
     assert_eq!(run(zklock(&servers, "--permits 2 -n /a", "true")).code, 75);
-    assert_eq!(run(zklock(&servers, "--permits 3 -n /a", "true")).code, 64, "another limit");
+    assert_eq!(
+        run(zklock(&servers, "--permits 3 -n /a", "true")).code,
+        64,
+        "another limit"
+    );
 }
 
 pub(crate) fn once() {
@@ -92,8 +112,16 @@ pub(crate) fn once() {
     assert_eq!((last.code, runs()), (0, 2), "done");
     assert!(last.err.contains("it has run for 2026-11-25"), "{last:?}");
     let silent = job_with("", 5);
-    assert_eq!((silent.code, &*silent.err, runs()), (0, "", 2), "cron would mail it");
-    assert!(files.read("log").starts_with("/job "), "{}", files.read("log"));
+    assert_eq!(
+        (silent.code, &*silent.err, runs()),
+        (0, "", 2),
+        "cron would mail it"
+    );
+    assert!(
+        files.read("log").starts_with("/job "),
+        "{}",
+        files.read("log")
+    );
 }
 
 pub(crate) fn lead() {
@@ -103,7 +131,11 @@ pub(crate) fn lead() {
     let mut first = Started::new(zklock(&servers, "lead /a", command));
     let token = first.line();
     assert!(token.starts_with("leads "), "{token}");
-    let mut second = Started::new(zklock(&servers, "lead /a", "echo leads $ZKLOCK_TOKEN; exit 3"));
+    let mut second = Started::new(zklock(
+        &servers,
+        "lead /a",
+        "echo leads $ZKLOCK_TOKEN; exit 3",
+    ));
     crate::started::until_queued(&server, "/a", 2);
     first.signal(Signal::TERM);
     assert_eq!(first.end().code, 143);
@@ -113,15 +145,21 @@ pub(crate) fn lead() {
 
 pub(crate) fn standard_output() {
     let server = server();
-    let command = "echo $ZKLOCK_PATH $ZKLOCK_NODE $ZKLOCK_TOKEN ${ZKLOCK_SLOT-none}; cat; echo to stderr >&2";
+    let command =
+        "echo $ZKLOCK_PATH $ZKLOCK_NODE $ZKLOCK_TOKEN ${ZKLOCK_SLOT-none}; cat; echo to stderr >&2";
     let mut zklock = zklock(&server.connect_string(), "-v /a", command);
     // Of another lock around this one.
     zklock.env("ZKLOCK_SLOT", "7");
     let ended = run(zklock);
     let words: Vec<&str> = ended.out.split_whitespace().collect();
-    let [path, node, token, slot] = words[..] else { panic!("{ended:?}") };
+    let [path, node, token, slot] = words[..] else {
+        panic!("{ended:?}")
+    };
     assert_eq!((path, slot), ("/a", "none"));
     assert!(node.starts_with("/a/") && node.contains("-lock-"), "{node}");
     assert!(token.ends_with("-0"), "{token}");
-    assert!(ended.err.contains("zklock: granted after") && ended.err.ends_with("to stderr\n"), "{ended:?}");
+    assert!(
+        ended.err.contains("zklock: granted after") && ended.err.ends_with("to stderr\n"),
+        "{ended:?}"
+    );
 }

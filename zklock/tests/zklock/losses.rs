@@ -5,7 +5,8 @@ use test_support::{Proxy, SOON, poll_until};
 use zookeeper_test_server::{Direction, Server};
 
 use crate::started::{
-    Files, LONG, Started, T, is_alive, pid, server, until_dead, until_queued, until_so_many_wait, zklock,
+    Files, LONG, Started, T, is_alive, pid, server, until_dead, until_queued, until_so_many_wait,
+    zklock,
 };
 
 /// Says when it was alive last, and ignores a TERM.
@@ -26,15 +27,30 @@ impl Pair {
         let server = server();
         let servers = server.connect_string();
         let path_and_options = format!("/a --session-timeout {timeout}");
-        let pair = Self::start(server, [&servers, &servers], &path_and_options, arguments, command);
+        let pair = Self::start(
+            server,
+            [&servers, &servers],
+            &path_and_options,
+            arguments,
+            command,
+        );
         until_queued(&pair.server, "/a", 2);
         pair
     }
 
     /// From here on the holder hears nothing of the servers, nor they of it. Returns its session.
     fn cut_off(&self) -> i64 {
-        let first = self.server.children("/a").into_iter().min_by_key(|name| sequence(name)).unwrap();
-        let owner = self.server.node(&format!("/a/{first}")).unwrap().ephemeral_owner;
+        let first = self
+            .server
+            .children("/a")
+            .into_iter()
+            .min_by_key(|name| sequence(name))
+            .unwrap();
+        let owner = self
+            .server
+            .node(&format!("/a/{first}"))
+            .unwrap()
+            .ephemeral_owner;
         assert!(self.server.stall(owner, Direction::Both));
         owner
     }
@@ -52,11 +68,20 @@ impl<S> Pair<S> {
         let mut holder = start(servers[0], arguments, command);
         let child = pid(&holder.line());
         let waiter = start(servers[1], "", "date +%s%N");
-        Self { server, files, holder, child, waiter }
+        Self {
+            server,
+            files,
+            holder,
+            child,
+            waiter,
+        }
     }
 
     fn nanos(text: &str) -> u128 {
-        text.lines().last().and_then(|line| line.trim().parse().ok()).unwrap()
+        text.lines()
+            .last()
+            .and_then(|line| line.trim().parse().ok())
+            .unwrap()
     }
 
     /// Waits until the next is granted the lock, and checks that the child was dead before.
@@ -64,8 +89,14 @@ impl<S> Pair<S> {
         let granted = Self::nanos(&self.waiter.line());
         assert!(!is_alive(self.child), "the child outlived its lock");
         let alive = Self::nanos(&self.files.read("alive"));
-        assert!(alive < granted, "the child was alive at {alive}, and the next was granted at {granted}");
-        println!("dead for {} ms before the next grant", (granted - alive) / 1_000_000);
+        assert!(
+            alive < granted,
+            "the child was alive at {alive}, and the next was granted at {granted}"
+        );
+        println!(
+            "dead for {} ms before the next grant",
+            (granted - alive) / 1_000_000
+        );
     }
 }
 
@@ -85,7 +116,10 @@ pub(crate) fn a_child_that_ignores_term_is_dead() {
 /// The same on real servers, from which a proxy cuts the holder off.
 pub(crate) fn a_child_that_ignores_term_is_dead_on(servers: &str) {
     let proxy = Proxy::start(servers.parse().unwrap()).unwrap();
-    let (near, path) = (proxy.address().to_string(), test_support::unique_path("loss"));
+    let (near, path) = (
+        proxy.address().to_string(),
+        test_support::unique_path("loss"),
+    );
     let path_and_options = format!("{path} --session-timeout {T}");
     let mut pair = Pair::start(proxy, [&near, servers], &path_and_options, "", STUBBORN);
     until_so_many_wait(servers, &path, 1);
@@ -107,7 +141,10 @@ pub(crate) fn a_stopped_zklock_says_so() {
     let pair = Pair::new(T, "", STUBBORN);
     // By a heartbeat, so that the lock is not lost before the deadline.
     let requests = pair.server.log().len();
-    assert!(pair.server.wait_until_blocking(|view| view.log().count() > requests, SOON));
+    assert!(
+        pair.server
+            .wait_until_blocking(|view| view.log().count() > requests, SOON)
+    );
     pair.holder.signal(Signal::STOP);
     until_dead(pair.child);
     pair.holder.signal(Signal::CONT);
@@ -129,7 +166,11 @@ pub(crate) fn a_stopped_zklock_does_not_warn() {
 /// It does not leave the election, as after a loss.
 pub(crate) fn a_stopped_leader_contends_again() {
     let (server, files) = (server(), Files::new());
-    let mut command = zklock(&server.connect_string(), &format!("lead /a --session-timeout {T}"), STUBBORN);
+    let mut command = zklock(
+        &server.connect_string(),
+        &format!("lead /a --session-timeout {T}"),
+        STUBBORN,
+    );
     command.current_dir(files.path());
     let mut leader = Started::new(command);
     let child = pid(&leader.line());
@@ -145,8 +186,11 @@ pub(crate) fn a_stopped_leader_contends_again() {
 }
 
 pub(crate) fn a_child_may_end_in_time() {
-    let mut pair =
-        Pair::new(LONG, "", "trap 'echo cleaned up; exit 0' TERM; echo $$; while :; do sleep 0.01; done");
+    let mut pair = Pair::new(
+        LONG,
+        "",
+        "trap 'echo cleaned up; exit 0' TERM; echo $$; while :; do sleep 0.01; done",
+    );
     pair.cut_off();
     assert_eq!(pair.holder.line(), "cleaned up");
     let ended = pair.holder.end();
@@ -175,7 +219,11 @@ pub(crate) fn on_lost_kill() {
 }
 
 pub(crate) fn on_lost_warn() {
-    let mut pair = Pair::new(T, "--on-lost warn", "echo $$; until test -e stop; do sleep 0.01; done; exit 6");
+    let mut pair = Pair::new(
+        T,
+        "--on-lost warn",
+        "echo $$; until test -e stop; do sleep 0.01; done; exit 6",
+    );
     pair.cut_off();
     pair.waiter.line();
     assert!(is_alive(pair.child));
@@ -196,13 +244,20 @@ pub(crate) fn on_lost_command() {
 
 pub(crate) fn a_job_is_killed() {
     let (server, files) = (server(), Files::new());
-    let mut command = zklock(&server.connect_string(), "--session-timeout 10s --once today /job", STUBBORN);
+    let mut command = zklock(
+        &server.connect_string(),
+        "--session-timeout 10s --once today /job",
+        STUBBORN,
+    );
     command.current_dir(files.path());
     let mut holder = Started::new(command);
     let child = pid(&holder.line());
     assert!(server.stall(server.sessions()[0].id, Direction::Both));
     until_dead(child);
-    assert!(!server.children("/job/lock").is_empty(), "its node was there until then");
+    assert!(
+        !server.children("/job/lock").is_empty(),
+        "its node was there until then"
+    );
     assert_eq!(holder.end().code, 125);
 }
 
@@ -219,14 +274,28 @@ pub(crate) fn a_lost_term_is_followed_by_another() {
 
 pub(crate) fn a_killed_watchdog() {
     let server = server();
-    let mut holder = Started::new(zklock(&server.connect_string(), "/a", "echo $$; sleep 1000"));
+    let mut holder = Started::new(zklock(
+        &server.connect_string(),
+        "/a",
+        "echo $$; sleep 1000",
+    ));
     let child = pid(&holder.line());
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.as_raw_nonzero())).unwrap();
     // Behind the name: the state, the parent, the group, which is that of the watchdog.
-    let group = stat.rsplit(')').next().unwrap().split_whitespace().nth(2).unwrap().to_owned();
+    let group = stat
+        .rsplit(')')
+        .next()
+        .unwrap()
+        .split_whitespace()
+        .nth(2)
+        .unwrap()
+        .to_owned();
     assert_ne!(group, child.as_raw_nonzero().to_string());
     kill_process(pid(&group), Signal::KILL).unwrap();
-    poll_until("the end of the child", SOON, || (!is_alive(child)).then_some(())).unwrap();
+    poll_until("the end of the child", SOON, || {
+        (!is_alive(child)).then_some(())
+    })
+    .unwrap();
     let ended = holder.end();
     assert_eq!(ended.code, 125, "{ended:?}");
     assert!(ended.err.contains("watchdog"), "{ended:?}");

@@ -13,19 +13,27 @@ use zookeeper_test_server::Server;
 /// The session timeout in tests of a loss, in seconds.
 pub(crate) const T: u32 = 6;
 
-/// The same where a child has to be quick enough to do something after a loss: two seconds are left for it.
+/// The same where a child has to be quick enough to do something after a loss: two seconds are left
+/// for it.
 pub(crate) const LONG: u32 = 12;
 
 /// A server whose sessions end on the tenth of a second.
 pub(crate) fn server() -> Server {
-    Server::builder().tick(Duration::from_millis(100)).max_session_timeout(SOON).start().unwrap()
+    Server::builder()
+        .tick(Duration::from_millis(100))
+        .max_session_timeout(SOON)
+        .start()
+        .unwrap()
 }
 
-/// The program with these arguments, which are divided at blanks, and a command for the shell if it is not
-/// empty.
+/// The program with these arguments, which are divided at blanks, and a command for the shell if it
+/// is not empty.
 pub(crate) fn zklock(servers: &str, arguments: &str, command: &str) -> Command {
     let mut zklock = Command::new(env!("CARGO_BIN_EXE_zklock"));
-    zklock.args(arguments.split_whitespace()).env("ZK_CONNECT", servers).stdin(Stdio::null());
+    zklock
+        .args(arguments.split_whitespace())
+        .env("ZK_CONNECT", servers)
+        .stdin(Stdio::null());
     if !command.is_empty() {
         zklock.args(["--", "sh", "-c", command]);
     }
@@ -34,10 +42,17 @@ pub(crate) fn zklock(servers: &str, arguments: &str, command: &str) -> Command {
 
 /// Waits until so many processes wait for the lock behind its holder.
 pub(crate) fn until_so_many_wait(servers: &str, path: &str, count: usize) {
-    let state = if count == 0 { "held\n".to_owned() } else { format!("held, {count} waiting\n") };
+    let state = if count == 0 {
+        "held\n".to_owned()
+    } else {
+        format!("held, {count} waiting\n")
+    };
     let are_waiting = || {
         let status = run(zklock(servers, &format!("status {path}"), ""));
-        status.out.starts_with(&format!("{path}: {state}")).then_some(())
+        status
+            .out
+            .starts_with(&format!("{path}: {state}"))
+            .then_some(())
     };
     poll_until("the waiters", SOON, are_waiting).unwrap();
 }
@@ -54,7 +69,11 @@ pub(crate) struct Output {
 pub(crate) fn run(mut command: Command) -> Output {
     let output = command.output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    Output { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
+    Output {
+        code: output.status.code().unwrap(),
+        out: text(output.stdout),
+        err: text(output.stderr),
+    }
 }
 
 /// A process that runs beside the test, and is killed with it.
@@ -66,7 +85,11 @@ pub(crate) struct Started {
 
 impl Started {
     pub(crate) fn new(mut command: Command) -> Self {
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
         Self { child, out }
     }
@@ -93,10 +116,19 @@ impl Started {
 
     /// Waits for its end.
     pub(crate) fn end(mut self) -> Output {
-        let mut output = Output { code: -1, out: String::new(), err: String::new() };
+        let mut output = Output {
+            code: -1,
+            out: String::new(),
+            err: String::new(),
+        };
         self.out.read_to_string(&mut output.out).unwrap();
         output.code = code(self.child.wait().unwrap());
-        self.child.stderr.take().unwrap().read_to_string(&mut output.err).unwrap();
+        self.child
+            .stderr
+            .take()
+            .unwrap()
+            .read_to_string(&mut output.err)
+            .unwrap();
         output
     }
 }
@@ -124,12 +156,18 @@ pub(crate) fn is_alive(pid: Pid) -> bool {
 }
 
 pub(crate) fn until_dead(pid: Pid) {
-    poll_until("the end of the process", SOON, || (!is_alive(pid)).then_some(())).unwrap();
+    poll_until("the end of the process", SOON, || {
+        (!is_alive(pid)).then_some(())
+    })
+    .unwrap();
 }
 
 /// Waits until as many contenders are in the queue of a mutex.
 pub(crate) fn until_queued(server: &Server, path: &str, contenders: usize) {
-    assert!(server.wait_until_blocking(|view| view.children(path).len() == contenders, SOON), "{path}");
+    assert!(
+        server.wait_until_blocking(|view| view.children(path).len() == contenders, SOON),
+        "{path}"
+    );
 }
 
 /// A directory for the files that commands write.

@@ -10,26 +10,45 @@ use crate::started::{Started, run, server, until_queued, zklock};
 pub(crate) fn status() {
     let server = server();
     let servers = server.connect_string();
-    assert_eq!(run(zklock(&servers, "status /a", "")).out, "/a: free (no such node)\n");
+    assert_eq!(
+        run(zklock(&servers, "status /a", "")).out,
+        "/a: free (no such node)\n"
+    );
     assert_eq!(run(zklock(&servers, "/a", "true")).code, 0);
     assert_eq!(run(zklock(&servers, "status /a", "")).out, "/a: free\n");
     let json = run(zklock(&servers, "status --json /a", ""));
-    assert_eq!(json.out, "{\"holders\":[],\"path\":\"/a\",\"waiters\":[]}\n");
-    for (kind, path, name) in
-        [("", "/a", "exclusive"), ("--permits 1", "/b", "permit"), ("--shared", "/c", "read")]
-    {
-        let mut holder = Started::new(zklock(&servers, &format!("{kind} {path}"), "echo held; sleep 1000"));
+    assert_eq!(
+        json.out,
+        "{\"holders\":[],\"path\":\"/a\",\"waiters\":[]}\n"
+    );
+    for (kind, path, name) in [
+        ("", "/a", "exclusive"),
+        ("--permits 1", "/b", "permit"),
+        ("--shared", "/c", "read"),
+    ] {
+        let mut holder = Started::new(zklock(
+            &servers,
+            &format!("{kind} {path}"),
+            "echo held; sleep 1000",
+        ));
         assert_eq!(holder.line(), "held");
         let text = run(zklock(&servers, &format!("status {path}"), ""));
         let lines: Vec<&str> = text.out.lines().collect();
         let pid = holder.pid().as_raw_nonzero();
-        assert_eq!((lines[0], lines.len()), (&*format!("{path}: held"), 2), "{text:?}");
-        let holder_is_shown =
-            lines[1].starts_with("  held by ") && lines[1].contains(&format!("/{pid}/zklock ({name}, "));
+        assert_eq!(
+            (lines[0], lines.len()),
+            (&*format!("{path}: held"), 2),
+            "{text:?}"
+        );
+        let holder_is_shown = lines[1].starts_with("  held by ")
+            && lines[1].contains(&format!("/{pid}/zklock ({name}, "));
         assert!(holder_is_shown, "{text:?}");
         let json = run(zklock(&servers, &format!("status --json {path}"), ""));
-        for part in [format!("\"pid\":{pid},"), "\"name\":\"zklock\"".into(), format!("\"kind\":\"{name}\"")]
-        {
+        for part in [
+            format!("\"pid\":{pid},"),
+            "\"name\":\"zklock\"".into(),
+            format!("\"kind\":\"{name}\""),
+        ] {
             assert!(json.out.contains(&part), "{part}: {json:?}");
         }
     }
@@ -42,13 +61,29 @@ pub(crate) fn status_of_once() {
     assert_eq!(job.line(), "runs");
     let text = run(zklock(&servers, "status /a", "")).out;
     let lines: Vec<&str> = text.lines().collect();
-    let [free, held, by] = lines[..] else { panic!("{text}") };
-    assert_eq!((free, held), ("/a: free, but not for --once:", "/a/lock: held"));
+    let [free, held, by] = lines[..] else {
+        panic!("{text}")
+    };
+    assert_eq!(
+        (free, held),
+        ("/a: free, but not for --once:", "/a/lock: held")
+    );
     let pid = job.pid().as_raw_nonzero();
-    assert!(by.starts_with("  held by ") && by.contains(&format!("/{pid}/zklock (")), "{text}");
-    assert!(run(zklock(&servers, "status /a/lock", "")).out.starts_with("/a/lock: held\n"));
+    assert!(
+        by.starts_with("  held by ") && by.contains(&format!("/{pid}/zklock (")),
+        "{text}"
+    );
+    assert!(
+        run(zklock(&servers, "status /a/lock", ""))
+            .out
+            .starts_with("/a/lock: held\n")
+    );
     let json = run(zklock(&servers, "status --json /a", "")).out;
-    for part in ["\"holders\":[],\"once\":{", "\"path\":\"/a/lock\"", &format!("\"pid\":{pid},")] {
+    for part in [
+        "\"holders\":[],\"once\":{",
+        "\"path\":\"/a/lock\"",
+        &format!("\"pid\":{pid},"),
+    ] {
         assert!(json.contains(part), "{part}: {json}");
     }
     let mut watch = Started::new(zklock(&servers, "status --watch /a", ""));
@@ -86,9 +121,18 @@ pub(crate) fn revoke() {
     assert_eq!(holder.line(), "held");
     let asked = run(zklock(&servers, "revoke /a", ""));
     // Its request takes the place of the holder's identity in the node.
-    let who = format!("/{}/zklock (exclusive, queued ", holder.pid().as_raw_nonzero());
-    assert!(asked.code == 0 && asked.out.starts_with("asked "), "{asked:?}");
-    assert!(asked.out.contains(&who) && asked.out.contains(", session 0x"), "{asked:?}");
+    let who = format!(
+        "/{}/zklock (exclusive, queued ",
+        holder.pid().as_raw_nonzero()
+    );
+    assert!(
+        asked.code == 0 && asked.out.starts_with("asked "),
+        "{asked:?}"
+    );
+    assert!(
+        asked.out.contains(&who) && asked.out.contains(", session 0x"),
+        "{asked:?}"
+    );
     assert_eq!(holder.line(), "asked");
     assert_eq!(holder.end().code, 9);
 }
@@ -101,10 +145,15 @@ pub(crate) fn revoke_of_once() {
     let mut job = Started::new(zklock(&servers, "--once today /a", command));
     assert_eq!(job.line(), "runs");
     let busy = run(zklock(&servers, "-n --once today /a", "true"));
-    let says = busy.err.starts_with("zklock: the lock \"/a/lock\" is not free: held by ");
+    let says = busy
+        .err
+        .starts_with("zklock: the lock \"/a/lock\" is not free: held by ");
     assert!(busy.code == 75 && says, "{busy:?}");
     let asked = run(zklock(&servers, "revoke /a", ""));
-    assert!(asked.code == 0 && asked.out.starts_with("asked "), "{asked:?}");
+    assert!(
+        asked.code == 0 && asked.out.starts_with("asked "),
+        "{asked:?}"
+    );
     assert_eq!(job.line(), "asked");
     assert_eq!(job.end().code, 9);
     // It is not recorded, so the next one runs.
@@ -121,12 +170,18 @@ pub(crate) fn revoke_of_once() {
 pub(crate) fn break_of_once() {
     let server = server();
     let servers = server.connect_string();
-    let mut job =
-        Started::new(zklock(&servers, "--session-timeout 12s --once today /a", "echo runs; sleep 1000"));
+    let mut job = Started::new(zklock(
+        &servers,
+        "--session-timeout 12s --once today /a",
+        "echo runs; sleep 1000",
+    ));
     assert_eq!(job.line(), "runs");
     let hint = run(zklock(&servers, "break --yes /a", ""));
     assert_eq!(hint.code, 1);
-    assert_eq!(hint.err, "zklock: /a is free; a job that runs --once holds /a/lock: zklock break /a/lock\n");
+    assert_eq!(
+        hint.err,
+        "zklock: /a is free; a job that runs --once holds /a/lock: zklock break /a/lock\n"
+    );
     assert_eq!(run(zklock(&servers, "break --yes /a/lock", "")).code, 0);
     assert!(job.end().err.contains("deleted"));
 }
@@ -134,16 +189,33 @@ pub(crate) fn break_of_once() {
 pub(crate) fn break_lock() {
     let server = server();
     let servers = server.connect_string();
-    let mut holder = Started::new(zklock(&servers, "--session-timeout 12s /a", "echo held; sleep 1000"));
+    let mut holder = Started::new(zklock(
+        &servers,
+        "--session-timeout 12s /a",
+        "echo held; sleep 1000",
+    ));
     assert_eq!(holder.line(), "held");
     let mut waiter = Started::new(zklock(&servers, "/a", "echo here"));
     until_queued(&server, "/a", 2);
     for answer in ["", "n\n", "yess\n"] {
         let mut command = zklock(&servers, "break /a", "");
-        let mut asking = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        asking.stdin.take().unwrap().write_all(answer.as_bytes()).unwrap();
+        let mut asking = command
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        asking
+            .stdin
+            .take()
+            .unwrap()
+            .write_all(answer.as_bytes())
+            .unwrap();
         let output = asking.wait_with_output().unwrap();
-        assert_eq!((output.status.code(), server.children("/a").len()), (Some(1), 2), "{answer:?}");
+        assert_eq!(
+            (output.status.code(), server.children("/a").len()),
+            (Some(1), 2),
+            "{answer:?}"
+        );
     }
     assert_eq!(run(zklock(&servers, "break --yes /a", "")).code, 0);
     assert_eq!(waiter.line(), "here");

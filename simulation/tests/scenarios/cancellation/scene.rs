@@ -1,5 +1,5 @@
-//! A server, a client that is about to acquire something, and the point at which that will be struck. What is
-//! held up there is held by a gate, so each point is reached for certain.
+//! A server, a client that is about to acquire something, and the point at which that will be
+//! struck. What is held up there is held by a gate, so each point is reached for certain.
 
 use std::pin::Pin;
 
@@ -33,7 +33,11 @@ impl Kind {
 
     /// The paths that its errors name.
     fn paths(self) -> &'static [&'static str] {
-        if self == Self::Semaphore { &[PATH] } else { self.directories() }
+        if self == Self::Semaphore {
+            &[PATH]
+        } else {
+            self.directories()
+        }
     }
 }
 
@@ -61,7 +65,8 @@ pub(super) enum Way {
     Disturbed,
 }
 
-/// Where a call is when it is struck. A path that ends with a slash stands for all below it, none for any.
+/// Where a call is when it is struck. A path that ends with a slash stands for all below it, none
+/// for any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
     /// This request, after so many of the kind, has arrived and is not carried out.
@@ -80,12 +85,14 @@ pub(super) enum Stop {
     WithoutSession,
 }
 
-/// What is in the way, where the call is then, and whether the error of a deadline there says that others
-/// have the lock; `None` if it may say either.
+/// What is in the way, where the call is then, and whether the error of a deadline there says that
+/// others have the lock; `None` if it may say either.
 type Point = (Way, Stop, Option<bool>);
 
 use Stop::{Applied, Arrived, Disconnected, InMemory, Pausing, Waiting, WithoutSession};
-use Way::{Disturbed, Free, Held, HeldHere, Left, NoDirectory, Queued, Released, ReplyLost, RequestLost};
+use Way::{
+    Disturbed, Free, Held, HeldHere, Left, NoDirectory, Queued, Released, ReplyLost, RequestLost,
+};
 
 const NODES: &str = "/locks/sku-42/";
 const MUTEX: &[Point] = &[
@@ -105,7 +112,11 @@ const MUTEX: &[Point] = &[
     // Its predecessor has left, who was not the holder, and it looks again.
     (Left, Applied(Op::GetChildren, DIRECTORY, 1), Some(true)),
     // A node is found in a list, and its owner is asked for.
-    (ReplyLost(Op::Create, NODES), Applied(Op::Exists, "", 0), None),
+    (
+        ReplyLost(Op::Create, NODES),
+        Applied(Op::Exists, "", 0),
+        None,
+    ),
     (Free, Pausing(Op::Create, NODES), None),
     (Free, Disconnected, Some(false)),
     (Free, WithoutSession, Some(false)),
@@ -127,7 +138,11 @@ const MULTI_LOCK: &[Point] = &[
     (Held(SECOND), Arrived(Op::GetData, "", 0), Some(true)),
     (Held(SECOND), Waiting, Some(true)),
     // The second was waited for and is held.
-    (Released(SECOND), Applied(Op::Create, "/multi/c/", 0), Some(false)),
+    (
+        Released(SECOND),
+        Applied(Op::Create, "/multi/c/", 0),
+        Some(false),
+    ),
     (Free, Disconnected, Some(false)),
     (Free, WithoutSession, Some(false)),
 ];
@@ -148,10 +163,23 @@ const SEMAPHORE: &[Point] = &[
     (NoDirectory, Applied(Op::Create, LEASES, 0), Some(false)),
     (Free, Arrived(Op::Multi, IN_LEASES, 0), Some(false)),
     (Free, Applied(Op::Multi, IN_LEASES, 0), Some(false)),
-    // It is not known whether it has taken permits: it does so again, or lists the leases to find out.
-    (ReplyLost(Op::Multi, IN_LEASES), Arrived(Op::Multi, IN_LEASES, 0), Some(false)),
-    (RequestLost(Op::Multi, IN_LEASES), Arrived(Op::Multi, IN_LEASES, 0), Some(false)),
-    (ReplyLost(Op::Multi, IN_LEASES), Arrived(Op::GetChildren, LEASES, 1), Some(false)),
+    // It is not known whether it has taken permits: it does so again, or lists the leases to find
+    // out.
+    (
+        ReplyLost(Op::Multi, IN_LEASES),
+        Arrived(Op::Multi, IN_LEASES, 0),
+        Some(false),
+    ),
+    (
+        RequestLost(Op::Multi, IN_LEASES),
+        Arrived(Op::Multi, IN_LEASES, 0),
+        Some(false),
+    ),
+    (
+        ReplyLost(Op::Multi, IN_LEASES),
+        Arrived(Op::GetChildren, LEASES, 1),
+        Some(false),
+    ),
     // Too few are free: it sets its watches, waits, and looks again in vain.
     (Held(PATH), Arrived(Op::GetChildren, LEASES, 1), None),
     (Held(PATH), Applied(Op::GetChildren, LEASES, 1), None),
@@ -171,14 +199,19 @@ pub(super) struct Case {
 
 impl Case {
     fn of(kind: Kind, points: &[Point]) -> impl Iterator<Item = Self> {
-        points.iter().map(move |point| Self { kind, point: *point })
+        points.iter().map(move |point| Self {
+            kind,
+            point: *point,
+        })
     }
 
     /// Every kind at every point.
     pub(super) fn all() -> impl Iterator<Item = Self> {
         let mutexes = [Kind::Mutex, Kind::HandOff, Kind::Sticky].into_iter();
         let mutexes = mutexes.flat_map(|kind| Self::of(kind, MUTEX));
-        mutexes.chain(Self::of(Kind::MultiLock, MULTI_LOCK)).chain(Self::of(Kind::Semaphore, SEMAPHORE))
+        mutexes
+            .chain(Self::of(Kind::MultiLock, MULTI_LOCK))
+            .chain(Self::of(Kind::Semaphore, SEMAPHORE))
     }
 
     /// The same without those at which there is no connection that could be cut.
@@ -198,19 +231,52 @@ impl Case {
     pub(super) fn tries() -> impl Iterator<Item = Self> {
         use Op::{Create, GetChildren, Multi, MultiRead, Sync};
         let held: [(_, _, &[_]); 3] = [
-            (Kind::Mutex, DIRECTORY, &[(GetChildren, 0), (Sync, 0), (GetChildren, 1)]),
-            (Kind::MultiLock, SECOND, &[(MultiRead, 0), (Sync, 0), (MultiRead, 1)]),
-            (Kind::Semaphore, PATH, &[(GetChildren, 0), (Sync, 0), (GetChildren, 1)]),
+            (
+                Kind::Mutex,
+                DIRECTORY,
+                &[(GetChildren, 0), (Sync, 0), (GetChildren, 1)],
+            ),
+            (
+                Kind::MultiLock,
+                SECOND,
+                &[(MultiRead, 0), (Sync, 0), (MultiRead, 1)],
+            ),
+            (
+                Kind::Semaphore,
+                PATH,
+                &[(GetChildren, 0), (Sync, 0), (GetChildren, 1)],
+            ),
         ];
         let free: [(_, &[_]); 3] = [
-            (Kind::Mutex, &[(GetChildren, 0), (GetChildren, 1), (Create, 0)]),
-            (Kind::MultiLock, &[(MultiRead, 0), (GetChildren, 0), (Create, 1), (GetChildren, 3)]),
-            (Kind::Semaphore, &[(GetChildren, 0), (GetChildren, 1), (Create, 0), (Multi, 0)]),
+            (
+                Kind::Mutex,
+                &[(GetChildren, 0), (GetChildren, 1), (Create, 0)],
+            ),
+            (
+                Kind::MultiLock,
+                &[
+                    (MultiRead, 0),
+                    (GetChildren, 0),
+                    (Create, 1),
+                    (GetChildren, 3),
+                ],
+            ),
+            (
+                Kind::Semaphore,
+                &[(GetChildren, 0), (GetChildren, 1), (Create, 0), (Multi, 0)],
+            ),
         ];
-        let held = held.into_iter().map(|(kind, path, requests)| (kind, Held(path), requests));
-        let free = free.into_iter().map(|(kind, requests)| (kind, Free, requests));
+        let held = held
+            .into_iter()
+            .map(|(kind, path, requests)| (kind, Held(path), requests));
+        let free = free
+            .into_iter()
+            .map(|(kind, requests)| (kind, Free, requests));
         let each = |(kind, way, &(op, nth))| {
-            [Arrived(op, "", nth), Applied(op, "", nth)].map(|stop| Self { kind, point: (way, stop, None) })
+            [Arrived(op, "", nth), Applied(op, "", nth)].map(|stop| Self {
+                kind,
+                point: (way, stop, None),
+            })
         };
         let requests = |(kind, way, requests): (_, _, &'static [(Op, usize)])| {
             requests.iter().map(move |request| (kind, way, request))
@@ -233,20 +299,39 @@ pub(super) struct Grant {
 impl From<LockGuard> for Grant {
     fn from(guard: LockGuard) -> Self {
         let tokens = vec![guard.fencing_token().zxid()];
-        Self { nodes: vec![guard.node()], slots: Vec::new(), tokens, guard: Box::new(guard) }
+        Self {
+            nodes: vec![guard.node()],
+            slots: Vec::new(),
+            tokens,
+            guard: Box::new(guard),
+        }
     }
 }
 
 impl From<MultiLockGuard> for Grant {
     fn from(guard: MultiLockGuard) -> Self {
-        let tokens = guard.fencing_tokens().iter().map(|token| token.zxid()).collect();
-        Self { nodes: guard.nodes(), slots: Vec::new(), tokens, guard: Box::new(guard) }
+        let tokens = guard
+            .fencing_tokens()
+            .iter()
+            .map(|token| token.zxid())
+            .collect();
+        Self {
+            nodes: guard.nodes(),
+            slots: Vec::new(),
+            tokens,
+            guard: Box::new(guard),
+        }
     }
 }
 
 impl From<SemaphorePermit> for Grant {
     fn from(guard: SemaphorePermit) -> Self {
-        Self { nodes: guard.nodes(), slots: guard.slots(), tokens: Vec::new(), guard: Box::new(guard) }
+        Self {
+            nodes: guard.nodes(),
+            slots: guard.slots(),
+            tokens: Vec::new(),
+            guard: Box::new(guard),
+        }
     }
 }
 
@@ -272,7 +357,9 @@ impl Lock {
             Kind::Mutex => Self::Mutex(builder.build().unwrap()),
             Kind::HandOff => Self::Mutex(builder.hand_off(3, LONG).build().unwrap()),
             Kind::Sticky => Self::Mutex(builder.sticky(Duration::from_millis(1)).build().unwrap()),
-            Kind::MultiLock => Self::Several(InterProcessMultiLock::from_paths(client, MEMBERS).unwrap()),
+            Kind::MultiLock => {
+                Self::Several(InterProcessMultiLock::from_paths(client, MEMBERS).unwrap())
+            }
             Kind::Semaphore => Self::Semaphore(semaphore(client, 3)),
         }
     }
@@ -305,7 +392,8 @@ impl Lock {
 /// A lease that no test outlasts.
 pub(super) const LONG: Duration = Duration::from_secs(3600);
 
-/// The deadline of calls that are late at a point: after it was reached, and before the last pause is over.
+/// The deadline of calls that are late at a point: after it was reached, and before the last pause
+/// is over.
 pub(super) const LATE: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_millis(200);
 const THROTTLED: i32 = -127;
@@ -333,7 +421,10 @@ pub(super) struct Scene {
 
 impl Scene {
     pub(super) async fn set(case: Case) -> Self {
-        let Case { kind, point: (_, stop, _) } = case;
+        let Case {
+            kind,
+            point: (_, stop, _),
+        } = case;
         let server = start_empty();
         for directory in kind.directories() {
             server.create(directory, "").unwrap();
@@ -346,7 +437,18 @@ impl Scene {
         let (id, lock) = (session(&client), Lock::new(kind, &client));
         let (gate, pause) = (None, None);
         let (others, ahead, head) = (Vec::new(), None, None);
-        let mut scene = Self { case, server, client, id, lock, gate, pause, others, ahead, head };
+        let mut scene = Self {
+            case,
+            server,
+            client,
+            id,
+            lock,
+            gate,
+            pause,
+            others,
+            ahead,
+            head,
+        };
         scene.obstruct().await;
         scene.arm();
         scene.disconnect().await;
@@ -359,23 +461,47 @@ impl Scene {
         match self.case.point.0 {
             Free => {}
             NoDirectory if self.case.kind == Kind::Semaphore => server.delete(LEASES).unwrap(),
-            NoDirectory => self.case.kind.paths().iter().for_each(|path| server.delete(path).unwrap()),
-            ReplyLost(op, path) => drop(server.drop_reply(request(op, path).session(id), Loss::Close)),
-            RequestLost(op, path) => drop(server.drop_request(request(op, path).session(id), Loss::Close)),
-            HeldHere => self.others.push(within("the local holder", self.lock.acquire(SOON)).await.unwrap()),
+            NoDirectory => self
+                .case
+                .kind
+                .paths()
+                .iter()
+                .for_each(|path| server.delete(path).unwrap()),
+            ReplyLost(op, path) => {
+                drop(server.drop_reply(request(op, path).session(id), Loss::Close))
+            }
+            RequestLost(op, path) => {
+                drop(server.drop_request(request(op, path).session(id), Loss::Close))
+            }
+            HeldHere => self.others.push(
+                within("the local holder", self.lock.acquire(SOON))
+                    .await
+                    .unwrap(),
+            ),
             Held(PATH) | Queued | Disturbed => {
                 let permits = semaphore(&calm(server).await, 3);
                 for _ in 0..2 {
-                    self.others.push(within("a permit", permits.acquire(SOON)).await.unwrap().into());
+                    self.others.push(
+                        within("a permit", permits.acquire(SOON))
+                            .await
+                            .unwrap()
+                            .into(),
+                    );
                 }
             }
             Held(path) | Released(path) => {
                 let holder = InterProcessMutex::new(&calm(server).await, path).unwrap();
-                self.others.push(within("the holder", holder.lock()).await.unwrap().into());
+                self.others
+                    .push(within("the holder", holder.lock()).await.unwrap().into());
             }
             Left => {
                 let (holder, second) = (calm(server).await, calm(server).await);
-                self.others.push(within("the holder", mutex(&holder).lock()).await.unwrap().into());
+                self.others.push(
+                    within("the holder", mutex(&holder).lock())
+                        .await
+                        .unwrap()
+                        .into(),
+                );
                 self.ahead = Some(enqueue(server, &second).await);
             }
         }
@@ -389,8 +515,12 @@ impl Scene {
     fn arm(&mut self) {
         let (server, id) = (&self.server, self.id);
         self.gate = match self.case.point.1 {
-            Arrived(op, path, nth) => Some(server.hold_request(request(op, path).session(id).nth(nth))),
-            Applied(op, path, nth) => Some(server.hold_reply(request(op, path).session(id).nth(nth))),
+            Arrived(op, path, nth) => {
+                Some(server.hold_request(request(op, path).session(id).nth(nth)))
+            }
+            Applied(op, path, nth) => {
+                Some(server.hold_reply(request(op, path).session(id).nth(nth)))
+            }
             WithoutSession => Some(server.hold_request(Match::op(Op::Connect).session(0))),
             Pausing(op, path) => {
                 self.pause = Some(server.fail(request(op, path).session(id).times(3), THROTTLED));
@@ -414,7 +544,9 @@ impl Scene {
             }
             _ => ConnectionState::Connected,
         };
-        within("the state", states.wait_for(|state| *state == becomes)).await.unwrap();
+        within("the state", states.wait_for(|state| *state == becomes))
+            .await
+            .unwrap();
     }
 
     /// Waits until the call that has been started is at the point.
@@ -422,7 +554,8 @@ impl Scene {
         let (way, stop, _) = self.case.point;
         if stop == Waiting || matches!(way, Released(_) | Left | Disturbed) {
             let (id, watched) = (self.id, self.watched());
-            let watches = move |view: View<'_>| watched.iter().all(|path| view.watches_on(path) == [id]);
+            let watches =
+                move |view: View<'_>| watched.iter().all(|path| view.watches_on(path) == [id]);
             until(&self.server, &self.what("the watch"), watches).await;
         }
         let stray = format!("{LEASES}/stray");
@@ -450,7 +583,12 @@ impl Scene {
             (Some((node, _)), _) => vec![node.clone()],
             (_, Some(ahead)) => vec![ahead.node.to_string()],
             _ if self.case.kind == Kind::Semaphore => vec![LEASES.to_owned(), LIMIT.to_owned()],
-            _ => self.others.iter().flat_map(|held| &held.nodes).map(NodePath::to_string).collect(),
+            _ => self
+                .others
+                .iter()
+                .flat_map(|held| &held.nodes)
+                .map(NodePath::to_string)
+                .collect(),
         }
     }
 
@@ -469,7 +607,11 @@ impl Scene {
         }
         assert!(self.server.expire_session(self.id));
         if self.case.point.0 == HeldHere {
-            within("the loss of what the session held", self.others[0].guard.lost()).await;
+            within(
+                "the loss of what the session held",
+                self.others[0].guard.lost(),
+            )
+            .await;
         }
     }
 
@@ -478,10 +620,19 @@ impl Scene {
         for held in self.others.drain(..) {
             let released = within("the release", held.guard.release()).await;
             // What this client holds may be lost already, with its session.
-            assert!(released.is_ok() || self.case.point.0 == HeldHere, "{released:?}");
+            assert!(
+                released.is_ok() || self.case.point.0 == HeldHere,
+                "{released:?}"
+            );
         }
         if let Some((_, attempt)) = self.head.take() {
-            within("the permits", attempt).await.unwrap().unwrap().release().await.unwrap();
+            within("the permits", attempt)
+                .await
+                .unwrap()
+                .unwrap()
+                .release()
+                .await
+                .unwrap();
         }
     }
 
@@ -491,19 +642,31 @@ impl Scene {
 
     /// All nodes that there are.
     fn nodes(&self) -> Vec<String> {
-        self.case.kind.directories().iter().flat_map(|path| queue_at(&self.server, path)).collect()
+        self.case
+            .kind
+            .directories()
+            .iter()
+            .flat_map(|path| queue_at(&self.server, path))
+            .collect()
     }
 
     /// No node is there but those of others.
     pub(super) async fn assert_only_others(&self, how: &str) {
         let what = self.what(how);
-        let held = self.others.iter().filter(|held| held.guard.is_held()).flat_map(|held| &held.nodes);
+        let held = self
+            .others
+            .iter()
+            .filter(|held| held.guard.is_held())
+            .flat_map(|held| &held.nodes);
         let head = self.head.iter().map(|(node, _)| node.clone());
         let others: Vec<String> = head.chain(held.map(NodePath::to_string)).collect();
         if self.case.kind == Kind::Sticky {
             // A node that is kept goes a moment later.
             let left = others.len();
-            until(&self.server, &what, move |view| view.children(DIRECTORY).len() == left).await;
+            until(&self.server, &what, move |view| {
+                view.children(DIRECTORY).len() == left
+            })
+            .await;
         }
         assert_eq!(self.nodes(), others, "{what}");
     }
@@ -514,8 +677,17 @@ impl Scene {
         within(&what, self.client.flush(SOON)).await.unwrap();
         self.assert_only_others(how).await;
         let (id, nodes) = (self.id, self.nodes());
-        let unwatched = move |view: View<'_>| nodes.iter().all(|node| !view.watches_on(node).contains(&id));
-        until(&self.server, &format!("the end of its watches: {what}"), unwatched).await;
+        let unwatched = move |view: View<'_>| {
+            nodes
+                .iter()
+                .all(|node| !view.watches_on(node).contains(&id))
+        };
+        until(
+            &self.server,
+            &format!("the end of its watches: {what}"),
+            unwatched,
+        )
+        .await;
         self.clear_the_way().await;
         self.assert_clean(&self.lock, how).await;
     }
@@ -523,56 +695,113 @@ impl Scene {
     /// Waits until no node is there.
     pub(super) async fn until_free(&self, how: &str) {
         let directories = self.case.kind.directories();
-        let empty = |view: View<'_>| directories.iter().all(|path| view.children(path).is_empty());
-        until(&self.server, &format!("empty directories: {}", self.what(how)), empty).await;
+        let empty = |view: View<'_>| {
+            directories
+                .iter()
+                .all(|path| view.children(path).is_empty())
+        };
+        until(
+            &self.server,
+            &format!("empty directories: {}", self.what(how)),
+            empty,
+        )
+        .await;
     }
 
-    /// No node and no watch is left when all have released their locks, and another call is granted what is
-    /// free.
+    /// No node and no watch is left when all have released their locks, and another call is granted
+    /// what is free.
     async fn assert_clean(&self, lock: &Lock, how: &str) {
         let what = self.what(how);
         self.until_free(how).await;
         for path in self.case.kind.directories() {
-            // This uses up a watch on the data of the directory, which `in_process::assert_clean` describes.
+            // This uses up a watch on the data of the directory, which `in_process::assert_clean`
+            // describes.
             let _ = self.server.set_data(path, "");
         }
-        until(&self.server, &format!("the end of all watches: {what}"), |view| view.watches() == 0).await;
+        until(
+            &self.server,
+            &format!("the end of all watches: {what}"),
+            |view| view.watches() == 0,
+        )
+        .await;
         let granted = within(&what, lock.acquire(SOON)).await.unwrap();
         assert_eq!(self.nodes(), granted.nodes, "{what}");
-        assert!(granted.slots.is_empty() || granted.slots == [0, 1], "{what}: {:?}", granted.slots);
+        assert!(
+            granted.slots.is_empty() || granted.slots == [0, 1],
+            "{what}: {:?}",
+            granted.slots
+        );
         granted.guard.release().await.unwrap();
     }
 
     /// The same when the client has been closed.
     pub(super) async fn assert_clean_for_others(&mut self, how: &str) {
         let id = self.id;
-        assert!(self.server.sessions().iter().all(|session| session.id != id), "{}", self.what(how));
+        assert!(
+            self.server
+                .sessions()
+                .iter()
+                .all(|session| session.id != id),
+            "{}",
+            self.what(how)
+        );
         self.assert_only_others(how).await;
         self.clear_the_way().await;
         let other = calm(&self.server).await;
-        self.assert_clean(&Lock::new(self.case.kind, &other), how).await;
+        self.assert_clean(&Lock::new(self.case.kind, &other), how)
+            .await;
     }
 
     /// The call is granted what it wants, once.
-    pub(super) async fn assert_served(&self, attempt: JoinHandle<Result<Grant, AcquireError>>, how: &str) {
+    pub(super) async fn assert_served(
+        &self,
+        attempt: JoinHandle<Result<Grant, AcquireError>>,
+        how: &str,
+    ) {
         let what = self.what(how);
         let mut granted = within(&what, attempt).await.unwrap().unwrap();
         if !granted.nodes.iter().all(|node| self.server.exists(node)) {
-            // Granted by an answer that was on its way when the session ended, and lost when that is known.
-            assert!(self.server.sessions().iter().all(|session| session.id != self.id), "{what}");
+            // Granted by an answer that was on its way when the session ended, and lost when that
+            // is known.
+            assert!(
+                self.server
+                    .sessions()
+                    .iter()
+                    .all(|session| session.id != self.id),
+                "{what}"
+            );
             within(&what, granted.guard.lost()).await;
             granted = within(&what, self.lock.acquire(SOON)).await.unwrap();
         }
         assert!(granted.guard.is_held(), "{what}");
         let (directories, nodes) = (self.case.kind.directories(), granted.nodes.len());
-        let alone =
-            move |view: View<'_>| directories.iter().flat_map(|path| view.children(path)).count() == nodes;
+        let alone = move |view: View<'_>| {
+            directories
+                .iter()
+                .flat_map(|path| view.children(path))
+                .count()
+                == nodes
+        };
         until(&self.server, &format!("no other node: {what}"), alone).await;
         assert_eq!(self.nodes(), granted.nodes, "{what}");
-        let stats: Vec<_> = granted.nodes.iter().map(|node| self.server.node(node).unwrap()).collect();
-        assert!(stats.iter().all(|node| node.ephemeral_owner == session(&self.client)), "{what}");
+        let stats: Vec<_> = granted
+            .nodes
+            .iter()
+            .map(|node| self.server.node(node).unwrap())
+            .collect();
+        assert!(
+            stats
+                .iter()
+                .all(|node| node.ephemeral_owner == session(&self.client)),
+            "{what}"
+        );
         let created = stats.iter().map(|node| node.czxid);
-        assert!(created.zip(&granted.tokens).all(|(created, token)| created == *token), "{what}");
+        assert!(
+            created
+                .zip(&granted.tokens)
+                .all(|(created, token)| created == *token),
+            "{what}"
+        );
         granted.guard.release().await.unwrap();
     }
 
@@ -582,19 +811,31 @@ impl Scene {
         }
     }
 
-    /// The error of a deadline that has passed at the point: it says that others have the lock only if that
-    /// was seen.
+    /// The error of a deadline that has passed at the point: it says that others have the lock only
+    /// if that was seen.
     pub(super) fn assert_late(&self, error: &AcquireError) {
-        let Case { kind, point: (way, _, expected) } = self.case;
+        let Case {
+            kind,
+            point: (way, _, expected),
+        } = self.case;
         let is_busy = match error {
-            AcquireError::TimedOut { waited, contention, .. } => {
-                assert!(*waited >= LATE && (kind != Kind::Semaphore || contention.ahead > 0), "{error}");
+            AcquireError::TimedOut {
+                waited, contention, ..
+            } => {
+                assert!(
+                    *waited >= LATE && (kind != Kind::Semaphore || contention.ahead > 0),
+                    "{error}"
+                );
                 true
             }
             error if error.kind() == Some(ErrorKind::Connection) => false,
             error => panic!("{}: {error}", self.what("late")),
         };
-        assert!(expected.is_none_or(|expected| is_busy == expected), "{}: {error}", self.what("late"));
+        assert!(
+            expected.is_none_or(|expected| is_busy == expected),
+            "{}: {error}",
+            self.what("late")
+        );
         assert!(kind.paths().contains(&error.path()), "{error}");
         if let (Held(path), true) = (way, is_busy) {
             assert_eq!(error.path(), path);

@@ -1,5 +1,5 @@
-//! What the answers claim: `TimedOut` and `WouldBlock` say that a live contender was seen, and nothing else
-//! becomes one.
+//! What the answers claim: `TimedOut` and `WouldBlock` say that a live contender was seen, and
+//! nothing else becomes one.
 
 use std::error::Error;
 
@@ -33,7 +33,9 @@ fn acquired(error: TryLockError) -> AcquireError {
 
 /// A client whose questions are given up soon.
 async fn impatient(server: &Server) -> Client {
-    let builder = Client::builder().connect_timeout(BRIEFLY).retry_policy(eager());
+    let builder = Client::builder()
+        .connect_timeout(BRIEFLY)
+        .retry_policy(eager());
     connect_as(builder.session_timeout(Duration::from_secs(30)), server).await
 }
 
@@ -42,7 +44,9 @@ async fn impatient(server: &Server) -> Client {
 async fn a_deadline_without_an_answer_to_the_create_is_no_busy_lock() {
     let (server, [client]) = with_clients(start(), connect).await;
     let gate = server.hold_reply(Match::op(Op::Create).session(session(&client)));
-    let error = within("the end", mutex(&client).acquire(BRIEFLY)).await.unwrap_err();
+    let error = within("the end", mutex(&client).acquire(BRIEFLY))
+        .await
+        .unwrap_err();
     assert_no_answer_to(&error, "no answer to the creation of the lock node within");
     gate.release();
     assert_clean(&server, "after a late answer").await;
@@ -53,11 +57,18 @@ async fn a_deadline_without_an_answer_to_the_create_is_no_busy_lock() {
 async fn an_outage_during_a_clean_up_is_no_busy_lock() {
     let (server, [client]) = with_clients(start(), impatient).await;
     let lock = mutex(&client);
-    within("the grant", lock.lock()).await.unwrap().release().await.unwrap();
+    within("the grant", lock.lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     let id = session(&client);
     assert!(server.stall(id, Direction::Both));
     server.refuse_connections(true);
-    let error = within("the first", lock.acquire(BRIEFLY)).await.unwrap_err();
+    let error = within("the first", lock.acquire(BRIEFLY))
+        .await
+        .unwrap_err();
     assert_no_answer_to(&error, "no answer to the creation of the lock node");
     for _ in 0..2 {
         let error = within("the next", lock.acquire(BRIEFLY)).await.unwrap_err();
@@ -67,7 +78,12 @@ async fn an_outage_during_a_clean_up_is_no_busy_lock() {
     }
     server.refuse_connections(false);
     server.resume(id);
-    within("the grant", lock.lock()).await.unwrap().release().await.unwrap();
+    within("the grant", lock.lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     client.flush(SOON).await.unwrap();
     assert_clean(&server, "after the outage").await;
 }
@@ -87,7 +103,13 @@ async fn a_question_waits_for_a_node_that_is_in_clean_up() {
     let (lock, deletion) = in_clean_up(&server, &client).await;
     let question = tokio::spawn(lock.try_lock());
     deletion.release();
-    within("the answer", question).await.unwrap().unwrap().release().await.unwrap();
+    within("the answer", question)
+        .await
+        .unwrap()
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }
 
 #[tokio::test]
@@ -96,7 +118,10 @@ async fn a_question_that_waits_for_a_deletion_is_told_when_another_contender_get
     let (lock, deletion) = in_clean_up(&server, &client).await;
     let first = ByHand::new(lock.lock()).start();
     let question = ByHand::new(lock.try_lock()).start();
-    until(&server, "the first one's node", |view| view.children(DIRECTORY).len() >= 2).await;
+    until(&server, "the first one's node", |view| {
+        view.children(DIRECTORY).len() >= 2
+    })
+    .await;
     deletion.release();
     first.woken().await;
     question.woken().await;
@@ -104,18 +129,27 @@ async fn a_question_that_waits_for_a_deletion_is_told_when_another_contender_get
     assert!(matches!(error, TryLockError::WouldBlock { .. }), "{error}");
 }
 
-/// A contender behind a node that may be kept lists twice, and knows by the first list whom it waits for.
+/// A contender behind a node that may be kept lists twice, and knows by the first list whom it
+/// waits for.
 // Shows: suspended
 #[tokio::test]
 async fn who_was_seen_is_told_while_a_further_look_is_not_answered() {
     let (server, [owner, client]) = with_clients(start(), calm).await;
-    let kept =
-        InterProcessMutex::builder(&owner, DIRECTORY).sticky(Duration::from_secs(3600)).build().unwrap();
+    let kept = InterProcessMutex::builder(&owner, DIRECTORY)
+        .sticky(Duration::from_secs(3600))
+        .build()
+        .unwrap();
     let guard = within("the grant", kept.lock()).await.unwrap();
     let look = server.hold_reply(Match::op(Op::GetChildren).session(session(&client)).nth(1));
-    let error = within("the end", mutex(&client).acquire(A_WHILE)).await.unwrap_err();
+    let error = within("the end", mutex(&client).acquire(A_WHILE))
+        .await
+        .unwrap_err();
     assert_eq!(look.hits().len(), 1);
-    let AcquireError::TimedOut { contention: Contention { ahead, first, .. }, .. } = error else {
+    let AcquireError::TimedOut {
+        contention: Contention { ahead, first, .. },
+        ..
+    } = error
+    else {
         panic!("{error:?}")
     };
     assert_eq!((ahead, first), (1, Some(guard.node())));
@@ -129,7 +163,10 @@ async fn who_was_seen_is_told_while_a_further_look_is_not_answered() {
 #[tokio::test]
 async fn a_wait_that_began_behind_a_live_contender_is_a_busy_lock() {
     let (server, [client]) = with_clients(start(), calm).await;
-    let lock = InterProcessMutex::builder(&client, DIRECTORY).hand_off(1, SOON).build().unwrap();
+    let lock = InterProcessMutex::builder(&client, DIRECTORY)
+        .hand_off(1, SOON)
+        .build()
+        .unwrap();
     let held = within("the grant", lock.lock()).await.unwrap();
     let deletion = server.hold_request(Match::op(Op::Delete).session(session(&client)));
     let mut waiting = task::spawn(lock.acquire(A_WHILE));
@@ -138,7 +175,13 @@ async fn a_wait_that_began_behind_a_live_contender_is_a_busy_lock() {
     within("the deletion", deletion.wait_hit()).await;
     let error = within("the end", waiting).await.unwrap_err();
     assert!(
-        matches!(error, AcquireError::TimedOut { contention: Contention { holder: None, .. }, .. }),
+        matches!(
+            error,
+            AcquireError::TimedOut {
+                contention: Contention { holder: None, .. },
+                ..
+            }
+        ),
         "{error}"
     );
     deletion.release();
@@ -152,13 +195,24 @@ async fn a_node_of_our_own_that_is_being_deleted_is_no_contender() {
     let deletion = server.hold_request(Match::op(Op::Delete).session(session(&client)).always());
     drop(hold(&client).await);
     within("the deletion", deletion.wait_hit()).await;
-    let error = within("the end", mutex(&client).acquire(BRIEFLY)).await.unwrap_err();
+    let error = within("the end", mutex(&client).acquire(BRIEFLY))
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), Some(ErrorKind::Connection), "{error}");
-    let error = acquired(within("the answer", mutex(&client).try_lock()).await.unwrap_err());
+    let error = acquired(
+        within("the answer", mutex(&client).try_lock())
+            .await
+            .unwrap_err(),
+    );
     assert_eq!(error.kind(), Some(ErrorKind::Connection), "{error}");
     let question = ByHand::new(mutex(&client).try_lock()).start();
     deletion.release();
-    within("the lock, which is free", question.finished()).await.unwrap().release().await.unwrap();
+    within("the lock, which is free", question.finished())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     client.flush(SOON).await.unwrap();
     assert_clean(&server, "after the deletions").await;
 }
@@ -170,8 +224,24 @@ async fn a_timeout_says_how_many_are_ahead_and_whose_node_is_first() {
     let held = hold(&holder).await;
     let waiting = enqueue(&server, &waiter).await;
     let error = timed_out(async |timeout| mutex(&last).acquire(timeout).await).await;
-    let AcquireError::TimedOut { timeout, waited, contention, .. } = &error else { panic!("{error:?}") };
-    let Contention { ahead, first, holder: None, .. } = contention else { panic!("{error:?}") };
+    let AcquireError::TimedOut {
+        timeout,
+        waited,
+        contention,
+        ..
+    } = &error
+    else {
+        panic!("{error:?}")
+    };
+    let Contention {
+        ahead,
+        first,
+        holder: None,
+        ..
+    } = contention
+    else {
+        panic!("{error:?}")
+    };
     assert_eq!((*ahead, first.as_deref()), (2, Some(&*held.node())));
     assert!(waited >= timeout);
     let text = error.to_string();
@@ -179,11 +249,20 @@ async fn a_timeout_says_how_many_are_ahead_and_whose_node_is_first() {
     assert!(text.starts_with(&begin), "{text}");
     assert!(text.contains("2 contenders are ahead"), "{text}");
     assert!(text.contains(": held by "), "{text}");
-    let error = within("the answer", mutex(&last).try_lock()).await.unwrap_err();
+    let error = within("the answer", mutex(&last).try_lock())
+        .await
+        .unwrap_err();
     let held_by = format!("the lock {DIRECTORY:?} is not free: held by ");
     assert!(error.to_string().starts_with(&held_by), "{error}");
-    let error = within("the answer", mutex(&holder).try_lock()).await.unwrap_err();
-    assert!(error.to_string().contains("this process itself has held it for"), "{error}");
+    let error = within("the answer", mutex(&holder).try_lock())
+        .await
+        .unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("this process itself has held it for"),
+        "{error}"
+    );
     assert!(error.to_string().contains(file!()), "{error}");
     held.release().await.unwrap();
     granted(waiting.attempt).await.release().await.unwrap();
@@ -198,7 +277,10 @@ async fn a_contender_seen_in_an_earlier_session_is_not_in_the_way_of_the_next() 
     let held = within("the grant", fair(&other).lock()).await.unwrap();
     let mut place = within("a place", fair(&client).enqueue()).await.unwrap();
     let (node, id) = (held.node(), session(&client));
-    until(&server, "the wait", move |view| view.watches_on(&node) == [id]).await;
+    until(&server, "the wait", move |view| {
+        view.watches_on(&node) == [id]
+    })
+    .await;
     // The next session is answered nothing.
     let creates = server.hold_request(Match::op(Op::Create).always());
     assert!(server.expire_session(id));
@@ -217,7 +299,10 @@ async fn a_predecessor_that_has_gone_is_not_in_the_way() {
     let held = hold(&other).await;
     let attempt = tokio::spawn(mutex(&client).acquire(A_WHILE));
     let (node, id) = (held.node(), session(&client));
-    until(&server, "the wait", move |view| view.watches_on(&node) == [id]).await;
+    until(&server, "the wait", move |view| {
+        view.watches_on(&node) == [id]
+    })
+    .await;
     let lists = server.hold_request(Match::op(Op::GetChildren).session(id).always());
     held.release().await.unwrap();
     within("the list", lists.wait_hit()).await;
@@ -255,7 +340,9 @@ async fn a_contender_that_was_ahead_of_a_node_deleted_by_hand_is_not_in_the_way(
 async fn more_readers_than_may_have_nodes_get_a_free_lock_by_asking() {
     let (server, [client]) = with_clients(start(), connect).await;
     let lock = read_write::lock(&client);
-    let questions: Vec<_> = (0..200).map(|_| tokio::spawn(lock.read_lock().try_lock())).collect();
+    let questions: Vec<_> = (0..200)
+        .map(|_| tokio::spawn(lock.read_lock().try_lock()))
+        .collect();
     let mut guards = Vec::new();
     for question in questions {
         guards.push(within("the answer", question).await.unwrap().unwrap());
@@ -277,12 +364,20 @@ async fn readers_without_an_answer_are_in_no_readers_way() {
     within("the create", create.wait_hit()).await;
     // Nor is it answered on another connection.
     server.refuse_connections(true);
-    let error = within("the end", lock.read_lock().acquire(BRIEFLY)).await.unwrap_err();
+    let error = within("the end", lock.read_lock().acquire(BRIEFLY))
+        .await
+        .unwrap_err();
     assert_no_answer_to(&error, "no answer to the creation of the lock node");
-    let error = acquired(within("a question", lock.read_lock().try_lock()).await.unwrap_err());
+    let error = acquired(
+        within("a question", lock.read_lock().try_lock())
+            .await
+            .unwrap_err(),
+    );
     assert_no_answer_to(&error, "no answer to ");
     // Nobody is known to be in a writer's way either.
-    let error = within("the end", lock.write_lock().acquire(BRIEFLY)).await.unwrap_err();
+    let error = within("the end", lock.write_lock().acquire(BRIEFLY))
+        .await
+        .unwrap_err();
     assert_no_answer_to(&error, "no answer to the creation of the lock node");
     server.refuse_connections(false);
     create.release();
@@ -294,14 +389,24 @@ async fn readers_without_an_answer_are_in_no_readers_way() {
 #[tokio::test]
 async fn readers_that_wait_for_another_clients_writer_are_ahead_of_the_next_reader() {
     let (server, [other, client]) = with_clients(start(), connect).await;
-    let held = within("the grant", read_write::lock(&other).write_lock().lock()).await.unwrap();
+    let held = within("the grant", read_write::lock(&other).write_lock().lock())
+        .await
+        .unwrap();
     let lock = read_write::lock(&client);
     let reader = tokio::spawn(lock.read_lock().lock());
     until(&server, "the wait", |view| view.watches() == 1).await;
-    let error = within("the end", lock.read_lock().acquire(BRIEFLY)).await.unwrap_err();
+    let error = within("the end", lock.read_lock().acquire(BRIEFLY))
+        .await
+        .unwrap_err();
     assert!(matches!(error, AcquireError::TimedOut { .. }), "{error:?}");
-    let error = within("the answer", lock.read_lock().try_lock()).await.unwrap_err();
-    let TryLockError::WouldBlock { contention: Contention { first, .. }, .. } = &error else {
+    let error = within("the answer", lock.read_lock().try_lock())
+        .await
+        .unwrap_err();
+    let TryLockError::WouldBlock {
+        contention: Contention { first, .. },
+        ..
+    } = &error
+    else {
         panic!("{error:?}")
     };
     assert_eq!(first.as_deref(), Some(&*held.node()), "as the servers say");
@@ -313,7 +418,12 @@ async fn readers_that_wait_for_another_clients_writer_are_ahead_of_the_next_read
 async fn make_ordinary_directories(server: &Server, client: &Client) {
     for path in ["/old/first", "/old/second"] {
         let lock = InterProcessMutex::new(client, path).unwrap();
-        within("the grant", lock.lock()).await.unwrap().release().await.unwrap();
+        within("the grant", lock.lock())
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
         assert_eq!(server.node(path).unwrap().kind, NodeKind::Persistent);
     }
 }
@@ -323,7 +433,12 @@ async fn make_ordinary_directories(server: &Server, client: &Client) {
 async fn servers_that_do_not_know_containers_get_ordinary_directories() {
     let server = Server::start().unwrap();
     let client = connect(&server).await;
-    let containers = || Match::any().opcode(CREATE_CONTAINER).session(session(&client)).always();
+    let containers = || {
+        Match::any()
+            .opcode(CREATE_CONTAINER)
+            .session(session(&client))
+            .always()
+    };
     let fault = server.fail(containers(), -6);
     make_ordinary_directories(&server, &client).await;
     assert_eq!(fault.hits().len(), 1, "the client remembers it");
@@ -335,10 +450,19 @@ async fn servers_that_close_the_connection_at_containers_get_ordinary_directorie
     let server = Server::start().unwrap();
     // No repetition is needed for it.
     let client = connect_with(&server, RetryPolicy::n_times(0, BRIEFLY)).await;
-    let containers = || Match::any().opcode(CREATE_CONTAINER).session(session(&client)).always();
+    let containers = || {
+        Match::any()
+            .opcode(CREATE_CONTAINER)
+            .session(session(&client))
+            .always()
+    };
     let fault = server.drop_request(containers(), Loss::Close);
     make_ordinary_directories(&server, &client).await;
-    assert_eq!(fault.hits().len(), 2, "twice is proof, and the client remembers it");
+    assert_eq!(
+        fault.hits().len(),
+        2,
+        "twice is proof, and the client remembers it"
+    );
 }
 
 /// One lost connection proves nothing.
@@ -347,10 +471,17 @@ async fn servers_that_close_the_connection_at_containers_get_ordinary_directorie
 async fn a_connection_that_is_lost_once_at_a_container_changes_nothing() {
     let server = Server::start().unwrap();
     let client = connect(&server).await;
-    let matcher = Match::any().opcode(CREATE_CONTAINER).session(session(&client));
+    let matcher = Match::any()
+        .opcode(CREATE_CONTAINER)
+        .session(session(&client));
     let fault = server.drop_request(matcher, Loss::Close);
     let lock = InterProcessMutex::new(&client, DIRECTORY).unwrap();
-    within("the grant", lock.lock()).await.unwrap().release().await.unwrap();
+    within("the grant", lock.lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     assert_eq!(fault.hits().len(), 1);
     assert_eq!(server.node(DIRECTORY).unwrap().kind, NodeKind::Container);
 }
@@ -360,12 +491,20 @@ async fn a_connection_that_is_lost_once_at_a_container_changes_nothing() {
 #[tokio::test]
 async fn a_deadline_in_an_outage_is_none_behind_holders_of_an_earlier_session() {
     let (server, [client]) = with_clients(start(), calm).await;
-    let lock = InterProcessMutex::builder(&client, DIRECTORY).hand_off(9, HOUR).build().unwrap();
+    let lock = InterProcessMutex::builder(&client, DIRECTORY)
+        .hand_off(9, HOUR)
+        .build()
+        .unwrap();
     let first = within("the grant", lock.lock()).await.unwrap();
     let (second, third) = (pending(lock.lock()), pending(lock.lock()));
     let waits = pending(lock.acquire(SOON));
     first.release().await.unwrap();
-    within("the grant", second).await.unwrap().release().await.unwrap();
+    within("the grant", second)
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     let third = within("the grant", third).await.unwrap();
     server.expire_session(session(&client));
     within("the loss", third.lost()).await;

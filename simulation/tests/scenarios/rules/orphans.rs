@@ -1,5 +1,5 @@
-//! Nodes that this client has left and may not delete: what blocks all others is said, and is no live
-//! contender.
+//! Nodes that this client has left and may not delete: what blocks all others is said, and is no
+//! live contender.
 
 use std::error::Error;
 
@@ -11,7 +11,13 @@ const NO_AUTH: i32 = -102;
 
 /// The client may not delete below the lock's directory.
 fn forbid(server: &Server, client: &Client) -> Fault {
-    server.fail(Match::op(Op::Delete).path_prefix(DIRECTORY).session(session(client)).always(), NO_AUTH)
+    server.fail(
+        Match::op(Op::Delete)
+            .path_prefix(DIRECTORY)
+            .session(session(client))
+            .always(),
+        NO_AUTH,
+    )
 }
 
 /// Leaves a node that cannot be deleted, and returns its path.
@@ -20,7 +26,10 @@ async fn leave_an_orphan(server: &Server, client: &Client) -> (Fault, NodePath) 
     let fault = forbid(server, client);
     let node = guard.node();
     let error = within("the release", guard.release()).await.unwrap_err();
-    assert!(matches!(error, ReleaseError::Refused { others: 0, .. }), "{error}");
+    assert!(
+        matches!(error, ReleaseError::Refused { others: 0, .. }),
+        "{error}"
+    );
     (fault, node)
 }
 
@@ -33,16 +42,26 @@ async fn leave_orphans(server: &Server, client: &Client, count: usize) -> (Fault
     }
     let fault = forbid(server, client);
     drop(places);
-    (fault, within("the report", client.flush(SOON)).await.unwrap_err())
+    (
+        fault,
+        within("the report", client.flush(SOON)).await.unwrap_err(),
+    )
 }
 
 fn assert_orphaned(error: &AcquireError, node: &str) {
-    let AcquireError::Orphaned { path, node: named, .. } = error else { panic!("{error:?}") };
+    let AcquireError::Orphaned {
+        path, node: named, ..
+    } = error
+    else {
+        panic!("{error:?}")
+    };
     assert_eq!((&**path, &**named), (DIRECTORY, node));
     assert!(!error.is_retryable() && error.source().is_some());
     let text = error.to_string();
     assert!(
-        text.contains(node) && text.contains("grant it DELETE") && text.contains("close the client"),
+        text.contains(node)
+            && text.contains("grant it DELETE")
+            && text.contains("close the client"),
         "{text}"
     );
 }
@@ -56,17 +75,33 @@ async fn the_node_of_a_create_without_an_answer_is_a_refused_orphan_too() {
     let gate = server.hold_request(create.clone());
     server.drop_reply(create, Loss::Close);
     // Not the deletion behind which the list is asked for, of a name without a number.
-    let refused = server.fail(Match::op(Op::Delete).path_contains("-lock-0").always(), NO_AUTH);
+    let refused = server.fail(
+        Match::op(Op::Delete).path_contains("-lock-0").always(),
+        NO_AUTH,
+    );
     let attempt = ByHand::new(mutex(&client).lock()).start();
     within("the create", gate.wait_hit()).await;
     drop(attempt);
     gate.release();
     let error = within("the report", client.flush(SOON)).await.unwrap_err();
-    assert!(matches!(error, ReleaseError::Refused { others: 0, .. }), "{error}");
+    assert!(
+        matches!(error, ReleaseError::Refused { others: 0, .. }),
+        "{error}"
+    );
     let node = queue(&server).remove(0);
-    assert_orphaned(&within("the answer", mutex(&client).lock()).await.unwrap_err(), &node);
+    assert_orphaned(
+        &within("the answer", mutex(&client).lock())
+            .await
+            .unwrap_err(),
+        &node,
+    );
     refused.remove();
-    within("the grant", mutex(&client).lock()).await.unwrap().release().await.unwrap();
+    within("the grant", mutex(&client).lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     assert!(!server.exists(&node));
     assert_clean(&server, "the end").await;
 }
@@ -81,7 +116,13 @@ async fn a_flush_reports_what_could_not_be_deleted() {
     drop(guard);
     for _ in 0..2 {
         let error = within("the report", client.flush(SOON)).await.unwrap_err();
-        let ReleaseError::Refused { node: named, others: 0, source, .. } = &error else {
+        let ReleaseError::Refused {
+            node: named,
+            others: 0,
+            source,
+            ..
+        } = &error
+        else {
             panic!("{error:?}")
         };
         assert_eq!(*named, node);
@@ -101,8 +142,13 @@ async fn a_flush_that_gets_no_answer_to_another_deletion_counts_the_node() {
     let (fault, _) = leave_an_orphan(&server, &client).await;
     fault.remove();
     let gate = server.hold_request(Match::op(Op::Delete).session(session(&client)));
-    let error = within("the report", client.flush(Duration::from_millis(300))).await.unwrap_err();
-    assert!(matches!(error, ReleaseError::TimedOut { nodes: 1, .. }), "{error:?}");
+    let error = within("the report", client.flush(Duration::from_millis(300)))
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(error, ReleaseError::TimedOut { nodes: 1, .. }),
+        "{error:?}"
+    );
     gate.release();
     within("the deletion", client.flush(SOON)).await.unwrap();
     assert_clean(&server, "after the deletion").await;
@@ -113,7 +159,10 @@ async fn a_flush_counts_the_others_and_forgets_what_is_gone() {
     let (server, [client, other]) = with_clients(start(), connect).await;
     let held = hold(&other).await;
     let (fault, error) = leave_orphans(&server, &client, 3).await;
-    assert!(matches!(error, ReleaseError::Refused { others: 2, .. }), "{error:?}");
+    assert!(
+        matches!(error, ReleaseError::Refused { others: 2, .. }),
+        "{error:?}"
+    );
     assert!(error.to_string().contains("and 2 others"), "{error}");
     held.release().await.unwrap();
     for node in queue(&server) {
@@ -133,7 +182,10 @@ async fn an_orphan_in_the_way_is_said_and_no_other_is_made() {
     let (fault, node) = leave_an_orphan(&server, &client).await;
     let mutex = mutex(&client);
     assert_orphaned(&within("lock", mutex.lock()).await.unwrap_err(), &node);
-    assert_orphaned(&within("acquire", mutex.acquire(SOON)).await.unwrap_err(), &node);
+    assert_orphaned(
+        &within("acquire", mutex.acquire(SOON)).await.unwrap_err(),
+        &node,
+    );
     match within("try_lock", mutex.try_lock()).await.unwrap_err() {
         TryLockError::Acquire(error) => assert_orphaned(&error, &node),
         other => panic!("{other:?}"),
@@ -141,9 +193,19 @@ async fn an_orphan_in_the_way_is_said_and_no_other_is_made() {
     assert_eq!(queue(&server), [&*node], "no other node was made");
     // Another directory has nothing to do with it.
     let elsewhere = InterProcessMutex::new(&client, "/locks/elsewhere").unwrap();
-    within("elsewhere", elsewhere.lock()).await.unwrap().release().await.unwrap();
+    within("elsewhere", elsewhere.lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     fault.remove();
-    within("allowed by now", mutex.lock()).await.unwrap().release().await.unwrap();
+    within("allowed by now", mutex.lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     assert_clean(&server, "after the deletion").await;
 }
 
@@ -165,8 +227,8 @@ async fn an_attempt_among_many_orphans_asks_for_one_deletion() {
     assert_eq!(counters.requests(Op::Create), 0, "no other node was made");
 }
 
-/// A waiter of the same client waits already when the node before it becomes an orphan. In memory it is handed over, as
-/// the holder has let go: nothing can come between the two.
+/// A waiter of the same client waits already when the node before it becomes an orphan. In memory
+/// it is handed over, as the holder has let go: nothing can come between the two.
 // Shows: refused-orphan
 #[tokio::test]
 async fn a_waiter_behind_a_node_that_becomes_an_orphan_has_the_lock() {
@@ -176,12 +238,18 @@ async fn a_waiter_behind_a_node_that_becomes_an_orphan_has_the_lock() {
             let fair = fair(&client);
             (tokio::spawn(fair.lock()), tokio::spawn(fair.clone().lock()))
         } else {
-            let mutex = InterProcessMutex::builder(&client, DIRECTORY).hand_off(9, SOON).build().unwrap();
+            let mutex = InterProcessMutex::builder(&client, DIRECTORY)
+                .hand_off(9, SOON)
+                .build()
+                .unwrap();
             let ask = || ByHand::new(mutex.lock()).start().finished();
             (tokio::spawn(ask()), tokio::spawn(ask()))
         };
         let nodes = if is_fair { 2 } else { 1 };
-        until(&server, "both", move |view| view.children(DIRECTORY).len() == nodes).await;
+        until(&server, "both", move |view| {
+            view.children(DIRECTORY).len() == nodes
+        })
+        .await;
         let guard = granted(first).await;
         // Answered behind the second's own list, so it knows by then whom it waits for.
         for _ in 0..2 {
@@ -199,7 +267,8 @@ async fn a_waiter_behind_a_node_that_becomes_an_orphan_has_the_lock() {
     }
 }
 
-/// A create whose outcome was unknown comes to light after its attempt was given up, and cannot be deleted.
+/// A create whose outcome was unknown comes to light after its attempt was given up, and cannot be
+/// deleted.
 // Shows: refused-orphan
 #[tokio::test]
 async fn a_late_create_that_may_not_be_deleted_is_said() {
@@ -211,9 +280,22 @@ async fn a_late_create_that_may_not_be_deleted_is_said() {
     drop(attempt);
     gate.release();
     let error = within("the report", client.flush(SOON)).await.unwrap_err();
-    let [node] = &*queue(&server) else { panic!("one node is left") };
-    assert!(matches!(&error, ReleaseError::Refused { node: named, .. } if named == node), "{error:?}");
-    assert_orphaned(&within("lock", mutex(&client).lock()).await.unwrap_err(), node);
+    let [node] = &*queue(&server) else {
+        panic!("one node is left")
+    };
+    assert!(
+        matches!(&error, ReleaseError::Refused { node: named, .. } if named == node),
+        "{error:?}"
+    );
+    assert_orphaned(
+        &within("lock", mutex(&client).lock()).await.unwrap_err(),
+        node,
+    );
     fault.remove();
-    within("allowed by now", mutex(&client).lock()).await.unwrap().release().await.unwrap();
+    within("allowed by now", mutex(&client).lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }

@@ -34,7 +34,9 @@ async fn names_of_any_kind_are_ignored() {
         "%s%n%d".to_owned(),
     ];
     for stray in &strays {
-        server.create(&format!("{DIRECTORY}/{stray}"), vec![b'x'; 1000]).unwrap();
+        server
+            .create(&format!("{DIRECTORY}/{stray}"), vec![b'x'; 1000])
+            .unwrap();
     }
     let other = connect(&server).await;
     for _ in 0..3 {
@@ -55,8 +57,14 @@ async fn names_of_any_kind_are_ignored() {
 async fn a_huge_contender_is_waited_for() {
     let (server, [client, other]) = with_clients(start(), connect).await;
     let name = format!("{DIRECTORY}/{}-lock-", "ß".repeat(30_000));
-    let node =
-        server.create_as(&name, vec![0; 900_000], CreateMode::EphemeralSequential, session(&other)).unwrap();
+    let node = server
+        .create_as(
+            &name,
+            vec![0; 900_000],
+            CreateMode::EphemeralSequential,
+            session(&other),
+        )
+        .unwrap();
     let waiting = enqueue(&server, &client).await;
     assert_eq!(server.watches_on(&node), [session(&client)]);
     server.delete(&node).unwrap();
@@ -71,7 +79,11 @@ async fn a_crowd_of_others_is_waited_for() {
     let id = session(&other);
     let path = format!("{DIRECTORY}/crowd-lock-");
     let crowd: Vec<String> = (0..2000)
-        .map(|_| server.create_as(&path, "", CreateMode::EphemeralSequential, id).unwrap())
+        .map(|_| {
+            server
+                .create_as(&path, "", CreateMode::EphemeralSequential, id)
+                .unwrap()
+        })
         .collect();
     let waiting = enqueue(&server, &client).await;
     assert_eq!(server.watches_on(crowd.last().unwrap()), [session(&client)]);

@@ -11,16 +11,21 @@ const LOSSES: [Loss; 3] = [Loss::Close, Loss::Reset, Loss::Stall];
 
 /// A client that notices a stall within 2 s, and whose locks outlast that.
 async fn impatient(server: &Server) -> Client {
-    let builder = Client::builder().session_timeout(Duration::from_secs(6)).retry_policy(eager());
+    let builder = Client::builder()
+        .session_timeout(Duration::from_secs(6))
+        .retry_policy(eager());
     connect_as(builder, server).await
 }
 
-/// Acquires and releases around whatever fault is in force: in between there is exactly one node, at the end
-/// none.
+/// Acquires and releases around whatever fault is in force: in between there is exactly one node,
+/// at the end none.
 async fn one_node_then_none(server: &Server, client: &Client, what: &str) {
     let id = session(client);
     let guard = within(what, mutex(client).lock()).await.unwrap();
-    until(server, &format!("one node: {what}"), |view| view.children(DIRECTORY).len() == 1).await;
+    until(server, &format!("one node: {what}"), |view| {
+        view.children(DIRECTORY).len() == 1
+    })
+    .await;
     assert_eq!(queue(server), [guard.node()], "{what}");
     within(what, guard.release()).await.unwrap();
     within(what, client.flush(SOON)).await.unwrap();
@@ -34,9 +39,17 @@ async fn one_node_then_none(server: &Server, client: &Client, what: &str) {
 #[tokio::test]
 async fn an_unanswered_create_leaves_one_node() {
     let server = start();
-    for (applied, loss) in [true, false].into_iter().flat_map(|applied| LOSSES.map(|loss| (applied, loss))) {
+    for (applied, loss) in [true, false]
+        .into_iter()
+        .flat_map(|applied| LOSSES.map(|loss| (applied, loss)))
+    {
         let client = impatient(&server).await;
-        let fault = lose(&server, Match::op(Op::Create).session(session(&client)), applied, loss);
+        let fault = lose(
+            &server,
+            Match::op(Op::Create).session(session(&client)),
+            applied,
+            loss,
+        );
         one_node_then_none(&server, &client, &format!("{applied} {loss:?}")).await;
         assert_eq!(fault.hits().len(), 1);
     }
@@ -59,8 +72,8 @@ async fn a_create_and_its_repetition_that_are_both_lost_leave_one_node() {
                 let what = format!("{first_applied} {second_applied} {loss:?}");
                 one_node_then_none(&server, &client, &what).await;
                 assert_eq!(faults[0].hits().len(), 1, "{what}");
-                // The repetition is not always needed: the list of the first flight may still be sent, over
-                // the next connection, and show what the create did.
+                // The repetition is not always needed: the list of the first flight may still be
+                // sent, over the next connection, and show what the create did.
                 assert!(first_applied || faults[1].hits().len() == 1, "{what}");
                 faults[1].remove();
             }
@@ -76,7 +89,8 @@ async fn a_create_that_was_found_keeps_its_place() {
     let held = hold(&holder).await;
     let create = Match::op(Op::Create).session(session(&client));
     let lost = server.drop_reply(create.clone(), Loss::Close);
-    // The list of the same flight is lost too: sent over the next connection it would show the node.
+    // The list of the same flight is lost too: sent over the next connection it would show the
+    // node.
     server.fail(Match::op(Op::GetChildren).session(session(&client)), -999);
     let again = server.hold_request(create.nth(1));
     let attempt = tokio::spawn(mutex(&client).lock());
@@ -108,10 +122,19 @@ async fn lost_lists_watches_and_looks_are_repeated() {
                 let (holder, client) = (impatient(&server).await, impatient(&server).await);
                 let what = format!("{op:?} {loss:?} {applied}");
                 let held = within(&what, mutex(&holder).lock()).await.unwrap();
-                let fault = lose(&server, Match::op(op).session(session(&client)), applied, loss);
+                let fault = lose(
+                    &server,
+                    Match::op(op).session(session(&client)),
+                    applied,
+                    loss,
+                );
                 let waiting = enqueue(&server, &client).await;
                 within(&what, fault.wait_hit()).await;
-                assert_eq!(queue(&server), [held.node(), waiting.node.clone()], "{what}");
+                assert_eq!(
+                    queue(&server),
+                    [held.node(), waiting.node.clone()],
+                    "{what}"
+                );
                 held.release().await.unwrap();
                 let guard = granted(waiting.attempt).await;
                 assert_eq!(guard.node(), waiting.node, "{what}");
@@ -132,7 +155,12 @@ async fn a_release_without_an_answer_is_repeated() {
             let client = impatient(&server).await;
             let what = format!("{loss:?} {applied}");
             let guard = within(&what, mutex(&client).lock()).await.unwrap();
-            let fault = lose(&server, Match::op(Op::Delete).session(session(&client)), applied, loss);
+            let fault = lose(
+                &server,
+                Match::op(Op::Delete).session(session(&client)),
+                applied,
+                loss,
+            );
             within(&what, guard.release()).await.unwrap();
             assert_eq!(fault.hits().len(), 1, "{what}");
             assert_clean(&server, &what).await;
@@ -158,7 +186,10 @@ async fn a_release_that_the_server_puts_off_or_refuses() {
     let guard = within("the grant", mutex.lock()).await.unwrap();
     let node = guard.node();
     let error = within("the release", guard.release()).await.unwrap_err();
-    assert!(matches!(&error, ReleaseError::Refused { node: refused, .. } if *refused == node), "{error}");
+    assert!(
+        matches!(&error, ReleaseError::Refused { node: refused, .. } if *refused == node),
+        "{error}"
+    );
     assert!(error.source().is_some());
     assert_eq!(fault.hits().len(), 1);
     client.close().await.unwrap();
@@ -171,7 +202,11 @@ async fn a_release_that_the_server_puts_off_or_refuses() {
 async fn repetitions_end_with_the_policy() {
     for retries in [0, 1, 3] {
         let server = start();
-        let client = connect_with(&server, RetryPolicy::n_times(retries, Duration::from_millis(1))).await;
+        let client = connect_with(
+            &server,
+            RetryPolicy::n_times(retries, Duration::from_millis(1)),
+        )
+        .await;
         let id = session(&client);
         for code in [-127, -119, -999] {
             server.reset_counters();
@@ -196,7 +231,10 @@ async fn repetitions_end_with_the_policy() {
             assert_eq!(server.children(DIRECTORY), [""; 0]);
         }
         // And the next call begins anew.
-        let fault = server.fail(Match::op(Op::Create).times(usize::try_from(retries).unwrap()), -127);
+        let fault = server.fail(
+            Match::op(Op::Create).times(usize::try_from(retries).unwrap()),
+            -127,
+        );
         let guard = hold(&client).await;
         assert_eq!(fault.hits().len(), usize::try_from(retries).unwrap());
         guard.release().await.unwrap();
@@ -231,10 +269,20 @@ async fn a_refusal_is_not_repeated() {
     let (server, [client]) = with_clients(start(), calm).await;
     for (code, no_auth) in [(-102, true), (-108, false), (-114, false), (-125, false)] {
         let fault = server.fail(Match::op(Op::Create).always(), code);
-        let error = within("the refusal", mutex(&client).lock()).await.unwrap_err();
-        let kind = if no_auth { ErrorKind::NoAuth } else { ErrorKind::Rejected };
+        let error = within("the refusal", mutex(&client).lock())
+            .await
+            .unwrap_err();
+        let kind = if no_auth {
+            ErrorKind::NoAuth
+        } else {
+            ErrorKind::Rejected
+        };
         assert_eq!(error.kind(), Some(kind), "{code}: {error}");
-        assert_eq!(std::error::Error::source(&error).is_some(), !no_auth, "{code}");
+        assert_eq!(
+            std::error::Error::source(&error).is_some(),
+            !no_auth,
+            "{code}"
+        );
         assert!(!error.is_retryable());
         assert_eq!(fault.hits().len(), 1, "{code}");
         fault.remove();
@@ -242,10 +290,19 @@ async fn a_refusal_is_not_repeated() {
     // Of the list, when there is a node: that goes, although its deletion fails at first.
     let refused = server.fail(Match::op(Op::GetChildren), -102);
     let put_off = server.fail(Match::op(Op::Delete).times(3), -7);
-    let error = within("the refusal", mutex(&client).lock()).await.unwrap_err();
+    let error = within("the refusal", mutex(&client).lock())
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), Some(ErrorKind::NoAuth), "{error}");
     client.flush(SOON).await.unwrap();
-    assert_eq!((refused.hits().len(), put_off.hits().len(), queue(&server).len()), (1, 3, 0));
+    assert_eq!(
+        (
+            refused.hits().len(),
+            put_off.hits().len(),
+            queue(&server).len()
+        ),
+        (1, 3, 0)
+    );
 }
 
 /// No two creates share an id: a late commit of one can never be taken for another.
@@ -260,20 +317,32 @@ async fn every_create_has_an_id_of_its_own() {
         guard.release().await.unwrap();
     }
     assert!(server.expire_session(id));
-    let guard = within("the grant in the next session", mutex(&client).lock()).await.unwrap();
+    let guard = within("the grant in the next session", mutex(&client).lock())
+        .await
+        .unwrap();
     guard.release().await.unwrap();
     let mut asked = logged(&server, id, Op::Create, LogKind::Arrived);
-    asked.extend(logged(&server, session(&client), Op::Create, LogKind::Arrived));
+    asked.extend(logged(
+        &server,
+        session(&client),
+        Op::Create,
+        LogKind::Arrived,
+    ));
     let ids: HashSet<&str> = asked.iter().map(|entry| entry.path.as_str()).collect();
     assert_eq!(asked.len(), 3 + 2 + 1);
     assert_eq!(ids.len(), asked.len(), "{ids:?}");
     for path in ids {
-        let uuid = path.strip_prefix(&format!("{DIRECTORY}/_c_")).unwrap().strip_suffix("-lock-").unwrap();
+        let uuid = path
+            .strip_prefix(&format!("{DIRECTORY}/_c_"))
+            .unwrap()
+            .strip_suffix("-lock-")
+            .unwrap();
         assert_eq!(uuid.len(), 36, "Curator's form: {path}");
     }
 }
 
-/// The caller goes while the outcome of its create is unknown, before the commit and after: it is settled.
+/// The caller goes while the outcome of its create is unknown, before the commit and after: it is
+/// settled.
 // Shows: write-barrier
 #[tokio::test]
 async fn an_unknown_create_of_a_cancelled_attempt_is_settled() {
@@ -324,7 +393,9 @@ async fn a_late_create_is_deleted_by_the_next_try_or_look() {
     let (server, [client]) = with_clients(start(), calm).await;
     for look in [false, true] {
         let path = give_up_a_create(&server, &client).await;
-        let late = server.create_as(&path, "", CreateMode::EphemeralSequential, session(&client)).unwrap();
+        let late = server
+            .create_as(&path, "", CreateMode::EphemeralSequential, session(&client))
+            .unwrap();
         if look {
             mutex(&client).participants().await.unwrap();
         } else {
@@ -333,29 +404,46 @@ async fn a_late_create_is_deleted_by_the_next_try_or_look() {
                 guard.release().await.unwrap();
             }
         }
-        until(&server, "the end of the late node", move |view| !view.exists(&late)).await;
+        until(&server, "the end of the late node", move |view| {
+            !view.exists(&late)
+        })
+        .await;
         client.flush(SOON).await.unwrap();
-        within("a try", mutex(&client).try_lock()).await.unwrap().release().await.unwrap();
+        within("a try", mutex(&client).try_lock())
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
     }
 }
 
-/// A node with our id that another session owns is not ours: nothing is granted by it, and it is not deleted.
+/// A node with our id that another session owns is not ours: nothing is granted by it, and it is
+/// not deleted.
 // Shows: owner-check
 #[tokio::test]
 async fn a_node_found_by_its_id_must_be_this_sessions() {
     let server = start();
-    for planted_as in [CreateMode::EphemeralSequential, CreateMode::PersistentSequential] {
+    for planted_as in [
+        CreateMode::EphemeralSequential,
+        CreateMode::PersistentSequential,
+    ] {
         let (client, other) = (calm(&server).await, calm(&server).await);
         let create = Match::op(Op::Create).session(session(&client));
         let lost = server.drop_request(create.clone(), Loss::Close);
         let again = server.hold_request(create.nth(1));
         let attempt = tokio::spawn(mutex(&client).lock());
         within("the repetition", again.wait_hit()).await;
-        let foreign = server.create_as(&lost.hits()[0].path, "", planted_as, session(&other)).unwrap();
+        let foreign = server
+            .create_as(&lost.hits()[0].path, "", planted_as, session(&other))
+            .unwrap();
         again.release();
         // It queues like any other contender, and it is first.
         let node = foreign.clone();
-        until(&server, "the wait for the foreign node", move |view| view.watches_on(&node).len() == 1).await;
+        until(&server, "the wait for the foreign node", move |view| {
+            view.watches_on(&node).len() == 1
+        })
+        .await;
         assert!(!attempt.is_finished());
         assert!(server.exists(&foreign), "it is not ours to delete");
         server.delete(&foreign).unwrap();
@@ -368,7 +456,8 @@ async fn a_node_found_by_its_id_must_be_this_sessions() {
     }
 }
 
-/// A waiter whose node is deleted again and again is told so, after as many repetitions as the policy has.
+/// A waiter whose node is deleted again and again is told so, after as many repetitions as the
+/// policy has.
 // Shows: waiter-without-node
 #[tokio::test]
 async fn a_node_deleted_three_times_ends_the_attempt() {
@@ -376,7 +465,8 @@ async fn a_node_deleted_three_times_ends_the_attempt() {
     let client = connect_with(&server, RetryPolicy::n_times(2, Duration::from_millis(1))).await;
     let id = session(&client);
     // Between its create and its list, each time.
-    let gates = [0, 1, 2].map(|nth| server.hold_request(Match::op(Op::GetChildren).session(id).nth(nth)));
+    let gates =
+        [0, 1, 2].map(|nth| server.hold_request(Match::op(Op::GetChildren).session(id).nth(nth)));
     let attempt = tokio::spawn(mutex(&client).lock());
     for gate in gates {
         within("the list", gate.wait_hit()).await;
@@ -384,12 +474,16 @@ async fn a_node_deleted_three_times_ends_the_attempt() {
         gate.release();
     }
     let error = within("the end", attempt).await.unwrap().unwrap_err();
-    assert!(matches!(error, AcquireError::NodeDeleted { times: 3, .. }), "{error}");
+    assert!(
+        matches!(error, AcquireError::NodeDeleted { times: 3, .. }),
+        "{error}"
+    );
     client.flush(SOON).await.unwrap();
     assert_clean(&server, "after three deletions").await;
 }
 
-/// A deadline that passes during the pause after a deletion says that, and not that no server answered.
+/// A deadline that passes during the pause after a deletion says that, and not that no server
+/// answered.
 // Shows: deadline
 #[tokio::test]
 async fn a_deadline_after_a_deletion_by_others_says_so() {
@@ -401,7 +495,8 @@ async fn a_deadline_after_a_deletion_by_others_says_so() {
         is_retryable && error.to_string().contains("deleted meanwhile") && error.source().is_none()
     };
     // Its node, between the create and the list. The first repetition is sent at once.
-    let gates = [0, 1].map(|nth| server.hold_request(Match::op(Op::GetChildren).session(id).nth(nth)));
+    let gates =
+        [0, 1].map(|nth| server.hold_request(Match::op(Op::GetChildren).session(id).nth(nth)));
     let attempt = tokio::spawn(mutex(&client).acquire(SOON / 2));
     for gate in gates {
         within("the list", gate.wait_hit()).await;
@@ -409,7 +504,10 @@ async fn a_deadline_after_a_deletion_by_others_says_so() {
         gate.release();
     }
     let error = within("the end", attempt).await.unwrap().unwrap_err();
-    assert!(matches!(error, AcquireError::NodeDeleted { times: 2, .. }), "{error}");
+    assert!(
+        matches!(error, AcquireError::NodeDeleted { times: 2, .. }),
+        "{error}"
+    );
     // Its directory, before each create.
     let gone = server.fail(Match::op(Op::Create).session(id).always(), -101);
     let error = mutex(&client).acquire(SOON / 2).await.unwrap_err();
@@ -418,7 +516,10 @@ async fn a_deadline_after_a_deletion_by_others_says_so() {
     // The directory of a semaphore's permits.
     let semaphore = InterProcessSemaphore::new(&client, DIRECTORY, 1).unwrap();
     let leases = format!("{DIRECTORY}/leases");
-    let gone = server.fail(Match::op(Op::Create).session(id).path(&leases).always(), -101);
+    let gone = server.fail(
+        Match::op(Op::Create).session(id).path(&leases).always(),
+        -101,
+    );
     let error = semaphore.acquire(SOON / 2).await.unwrap_err();
     assert!(is_told(&error), "{error}");
     gone.remove();

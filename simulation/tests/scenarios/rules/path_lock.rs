@@ -9,7 +9,10 @@ async fn a_thousand_tasks(in_a_row: u32) -> Server {
     const TASKS: usize = 1000;
     let (server, [client, other]) = with_clients(start(), calm).await;
     let mutex = InterProcessMutex::builder(&client, DIRECTORY);
-    let mutex = mutex.hand_off(in_a_row, Duration::from_secs(3600)).build().unwrap();
+    let mutex = mutex
+        .hand_off(in_a_row, Duration::from_secs(3600))
+        .build()
+        .unwrap();
     let order = Arc::new(Mutex::new(Vec::new()));
     let served = |who: usize, order: &Arc<Mutex<Vec<usize>>>| order.lock().unwrap().push(who);
     let first = within("the first grant", mutex.lock()).await.unwrap();
@@ -42,10 +45,19 @@ async fn a_thousand_tasks(in_a_row: u32) -> Server {
     }
     let mut order = std::mem::take(&mut *order.lock().unwrap());
     let turn = order.iter().position(|who| *who == TASKS).unwrap();
-    assert_eq!(turn, in_a_row as usize, "a thousand tasks delay another process by no more than one row");
+    assert_eq!(
+        turn, in_a_row as usize,
+        "a thousand tasks delay another process by no more than one row"
+    );
     order.remove(turn);
-    assert!(order.iter().copied().eq(0..TASKS), "in the order in which they came: {order:?}");
-    assert!(most_nodes(&server) <= 3, "ours, the one before it on its way out, and the other's");
+    assert!(
+        order.iter().copied().eq(0..TASKS),
+        "in the order in which they came: {order:?}"
+    );
+    assert!(
+        most_nodes(&server) <= 3,
+        "ours, the one before it on its way out, and the other's"
+    );
     server
 }
 
@@ -59,7 +71,8 @@ async fn a_thousand_tasks_are_served_in_order() {
     }
 }
 
-/// A node that is being deleted keeps no caller of its client out, and no try is told that another holds the lock.
+/// A node that is being deleted keeps no caller of its client out, and no try is told that another
+/// holds the lock.
 // Shows: bounded-nodes, live-contender
 #[tokio::test]
 async fn a_node_on_its_way_out_is_waited_for() {
@@ -78,18 +91,24 @@ async fn a_node_on_its_way_out_is_waited_for() {
         drop(attempt);
         reply.release();
         within("the deletion", deletion.wait_hit()).await;
-        // No process has the lock, so a question waits for the deletion instead of being told that the lock is
-        // held.
+        // No process has the lock, so a question waits for the deletion instead of being told that
+        // the lock is held.
         let question = ByHand::new(mutex.try_lock()).start();
         drop(question);
         let next = ByHand::new(mutex.lock()).start();
         deletion.release();
-        within("the next grant", next.finished()).await.unwrap().release().await.unwrap();
+        within("the next grant", next.finished())
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
     }
     assert!(most_nodes(&server) <= 2);
 }
 
-/// By default another process waits for a client with many tasks for some milliseconds more than for one holder.
+/// By default another process waits for a client with many tasks for some milliseconds more than
+/// for one holder.
 #[tokio::test]
 async fn a_busy_client_delays_another_by_milliseconds() {
     const ROW: Duration = Duration::from_millis(5);
@@ -99,7 +118,12 @@ async fn a_busy_client_delays_another_by_milliseconds() {
     let mut free = Duration::ZERO;
     for _ in 0..3 {
         let began = Instant::now();
-        within("a free lock", theirs.lock()).await.unwrap().release().await.unwrap();
+        within("a free lock", theirs.lock())
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
         free = free.max(began.elapsed());
     }
     let tasks: Vec<_> = (0..100)
@@ -143,8 +167,8 @@ async fn patient(server: &Server) -> Client {
 const THROTTLED: i32 = -127;
 const NO_NODE: i32 = -101;
 
-/// A contender that the server puts off, or whose directory keeps vanishing, comes back when its pause is
-/// over.
+/// A contender that the server puts off, or whose directory keeps vanishing, comes back when its
+/// pause is over.
 // Shows: arrival-order
 #[tokio::test]
 async fn one_that_pauses_keeps_no_other_of_its_path_waiting() {
@@ -156,9 +180,13 @@ async fn one_that_pauses_keeps_no_other_of_its_path_waiting() {
         let pausing = ByHand::new(fair(&client).lock()).start();
         within("the failures", put_off.wait_hits(times)).await;
         for _ in 0..2 {
-            let guard = within("another's grant", fair(&client).lock()).await.unwrap();
+            let guard = within("another's grant", fair(&client).lock())
+                .await
+                .unwrap();
             guard.release().await.unwrap();
-            let guard = within("a try's grant", mutex(&client).try_lock()).await.unwrap();
+            let guard = within("a try's grant", mutex(&client).try_lock())
+                .await
+                .unwrap();
             guard.release().await.unwrap();
         }
         drop(pausing);

@@ -1,9 +1,11 @@
-//! Who is next, and how a waiter knows: docs/protocol.md#create-and-list to docs/protocol.md#try-lock.
+//! Who is next, and how a waiter knows: docs/protocol.md#create-and-list to
+//! docs/protocol.md#try-lock.
 
 use ::simulation::scenario::tokio;
 use test_support::prelude::*;
 
-/// Neither waits for the other's answer: the list arrives while the create is neither applied nor answered.
+/// Neither waits for the other's answer: the list arrives while the create is neither applied nor
+/// answered.
 // Shows: create-and-list
 #[tokio::test]
 async fn create_and_list_go_out_in_one_flight() {
@@ -12,15 +14,21 @@ async fn create_and_list_go_out_in_one_flight() {
     for held_before_it_is_applied in [true, false] {
         server.reset_counters();
         let create = Match::op(Op::Create).session(id);
-        let gate =
-            if held_before_it_is_applied { server.hold_request(create) } else { server.hold_reply(create) };
+        let gate = if held_before_it_is_applied {
+            server.hold_request(create)
+        } else {
+            server.hold_reply(create)
+        };
         let attempt = tokio::spawn(mutex(&client).lock());
         within("the create", gate.wait_hit()).await;
         until(&server, "the list, while the create is held", move |view| {
             view.counters().requests_of(id, Op::GetChildren) == 1
         })
         .await;
-        assert_eq!(server.children(DIRECTORY).len(), usize::from(!held_before_it_is_applied));
+        assert_eq!(
+            server.children(DIRECTORY).len(),
+            usize::from(!held_before_it_is_applied)
+        );
         assert!(!attempt.is_finished());
         gate.release();
         let guard = granted(attempt).await;
@@ -43,7 +51,9 @@ async fn a_list_without_our_node_grants_nothing() {
     assert_eq!(unknown.hits().len(), 1);
     let listed = logged(&server, session(&hasty), Op::GetChildren, LogKind::Applied);
     assert_eq!(listed[0].error, 0, "an empty directory was shown");
-    let guard = within("the other's grant", mutex(&other).lock()).await.unwrap();
+    let guard = within("the other's grant", mutex(&other).lock())
+        .await
+        .unwrap();
     again.release();
     watches(&server, &hasty, &guard.node()).await;
     assert!(!attempt.is_finished());
@@ -53,7 +63,8 @@ async fn a_list_without_our_node_grants_nothing() {
     assert_clean(&server, "two clients").await;
 }
 
-/// Our node was there and is not in the list: deleted by hand in between, with and without another holder.
+/// Our node was there and is not in the list: deleted by hand in between, with and without another
+/// holder.
 // Shows: grant
 #[tokio::test]
 async fn a_node_deleted_before_the_list_grants_nothing() {
@@ -61,7 +72,11 @@ async fn a_node_deleted_before_the_list_grants_nothing() {
     let id = session(&client);
     for held_by_another in [false, true] {
         let held = if held_by_another {
-            Some(within("the other's grant", mutex(&other).lock()).await.unwrap())
+            Some(
+                within("the other's grant", mutex(&other).lock())
+                    .await
+                    .unwrap(),
+            )
         } else {
             None
         };
@@ -73,7 +88,10 @@ async fn a_node_deleted_before_the_list_grants_nothing() {
         gate.release();
         if let Some(held) = held {
             let node = held.node();
-            until(&server, "the wait for the holder", move |view| view.watches_on(&node) == [id]).await;
+            until(&server, "the wait for the holder", move |view| {
+                view.watches_on(&node) == [id]
+            })
+            .await;
             assert!(!attempt.is_finished());
             held.release().await.unwrap();
         }
@@ -102,8 +120,8 @@ async fn line(server: &Server, length: usize) -> Line {
     Line { clients, waiters }
 }
 
-/// One in the middle gives up, or its process dies: its successor watches the one before it, and no contender
-/// is granted.
+/// One in the middle gives up, or its process dies: its successor watches the one before it, and no
+/// contender is granted.
 // Shows: watch-one-node
 #[tokio::test]
 async fn a_waiter_that_goes_closes_the_line() {
@@ -124,7 +142,10 @@ async fn a_waiter_that_goes_closes_the_line() {
             goner.flush(SOON).await.unwrap();
         }
         let (before, after) = (line.waiters[0].node.clone(), session(&line.clients[1]));
-        until(&server, "the line to close", move |view| view.watches_on(&before) == [after]).await;
+        until(&server, "the line to close", move |view| {
+            view.watches_on(&before) == [after]
+        })
+        .await;
         until(&server, "one watch per waiter", |view| view.watches() == 3).await;
         assert_eq!(server.counters().notifications(), 1, "the others slept on");
         let mut ahead = held.node();
@@ -143,8 +164,8 @@ async fn a_waiter_that_goes_closes_the_line() {
     }
 }
 
-/// The first waiter goes while the lock is held: the second has only seen "one deleted of two", and must not
-/// take the short cut.
+/// The first waiter goes while the lock is held: the second has only seen "one deleted of two", and
+/// must not take the short cut.
 // Shows: watch-one-node
 #[tokio::test]
 async fn no_short_cut_past_the_holder() {
@@ -154,7 +175,10 @@ async fn no_short_cut_past_the_holder() {
     let first = line.waiters.remove(0);
     first.attempt.abort();
     let (node, id) = (held.node(), session(&line.clients[1]));
-    until(&server, "the watch on the holder", move |view| view.watches_on(&node).contains(&id)).await;
+    until(&server, "the watch on the holder", move |view| {
+        view.watches_on(&node).contains(&id)
+    })
+    .await;
     let second = line.waiters.remove(0);
     assert!(!second.attempt.is_finished());
     held.release().await.unwrap();
@@ -172,7 +196,8 @@ async fn a_change_of_the_predecessor_is_no_deletion() {
         server.set_data(&node, "by hand").unwrap();
         let watched = node.clone();
         until(&server, "the next watch", move |view| {
-            view.watches_on(&watched) == [id] && view.counters().requests_of(id, Op::GetData) == 1 + times
+            view.watches_on(&watched) == [id]
+                && view.counters().requests_of(id, Op::GetData) == 1 + times
         })
         .await;
         assert!(!waiting.attempt.is_finished());
@@ -196,7 +221,8 @@ async fn a_predecessor_gone_before_the_watch_is_not_waited_for() {
     assert_eq!(server.watches(), 0);
 }
 
-/// The predecessor goes while its successor has no connection: the watch that is set again tells it.
+/// The predecessor goes while its successor has no connection: the watch that is set again tells
+/// it.
 // Shows: watch-one-node
 #[tokio::test]
 async fn a_deletion_missed_while_disconnected_is_made_up_for() {
@@ -211,7 +237,11 @@ async fn a_deletion_missed_while_disconnected_is_made_up_for() {
         assert!(!waiting.attempt.is_finished());
         server.refuse_connections(false);
         let guard = granted(waiting.attempt).await;
-        assert_eq!((guard.node(), session(&waiter)), (waiting.node, id), "the place in the line is kept");
+        assert_eq!(
+            (guard.node(), session(&waiter)),
+            (waiting.node, id),
+            "the place in the line is kept"
+        );
         guard.release().await.unwrap();
     }
 }
@@ -223,7 +253,9 @@ async fn a_look_waits_for_a_contender_of_another_order_that_leaves() {
     let (server, [client, other]) = with_clients(start(), calm).await;
     let held = hold(&client).await;
     let path = format!("{DIRECTORY}/_c_5f3b2a10-8c1d-4f6e-9a7b-0123456789ab-__WRIT__");
-    let leaving = server.create_as(&path, "", CreateMode::EphemeralSequential, session(&other)).unwrap();
+    let leaving = server
+        .create_as(&path, "", CreateMode::EphemeralSequential, session(&other))
+        .unwrap();
     let (one, two) = (mutex(&client), mutex(&client));
     let participants = tokio::spawn(async move { one.participants().await });
     let holders = tokio::spawn(async move { two.holders().await });
@@ -233,13 +265,25 @@ async fn a_look_waits_for_a_contender_of_another_order_that_leaves() {
     })
     .await;
     server.delete(&leaving).unwrap();
-    assert_eq!(within("the participants", participants).await.unwrap().unwrap(), [held.node()]);
+    assert_eq!(
+        within("the participants", participants)
+            .await
+            .unwrap()
+            .unwrap(),
+        [held.node()]
+    );
     let holders = within("the holders", holders).await.unwrap().unwrap();
-    assert_eq!(holders.iter().map(|holder| holder.node().clone()).collect::<Vec<_>>(), [held.node()]);
+    assert_eq!(
+        holders
+            .iter()
+            .map(|holder| holder.node().clone())
+            .collect::<Vec<_>>(),
+        [held.node()]
+    );
 }
 
-/// A wait may be long, and deletions by hand far apart: only those in a row are counted against the retry
-/// policy.
+/// A wait may be long, and deletions by hand far apart: only those in a row are counted against the
+/// retry policy.
 // Shows: waiter-without-node
 #[tokio::test]
 async fn a_deletion_by_hand_is_forgotten_after_a_turn_that_went_well() {
@@ -255,7 +299,8 @@ async fn a_deletion_by_hand_is_forgotten_after_a_turn_that_went_well() {
         server.set_data(&held.node(), "written to").unwrap();
         let front = held.node();
         until(&server, "a look and a watch", move |view| {
-            view.counters().requests_of(id, Op::GetData) > before && view.watches_on(&front).contains(&id)
+            view.counters().requests_of(id, Op::GetData) > before
+                && view.watches_on(&front).contains(&id)
         })
         .await;
     };
@@ -272,7 +317,10 @@ async fn a_deletion_by_hand_is_forgotten_after_a_turn_that_went_well() {
     server.delete(&queue(&server).pop().unwrap()).unwrap();
     server.set_data(&held.node(), "written to").unwrap();
     let error = within("the end", attempt).await.unwrap().unwrap_err();
-    assert!(matches!(error, AcquireError::NodeDeleted { times: 2, .. }), "{error}");
+    assert!(
+        matches!(error, AcquireError::NodeDeleted { times: 2, .. }),
+        "{error}"
+    );
     held.release().await.unwrap();
 }
 
@@ -286,9 +334,11 @@ async fn a_try_asks_again_behind_a_sync() {
     let gate = server.hold_request(Match::op(Op::Sync).session(id));
     let attempt = tokio::spawn(mutex(&other).try_lock());
     within("the sync", gate.wait_hit()).await;
-    until(&server, "the second list, while the sync is held", move |view| {
-        view.counters().requests_of(id, Op::GetChildren) == 2
-    })
+    until(
+        &server,
+        "the second list, while the sync is held",
+        move |view| view.counters().requests_of(id, Op::GetChildren) == 2,
+    )
     .await;
     held.release().await.unwrap();
     gate.release();

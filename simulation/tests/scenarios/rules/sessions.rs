@@ -1,5 +1,5 @@
-//! What outlives what: attempts outlive their callers (docs/protocol.md#attempt-outlives-caller), clients
-//! outlive sessions (docs/protocol.md#session-end), sessions outlive a blocked executor
+//! What outlives what: attempts outlive their callers (docs/protocol.md#attempt-outlives-caller),
+//! clients outlive sessions (docs/protocol.md#session-end), sessions outlive a blocked executor
 //! (docs/protocol.md#session-thread).
 
 use ::simulation::scenario::tokio;
@@ -27,13 +27,21 @@ async fn next_session(client: &Client, old: i64) -> i64 {
 async fn flush_waits_for_what_runs_in_the_background() {
     let (server, [client]) = with_clients(start(), connect).await;
     let other = InterProcessMutex::new(&client, "/locks/other").unwrap();
-    let guards = [hold(&client).await, within("the grant", other.lock()).await.unwrap()];
+    let guards = [
+        hold(&client).await,
+        within("the grant", other.lock()).await.unwrap(),
+    ];
     // What is held is not left behind.
     client.flush(Duration::ZERO).await.unwrap();
     let gate = server.hold_request(Match::op(Op::Delete));
     drop(guards);
     let error = client.flush(Duration::from_millis(20)).await.unwrap_err();
-    let ReleaseError::TimedOut { nodes: 2, waited, .. } = error else { panic!("{error}") };
+    let ReleaseError::TimedOut {
+        nodes: 2, waited, ..
+    } = error
+    else {
+        panic!("{error}")
+    };
     assert_eq!(waited, Duration::from_millis(20));
     gate.release();
     client.flush(SOON).await.unwrap();
@@ -49,7 +57,10 @@ async fn the_deadline_of_a_call_goes_on_in_the_next_session() {
     let started = Instant::now();
     let attempt = tokio::spawn(mutex(&client).acquire(A_WHILE));
     let (node, old) = (held.node(), session(&client));
-    until(&server, "the wait", move |view| view.watches_on(&node) == [old]).await;
+    until(&server, "the wait", move |view| {
+        view.watches_on(&node) == [old]
+    })
+    .await;
     server.refuse_connections(true);
     assert!(server.expire_session(old));
     let error = within("the end", attempt).await.unwrap().unwrap_err();
@@ -62,8 +73,8 @@ async fn the_deadline_of_a_call_goes_on_in_the_next_session() {
     held.release().await.unwrap();
 }
 
-/// A holder whose session ends is told, and nothing of it is used afterwards: its late release deletes
-/// nothing.
+/// A holder whose session ends is told, and nothing of it is used afterwards: its late release
+/// deletes nothing.
 // Shows: one-session
 #[tokio::test]
 async fn a_holder_whose_session_ends_has_lost_the_lock() {
@@ -77,7 +88,10 @@ async fn a_holder_whose_session_ends_has_lost_the_lock() {
         let lost = guard.lost();
         assert!(server.expire_session(id));
         let lost = within("the loss", lost).await;
-        assert_eq!((lost.reason(), lost.path()), (LostReason::SessionExpired, DIRECTORY));
+        assert_eq!(
+            (lost.reason(), lost.path()),
+            (LostReason::SessionExpired, DIRECTORY)
+        );
         assert!(!guard.is_held());
         assert!(!handle.is_acquired_in_this_process());
         assert_eq!(within("the loss, again", guard.lost()).await, lost);
@@ -86,16 +100,26 @@ async fn a_holder_whose_session_ends_has_lost_the_lock() {
     }
     // The numbers start again, so an old name without its unique part would be the new one.
     server.delete(DIRECTORY).unwrap();
-    let current = within("the grant in the third session", handle.lock()).await.unwrap();
+    let current = within("the grant in the third session", handle.lock())
+        .await
+        .unwrap();
     let id = session(&client);
     assert_ne!(id, old);
-    assert!(current.node().ends_with("-0000000000"), "{}", current.node());
+    assert!(
+        current.node().ends_with("-0000000000"),
+        "{}",
+        current.node()
+    );
     server.reset_counters();
     let dropped = guards.pop().unwrap();
     assert_ne!(dropped.node(), current.node());
     drop(dropped);
-    let error = within("the late release", guards.pop().unwrap().release()).await.unwrap_err();
-    let ReleaseError::Lost(lost) = error else { panic!("{error}") };
+    let error = within("the late release", guards.pop().unwrap().release())
+        .await
+        .unwrap_err();
+    let ReleaseError::Lost(lost) = error else {
+        panic!("{error}")
+    };
     assert_eq!(lost.reason(), LostReason::SessionExpired);
     client.flush(SOON).await.unwrap();
     assert_eq!(
@@ -108,8 +132,8 @@ async fn a_holder_whose_session_ends_has_lost_the_lock() {
     current.release().await.unwrap();
 }
 
-/// As after an outage that was longer than the session timeout: a service that is out of use meanwhile asks for no
-/// lock.
+/// As after an outage that was longer than the session timeout: a service that is out of use
+/// meanwhile asks for no lock.
 // Shows: next-round
 #[tokio::test]
 async fn after_an_outage_another_session_is_found_without_a_call() {
@@ -122,25 +146,42 @@ async fn after_an_outage_another_session_is_found_without_a_call() {
     let mut states = client.watch_state();
     server.refuse_connections(true);
     assert!(server.cut(session(&client), Cut::Fin));
-    within("the end of the session", states.wait_for(|state| *state == ConnectionState::Lost)).await.unwrap();
+    within(
+        "the end of the session",
+        states.wait_for(|state| *state == ConnectionState::Lost),
+    )
+    .await
+    .unwrap();
     // A round of tries is over.
     let error = within("a call", mutex.lock()).await.unwrap_err();
     assert_eq!(error.kind(), Some(ErrorKind::Connection), "{error}");
     server.refuse_connections(false);
-    within("another session", states.wait_for(|state| *state == ConnectionState::Connected)).await.unwrap();
+    within(
+        "another session",
+        states.wait_for(|state| *state == ConnectionState::Connected),
+    )
+    .await
+    .unwrap();
 }
 
-/// A look is repeated in the next session, but not for ever: a server that answers it by the end of the session
-/// would be asked in one session after the other.
+/// A look is repeated in the next session, but not for ever: a server that answers it by the end of
+/// the session would be asked in one session after the other.
 #[tokio::test]
 async fn a_look_that_ends_each_session_is_given_up_by_the_retry_policy() {
     let server = start();
     let client = connect_with(&server, RetryPolicy::n_times(2, Duration::ZERO)).await;
     server.fail(Match::op(Op::GetChildren).path(DIRECTORY).always(), -112);
-    let error = within("the end", mutex(&client).participants()).await.unwrap_err();
+    let error = within("the end", mutex(&client).participants())
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Connection, "{error}");
     // The first, at once in the next session, and twice by the policy.
     assert_eq!(server.counters().requests(Op::GetChildren), 4);
     server.clear_faults();
-    assert!(within("the look", mutex(&client).participants()).await.unwrap().is_empty());
+    assert!(
+        within("the look", mutex(&client).participants())
+            .await
+            .unwrap()
+            .is_empty()
+    );
 }
