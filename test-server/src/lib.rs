@@ -16,7 +16,8 @@
 //!
 //! // Hold the reply to the next create: the node exists, and the client does not know it yet.
 //! let gate = server.hold_reply(Match::op(Op::Create).path("/a"));
-//! let create = client.create("/a", b"data", &CreateMode::Persistent.with_acls(Acls::anyone_all()));
+//! let mode = CreateMode::Persistent.with_acls(Acls::anyone_all());
+//! let create = client.create("/a", b"data", &mode);
 //! gate.wait_hit().await;
 //! assert!(server.exists("/a"));
 //! gate.release();

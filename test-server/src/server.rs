@@ -41,7 +41,8 @@ use crate::wire::{AskedAcl, opcode};
 /// let client = Client::connect(&server.connect_string()).await?;
 /// let session = client.session_id().0;
 ///
-/// // Nothing that the client sends reaches the server: the session expires, unless it is resumed in time.
+/// // Nothing that the client sends reaches the server: the session expires, unless it is resumed
+/// // in time.
 /// server.stall(session, Direction::ToServer);
 /// server.resume(session);
 /// client.sync("/").await?;
@@ -91,7 +92,8 @@ pub enum Cut {
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let server = Server::start()?;
-/// // To the client under test this is another client's contender. Only ephemeral nodes have an owner.
+/// // To the client under test this is another client's contender. Only ephemeral nodes have an
+/// // owner.
 /// let path = server.create_as("/locks/a/x-lock-", "", CreateMode::PersistentSequential, 0)?;
 /// assert_eq!(path, "/locks/a/x-lock-0000000000");
 /// # Ok(())
@@ -213,7 +215,8 @@ fn waking<T: Send + 'static>() -> (Box<dyn FnOnce(T) + Send>, oneshot::Receiver<
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// // Sessions expire on multiples of the tick, so a test that waits for an expiry wants a short one.
+/// // Sessions expire on multiples of the tick, so a test that waits for an expiry wants a short
+/// // one.
 /// let server = Server::builder()
 ///     .tick(Duration::from_millis(50))
 ///     .min_session_timeout(Duration::from_millis(100))

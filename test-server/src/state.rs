@@ -45,7 +45,9 @@ use crate::wire::{AuthId, opcode};
 /// let mut multi = client.new_multi_writer();
 /// multi.add_create("/a", b"", &CreateMode::Persistent.with_acls(Acls::anyone_all()))?;
 /// let results = multi.commit().await?;
-/// let MultiWriteResult::Create { stat, .. } = &results[0] else { return Err("not a create".into()) };
+/// let MultiWriteResult::Create { stat, .. } = &results[0] else {
+///     return Err("not a create".into());
+/// };
 /// assert!(stat.is_invalid(), "3.8.0 has no Stat for a create in a multi");
 /// # Ok(())
 /// # }
