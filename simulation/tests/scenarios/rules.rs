@@ -1,4 +1,4 @@
-//! The rules of the protocol: docs/protocol-tests.md lists the tests that show each. The server is
+//! Tests of the rules of docs/protocol.md, which a line above each test names. The server is
 //! in the process and waits at a gate where a test needs a certain moment; no test waits for time
 //! to pass where an event can be waited for.
 
