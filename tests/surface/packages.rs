@@ -6,39 +6,6 @@ use std::fmt::Write;
 use super::docs::items;
 use super::{assert_written, read, without_unit_tests};
 
-/// The name of the module of the documentation that includes a page.
-fn module_of(page: &str) -> Option<String> {
-    let library = read("src/lib.rs");
-    let entry = library
-        .lines()
-        .find(|line| line.ends_with(&format!(": \"../{page}\",")))?;
-    Some(entry.trim().split(':').next()?.to_owned())
-}
-
-/// A page without the targets that only the repository has: a link to a module of the documentation
-/// instead, or the text of the link alone. Lines with pictures are left out.
-fn without_relative_links(text: &str) -> String {
-    let lines: Vec<&str> = text
-        .lines()
-        .filter(|line| !line.starts_with("!["))
-        .collect();
-    let text = lines.join("\n").replace("\n\n\n\n", "\n\n") + "\n";
-    let (mut shown, mut rest) = (String::new(), text.as_str());
-    while let Some((before, target, after)) = link(rest) {
-        shown.push_str(before);
-        if target.starts_with(['#', 'h']) {
-            let _ = write!(shown, "]({target})");
-        } else if let Some(module) = module_of(target) {
-            let docs = "https://docs.rs/zookeeper-recipes/latest/zookeeper_recipes";
-            let _ = write!(shown, "]({docs}/{module}/)");
-        } else {
-            shown.remove(shown.rfind('[').unwrap());
-        }
-        rest = after;
-    }
-    shown + rest
-}
-
 /// What comes before the end of a link's text, the target, and the rest.
 fn link(text: &str) -> Option<(&str, &str, &str)> {
     let (before, rest) = text.split_once("](")?;
@@ -47,14 +14,8 @@ fn link(text: &str) -> Option<(&str, &str, &str)> {
 }
 
 #[test]
-fn the_page_of_the_crate_is_the_readme_without_the_repository() {
-    assert_written("CRATE.md", &without_relative_links(&read("README.md")));
-}
-
-#[test]
 fn pages_of_packages_have_no_relative_link() {
     for page in [
-        "CRATE.md",
         "test-server/README.md",
         "zk-test-server/README.md",
         "zklock/README.md",
