@@ -2,8 +2,8 @@
 //! apart.
 //!
 //! ```text
-//! cargo run --release --example article_mutex
-//! ZK_CONNECT=127.0.0.1:2181 cargo run --release --example article_mutex
+//! cargo run --example article_mutex
+//! ZK_CONNECT=127.0.0.1:2181 cargo run --example article_mutex
 //! ```
 //!
 //! This is the program of an article about Curator, with one error less. There each task took an

@@ -2,8 +2,8 @@
 //! other, and then buy under the write lock, one at a time.
 //!
 //! ```text
-//! cargo run --release --example article_read_write
-//! ZK_CONNECT=127.0.0.1:2181 cargo run --release --example article_read_write
+//! cargo run --example article_read_write
+//! ZK_CONNECT=127.0.0.1:2181 cargo run --example article_read_write
 //! ```
 //!
 //! This is the other program of the article about Curator. Eight tasks run at a time. The first

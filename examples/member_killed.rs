@@ -1,9 +1,9 @@
 //! Members of a real ensemble are killed while a lock is held, and the lock stays with its holder.
 //!
 //! ```text
-//! cargo run --release --example member_killed
-//! cargo run --release --example member_killed -- --json
-//! cargo run --release --example member_killed -- --majority    # what an ensemble does not survive
+//! cargo run --example member_killed
+//! cargo run --example member_killed -- --json
+//! cargo run --example member_killed -- --majority    # what an ensemble does not survive
 //! ```
 //!
 //! Starts three ZooKeeper members. A holder acquires a mutex, and a rival in a session of its own

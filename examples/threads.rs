@@ -1,8 +1,8 @@
 //! The article's two programs as threads: no executor, and the methods that block.
 //!
 //! ```text
-//! cargo run --release --example threads -- mutex
-//! cargo run --release --example threads -- read-write
+//! cargo run --example threads -- mutex
+//! cargo run --example threads -- read-write
 //! ```
 //!
 //! They print what `article_mutex` and `article_read_write` print, which run the same as tasks.

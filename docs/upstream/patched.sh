@@ -2,7 +2,7 @@
 # Runs cargo in a copy of this workspace with a patched zookeeper-client, for comparison only:
 #
 #     docs/upstream/patched.sh PATCH.. -- CARGO-ARGUMENTS..
-#     docs/upstream/patched.sh nodelay tokio-sockets -- run --profile optimized -p lockbench -- --quick
+#     docs/upstream/patched.sh nodelay tokio-sockets -- run --release -p lockbench -- --quick
 #
 # The patches are applied in this order; tokio-sockets needs nodelay before it. All is under target/patched,
 # and nothing in the working tree changes, Cargo.lock neither.

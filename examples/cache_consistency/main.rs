@@ -1,11 +1,11 @@
 //! A cache in front of a table, shared by several processes, in which no read is stale.
 //!
 //! ```text
-//! cargo run --release --example cache_consistency
-//! cargo run --release --example cache_consistency -- --lock none    # what the lock is for
-//! cargo run --release --example cache_consistency -- --kill-one
-//! cargo run --release --example cache_consistency -- --pause-one --verbose
-//! ZK_CONNECT=127.0.0.1:2181 cargo run --release --example cache_consistency
+//! cargo run --example cache_consistency
+//! cargo run --example cache_consistency -- --lock none    # what the lock is for
+//! cargo run --example cache_consistency -- --kill-one
+//! cargo run --example cache_consistency -- --pause-one --verbose
+//! ZK_CONNECT=127.0.0.1:2181 cargo run --example cache_consistency
 //! ```
 //!
 //! A reader that finds the cache empty reads the row and puts it into the cache: two steps. A

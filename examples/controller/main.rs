@@ -1,10 +1,10 @@
 //! A controller: three processes could do the work, one of them leads and does it.
 //!
 //! ```text
-//! cargo run --release --example controller
-//! cargo run --release --example controller -- --recipe latch
-//! cargo run --release --example controller -- --no-fence    # what the term is for
-//! ZK_CONNECT=127.0.0.1:2181 cargo run --release --example controller
+//! cargo run --example controller
+//! cargo run --example controller -- --recipe latch
+//! cargo run --example controller -- --no-fence    # what the term is for
+//! ZK_CONNECT=127.0.0.1:2181 cargo run --example controller
 //! ```
 //!
 //! The first leader is killed (SIGKILL) in the middle of its work; when its session has expired,

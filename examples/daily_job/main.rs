@@ -1,10 +1,10 @@
 //! The daily job: many nodes wake at the same second of each day, and one of them does the job.
 //!
 //! ```text
-//! cargo run --release --example daily_job
-//! cargo run --release --example daily_job -- --lock none    # what the lock is for
-//! cargo run --release --example daily_job -- --kill-one
-//! ZK_CONNECT=127.0.0.1:2181 cargo run --release --example daily_job
+//! cargo run --example daily_job
+//! cargo run --example daily_job -- --lock none    # what the lock is for
+//! cargo run --example daily_job -- --kill-one
+//! ZK_CONNECT=127.0.0.1:2181 cargo run --example daily_job
 //! ```
 //!
 //! A day takes 200 ms here. The job pays a day's interest: it reads the balance, works, and writes

@@ -1,9 +1,9 @@
 //! The herd: how many waiters the release of a lock wakes.
 //!
 //! ```text
-//! cargo run --release --example herd
-//! cargo run --release --example herd -- --waiters 200 --svg herd.svg
-//! ZK_CONNECT=127.0.0.1:2181 cargo run --release --example herd
+//! cargo run --example herd
+//! cargo run --example herd -- --waiters 200 --svg herd.svg
+//! ZK_CONNECT=127.0.0.1:2181 cargo run --example herd
 //! ```
 //!
 //! The naive lock is one ephemeral node: the client that creates it has the lock, and all others

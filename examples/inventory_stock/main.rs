@@ -1,15 +1,15 @@
 //! A flash sale: many users, few items, several processes, and no item sold twice.
 //!
 //! ```text
-//! cargo run --release --example inventory_stock
-//! cargo run --release --example inventory_stock -- --lock none --think 5ms  # oversells
-//! cargo run --release --example inventory_stock -- --lock read-write
-//! cargo run --release --example inventory_stock -- --users 100000 --stock 10
-//! cargo run --release --example inventory_stock -- --kill-one --timeline killed.svg
-//! cargo run --release --example inventory_stock -- --pause-one --verbose
-//! cargo run --release --example inventory_stock -- --scenario article-rush
-//! cargo run --release --example inventory_stock -- --skus 8 --stock 10 --users 400 --wait 10s
-//! ZK_CONNECT=127.0.0.1:2181 cargo run --release --example inventory_stock
+//! cargo run --example inventory_stock
+//! cargo run --example inventory_stock -- --lock none --think 5ms  # oversells
+//! cargo run --example inventory_stock -- --lock read-write
+//! cargo run --example inventory_stock -- --users 100000 --stock 10
+//! cargo run --example inventory_stock -- --kill-one --timeline killed.svg
+//! cargo run --example inventory_stock -- --pause-one --verbose
+//! cargo run --example inventory_stock -- --scenario article-rush
+//! cargo run --example inventory_stock -- --skus 8 --stock 10 --users 400 --wait 10s
+//! ZK_CONNECT=127.0.0.1:2181 cargo run --example inventory_stock
 //! ```
 //!
 //! The stock is a row of an SQLite database. This process fills it, starts the workers (this

@@ -1,11 +1,11 @@
 //! Order numbers: many workers in several processes take them, and none is given out twice.
 //!
 //! ```text
-//! cargo run --release --example order_numbers
-//! cargo run --release --example order_numbers -- --lock none       # what the lock is for
-//! cargo run --release --example order_numbers -- --lock counter    # distinct, with gaps
-//! cargo run --release --example order_numbers -- --kill-one
-//! ZK_CONNECT=127.0.0.1:2181 cargo run --release --example order_numbers
+//! cargo run --example order_numbers
+//! cargo run --example order_numbers -- --lock none       # what the lock is for
+//! cargo run --example order_numbers -- --lock counter    # distinct, with gaps
+//! cargo run --example order_numbers -- --kill-one
+//! ZK_CONNECT=127.0.0.1:2181 cargo run --example order_numbers
 //! ```
 //!
 //! The next number is in a node of ZooKeeper. Under the mutex, a worker reads it, and writes its

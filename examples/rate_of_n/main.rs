@@ -2,10 +2,10 @@
 //! once.
 //!
 //! ```text
-//! cargo run --release --example rate_of_n
-//! cargo run --release --example rate_of_n -- --lock none    # what the semaphore is for
-//! cargo run --release --example rate_of_n -- --n 10 --visits 1000
-//! ZK_CONNECT=127.0.0.1:2181 cargo run --release --example rate_of_n
+//! cargo run --example rate_of_n
+//! cargo run --example rate_of_n -- --lock none    # what the semaphore is for
+//! cargo run --example rate_of_n -- --n 10 --visits 1000
+//! ZK_CONNECT=127.0.0.1:2181 cargo run --example rate_of_n
 //! ```
 //!
 //! A visitor acquires a permit of an `InterProcessSemaphore`, uses the service, and releases the

@@ -1,10 +1,10 @@
 //! Transfers: several processes move money between accounts, and none is lost or made.
 //!
 //! ```text
-//! cargo run --release --example transfer
-//! cargo run --release --example transfer -- --lock none      # what the lock is for
-//! cargo run --release --example transfer -- --lock nested    # two locks, and a deadlock
-//! ZK_CONNECT=127.0.0.1:2181 cargo run --release --example transfer
+//! cargo run --example transfer
+//! cargo run --example transfer -- --lock none      # what the lock is for
+//! cargo run --example transfer -- --lock nested    # two locks, and a deadlock
+//! ZK_CONNECT=127.0.0.1:2181 cargo run --example transfer
 //! ```
 //!
 //! The accounts are rows of an SQLite database. A process reads the balances of two accounts,

@@ -2,8 +2,8 @@
 //!
 //! ```console
 //! $ ulimit -n 12000
-//! $ cargo build --profile optimized -p zk-test-server
-//! $ cargo run --profile optimized -p zk-test-server --example figures
+//! $ cargo build --release -p zk-test-server
+//! $ cargo run --release -p zk-test-server --example figures
 //! ```
 
 #[path = "../../test-server/tests/raw/mod.rs"]
