@@ -207,7 +207,11 @@ impl State {
             .filter(|standing| standing.member == Member::Behind)
         {
             if let Some(past) = &mut standing.past {
-                past.missed.push(change.clone());
+                // The tree has the data: an event does not tell them.
+                past.missed.push(Change {
+                    data: None,
+                    ..change.clone()
+                });
             }
         }
     }

@@ -936,7 +936,7 @@ impl State {
                 Table::Data,
             ),
             Read::Children { watch, stat, .. } => {
-                let names = node.children.iter().cloned().collect();
+                let names = node.children.keys().map(|name| name.to_string()).collect();
                 (
                     Outcome::Children(names, stat.then(|| node.stat())),
                     watch,

@@ -127,7 +127,7 @@ impl View<'_> {
             .state
             .tree
             .get(path)
-            .map(|node| node.children.iter().cloned().collect())
+            .map(|node| node.children.keys().map(|name| name.to_string()).collect())
             .unwrap_or_default();
         names.sort();
         names

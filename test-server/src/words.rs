@@ -241,18 +241,13 @@ const SUMMARIES_3_9: &str = "restore_time";
 
 fn monitor(state: &State) -> String {
     let (received, sent, queued) = totals(state);
-    let ephemerals: usize = state
-        .tree
-        .owners()
-        .map(|owner| state.tree.ephemerals(owner).count())
-        .sum();
     let mut text = String::new();
     let mut line = |key: &str, value: &dyn std::fmt::Display| {
         let _ = writeln!(text, "zk_{key}\t{value}");
     };
     line("version", &release(state));
     line("server_state", &"standalone");
-    line("ephemerals_count", &ephemerals);
+    line("ephemerals_count", &state.tree.ephemeral_count());
     line("num_alive_connections", &state.connections.len());
     line("avg_latency", &"0.0");
     line("outstanding_requests", &queued);
@@ -415,7 +410,7 @@ fn dump(state: &State) -> String {
     let _ = writeln!(
         text,
         "ephemeral nodes dump:\nSessions with Ephemerals ({}):",
-        state.tree.owners().count()
+        state.tree.owners().len()
     );
     for owner in state.tree.owners() {
         let _ = writeln!(text, "{owner:#x}:");
