@@ -15,7 +15,7 @@ const LEAF: usize = 16;
 #[derive(Clone, Debug)]
 enum Slot<K, V> {
     Leaf(Vec<(K, V)>),
-    Branch(Vec<Arc<Slot<K, V>>>),
+    Branch(Vec<Arc<Self>>),
 }
 
 #[derive(Clone, Debug)]
