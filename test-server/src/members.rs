@@ -15,6 +15,9 @@ use crate::wire::request::Request;
 /// and no session expires. When there is a majority again, a leader is elected: all connections are
 /// closed, and every session gets a fresh timeout.
 ///
+/// Of the members that are [`Current`](Self::Current) the last one leads. That a member leads,
+/// follows, is read-only or has no majority is what it says to four-letter words such as `srvr`.
+///
 /// ```
 /// use zookeeper_client::Client;
 /// use zookeeper_test_server::{Member, Server};
@@ -88,7 +91,51 @@ impl Standing {
     }
 }
 
+/// What a member says that it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    Standalone,
+    Leader,
+    Follower,
+    ReadOnly,
+    /// It looks for a majority, and serves no client.
+    Looking,
+}
+
 impl State {
+    /// Returns what a member says that it is. A member that is cut off does not know it.
+    pub(crate) fn role(&self, index: usize) -> Role {
+        match self.member(index) {
+            Member::Cut(Isolation::Follower) => Role::Follower,
+            Member::Cut(Isolation::DeposedLeader) => Role::Leader,
+            Member::ReadOnly => Role::ReadOnly,
+            Member::Down => Role::Looking,
+            Member::Current | Member::Behind if self.members.len() == 1 => Role::Standalone,
+            Member::Current | Member::Behind if !self.has_quorum() => Role::Looking,
+            Member::Current | Member::Behind if self.leader() == Some(index) => Role::Leader,
+            Member::Current | Member::Behind => Role::Follower,
+        }
+    }
+
+    /// Returns the member that leads: as in an election, the last of those that know most.
+    fn leader(&self) -> Option<usize> {
+        let last = |wanted| {
+            self.members
+                .iter()
+                .rposition(|standing| standing.member == wanted)
+        };
+        last(Member::Current).or_else(|| last(Member::Behind))
+    }
+
+    /// Returns the numbers of the members that follow the one that leads, counted from 1.
+    pub(crate) fn followers(&self) -> Vec<usize> {
+        (0..self.members.len())
+            .filter(|index| self.members.get(*index).is_some_and(Standing::votes))
+            .filter(|index| self.role(*index) == Role::Follower)
+            .map(|index| index + 1)
+            .collect()
+    }
+
     /// Whether transactions can be committed.
     pub(crate) fn has_quorum(&self) -> bool {
         2 * self.members.iter().filter(|member| member.votes()).count() > self.members.len()

@@ -240,9 +240,9 @@ pub(crate) struct State {
     /// Transaction ids that were given to requests which then were no transactions. The next one
     /// shows them.
     skipped: i64,
-    /// The packets of all connections that are closed, and of those that are not before `crst` and
-    /// `srst`.
-    pub(crate) traffic: (u64, u64),
+    /// The packets of all connections to each member that are closed, and of those that are not
+    /// before `crst` and `srst`.
+    pub(crate) traffic: Vec<(u64, u64)>,
     /// What `stmk` has set.
     pub(crate) trace_mask: i64,
     pub(crate) refusing: bool,
@@ -296,7 +296,7 @@ impl State {
                 1 << 32
             },
             skipped: 0,
-            traffic: (0, 0),
+            traffic: vec![(0, 0); config.members],
             trace_mask: 0o462,
             refusing: false,
             members: (0..config.members).map(|_| Standing::current()).collect(),
@@ -386,13 +386,18 @@ impl State {
     fn forget(&mut self, conn: &Conn) -> bool {
         let known = self.connections.remove(&conn.id).is_some();
         if known {
-            let (received, sent) = conn.take_traffic();
-            self.traffic = (
-                self.traffic.0.wrapping_add(received),
-                self.traffic.1.wrapping_add(sent),
-            );
+            self.take_traffic(conn);
         }
         known
+    }
+
+    /// Counts the packets of a connection with those of its member from now on.
+    pub(crate) fn take_traffic(&mut self, conn: &Conn) {
+        let taken = conn.take_traffic();
+        if let Some((received, sent)) = self.traffic.get_mut(conn.member) {
+            *received = received.wrapping_add(taken.0);
+            *sent = sent.wrapping_add(taken.1);
+        }
     }
 
     /// Drops the state of an isolated member once its session is over and no connection uses it.

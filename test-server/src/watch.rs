@@ -308,6 +308,12 @@ impl Watches {
         self.entries.values().map(BTreeMap::len).sum()
     }
 
+    /// Returns the number of watches of some connections.
+    pub(crate) fn count(&self, of: impl Fn(u64) -> bool) -> usize {
+        let watchers = self.entries.values().flat_map(BTreeMap::keys);
+        watchers.filter(|connection| of(**connection)).count()
+    }
+
     /// Returns the connections that watch a path, in either table.
     pub(crate) fn on(&self, path: &str) -> BTreeSet<u64> {
         let of = |table| self.entries.get(&(table, path.to_owned()));

@@ -1397,6 +1397,69 @@ fn words_are_zookeepers(real: SocketAddr, ours: SocketAddr) -> io::Result<()> {
     Ok(())
 }
 
+/// Compares what two members say that are one thing in their ensembles.
+fn members_say_the_same(real: SocketAddr, ours: SocketAddr) -> io::Result<()> {
+    for name in [
+        "ruok", "isro", "srvr", "stat", "cons", "mntr", "dirs", "wchs", "dump", "hash", "crst",
+    ] {
+        let (expected, got) = (word(real, name.as_bytes())?, word(ours, name.as_bytes())?);
+        assert_eq!(
+            roles(name, &got),
+            roles(name, &expected),
+            "{name}\nZooKeeper:\n{expected}\nours:\n{got}"
+        );
+    }
+    Ok(())
+}
+
+/// What the lines of an answer have in common on members that are the same. A leader has a metric
+/// for each of its followers, by their numbers.
+fn roles(word: &str, text: &str) -> BTreeSet<String> {
+    let line = |line: String| {
+        let key = line.strip_prefix("zk_").filter(|_| word == "mntr");
+        let learner = key.and_then(|key| key.split_once("_learner_handler_"));
+        match learner {
+            Some((before, after)) => format!("{}_learner_handler_{after}", numbers(before)),
+            // What was not measured yet is -1.
+            None => line.replace("-#", "#"),
+        }
+    };
+    let state = text.lines().filter(|line| line.contains("_state\t"));
+    let lines = lines(word, text).into_iter().map(line);
+    lines.chain(state.map(str::to_owned)).collect()
+}
+
+/// Members say that they lead, follow, or have no majority, as ZooKeeper's do.
+fn members_say_what_they_are(real: &ZooKeeper, ours: &Server) -> io::Result<()> {
+    let addrs: Vec<SocketAddr> = ours
+        .connect_string()
+        .split(',')
+        .map(|addr| addr.parse().unwrap())
+        .collect();
+    let leads = real.leader().ok_or(io::ErrorKind::NotFound)?;
+    let follows = (leads + 1) % 3;
+    let mut clients = Vec::new();
+    // The member with the greatest number leads here.
+    let pairs =
+        [(leads, 2), (follows, 0)].map(|(member, index)| (real.address(member), addrs[index]));
+    for addr in pairs.iter().flat_map(|(real, ours)| [*real, *ours]) {
+        let mut raw = Raw::connect(addr, 30_000)?;
+        raw.call(op::EXISTS, &Body::path_watch("/", true));
+        clients.push(raw);
+    }
+    for (real, ours) in pairs {
+        members_say_the_same(real, ours)?;
+    }
+    drop(clients);
+    for (member, index) in [(leads, 2), ((leads + 2) % 3, 1)] {
+        real.kill(member);
+        ours.set_member(index, Member::Down);
+    }
+    let is_alone = || (word(pairs[1].0, b"isro").ok()? == "null").then_some(());
+    poll_until("no majority", SOON, is_alone).map_err(io::Error::other)?;
+    members_say_the_same(pairs[1].0, pairs[1].1)
+}
+
 /// A transaction id, and the type, the state and the path of an event.
 type Told = (i64, (i32, i32, String));
 
@@ -1472,6 +1535,21 @@ fn main() {
                 .start()
                 .map_err(|error| error.to_string())?;
             words_are_zookeepers(real.address(0), ours.addr()).map_err(|error| error.to_string())
+        },
+    );
+    suite.add_needing(
+        "zookeeper",
+        "members_say_what_they_are",
+        peers::zookeeper(),
+        |_| {
+            let real =
+                ZooKeeper::ensemble(3, &Options::new()).map_err(|error| error.to_string())?;
+            let ours = ours()
+                .zookeeper_version(release())
+                .members(3)
+                .start()
+                .map_err(|error| error.to_string())?;
+            members_say_what_they_are(&real, &ours).map_err(|error| error.to_string())
         },
     );
     suite.add_needing(

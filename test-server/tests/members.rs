@@ -7,7 +7,7 @@
 
 mod raw;
 
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -45,6 +45,70 @@ fn is(op: Op, kind: LogKind) -> impl Fn(View<'_>) -> bool {
 
 fn moves(raw: &Raw, to: SocketAddr, last_zxid: i64) -> std::io::Result<Raw> {
     Raw::reconnect(to, T, raw.session(), &raw.greeting.password, last_zxid)
+}
+
+/// The reply to a four-letter word.
+fn word(addr: SocketAddr, word: &str) -> String {
+    let mut stream = raw::dial(addr).unwrap();
+    stream.write_all(word.as_bytes()).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+#[test]
+fn members_say_who_leads_and_follows() {
+    let (server, addrs) = ensemble();
+    let said = |index: usize, text: &str, name: &str| word(addrs[index], name).contains(text);
+    let modes = |index| {
+        let srvr = word(addrs[index], "srvr");
+        let mode = srvr.lines().find_map(|line| line.strip_prefix("Mode: "));
+        let mode = mode.unwrap_or_default().to_owned();
+        assert!(said(index, &format!("Mode: {mode}\n"), "stat"), "{srvr}");
+        assert!(said(index, &format!("zk_server_state\t{mode}\n"), "mntr"));
+        mode
+    };
+    assert_eq!([0, 1, 2].map(modes), ["follower", "follower", "leader"]);
+    assert!(said(2, "zk_synced_followers\t2\n", "mntr"));
+    server.set_member(2, Member::Cut(Isolation::DeposedLeader));
+    assert_eq!([0, 1, 2].map(modes), ["follower", "leader", "leader"]);
+    server.set_member(2, Member::Behind);
+    server.create("/a", "").unwrap();
+    assert_eq!([0, 1, 2].map(modes), ["follower", "leader", "follower"]);
+    assert!(said(1, "Node count: 6\n", "srvr") && said(2, "Node count: 5\n", "srvr"));
+
+    server.set_member(0, Member::ReadOnly);
+    server.set_member(1, Member::Down);
+    assert_eq!(modes(0), "read-only");
+    assert!(said(0, "READ-ONLY mode", "stat") && said(0, "ro", "isro"));
+    for name in ["srvr", "stat", "mntr"] {
+        assert!(said(2, "not currently serving requests", name), "{name}");
+    }
+    assert_eq!(
+        (word(addrs[2], "isro"), word(addrs[2], "ruok")),
+        ("null".into(), "imok".into())
+    );
+}
+
+#[test]
+fn members_count_their_own_clients() {
+    let (_server, addrs) = ensemble();
+    let mut raw = Raw::connect(addrs[0], T).unwrap();
+    raw.call(op::EXISTS, &Body::path_watch("/", true));
+    let said = [0, 1].map(|index| word(addrs[index], "wchs"));
+    assert!(said[0].starts_with("1 connections") && said[1].starts_with("0 connections"));
+    let said = [0, 1].map(|index| word(addrs[index], "srvr"));
+    assert!(said[0].contains("Connections: 2\n") && said[1].contains("Connections: 1\n"));
+}
+
+#[test]
+fn releases_are_named_as_compared() {
+    for (version, name) in [(Version::V3_8, "3.8.0"), (Version::V3_9, "3.9.6")] {
+        let builder = Server::builder().zookeeper_version(version);
+        let server = builder.start().unwrap();
+        let said = format!("Zookeeper version: {name}-");
+        assert!(word(server.addr(), "srvr").starts_with(&said));
+    }
 }
 
 #[test]
