@@ -715,12 +715,9 @@ fn arrive(conn: &Conn, shared: &Shared, frame: &[u8], connected: bool) -> Option
                 .sessions
                 .get(session)
                 .is_some_and(|known| known.local.is_some());
-        if heard
-            && state
-                .sessions
-                .get(session)
-                .is_some_and(|known| known.connection == Some(conn.id))
-        {
+        // A member to which a connection is left when its session is resumed elsewhere goes on to
+        // tell the leader that it is alive.
+        if heard && state.connections.contains_key(&conn.id) {
             state.sessions.touch(session, heard_at);
         }
         state.counters.count(session, op);
@@ -945,13 +942,18 @@ fn greet(conn: &Conn, shared: &Shared, number: u64, connect: &Connect, inbound: 
 /// Applies a request and queues its reply.
 fn answer(conn: &Conn, shared: &Shared, ask: &Ask, inbound: &Inbound) -> Next {
     let (next, cells, path) = shared.change(|state| {
+        let is_open = state.connections.contains_key(&conn.id);
         if conn.has_left() || !state.is_cut(conn) && state.has_moved(conn) {
-            discard(state, conn, inbound);
-            return (Next::Stop, Vec::new(), String::new());
+            let is_served = is_open && state.is_served_there(conn, ask);
+            if conn.has_left() || !is_served {
+                discard(state, conn, inbound);
+                if is_open {
+                    state.close_moved(conn);
+                }
+                return (Next::Stop, Vec::new(), String::new());
+            }
         }
-        if !state.connections.contains_key(&conn.id)
-            && ask.body.as_ref().is_ok_and(Request::is_read)
-        {
+        if !is_open && ask.body.as_ref().is_ok_and(Request::is_read) {
             // No client would get the reply.
             discard(state, conn, inbound);
             return (Next::GoOn, Vec::new(), String::new());

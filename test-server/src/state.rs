@@ -14,7 +14,7 @@ use crate::digest;
 use crate::error::ServerError;
 use crate::fault::Plan;
 use crate::history::{History, HistoryEvent, WatchKind};
-use crate::members::{Member, Standing};
+use crate::members::{Member, Role, Standing};
 use crate::sessions::Sessions;
 use crate::tree::{Node, Stamp, Tree};
 use crate::txn::{self, Change, Effect, Happened, OldAcl, Who};
@@ -418,9 +418,19 @@ impl State {
         }
     }
 
+    /// Returns the connection on which a session began or was resumed last.
     pub(crate) fn connection_of(&self, session: i64) -> Option<&Arc<Conn>> {
         self.connections
             .get(&self.sessions.get(session)?.connection?)
+    }
+
+    /// Returns all connections of a session. Those to other members stay when it is resumed.
+    fn connections_of(&self, session: i64) -> Vec<Arc<Conn>> {
+        let connections = self.connections.values();
+        connections
+            .filter(|conn| conn.session() == session)
+            .cloned()
+            .collect()
     }
 
     /// Handles a connect; returns the reply and whether the connection may go on, or `None` to
@@ -452,17 +462,16 @@ impl State {
                 known.filter(|known| known.local.is_none_or(|member| member == conn.member));
             let accepted =
                 known.is_some_and(|session| session.password[..] == request.password[..]);
-            if accepted {
-                // A client that reconnects reaches a member that is not cut off.
-                self.isolated.remove(&request.session);
-            }
-            // As in ZooKeeper, whether or not the password is right. An isolated member does not
-            // learn of it.
-            if let Some(old) = self.connection_of(request.session).cloned() {
-                if !self.is_cut(&old) {
-                    self.record_closed(&old, Reason::Moved);
-                    self.disconnect(&old);
-                    old.kill(End::Fin);
+            // A client that reconnects reaches a member that is not cut off.
+            let heals = accepted && self.isolated.remove(&request.session).is_some();
+            // As in ZooKeeper, whether or not the password is right. Other members, and one that is
+            // isolated, do not learn of it.
+            let learns = |old: &Arc<Conn>| heals || old.member == conn.member;
+            if !self.is_isolated(request.session) {
+                for old in self.connections_of(request.session) {
+                    if old.id != conn.id && learns(&old) {
+                        self.close_moved(&old);
+                    }
                 }
             }
             if !accepted {
@@ -607,11 +616,40 @@ impl State {
         }
     }
 
-    /// Whether the session has reconnected since: requests of this connection are discarded then.
+    /// Whether the session was resumed on another connection since.
     pub(crate) fn has_moved(&self, conn: &Conn) -> bool {
         self.sessions
             .get(conn.session())
             .is_some_and(|session| session.last_connection != conn.id)
+    }
+
+    /// Closes a connection whose session was resumed on another one.
+    pub(crate) fn close_moved(&mut self, old: &Conn) {
+        self.record_closed(old, Reason::Moved);
+        self.disconnect(old);
+        old.kill(End::Fin);
+    }
+
+    /// Whether a request is replied to of which the session was resumed at another member since.
+    /// The leader refuses what it has to judge, which is all that its own clients ask for, and the
+    /// writes of the others'.
+    pub(crate) fn is_served_there(&self, conn: &Conn, ask: &Ask) -> bool {
+        match &ask.body {
+            Ok(Request::Auth { .. } | Request::Sasl | Request::CloseSession) => true,
+            Ok(Request::Multi(writes)) if writes.is_empty() => true,
+            Ok(request) => request.is_read() && self.role(conn.member) == Role::Follower,
+            Err(Malformed) => self.role(conn.member) == Role::Follower,
+        }
+    }
+
+    /// Closes the connections of a session that has ended, at the members that learn of it now.
+    fn end_connections(&mut self, session: i64, but: Option<u64>) {
+        for conn in self.connections_of(session) {
+            let knows = !self.is_cut(&conn) && !self.is_behind(conn.member);
+            if knows && Some(conn.id) != but {
+                self.end_connection(&conn);
+            }
+        }
     }
 
     /// Applies a request and returns the reply.
@@ -920,6 +958,7 @@ impl State {
             }
             Request::CloseSession => {
                 self.end_session(session, HistoryEvent::SessionClosed);
+                self.end_connections(session, Some(conn.id));
                 Ok(Outcome::Empty)
             }
             Request::Unimplemented => Err(ServerError::Unimplemented),
@@ -1234,10 +1273,7 @@ impl State {
     /// such session.
     pub(crate) fn expire(&mut self, id: i64) -> bool {
         // The others cannot reach a connection of an isolated member.
-        let knows = |conn: &&Arc<Conn>| !self.is_cut(conn) && !self.is_behind(conn.member);
-        if let Some(conn) = self.connection_of(id).filter(knows).cloned() {
-            self.end_connection(&conn);
-        }
+        self.end_connections(id, None);
         let ended = self.end_session(id, HistoryEvent::SessionExpired);
         self.forget_isolated(id);
         ended

@@ -31,7 +31,7 @@ pub struct SessionInfo {
     pub id: i64,
     /// The timeout that was granted.
     pub timeout: Duration,
-    /// Whether it has a connection.
+    /// Whether the connection is open on which it began or was resumed last.
     pub connected: bool,
     /// Its ephemeral nodes, sorted.
     pub ephemerals: Vec<String>,
@@ -190,6 +190,7 @@ impl View<'_> {
             .filter_map(|id| self.state.connections.get(id).map(|conn| conn.session()))
             .collect();
         sessions.sort_unstable();
+        sessions.dedup();
         sessions
     }
 

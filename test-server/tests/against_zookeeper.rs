@@ -1429,13 +1429,86 @@ fn roles(word: &str, text: &str) -> BTreeSet<String> {
     lines.chain(state.map(str::to_owned)).collect()
 }
 
+fn addresses(server: &Server) -> io::Result<Vec<SocketAddr>> {
+    let connect = server.connect_string();
+    let addrs = connect.split(',').map(str::parse).collect::<Result<_, _>>();
+    addrs.map_err(io::Error::other)
+}
+
+/// Returns two followers and the leader.
+fn by_role(real: &ZooKeeper) -> io::Result<[SocketAddr; 3]> {
+    let leads = real.leader().ok_or(io::ErrorKind::NotFound)?;
+    Ok([1, 2, 0].map(|behind| real.address((leads + behind) % 3)))
+}
+
+/// A session that is resumed at another member leaves its connection to the first one, which is
+/// served until it asks for what the leader has to judge: a write, or if it is to the leader,
+/// anything.
+fn is_left([follower, other, leader]: [SocketAddr; 3]) -> io::Result<()> {
+    for (from, to) in [(follower, other), (follower, leader), (leader, other)] {
+        let at_leader = from == leader;
+        let moved = |path: &str| -> io::Result<(Raw, Raw)> {
+            let mut old = Raw::connect(from, 30_000)?;
+            old.ask(op::EXISTS, &Body::path_watch(path, true))?;
+            let new = Raw::reconnect(to, 30_000, old.session(), &old.greeting.password, 0)?;
+            assert_eq!(new.session(), old.session());
+            Ok((old, new))
+        };
+        let end = |mut raw: Raw| raw.ask(op::CLOSE_SESSION, &Body::new()).map(drop);
+        let path = unique_path("moved");
+        let none = Body::new().i64(0).strings::<&str>(&[]).strings::<&str>(&[]);
+        for (op, body) in [
+            (op::EXISTS, Body::path_watch("/", false)),
+            (op::GET_CHILDREN, Body::path_watch("/", false)),
+            (op::SYNC, Body::new().string("/")),
+            (op::PING, Body::new()),
+            (op::SET_WATCHES, none.strings::<&str>(&[])),
+        ] {
+            let (mut old, new) = moved(&path)?;
+            let served = old.ask(op, &body).is_ok();
+            assert_eq!(served, !at_leader, "{op} from {from} to {to}");
+            end(new)?;
+        }
+        let auth = Body::new().i32(0).string("digest").buffer(Some(b"u:p"));
+        for (op, body) in [(op::AUTH, auth), (op::MULTI, Body::multi(&[]))] {
+            let (mut old, new) = moved(&path)?;
+            assert_eq!(old.ask(op, &body)?.1.error, 0, "{op} from {from} to {to}");
+            end(new)?;
+        }
+        for (op, body) in [
+            (op::CREATE, Body::create(&path, b"", 0)),
+            (op::DELETE, Body::new().string(&path).i32(-1)),
+            (
+                op::MULTI,
+                Body::multi(&[(op::CREATE, Body::create(&path, b"", 0))]),
+            ),
+        ] {
+            let (mut old, mut new) = moved(&path)?;
+            assert!(old.ask(op, &body).is_err(), "{op} from {from} to {to}");
+            new.call(op::SYNC, &Body::new().string(&path));
+            let exists = new.ask(op::EXISTS, &Body::path_watch(&path, false))?.1;
+            assert_eq!(exists.error, -101, "{op} from {from} to {to}");
+            end(new)?;
+        }
+        // Events go to the old connection, too, and it may close the session.
+        let (mut old, mut new) = moved(&path)?;
+        new.create(&path, 1);
+        assert_eq!(old.recv()?.event(), (1, 3, path));
+        old.ask(op::CLOSE_SESSION, &Body::new())?;
+        assert!(new.recv().is_err());
+        // A wrong password changes nothing.
+        let mut old = Raw::connect(from, 30_000)?;
+        let refused = Raw::reconnect(to, 30_000, old.session(), &[7; 16], 0)?;
+        assert_eq!(refused.session(), 0);
+        old.create(&unique_path("moved"), 1);
+        end(old)?;
+    }
+    Ok(())
+}
+
 /// Members say that they lead, follow, or have no majority, as ZooKeeper's do.
 fn members_say_what_they_are(real: &ZooKeeper, ours: &Server) -> io::Result<()> {
-    let addrs: Vec<SocketAddr> = ours
-        .connect_string()
-        .split(',')
-        .map(|addr| addr.parse().unwrap())
-        .collect();
+    let addrs = addresses(ours)?;
     let leads = real.leader().ok_or(io::ErrorKind::NotFound)?;
     let follows = (leads + 1) % 3;
     let mut clients = Vec::new();
@@ -1610,6 +1683,20 @@ fn main() {
             is_read_only(real.address(0)).map_err(|error| error.to_string())
         },
     );
+    let moves = "a_moved_session_leaves_its_connection";
+    suite.add("in-process", moves, || {
+        let server = Server::builder().members(3).start()?;
+        let addrs = addresses(&server)?;
+        is_left([addrs[0], addrs[1], addrs[2]])?;
+        assert!(server.sessions().is_empty(), "{:?}", server.sessions());
+        Ok::<_, io::Error>(())
+    });
+    suite.add_needing("zookeeper", moves, peers::zookeeper(), |_| {
+        let real = ZooKeeper::ensemble(3, &Options::new()).map_err(|error| error.to_string())?;
+        by_role(&real)
+            .and_then(is_left)
+            .map_err(|error| error.to_string())
+    });
     suite.add("in-process", "races_are_won", || {
         let server = Server::start()?;
         races_lost(server.addr(), 20).map(|lost| assert_eq!(lost, [0; 4]))

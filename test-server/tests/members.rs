@@ -121,13 +121,43 @@ fn all_members_serve_one_tree_and_a_session_moves_between_them() {
     let mut moved = moves(&one, addrs[2], 0).unwrap();
     assert_eq!(moved.session(), one.session());
     assert!(exists(&mut moved, "/a"));
+    // Member 1 does not learn of it, before the leader refuses a write.
+    assert!(exists(&mut one, "/a"));
+    one.send(op::DELETE, &Body::new().string("/a").i32(-1))
+        .unwrap();
     assert_eq!(
         one.recv().unwrap_err().kind(),
         ErrorKind::UnexpectedEof,
         "the old connection is closed"
     );
+    assert!(exists(&mut moved, "/a"));
     assert_eq!(server.sessions().len(), 2);
     assert!(!server.set_member(3, Member::Down), "there is no fourth");
+}
+
+#[test]
+fn expiry_closes_left_connections_too() {
+    let (server, addrs) = ensemble();
+    let mut old = Raw::connect(addrs[0], T).unwrap();
+    let mut new = moves(&old, addrs[1], 0).unwrap();
+    server.expire_session(old.session());
+    for raw in [&mut old, &mut new] {
+        assert_eq!(raw.recv().unwrap_err().kind(), ErrorKind::UnexpectedEof);
+    }
+}
+
+#[test]
+fn left_connections_keep_sessions_alive() {
+    let (server, addrs) = ensemble();
+    let mut old = Raw::connect(addrs[0], T).unwrap();
+    drop(moves(&old, addrs[1], 0).unwrap());
+    let gone = |view: View<'_>| !view.sessions()[0].connected;
+    assert!(server.wait_until_blocking(gone, SOON));
+    for _ in 0..4 {
+        server.advance_clock(Duration::from_millis(T as u64 / 2));
+        old.call(op::PING, &Body::new());
+    }
+    assert_eq!(server.sessions().len(), 1);
 }
 
 #[test]
