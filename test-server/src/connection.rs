@@ -20,7 +20,7 @@ use crate::fault::{Asked, Cell, Hit, Loss};
 use crate::listener::{Listener, Stream};
 use crate::server::{Direction, Shared};
 use crate::signal::{Signal, lock};
-use crate::state::{Ask, State};
+use crate::state::{Ask, Greeting, State};
 use crate::wire::jute::{Frame, Reader};
 use crate::wire::request::{Connect, Request};
 use crate::wire::{AuthId, opcode};
@@ -879,8 +879,7 @@ fn greet(conn: &Conn, shared: &Shared, number: u64, connect: &Connect, inbound: 
             }
             None => {
                 let greeting = state.connect(conn, connect);
-                if let Some((_, accepted)) = &greeting {
-                    let error = if *accepted { 0 } else { -112 };
+                if let Some(greeting) = &greeting {
                     state.record(
                         LogKind::Applied,
                         number,
@@ -888,7 +887,7 @@ fn greet(conn: &Conn, shared: &Shared, number: u64, connect: &Connect, inbound: 
                         Op::Connect,
                         0,
                         "",
-                        error,
+                        greeting.error(),
                     );
                 }
                 greeting
@@ -907,7 +906,7 @@ fn greet(conn: &Conn, shared: &Shared, number: u64, connect: &Connect, inbound: 
             cells.push(cell);
             return (Next::Stop, cells);
         }
-        let Some((frame, accepted)) = greeting else {
+        let Some(greeting) = greeting else {
             conn.queue(Out::End(End::Fin));
             return (Next::Stop, cells);
         };
@@ -920,14 +919,24 @@ fn greet(conn: &Conn, shared: &Shared, number: u64, connect: &Connect, inbound: 
             path: String::new(),
             error: 0,
         };
-        conn.push(frame, Some(replied));
-        if accepted {
-            conn.greeted.store(true, Ordering::Release);
-            conn.moved.raise();
-        } else {
-            conn.queue(Out::End(End::Fin));
-        }
-        (if accepted { Next::GoOn } else { Next::Stop }, cells)
+        let next = match greeting {
+            Greeting::Accepted(frame) => {
+                conn.push(frame, Some(replied));
+                conn.greeted.store(true, Ordering::Release);
+                conn.moved.raise();
+                Next::GoOn
+            }
+            Greeting::Refused(frame) => {
+                conn.push(frame, Some(replied));
+                conn.queue(Out::End(End::Fin));
+                Next::Stop
+            }
+            Greeting::Failed(frame) => {
+                conn.push(frame, Some(replied));
+                Next::Stop
+            }
+        };
+        (next, cells)
     });
     for cell in cells {
         cell.hit(Hit {

@@ -53,10 +53,15 @@ pub enum Member {
     /// described at [`Isolation`]. It accepts no session. The others do not hear of its clients.
     Cut(Isolation),
     /// It is cut off from the others, and in ZooKeeper's read-only mode (`readonlymode.enabled`):
-    /// it accepts clients that allow for that, replies to reads with the state when it was cut off,
-    /// and refuses writes. It closes its connections when the mode begins and when it ends. A
-    /// session that begins in this mode is known to this member alone, has no ephemeral nodes, and
-    /// ends with the mode.
+    /// it closes the connections of clients that do not allow for that, replies to reads with the
+    /// state when it was cut off, and refuses writes. It closes its connections when the mode
+    /// begins and when it ends.
+    ///
+    /// A session from before cannot be resumed there: the connection is closed without a reply. A
+    /// new one begins only with [`Builder::local_sessions`](crate::Builder::local_sessions). It is
+    /// known to this member alone, has no ephemeral nodes, and ends with the mode. Without this
+    /// setting, which is ZooKeeper's default, the first reply is an error (`NotReadOnly`) that is
+    /// no reply to a connect, and there is no other.
     ReadOnly,
     /// It does not run, or knows that it is cut off: it closes its connections, and each new one at
     /// once.

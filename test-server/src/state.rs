@@ -149,6 +149,8 @@ pub(crate) struct Config {
     pub(crate) max_queued: usize,
     /// Whether the races of ZooKeeper's pipeline are always lost.
     pub(crate) races: bool,
+    /// Whether a member that is read-only opens sessions.
+    pub(crate) local_sessions: bool,
 }
 
 /// A request whose header has been read.
@@ -169,6 +171,27 @@ pub(crate) struct Answer {
     pub(crate) error: i32,
     pub(crate) path: String,
     pub(crate) close: bool,
+}
+
+/// The reply to a connect.
+#[derive(Debug)]
+pub(crate) enum Greeting {
+    Accepted(Frame),
+    /// There is no such session. The connection is closed.
+    Refused(Frame),
+    /// The create of a session failed as a request, whose reply is none to a connect. ZooKeeper
+    /// leaves the connection open, and replies to nothing.
+    Failed(Frame),
+}
+
+impl Greeting {
+    pub(crate) fn error(&self) -> i32 {
+        match self {
+            Self::Accepted(_) => 0,
+            Self::Refused(_) => ServerError::SessionExpired.code(),
+            Self::Failed(_) => NOT_READ_ONLY,
+        }
+    }
 }
 
 /// The role of a member that is cut off from the rest of the ensemble, for
@@ -433,9 +456,8 @@ impl State {
             .collect()
     }
 
-    /// Handles a connect; returns the reply and whether the connection may go on, or `None` to
-    /// close it without a reply.
-    pub(crate) fn connect(&mut self, conn: &Conn, request: &Connect) -> Option<(Frame, bool)> {
+    /// Handles a connect; returns the reply, or `None` to close the connection without one.
+    pub(crate) fn connect(&mut self, conn: &Conn, request: &Connect) -> Option<Greeting> {
         if request.last_zxid_seen > self.zxid_at(conn.member) {
             // The client has seen a later state than this server has. It must try another one.
             return None;
@@ -449,7 +471,17 @@ impl State {
         let keeper = self.config.version.is_keeper();
         let local = self.is_read_only(conn.member);
         let read_only = request.read_only.filter(|_| !keeper).map(|_| local);
+        let known = self.sessions.get(request.session);
+        if local && known.is_some_and(|known| known.local.is_none()) {
+            // The others may have ended the session of before since.
+            return None;
+        }
         let id = if local && request.session == 0 {
+            if !self.config.local_sessions {
+                let zxid = self.zxid_at(conn.member);
+                let header = reply::header(0, zxid, NOT_READ_ONLY);
+                return Some(Greeting::Failed(header.frame()));
+            }
             self.sessions.create(timeout_ms, now)
         } else if request.session == 0 || keeper {
             self.stamp();
@@ -475,7 +507,7 @@ impl State {
                 }
             }
             if !accepted {
-                return Some((reply::connect(None, read_only), false));
+                return Some(Greeting::Refused(reply::connect(None, read_only)));
             }
             request.session
         };
@@ -507,10 +539,10 @@ impl State {
             self.sessions.get(id)?.password
         };
         let timeout = i32::try_from(timeout_ms).unwrap_or(i32::MAX);
-        Some((
-            reply::connect(Some((id, timeout, &password)), read_only),
-            true,
-        ))
+        Some(Greeting::Accepted(reply::connect(
+            Some((id, timeout, &password)),
+            read_only,
+        )))
     }
 
     /// Isolates the member that serves a session; returns `false` if there is no such session.

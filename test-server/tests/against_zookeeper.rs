@@ -1321,6 +1321,63 @@ fn is_read_only(addr: SocketAddr) -> io::Result<()> {
     Ok(())
 }
 
+/// Returns a session of each member, with an ephemeral node, so that all members know it.
+fn owners(addr: SocketAddr, other: SocketAddr) -> io::Result<Vec<Raw>> {
+    let owners = [addr, other].map(|addr| {
+        let mut raw = Raw::connect(addr, 30_000)?;
+        raw.create(&unique_path("before"), 1);
+        Ok(raw)
+    });
+    let mut owners: Vec<Raw> = owners.into_iter().collect::<io::Result<_>>()?;
+    // The first member has applied all of it then.
+    for raw in &mut owners[..1] {
+        raw.call(op::SYNC, &Body::new().string("/"));
+    }
+    Ok(owners)
+}
+
+/// A read-only member resumes no session of before, and without local sessions begins none.
+fn refuses_sessions(addr: SocketAddr, before: &[Raw], has_local: bool) -> io::Result<()> {
+    let hello = |session, password: &[u8], allows: bool| {
+        let mut hello = raw::hello(0, 30_000, session, password);
+        hello.0.pop();
+        hello.bool(allows)
+    };
+    for old in before {
+        for password in [&old.greeting.password[..], &[7; 16]] {
+            for allows in [true, false] {
+                let resumed = Raw::open(addr, &hello(old.session(), password, allows));
+                assert!(resumed.is_err(), "{allows}");
+            }
+        }
+    }
+    let mut unknown = Raw::open(addr, &hello(0x123_4567, &[7; 16], true))?;
+    assert_eq!(unknown.session(), 0);
+    assert!(unknown.recv().is_err());
+    if has_local {
+        let old = Raw::open(addr, &hello(0, &[0; 16], true))?;
+        let password = &old.greeting.password;
+        let mut new = Raw::open(addr, &hello(old.session(), password, true))?;
+        assert_eq!(new.session(), old.session());
+        let mut old = old;
+        assert!(old.recv().is_err(), "to the same member");
+        return new.ask(op::CLOSE_SESSION, &Body::new()).map(drop);
+    }
+    let mut stream = raw::dial(addr)?;
+    raw::write_frame(&mut stream, &hello(0, &[0; 16], true).0)?;
+    let reply = raw::read_frame(&mut stream)?;
+    let mut parse = Parse(&reply);
+    let (xid, zxid, error) = (parse.i32(), parse.i64(), parse.i32());
+    assert_eq!((xid, error, parse.0), (0, -119, &[][..]));
+    assert!(zxid > 0);
+    // It stays open, and is silent.
+    raw::write_frame(&mut stream, &Body::new().i32(-2).i32(op::PING).0)?;
+    stream.set_read_timeout(Some(Duration::from_millis(300)))?;
+    let silence = raw::read_frame(&mut stream).map_err(|error| error.kind());
+    assert_eq!(silence, Err(io::ErrorKind::WouldBlock));
+    Ok(())
+}
+
 /// What the lines of an answer have in common on all servers.
 fn lines(word: &str, text: &str) -> BTreeSet<String> {
     let key = |line: &str, separator| line.split(separator).next().unwrap_or_default().to_owned();
@@ -1646,7 +1703,7 @@ fn main() {
         "in-process",
         "a_member_without_the_others_is_read_only",
         || {
-            let server = Server::builder().members(3).start()?;
+            let server = Server::builder().members(3).local_sessions(true).start()?;
             server.create("/before", "").map_err(io::Error::other)?;
             for (index, member) in [Member::ReadOnly, Member::Down, Member::Down]
                 .into_iter()
@@ -1684,6 +1741,47 @@ fn main() {
         },
     );
     let moves = "a_moved_session_leaves_its_connection";
+    for has_local in [false, true] {
+        let name = if has_local {
+            "a_read_only_member_has_its_sessions"
+        } else {
+            "a_read_only_member_opens_no_session"
+        };
+        suite.add("in-process", name, move || {
+            let server = Server::builder()
+                .members(3)
+                .local_sessions(has_local)
+                .start()?;
+            let addrs = addresses(&server)?;
+            let before = owners(addrs[0], addrs[1])?;
+            for (index, member) in [Member::ReadOnly, Member::Down, Member::Down]
+                .into_iter()
+                .enumerate()
+            {
+                server.set_member(index, member);
+            }
+            refuses_sessions(addrs[0], &before, has_local)
+        });
+        suite.add_needing("zookeeper", name, peers::zookeeper(), move |_| {
+            let options = Options::new().jvm_arg("-Dreadonlymode.enabled=true");
+            let options = if has_local {
+                options
+                    .setting("localSessionsEnabled", "true")
+                    .setting("localSessionsUpgradingEnabled", "true")
+            } else {
+                options
+            };
+            let real = ZooKeeper::ensemble(3, &options).map_err(|error| error.to_string())?;
+            let run = || {
+                let before = owners(real.address(0), real.address(1))?;
+                (1..3).for_each(|member| real.kill(member));
+                let alone = || (word(real.address(0), b"isro").ok()? == "ro").then_some(());
+                poll_until("read-only mode", SOON, alone).map_err(io::Error::other)?;
+                refuses_sessions(real.address(0), &before, has_local)
+            };
+            run().map_err(|error: io::Error| error.to_string())
+        });
+    }
     suite.add("in-process", moves, || {
         let server = Server::builder().members(3).start()?;
         let addrs = addresses(&server)?;

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use raw::{Body, Raw, op};
 use zookeeper_test_server::{
-    CreateMode, HistoryEvent, Isolation, LogKind, Match, Member, Op, Server, ServerError, Version,
-    View,
+    Builder, CreateMode, HistoryEvent, Isolation, LogKind, Match, Member, Op, Server, ServerError,
+    Version, View,
 };
 
 const T: i32 = 40_000;
@@ -22,7 +22,11 @@ const SOON: Duration = Duration::from_secs(60);
 const CUT: Member = Member::Cut(Isolation::Follower);
 
 fn ensemble() -> (Server, Vec<SocketAddr>) {
-    let server = Server::builder().members(3).start().unwrap();
+    started(Server::builder())
+}
+
+fn started(builder: Builder) -> (Server, Vec<SocketAddr>) {
+    let server = builder.members(3).start().unwrap();
     let addrs = server
         .connect_string()
         .split(',')
@@ -368,7 +372,7 @@ fn events_of(server: &Server, raw: &Raw) -> Vec<HistoryEvent> {
 
 #[test]
 fn a_session_of_a_read_only_member_is_known_to_this_member_alone_and_ends_with_the_mode() {
-    let (server, addrs) = ensemble();
+    let (server, addrs) = started(Server::builder().local_sessions(true));
     server.set_member(0, Member::ReadOnly);
     let mut raw = Raw::read_only(addrs[0], T).unwrap();
     assert_eq!(
@@ -403,7 +407,8 @@ fn a_session_of_a_read_only_member_is_known_to_this_member_alone_and_ends_with_t
 #[test]
 fn the_sessions_of_another_read_only_member_go_on() {
     // Three of them are a majority.
-    let server = Server::builder().members(5).start().unwrap();
+    let builder = Server::builder().members(5).local_sessions(true);
+    let server = builder.start().unwrap();
     let addrs: Vec<SocketAddr> = server
         .connect_string()
         .split(',')
