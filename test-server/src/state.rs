@@ -908,9 +908,8 @@ impl State {
                     1 => true,
                     _ => return Err(ServerError::Marshalling),
                 };
-                // Nothing ever happens to the null path.
-                if let (Some(watcher), Some(path)) = (watcher, path) {
-                    self.watch_persistent(watcher, path, recursive);
+                if let Some(watcher) = watcher {
+                    self.watch_any(watcher, path.as_deref(), recursive)?;
                 }
                 Ok(Outcome::Number(0))
             }
@@ -1055,9 +1054,9 @@ impl State {
         let v3_8 = self.config.version == Version::V3_8;
         match writes
             .iter()
-            .find(|write| matches!(write, Write::NullPath | Write::NullAcl))?
+            .find(|write| matches!(write, Write::NullPath(_) | Write::NullAcl))?
         {
-            Write::NullPath if v3_8 => {
+            Write::NullPath(_) if v3_8 => {
                 // After the id was given, and before there is a transaction.
                 self.skipped += 1;
                 return Some(Ok(Outcome::Broken(Vec::new())));
@@ -1242,12 +1241,11 @@ impl State {
                 Some(_) => self.watch(connection, Table::Child, path, Mode::OneShot),
             }
         }
-        // Nothing ever happens to the null path, so it is watched without effect.
-        for path in wanted.persistent.as_ref()?.iter().flatten() {
-            self.watch_persistent(connection, path, false);
+        for path in wanted.persistent.as_ref()? {
+            self.watch_any(connection, path.as_deref(), false).ok()?;
         }
-        for path in wanted.recursive.as_ref()?.iter().flatten() {
-            self.watch_persistent(connection, path, true);
+        for path in wanted.recursive.as_ref()? {
+            self.watch_any(connection, path.as_deref(), true).ok()?;
         }
         Some(())
     }
@@ -1255,6 +1253,21 @@ impl State {
     fn watch(&mut self, connection: u64, table: Table, path: &str, mode: Mode) {
         self.watches.add(connection, table, path, mode);
         self.note_watch(connection, path, WatchKind::of(table, mode));
+    }
+
+    /// Sets a persistent watch. Nothing ever happens to the null path, so it is watched without
+    /// effect, and in 3.8 once for each connection: ZooKeeper trips over the second watch.
+    fn watch_any(
+        &mut self,
+        connection: u64,
+        path: Option<&str>,
+        recursive: bool,
+    ) -> Result<(), ServerError> {
+        match path {
+            Some(path) => self.watch_persistent(connection, path, recursive),
+            None => self.watches.add_null(connection)?,
+        }
+        Ok(())
     }
 
     fn watch_persistent(&mut self, connection: u64, path: &str, recursive: bool) {
@@ -1492,7 +1505,7 @@ fn part(effect: Effect, write: &Write, v3_8: bool) -> (i32, Result<Outcome, Serv
     let (op, bare) = match write {
         Write::Delete { .. } => (opcode::DELETE, false),
         Write::SetData { .. } | Write::SetAcl { .. } => (opcode::SET_DATA, false),
-        Write::Check { .. } | Write::NullPath | Write::NullAcl => (opcode::CHECK, false),
+        Write::Check { .. } | Write::NullPath(_) | Write::NullAcl => (opcode::CHECK, false),
         // Until 3.8.1 a create2 in a multi was handled as a create, whose reply has no Stat.
         Write::Create(create) => match create.opcode {
             opcode::CREATE => (opcode::CREATE, true),

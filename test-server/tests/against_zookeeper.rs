@@ -284,7 +284,7 @@ fn odd_create() -> impl Strategy<Value = Item> {
         Just(op::CREATE_CONTAINER),
         Just(op::CREATE_TTL)
     ];
-    (ops, path(), -1..9i32).prop_map(|(op, path, flags)| Item::Create {
+    (ops, path_or_null(), -1..9i32).prop_map(|(op, path, flags)| Item::Create {
         op,
         path,
         data: None,
@@ -1590,6 +1590,104 @@ fn members_say_what_they_are(real: &ZooKeeper, ours: &Server) -> io::Result<()> 
     members_say_the_same(pairs[1].0, pairs[1].1)
 }
 
+/// What no client of today asks for: null paths with odd flags, reads in a multi, watches on null
+/// and relative paths. Returns the errors, with what follows them.
+fn odd_requests(addr: SocketAddr) -> io::Result<Vec<String>> {
+    let null = || Body::new().buffer(None);
+    let mut requests: Vec<(String, i32, Body)> = Vec::new();
+    let mut add = |name: String, op, body| requests.push((name, op, body));
+    let creates = [
+        op::CREATE,
+        op::CREATE2,
+        op::CREATE_CONTAINER,
+        op::CREATE_TTL,
+    ];
+    for (op, flags) in creates
+        .iter()
+        .flat_map(|op| (-1..9).map(move |flags| (*op, flags)))
+    {
+        for acl in [None, Some(&[ANYONE][..])] {
+            let ttl = Body::new().i64(3_600_001);
+            let create = null().buffer(None).odd_acl(acl).i32(flags).then(&ttl);
+            let is_null = acl.is_none();
+            add(format!("{op}, {flags}, {is_null}"), op, create.clone());
+            if op != op::CREATE_TTL {
+                let without = Body(create.0[..create.0.len() - 8].to_vec());
+                let multi = Body::multi(&[(op, without)]);
+                add(
+                    format!("{op}, {flags}, {is_null} in a multi"),
+                    op::MULTI,
+                    multi,
+                );
+            }
+        }
+    }
+    let watch = |path: Body| path.bool(false);
+    let root = || Body::new().string("/");
+    let items = [
+        ("read", op::GET_DATA, watch(root())),
+        ("read of null", op::GET_DATA, watch(null())),
+        ("children", op::GET_CHILDREN, watch(root())),
+        ("children of null", op::GET_CHILDREN, watch(null())),
+        ("exists", op::EXISTS, watch(root())),
+        ("delete", op::DELETE, Body::new().string("/none").i32(-1)),
+        ("check", op::CHECK, root().i32(-1)),
+    ];
+    for (one, op, body) in &items {
+        add(
+            format!("multi: {one}"),
+            op::MULTI,
+            Body::multi(&[(*op, body.clone())]),
+        );
+        for (two, second, other) in &items {
+            let multi = Body::multi(&[(*op, body.clone()), (*second, other.clone())]);
+            add(format!("multi: {one}, {two}"), op::MULTI, multi);
+        }
+    }
+    let relative = ["a", "a/b", "a/", "", "/a", "/", "//"];
+    for recursive in ["none", "/elsewhere", "a/b"] {
+        if recursive != "none" {
+            let body = Body::new().string(recursive).i32(1);
+            add(format!("watch {recursive}"), op::ADD_WATCH, body);
+        }
+        for (path, kind) in relative
+            .iter()
+            .flat_map(|path| (0..6).map(move |kind| (path, kind)))
+        {
+            let name = format!("check {path:?}, {kind}, with {recursive}");
+            add(name, op::CHECK_WATCHES, Body::new().string(path).i32(kind));
+        }
+    }
+    let lists = |persistent: usize, recursive: usize| {
+        let nulls = |count| (0..count).fold(Body::new().i32(count), |body, _| body.buffer(None));
+        (0..3)
+            .fold(Body::new().i64(0), |body, _| body.i32(0))
+            .then(&nulls(persistent as i32))
+            .then(&nulls(recursive as i32))
+    };
+    for (persistent, recursive) in [(0, 1), (0, 1), (1, 0)] {
+        let name = format!("watch null {persistent} {recursive}");
+        add(name, op::SET_WATCHES2, lists(persistent, recursive));
+    }
+    let mut raw = Raw::connect(addr, 30_000)?;
+    let mut told = Vec::new();
+    let mut last = raw.call(op::SYNC, &root()).zxid;
+    for (name, op, body) in requests {
+        let reply = raw.ask(op, &body)?.1;
+        // The reply to a request that fails has no times.
+        let rest = if reply.error == 0 {
+            &[][..]
+        } else {
+            &reply.body
+        };
+        let zxid = reply.zxid - last;
+        told.push(format!("{name}: {}, {zxid}, {rest:?}", reply.error));
+        last = reply.zxid;
+    }
+    raw.ask(op::CLOSE_SESSION, &Body::new())?;
+    Ok(told)
+}
+
 /// A transaction id, and the type, the state and the path of an event.
 type Told = (i64, (i32, i32, String));
 
@@ -1741,6 +1839,28 @@ fn main() {
         },
     );
     let moves = "a_moved_session_leaves_its_connection";
+    suite.add_needing(
+        "zookeeper",
+        "odd_requests_are_answered_alike",
+        peers::zookeeper(),
+        |_| {
+            // Not the one of the scripts, whose transactions are counted.
+            let real = ZooKeeper::standalone(&Options::new()).map_err(|error| error.to_string())?;
+            let ours = ours()
+                .zookeeper_version(release())
+                .start()
+                .map_err(|error| error.to_string())?;
+            let asked = |addr| odd_requests(addr).map_err(|error| error.to_string());
+            let (expected, got) = (asked(real.address(0))?, asked(ours.addr())?);
+            let differ = got
+                .iter()
+                .zip(&expected)
+                .filter(|(got, expected)| got != expected);
+            assert_eq!(differ.collect::<Vec<_>>(), [], "ours, and ZooKeeper's");
+            assert_eq!(got.len(), expected.len());
+            Ok::<_, String>(())
+        },
+    );
     for has_local in [false, true] {
         let name = if has_local {
             "a_read_only_member_has_its_sessions"
