@@ -20,7 +20,7 @@ use crate::fault::{Asked, Cell, Hit, Loss};
 use crate::listener::{Listener, Stream};
 use crate::server::{Direction, Shared};
 use crate::signal::{Signal, lock};
-use crate::state::{Ask, State};
+use crate::state::{Ask, Greeting, State};
 use crate::wire::jute::{Frame, Reader};
 use crate::wire::request::{Connect, Request};
 use crate::wire::{AuthId, opcode};
@@ -715,12 +715,9 @@ fn arrive(conn: &Conn, shared: &Shared, frame: &[u8], connected: bool) -> Option
                 .sessions
                 .get(session)
                 .is_some_and(|known| known.local.is_some());
-        if heard
-            && state
-                .sessions
-                .get(session)
-                .is_some_and(|known| known.connection == Some(conn.id))
-        {
+        // A member to which a connection is left when its session is resumed elsewhere goes on to
+        // tell the leader that it is alive.
+        if heard && state.connections.contains_key(&conn.id) {
             state.sessions.touch(session, heard_at);
         }
         state.counters.count(session, op);
@@ -882,8 +879,7 @@ fn greet(conn: &Conn, shared: &Shared, number: u64, connect: &Connect, inbound: 
             }
             None => {
                 let greeting = state.connect(conn, connect);
-                if let Some((_, accepted)) = &greeting {
-                    let error = if *accepted { 0 } else { -112 };
+                if let Some(greeting) = &greeting {
                     state.record(
                         LogKind::Applied,
                         number,
@@ -891,7 +887,7 @@ fn greet(conn: &Conn, shared: &Shared, number: u64, connect: &Connect, inbound: 
                         Op::Connect,
                         0,
                         "",
-                        error,
+                        greeting.error(),
                     );
                 }
                 greeting
@@ -910,7 +906,7 @@ fn greet(conn: &Conn, shared: &Shared, number: u64, connect: &Connect, inbound: 
             cells.push(cell);
             return (Next::Stop, cells);
         }
-        let Some((frame, accepted)) = greeting else {
+        let Some(greeting) = greeting else {
             conn.queue(Out::End(End::Fin));
             return (Next::Stop, cells);
         };
@@ -923,14 +919,24 @@ fn greet(conn: &Conn, shared: &Shared, number: u64, connect: &Connect, inbound: 
             path: String::new(),
             error: 0,
         };
-        conn.push(frame, Some(replied));
-        if accepted {
-            conn.greeted.store(true, Ordering::Release);
-            conn.moved.raise();
-        } else {
-            conn.queue(Out::End(End::Fin));
-        }
-        (if accepted { Next::GoOn } else { Next::Stop }, cells)
+        let next = match greeting {
+            Greeting::Accepted(frame) => {
+                conn.push(frame, Some(replied));
+                conn.greeted.store(true, Ordering::Release);
+                conn.moved.raise();
+                Next::GoOn
+            }
+            Greeting::Refused(frame) => {
+                conn.push(frame, Some(replied));
+                conn.queue(Out::End(End::Fin));
+                Next::Stop
+            }
+            Greeting::Failed(frame) => {
+                conn.push(frame, Some(replied));
+                Next::Stop
+            }
+        };
+        (next, cells)
     });
     for cell in cells {
         cell.hit(Hit {
@@ -945,13 +951,18 @@ fn greet(conn: &Conn, shared: &Shared, number: u64, connect: &Connect, inbound: 
 /// Applies a request and queues its reply.
 fn answer(conn: &Conn, shared: &Shared, ask: &Ask, inbound: &Inbound) -> Next {
     let (next, cells, path) = shared.change(|state| {
+        let is_open = state.connections.contains_key(&conn.id);
         if conn.has_left() || !state.is_cut(conn) && state.has_moved(conn) {
-            discard(state, conn, inbound);
-            return (Next::Stop, Vec::new(), String::new());
+            let is_served = is_open && state.is_served_there(conn, ask);
+            if conn.has_left() || !is_served {
+                discard(state, conn, inbound);
+                if is_open {
+                    state.close_moved(conn);
+                }
+                return (Next::Stop, Vec::new(), String::new());
+            }
         }
-        if !state.connections.contains_key(&conn.id)
-            && ask.body.as_ref().is_ok_and(Request::is_read)
-        {
+        if !is_open && ask.body.as_ref().is_ok_and(Request::is_read) {
             // No client would get the reply.
             discard(state, conn, inbound);
             return (Next::GoOn, Vec::new(), String::new());

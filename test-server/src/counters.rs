@@ -275,7 +275,9 @@ pub enum Reason {
     Malformed,
     /// It has sent a frame that is longer than [`Builder::max_frame`](crate::Builder::max_frame).
     Oversized,
-    /// Its session has come back on another connection.
+    /// Its session has come back on another connection. One that is to another member is closed
+    /// only when its client asks for what the leader has to judge: a write, or if the member is the
+    /// leader, anything.
     Moved,
     /// It does not read: more waits for it than the server keeps for one connection, or it is the
     /// one for which most waits when all have reached

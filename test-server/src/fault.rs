@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::bounded::Bounded;
 use crate::counters::Op;
 use crate::signal::{Signal, lock};
 
@@ -209,33 +210,45 @@ pub struct Hit {
     pub path: String,
 }
 
-/// What a rule and its handle share: the hits, and whether the fault has ended.
+/// What a rule and its handle share.
 #[derive(Debug)]
 pub(crate) struct Cell {
-    inner: Mutex<(Vec<Hit>, bool)>,
+    struck: Mutex<Struck>,
     signal: Signal,
+}
+
+#[derive(Debug, Default)]
+struct Struck {
+    /// The number of hits, of which the last ones are kept.
+    count: usize,
+    hits: Bounded<Hit>,
+    /// Whether the fault has ended.
+    ended: bool,
 }
 
 impl Cell {
     fn new() -> Arc<Self> {
         Arc::new(Self {
-            inner: Mutex::new((Vec::new(), false)),
+            struck: Mutex::default(),
             signal: Signal::new(),
         })
     }
 
     pub(crate) fn hit(&self, hit: Hit) {
-        lock(&self.inner).0.push(hit);
+        let mut struck = lock(&self.struck);
+        struck.count += 1;
+        struck.hits.push(hit.path.len(), |_| hit);
+        drop(struck);
         self.signal.raise();
     }
 
     pub(crate) fn end(&self) {
-        lock(&self.inner).1 = true;
+        lock(&self.struck).ended = true;
         self.signal.raise();
     }
 
     fn ended(&self) -> bool {
-        lock(&self.inner).1
+        lock(&self.struck).ended
     }
 
     pub(crate) async fn until_end(&self) {
@@ -243,11 +256,11 @@ impl Cell {
     }
 
     fn count(&self) -> usize {
-        lock(&self.inner).0.len()
+        lock(&self.struck).count
     }
 
     fn hits(&self) -> Vec<Hit> {
-        lock(&self.inner).0.clone()
+        lock(&self.struck).hits.iter().cloned().collect()
     }
 }
 
@@ -282,7 +295,8 @@ macro_rules! observers {
                 .until_blocking(|| self.cell.count() > 0, timeout)
         }
 
-        /// Returns the requests that have been struck so far.
+        /// Returns the requests that have been struck so far: the last 100,000 at most, with 16 MiB
+        /// of paths.
         #[must_use]
         pub fn hits(&self) -> Vec<Hit> {
             self.cell.hits()
@@ -565,6 +579,22 @@ mod tests {
                 .is_none()
         );
         assert!(plan.judge_reply(&asked(Op::Multi, &[])).fail.is_none());
+    }
+
+    #[test]
+    fn hits_are_bounded_but_counted() {
+        let mut plan = Plan::default();
+        let fault = plan.fault(Match::any().always(), Action::Fail(-5));
+        for number in 0..100_003 {
+            fault.cell.hit(Hit {
+                session: number,
+                op: Op::Ping,
+                path: String::new(),
+            });
+        }
+        let hits = fault.hits();
+        assert_eq!((hits.len(), hits[0].session), (100_000, 3));
+        assert_eq!(fault.cell.count(), 100_003);
     }
 
     #[test]

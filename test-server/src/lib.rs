@@ -65,6 +65,7 @@ mod listener;
 mod members;
 mod server;
 mod sessions;
+mod shared_map;
 mod signal;
 #[cfg(simulation)]
 pub mod simulated;

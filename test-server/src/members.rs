@@ -15,6 +15,9 @@ use crate::wire::request::Request;
 /// and no session expires. When there is a majority again, a leader is elected: all connections are
 /// closed, and every session gets a fresh timeout.
 ///
+/// Of the members that are [`Current`](Self::Current) the last one leads. That a member leads,
+/// follows, is read-only or has no majority is what it says to four-letter words such as `srvr`.
+///
 /// ```
 /// use zookeeper_client::Client;
 /// use zookeeper_test_server::{Member, Server};
@@ -50,10 +53,15 @@ pub enum Member {
     /// described at [`Isolation`]. It accepts no session. The others do not hear of its clients.
     Cut(Isolation),
     /// It is cut off from the others, and in ZooKeeper's read-only mode (`readonlymode.enabled`):
-    /// it accepts clients that allow for that, replies to reads with the state when it was cut off,
-    /// and refuses writes. It closes its connections when the mode begins and when it ends. A
-    /// session that begins in this mode is known to this member alone, has no ephemeral nodes, and
-    /// ends with the mode.
+    /// it closes the connections of clients that do not allow for that, replies to reads with the
+    /// state when it was cut off, and refuses writes. It closes its connections when the mode
+    /// begins and when it ends.
+    ///
+    /// A session from before cannot be resumed there: the connection is closed without a reply. A
+    /// new one begins only with [`Builder::local_sessions`](crate::Builder::local_sessions). It is
+    /// known to this member alone, has no ephemeral nodes, and ends with the mode. Without this
+    /// setting, which is ZooKeeper's default, the first reply is an error (`NotReadOnly`) that is
+    /// no reply to a connect, and there is no other.
     ReadOnly,
     /// It does not run, or knows that it is cut off: it closes its connections, and each new one at
     /// once.
@@ -88,7 +96,51 @@ impl Standing {
     }
 }
 
+/// What a member says that it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    Standalone,
+    Leader,
+    Follower,
+    ReadOnly,
+    /// It looks for a majority, and serves no client.
+    Looking,
+}
+
 impl State {
+    /// Returns what a member says that it is. A member that is cut off does not know it.
+    pub(crate) fn role(&self, index: usize) -> Role {
+        match self.member(index) {
+            Member::Cut(Isolation::Follower) => Role::Follower,
+            Member::Cut(Isolation::DeposedLeader) => Role::Leader,
+            Member::ReadOnly => Role::ReadOnly,
+            Member::Down => Role::Looking,
+            Member::Current | Member::Behind if self.members.len() == 1 => Role::Standalone,
+            Member::Current | Member::Behind if !self.has_quorum() => Role::Looking,
+            Member::Current | Member::Behind if self.leader() == Some(index) => Role::Leader,
+            Member::Current | Member::Behind => Role::Follower,
+        }
+    }
+
+    /// Returns the member that leads: as in an election, the last of those that know most.
+    fn leader(&self) -> Option<usize> {
+        let last = |wanted| {
+            self.members
+                .iter()
+                .rposition(|standing| standing.member == wanted)
+        };
+        last(Member::Current).or_else(|| last(Member::Behind))
+    }
+
+    /// Returns the numbers of the members that follow the one that leads, counted from 1.
+    pub(crate) fn followers(&self) -> Vec<usize> {
+        (0..self.members.len())
+            .filter(|index| self.members.get(*index).is_some_and(Standing::votes))
+            .filter(|index| self.role(*index) == Role::Follower)
+            .map(|index| index + 1)
+            .collect()
+    }
+
     /// Whether transactions can be committed.
     pub(crate) fn has_quorum(&self) -> bool {
         2 * self.members.iter().filter(|member| member.votes()).count() > self.members.len()
@@ -207,7 +259,11 @@ impl State {
             .filter(|standing| standing.member == Member::Behind)
         {
             if let Some(past) = &mut standing.past {
-                past.missed.push(change.clone());
+                // The tree has the data: an event does not tell them.
+                past.missed.push(Change {
+                    data: None,
+                    ..change.clone()
+                });
             }
         }
     }

@@ -254,6 +254,7 @@ pub struct Builder {
     super_digest: Option<String>,
     max_queued: usize,
     races: bool,
+    local_sessions: bool,
 }
 
 impl Default for Builder {
@@ -273,6 +274,7 @@ impl Default for Builder {
             super_digest: None,
             max_queued: 128 << 20,
             races: false,
+            local_sessions: false,
         }
     }
 }
@@ -400,6 +402,30 @@ impl Builder {
         self
     }
 
+    /// Sets ZooKeeper's `localSessionsEnabled`, off by default: with it, a member that is
+    /// [read-only](Member::ReadOnly) opens new sessions, of which only it knows.
+    ///
+    /// Its other effect is not shown: sessions that no other member knows before they have an
+    /// ephemeral node.
+    ///
+    /// ```
+    /// use zookeeper_client::Client;
+    /// use zookeeper_test_server::{Member, Server};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let server = Server::builder().local_sessions(true).start()?;
+    /// server.set_member(0, Member::ReadOnly);
+    /// let client = Client::connector().with_readonly(true).connect(&server.connect_string()).await?;
+    /// assert!(client.check_stat("/").await?.is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn local_sessions(mut self, enabled: bool) -> Self {
+        self.local_sessions = enabled;
+        self
+    }
+
     /// Starts the server on a thread of its own. It accepts connections when this returns.
     ///
     /// # Errors
@@ -481,6 +507,7 @@ impl Builder {
             super_digest: self.super_digest,
             max_queued: self.max_queued,
             races: self.races,
+            local_sessions: self.local_sessions,
         };
         let addrs = listeners
             .iter()

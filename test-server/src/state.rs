@@ -14,7 +14,7 @@ use crate::digest;
 use crate::error::ServerError;
 use crate::fault::Plan;
 use crate::history::{History, HistoryEvent, WatchKind};
-use crate::members::{Member, Standing};
+use crate::members::{Member, Role, Standing};
 use crate::sessions::Sessions;
 use crate::tree::{Node, Stamp, Tree};
 use crate::txn::{self, Change, Effect, Happened, OldAcl, Who};
@@ -149,6 +149,8 @@ pub(crate) struct Config {
     pub(crate) max_queued: usize,
     /// Whether the races of ZooKeeper's pipeline are always lost.
     pub(crate) races: bool,
+    /// Whether a member that is read-only opens sessions.
+    pub(crate) local_sessions: bool,
 }
 
 /// A request whose header has been read.
@@ -169,6 +171,27 @@ pub(crate) struct Answer {
     pub(crate) error: i32,
     pub(crate) path: String,
     pub(crate) close: bool,
+}
+
+/// The reply to a connect.
+#[derive(Debug)]
+pub(crate) enum Greeting {
+    Accepted(Frame),
+    /// There is no such session. The connection is closed.
+    Refused(Frame),
+    /// The create of a session failed as a request, whose reply is none to a connect. ZooKeeper
+    /// leaves the connection open, and replies to nothing.
+    Failed(Frame),
+}
+
+impl Greeting {
+    pub(crate) fn error(&self) -> i32 {
+        match self {
+            Self::Accepted(_) => 0,
+            Self::Refused(_) => ServerError::SessionExpired.code(),
+            Self::Failed(_) => NOT_READ_ONLY,
+        }
+    }
 }
 
 /// The role of a member that is cut off from the rest of the ensemble, for
@@ -240,9 +263,9 @@ pub(crate) struct State {
     /// Transaction ids that were given to requests which then were no transactions. The next one
     /// shows them.
     skipped: i64,
-    /// The packets of all connections that are closed, and of those that are not before `crst` and
-    /// `srst`.
-    pub(crate) traffic: (u64, u64),
+    /// The packets of all connections to each member that are closed, and of those that are not
+    /// before `crst` and `srst`.
+    pub(crate) traffic: Vec<(u64, u64)>,
     /// What `stmk` has set.
     pub(crate) trace_mask: i64,
     pub(crate) refusing: bool,
@@ -296,7 +319,7 @@ impl State {
                 1 << 32
             },
             skipped: 0,
-            traffic: (0, 0),
+            traffic: vec![(0, 0); config.members],
             trace_mask: 0o462,
             refusing: false,
             members: (0..config.members).map(|_| Standing::current()).collect(),
@@ -386,13 +409,18 @@ impl State {
     fn forget(&mut self, conn: &Conn) -> bool {
         let known = self.connections.remove(&conn.id).is_some();
         if known {
-            let (received, sent) = conn.take_traffic();
-            self.traffic = (
-                self.traffic.0.wrapping_add(received),
-                self.traffic.1.wrapping_add(sent),
-            );
+            self.take_traffic(conn);
         }
         known
+    }
+
+    /// Counts the packets of a connection with those of its member from now on.
+    pub(crate) fn take_traffic(&mut self, conn: &Conn) {
+        let taken = conn.take_traffic();
+        if let Some((received, sent)) = self.traffic.get_mut(conn.member) {
+            *received = received.wrapping_add(taken.0);
+            *sent = sent.wrapping_add(taken.1);
+        }
     }
 
     /// Drops the state of an isolated member once its session is over and no connection uses it.
@@ -413,14 +441,23 @@ impl State {
         }
     }
 
+    /// Returns the connection on which a session began or was resumed last.
     pub(crate) fn connection_of(&self, session: i64) -> Option<&Arc<Conn>> {
         self.connections
             .get(&self.sessions.get(session)?.connection?)
     }
 
-    /// Handles a connect; returns the reply and whether the connection may go on, or `None` to
-    /// close it without a reply.
-    pub(crate) fn connect(&mut self, conn: &Conn, request: &Connect) -> Option<(Frame, bool)> {
+    /// Returns all connections of a session. Those to other members stay when it is resumed.
+    fn connections_of(&self, session: i64) -> Vec<Arc<Conn>> {
+        let connections = self.connections.values();
+        connections
+            .filter(|conn| conn.session() == session)
+            .cloned()
+            .collect()
+    }
+
+    /// Handles a connect; returns the reply, or `None` to close the connection without one.
+    pub(crate) fn connect(&mut self, conn: &Conn, request: &Connect) -> Option<Greeting> {
         if request.last_zxid_seen > self.zxid_at(conn.member) {
             // The client has seen a later state than this server has. It must try another one.
             return None;
@@ -434,7 +471,17 @@ impl State {
         let keeper = self.config.version.is_keeper();
         let local = self.is_read_only(conn.member);
         let read_only = request.read_only.filter(|_| !keeper).map(|_| local);
+        let known = self.sessions.get(request.session);
+        if local && known.is_some_and(|known| known.local.is_none()) {
+            // The others may have ended the session of before since.
+            return None;
+        }
         let id = if local && request.session == 0 {
+            if !self.config.local_sessions {
+                let zxid = self.zxid_at(conn.member);
+                let header = reply::header(0, zxid, NOT_READ_ONLY);
+                return Some(Greeting::Failed(header.frame()));
+            }
             self.sessions.create(timeout_ms, now)
         } else if request.session == 0 || keeper {
             self.stamp();
@@ -447,21 +494,20 @@ impl State {
                 known.filter(|known| known.local.is_none_or(|member| member == conn.member));
             let accepted =
                 known.is_some_and(|session| session.password[..] == request.password[..]);
-            if accepted {
-                // A client that reconnects reaches a member that is not cut off.
-                self.isolated.remove(&request.session);
-            }
-            // As in ZooKeeper, whether or not the password is right. An isolated member does not
-            // learn of it.
-            if let Some(old) = self.connection_of(request.session).cloned() {
-                if !self.is_cut(&old) {
-                    self.record_closed(&old, Reason::Moved);
-                    self.disconnect(&old);
-                    old.kill(End::Fin);
+            // A client that reconnects reaches a member that is not cut off.
+            let heals = accepted && self.isolated.remove(&request.session).is_some();
+            // As in ZooKeeper, whether or not the password is right. Other members, and one that is
+            // isolated, do not learn of it.
+            let learns = |old: &Arc<Conn>| heals || old.member == conn.member;
+            if !self.is_isolated(request.session) {
+                for old in self.connections_of(request.session) {
+                    if old.id != conn.id && learns(&old) {
+                        self.close_moved(&old);
+                    }
                 }
             }
             if !accepted {
-                return Some((reply::connect(None, read_only), false));
+                return Some(Greeting::Refused(reply::connect(None, read_only)));
             }
             request.session
         };
@@ -493,10 +539,10 @@ impl State {
             self.sessions.get(id)?.password
         };
         let timeout = i32::try_from(timeout_ms).unwrap_or(i32::MAX);
-        Some((
-            reply::connect(Some((id, timeout, &password)), read_only),
-            true,
-        ))
+        Some(Greeting::Accepted(reply::connect(
+            Some((id, timeout, &password)),
+            read_only,
+        )))
     }
 
     /// Isolates the member that serves a session; returns `false` if there is no such session.
@@ -602,11 +648,40 @@ impl State {
         }
     }
 
-    /// Whether the session has reconnected since: requests of this connection are discarded then.
+    /// Whether the session was resumed on another connection since.
     pub(crate) fn has_moved(&self, conn: &Conn) -> bool {
         self.sessions
             .get(conn.session())
             .is_some_and(|session| session.last_connection != conn.id)
+    }
+
+    /// Closes a connection whose session was resumed on another one.
+    pub(crate) fn close_moved(&mut self, old: &Conn) {
+        self.record_closed(old, Reason::Moved);
+        self.disconnect(old);
+        old.kill(End::Fin);
+    }
+
+    /// Whether a request is replied to of which the session was resumed at another member since.
+    /// The leader refuses what it has to judge, which is all that its own clients ask for, and the
+    /// writes of the others'.
+    pub(crate) fn is_served_there(&self, conn: &Conn, ask: &Ask) -> bool {
+        match &ask.body {
+            Ok(Request::Auth { .. } | Request::Sasl | Request::CloseSession) => true,
+            Ok(Request::Multi(writes)) if writes.is_empty() => true,
+            Ok(request) => request.is_read() && self.role(conn.member) == Role::Follower,
+            Err(Malformed) => self.role(conn.member) == Role::Follower,
+        }
+    }
+
+    /// Closes the connections of a session that has ended, at the members that learn of it now.
+    fn end_connections(&mut self, session: i64, but: Option<u64>) {
+        for conn in self.connections_of(session) {
+            let knows = !self.is_cut(&conn) && !self.is_behind(conn.member);
+            if knows && Some(conn.id) != but {
+                self.end_connection(&conn);
+            }
+        }
     }
 
     /// Applies a request and returns the reply.
@@ -833,9 +908,8 @@ impl State {
                     1 => true,
                     _ => return Err(ServerError::Marshalling),
                 };
-                // Nothing ever happens to the null path.
-                if let (Some(watcher), Some(path)) = (watcher, path) {
-                    self.watch_persistent(watcher, path, recursive);
+                if let Some(watcher) = watcher {
+                    self.watch_any(watcher, path.as_deref(), recursive)?;
                 }
                 Ok(Outcome::Number(0))
             }
@@ -915,6 +989,7 @@ impl State {
             }
             Request::CloseSession => {
                 self.end_session(session, HistoryEvent::SessionClosed);
+                self.end_connections(session, Some(conn.id));
                 Ok(Outcome::Empty)
             }
             Request::Unimplemented => Err(ServerError::Unimplemented),
@@ -936,7 +1011,7 @@ impl State {
                 Table::Data,
             ),
             Read::Children { watch, stat, .. } => {
-                let names = node.children.iter().cloned().collect();
+                let names = node.children.keys().map(|name| name.to_string()).collect();
                 (
                     Outcome::Children(names, stat.then(|| node.stat())),
                     watch,
@@ -979,9 +1054,9 @@ impl State {
         let v3_8 = self.config.version == Version::V3_8;
         match writes
             .iter()
-            .find(|write| matches!(write, Write::NullPath | Write::NullAcl))?
+            .find(|write| matches!(write, Write::NullPath(_) | Write::NullAcl))?
         {
-            Write::NullPath if v3_8 => {
+            Write::NullPath(_) if v3_8 => {
                 // After the id was given, and before there is a transaction.
                 self.skipped += 1;
                 return Some(Ok(Outcome::Broken(Vec::new())));
@@ -1166,12 +1241,11 @@ impl State {
                 Some(_) => self.watch(connection, Table::Child, path, Mode::OneShot),
             }
         }
-        // Nothing ever happens to the null path, so it is watched without effect.
-        for path in wanted.persistent.as_ref()?.iter().flatten() {
-            self.watch_persistent(connection, path, false);
+        for path in wanted.persistent.as_ref()? {
+            self.watch_any(connection, path.as_deref(), false).ok()?;
         }
-        for path in wanted.recursive.as_ref()?.iter().flatten() {
-            self.watch_persistent(connection, path, true);
+        for path in wanted.recursive.as_ref()? {
+            self.watch_any(connection, path.as_deref(), true).ok()?;
         }
         Some(())
     }
@@ -1179,6 +1253,21 @@ impl State {
     fn watch(&mut self, connection: u64, table: Table, path: &str, mode: Mode) {
         self.watches.add(connection, table, path, mode);
         self.note_watch(connection, path, WatchKind::of(table, mode));
+    }
+
+    /// Sets a persistent watch. Nothing ever happens to the null path, so it is watched without
+    /// effect, and in 3.8 once for each connection: ZooKeeper trips over the second watch.
+    fn watch_any(
+        &mut self,
+        connection: u64,
+        path: Option<&str>,
+        recursive: bool,
+    ) -> Result<(), ServerError> {
+        match path {
+            Some(path) => self.watch_persistent(connection, path, recursive),
+            None => self.watches.add_null(connection)?,
+        }
+        Ok(())
     }
 
     fn watch_persistent(&mut self, connection: u64, path: &str, recursive: bool) {
@@ -1229,10 +1318,7 @@ impl State {
     /// such session.
     pub(crate) fn expire(&mut self, id: i64) -> bool {
         // The others cannot reach a connection of an isolated member.
-        let knows = |conn: &&Arc<Conn>| !self.is_cut(conn) && !self.is_behind(conn.member);
-        if let Some(conn) = self.connection_of(id).filter(knows).cloned() {
-            self.end_connection(&conn);
-        }
+        self.end_connections(id, None);
         let ended = self.end_session(id, HistoryEvent::SessionExpired);
         self.forget_isolated(id);
         ended
@@ -1419,7 +1505,7 @@ fn part(effect: Effect, write: &Write, v3_8: bool) -> (i32, Result<Outcome, Serv
     let (op, bare) = match write {
         Write::Delete { .. } => (opcode::DELETE, false),
         Write::SetData { .. } | Write::SetAcl { .. } => (opcode::SET_DATA, false),
-        Write::Check { .. } | Write::NullPath | Write::NullAcl => (opcode::CHECK, false),
+        Write::Check { .. } | Write::NullPath(_) | Write::NullAcl => (opcode::CHECK, false),
         // Until 3.8.1 a create2 in a multi was handled as a create, whose reply has no Stat.
         Write::Create(create) => match create.opcode {
             opcode::CREATE => (opcode::CREATE, true),

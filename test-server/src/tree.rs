@@ -1,9 +1,9 @@
 //! The nodes and their numbers, without clock, network or permissions. Each change returns how to
 //! undo it.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
+use crate::shared_map::SharedMap;
 use crate::wire::jute::length;
 use crate::wire::{Acl, AuthId, Stat};
 
@@ -56,7 +56,7 @@ pub(crate) struct Node {
     pub(crate) data: Option<Arc<[u8]>>,
     pub(crate) acl: Arc<[Acl]>,
     pub(crate) kind: NodeKind,
-    pub(crate) children: HashSet<String>,
+    pub(crate) children: Names,
     pub(crate) czxid: i64,
     pub(crate) mzxid: i64,
     pub(crate) pzxid: i64,
@@ -76,7 +76,7 @@ impl Node {
             data,
             acl,
             kind,
-            children: HashSet::new(),
+            children: Names::default(),
             czxid: at.zxid,
             mzxid: at.zxid,
             pzxid: at.zxid,
@@ -125,7 +125,7 @@ pub(crate) enum Undo {
     },
     Deleted {
         path: String,
-        node: Box<Node>,
+        node: Arc<Node>,
         parent_pzxid: i64,
     },
     Data {
@@ -142,12 +142,24 @@ pub(crate) enum Undo {
     },
 }
 
+/// Names or paths.
+pub(crate) type Names = SharedMap<Arc<str>, ()>;
+
+/// A clone is cheap, since it shares its nodes with the original: a member that lags keeps one.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Tree {
-    nodes: HashMap<String, Node>,
-    ephemerals: BTreeMap<i64, BTreeSet<String>>,
+    nodes: SharedMap<Arc<str>, Arc<Node>>,
+    /// The paths of each session that has some.
+    ephemerals: SharedMap<i64, Names>,
     /// Containers and TTL nodes.
-    perishable: BTreeSet<String>,
+    perishable: Names,
+}
+
+/// Returns names or paths in order.
+fn sorted(names: &Names) -> Vec<&str> {
+    let mut sorted: Vec<&str> = names.keys().map(|name| &**name).collect();
+    sorted.sort_unstable();
+    sorted
 }
 
 /// Returns an access control list that permits everything to everyone.
@@ -172,36 +184,39 @@ impl Tree {
             perms: 1,
             id: AuthId::new("world", "anyone"),
         }]);
-        let mut nodes = HashMap::new();
         let mut root = fresh(open_acl());
-        root.children.insert("zookeeper".to_owned());
+        root.children.insert("zookeeper".into(), ());
         let mut system = fresh(open_acl());
-        system
-            .children
-            .extend(["config".to_owned(), "quota".to_owned()]);
-        nodes.insert("/".to_owned(), root);
-        nodes.insert("/zookeeper".to_owned(), system);
+        system.children.insert("config".into(), ());
+        system.children.insert("quota".into(), ());
         // Set once, by a way that does not count.
         let config = Node {
             aversion: -1,
             ..fresh(read_only)
         };
-        nodes.insert("/zookeeper/config".to_owned(), config);
-        nodes.insert("/zookeeper/quota".to_owned(), fresh(open_acl()));
+        let mut nodes = SharedMap::default();
+        for (path, node) in [
+            ("/", root),
+            ("/zookeeper", system),
+            ("/zookeeper/config", config),
+            ("/zookeeper/quota", fresh(open_acl())),
+        ] {
+            nodes.insert(path.into(), Arc::new(node));
+        }
         Self {
             nodes,
-            ephemerals: BTreeMap::new(),
-            perishable: BTreeSet::new(),
+            ephemerals: SharedMap::default(),
+            perishable: Names::default(),
         }
     }
 
     /// Returns the node at a path. As in ZooKeeper, the empty path is the root.
     pub(crate) fn get(&self, path: &str) -> Option<&Node> {
-        self.nodes.get(root_if_empty(path))
+        self.nodes.get(root_if_empty(path)).map(|node| &**node)
     }
 
     fn get_mut(&mut self, path: &str) -> Option<&mut Node> {
-        self.nodes.get_mut(root_if_empty(path))
+        self.nodes.get_mut(root_if_empty(path)).map(Arc::make_mut)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -217,21 +232,25 @@ impl Tree {
     }
 
     pub(crate) fn paths(&self) -> impl Iterator<Item = &str> {
-        self.nodes.keys().map(String::as_str)
+        self.nodes.keys().map(|path| &**path)
     }
 
     /// Returns the ephemeral nodes of a session, in order.
     pub(crate) fn ephemerals(&self, session: i64) -> impl Iterator<Item = &str> {
-        self.ephemerals
-            .get(&session)
-            .into_iter()
-            .flatten()
-            .map(String::as_str)
+        let paths = self.ephemerals.get(&session).map(sorted);
+        paths.into_iter().flatten()
     }
 
-    /// Returns the sessions that own ephemeral nodes.
-    pub(crate) fn owners(&self) -> impl Iterator<Item = i64> {
-        self.ephemerals.keys().copied()
+    /// Returns the sessions that own ephemeral nodes, in order.
+    pub(crate) fn owners(&self) -> Vec<i64> {
+        let mut owners: Vec<i64> = self.ephemerals.keys().copied().collect();
+        owners.sort_unstable();
+        owners
+    }
+
+    /// Returns the number of ephemeral nodes.
+    pub(crate) fn ephemeral_count(&self) -> usize {
+        self.ephemerals.iter().map(|(_, paths)| paths.len()).sum()
     }
 
     /// Adds a node that does not exist, as the caller has checked; returns `None` if there is no
@@ -247,10 +266,10 @@ impl Tree {
         let (parent, name) = split(path)?;
         let parent = self.get_mut(parent)?;
         let parent_pzxid = parent.pzxid;
-        parent.children.insert(name.to_owned());
+        parent.children.insert(name.into(), ());
         parent.creates = parent.creates.wrapping_add(1);
         parent.pzxid = at.zxid;
-        self.insert(path.to_owned(), Node::new(data, acl, kind, at));
+        self.insert(path.into(), Arc::new(Node::new(data, acl, kind, at)));
         Some(Undo::Created {
             path: path.to_owned(),
             parent_pzxid,
@@ -268,7 +287,7 @@ impl Tree {
         parent.pzxid = parent.pzxid.max(zxid);
         Some(Undo::Deleted {
             path: path.to_owned(),
-            node: Box::new(node),
+            node,
             parent_pzxid,
         })
     }
@@ -328,11 +347,11 @@ impl Tree {
             } => {
                 if let Some((parent, name)) = split(&path) {
                     if let Some(parent) = self.get_mut(parent) {
-                        parent.children.insert(name.to_owned());
+                        parent.children.insert(name.into(), ());
                         parent.pzxid = parent_pzxid;
                     }
                 }
-                self.insert(path, *node);
+                self.insert(path.into(), node);
             }
             Undo::Data {
                 path,
@@ -359,8 +378,8 @@ impl Tree {
 
     /// Returns the containers that have lost their last child and the TTL nodes whose time is over.
     pub(crate) fn perished(&self, mono_ms: u64) -> Vec<String> {
-        let due = |path: &&String| {
-            self.nodes.get(path.as_str()).is_some_and(|node| {
+        let due = |path: &&str| {
+            self.get(path).is_some_and(|node| {
                 node.children.is_empty()
                     && match node.kind {
                         NodeKind::Container => node.creates > 0,
@@ -371,26 +390,29 @@ impl Tree {
                     }
             })
         };
-        self.perishable.iter().filter(due).cloned().collect()
+        let perishable = sorted(&self.perishable).into_iter();
+        perishable.filter(due).map(str::to_owned).collect()
     }
 
-    fn insert(&mut self, path: String, node: Node) {
+    fn insert(&mut self, path: Arc<str>, node: Arc<Node>) {
         match node.kind {
             NodeKind::Persistent => {}
             NodeKind::Ephemeral { owner } => {
-                self.ephemerals
-                    .entry(owner)
-                    .or_default()
-                    .insert(path.clone());
+                if self.ephemerals.get(&owner).is_none() {
+                    self.ephemerals.insert(owner, Names::default());
+                }
+                if let Some(paths) = self.ephemerals.get_mut(&owner) {
+                    paths.insert(Arc::clone(&path), ());
+                }
             }
             NodeKind::Container | NodeKind::Ttl { .. } => {
-                self.perishable.insert(path.clone());
+                self.perishable.insert(Arc::clone(&path), ());
             }
         }
         self.nodes.insert(path, node);
     }
 
-    fn remove(&mut self, path: &str) -> Option<Node> {
+    fn remove(&mut self, path: &str) -> Option<Arc<Node>> {
         let node = self.nodes.remove(path)?;
         match node.kind {
             NodeKind::Persistent => {}

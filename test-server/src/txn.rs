@@ -195,7 +195,13 @@ impl Transaction<'_> {
                 expect_version(*version, node.version)?;
                 Ok((Effect::Checked, None, None))
             }
-            Write::NullPath | Write::NullAcl => Err(ServerError::Marshalling),
+            Write::NullPath(create) => {
+                if let Some(create) = create {
+                    mode(create, who.session)?;
+                }
+                Err(ServerError::Marshalling)
+            }
+            Write::NullAcl => Err(ServerError::Marshalling),
         }
     }
 

@@ -31,7 +31,7 @@ pub struct SessionInfo {
     pub id: i64,
     /// The timeout that was granted.
     pub timeout: Duration,
-    /// Whether it has a connection.
+    /// Whether the connection is open on which it began or was resumed last.
     pub connected: bool,
     /// Its ephemeral nodes, sorted.
     pub ephemerals: Vec<String>,
@@ -127,7 +127,7 @@ impl View<'_> {
             .state
             .tree
             .get(path)
-            .map(|node| node.children.iter().cloned().collect())
+            .map(|node| node.children.keys().map(|name| name.to_string()).collect())
             .unwrap_or_default();
         names.sort();
         names
@@ -190,6 +190,7 @@ impl View<'_> {
             .filter_map(|id| self.state.connections.get(id).map(|conn| conn.session()))
             .collect();
         sessions.sort_unstable();
+        sessions.dedup();
         sessions
     }
 

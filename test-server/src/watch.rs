@@ -65,6 +65,8 @@ pub(crate) struct Watches {
     entries: HashMap<(Table, String), BTreeMap<u64, Modes>>,
     of_connection: HashMap<u64, HashSet<(Table, String)>>,
     recursive: usize,
+    /// The connections with a persistent watch on the null path.
+    null: HashSet<u64>,
 }
 
 impl Watches {
@@ -112,6 +114,15 @@ impl Watches {
         }
     }
 
+    /// Adds a persistent watch on the null path.
+    pub(crate) fn add_null(&mut self, connection: u64) -> Result<(), ServerError> {
+        if self.null.insert(connection) || !self.before_3_9 {
+            Ok(())
+        } else {
+            Err(ServerError::Marshalling)
+        }
+    }
+
     /// Returns the tables and modes that a kind of watches means. Kinds: 1 child, 2 data, 3 any, 4
     /// persistent, 5 recursive.
     fn targets(&self, kind: i32) -> Result<Vec<(Table, Mode)>, ServerError> {
@@ -149,14 +160,34 @@ impl Watches {
                 ServerError::NoWatcher
             });
         };
-        let found = targets.into_iter().any(|(table, mode)| {
-            if self.before_3_9 {
-                self.entries.contains_key(&(table, path.to_owned()))
-            } else {
-                self.has(connection, table, path, mode)
-            }
-        });
-        if found {
+        if self.before_3_9 {
+            return self.check_parents(&targets, path);
+        }
+        let mut targets = targets.into_iter();
+        if targets.any(|(table, mode)| self.has(connection, table, path, mode)) {
+            Ok(())
+        } else {
+            Err(ServerError::NoWatcher)
+        }
+    }
+
+    /// Handles `checkWatches` as until 3.8, which goes from the path to its parents, for recursive
+    /// watches on those, and trips over one without a slash.
+    fn check_parents(&self, targets: &[(Table, Mode)], path: &str) -> Result<(), ServerError> {
+        let on = |table| self.entries.contains_key(&(table, path.to_owned()));
+        let tables = [Table::Data, Table::Child]
+            .into_iter()
+            .filter(|table| targets.iter().any(|(of, _)| of == table));
+        let (mut found, mut trips) = (false, false);
+        for table in tables {
+            let here = !path.is_empty() && on(table);
+            let climbs = !here && self.recursive > 0 && !path.starts_with('/');
+            trips |= !path.is_empty() && (!path.contains('/') || climbs);
+            found |= here;
+        }
+        if trips {
+            Err(ServerError::Marshalling)
+        } else if found {
             Ok(())
         } else {
             Err(ServerError::NoWatcher)
@@ -215,6 +246,7 @@ impl Watches {
     }
 
     pub(crate) fn disconnect(&mut self, connection: u64) {
+        self.null.remove(&connection);
         for (table, path) in self.of_connection.remove(&connection).unwrap_or_default() {
             for mode in [Mode::OneShot, Mode::Persistent, Mode::Recursive] {
                 self.take(connection, table, &path, mode);
@@ -306,6 +338,12 @@ impl Watches {
     /// Returns the number of watches: one for each path, table and connection.
     pub(crate) fn len(&self) -> usize {
         self.entries.values().map(BTreeMap::len).sum()
+    }
+
+    /// Returns the number of watches of some connections.
+    pub(crate) fn count(&self, of: impl Fn(u64) -> bool) -> usize {
+        let watchers = self.entries.values().flat_map(BTreeMap::keys);
+        watchers.filter(|connection| of(**connection)).count()
     }
 
     /// Returns the connections that watch a path, in either table.

@@ -2,10 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::address;
+use crate::connection::Conn;
+use crate::members::Role;
 use crate::server::Shared;
+use crate::sessions::Session;
 use crate::state::{State, Version, wall_ms};
 use crate::wire::opcode;
 
@@ -18,83 +22,130 @@ pub(crate) fn takes_a_number(head: [u8; 4]) -> bool {
 pub(crate) fn answer(shared: &Shared, member: usize, bytes: &[u8]) -> Option<String> {
     let (head, rest) = bytes.split_first_chunk::<4>()?;
     let port = shared.port.load(Ordering::Relaxed);
-    shared.with(|state| match head {
-        b"ruok" => Some("imok".to_owned()),
-        b"isro" => Some(
-            if state.is_read_only(member) {
-                "ro"
-            } else {
-                "rw"
-            }
-            .to_owned(),
-        ),
-        b"srvr" => Some(format!("{}{}", version(state), summary(state))),
-        b"stat" => {
-            let clients: String = clients(state, false);
-            Some(format!(
-                "{}Clients:\n{clients}\n{}",
-                version(state),
-                summary(state)
-            ))
-        }
-        b"cons" => Some(format!("{}\n", clients(state, true))),
-        b"mntr" => Some(monitor(state)),
-        b"conf" => Some(configuration(state, port)),
-        b"envi" => Some(environment(state)),
-        b"dirs" => Some("datadir_size: 0\nlogdir_size: 0\n".to_owned()),
-        // The digests of a server whose digests are off, or that has had few transactions.
-        b"hash" => Some(String::new()),
-        b"gtmk" => Some(state.trace_mask.to_string()),
-        b"stmk" => {
-            state.trace_mask = i64::from_be_bytes(*rest.first_chunk()?);
-            Some(state.trace_mask.to_string())
-        }
-        b"crst" => {
-            reset_connections(state);
-            Some("Connection stats reset.\n".to_owned())
-        }
-        b"srst" => {
-            let (received, sent, _) = live(state);
-            state.traffic = (received.wrapping_neg(), sent.wrapping_neg());
-            Some("Server stats reset.\n".to_owned())
-        }
-        b"wchs" => Some(watch_summary(state)),
-        b"wchp" => Some(grouped(&watches_by_path(state))),
-        b"wchc" => Some(grouped(&watches_by_session(state))),
-        b"dump" => Some(dump(state)),
-        _ => None,
+    shared.with(|state| {
+        // A member that does not know all says what it knows.
+        state.swap_past(member);
+        let text = reply(state, member, port, *head, rest);
+        state.swap_past(member);
+        text
     })
 }
 
-fn reset_connections(state: &mut State) {
-    let taken: Vec<_> = state
-        .connections
-        .values()
-        .map(|conn| conn.take_traffic())
-        .collect();
-    for (received, sent) in taken {
-        state.traffic = (
-            state.traffic.0.wrapping_add(received),
-            state.traffic.1.wrapping_add(sent),
-        );
+fn reply(
+    state: &mut State,
+    member: usize,
+    port: u16,
+    head: [u8; 4],
+    rest: &[u8],
+) -> Option<String> {
+    let role = state.role(member);
+    // These need no server that serves.
+    let text = match &head {
+        b"ruok" => "imok".to_owned(),
+        b"isro" => match role {
+            Role::Looking => "null",
+            Role::ReadOnly => "ro",
+            Role::Standalone | Role::Leader | Role::Follower => "rw",
+        }
+        .to_owned(),
+        b"envi" => environment(state),
+        b"gtmk" => state.trace_mask.to_string(),
+        b"stmk" => {
+            state.trace_mask = i64::from_be_bytes(*rest.first_chunk()?);
+            state.trace_mask.to_string()
+        }
+        _ => {
+            let text = of_server(state, member, port, head)?;
+            if role == Role::Looking {
+                NOT_SERVING.to_owned()
+            } else {
+                text
+            }
+        }
+    };
+    Some(text)
+}
+
+/// What a member says that has found no majority.
+const NOT_SERVING: &str = "This ZooKeeper instance is not currently serving requests\n";
+
+fn of_server(state: &mut State, member: usize, port: u16, head: [u8; 4]) -> Option<String> {
+    Some(match &head {
+        b"srvr" => format!("{}{}", version(state, member), summary(state, member)),
+        b"stat" => format!(
+            "{}Clients:\n{}\n{}",
+            version(state, member),
+            clients(state, member, false),
+            summary(state, member)
+        ),
+        b"cons" => format!("{}\n", clients(state, member, true)),
+        b"mntr" => monitor(state, member),
+        b"conf" => configuration(state, member, port),
+        b"dirs" => "datadir_size: 0\nlogdir_size: 0\n".to_owned(),
+        // The digests of a server whose digests are off, or that has had few transactions.
+        b"hash" => String::new(),
+        b"crst" => {
+            reset_connections(state, member);
+            "Connection stats reset.\n".to_owned()
+        }
+        b"srst" => {
+            let (received, sent, _) = live(state, member);
+            if let Some(traffic) = state.traffic.get_mut(member) {
+                *traffic = (received.wrapping_neg(), sent.wrapping_neg());
+            }
+            "Server stats reset.\n".to_owned()
+        }
+        b"wchs" => watch_summary(state, member),
+        b"wchp" => grouped(&watches_by_path(state, member)),
+        b"wchc" => grouped(&watches_by_session(state, member)),
+        b"dump" => dump(state, member),
+        _ => return None,
+    })
+}
+
+fn reset_connections(state: &mut State, member: usize) {
+    for conn in connections(state, member).cloned().collect::<Vec<_>>() {
+        state.take_traffic(&conn);
     }
 }
 
 fn release(state: &State) -> &'static str {
     match state.config.version {
         Version::V3_8 => "3.8.0-zookeeper-test-server, built on 2022-02-25 08:49 UTC",
-        Version::V3_9 => "3.9.0-zookeeper-test-server, built on 2023-07-31 08:49 UTC",
+        Version::V3_9 => "3.9.6-zookeeper-test-server, built on 2026-10-16 16:58 UTC",
         _ => "v26.9.0.0-zookeeper-test-server, built on 2026-09-01 00:00:00 UTC",
     }
 }
 
-fn version(state: &State) -> String {
+fn version(state: &State, member: usize) -> String {
     let name = if state.config.version.is_keeper() {
         "ClickHouse Keeper"
     } else {
         "Zookeeper"
     };
-    format!("{name} version: {}\n", release(state))
+    let mode = if state.role(member) == Role::ReadOnly {
+        "READ-ONLY mode; serving only read-only clients\n"
+    } else {
+        ""
+    };
+    format!("{name} version: {}\n{mode}", release(state))
+}
+
+/// Returns the name of what a member is, as its words have it.
+fn mode(state: &State, member: usize) -> &'static str {
+    match state.role(member) {
+        Role::Standalone => "standalone",
+        Role::Leader => "leader",
+        Role::Follower => "follower",
+        Role::ReadOnly => "read-only",
+        Role::Looking => "looking",
+    }
+}
+
+/// Returns the connections to a member.
+fn connections(state: &State, member: usize) -> impl Iterator<Item = &Arc<Conn>> {
+    let connections = state.connections.values();
+    connections.filter(move |conn| conn.member == member)
 }
 
 /// Returns the number of nodes. ZooKeeper counts the root twice.
@@ -127,38 +178,47 @@ fn short_name(op: i32) -> &'static str {
     }
 }
 
-/// Returns the number of frames received, sent and queued on the connections that are open.
-fn live(state: &State) -> (u64, u64, usize) {
-    let traffic = state.connections.values().map(|conn| conn.traffic());
+/// Returns the number of frames received, sent and queued on the connections to a member that are
+/// open.
+fn live(state: &State, member: usize) -> (u64, u64, usize) {
+    let traffic = connections(state, member).map(|conn| conn.traffic());
     traffic.fold((0, 0, 0), |sum, (received, sent, queued)| {
         (sum.0 + received, sum.1 + sent, sum.2 + queued)
     })
 }
 
 /// Returns the same since the start or the last `srst`.
-fn totals(state: &State) -> (u64, u64, usize) {
-    let (received, sent, queued) = live(state);
+fn totals(state: &State, member: usize) -> (u64, u64, usize) {
+    let (received, sent, queued) = live(state, member);
+    let before = state.traffic.get(member).copied().unwrap_or_default();
     (
-        state.traffic.0.wrapping_add(received),
-        state.traffic.1.wrapping_add(sent),
+        before.0.wrapping_add(received),
+        before.1.wrapping_add(sent),
         queued,
     )
 }
 
-fn summary(state: &State) -> String {
-    let (received, sent, queued) = totals(state);
+fn summary(state: &State, member: usize) -> String {
+    let (received, sent, queued) = totals(state, member);
+    // Of proposals, which this server does not measure.
+    let proposals = if state.role(member) == Role::Leader && !state.config.version.is_keeper() {
+        "Proposal sizes last/min/max: -1/-1/-1\n"
+    } else {
+        ""
+    };
     format!(
         "Latency min/avg/max: 0/0.0/0\nReceived: {received}\nSent: {sent}\nConnections: {}\nOutstanding: {queued}\n\
-         Zxid: {:#x}\nMode: standalone\nNode count: {}\n",
-        state.connections.len(),
+         Zxid: {:#x}\nMode: {}\nNode count: {}\n{proposals}",
+        connections(state, member).count(),
         state.zxid,
+        mode(state, member),
         nodes(state),
     )
 }
 
-fn clients(state: &State, detailed: bool) -> String {
+fn clients(state: &State, member: usize, detailed: bool) -> String {
     let mut text = String::new();
-    for conn in state.connections.values() {
+    for conn in connections(state, member) {
         let (received, sent, queued) = conn.traffic();
         let session = state
             .sessions
@@ -239,28 +299,75 @@ const ZERO_3_9: &str = "\
     restore_error_count restore_rate_limited_count snapshot_error_count snapshot_rate_limited_count";
 const SUMMARIES_3_9: &str = "restore_time";
 
-fn monitor(state: &State) -> String {
-    let (received, sent, queued) = totals(state);
-    let ephemerals: usize = state
-        .tree
-        .owners()
-        .map(|owner| state.tree.ephemerals(owner).count())
-        .sum();
+/// Returns what a member of an ensemble has besides: lines with their values, what has an average,
+/// and what has percentiles.
+fn of_ensemble(state: &State, member: usize) -> (Vec<(&'static str, String)>, [Vec<String>; 2]) {
+    let number = |number: usize| number.to_string();
+    let learners = state.followers();
+    let (mut lines, mut handlers) = (Vec::new(), [Vec::new(), Vec::new()]);
+    match state.role(member) {
+        Role::Leader => {
+            lines.push(("peer_state", "leading - broadcast".to_owned()));
+            for size in [
+                "min_proposal_size",
+                "max_proposal_size",
+                "last_proposal_size",
+            ] {
+                lines.push((size, "-1".to_owned()));
+            }
+            lines.push(("synced_followers", number(learners.len())));
+            for none in [
+                "synced_non_voting_followers",
+                "synced_observers",
+                "pending_syncs",
+            ] {
+                lines.push((none, number(0)));
+            }
+            lines.push(("leader_uptime", state.uptime_ms().to_string()));
+            lines.push(("learners", number(learners.len())));
+            let of = |what: &str| {
+                let name = |learner| format!("{learner}_learner_handler_qp_{what}");
+                learners.iter().map(name).collect()
+            };
+            handlers = [of("size"), of("time_ms")];
+        }
+        Role::Follower => lines.push(("peer_state", "following - broadcast".to_owned())),
+        Role::Standalone | Role::ReadOnly | Role::Looking => return (lines, handlers),
+    }
+    lines.push(("quorum_size", number(state.members.len())));
+    (lines, handlers)
+}
+
+fn monitor(state: &State, member: usize) -> String {
+    let (received, sent, queued) = totals(state, member);
     let mut text = String::new();
     let mut line = |key: &str, value: &dyn std::fmt::Display| {
         let _ = writeln!(text, "zk_{key}\t{value}");
     };
     line("version", &release(state));
-    line("server_state", &"standalone");
-    line("ephemerals_count", &ephemerals);
-    line("num_alive_connections", &state.connections.len());
+    line("server_state", &mode(state, member));
+    let (lines, [sizes, times]) = if state.config.version.is_keeper() {
+        Default::default()
+    } else {
+        of_ensemble(state, member)
+    };
+    for (key, value) in &lines {
+        line(key, value);
+    }
+    line("ephemerals_count", &state.tree.ephemeral_count());
+    let alive = connections(state, member).count();
+    line("num_alive_connections", &alive);
     line("avg_latency", &"0.0");
     line("outstanding_requests", &queued);
     line("znode_count", &nodes(state));
     line("global_sessions", &state.sessions.iter().count());
     line("packets_sent", &sent);
     line("packets_received", &received);
-    line("watch_count", &state.watches.len());
+    let here = |id| {
+        let conn = state.connections.get(&id);
+        conn.is_some_and(|conn| conn.member == member)
+    };
+    line("watch_count", &state.watches.count(here));
     line("min_latency", &0);
     line("max_latency", &0);
     line("approximate_data_size", &state.tree.size());
@@ -274,7 +381,7 @@ fn monitor(state: &State) -> String {
         line(size, &-1);
     }
     line("max_file_descriptor_count", &1024);
-    line("open_file_descriptor_count", &state.connections.len());
+    line("open_file_descriptor_count", &alive);
     let newer = if state.config.version == Version::V3_9 {
         (ZERO_3_9, SUMMARIES_3_9)
     } else {
@@ -290,10 +397,13 @@ fn monitor(state: &State) -> String {
             },
         );
     }
-    let percentiles = PERCENTILES.split_whitespace();
+    let percentiles = PERCENTILES
+        .split_whitespace()
+        .chain(times.iter().map(String::as_str));
     for key in SUMMARIES
         .split_whitespace()
         .chain(newer.1.split_whitespace())
+        .chain(sizes.iter().map(String::as_str))
         .chain(percentiles.clone())
     {
         line(&format!("avg_{key}"), &"0.0");
@@ -329,28 +439,37 @@ fn environment(state: &State) -> String {
     )
 }
 
-fn configuration(state: &State, port: u16) -> String {
+fn configuration(state: &State, member: usize, port: u16) -> String {
     let config = &state.config;
     format!(
         "clientPort={port}\nsecureClientPort=-1\ndataDir=\ndataDirSize=0\ndataLogDir=\ndataLogSize=0\ntickTime={}\n\
-         maxClientCnxns=0\nminSessionTimeout={}\nmaxSessionTimeout={}\nclientPortListenBacklog=-1\nserverId=0\n",
+         maxClientCnxns=0\nminSessionTimeout={}\nmaxSessionTimeout={}\nclientPortListenBacklog=-1\nserverId={}\n",
         config.tick.as_millis(),
         config.min_timeout.as_millis(),
         config.max_timeout.as_millis(),
+        if config.members > 1 { member + 1 } else { 0 },
     )
 }
 
-fn watches_by_path(state: &State) -> BTreeMap<String, Vec<String>> {
-    let session = |id: &u64| Some(format!("{:#x}", state.connections.get(id)?.session()));
+fn watches_by_path(state: &State, member: usize) -> BTreeMap<String, Vec<String>> {
+    let session = |id: &u64| {
+        let conn = state.connections.get(id);
+        let here = conn.filter(|conn| conn.member == member)?;
+        Some(format!("{:#x}", here.session()))
+    };
     let paths = state.watches.data_watches().into_iter();
     paths
-        .map(|(path, ids)| (path.to_owned(), ids.iter().filter_map(session).collect()))
+        .map(|(path, ids)| {
+            let sessions: Vec<String> = ids.iter().filter_map(session).collect();
+            (path.to_owned(), sessions)
+        })
+        .filter(|(_, sessions)| !sessions.is_empty())
         .collect()
 }
 
-fn watches_by_session(state: &State) -> BTreeMap<String, Vec<String>> {
+fn watches_by_session(state: &State, member: usize) -> BTreeMap<String, Vec<String>> {
     let mut by_session: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for (path, sessions) in watches_by_path(state) {
+    for (path, sessions) in watches_by_path(state, member) {
         for session in sessions {
             by_session.entry(session).or_default().push(path.clone());
         }
@@ -358,8 +477,9 @@ fn watches_by_session(state: &State) -> BTreeMap<String, Vec<String>> {
     by_session
 }
 
-fn watch_summary(state: &State) -> String {
-    let (paths, sessions) = (watches_by_path(state), watches_by_session(state));
+fn watch_summary(state: &State, member: usize) -> String {
+    let paths = watches_by_path(state, member);
+    let sessions = watches_by_session(state, member);
     let total: usize = paths.values().map(Vec::len).sum();
     format!(
         "{} connections watching {} paths\nTotal watches:{total}\n",
@@ -392,30 +512,54 @@ fn expiring(text: &mut String, of: &str, sets: &BTreeMap<i64, Vec<String>>) {
     }
 }
 
-fn dump(state: &State) -> String {
+/// Writes the sessions that a member knows from the leader, which has them expire.
+fn learned(text: &mut String, state: &State) {
+    let known = state.sessions.iter();
+    let global: Vec<_> = known
+        .filter(|(_, session)| session.local.is_none())
+        .collect();
+    let _ = writeln!(text, "Global Sessions({}):", global.len());
+    for (id, session) in global {
+        let _ = writeln!(text, "{id:#x}\t{}ms", session.timeout_ms);
+    }
+}
+
+fn dump(state: &State, member: usize) -> String {
     let wall = |at: u64| wall_ms() - millis(state.now()) + millis(at);
     let mut text = "SessionTracker dump:\n".to_owned();
     let mut sessions: BTreeMap<i64, Vec<String>> = BTreeMap::new();
-    let mut connections: BTreeMap<i64, Vec<String>> = BTreeMap::new();
-    for (id, session) in state.sessions.iter() {
+    let mut open: BTreeMap<i64, Vec<String>> = BTreeMap::new();
+    let role = state.role(member);
+    let learns = matches!(role, Role::Follower | Role::ReadOnly);
+    let tracked = |session: &Session| match session.local {
+        Some(local) => local == member,
+        None => !learns,
+    };
+    for (id, session) in state.sessions.iter().filter(|(_, it)| tracked(it)) {
         sessions
             .entry(wall(session.expires_at))
             .or_default()
             .push(format!("{id:#x}"));
     }
-    for conn in state.connections.values() {
+    for conn in connections(state, member) {
         let at = state
             .sessions
             .get(conn.session())
             .map_or_else(wall_ms, |session| wall(session.expires_at));
         let line = format!("ip: /{} sessionId: {:#x}", conn.peer, conn.session());
-        connections.entry(at).or_default().push(line);
+        open.entry(at).or_default().push(line);
     }
-    expiring(&mut text, "Session", &sessions);
+    if !sessions.is_empty() || !learns {
+        let of = if learns { "Local Session" } else { "Session" };
+        expiring(&mut text, of, &sessions);
+    }
+    if learns {
+        learned(&mut text, state);
+    }
     let _ = writeln!(
         text,
         "ephemeral nodes dump:\nSessions with Ephemerals ({}):",
-        state.tree.owners().count()
+        state.tree.owners().len()
     );
     for owner in state.tree.owners() {
         let _ = writeln!(text, "{owner:#x}:");
@@ -424,7 +568,7 @@ fn dump(state: &State) -> String {
         }
     }
     text.push_str("Connections dump:\n");
-    expiring(&mut text, "Connections", &connections);
+    expiring(&mut text, "Connections", &open);
     text
 }
 

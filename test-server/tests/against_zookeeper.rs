@@ -284,7 +284,7 @@ fn odd_create() -> impl Strategy<Value = Item> {
         Just(op::CREATE_CONTAINER),
         Just(op::CREATE_TTL)
     ];
-    (ops, path(), -1..9i32).prop_map(|(op, path, flags)| Item::Create {
+    (ops, path_or_null(), -1..9i32).prop_map(|(op, path, flags)| Item::Create {
         op,
         path,
         data: None,
@@ -1321,6 +1321,63 @@ fn is_read_only(addr: SocketAddr) -> io::Result<()> {
     Ok(())
 }
 
+/// Returns a session of each member, with an ephemeral node, so that all members know it.
+fn owners(addr: SocketAddr, other: SocketAddr) -> io::Result<Vec<Raw>> {
+    let owners = [addr, other].map(|addr| {
+        let mut raw = Raw::connect(addr, 30_000)?;
+        raw.create(&unique_path("before"), 1);
+        Ok(raw)
+    });
+    let mut owners: Vec<Raw> = owners.into_iter().collect::<io::Result<_>>()?;
+    // The first member has applied all of it then.
+    for raw in &mut owners[..1] {
+        raw.call(op::SYNC, &Body::new().string("/"));
+    }
+    Ok(owners)
+}
+
+/// A read-only member resumes no session of before, and without local sessions begins none.
+fn refuses_sessions(addr: SocketAddr, before: &[Raw], has_local: bool) -> io::Result<()> {
+    let hello = |session, password: &[u8], allows: bool| {
+        let mut hello = raw::hello(0, 30_000, session, password);
+        hello.0.pop();
+        hello.bool(allows)
+    };
+    for old in before {
+        for password in [&old.greeting.password[..], &[7; 16]] {
+            for allows in [true, false] {
+                let resumed = Raw::open(addr, &hello(old.session(), password, allows));
+                assert!(resumed.is_err(), "{allows}");
+            }
+        }
+    }
+    let mut unknown = Raw::open(addr, &hello(0x123_4567, &[7; 16], true))?;
+    assert_eq!(unknown.session(), 0);
+    assert!(unknown.recv().is_err());
+    if has_local {
+        let old = Raw::open(addr, &hello(0, &[0; 16], true))?;
+        let password = &old.greeting.password;
+        let mut new = Raw::open(addr, &hello(old.session(), password, true))?;
+        assert_eq!(new.session(), old.session());
+        let mut old = old;
+        assert!(old.recv().is_err(), "to the same member");
+        return new.ask(op::CLOSE_SESSION, &Body::new()).map(drop);
+    }
+    let mut stream = raw::dial(addr)?;
+    raw::write_frame(&mut stream, &hello(0, &[0; 16], true).0)?;
+    let reply = raw::read_frame(&mut stream)?;
+    let mut parse = Parse(&reply);
+    let (xid, zxid, error) = (parse.i32(), parse.i64(), parse.i32());
+    assert_eq!((xid, error, parse.0), (0, -119, &[][..]));
+    assert!(zxid > 0);
+    // It stays open, and is silent.
+    raw::write_frame(&mut stream, &Body::new().i32(-2).i32(op::PING).0)?;
+    stream.set_read_timeout(Some(Duration::from_millis(300)))?;
+    let silence = raw::read_frame(&mut stream).map_err(|error| error.kind());
+    assert_eq!(silence, Err(io::ErrorKind::WouldBlock));
+    Ok(())
+}
+
 /// What the lines of an answer have in common on all servers.
 fn lines(word: &str, text: &str) -> BTreeSet<String> {
     let key = |line: &str, separator| line.split(separator).next().unwrap_or_default().to_owned();
@@ -1395,6 +1452,240 @@ fn words_are_zookeepers(real: SocketAddr, ours: SocketAddr) -> io::Result<()> {
         raw.call(op::CLOSE_SESSION, &Body::new());
     }
     Ok(())
+}
+
+/// Compares what two members say that are one thing in their ensembles.
+fn members_say_the_same(real: SocketAddr, ours: SocketAddr) -> io::Result<()> {
+    for name in [
+        "ruok", "isro", "srvr", "stat", "cons", "mntr", "dirs", "wchs", "dump", "hash", "crst",
+    ] {
+        let (expected, got) = (word(real, name.as_bytes())?, word(ours, name.as_bytes())?);
+        assert_eq!(
+            roles(name, &got),
+            roles(name, &expected),
+            "{name}\nZooKeeper:\n{expected}\nours:\n{got}"
+        );
+    }
+    Ok(())
+}
+
+/// What the lines of an answer have in common on members that are the same. A leader has a metric
+/// for each of its followers, by their numbers.
+fn roles(word: &str, text: &str) -> BTreeSet<String> {
+    let line = |line: String| {
+        let key = line.strip_prefix("zk_").filter(|_| word == "mntr");
+        let learner = key.and_then(|key| key.split_once("_learner_handler_"));
+        match learner {
+            Some((before, after)) => format!("{}_learner_handler_{after}", numbers(before)),
+            // What was not measured yet is -1.
+            None => line.replace("-#", "#"),
+        }
+    };
+    let state = text.lines().filter(|line| line.contains("_state\t"));
+    let lines = lines(word, text).into_iter().map(line);
+    lines.chain(state.map(str::to_owned)).collect()
+}
+
+fn addresses(server: &Server) -> io::Result<Vec<SocketAddr>> {
+    let connect = server.connect_string();
+    let addrs = connect.split(',').map(str::parse).collect::<Result<_, _>>();
+    addrs.map_err(io::Error::other)
+}
+
+/// Returns two followers and the leader.
+fn by_role(real: &ZooKeeper) -> io::Result<[SocketAddr; 3]> {
+    let leads = real.leader().ok_or(io::ErrorKind::NotFound)?;
+    Ok([1, 2, 0].map(|behind| real.address((leads + behind) % 3)))
+}
+
+/// A session that is resumed at another member leaves its connection to the first one, which is
+/// served until it asks for what the leader has to judge: a write, or if it is to the leader,
+/// anything.
+fn is_left([follower, other, leader]: [SocketAddr; 3]) -> io::Result<()> {
+    for (from, to) in [(follower, other), (follower, leader), (leader, other)] {
+        let at_leader = from == leader;
+        let moved = |path: &str| -> io::Result<(Raw, Raw)> {
+            let mut old = Raw::connect(from, 30_000)?;
+            old.ask(op::EXISTS, &Body::path_watch(path, true))?;
+            let new = Raw::reconnect(to, 30_000, old.session(), &old.greeting.password, 0)?;
+            assert_eq!(new.session(), old.session());
+            Ok((old, new))
+        };
+        let end = |mut raw: Raw| raw.ask(op::CLOSE_SESSION, &Body::new()).map(drop);
+        let path = unique_path("moved");
+        let none = Body::new().i64(0).strings::<&str>(&[]).strings::<&str>(&[]);
+        for (op, body) in [
+            (op::EXISTS, Body::path_watch("/", false)),
+            (op::GET_CHILDREN, Body::path_watch("/", false)),
+            (op::SYNC, Body::new().string("/")),
+            (op::PING, Body::new()),
+            (op::SET_WATCHES, none.strings::<&str>(&[])),
+        ] {
+            let (mut old, new) = moved(&path)?;
+            let served = old.ask(op, &body).is_ok();
+            assert_eq!(served, !at_leader, "{op} from {from} to {to}");
+            end(new)?;
+        }
+        let auth = Body::new().i32(0).string("digest").buffer(Some(b"u:p"));
+        for (op, body) in [(op::AUTH, auth), (op::MULTI, Body::multi(&[]))] {
+            let (mut old, new) = moved(&path)?;
+            assert_eq!(old.ask(op, &body)?.1.error, 0, "{op} from {from} to {to}");
+            end(new)?;
+        }
+        for (op, body) in [
+            (op::CREATE, Body::create(&path, b"", 0)),
+            (op::DELETE, Body::new().string(&path).i32(-1)),
+            (
+                op::MULTI,
+                Body::multi(&[(op::CREATE, Body::create(&path, b"", 0))]),
+            ),
+        ] {
+            let (mut old, mut new) = moved(&path)?;
+            assert!(old.ask(op, &body).is_err(), "{op} from {from} to {to}");
+            new.call(op::SYNC, &Body::new().string(&path));
+            let exists = new.ask(op::EXISTS, &Body::path_watch(&path, false))?.1;
+            assert_eq!(exists.error, -101, "{op} from {from} to {to}");
+            end(new)?;
+        }
+        // Events go to the old connection, too, and it may close the session.
+        let (mut old, mut new) = moved(&path)?;
+        new.create(&path, 1);
+        assert_eq!(old.recv()?.event(), (1, 3, path));
+        old.ask(op::CLOSE_SESSION, &Body::new())?;
+        assert!(new.recv().is_err());
+        // A wrong password changes nothing.
+        let mut old = Raw::connect(from, 30_000)?;
+        let refused = Raw::reconnect(to, 30_000, old.session(), &[7; 16], 0)?;
+        assert_eq!(refused.session(), 0);
+        old.create(&unique_path("moved"), 1);
+        end(old)?;
+    }
+    Ok(())
+}
+
+/// Members say that they lead, follow, or have no majority, as ZooKeeper's do.
+fn members_say_what_they_are(real: &ZooKeeper, ours: &Server) -> io::Result<()> {
+    let addrs = addresses(ours)?;
+    let leads = real.leader().ok_or(io::ErrorKind::NotFound)?;
+    let follows = (leads + 1) % 3;
+    let mut clients = Vec::new();
+    // The member with the greatest number leads here.
+    let pairs =
+        [(leads, 2), (follows, 0)].map(|(member, index)| (real.address(member), addrs[index]));
+    for addr in pairs.iter().flat_map(|(real, ours)| [*real, *ours]) {
+        let mut raw = Raw::connect(addr, 30_000)?;
+        raw.call(op::EXISTS, &Body::path_watch("/", true));
+        clients.push(raw);
+    }
+    for (real, ours) in pairs {
+        members_say_the_same(real, ours)?;
+    }
+    drop(clients);
+    for (member, index) in [(leads, 2), ((leads + 2) % 3, 1)] {
+        real.kill(member);
+        ours.set_member(index, Member::Down);
+    }
+    let is_alone = || (word(pairs[1].0, b"isro").ok()? == "null").then_some(());
+    poll_until("no majority", SOON, is_alone).map_err(io::Error::other)?;
+    members_say_the_same(pairs[1].0, pairs[1].1)
+}
+
+/// What no client of today asks for: null paths with odd flags, reads in a multi, watches on null
+/// and relative paths. Returns the errors, with what follows them.
+fn odd_requests(addr: SocketAddr) -> io::Result<Vec<String>> {
+    let null = || Body::new().buffer(None);
+    let mut requests: Vec<(String, i32, Body)> = Vec::new();
+    let mut add = |name: String, op, body| requests.push((name, op, body));
+    let creates = [
+        op::CREATE,
+        op::CREATE2,
+        op::CREATE_CONTAINER,
+        op::CREATE_TTL,
+    ];
+    for (op, flags) in creates
+        .iter()
+        .flat_map(|op| (-1..9).map(move |flags| (*op, flags)))
+    {
+        for acl in [None, Some(&[ANYONE][..])] {
+            let ttl = Body::new().i64(3_600_001);
+            let create = null().buffer(None).odd_acl(acl).i32(flags).then(&ttl);
+            let is_null = acl.is_none();
+            add(format!("{op}, {flags}, {is_null}"), op, create.clone());
+            if op != op::CREATE_TTL {
+                let without = Body(create.0[..create.0.len() - 8].to_vec());
+                let multi = Body::multi(&[(op, without)]);
+                add(
+                    format!("{op}, {flags}, {is_null} in a multi"),
+                    op::MULTI,
+                    multi,
+                );
+            }
+        }
+    }
+    let watch = |path: Body| path.bool(false);
+    let root = || Body::new().string("/");
+    let items = [
+        ("read", op::GET_DATA, watch(root())),
+        ("read of null", op::GET_DATA, watch(null())),
+        ("children", op::GET_CHILDREN, watch(root())),
+        ("children of null", op::GET_CHILDREN, watch(null())),
+        ("exists", op::EXISTS, watch(root())),
+        ("delete", op::DELETE, Body::new().string("/none").i32(-1)),
+        ("check", op::CHECK, root().i32(-1)),
+    ];
+    for (one, op, body) in &items {
+        add(
+            format!("multi: {one}"),
+            op::MULTI,
+            Body::multi(&[(*op, body.clone())]),
+        );
+        for (two, second, other) in &items {
+            let multi = Body::multi(&[(*op, body.clone()), (*second, other.clone())]);
+            add(format!("multi: {one}, {two}"), op::MULTI, multi);
+        }
+    }
+    let relative = ["a", "a/b", "a/", "", "/a", "/", "//"];
+    for recursive in ["none", "/elsewhere", "a/b"] {
+        if recursive != "none" {
+            let body = Body::new().string(recursive).i32(1);
+            add(format!("watch {recursive}"), op::ADD_WATCH, body);
+        }
+        for (path, kind) in relative
+            .iter()
+            .flat_map(|path| (0..6).map(move |kind| (path, kind)))
+        {
+            let name = format!("check {path:?}, {kind}, with {recursive}");
+            add(name, op::CHECK_WATCHES, Body::new().string(path).i32(kind));
+        }
+    }
+    let lists = |persistent: usize, recursive: usize| {
+        let nulls = |count| (0..count).fold(Body::new().i32(count), |body, _| body.buffer(None));
+        (0..3)
+            .fold(Body::new().i64(0), |body, _| body.i32(0))
+            .then(&nulls(persistent as i32))
+            .then(&nulls(recursive as i32))
+    };
+    for (persistent, recursive) in [(0, 1), (0, 1), (1, 0)] {
+        let name = format!("watch null {persistent} {recursive}");
+        add(name, op::SET_WATCHES2, lists(persistent, recursive));
+    }
+    let mut raw = Raw::connect(addr, 30_000)?;
+    let mut told = Vec::new();
+    let mut last = raw.call(op::SYNC, &root()).zxid;
+    for (name, op, body) in requests {
+        let reply = raw.ask(op, &body)?.1;
+        // The reply to a request that fails has no times.
+        let rest = if reply.error == 0 {
+            &[][..]
+        } else {
+            &reply.body
+        };
+        let zxid = reply.zxid - last;
+        told.push(format!("{name}: {}, {zxid}, {rest:?}", reply.error));
+        last = reply.zxid;
+    }
+    raw.ask(op::CLOSE_SESSION, &Body::new())?;
+    Ok(told)
 }
 
 /// A transaction id, and the type, the state and the path of an event.
@@ -1476,6 +1767,21 @@ fn main() {
     );
     suite.add_needing(
         "zookeeper",
+        "members_say_what_they_are",
+        peers::zookeeper(),
+        |_| {
+            let real =
+                ZooKeeper::ensemble(3, &Options::new()).map_err(|error| error.to_string())?;
+            let ours = ours()
+                .zookeeper_version(release())
+                .members(3)
+                .start()
+                .map_err(|error| error.to_string())?;
+            members_say_what_they_are(&real, &ours).map_err(|error| error.to_string())
+        },
+    );
+    suite.add_needing(
+        "zookeeper",
         "what_was_missed_is_told_late",
         peers::zookeeper(),
         |_| {
@@ -1495,7 +1801,7 @@ fn main() {
         "in-process",
         "a_member_without_the_others_is_read_only",
         || {
-            let server = Server::builder().members(3).start()?;
+            let server = Server::builder().members(3).local_sessions(true).start()?;
             server.create("/before", "").map_err(io::Error::other)?;
             for (index, member) in [Member::ReadOnly, Member::Down, Member::Down]
                 .into_iter()
@@ -1532,6 +1838,83 @@ fn main() {
             is_read_only(real.address(0)).map_err(|error| error.to_string())
         },
     );
+    let moves = "a_moved_session_leaves_its_connection";
+    suite.add_needing(
+        "zookeeper",
+        "odd_requests_are_answered_alike",
+        peers::zookeeper(),
+        |_| {
+            // Not the one of the scripts, whose transactions are counted.
+            let real = ZooKeeper::standalone(&Options::new()).map_err(|error| error.to_string())?;
+            let ours = ours()
+                .zookeeper_version(release())
+                .start()
+                .map_err(|error| error.to_string())?;
+            let asked = |addr| odd_requests(addr).map_err(|error| error.to_string());
+            let (expected, got) = (asked(real.address(0))?, asked(ours.addr())?);
+            let differ = got
+                .iter()
+                .zip(&expected)
+                .filter(|(got, expected)| got != expected);
+            assert_eq!(differ.collect::<Vec<_>>(), [], "ours, and ZooKeeper's");
+            assert_eq!(got.len(), expected.len());
+            Ok::<_, String>(())
+        },
+    );
+    for has_local in [false, true] {
+        let name = if has_local {
+            "a_read_only_member_has_its_sessions"
+        } else {
+            "a_read_only_member_opens_no_session"
+        };
+        suite.add("in-process", name, move || {
+            let server = Server::builder()
+                .members(3)
+                .local_sessions(has_local)
+                .start()?;
+            let addrs = addresses(&server)?;
+            let before = owners(addrs[0], addrs[1])?;
+            for (index, member) in [Member::ReadOnly, Member::Down, Member::Down]
+                .into_iter()
+                .enumerate()
+            {
+                server.set_member(index, member);
+            }
+            refuses_sessions(addrs[0], &before, has_local)
+        });
+        suite.add_needing("zookeeper", name, peers::zookeeper(), move |_| {
+            let options = Options::new().jvm_arg("-Dreadonlymode.enabled=true");
+            let options = if has_local {
+                options
+                    .setting("localSessionsEnabled", "true")
+                    .setting("localSessionsUpgradingEnabled", "true")
+            } else {
+                options
+            };
+            let real = ZooKeeper::ensemble(3, &options).map_err(|error| error.to_string())?;
+            let run = || {
+                let before = owners(real.address(0), real.address(1))?;
+                (1..3).for_each(|member| real.kill(member));
+                let alone = || (word(real.address(0), b"isro").ok()? == "ro").then_some(());
+                poll_until("read-only mode", SOON, alone).map_err(io::Error::other)?;
+                refuses_sessions(real.address(0), &before, has_local)
+            };
+            run().map_err(|error: io::Error| error.to_string())
+        });
+    }
+    suite.add("in-process", moves, || {
+        let server = Server::builder().members(3).start()?;
+        let addrs = addresses(&server)?;
+        is_left([addrs[0], addrs[1], addrs[2]])?;
+        assert!(server.sessions().is_empty(), "{:?}", server.sessions());
+        Ok::<_, io::Error>(())
+    });
+    suite.add_needing("zookeeper", moves, peers::zookeeper(), |_| {
+        let real = ZooKeeper::ensemble(3, &Options::new()).map_err(|error| error.to_string())?;
+        by_role(&real)
+            .and_then(is_left)
+            .map_err(|error| error.to_string())
+    });
     suite.add("in-process", "races_are_won", || {
         let server = Server::start()?;
         races_lost(server.addr(), 20).map(|lost| assert_eq!(lost, [0; 4]))

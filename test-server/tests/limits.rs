@@ -4,11 +4,13 @@
 mod raw;
 
 use std::io::{ErrorKind, Write as _};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use raw::{Body, Parse, Raw, dial, op, read_frame, resident, write_frame};
-use zookeeper_test_server::{Builder, LogEntry, LogKind, Match, Op, Reason, Server, View};
+use zookeeper_test_server::{
+    Builder, CreateMode, Isolation, LogEntry, LogKind, Match, Member, Op, Reason, Server, View,
+};
 
 const SOON: Duration = Duration::from_secs(60);
 const T: i32 = 10_000;
@@ -19,7 +21,12 @@ static MEMORY: Mutex<()> = Mutex::new(());
 
 /// Runs what may take so many bytes at most, more or less.
 fn takes_at_most(bytes: usize, what: impl FnOnce()) {
-    let _turn = MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
+    let turn = MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
+    takes_at_most_in(&turn, bytes, what);
+}
+
+/// Does the same in a turn that has begun.
+fn takes_at_most_in(_turn: &MutexGuard<'_, ()>, bytes: usize, what: impl FnOnce()) {
     let before = resident();
     what();
     if let (Some(before), Some(after)) = (before, resident()) {
@@ -228,4 +235,30 @@ fn the_log_says_why_a_connection_was_closed() {
         .find(|entry| entry.kind == LogKind::Closed(Reason::Moved))
         .unwrap();
     assert_eq!(moved.session, old.session());
+}
+
+#[test]
+fn members_that_lag_share_the_tree() {
+    const NODES: usize = 60_000;
+    let turn = MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
+    let server = start(Server::builder().members(3));
+    let addr = server.connect_string().split(',').next().unwrap().parse();
+    let mut raw = Raw::connect(addr.unwrap(), T).unwrap();
+    let owner = raw.session();
+    for index in 0..NODES {
+        let path = format!("/node-{index}-{}", "x".repeat(100));
+        server
+            .create_as(&path, "", CreateMode::Ephemeral, owner)
+            .unwrap();
+    }
+    takes_at_most_in(&turn, 12 * MIB, || {
+        server.set_member(0, Member::Behind);
+        server.set_member(1, Member::Cut(Isolation::Follower));
+        for index in 0..10 {
+            raw.create(&format!("/a-{index}"), 1);
+            raw.call(op::SYNC, &Body::new().string("/"));
+        }
+        server.isolate(owner, Isolation::Follower);
+    });
+    assert_eq!(server.children("/").len(), NODES + 11);
 }

@@ -7,14 +7,14 @@
 
 mod raw;
 
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use raw::{Body, Raw, op};
 use zookeeper_test_server::{
-    CreateMode, HistoryEvent, Isolation, LogKind, Match, Member, Op, Server, ServerError, Version,
-    View,
+    Builder, CreateMode, HistoryEvent, Isolation, LogKind, Match, Member, Op, Server, ServerError,
+    Version, View,
 };
 
 const T: i32 = 40_000;
@@ -22,7 +22,11 @@ const SOON: Duration = Duration::from_secs(60);
 const CUT: Member = Member::Cut(Isolation::Follower);
 
 fn ensemble() -> (Server, Vec<SocketAddr>) {
-    let server = Server::builder().members(3).start().unwrap();
+    started(Server::builder())
+}
+
+fn started(builder: Builder) -> (Server, Vec<SocketAddr>) {
+    let server = builder.members(3).start().unwrap();
     let addrs = server
         .connect_string()
         .split(',')
@@ -47,6 +51,70 @@ fn moves(raw: &Raw, to: SocketAddr, last_zxid: i64) -> std::io::Result<Raw> {
     Raw::reconnect(to, T, raw.session(), &raw.greeting.password, last_zxid)
 }
 
+/// The reply to a four-letter word.
+fn word(addr: SocketAddr, word: &str) -> String {
+    let mut stream = raw::dial(addr).unwrap();
+    stream.write_all(word.as_bytes()).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+#[test]
+fn members_say_who_leads_and_follows() {
+    let (server, addrs) = ensemble();
+    let said = |index: usize, text: &str, name: &str| word(addrs[index], name).contains(text);
+    let modes = |index| {
+        let srvr = word(addrs[index], "srvr");
+        let mode = srvr.lines().find_map(|line| line.strip_prefix("Mode: "));
+        let mode = mode.unwrap_or_default().to_owned();
+        assert!(said(index, &format!("Mode: {mode}\n"), "stat"), "{srvr}");
+        assert!(said(index, &format!("zk_server_state\t{mode}\n"), "mntr"));
+        mode
+    };
+    assert_eq!([0, 1, 2].map(modes), ["follower", "follower", "leader"]);
+    assert!(said(2, "zk_synced_followers\t2\n", "mntr"));
+    server.set_member(2, Member::Cut(Isolation::DeposedLeader));
+    assert_eq!([0, 1, 2].map(modes), ["follower", "leader", "leader"]);
+    server.set_member(2, Member::Behind);
+    server.create("/a", "").unwrap();
+    assert_eq!([0, 1, 2].map(modes), ["follower", "leader", "follower"]);
+    assert!(said(1, "Node count: 6\n", "srvr") && said(2, "Node count: 5\n", "srvr"));
+
+    server.set_member(0, Member::ReadOnly);
+    server.set_member(1, Member::Down);
+    assert_eq!(modes(0), "read-only");
+    assert!(said(0, "READ-ONLY mode", "stat") && said(0, "ro", "isro"));
+    for name in ["srvr", "stat", "mntr"] {
+        assert!(said(2, "not currently serving requests", name), "{name}");
+    }
+    assert_eq!(
+        (word(addrs[2], "isro"), word(addrs[2], "ruok")),
+        ("null".into(), "imok".into())
+    );
+}
+
+#[test]
+fn members_count_their_own_clients() {
+    let (_server, addrs) = ensemble();
+    let mut raw = Raw::connect(addrs[0], T).unwrap();
+    raw.call(op::EXISTS, &Body::path_watch("/", true));
+    let said = [0, 1].map(|index| word(addrs[index], "wchs"));
+    assert!(said[0].starts_with("1 connections") && said[1].starts_with("0 connections"));
+    let said = [0, 1].map(|index| word(addrs[index], "srvr"));
+    assert!(said[0].contains("Connections: 2\n") && said[1].contains("Connections: 1\n"));
+}
+
+#[test]
+fn releases_are_named_as_compared() {
+    for (version, name) in [(Version::V3_8, "3.8.0"), (Version::V3_9, "3.9.6")] {
+        let builder = Server::builder().zookeeper_version(version);
+        let server = builder.start().unwrap();
+        let said = format!("Zookeeper version: {name}-");
+        assert!(word(server.addr(), "srvr").starts_with(&said));
+    }
+}
+
 #[test]
 fn all_members_serve_one_tree_and_a_session_moves_between_them() {
     let (server, addrs) = ensemble();
@@ -57,13 +125,43 @@ fn all_members_serve_one_tree_and_a_session_moves_between_them() {
     let mut moved = moves(&one, addrs[2], 0).unwrap();
     assert_eq!(moved.session(), one.session());
     assert!(exists(&mut moved, "/a"));
+    // Member 1 does not learn of it, before the leader refuses a write.
+    assert!(exists(&mut one, "/a"));
+    one.send(op::DELETE, &Body::new().string("/a").i32(-1))
+        .unwrap();
     assert_eq!(
         one.recv().unwrap_err().kind(),
         ErrorKind::UnexpectedEof,
         "the old connection is closed"
     );
+    assert!(exists(&mut moved, "/a"));
     assert_eq!(server.sessions().len(), 2);
     assert!(!server.set_member(3, Member::Down), "there is no fourth");
+}
+
+#[test]
+fn expiry_closes_left_connections_too() {
+    let (server, addrs) = ensemble();
+    let mut old = Raw::connect(addrs[0], T).unwrap();
+    let mut new = moves(&old, addrs[1], 0).unwrap();
+    server.expire_session(old.session());
+    for raw in [&mut old, &mut new] {
+        assert_eq!(raw.recv().unwrap_err().kind(), ErrorKind::UnexpectedEof);
+    }
+}
+
+#[test]
+fn left_connections_keep_sessions_alive() {
+    let (server, addrs) = ensemble();
+    let mut old = Raw::connect(addrs[0], T).unwrap();
+    drop(moves(&old, addrs[1], 0).unwrap());
+    let gone = |view: View<'_>| !view.sessions()[0].connected;
+    assert!(server.wait_until_blocking(gone, SOON));
+    for _ in 0..4 {
+        server.advance_clock(Duration::from_millis(T as u64 / 2));
+        old.call(op::PING, &Body::new());
+    }
+    assert_eq!(server.sessions().len(), 1);
 }
 
 #[test]
@@ -274,7 +372,7 @@ fn events_of(server: &Server, raw: &Raw) -> Vec<HistoryEvent> {
 
 #[test]
 fn a_session_of_a_read_only_member_is_known_to_this_member_alone_and_ends_with_the_mode() {
-    let (server, addrs) = ensemble();
+    let (server, addrs) = started(Server::builder().local_sessions(true));
     server.set_member(0, Member::ReadOnly);
     let mut raw = Raw::read_only(addrs[0], T).unwrap();
     assert_eq!(
@@ -309,7 +407,8 @@ fn a_session_of_a_read_only_member_is_known_to_this_member_alone_and_ends_with_t
 #[test]
 fn the_sessions_of_another_read_only_member_go_on() {
     // Three of them are a majority.
-    let server = Server::builder().members(5).start().unwrap();
+    let builder = Server::builder().members(5).local_sessions(true);
+    let server = builder.start().unwrap();
     let addrs: Vec<SocketAddr> = server
         .connect_string()
         .split(',')

@@ -22,6 +22,7 @@ Usage: zk-test-server [OPTION]..
   --cluster NUMBER               of how many members the ensemble is; 1 by default
   --super-digest DIGEST          `super:` and a hash, as ZooKeeper's superDigest; none by default
   --races                        who does not wait for replies loses the races of ZooKeeper's pipeline
+  --local-sessions               a member that is read-only opens sessions, as with localSessionsEnabled
   --exit-with-stdin              ends when the standard input does, as it does with the parent process
 
 When it serves it prints a line: {\"ready\":true,\"connect\":\"127.0.0.1:2181\",\"admin\":\"127.0.0.1:2182\"}
@@ -52,6 +53,10 @@ impl Options {
             }
             if option == "--races" {
                 builder = builder.races(true);
+                continue;
+            }
+            if option == "--local-sessions" {
+                builder = builder.local_sessions(true);
                 continue;
             }
             let value = words.next().ok_or_else(|| format!("{option} has no value"));

@@ -10,10 +10,78 @@ use zookeeper_test_server::{
     Server, ServerError, SessionInfo, View,
 };
 
-use crate::fields::{Command, OPS};
+use crate::fields::{Command, MATCH, OPS};
 
 /// The fields of a reply, or why there is none.
 type Outcome = Result<Value, String>;
+
+/// The commands that make a fault, with their fields beside those of a match.
+const FAULTS: [(&str, &[&str]); 6] = [
+    ("hold_request", &[]),
+    ("hold_reply", &[]),
+    ("drop_request", &["loss"]),
+    ("drop_reply", &["loss"]),
+    ("delay_reply", &["delay_ms"]),
+    ("fail", &["code"]),
+];
+
+/// The other commands, with their fields.
+const COMMANDS: [(&str, &[&str]); 34] = [
+    ("release", &["fault"]),
+    ("remove", &["fault"]),
+    ("hits", &["fault"]),
+    ("wait_hit", &["fault", "timeout_ms"]),
+    ("clear_faults", &[]),
+    ("stop", &[]),
+    ("restart", &[]),
+    ("advance_epoch", &[]),
+    ("advance_clock", &["by_ms"]),
+    ("refuse_connections", &["refuse"]),
+    ("freeze_expiry", &["freeze"]),
+    ("reset_counters", &[]),
+    ("set_member", &["index", "member"]),
+    ("sweep_containers", &[]),
+    ("counters", &[]),
+    ("log", &["since"]),
+    ("history", &["since"]),
+    (
+        "wait_until",
+        &[
+            "timeout_ms",
+            "exists",
+            "missing",
+            "watched",
+            "ended",
+            "sessions",
+        ],
+    ),
+    ("sessions", &[]),
+    ("expire_session", &["session"]),
+    ("cut", &["session", "how"]),
+    ("stall", &["session", "direction"]),
+    ("isolate", &["session", "isolation"]),
+    ("resume", &["session"]),
+    ("heal", &["session"]),
+    ("create", &["path", "data"]),
+    ("create_as", &["path", "data", "mode", "owner"]),
+    ("set_data", &["path", "data"]),
+    ("delete", &["path"]),
+    ("set_next_sequence", &["path", "next"]),
+    ("exists", &["path"]),
+    ("children", &["path"]),
+    ("node", &["path"]),
+    ("watches_on", &["path"]),
+];
+
+/// Returns the fields of a command; `None` if there is no such command.
+fn fields(verb: &str) -> Option<Vec<&'static str>> {
+    let of = |commands: &[(&str, &'static [&'static str])]| {
+        let known = commands.iter().find(|(name, _)| *name == verb);
+        known.map(|(_, fields)| *fields)
+    };
+    let fault = of(&FAULTS).map(|others| [&MATCH[..], others].concat());
+    fault.or_else(|| of(&COMMANDS).map(<[_]>::to_vec))
+}
 
 /// The faults in force, by the numbers that clients know them by.
 #[derive(Debug, Default)]
@@ -78,25 +146,28 @@ impl Faults {
     }
 }
 
-/// Does what a command says, and returns the fields of the reply.
+/// Does what a command says, and returns the fields of the reply. A field that is unknown is
+/// refused: the command would do something else than its author wants.
 pub(crate) fn run(server: &Server, faults: &Faults, command: &Command<'_>) -> Outcome {
-    match command.text("do")? {
-        "hold_request" => faults.gate(server.hold_request(command.matcher(&[])?)),
-        "hold_reply" => faults.gate(server.hold_reply(command.matcher(&[])?)),
+    let verb = command.text("do")?;
+    command.has_only(&fields(verb).ok_or_else(|| no_command(verb))?)?;
+    match verb {
+        "hold_request" => faults.gate(server.hold_request(command.matcher()?)),
+        "hold_reply" => faults.gate(server.hold_reply(command.matcher()?)),
         "drop_request" => {
-            let matcher = command.matcher(&["loss"])?;
+            let matcher = command.matcher()?;
             faults.fault(server.drop_request(matcher, command.loss()?))
         }
         "drop_reply" => {
-            let matcher = command.matcher(&["loss"])?;
+            let matcher = command.matcher()?;
             faults.fault(server.drop_reply(matcher, command.loss()?))
         }
         "delay_reply" => {
-            let matcher = command.matcher(&["delay_ms"])?;
+            let matcher = command.matcher()?;
             faults.fault(server.delay_reply(matcher, command.milliseconds("delay_ms")?))
         }
         "fail" => {
-            let matcher = command.matcher(&["code"])?;
+            let matcher = command.matcher()?;
             faults.fault(server.fail(matcher, command.number("code")?))
         }
         "release" | "remove" => {
@@ -204,8 +275,12 @@ fn of_nodes(server: &Server, command: &Command<'_>, verb: &str) -> Outcome {
             let sessions: Vec<String> = server.watches_on(path()?).into_iter().map(id).collect();
             Ok(json!({ "sessions": sessions }))
         }
-        verb => Err(format!("there is no command {verb}")),
+        verb => Err(no_command(verb)),
     }
+}
+
+fn no_command(verb: &str) -> String {
+    format!("there is no command {verb}")
 }
 
 fn nothing() -> Outcome {
@@ -301,14 +376,6 @@ struct Condition<'a> {
 
 impl<'a> Condition<'a> {
     fn of(command: &'a Command<'_>) -> Result<Self, String> {
-        command.has_only(&[
-            "timeout_ms",
-            "exists",
-            "missing",
-            "watched",
-            "ended",
-            "sessions",
-        ])?;
         Ok(Self {
             exists: command.optional_text("exists")?,
             missing: command.optional_text("missing")?,

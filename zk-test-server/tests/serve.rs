@@ -378,6 +378,58 @@ fn a_line_that_is_no_text_is_refused() {
 }
 
 #[test]
+fn all_choices_are_documented() {
+    let mut served = Served::start(&[]);
+    for (field, mut line) in [
+        ("op", json!({ "do": "hold_reply" })),
+        ("loss", json!({ "do": "drop_reply" })),
+        ("member", json!({ "do": "set_member", "index": 0 })),
+        ("mode", json!({ "do": "create_as", "path": "/a" })),
+        ("how", json!({ "do": "cut", "session": 1 })),
+        ("direction", json!({ "do": "stall", "session": 1 })),
+        ("isolation", json!({ "do": "isolate", "session": 1 })),
+    ] {
+        line[field] = "x".into();
+        let error = served.send(line.to_string())["error"].clone();
+        let (_, choices) = error.as_str().unwrap().split_once("none of ").unwrap();
+        for choice in choices.split(", ") {
+            let documented = include_str!("../README.md").contains(&format!("`{choice}`"));
+            assert!(documented, "{choice} of {field}");
+        }
+    }
+}
+
+/// The commands of the README's table.
+fn documented() -> Vec<String> {
+    let readme = include_str!("../README.md");
+    let rows = readme
+        .lines()
+        .skip_while(|line| !line.starts_with("| `do` |"))
+        .skip(2)
+        .take_while(|line| line.starts_with('|'));
+    let names = rows.flat_map(|row| {
+        let cell = row.split('|').nth(1).unwrap_or_default();
+        cell.split('`')
+            .skip(1)
+            .step_by(2)
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    });
+    names.collect()
+}
+
+#[test]
+fn unknown_fields_are_refused_everywhere() {
+    let mut served = Served::start(&[]);
+    let commands = documented();
+    assert!(commands.len() > 30, "{commands:?}");
+    for name in commands {
+        let reply = served.send(json!({ "do": name, "pathh": "/a" }).to_string());
+        assert_eq!(reply["error"], "there is no field pathh", "{name}");
+    }
+}
+
+#[test]
 fn a_command_that_is_wrong_is_refused_with_the_reason() {
     let mut served = Served::start(&[]);
     for (line, reason) in [

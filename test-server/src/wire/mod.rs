@@ -169,7 +169,7 @@ mod tests {
             Err(Malformed),
             "two lists are missing"
         );
-        let null = Request::Write(Write::NullPath);
+        let null = Request::Write(Write::NullPath(None));
         assert_eq!(
             decode(opcode::DELETE, b"\xff\xff\xff\xff\0\0\0\0"),
             Ok(null)
@@ -198,7 +198,10 @@ mod tests {
         let decode =
             |since_3_9| Request::decode(opcode::MULTI, &mut Reader::new(&multi), since_3_9);
         assert_eq!(decode(true), Ok(Request::Multi(vec![Write::NullAcl])));
-        assert_eq!(decode(false), Ok(Request::Multi(vec![Write::NullPath])));
+        assert_eq!(
+            decode(false),
+            Ok(Request::Multi(vec![Write::NullPath(None)]))
+        );
     }
 
     #[test]

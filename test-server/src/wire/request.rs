@@ -73,8 +73,9 @@ pub(crate) enum Write {
         path: String,
         version: i32,
     },
-    /// Its path is null, over which ZooKeeper trips.
-    NullPath,
+    /// Its path is null, over which ZooKeeper trips. Outside a multi it looks at the flags of a
+    /// create first.
+    NullPath(Option<Create>),
     /// A create in a multi whose access control list is null, over which ZooKeeper trips since 3.9.
     NullAcl,
 }
@@ -87,7 +88,7 @@ impl Write {
             | Self::SetData { path, .. }
             | Self::SetAcl { path, .. }
             | Self::Check { path, .. } => path,
-            Self::NullPath | Self::NullAcl => "",
+            Self::NullPath(_) | Self::NullAcl => "",
         }
     }
 
@@ -105,11 +106,16 @@ impl Write {
         let (mut write, is_null) = Self::read(op, reader)?;
         if let Self::Create(create) = &mut write {
             let has_ttl = op == opcode::CREATE_TTL;
-            if since_3_9 && !has_ttl && !(0..=4).contains(&create.flags) {
-                return Err(Malformed);
-            }
-            if since_3_9 && !has_ttl && create.acl.is_none() {
-                return Ok(Self::NullAcl);
+            if since_3_9 && !has_ttl {
+                if !(0..=6).contains(&create.flags) {
+                    return Err(Malformed);
+                }
+                if create.acl.is_none() {
+                    return Ok(Self::NullAcl);
+                }
+                if create.flags > 4 {
+                    return Err(Malformed);
+                }
             }
             create.opcode = match (create.flags, op) {
                 (5 | 6, opcode::CREATE_TTL) => opcode::CREATE_TTL,
@@ -122,13 +128,38 @@ impl Write {
                 create.ttl = -1;
             }
         }
-        Ok(if is_null { Self::NullPath } else { write })
+        Ok(if is_null { Self::NullPath(None) } else { write })
     }
 
     /// Decodes a write that is no part of a multi.
     fn decode(op: i32, reader: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let (write, is_null) = Self::read(op, reader)?;
-        Ok(if is_null { Self::NullPath } else { write })
+        Ok(match Self::read(op, reader)? {
+            (Self::Create(create), true) => Self::NullPath(Some(create)),
+            (_, true) => Self::NullPath(None),
+            (write, false) => write,
+        })
+    }
+
+    /// Decodes the writes of a multi.
+    fn decode_multi(reader: &mut Reader<'_>, since_3_9: bool) -> Result<Vec<Self>, Malformed> {
+        let (mut reads, mut nulls) = (0, 0);
+        let write = |op, reader: &mut Reader<'_>| match op {
+            opcode::GET_DATA | opcode::GET_CHILDREN => {
+                reads += 1;
+                nulls += usize::from(reader.string()?.is_none());
+                let _watch = reader.bool()?;
+                Ok(Self::NullPath(None))
+            }
+            op => Self::decode_in_multi(op, reader, since_3_9),
+        };
+        // ZooKeeper trips over it while it reads, and does not see what comes after it.
+        let writes = multi(reader, write, |write| *write == Self::NullAcl)?;
+        // Reads do not belong here. ZooKeeper trips over their null paths as over those of writes.
+        if reads == 0 || reads == writes.len() && nulls > 0 && !since_3_9 {
+            Ok(writes)
+        } else {
+            Err(Malformed)
+        }
     }
 
     /// Reads any write. Returns whether its path is null, too.
@@ -316,19 +347,14 @@ impl Request {
             // one.
             opcode::SET_DATA | opcode::SET_ACL | opcode::CHECK => {
                 match Write::decode(op, reader)? {
-                    Write::NullPath => Self::Write(Write::Check {
+                    Write::NullPath(_) => Self::Write(Write::Check {
                         path: String::new(),
                         version: -1,
                     }),
                     write => Self::Write(write),
                 }
             }
-            opcode::MULTI => {
-                let write =
-                    |op, reader: &mut Reader<'_>| Write::decode_in_multi(op, reader, since_3_9);
-                // ZooKeeper trips over it while it reads, and does not see what comes after it.
-                Self::Multi(multi(reader, write, |write| *write == Write::NullAcl)?)
-            }
+            opcode::MULTI => Self::Multi(Write::decode_multi(reader, since_3_9)?),
             opcode::MULTI_READ => Self::MultiRead(Read::decode_multi(reader, since_3_9)?),
             opcode::GET_DATA => Self::Read(Read::Data {
                 path: reader.text()?,
