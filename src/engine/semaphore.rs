@@ -164,7 +164,8 @@ fn seen<'a>(
         Ok(limit) => decode(limit.as_ref()),
         Err(error) => return (Answer::No(session.failure(error)), &semaphore.limit),
     };
-    let leaving = session.nodes.leaving_of(&semaphore.leases, &leases).len();
+    let names = leases.iter().map(String::as_str);
+    let leaving = session.nodes.leaving_of(&semaphore.leases, names).len();
     (
         Answer::Is(Seen {
             leases: leases.into(),

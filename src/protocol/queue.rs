@@ -226,7 +226,7 @@ impl Queue {
         &self,
         name: Option<&str>,
         kind: Kind,
-    ) -> (usize, impl Iterator<Item = &str>) {
+    ) -> (usize, impl Iterator<Item = &str> + Clone) {
         let rank = name
             .and_then(|name| self.rank(name))
             .unwrap_or(self.contenders.len());
