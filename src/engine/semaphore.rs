@@ -206,7 +206,7 @@ pub(crate) async fn set_limit(
     let LockOptions { acl, parents, .. } = path_lock.options();
     let written = path_lock.client().ask(|session, handle| async move {
         makes_above.store(false, Ordering::Relaxed);
-        match handle.set_data(path, data, None).await {
+        match session.write(|| handle.set_data(path, data, None)).await {
             Err(zk::Error::NoNode) => {}
             answer => return answer.map(drop),
         }
@@ -221,7 +221,8 @@ pub(crate) async fn set_limit(
         {
             Err(zk::Error::NodeExists) => {
                 makes_above.store(false, Ordering::Relaxed);
-                handle.set_data(path, data, None).await.map(drop)
+                let written = session.write(|| handle.set_data(path, data, None));
+                written.await.map(drop)
             }
             answer => answer.map(drop),
         }

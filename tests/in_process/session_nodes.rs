@@ -90,6 +90,7 @@ async fn nodes_of_all_recipes_count() {
         .unwrap();
     let too_many = within("an answer", semaphore.acquire_many(2, SOON)).await;
     assert_full(&too_many.unwrap_err(), 4);
+    within("the deletion", client.flush(SOON)).await.unwrap();
     let lock = InterProcessReadWriteLock::new(&client, "/rw").unwrap();
     let reader = within("a reader", lock.read_lock().lock()).await.unwrap();
     assert_full(

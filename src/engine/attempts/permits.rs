@@ -574,6 +574,14 @@ async fn exchange<'a>(
             }
         }
     };
+    let may_be_done = match &outcome {
+        Taken::Done { .. } => true,
+        Taken::Failed(failure) => failure.kind == FailureKind::Unknown,
+        Taken::LockGone | Taken::LimitChanged | Taken::NoDirectory => false,
+    };
+    if !may_be_done {
+        ids.iter().for_each(|id| session.nodes.creates.end(id));
+    }
     (PermitsEvent::Taken { ids, outcome }, directory)
 }
 

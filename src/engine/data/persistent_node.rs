@@ -631,7 +631,8 @@ async fn withdraw(
             // No node has this version. The answer is a committed transaction of this session,
             // behind which a create that was not answered is decided
             // (docs/protocol.md#write-barrier).
-            match handle.delete(path, Some(NO_VERSION)).await {
+            let barrier = session.write(|| handle.delete(path, Some(NO_VERSION)));
+            match barrier.await {
                 Ok(()) | Err(zk::Error::NoNode) => return Ok(Withdrawn::Done),
                 Err(zk::Error::BadVersion) => {}
                 Err(error) => return Err(error),
@@ -642,7 +643,8 @@ async fn withdraw(
                 // Another's.
                 Some(_) | None => return Ok(Withdrawn::Done),
             };
-            match handle.delete(path, Some(stat.version)).await {
+            let deleted = session.write(|| handle.delete(path, Some(stat.version)));
+            match deleted.await {
                 Ok(()) | Err(zk::Error::NoNode) => Ok(Withdrawn::Done),
                 // Written to meanwhile.
                 Err(zk::Error::BadVersion) => Ok(Withdrawn::Written),

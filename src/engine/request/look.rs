@@ -254,7 +254,8 @@ pub(crate) fn in_the_way(
     kind: Kind,
 ) -> InTheWay {
     let (count, names) = queue.in_the_way(name, kind);
-    let all_leaving = session.nodes.leaving_of(path_lock.path(), names.clone());
+    let mut all_leaving = session.nodes.leaving_of(path_lock.path(), names.clone());
+    all_leaving.extend(names.clone().filter(|name| queue.is_leaving(name)));
     let count = count.saturating_sub(all_leaving.len());
     let (mut leaving, mut kept) = (None, None);
     for name in names {
@@ -286,7 +287,9 @@ pub(crate) fn saw_first(
     session: &Session,
     queue: &Queue,
 ) -> Option<Arc<str>> {
-    let is_live = |name: &&str| !session.nodes.is_leaving(&path_lock.path().child(name));
+    let is_live = |name: &&str| {
+        !queue.is_leaving(name) && !session.nodes.is_leaving(&path_lock.path().child(name))
+    };
     let first = queue.in_order(None).find(is_live)?;
     path_lock.first_seen().saw(first)
 }

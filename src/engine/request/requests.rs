@@ -474,7 +474,10 @@ pub(crate) fn read_list(
     children: Vec<String>,
 ) -> Listing {
     delete_late_creates(path_lock, path_lock.path(), session, &children);
-    let listing = Queue::read(children, path_lock.naming());
+    let names = children.iter().map(String::as_str);
+    let leaving = session.nodes.leaving_of(path_lock.path(), names);
+    let leaving = leaving.into_iter().map(ToOwned::to_owned).collect();
+    let listing = Queue::read_with(children, path_lock.naming(), leaving);
     if let Ok(queue) = &listing {
         path_lock.report_foreign_children(queue);
     }

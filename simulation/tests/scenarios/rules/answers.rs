@@ -292,6 +292,42 @@ async fn nodes_of_dropped_calls_keep_nothing_busy() {
     .await;
 }
 
+/// Answers that come together: by the time that the list of the second call is read, the node of the
+/// first may be gone.
+// Shows: live-contender
+#[tokio::test]
+async fn slow_answers_keep_nothing_busy() {
+    let (server, [client]) = with_clients(start(), calm).await;
+    let lock = fair(&client);
+    within("the grant", lock.lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    let _slow = server.delay_reply(
+        Match::any().session(session(&client)).always(),
+        Duration::from_millis(4),
+    );
+    for dropped_after in 0..14 {
+        for given in 1..30 {
+            let dropped_after = Duration::from_millis(dropped_after);
+            drop(tokio::time::timeout(dropped_after, lock.lock()).await);
+            match lock.acquire(Duration::from_millis(given)).await {
+                Ok(guard) => drop(guard),
+                Err(error) => assert_eq!(
+                    error.kind(),
+                    Some(ErrorKind::Connection),
+                    "{dropped_after:?} {given}: {error}"
+                ),
+            }
+            if given % 3 == 0 {
+                client.flush(SOON).await.unwrap();
+            }
+        }
+    }
+}
+
 // Shows: live-contender
 #[tokio::test]
 async fn a_timeout_says_how_many_are_ahead_and_whose_node_is_first() {
