@@ -1,12 +1,7 @@
 //! Nodes of this client that no call needs any more, and that cleanup is about to delete: the create
 //! of a dropped call has happened, and its reply was lost with the connection. None of them is a
 //! live contender, whichever look finds them.
-#![expect(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test"
-)]
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
 use std::fmt::Debug;
 
