@@ -1054,6 +1054,39 @@ impl ClientBuilder {
         self
     }
 
+    /// Sets how many bytes the paths of the session's ephemeral nodes may have, each with four more
+    /// for its length.
+    ///
+    /// The default is 1,500,000 bytes: 15,000 locks with paths of about 40 bytes, held or waited
+    /// for. Beyond it an acquire ends with
+    /// [`AcquireError::TooManyNodes`](crate::AcquireError::TooManyNodes).
+    ///
+    /// When a session ends, ZooKeeper writes the paths of all its nodes to its log as one
+    /// transaction. A server refuses to start with a log that has one larger than twice its
+    /// `jute.maxbuffer` ([ZOOKEEPER-4306](https://issues.apache.org/jira/browse/ZOOKEEPER-4306)):
+    /// 2,097,150 bytes by default. Raise the limit only if all servers run with a larger
+    /// `-Djute.maxbuffer`, to one and a half times that at most, which leaves room for nodes that
+    /// other code creates in the session ([`Client::request`]). It counts the nodes of this
+    /// library.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let servers = server.connect_string();
+    /// use zookeeper_recipes::Client;
+    ///
+    /// // The servers run with -Djute.maxbuffer=4194304.
+    /// let client = Client::builder().max_ephemeral_bytes(6_000_000).connect(&servers).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn max_ephemeral_bytes(mut self, bytes: usize) -> Self {
+        self.setup.session.max_node_bytes = bytes;
+        self
+    }
+
     /// Sets the safety margin, by which the session lease is shorter than the session timeout.
     ///
     /// The default is [`LeaseMargin::Standard`], a third of the session timeout.
@@ -1071,7 +1104,7 @@ impl ClientBuilder {
     /// # }
     /// ```
     pub fn margin(mut self, margin: LeaseMargin) -> Self {
-        self.setup.margin = margin;
+        self.setup.session.margin = margin;
         self
     }
 
@@ -1235,7 +1268,8 @@ impl fmt::Debug for ClientBuilder {
             .field("namespace", &self.setup.namespace)
             .field("name", &self.setup.name)
             .field("acl", &self.setup.acl)
-            .field("margin", &self.setup.margin)
+            .field("margin", &self.setup.session.margin)
+            .field("max_ephemeral_bytes", &self.setup.session.max_node_bytes)
             .finish_non_exhaustive()
     }
 }

@@ -96,6 +96,7 @@ pub const VARIANTS: &[Variants] = &[
             ("Orphaned", Common),
             ("TooManyWaiters", Never(LARGE)),
             ("TooManyWatches", Never(LARGE)),
+            ("TooManyNodes", Never(LARGE)),
             ("NodeDeleted", Rare),
             ("LeaseOver", Rare),
             ("InvalidLease", Never(OPTION)),
@@ -229,6 +230,7 @@ pub const VARIANTS: &[Variants] = &[
             ),
             ("TooManyWaiters", Never(LARGE)),
             ("TooManyWatches", Never(LARGE)),
+            ("TooManyNodes", Never(LARGE)),
             ("NodeDeleted", Never(WAITS)),
             ("LeaseOver", Never(WAITS)),
             ("InvalidLease", Never(OPTION)),
@@ -320,6 +322,7 @@ pub const VARIANTS: &[Variants] = &[
         source: include_str!("../../src/error/persistent_node.rs"),
         rows: &[
             ("TimedOut", Common),
+            ("TooManyNodes", Never(LARGE)),
             ("DataTooLarge", Never(LARGE)),
             ("NotConfirmed", Free("its calls wait for the servers")),
         ],

@@ -78,6 +78,9 @@ impl<T> Pending<T> {
         };
         let answer = waker::contain(self.client.unless_drained(result)).await;
         if answer.is_none() {
+            // First: a grant that came in the meantime is released before the ticket is given up, as
+            // by the drop, so that a flush counts it all the time.
+            self.result = None;
             self.leave();
         }
         self.is_taken();

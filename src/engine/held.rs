@@ -630,8 +630,8 @@ mod tests {
     use zookeeper_test_server::Server;
 
     use super::*;
-    use crate::protocol::lease::LeaseMargin;
     use crate::session::leftovers::cleanup::CleanupQueue;
+    use crate::session::live::zk_session::SessionOptions;
 
     /// A session that was never renewed, in which the lease of every lock has expired, and a lock
     /// of it.
@@ -639,7 +639,7 @@ mod tests {
         let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
         let (cleanup, _queue) = Cleanup::new();
         let directory = LockPath::parse("", "/lock").unwrap();
-        let session = Session::new(1, handle, LeaseMargin::default());
+        let session = Session::new(1, handle, SessionOptions::default());
         let state = HoldState::new("x-lock-0000000000".into(), Kind::Exclusive);
         let held = Held::new(&session, &cleanup, directory, 0, state);
         (session, held)
@@ -703,7 +703,7 @@ mod tests {
     async fn the_end_of_a_lease_is_told_before_the_node_goes_and_when_a_flush_counts_it() {
         let server = Server::start().unwrap();
         let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
-        let session = Session::new(1, handle, LeaseMargin::default());
+        let session = Session::new(1, handle, SessionOptions::default());
         session.lease().renewed(clock::now());
         let now = clock::now();
         let end = now.plus(Duration::from_secs(3600));

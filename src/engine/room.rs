@@ -672,8 +672,8 @@ mod tests {
     use super::*;
     use crate::error::LostReason;
     use crate::protocol::hold::{HoldEvent, HoldState};
-    use crate::protocol::lease::LeaseMargin;
     use crate::session::leftovers::cleanup::CleanupQueue;
+    use crate::session::live::zk_session::SessionOptions;
 
     /// A room in which one waits, for whom an attempt is about to begin.
     fn waited_for(cleanup: &Cleanup) -> (Arc<SharedRoom>, Arrival) {
@@ -731,7 +731,7 @@ mod tests {
     async fn one_that_comes_with_the_release_has_the_node() {
         let server = Server::start().unwrap();
         let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
-        let session = Session::new(1, handle, LeaseMargin::default());
+        let session = Session::new(1, handle, SessionOptions::default());
         let (cleanup, _queue) = Cleanup::new();
         let kinds = [Kind::Exclusive, Kind::Shared];
         for (tries, kind) in [false, true]
@@ -788,7 +788,7 @@ mod tests {
     async fn a_node_is_kept_for_no_longer_than_there_is_a_handle() {
         let server = Server::start().unwrap();
         let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
-        let session = Session::new(1, handle, LeaseMargin::default());
+        let session = Session::new(1, handle, SessionOptions::default());
         session.lease().renewed(clock::now());
         for closes_first in [true, false] {
             let (cleanup, mut queue) = Cleanup::new();
@@ -972,7 +972,7 @@ mod tests {
     impl Scene {
         async fn new(server: &Server) -> Self {
             let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
-            let session = Session::new(1, handle, LeaseMargin::default());
+            let session = Session::new(1, handle, SessionOptions::default());
             let (cleanup, queue) = Cleanup::new();
             let scene = Self {
                 session,
@@ -1062,7 +1062,7 @@ mod tests {
         assert_eq!(scene.deleted(), 1);
         let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
         // Never renewed.
-        scene.session = Session::new(2, handle, LeaseMargin::default());
+        scene.session = Session::new(2, handle, SessionOptions::default());
         assert!(adopt(&readers, &scene.reader(), &scene));
         assert!(join(&readers).is_none(), "the session is in doubt");
     }

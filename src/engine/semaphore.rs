@@ -164,7 +164,8 @@ fn seen<'a>(
         Ok(limit) => decode(limit.as_ref()),
         Err(error) => return (Answer::No(session.failure(error)), &semaphore.limit),
     };
-    let leaving = session.nodes.leaving_of(&semaphore.leases, &leases).len();
+    let names = leases.iter().map(String::as_str);
+    let leaving = session.nodes.leaving_of(&semaphore.leases, names).len();
     (
         Answer::Is(Seen {
             leases: leases.into(),
@@ -205,7 +206,7 @@ pub(crate) async fn set_limit(
     let LockOptions { acl, parents, .. } = path_lock.options();
     let written = path_lock.client().ask(|session, handle| async move {
         makes_above.store(false, Ordering::Relaxed);
-        match handle.set_data(path, data, None).await {
+        match session.write(|| handle.set_data(path, data, None)).await {
             Err(zk::Error::NoNode) => {}
             answer => return answer.map(drop),
         }
@@ -220,7 +221,8 @@ pub(crate) async fn set_limit(
         {
             Err(zk::Error::NodeExists) => {
                 makes_above.store(false, Ordering::Relaxed);
-                handle.set_data(path, data, None).await.map(drop)
+                let written = session.write(|| handle.set_data(path, data, None));
+                written.await.map(drop)
             }
             answer => answer.map(drop),
         }

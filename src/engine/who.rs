@@ -233,7 +233,7 @@ pub(crate) async fn break_lock(
     let was_there = &AtomicBool::new(false);
     for _ in 0..MOST_LOOKS {
         // Repeated as a whole: by the time of a repetition the node of this name may be another's.
-        let deleted = path_lock.client().ask(|_, handle| async move {
+        let deleted = path_lock.client().ask(|session, handle| async move {
             // The server may lag behind, and still show a deleted one.
             handle.sync(server).await?;
             let stat = handle
@@ -247,7 +247,8 @@ pub(crate) async fn break_lock(
             // The version shows that this is the same node as before. It cannot have been created
             // again with the same name, number and version in between: that takes a new directory,
             // and as many creates in it as in the old one.
-            match handle.delete(server, Some(stat.version)).await {
+            let deleted = session.write(|| handle.delete(server, Some(stat.version)));
+            match deleted.await {
                 Ok(()) => Ok(Broken::Done),
                 Err(zk::Error::NoNode) => Ok(Broken::NotThere),
                 Err(zk::Error::BadVersion) => Ok(Broken::Written),

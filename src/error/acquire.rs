@@ -204,6 +204,22 @@ error_enum! {
         )]
         #[retryable]
         TooManyWatches {},
+        /// The session owns as many nodes as it may, by the bytes of their paths: when it ends,
+        /// ZooKeeper writes the paths of all its nodes to its log at once, and servers do not start
+        /// with a log that has too many
+        /// ([`max_ephemeral_bytes`](crate::ClientBuilder::max_ephemeral_bytes)). Locks that are held
+        /// or waited for, permits, persistent nodes and members of groups count. Hold fewer locks
+        /// at once, use shorter paths, or several clients.
+        #[error(
+            "no node for the lock {path}: the paths of this client's nodes have as many bytes as those of one \
+             session may have ({max}, `max_ephemeral_bytes`); hold fewer locks at once, use shorter paths, or \
+             another client"
+        )]
+        #[retryable]
+        TooManyNodes {
+            /// The limit, in bytes.
+            max: usize,
+        },
         /// Another process deleted this contender's own node: more often than the retry policy
         /// allows, or at least once if the deadline passed before the node was replaced. From
         /// [`QueuedLock::position`](crate::QueuedLock::position): the node has not been replaced

@@ -50,6 +50,19 @@ error_enum! {
             /// The last failure; `None` if there was none.
             source: Option<Cause>,
         },
+        /// The session owns as many nodes as it may, by the bytes of their paths
+        /// ([`max_ephemeral_bytes`](crate::ClientBuilder::max_ephemeral_bytes)). The node will be
+        /// created once there is room for it.
+        #[error(
+            "no room for the node {path}: the paths of this client's nodes have as many bytes as those of one \
+             session may have ({max}, `max_ephemeral_bytes`); hold fewer locks at once, use shorter paths, or \
+             another client"
+        )]
+        #[retryable]
+        TooManyNodes {
+            /// The limit, in bytes.
+            max: usize,
+        },
         /// The data are larger than a request can carry. The node keeps its data.
         #[error("the node {path} cannot have {bytes} bytes of data: at most 1,000,000 fit")]
         DataTooLarge {

@@ -328,6 +328,11 @@ impl Acquiring {
         self.list.take()
     }
 
+    /// Returns the ids of the creates whose outcome is unknown.
+    pub(crate) fn unknown_creates(&self) -> &[String] {
+        &self.unknown_creates
+    }
+
     /// Takes the nodes to be deleted at once. To be called after each step.
     pub(crate) fn take_orphans(&mut self) -> Orphans {
         Orphans {

@@ -8,6 +8,7 @@
 //! (downgrade, upgrade), which gives a node the number of another: the reader is before the writer,
 //! then the names decide.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::protocol::node_name::{Child, Kind, Naming, classify, upgraded_from};
@@ -23,6 +24,9 @@ pub(crate) struct Queue {
     /// The first contender of another order, and its number.
     other_order: Option<(i32, String)>,
     pub(crate) foreign_children: Vec<String>,
+    /// The contenders of this client that were to be deleted when the list arrived: by the time that
+    /// an attempt reads it, one may be gone, and not known as one of them any more.
+    leaving: BTreeSet<String>,
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -70,8 +74,18 @@ pub(crate) enum Upgrade {
 }
 
 impl Queue {
-    /// Orders the children of a lock directory.
+    /// Orders the children of a lock directory, of which none is to be deleted.
+    #[cfg(test)]
     pub(crate) fn read(children: Vec<String>, naming: Naming) -> Listing {
+        Self::read_with(children, naming, BTreeSet::new())
+    }
+
+    /// Orders the children of a lock directory, of which `leaving` are to be deleted.
+    pub(crate) fn read_with(
+        children: Vec<String>,
+        naming: Naming,
+        leaving: BTreeSet<String>,
+    ) -> Listing {
         let mut contenders = Vec::with_capacity(children.len());
         let mut foreign_children = Vec::new();
         let mut other_order: Option<(i32, String)> = None;
@@ -111,7 +125,14 @@ impl Queue {
             contenders,
             other_order,
             foreign_children,
+            leaving,
         }))
+    }
+
+    /// Returns whether a contender of this client was to be deleted when the list arrived, and so is
+    /// no live one.
+    pub(crate) fn is_leaving(&self, name: &str) -> bool {
+        self.leaving.contains(name)
     }
 
     /// Returns an error if any contender queues in another order: newcomers and looks at the queue
@@ -226,7 +247,7 @@ impl Queue {
         &self,
         name: Option<&str>,
         kind: Kind,
-    ) -> (usize, impl Iterator<Item = &str>) {
+    ) -> (usize, impl Iterator<Item = &str> + Clone) {
         let rank = name
             .and_then(|name| self.rank(name))
             .unwrap_or(self.contenders.len());

@@ -12,7 +12,6 @@ use super::supervisor::{Connected, Shared, supervise};
 use crate::error::ConnectError;
 #[cfg(feature = "metrics")]
 use crate::protocol::labels::Labels;
-use crate::protocol::lease::LeaseMargin;
 use crate::session::dial::connect::{DialOptions, Dialer};
 use crate::session::dial::probe::Handshake;
 #[cfg(feature = "sasl-digest-md5")]
@@ -23,6 +22,7 @@ use crate::session::dial::tls;
 use crate::session::leftovers::cleanup::Cleanup;
 use crate::session::leftovers::cleanup_task;
 use crate::session::live::lease;
+use crate::session::live::zk_session::SessionOptions;
 use crate::session::request::retry::RetryPolicy;
 use crate::session::threads::background;
 use crate::values::contender::Process;
@@ -48,7 +48,7 @@ pub(crate) struct Setup {
     /// User and password of SASL DIGEST-MD5.
     #[cfg(feature = "sasl-digest-md5")]
     pub(crate) sasl: Option<(String, String)>,
-    pub(crate) margin: LeaseMargin,
+    pub(crate) session: SessionOptions,
     /// The prefixes of paths that are labels.
     #[cfg(feature = "metrics")]
     pub(crate) metrics_prefixes: Vec<String>,
@@ -78,7 +78,7 @@ impl Default for Setup {
             tls: None,
             #[cfg(feature = "sasl-digest-md5")]
             sasl: None,
-            margin: LeaseMargin::default(),
+            session: SessionOptions::default(),
             #[cfg(feature = "metrics")]
             metrics_prefixes: Vec::new(),
         }
@@ -222,13 +222,13 @@ fn start(
     lease::start_thread().map_err(failed)?;
     let shared = Shared::new();
     let (cleanup, queue) = Cleanup::new();
-    let margin = setup.margin;
+    let options = setup.session;
     let (supervised, cleaned) = (Arc::clone(&shared), cleanup.clone());
     // The session has a separate thread, as in Java's client: a blocked executor must not lose the
     // lock (docs/protocol.md#session-thread).
     let run = async move {
         background::spawn(cleanup_task::run(queue));
-        supervise(supervised, connected, dialer, cleaned, margin).await;
+        supervise(supervised, connected, dialer, cleaned, options).await;
     };
     let runtime = background::start(NAME, run).map_err(failed)?;
     Ok(Arc::new(Core {

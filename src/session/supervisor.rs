@@ -9,14 +9,13 @@ use tokio::sync::{Notify, oneshot, watch};
 use zookeeper_client as zk;
 
 use crate::error::{ConnectError, LostReason};
-use crate::protocol::lease::LeaseMargin;
 use crate::protocol::server_timeout::ConnectionHistory;
 use crate::session::dial::connect::Dialer;
 use crate::session::dial::earlier::Ending;
 use crate::session::dial::spare;
 use crate::session::leftovers::cleanup::Cleanup;
 use crate::session::live::heartbeat;
-use crate::session::live::zk_session::Session;
+use crate::session::live::zk_session::{Session, SessionOptions};
 use crate::session::reports::log;
 use crate::session::threads::background;
 use crate::session::threads::clock;
@@ -150,8 +149,8 @@ impl Shared {
     }
 
     /// Begins a session, and publishes it to the client's calls.
-    fn begin(&self, number: u64, handle: zk::Client, margin: LeaseMargin) -> Arc<Session> {
-        let session = Session::new(number, handle, margin);
+    fn begin(&self, number: u64, handle: zk::Client, options: SessionOptions) -> Arc<Session> {
+        let session = Session::new(number, handle, options);
         let (id, timeout) = (session.session_id(), session.timeout());
         log::count!(session_began);
         log::info!(
@@ -221,7 +220,7 @@ pub(super) async fn supervise(
     connected: Option<Connected>,
     mut dialer: Dialer,
     cleanup: Cleanup,
-    margin: LeaseMargin,
+    options: SessionOptions,
 ) {
     let _close = CloseOnDrop(Arc::clone(&shared));
     let mut stop = shared.stop.subscribe();
@@ -235,7 +234,7 @@ pub(super) async fn supervise(
                 Ok(handle) => {
                     // This comes before the caller is notified, since it may need the session at
                     // once.
-                    let first = shared.begin(1, handle, margin);
+                    let first = shared.begin(1, handle, options);
                     // If the caller has left, the core has been dropped, and the session is closed
                     // below.
                     let _ = connected.send(Ok(()));
@@ -246,7 +245,7 @@ pub(super) async fn supervise(
             }
         }
         None => match next(&shared, &mut dialer).await {
-            Ok(handle) => shared.begin(1, handle, margin),
+            Ok(handle) => shared.begin(1, handle, options),
             // None of its sessions had a node.
             Err(closed) => return shared.close(closed, true),
         },
@@ -316,7 +315,7 @@ pub(super) async fn supervise(
             }
         };
         dialer.end_given_up();
-        session = shared.begin(session.number() + 1, handle, margin);
+        session = shared.begin(session.number() + 1, handle, options);
     }
 }
 

@@ -210,7 +210,7 @@ mod tests {
 
     use super::*;
     use crate::error::LostReason;
-    use crate::protocol::lease::LeaseMargin;
+    use crate::session::live::zk_session::SessionOptions;
 
     /// Of which the one above is deleted before each create.
     #[tokio::test]
@@ -252,7 +252,7 @@ mod tests {
         let options = mode.with_acls(zk::Acls::new(&acls));
         for (handle, is_own) in [(&own, true), (&other, false)] {
             for in_transaction in [true, false] {
-                let session = Session::new(1, own.clone(), LeaseMargin::default());
+                let session = Session::new(1, own.clone(), SessionOptions::default());
                 let is_done = if in_transaction {
                     let put =
                         |writer: &mut zk::MultiWriter<'_>| writer.add_create("/n-", b"", &options);

@@ -249,6 +249,11 @@ impl LockPath {
     }
 }
 
+/// Returns the name of the node at a path.
+pub(crate) fn node_name(path: &str) -> &str {
+    path.rsplit_once('/').map_or(path, |(_, name)| name)
+}
+
 /// Returns the path of the directory above a node.
 pub(crate) fn above(path: &str) -> &str {
     path.rsplit_once('/')

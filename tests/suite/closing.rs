@@ -2,7 +2,7 @@
 
 use test_support::prelude::*;
 
-use crate::harness::{BRIEFLY, Behaviour, Env, behaviours};
+use crate::harness::{BRIEFLY, Behaviour, Env, Need, behaviours};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
@@ -17,6 +17,9 @@ pub(crate) fn all() -> Vec<Behaviour> {
         a_drain_that_is_dropped_leaves_the_guards_and_refuses_the_rest,
         it_goes_on_when_it_is_not_waited_for,
         dropping_the_last_handle_ends_the_session.on_an_ensemble_too(),
+        full_sessions_let_servers_start
+            .needs(Need::OwnServers)
+            .on_an_ensemble_too(),
     ]
 }
 
@@ -384,4 +387,38 @@ async fn dropping_the_last_handle_ends_the_session(env: &Env) {
     assert!(guard.is_held() && env.knows_session(session).await);
     drop(guard);
     env.wait_session_gone(session).await;
+}
+
+/// The end of a session is one transaction, with the paths of all its nodes, which the servers read
+/// when they start (ZOOKEEPER-4306).
+// Shows: session-nodes
+async fn full_sessions_let_servers_start(env: &Env) {
+    // Long, so that there are few of them.
+    let (client, name) = (env.client().await, "n".repeat(4_000));
+    let mutex = |number: usize| {
+        InterProcessMutex::new(&client, env.path(&format!("{name}{number}"))).unwrap()
+    };
+    let (mut guards, mut calls) = (Vec::new(), JoinSet::new());
+    let mut is_full = false;
+    while !is_full {
+        for _ in 0..32 {
+            calls.spawn(mutex(guards.len() + calls.len()).lock());
+        }
+        while let Some(call) = within("an answer", calls.join_next()).await {
+            match call.unwrap() {
+                Ok(guard) => guards.push(guard),
+                Err(AcquireError::TooManyNodes { .. }) => is_full = true,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+    let bytes: usize = guards.iter().map(|guard| guard.node().len() + 4).sum();
+    assert!((1_400_000..=1_500_000).contains(&bytes), "{bytes}");
+    within("the end", client.close()).await.unwrap();
+    env.stop_servers().await;
+    env.restart_servers().await;
+    let (client, path) = (env.client().await, env.lock_path());
+    let lock = InterProcessMutex::new(&client, path).unwrap();
+    let guard = within("the lock", lock.lock()).await.unwrap();
+    guard.release().await.unwrap();
 }

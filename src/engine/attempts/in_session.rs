@@ -212,7 +212,8 @@ impl<'a> InSession<'a> {
         let nodes = orphans.names.into_iter().map(Orphan::Node);
         let unknown = orphans.ids.into_iter().map(|id| {
             let beginning = beginning(&id);
-            Orphan::UnknownCreate { id, beginning }
+            let create = self.seat.session.nodes.creates.abandon(id);
+            Orphan::UnknownCreate { create, beginning }
         });
         for orphan in nodes.chain(unknown) {
             self.seat.path_lock.client().cleanup.submit(Item {

@@ -188,8 +188,7 @@ impl<'a> InSession<'a> {
         match outcome {
             Ok(PermitsOutcome::Granted { names }) => self.grant_permits(&head, names).await,
             Ok(PermitsOutcome::LockDeleted { orphans }) => {
-                self.leases = Orphans::default();
-                self.leave_leases(orphans);
+                self.end_leases(orphans);
                 self.left = Orphans::default();
                 let node = OwnNode {
                     name: head.lock,
@@ -201,13 +200,23 @@ impl<'a> InSession<'a> {
                 })
             }
             Ok(PermitsOutcome::NotGranted { why, orphans }) => {
-                self.leases = orphans;
+                self.end_leases(orphans);
                 Err(self.no_permits(semaphore, head.directory, why))
             }
             Err(end) => {
-                self.leases = head.taking.leave();
+                self.end_leases(head.taking.leave());
                 Err(end)
             }
+        }
+    }
+
+    /// Leaves these leases to cleanup. All others whose creates were sent are known nodes by now,
+    /// or do not exist.
+    fn end_leases(&mut self, orphans: Orphans) {
+        let sent = std::mem::take(&mut self.leases).ids;
+        self.leave_leases(orphans);
+        for id in sent {
+            self.seat.session.nodes.creates.end(&id);
         }
     }
 
@@ -285,6 +294,13 @@ impl<'a> InSession<'a> {
             .iter()
             .map(|_| new_id(path_lock.naming()))
             .collect();
+        // The slots have different lengths.
+        let longest = take.slots.iter().max().copied().unwrap_or_default();
+        let beginning = lease_beginning(ids.first().map_or("", |id| id), longest, take.limit);
+        let path = semaphore.leases.child(&beginning);
+        if !session.nodes.creates.begin(&ids, &path) {
+            return Err(path_lock.too_many_nodes(session).into());
+        }
         self.leases.ids.extend(ids.iter().cloned());
         let mut taken = Box::pin(async {
             let taken = exchange(path_lock, semaphore, session, &head.lock, &take, ids).await;
@@ -300,10 +316,16 @@ impl<'a> InSession<'a> {
             }
             stopped = self.stop.wait() => stopped,
         };
+        // Whatever the outcome, the caller's next try must not take these nodes for contenders.
+        session.nodes.leave(path_lock.path().child(&head.lock));
+        let ids = self.leases.ids.iter().cloned();
+        let creates = &session.nodes.creates;
+        let abandoned: Vec<_> = ids.map(|id| creates.abandon(id)).collect();
         let ticket = self.attempt.tell(End::from(stopped));
         let (event, _) = taken.await;
         let left = head.taking.on(event).into_orphans();
         self.leave_leases(left);
+        drop(abandoned);
         Err(End::CallerGone(ticket))
     }
 
@@ -403,7 +425,8 @@ impl<'a> InSession<'a> {
             .zip(self.attempt.numbers.clone())
             .map(hold)
             .collect();
-        (self.left, self.leases) = (Orphans::default(), Orphans::default());
+        self.left = Orphans::default();
+        self.end_leases(Orphans::default());
         self.attempt.saw_ahead(None);
         self.attempt.progress.set_waits_for(WaitsFor::Renewal);
         // As every lock (docs/protocol.md#suspended).
@@ -458,7 +481,8 @@ async fn until_deleted(session: &Session, path: &str) {
 /// Returns the live leases that a look shows. `None` if there are none, or those that are being
 /// deleted are alone in the way.
 fn live_leases(session: &Session, semaphore: &SemaphoreOptions, seen: &Seen) -> Option<Ahead> {
-    let leaving = session.nodes.leaving_of(&semaphore.leases, &seen.leases);
+    let names = seen.leases.iter().map(String::as_str);
+    let leaving = session.nodes.leaving_of(&semaphore.leases, names);
     let live = seen
         .leases
         .iter()
@@ -550,6 +574,14 @@ async fn exchange<'a>(
             }
         }
     };
+    let may_be_done = match &outcome {
+        Taken::Done { .. } => true,
+        Taken::Failed(failure) => failure.kind == FailureKind::Unknown,
+        Taken::LockGone | Taken::LimitChanged | Taken::NoDirectory => false,
+    };
+    if !may_be_done {
+        ids.iter().for_each(|id| session.nodes.creates.end(id));
+    }
     (PermitsEvent::Taken { ids, outcome }, directory)
 }
 

@@ -15,10 +15,11 @@ use crate::engine::grant::hold::Hold;
 use crate::engine::lock::first::asks_at;
 use crate::engine::lock::path_lock::{Admission, Ask, Budget, PathLock};
 use crate::engine::request::look::ask_first;
+use crate::engine::request::requests::read_list;
 use crate::engine::room::{Granted, Look, RoomState, SharedRoom, Waiter};
 use crate::error::TryLockError;
 use crate::protocol::late::Ahead;
-use crate::protocol::node_name::{Kind, Naming};
+use crate::protocol::node_name::Kind;
 use crate::protocol::queue::Queue;
 use crate::protocol::room::Arrival;
 use crate::session::contents::limits::{WatchUse, changed};
@@ -371,7 +372,7 @@ impl Task {
     }
 
     /// Watches a node that is kept, and no other any more.
-    fn watch_for_others(&mut self, path_lock: &PathLock) {
+    fn watch_for_others(&mut self, path_lock: &Arc<PathLock>) {
         let look = {
             let mut state = self.room.lock();
             if self
@@ -386,7 +387,11 @@ impl Task {
         if let Some(look) = look {
             self.watch = Some((
                 look.number,
-                Box::pin(until_others(look, path_lock.naming(), self.room.kind)),
+                Box::pin(until_others(
+                    look,
+                    Arc::downgrade(path_lock),
+                    self.room.kind,
+                )),
             ));
         }
     }
@@ -469,7 +474,7 @@ impl Task {
 /// directory that comes or goes (docs/protocol.md#kept-node); another that wants the node of
 /// readers is a writer in the list that follows (docs/protocol.md#kept-read-node). Returns `false`
 /// if the node is not in a list.
-async fn until_others(look: Look, naming: Naming, kind: Kind) -> bool {
+async fn until_others(look: Look, path_lock: Weak<PathLock>, kind: Kind) -> bool {
     let Look {
         node,
         directory,
@@ -492,7 +497,7 @@ async fn until_others(look: Look, naming: Naming, kind: Kind) -> bool {
         .upgrade()
         .filter(|session| session.lease().is_valid())
     {
-        let Some((queue, watcher)) = watch_queue(&session, &directory, naming).await else {
+        let Some((queue, watcher)) = watch_queue(&session, &directory, &path_lock).await else {
             return true;
         };
         if queue.rank(&node).is_none() {
@@ -517,11 +522,13 @@ async fn until_others(look: Look, naming: Naming, kind: Kind) -> bool {
     true
 }
 
-/// Lists a directory, and watches its children. `None` if that fails, or the directory is unusable.
+/// Lists a directory, and watches its children. Has late creates deleted, as every list has
+/// (docs/protocol.md#write-barrier). `None` if that fails, the directory is unusable, or the lock has
+/// no handle any more.
 async fn watch_queue(
-    session: &Session,
+    session: &Arc<Session>,
     directory: &LockPath,
-    naming: Naming,
+    path_lock: &Weak<PathLock>,
 ) -> Option<(Arc<Queue>, zk::OneshotWatcher)> {
     let answer = session
         .request(|handle| async move { handle.list_and_watch_children(directory.server()).await })
@@ -529,7 +536,9 @@ async fn watch_queue(
     let Ok(Ok((children, watcher))) = answer else {
         return None;
     };
-    let queue = Queue::read(children, naming)
+    // Not kept during the request: a node that is kept goes with the last handle.
+    let path_lock = path_lock.upgrade()?;
+    let queue = read_list(&path_lock, session, children)
         .ok()
         .filter(|queue| queue.usable().is_ok())?;
     Some((queue, watcher))

@@ -28,7 +28,7 @@ use crate::engine::held::Held;
 use crate::engine::lock::path_lock::{Admission, Ask, PathLock};
 use crate::engine::queue::{NodeSlot, Slots};
 use crate::engine::request::look::{
-    InTheWay, Subject, in_the_way, look_before_try, orphaned, refused_in,
+    InTheWay, Subject, in_the_way, look_before_try, orphaned, refused_in, saw_first,
 };
 use crate::engine::request::requests::{self, Seat};
 use crate::error::{AcquireError, TryLockError};
@@ -328,19 +328,23 @@ impl InSession<'_> {
             // From here on cleanup has the slot.
             self.attempt.slot = None;
         }
-        let Some((_, create)) = &mut self.create else {
+        let Some((id, create)) = &mut self.create else {
             // Before the answer: the caller's next try must not find its own node in the way.
             self.leave_all();
             return drop(self.attempt.tell(end));
         };
-        // The answer does not wait for the outcome of a create.
+        // The answer does not wait for the outcome of a create. Whatever that is, the caller's next
+        // try must not take the node for a contender either.
+        let unknown = self.acquiring.unknown_creates().iter().chain([&*id]);
+        let creates = &self.seat.session.nodes.creates;
+        let abandoned: Vec<_> = unknown.map(|id| creates.abandon(id.clone())).collect();
         let ticket = self.attempt.tell(end);
         let created = create.await;
         self.create = None;
         let step = self.acquiring.on(created, &|_| false);
         self.left.extend(step.into_orphans());
         self.leave_all();
-        drop(ticket);
+        drop((abandoned, ticket));
     }
 
     /// Checks, before a node is created, whether this client has a refused orphan there, and, for a
@@ -409,6 +413,9 @@ impl InSession<'_> {
                     .await?;
                 self.looked_at = clock::now();
                 let id = requests::new_id(seat.path_lock.naming());
+                if !requests::has_room(seat, &id) {
+                    return Err(seat.path_lock.too_many_nodes(seat.session).into());
+                }
                 let create = Box::pin(requests::create(seat, slot, id.clone()));
                 let (_, create) = self.create.insert((id, create));
                 let created = wait(seat, create, self.stop).await?;
@@ -479,7 +486,7 @@ impl InSession<'_> {
         self.attempt.progress.set_waits_for(WaitsFor::Deletion);
         match self.acquiring.take_list() {
             Some(list) => {
-                path_lock.first_seen().saw(&list);
+                saw_first(path_lock, session, &list);
                 let ahead = live_ahead(self.seat, &list, own);
                 if let (Some(own), Some(ahead)) = (own, &ahead) {
                     path_lock

@@ -12,6 +12,7 @@ use crate::engine::lock::path_lock::Registry;
 use crate::error::{Error, ErrorKind, PersistentNodeError, Purpose, RequestFailure};
 use crate::protocol::failure::{Failure, FailureKind};
 use crate::protocol::persistent_node::{PersistentNodeState, state_by};
+use crate::session::contents::creates::NodeRoom;
 use crate::session::contents::limits::{WatchUse, Watching, changed_or_after, read_and_watch};
 use crate::session::core::{Core, NoSession};
 use crate::session::live::zk_session::{Session, SessionGone};
@@ -257,11 +258,14 @@ async fn keep(
             generation: 0,
             counted: None,
             failures: 0,
+            room: None,
         };
         let is_dropped = stay.run(&mut orders).await;
         let created = stay.may_exist();
         // If this session's node is there, no earlier one is left.
         is_left &= stay.own.is_none();
+        // Kept until the node is withdrawn.
+        let _room = stay.room.take();
         drop(stay);
         let left: &[i64] = if is_left { &earlier } else { &[] };
         if is_dropped {
@@ -316,6 +320,9 @@ struct Stay<'a> {
     counted: Option<watch::Receiver<()>>,
     /// Requests in a row that were not answered.
     failures: u32,
+    /// What the node takes of the nodes that the session may have
+    /// (docs/protocol.md#session-nodes).
+    room: Option<NodeRoom>,
 }
 
 /// The next step.
@@ -396,6 +403,12 @@ impl Stay<'_> {
             self.node.path.server(),
             (zk::CreateMode::Ephemeral, &*self.node.acl),
         );
+        if self.room.is_none() {
+            self.room = self.session.nodes.creates.room(path);
+        }
+        if self.room.is_none() {
+            return self.has_no_room();
+        }
         // Until it is answered: this may be dropped.
         let before = mem::replace(&mut self.in_doubt, true);
         self.count();
@@ -430,6 +443,24 @@ impl Stay<'_> {
             }
             Err(SessionGone) => Next::Look,
         }
+    }
+
+    /// Tells that the session has no room for the node, and asks again after a while.
+    fn has_no_room(&mut self) -> Next {
+        let error = PersistentNodeError::TooManyNodes {
+            path: self.node.path.user().to_owned(),
+            max: self.session.nodes.creates.max_bytes(),
+        };
+        let is_known = matches!(
+            self.node.trouble(),
+            Some(PersistentNodeError::TooManyNodes { .. })
+        );
+        if !is_known {
+            log::warn!(path = self.node.path.user(), %error, "a node is not there");
+        }
+        self.node.tell_refused(self.generation, error);
+        self.counted = None;
+        Next::Pause(self.session.lease().heartbeat_interval())
     }
 
     async fn make_parents(&mut self, missing: Failure) -> Next {
@@ -600,7 +631,8 @@ async fn withdraw(
             // No node has this version. The answer is a committed transaction of this session,
             // behind which a create that was not answered is decided
             // (docs/protocol.md#write-barrier).
-            match handle.delete(path, Some(NO_VERSION)).await {
+            let barrier = session.write(|| handle.delete(path, Some(NO_VERSION)));
+            match barrier.await {
                 Ok(()) | Err(zk::Error::NoNode) => return Ok(Withdrawn::Done),
                 Err(zk::Error::BadVersion) => {}
                 Err(error) => return Err(error),
@@ -611,7 +643,8 @@ async fn withdraw(
                 // Another's.
                 Some(_) | None => return Ok(Withdrawn::Done),
             };
-            match handle.delete(path, Some(stat.version)).await {
+            let deleted = session.write(|| handle.delete(path, Some(stat.version)));
+            match deleted.await {
                 Ok(()) | Err(zk::Error::NoNode) => Ok(Withdrawn::Done),
                 // Written to meanwhile.
                 Err(zk::Error::BadVersion) => Ok(Withdrawn::Written),

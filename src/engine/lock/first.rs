@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use zookeeper_client as zk;
 
 use crate::protocol::node_name::{Child, Family, Kind, Naming, classify, upgraded_from};
-use crate::protocol::queue::Queue;
 use crate::session::threads::mutex::Mutex;
 use crate::values::contender::{Contender, ContenderKind, NodeStat};
 use crate::values::path::LockPath;
@@ -146,9 +145,8 @@ impl FirstState {
 }
 
 impl FirstSeen {
-    /// Records a list. Returns the name of the first node if nothing is known of it.
-    pub(crate) fn saw(&self, queue: &Queue) -> Option<Arc<str>> {
-        let (name, _) = queue.holders().next()?;
+    /// Records the name of the first node by a list. Returns it if nothing is known of that node.
+    pub(crate) fn saw(&self, name: &str) -> Option<Arc<str>> {
         let mut seen = self.0.lock();
         if seen.name.as_deref() != Some(name) {
             seen.name = Some(name.into());

@@ -24,6 +24,7 @@ use crate::protocol::node_name::{Kind, Naming};
 use crate::protocol::queue::Queue;
 use crate::session::contents::nodes::NodeOwner;
 use crate::session::core::Core;
+use crate::session::live::zk_session::Session;
 use crate::session::reports::log;
 use crate::session::reports::observer::CallNumber;
 use crate::session::threads::mutex::{Mutex, MutexGuard};
@@ -413,7 +414,12 @@ impl PathLock {
         if self.options.semaphore.is_some() {
             return None;
         }
-        self.first_seen.contender().map(Box::new)
+        let contender = self.first_seen.contender()?;
+        // A node of this client that is being deleted holds nothing.
+        let path = self.path.child(contender.node().name());
+        let session = self.client.live();
+        let is_leaving = session.is_some_and(|session| session.nodes.is_leaving(&path));
+        (!is_leaving).then(|| Box::new(contender))
     }
 
     /// Returns the hold of this client for which a contender of this kind would have to wait;
@@ -512,6 +518,14 @@ impl PathLock {
     /// Returns the same of a request for the lock itself.
     pub(crate) fn failed(&self, why: impl Into<RequestFailure>) -> AcquireError {
         self.error(Purpose::Lock, why).into()
+    }
+
+    /// Returns the error of a call for whose nodes the session has no room.
+    pub(crate) fn too_many_nodes(&self, session: &Session) -> AcquireError {
+        AcquireError::TooManyNodes {
+            path: self.path.user().to_owned(),
+            max: session.nodes.creates.max_bytes(),
+        }
     }
 
     /// Returns the same of a call whose client has ended.

@@ -254,11 +254,13 @@ pub(crate) fn in_the_way(
     kind: Kind,
 ) -> InTheWay {
     let (count, names) = queue.in_the_way(name, kind);
+    let mut all_leaving = session.nodes.leaving_of(path_lock.path(), names.clone());
+    all_leaving.extend(names.clone().filter(|name| queue.is_leaving(name)));
+    let count = count.saturating_sub(all_leaving.len());
     let (mut leaving, mut kept) = (None, None);
     for name in names {
-        let path = path_lock.path().child(name);
-        if session.nodes.is_leaving(&path) {
-            leaving = Some(path);
+        if all_leaving.contains(name) {
+            leaving = Some(name);
             continue;
         }
         let ahead = || Ahead {
@@ -272,8 +274,24 @@ pub(crate) fn in_the_way(
     }
     match kept {
         Some(ahead) => InTheWay::Kept(ahead),
-        None => leaving.map_or(InTheWay::Nothing, InTheWay::Leaving),
+        None => leaving.map_or(InTheWay::Nothing, |name| {
+            InTheWay::Leaving(path_lock.path().child(name))
+        }),
     }
+}
+
+/// Records who is first by a list, for errors: of the nodes that this client is deleting, none is.
+/// Returns the name of that node if nothing is known of it.
+pub(crate) fn saw_first(
+    path_lock: &PathLock,
+    session: &Session,
+    queue: &Queue,
+) -> Option<Arc<str>> {
+    let is_live = |name: &&str| {
+        !queue.is_leaving(name) && !session.nodes.is_leaving(&path_lock.path().child(name))
+    };
+    let first = queue.in_order(None).find(is_live)?;
+    path_lock.first_seen().saw(first)
 }
 
 /// Returns the contenders that a try would have to wait for, before it creates a node. The
@@ -288,7 +306,7 @@ pub(crate) async fn look_before_try(
     // This returns the name of the first node, if nothing is known of it yet.
     let judge = |listing: Listing| match listing {
         Ok(queue) if queue.usable().is_ok() => {
-            let unknown = path_lock.first_seen().saw(&queue);
+            let unknown = saw_first(path_lock, session, &queue);
             (in_the_way(path_lock, session, &queue, None, kind), unknown)
         }
         _ => (InTheWay::Nothing, None),
@@ -348,15 +366,17 @@ pub(crate) fn ask_first(path_lock: &Arc<PathLock>) {
     path_lock.client().spawn(async move {
         let (path_lock, session) = (&asking, &session);
         for _ in 0..ROUNDS {
-            if path_lock.first_seen().name().is_none() {
+            let is_live =
+                |name: &Arc<str>| !session.nodes.is_leaving(&path_lock.path().child(name));
+            if path_lock.first_seen().name().filter(is_live).is_none() {
                 let list = session
                     .request(|handle| async move { list_alone(path_lock, session, &handle).await });
                 let Ok(Ok(Ok(queue))) = list.await else {
                     return;
                 };
-                path_lock.first_seen().saw(&queue);
+                saw_first(path_lock, session, &queue);
             }
-            let Some(name) = path_lock.first_seen().name() else {
+            let Some(name) = path_lock.first_seen().name().filter(is_live) else {
                 return;
             };
             let path = &path_lock.path().child(&name);

@@ -44,7 +44,15 @@ pub(crate) fn new_id(naming: Naming) -> String {
     }
 }
 
-/// Sends the create with this id, a fresh one, and the list together when it is polled first: a
+/// Counts the node that the create with this id, a fresh one, is to make. Returns whether the
+/// session has room for it (docs/protocol.md#session-nodes).
+pub(crate) fn has_room(seat: Seat<'_>, id: &str) -> bool {
+    let beginning = seat.path_lock.naming().prefix(id, seat.kind);
+    let path = seat.path_lock.path().child(&beginning);
+    seat.session.nodes.creates.begin(&[id.to_owned()], &path)
+}
+
+/// Sends the create with this id, which [has room](has_room), and the list together when it is polled first: a
 /// session's requests are answered in order (docs/protocol.md#create-and-list). The list is left
 /// out if the reply to the create may make it needless: where a node of this session in the
 /// directory can be waited for in memory, it may show that this is right before the new one
@@ -102,6 +110,9 @@ pub(crate) async fn create(seat: Seat<'_>, slot: WindowSlot, id: String) -> Acqu
         Ok((node, before)) => (Answer::Is(node), before),
         Err(error) => {
             let failure = session.failure(error);
+            if failure.kind != FailureKind::Unknown {
+                session.nodes.creates.end(&id);
+            }
             if failure.kind == FailureKind::NoNode {
                 // This comes before the directory is created: a later attempt must not be in it
                 // first.
@@ -463,7 +474,10 @@ pub(crate) fn read_list(
     children: Vec<String>,
 ) -> Listing {
     delete_late_creates(path_lock, path_lock.path(), session, &children);
-    let listing = Queue::read(children, path_lock.naming());
+    let names = children.iter().map(String::as_str);
+    let leaving = session.nodes.leaving_of(path_lock.path(), names);
+    let leaving = leaving.into_iter().map(ToOwned::to_owned).collect();
+    let listing = Queue::read_with(children, path_lock.naming(), leaving);
     if let Ok(queue) = &listing {
         path_lock.report_foreign_children(queue);
     }

@@ -1,7 +1,7 @@
-//! What is in a session: nodes, holds, watches, creates of unknown outcome, requests that are
-//! unanswered. The session and the engine use it. It keeps books, and sends nothing but a read with
+//! What is in a session: nodes, creates, holds, watches, requests that are unanswered. The session and the engine use it. It keeps books, and sends nothing but a read with
 //! a watch.
 
+pub(crate) mod creates;
 pub(crate) mod directory_watches;
 pub(crate) mod holds;
 pub(crate) mod limits;

@@ -1,14 +1,16 @@
 //! The nodes of one session that exist as far as is known: the owner of each, and which are to be
 //! deleted.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Weak};
 
 use tokio::sync::{oneshot, watch};
 
 use crate::protocol::local_queue::Gone;
+use crate::session::contents::creates::Creates;
 use crate::session::threads::mutex::Mutex;
-use crate::values::path::LockPath;
+use crate::values::path::{LockPath, node_name};
 
 /// The owner of a node. Kept weakly: without contenders there is nothing to tell it.
 pub(crate) trait NodeOwner: Send + Sync {
@@ -41,6 +43,7 @@ pub(crate) struct Nodes {
     /// How often a deletion was refused, for contenders that wait behind a node that has become a
     /// refused orphan.
     refusals: watch::Sender<u64>,
+    pub(crate) creates: Arc<Creates>,
 }
 
 #[derive(Default)]
@@ -63,12 +66,13 @@ struct SessionNode {
 }
 
 impl Nodes {
-    pub(crate) fn new(session: u64) -> Self {
+    pub(crate) fn new(session: u64, max_bytes: usize) -> Self {
         Self {
             session,
             state: Mutex::default(),
             count: watch::Sender::new(0),
             refusals: watch::Sender::default(),
+            creates: Creates::new(max_bytes),
         }
     }
 
@@ -82,39 +86,55 @@ impl Nodes {
         result
     }
 
+    /// Returns the node at a path, which is known from here on.
+    fn known<'a>(&self, state: &'a mut KnownNodes, path: String) -> &'a mut SessionNode {
+        match state.all.entry(path) {
+            Entry::Occupied(node) => node.into_mut(),
+            Entry::Vacant(node) => {
+                self.creates.became(node.key());
+                node.insert(SessionNode::default())
+            }
+        }
+    }
+
     /// Registers a node, which belongs to `owner`.
     pub(crate) fn adopt(&self, path: String, owner: Weak<dyn NodeOwner>) {
-        self.change(|state| state.all.entry(path).or_default().owner = Some(owner));
+        self.change(|state| self.known(state, path).owner = Some(owner));
     }
 
     /// Records that a node, if it exists, is to be deleted.
     pub(crate) fn leave(&self, path: String) {
         self.change(|state| {
-            let was_leaving =
-                std::mem::replace(&mut state.all.entry(path).or_default().leaving, true);
+            let was_leaving = std::mem::replace(&mut self.known(state, path).leaving, true);
             state.leaving += usize::from(!was_leaving);
         });
     }
 
     /// Returns whether a node is to be deleted, and so is no live contender.
     pub(crate) fn is_leaving(&self, path: &str) -> bool {
-        self.state
-            .lock()
-            .all
-            .get(path)
-            .is_some_and(|node| node.leaving)
+        let name = std::iter::once(node_name(path));
+        // The abandoned creates first: the node of one is known as leaving before it is none.
+        !self.creates.abandoned_of::<Vec<_>>(name).is_empty()
+            || self
+                .state
+                .lock()
+                .all
+                .get(path)
+                .is_some_and(|node| node.leaving)
     }
 
     /// Returns those of the children of a directory that are to be deleted. Of thousands that are
-    /// not, the mutex is taken once, and nothing is looked up if none is.
+    /// not, the mutexes are taken once, and nothing is looked up if none is.
     pub(crate) fn leaving_of<'a>(
         &self,
         directory: &LockPath,
-        children: &'a [String],
+        children: impl Iterator<Item = &'a str> + Clone,
     ) -> HashSet<&'a str> {
+        // In this order, as above.
+        let mut leaving: HashSet<&str> = self.creates.abandoned_of(children.clone());
         let state = self.state.lock();
         if state.leaving == 0 {
-            return HashSet::new();
+            return leaving;
         }
         let mut path = directory.child("");
         let beginning = path.len();
@@ -123,11 +143,8 @@ impl Nodes {
             path.push_str(name);
             state.all.get(&path).is_some_and(|node| node.leaving)
         };
-        children
-            .iter()
-            .map(String::as_str)
-            .filter(is_leaving)
-            .collect()
+        leaving.extend(children.filter(is_leaving));
+        leaving
     }
 
     /// Records that the servers refuse to delete a node, if it exists.
@@ -164,6 +181,9 @@ impl Nodes {
         let node = self.change(|state| {
             state.refused.remove(path);
             let node = state.all.remove(path);
+            if node.is_some() {
+                self.creates.gone(path);
+            }
             let was_leaving = node.as_ref().is_some_and(|node| node.leaving);
             state.leaving = state.leaving.saturating_sub(usize::from(was_leaving));
             node
@@ -199,6 +219,8 @@ impl Nodes {
 
     /// Waits until a node that is to be deleted is gone, or its deletion is refused.
     pub(crate) async fn until_gone(&self, path: &str) {
+        // From then on the node is known, if it exists.
+        self.creates.until_known(node_name(path)).await;
         let gone = {
             let mut state = self.state.lock();
             let refused = state.refused.contains_key(path);
@@ -234,9 +256,4 @@ impl Nodes {
     pub(crate) fn refusals(&self) -> watch::Receiver<u64> {
         self.refusals.subscribe()
     }
-}
-
-/// Returns the name of the node at a path.
-pub(crate) fn node_name(path: &str) -> &str {
-    path.rsplit_once('/').map_or(path, |(_, name)| name)
 }

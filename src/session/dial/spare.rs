@@ -227,8 +227,8 @@ mod tests {
     use zookeeper_test_server::{Match, Op, Server};
 
     use super::*;
-    use crate::protocol::lease::LeaseMargin;
     use crate::session::dial::servers::Servers;
+    use crate::session::live::zk_session::SessionOptions;
 
     /// The client library hears nothing of it, and may give the session up by its clock although
     /// the servers have just renewed it.
@@ -238,7 +238,7 @@ mod tests {
         let server = Server::start().unwrap();
         let (connector, servers) = (zk::Client::connector(), server.connect_string());
         let handle = connector.clone().connect(&servers).await.unwrap();
-        let session = Session::new(1, handle, LeaseMargin::default());
+        let session = Session::new(1, handle, SessionOptions::default());
         let addresses = Servers::parse(&servers).unwrap().addresses;
         let spare = Spare::new(&session, connector, addresses, Duration::from_secs(1)).unwrap();
         // The client library's, which would move the session back.

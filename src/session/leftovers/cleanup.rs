@@ -10,6 +10,7 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 
 use crate::error::{Lost, LostReason, ReleaseError};
+use crate::session::contents::creates::AbandonedCreate;
 use crate::session::live::zk_session::Session;
 use crate::values::path::LockPath;
 
@@ -22,9 +23,12 @@ pub(crate) enum Orphan {
     Hold { name: String, hand_over: bool },
     /// These nodes, which may exist, one after the other.
     Nodes(Vec<String>),
-    /// The node of the create with this id, whose outcome is unknown. If the node exists, its name
-    /// begins with `beginning`.
-    UnknownCreate { id: String, beginning: String },
+    /// The node of this create, whose outcome is unknown. If the node exists, its name begins with
+    /// `beginning`.
+    UnknownCreate {
+        create: AbandonedCreate,
+        beginning: String,
+    },
 }
 
 /// An orphan, and the values that wait for its deletion.

@@ -119,12 +119,14 @@ async fn settle_together(items: Rest) -> Rest {
         Err(_) => HashMap::new(),
     };
     for (mut item, ticket) in items {
-        let Orphan::UnknownCreate { id, .. } = &item.orphan else {
+        let Orphan::UnknownCreate { create, .. } = &item.orphan else {
             continue;
         };
-        match (&result, by_id.get(id.as_str())) {
+        let id = create.id();
+        match (&result, by_id.get(id)) {
             (Ok(_), Some(name)) => {
-                // Known from here on: if its deletion is refused, it is a refused orphan.
+                // Known from here on, before the create is none that is abandoned: if its deletion
+                // is refused, it is a refused orphan.
                 session.nodes.leave(directory.child(name));
                 item.orphan = Orphan::Node((*name).clone());
                 found.push((item, ticket));

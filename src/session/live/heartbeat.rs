@@ -316,8 +316,8 @@ mod tests {
 
     use super::*;
     use crate::protocol::hold::Care;
-    use crate::protocol::lease::LeaseMargin;
     use crate::session::contents::holds::SessionLock;
+    use crate::session::live::zk_session::SessionOptions;
     use crate::values::path::LockPath;
 
     #[derive(Debug)]
@@ -388,7 +388,7 @@ mod tests {
     async fn a_lock_that_is_held_is_checked_although_the_session_has_no_nodes() {
         let server = Server::start().unwrap();
         let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
-        let session = Session::new(1, handle, LeaseMargin::default());
+        let session = Session::new(1, handle, SessionOptions::default());
         session.lease().renewed(clock::now());
         let beats = tokio::spawn(run(Arc::clone(&session)));
         // Looks at a session without nodes first.

@@ -16,6 +16,7 @@ use crate::error::{Cause, LostReason};
 use crate::protocol::hold::HoldEvent;
 use crate::protocol::lease::{Lease, LeaseMargin, LeaseState};
 use crate::protocol::moment::Moment;
+use crate::session::contents::creates::DEFAULT_MAX_BYTES;
 use crate::session::contents::directory_watches::DirectoryWatches;
 use crate::session::contents::holds::{SessionLock, SessionLocks};
 use crate::session::contents::limits::{WatchLimit, Windows};
@@ -58,6 +59,23 @@ pub(crate) struct Session {
     kept_by_spare: AtomicBool,
 }
 
+/// The options of a client for each of its sessions.
+#[derive(Clone, Copy)]
+pub(crate) struct SessionOptions {
+    pub(crate) margin: LeaseMargin,
+    /// The most bytes of the paths of its nodes (docs/protocol.md#session-nodes).
+    pub(crate) max_node_bytes: usize,
+}
+
+impl Default for SessionOptions {
+    fn default() -> Self {
+        Self {
+            margin: LeaseMargin::default(),
+            max_node_bytes: DEFAULT_MAX_BYTES,
+        }
+    }
+}
+
 /// The name of the event of a loss.
 const LOST: &str = "lock.lost";
 
@@ -82,7 +100,11 @@ pub(crate) fn expired_by_servers(last_renewal: Option<Moment>, timeout: Duration
 }
 
 impl Session {
-    pub(crate) fn new(number: u64, handle: zk::Client, margin: LeaseMargin) -> Arc<Self> {
+    pub(crate) fn new(number: u64, handle: zk::Client, options: SessionOptions) -> Arc<Self> {
+        let SessionOptions {
+            margin,
+            max_node_bytes,
+        } = options;
         let (session_id, timeout) = (handle.session_id().0, handle.session_timeout());
         Arc::new(Self {
             number,
@@ -92,7 +114,7 @@ impl Session {
             timeout,
             lease: SessionLease::new(Lease::new(timeout, margin), timeout),
             holds: SessionLocks::default(),
-            nodes: Nodes::new(number),
+            nodes: Nodes::new(number, max_node_bytes),
             unknown_creates: UnknownCreates::default(),
             running: watch::Sender::new(()),
             watches: Arc::default(),

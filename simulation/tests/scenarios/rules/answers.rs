@@ -217,6 +217,117 @@ async fn a_node_of_our_own_that_is_being_deleted_is_no_contender() {
     assert_clean(&server, "after the deletions").await;
 }
 
+/// A call is dropped while its create is not answered, and its connection is cut: the node is in
+/// the queue, and cleanup does not get an answer either.
+async fn behind_a_dropped_call<T, F, G>(
+    op: Op,
+    call: impl AsyncFn(&Client) -> T,
+    acquire: impl Fn(&Client) -> F,
+    question: impl Fn(&Client) -> G,
+) where
+    F: Future<Output = AcquireError>,
+    G: Future<Output = TryLockError>,
+{
+    let (server, [client]) = with_clients(start(), impatient).await;
+    let id = session(&client);
+    let deletions = server.fail(Match::op(Op::Delete).session(id).always(), -4);
+    let reply = server.hold_reply(Match::op(op).session(id));
+    tokio::select! {
+        biased;
+        _ = call(&client) => panic!("it is not answered"),
+        () = within("the request", reply.wait_hit()) => {}
+    }
+    assert!(server.cut(id, Cut::Reset));
+    reply.release();
+    let error = within("the end", acquire(&client)).await;
+    assert_no_answer_to(&error, "no answer to ");
+    let error = acquired(within("the answer", question(&client)).await);
+    assert_no_answer_to(&error, "no answer to ");
+    deletions.remove();
+    within("the deletions", client.flush(SOON)).await.unwrap();
+    assert_clean(&server, "after the deletions").await;
+}
+
+// Shows: live-contender
+#[tokio::test]
+async fn nodes_of_dropped_calls_keep_nothing_busy() {
+    behind_a_dropped_call(
+        Op::Create,
+        async |client| mutex(client).lock().await,
+        |client| {
+            let attempt = mutex(client).acquire(BRIEFLY);
+            async { attempt.await.unwrap_err() }
+        },
+        |client| {
+            let attempt = mutex(client).try_lock();
+            async { attempt.await.unwrap_err() }
+        },
+    )
+    .await;
+    behind_a_dropped_call(
+        Op::Create,
+        async |client| fair(client).lock().await,
+        |client| {
+            let attempt = fair(client).acquire(BRIEFLY);
+            async { attempt.await.unwrap_err() }
+        },
+        |client| {
+            let attempt = fair(client).try_lock();
+            async { attempt.await.unwrap_err() }
+        },
+    )
+    .await;
+    behind_a_dropped_call(
+        Op::Create,
+        async |client| read_write::lock(client).read_lock().lock().await,
+        |client| {
+            let attempt = read_write::lock(client).write_lock().acquire(BRIEFLY);
+            async { attempt.await.unwrap_err() }
+        },
+        |client| {
+            let attempt = read_write::lock(client).write_lock().try_lock();
+            async { attempt.await.unwrap_err() }
+        },
+    )
+    .await;
+}
+
+/// Answers that come together: by the time that the list of the second call is read, the node of the
+/// first may be gone.
+// Shows: live-contender
+#[tokio::test]
+async fn slow_answers_keep_nothing_busy() {
+    let (server, [client]) = with_clients(start(), calm).await;
+    let lock = fair(&client);
+    within("the grant", lock.lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    let _slow = server.delay_reply(
+        Match::any().session(session(&client)).always(),
+        Duration::from_millis(4),
+    );
+    for dropped_after in 0..14 {
+        for given in 1..30 {
+            let dropped_after = Duration::from_millis(dropped_after);
+            drop(tokio::time::timeout(dropped_after, lock.lock()).await);
+            match lock.acquire(Duration::from_millis(given)).await {
+                Ok(guard) => drop(guard),
+                Err(error) => assert_eq!(
+                    error.kind(),
+                    Some(ErrorKind::Connection),
+                    "{dropped_after:?} {given}: {error}"
+                ),
+            }
+            if given % 3 == 0 {
+                client.flush(SOON).await.unwrap();
+            }
+        }
+    }
+}
+
 // Shows: live-contender
 #[tokio::test]
 async fn a_timeout_says_how_many_are_ahead_and_whose_node_is_first() {

@@ -1,0 +1,290 @@
+//! The creates of one session that are not answered, or whose outcome is unknown; and how many
+//! bytes the paths of all its nodes have (docs/protocol.md#session-nodes).
+//!
+//! When a session ends, ZooKeeper writes the paths of all its ephemeral nodes to its log as one
+//! transaction, and a server that starts refuses to read one that is larger than twice its
+//! `jute.maxbuffer` (ZOOKEEPER-4306). So a session never owns more than a part of that. The nodes
+//! that are known and the creates that may have made one count alike.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::sync::oneshot;
+
+use crate::protocol::node_name::id;
+use crate::session::threads::mutex::Mutex;
+use crate::values::path::node_name;
+
+/// The most bytes of the paths of a session's nodes, unless the client has another option. Below
+/// three quarters of 2,097,150, which is what a server with the default `jute.maxbuffer` reads: the
+/// rest is for the nodes that other code creates in the session.
+pub(crate) const DEFAULT_MAX_BYTES: usize = 1_500_000;
+
+/// The digits that the servers append to the name of a sequential node.
+const SEQUENCE_DIGITS: usize = 10;
+
+/// The creates of one session, by the ids in the names of their nodes.
+pub(crate) struct Creates {
+    sent: Mutex<Sent>,
+    /// Of the paths of all nodes, and of those that the creates may make.
+    bytes: AtomicUsize,
+    max_bytes: usize,
+}
+
+#[derive(Default)]
+struct Sent {
+    by_id: HashMap<String, SentCreate>,
+    /// How many of them are abandoned.
+    abandoned: usize,
+}
+
+#[derive(Default)]
+struct SentCreate {
+    /// The bytes of the path of its node; 0 once the node counts by itself.
+    bytes: usize,
+    /// How many [`AbandonedCreate`]s there are.
+    abandoned: usize,
+    /// Dropped when the outcome of an abandoned create is known, which wakes the waiting tasks.
+    waiting: Vec<oneshot::Sender<()>>,
+}
+
+/// A create that no caller waits for any more, while its outcome is not known: its node, if it
+/// exists, is about to be deleted. Dropped when the node is known as one that is to be deleted, or
+/// is known not to exist.
+#[must_use]
+pub(crate) struct AbandonedCreate {
+    creates: Arc<Creates>,
+    id: String,
+}
+
+/// Room for a node whose name has no id, for as long as the node may exist.
+#[must_use]
+pub(crate) struct NodeRoom {
+    creates: Arc<Creates>,
+    bytes: usize,
+}
+
+impl Creates {
+    pub(crate) fn new(max_bytes: usize) -> Arc<Self> {
+        Arc::new(Self {
+            sent: Mutex::default(),
+            bytes: AtomicUsize::new(0),
+            max_bytes,
+        })
+    }
+
+    pub(crate) fn max_bytes(&self) -> usize {
+        self.max_bytes
+    }
+
+    /// Counts `bytes`, unless they exceed the limit. Called with the mutex locked, so that no two
+    /// callers have the same room.
+    fn take(&self, _sent: &mut Sent, bytes: usize) -> bool {
+        let fits = self.bytes.load(Ordering::Relaxed).saturating_add(bytes) <= self.max_bytes;
+        if fits {
+            self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
+        fits
+    }
+
+    /// Counts a create of sequential nodes that is about to be sent, one for each of these ids, all
+    /// or none. `path` is the longest of their paths, without its number. Returns whether the
+    /// session has room for the nodes.
+    pub(crate) fn begin(&self, ids: &[String], path: &str) -> bool {
+        let bytes = cost(path) + SEQUENCE_DIGITS;
+        let mut sent = self.sent.lock();
+        let fits = self.take(&mut sent, bytes.saturating_mul(ids.len()));
+        if fits {
+            for id in ids {
+                sent.by_id.entry(id.clone()).or_default().bytes = bytes;
+            }
+        }
+        fits
+    }
+
+    /// Counts a node whose name has no id. `None` if the session has no room for it.
+    pub(crate) fn room(self: &Arc<Self>, path: &str) -> Option<NodeRoom> {
+        let bytes = cost(path);
+        let fits = self.take(&mut self.sent.lock(), bytes);
+        fits.then(|| NodeRoom {
+            creates: Arc::clone(self),
+            bytes,
+        })
+    }
+
+    /// Records that the create with this id has made no node, unless it is abandoned.
+    pub(crate) fn end(&self, id: &str) {
+        let mut sent = self.sent.lock();
+        if sent.by_id.get(id).is_some_and(|it| it.abandoned == 0) {
+            let create = sent.by_id.remove(id);
+            self.give_back(create.map_or(0, |create| create.bytes));
+        }
+    }
+
+    /// Records that a node is known, and counts by itself from here on.
+    pub(super) fn became(&self, path: &str) {
+        self.bytes.fetch_add(cost(path), Ordering::Relaxed);
+        let Some(id) = id(node_name(path)) else {
+            return;
+        };
+        let mut sent = self.sent.lock();
+        if let Some(create) = sent.by_id.get_mut(id) {
+            self.give_back(std::mem::take(&mut create.bytes));
+            if create.abandoned == 0 {
+                sent.by_id.remove(id);
+            }
+        }
+    }
+
+    /// Records that a known node is gone.
+    pub(super) fn gone(&self, path: &str) {
+        self.give_back(cost(path));
+    }
+
+    fn give_back(&self, bytes: usize) {
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Records that no caller waits for the create with this id any more, while its outcome is not
+    /// known: its node is no live contender from here on (docs/protocol.md#live-contender).
+    pub(crate) fn abandon(self: &Arc<Self>, id: String) -> AbandonedCreate {
+        let mut sent = self.sent.lock();
+        sent.abandoned += 1;
+        sent.by_id.entry(id.clone()).or_default().abandoned += 1;
+        let creates = Arc::clone(self);
+        AbandonedCreate { creates, id }
+    }
+
+    /// Returns those of the names that are of nodes of abandoned creates.
+    pub(super) fn abandoned_of<'a, C: FromIterator<&'a str>>(
+        &self,
+        names: impl Iterator<Item = &'a str>,
+    ) -> C {
+        let sent = self.sent.lock();
+        // As nearly always there is none: a long list costs nothing here.
+        let names = (sent.abandoned > 0).then_some(names).into_iter().flatten();
+        let create = |name| id(name).and_then(|id| sent.by_id.get(id));
+        names
+            .filter(|name| create(name).is_some_and(|create| create.abandoned > 0))
+            .collect()
+    }
+
+    /// Waits until the outcome of an abandoned create is known, by the name of its node.
+    pub(super) async fn until_known(&self, name: &str) {
+        let known = {
+            let mut sent = self.sent.lock();
+            let create = id(name).and_then(|id| sent.by_id.get_mut(id));
+            create.filter(|create| create.abandoned > 0).map(|create| {
+                let (told, known) = oneshot::channel();
+                create.waiting.push(told);
+                known
+            })
+        };
+        if let Some(known) = known {
+            // The drop of the sender is the signal.
+            let _ = known.await;
+        }
+    }
+}
+
+impl AbandonedCreate {
+    pub(crate) fn id(&self) -> &str {
+        &self.id
+    }
+}
+
+impl Drop for AbandonedCreate {
+    fn drop(&mut self) {
+        let over = {
+            let mut sent = self.creates.sent.lock();
+            sent.abandoned = sent.abandoned.saturating_sub(1);
+            match sent.by_id.get_mut(&self.id) {
+                Some(create) if create.abandoned > 1 => {
+                    create.abandoned -= 1;
+                    None
+                }
+                _ => sent.by_id.remove(&self.id),
+            }
+        };
+        if let Some(create) = over {
+            self.creates.give_back(create.bytes);
+            // With nothing locked: the drop of the rest wakes the waiting tasks.
+        }
+    }
+}
+
+impl Drop for NodeRoom {
+    fn drop(&mut self) {
+        self.creates.give_back(self.bytes);
+    }
+}
+
+/// Returns what a path takes in the transaction that ends the session: its bytes, and the four of
+/// its length.
+fn cost(path: &str) -> usize {
+    path.len() + 4
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "0a8a2e5c-7d5b-4c3a-9a51-0d6f0b0c1d2e";
+
+    fn bytes(creates: &Creates) -> usize {
+        creates.bytes.load(Ordering::Relaxed)
+    }
+
+    // Shows: session-nodes
+    #[test]
+    fn node_counts_once_until_gone() {
+        let beginning = format!("/a/_c_{ID}-lock-");
+        let node = format!("{beginning}0000000007");
+        let creates = Creates::new(cost(&node));
+        let begin = || creates.begin(&[ID.to_owned()], &beginning);
+        assert!(begin());
+        assert!(!creates.begin(&["other".to_owned()], "/") && creates.room("/").is_none());
+        creates.became(&node);
+        assert_eq!(bytes(&creates), cost(&node));
+        assert!(creates.room("/").is_none());
+        creates.gone(&node);
+        assert_eq!(bytes(&creates), 0);
+        // One that was refused.
+        assert!(begin());
+        creates.end(ID);
+        assert_eq!(bytes(&creates), 0);
+        drop(creates.room("/a").expect("room"));
+        assert_eq!(bytes(&creates), 0);
+        assert!(creates.sent.lock().by_id.is_empty());
+    }
+
+    // Shows: session-nodes, live-contender
+    #[test]
+    fn abandoned_create_counts_until_settled() {
+        let beginning = format!("/a/_c_{ID}-lock-");
+        let node = format!("{beginning}0000000007");
+        let creates = Creates::new(1_000);
+        let is_abandoned = || -> Vec<&str> { creates.abandoned_of([node_name(&node)].into_iter()) };
+        assert!(creates.begin(&[ID.to_owned()], &beginning));
+        assert_eq!(is_abandoned(), [""; 0]);
+        let (first, second) = (
+            creates.abandon(ID.to_owned()),
+            creates.abandon(ID.to_owned()),
+        );
+        creates.end(ID);
+        assert_eq!(bytes(&creates), cost(&node));
+        drop(first);
+        assert_eq!(is_abandoned(), [node_name(&node)]);
+        creates.became(&node);
+        assert_eq!((bytes(&creates), is_abandoned().len()), (cost(&node), 1));
+        drop(second);
+        assert_eq!((bytes(&creates), is_abandoned().len()), (cost(&node), 0));
+        // One that has made no node.
+        creates.gone(&node);
+        assert!(creates.begin(&[ID.to_owned()], &beginning));
+        drop(creates.abandon(ID.to_owned()));
+        assert_eq!(bytes(&creates), 0);
+        assert!(creates.sent.lock().by_id.is_empty());
+    }
+}
