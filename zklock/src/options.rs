@@ -132,7 +132,7 @@ impl Work {
     /// Says something to people who have asked for it.
     pub(crate) fn say(&self, text: &str) {
         if self.verbose {
-            eprintln!("zklock: {text}");
+            crate::say(text);
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::connect::{close, connect};
 use crate::exit::{self, BUSY, Failure, LOST};
 use crate::job::{Ended, Held, Job, Proof, Session};
 use crate::options::{Lead, OnLost, Run, Work};
+use crate::say;
 use crate::signals::Signals;
 
 /// The least session timeout of a job that runs once. Its lock is not known to be held, but only
@@ -107,7 +108,7 @@ async fn terms(client: &Client, options: &Lead, signals: &mut Signals) -> Result
         signals.forget();
         match granted.hold(&options.path, &task, signals).await? {
             Outcome::Code(code) => return Ok(code),
-            Outcome::Lost(failure) => eprintln!("zklock: {}", failure.text),
+            Outcome::Lost(failure) => say(&failure.text),
         }
         // Asked to end while the command of the lost term was ended.
         if let Some(signal) = signals.asked_to_end() {
@@ -332,7 +333,7 @@ impl Task<'_> {
         }
         match ended {
             Some(Ended::Itself(status)) if matches!(self.work.on_lost, OnLost::Warn) => {
-                eprintln!("zklock: the command went on after the loss: {lost}");
+                say(&format!("the command went on after the loss: {lost}"));
                 Ok(Outcome::Code(exit::of_status(status)))
             }
             Some(_) => {
