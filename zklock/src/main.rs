@@ -31,6 +31,8 @@ fn main() -> ExitCode {
     let options = match Options::try_parse() {
         Ok(options) => options,
         Err(error) => {
+            let has_separator = std::env::args_os().any(|argument| argument == "--");
+            let error = options::with_hint(error, has_separator);
             // Help goes to standard output, and is no mistake.
             let code = if error.use_stderr() { exit::USAGE } else { 0 };
             return if error.print().is_ok() {

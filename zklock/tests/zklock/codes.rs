@@ -92,6 +92,9 @@ pub(crate) fn usage() {
         "--shared --fair /a",
         "--permits 0 /a",
         "--once today /a",
+        "--once= /a -- true",
+        "--once=\u{2003} /a -- true",
+        "-w 1e99 /a -- true",
         "--once today --session-timeout 9s /a -- true",
         "--private /a",
         "--auth-file /no/such/file /a",
@@ -104,6 +107,20 @@ pub(crate) fn usage() {
             "{arguments}: {ended:?}"
         );
         assert!(!ended.err.is_empty(), "{arguments}");
+        let is_of_library = ["Duration", "builder", "call `"].map(|word| ended.err.contains(word));
+        assert_eq!(is_of_library, [false; 3], "{ended:?}");
+    }
+    for arguments in ["/a true", "-n /a ./report --yesterday", "lead /a true"] {
+        let ended = run(zklock(&servers, arguments, ""));
+        let is_told = ended.err.contains("tip: a command comes behind '--'");
+        assert!(ended.code == 64 && is_told, "{ended:?}");
+    }
+    for arguments in ["--no-such-option /a", "/a /b -- true"] {
+        let ended = run(zklock(&servers, arguments, ""));
+        assert!(
+            ended.code == 64 && !ended.err.contains("comes behind"),
+            "{ended:?}"
+        );
     }
     for arguments in [
         "/a",

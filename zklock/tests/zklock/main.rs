@@ -27,7 +27,7 @@ fn main() {
     let mut suite = Suite::new();
     suite.time_limit(SOON);
     // The longest first.
-    let in_process: [(&str, Test); 54] = [
+    let in_process: [(&str, Test); 55] = [
         (
             "zklock::the_child_is_dead_before_the_next_is_granted",
             losses::a_child_that_ignores_term_is_dead,
@@ -166,6 +166,7 @@ fn main() {
         ),
         ("zklock::verbose_names_who_is_waited_for", kinds::verbose),
         ("zklock::permits_have_slots", kinds::permits),
+        ("zklock::permits_meet_no_other_kind", kinds::kinds_meet),
         ("zklock::once_is_once", kinds::once),
         ("zklock::one_leads_until_it_ends", kinds::lead),
         (
