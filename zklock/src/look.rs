@@ -182,7 +182,7 @@ async fn exists(client: &Client, path: &str) -> Result<bool, Failure> {
 
 /// Returns the text for a holder. When it was granted the lock no node tells, but the node is no
 /// younger.
-fn of_holder(holder: &Contender) -> String {
+pub(crate) fn of_holder(holder: &Contender) -> String {
     let identity = holder.identity();
     let who = match identity.text().trim() {
         "" => "an unknown process".to_owned(),

@@ -15,6 +15,7 @@ use zookeeper_recipes::{
 use crate::connect::{close, connect};
 use crate::exit::{self, BUSY, Failure, LOST};
 use crate::job::{Ended, Held, Job, Proof, Session};
+use crate::look::of_holder;
 use crate::options::{Lead, OnLost, Run, Work};
 use crate::say;
 use crate::signals::Signals;
@@ -216,8 +217,9 @@ impl Asked {
             Some(other) => Err(Failure::new(
                 exit::USAGE,
                 format!(
-                    "the path {path} is in use by another kind of lock, which does not exclude this one ({other}): \
-                     use a path of its own for each kind"
+                    "the path {path:?} is in use by another kind of lock, held by {}: use a path of its own for \
+                     each kind",
+                    of_holder(other)
                 ),
             )),
         }

@@ -39,7 +39,9 @@ pub(crate) fn busy() {
     for (arguments, code) in [("-n", 75), ("-w 1.5", 75), ("-n -E 3", 3), ("-w 0 -E 0", 0)] {
         let ended = run(zklock(&servers, &format!("{arguments} /a"), "echo here"));
         assert_eq!((ended.code, &*ended.out), (code, ""), "{ended:?}");
-        let names_the_holder = ended.err.starts_with("zklock: ") && ended.err.contains("/zklock");
+        let names_the_holder = ended.err.starts_with("zklock: ")
+            && ended.err.contains("/zklock for ")
+            && ended.err.ends_with(" at most\n");
         assert!(
             if code == 0 {
                 ended.err.is_empty()
