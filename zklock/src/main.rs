@@ -73,8 +73,8 @@ fn act(options: &Options) -> Result<u8, Failure> {
     }
 }
 
-/// Says something to people, on standard error. A command has to be ended also if there is no reader
-/// or no terminal any more, so that a failure to write is none of this program.
+/// Says something to people, on standard error. A command must be ended also if there is no reader
+/// or no terminal any more, so a write that fails does not end this program.
 fn say(text: &str) {
     let _ = writeln!(io::stderr(), "zklock: {text}");
 }

@@ -126,12 +126,20 @@ impl Watchdog {
     pub(crate) async fn stand_down(self) {
         let Self {
             mut process,
-            mut orders,
+            orders,
             ..
         } = self;
+        let Orders {
+            mut pipe,
+            watchdog,
+            own,
+            ..
+        } = orders;
+        // First, since the command has been waited for, and its number may be another's.
+        drop(own);
         let standing_down = async {
             // One that is gone already does no harm either.
-            let _ = orders.send(STAND_DOWN).await;
+            let _ = send(&mut pipe, watchdog, STAND_DOWN).await;
             let _ = process.wait().await;
         };
         if timeout(STANDING_DOWN, standing_down).await.is_err() {
@@ -155,29 +163,27 @@ impl Orders {
     pub(crate) async fn kill_at(&mut self, deadline: Duration) -> io::Result<()> {
         self.deadline = deadline;
         self.own.set(deadline, self.target);
-        self.send(
-            u64::try_from(deadline.as_nanos())
-                .unwrap_or(u64::MAX)
-                .min(PROCESS - 1),
-        )
-        .await
+        let order = u64::try_from(deadline.as_nanos())
+            .unwrap_or(u64::MAX)
+            .min(PROCESS - 1);
+        send(&mut self.pipe, self.watchdog, order).await
     }
 
     /// Has one process killed, and not the group.
     pub(crate) async fn kill_only(&mut self, process: Pid) -> io::Result<()> {
         self.target = Target::Foreground(process);
         self.own.set(self.deadline, self.target);
-        self.send(PROCESS | u64::from(process.as_raw_nonzero().get().unsigned_abs()))
-            .await
+        let order = PROCESS | u64::from(process.as_raw_nonzero().get().unsigned_abs());
+        send(&mut self.pipe, self.watchdog, order).await
     }
+}
 
-    /// Sends an order, and wakes the watchdog, which may have been stopped.
-    async fn send(&mut self, order: u64) -> io::Result<()> {
-        // Eight bytes go into a pipe at once or not at all.
-        self.pipe.write_all(&order.to_be_bytes()).await?;
-        let _ = kill_process(self.watchdog, Signal::CONT);
-        Ok(())
-    }
+/// Sends an order, and wakes the watchdog, which may have been stopped.
+async fn send(pipe: &mut ChildStdin, watchdog: Pid, order: u64) -> io::Result<()> {
+    // Eight bytes go into a pipe at once or not at all.
+    pipe.write_all(&order.to_be_bytes()).await?;
+    let _ = kill_process(watchdog, Signal::CONT);
+    Ok(())
 }
 
 /// This program, which may have been replaced since it was started.

@@ -117,7 +117,7 @@ pub(crate) fn a_child_that_ignores_term_is_dead() {
 }
 
 /// The same on real servers, from which a proxy cuts the holder off.
-pub(crate) fn a_child_that_ignores_term_is_dead_on(servers: &str) {
+pub(crate) fn a_child_that_ignores_term_is_dead_on(servers: &str, is_watchdog_stopped: bool) {
     let proxy = Proxy::start(servers.parse().unwrap()).unwrap();
     let (near, path) = (
         proxy.address().to_string(),
@@ -126,6 +126,7 @@ pub(crate) fn a_child_that_ignores_term_is_dead_on(servers: &str) {
     let path_and_options = format!("{path} --session-timeout {T}");
     let mut pair = Pair::start(proxy, [&near, servers], &path_and_options, "", STUBBORN);
     until_so_many_wait(servers, &path, 1);
+    let _stopped = is_watchdog_stopped.then(|| KeptStopped::new(group_of(pair.child)));
     pair.server.stall(test_support::Direction::Both);
     pair.assert_dead_before_the_next();
     assert_eq!(pair.holder.end().code, 125);

@@ -204,12 +204,18 @@ fn main() {
             kinds::exclude_each_other(&servers.connect_string());
         },
     );
-    let child_is_dead = "zklock::the_child_is_dead_before_the_next_is_granted";
-    suite.add_needing("zookeeper", child_is_dead, peers::zookeeper(), |_| {
-        losses::a_child_that_ignores_term_is_dead_on(
-            &shared_standalone().unwrap().connect_string(),
-        );
-    });
+    for (name, is_watchdog_stopped) in [
+        (
+            "zklock::the_child_is_dead_before_the_next_is_granted",
+            false,
+        ),
+        ("zklock::a_stopped_watchdog_saves_no_child", true),
+    ] {
+        suite.add_needing("zookeeper", name, peers::zookeeper(), move |_| {
+            let servers = shared_standalone().unwrap().connect_string();
+            losses::a_child_that_ignores_term_is_dead_on(&servers, is_watchdog_stopped);
+        });
+    }
     let both = peers::curator().and_then(|curator| peers::zookeeper().map(|_| curator));
     suite.add_needing(
         "curator",
