@@ -33,7 +33,8 @@ const HALF_TICK: Duration = Duration::from_secs(1);
 const ASK_TO_END: [Signal; 3] = [Signal::INT, Signal::QUIT, Signal::TERM];
 
 /// What people are told when the kernel has stopped the command at the terminal.
-const WANTS_TERMINAL: &str = "the command is stopped, since it uses the terminal, which it has only with --foreground; ^C ends the command";
+const WANTS_TERMINAL: &str = "the command is stopped, since it uses the terminal, which it has only with --foreground: ^C, \
+     or SIGTERM to zklock, ends the command";
 
 /// How long the node of a lock stays for certain.
 #[derive(Clone, Copy, Debug)]
