@@ -53,7 +53,8 @@
 //!
 //! A mutex and a fair lock on the same path exclude each other, within and across processes. A
 //! read-write lock needs its own path: if a mutex uses the same path, calls on both fail with
-//! [`ErrorKind::MixedRecipes`].
+//! [`ErrorKind::MixedRecipes`]. A semaphore needs its own path too, but it and another lock on that
+//! path are both granted, without an error.
 //!
 //! # What a lock proves
 //! While the session that holds a lock lives, ZooKeeper grants the lock to no other session. The

@@ -29,7 +29,7 @@ use crate::values::shown::Quoted;
 ///     // Another process holds the lock: its node is the first in the queue.
 ///     Err(TryLockError::WouldBlock { contention, .. }) => {
 ///         assert_eq!((contention.ahead, contention.first.as_ref()), (1, Some(&held.node())));
-///         println!("{contention}"); // held by web-3/4711/stock, queued 12s ago
+///         println!("{contention}"); // held by web-3/4711/stock for 12s at most
 ///     }
 ///     other => panic!("{other:?}"),
 /// }
@@ -65,7 +65,7 @@ impl fmt::Display for Contention {
         let mut text = Vec::new();
         if let Some(other) = other {
             text.push(format!(
-                "held by {}, queued {} ago",
+                "held by {} for {} at most",
                 other.who(),
                 About(other.age())
             ));

@@ -33,9 +33,11 @@ use crate::values::token::FencingToken;
 /// The semaphore works like Curator's `InterProcessSemaphoreV2`, in the same layout: a contender
 /// queues in `<path>/locks`, and each permit is an ephemeral node in `<path>/leases`. Java
 /// processes that use Curator contend for the same permits. With a limit of 1 it works like
-/// Curator's `InterProcessSemaphoreMutex`. It does not exclude holders of an
-/// [`InterProcessMutex`](crate::InterProcessMutex) on the same path, whose nodes are in another
-/// directory.
+/// Curator's `InterProcessSemaphoreMutex`.
+///
+/// A semaphore needs its own path. It does not exclude holders of any other lock on the same path,
+/// such as an [`InterProcessMutex`](crate::InterProcessMutex), whose nodes are in another directory:
+/// both are granted, without an error, because finding the other would cost each grant a request.
 ///
 /// - **All or none.** [`acquire_many`](Self::acquire_many) acquires all of its permits at once, by
 ///   one transaction, so contenders that each want several never hold a part of them and wait for

@@ -309,7 +309,7 @@ async fn a_timeout_and_a_try_say_who_holds_the_lock(env: &Env) {
         (&guard.node(), Some("stock"))
     );
     assert!(
-        error.to_string().contains("/stock, queued ")
+        error.to_string().contains("/stock for ")
             && error.to_string().contains("2 contenders are ahead")
     );
     guard.release().await.unwrap();

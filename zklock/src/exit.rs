@@ -33,8 +33,29 @@ const NOT_FOUND: u8 = 127;
 const BY_SIGNAL: i32 = 128;
 
 /// What errors of the library say to programmers, and what `zklock` says for it.
-const FOR_OPERATORS: [(&str, &str); 3] = [
+const FOR_OPERATORS: [(&str, &str); 9] = [
     ("`ClientBuilder::auth`", "--auth-file"),
+    (
+        "call `auth` or `sasl_digest` of its builder",
+        "give --auth-file",
+    ),
+    (
+        "call `tls` of the client's builder (feature `tls`)",
+        "give --tls-ca, which zklock has with the feature tls",
+    ),
+    (
+        "give all handles the same limit, or store one for all with `set_limit`",
+        "give all the same --permits",
+    ),
+    (
+        "give both the same, or change the limit in force with `set_limit`",
+        "give both the same --permits",
+    ),
+    (
+        "; store one with `set_limit`, or delete the node",
+        "; delete the node",
+    ),
+    (": call `break_lock` of the lock that returned it", ""),
     ("see the CAs of its `TlsOptions`", "see --tls-ca"),
     (
         "call an `identity` method of `TlsOptions`",
@@ -170,6 +191,46 @@ impl From<OnceError> for Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The texts of the library's errors, without the breaks of lines in the source.
+    fn texts_of_library() -> String {
+        let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../src/error/");
+        let mut texts = String::new();
+        for name in ["acquire", "build", "connect", "once", "request", "lost"] {
+            let source = std::fs::read_to_string(format!("{directory}{name}.rs")).unwrap();
+            let lines = source.lines().map(str::trim);
+            for line in
+                lines.filter(|line| !line.starts_with("//") && !line.starts_with("#[must_use"))
+            {
+                match line.strip_suffix('\\') {
+                    Some(begun) => texts.push_str(begun),
+                    None => texts.extend([line, "\n"]),
+                }
+            }
+        }
+        texts
+    }
+
+    #[test]
+    fn words_of_the_library_are_replaced() {
+        let mut texts = texts_of_library();
+        for (text_of_library, ours) in FOR_OPERATORS {
+            assert!(texts.contains(text_of_library), "{text_of_library}");
+            texts = texts.replace(text_of_library, ours);
+        }
+        // Of options that zklock does not set, and the form of a connect string.
+        let others = [
+            "`max_waiters`",
+            "`{option}`",
+            "`host:port",
+            "call `acquire`",
+        ];
+        let left = texts.lines().filter(|line| line.contains('`'));
+        let unknown: Vec<_> = left
+            .filter(|line| others.iter().all(|other| !line.contains(other)))
+            .collect();
+        assert!(unknown.is_empty(), "{unknown:#?}");
+    }
 
     #[test]
     fn codes_are_those_of_a_shell() {

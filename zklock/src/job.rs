@@ -6,16 +6,18 @@ use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::process::{Pid, Signal};
 use tokio::process::{Child, Command};
 use tokio::time::sleep;
 use zookeeper_recipes::{Lost, LostReason};
 
 use crate::clock;
 use crate::exit::{self, Failure, LOST};
-use crate::foreground;
 use crate::options::{OnLost, Work};
-use crate::signals::Signals;
+use crate::say;
+use crate::signals::{Signals, Stops};
+use crate::stage;
+use crate::target::Target;
 use crate::watchdog::{Orders, Watchdog};
 
 /// How long a command may take to end whose lock is free already, because its node was deleted or
@@ -26,6 +28,13 @@ const WHEN_FREE: Duration = Duration::from_secs(1);
 /// a follower tells its leader only that often which sessions it has heard of. This is that of the
 /// default tick of 2 s. A session timeout is two ticks or more.
 const HALF_TICK: Duration = Duration::from_secs(1);
+
+/// The signals by which a command is asked to end.
+const ASK_TO_END: [Signal; 3] = [Signal::INT, Signal::QUIT, Signal::TERM];
+
+/// What people are told when the kernel has stopped the command at the terminal.
+const WANTS_TERMINAL: &str = "the command is stopped, since it uses the terminal, which it has only with --foreground: ^C, \
+     or SIGTERM to zklock, ends the command";
 
 /// How long the node of a lock stays for certain.
 #[derive(Clone, Copy, Debug)]
@@ -106,40 +115,12 @@ impl Ended {
 #[derive(Debug)]
 pub(crate) struct Job {
     command: Child,
+    stops: Stops,
     target: Target,
     watchdog: Watchdog,
     deadline: Duration,
     /// The end of its time after a lease, whatever is proved.
     end_by: Duration,
-}
-
-/// What signals are sent to.
-#[derive(Clone, Copy, Debug)]
-enum Target {
-    /// The process group that the watchdog leads, with the command and its children.
-    Group(Pid),
-    /// The command, which has stayed in the process group of `zklock`, with the terminal.
-    Foreground(Pid),
-}
-
-impl Target {
-    /// Sends a signal; a target that has ended needs none.
-    fn send(self, signal: Signal) {
-        let _ = match self {
-            Self::Group(group) => kill_process_group(group, signal),
-            Self::Foreground(process) => kill_process(process, signal),
-        };
-    }
-
-    /// Sends a signal that this process got.
-    fn pass_on(self, signal: Signal) {
-        // The terminal sends these to all processes in the foreground.
-        let has_got_it =
-            matches!(self, Self::Foreground(_)) && [Signal::INT, Signal::QUIT].contains(&signal);
-        if !has_got_it {
-            self.send(signal);
-        }
-    }
 }
 
 /// What a job needs to know of the lock.
@@ -204,17 +185,13 @@ impl Job {
             .kill_at(deadline)
             .await
             .map_err(of_watchdog)?;
-        let mut command = if work.foreground {
-            let mut command =
-                foreground::start().map_err(|error| Failure::system("the command", &error))?;
-            command.arg(program);
-            command
-        } else {
-            let mut command = std::process::Command::new(program);
+        let of_command = |error| Failure::system("the command", &error);
+        let stops = Stops::new().map_err(of_command)?;
+        let mut command = stage::start().map_err(of_command)?;
+        if !work.foreground {
             command.process_group(watchdog.group().as_raw_nonzero().get());
-            command
-        };
-        command.args(arguments);
+        }
+        command.arg(program).args(arguments);
         set_environment(&mut command, held.environment);
         let mut command = Command::from(command);
         command.kill_on_drop(true);
@@ -225,15 +202,14 @@ impl Job {
                 return Err(Failure::not_started(&program.to_string_lossy(), &error));
             }
         };
-        let process = command
-            .id()
-            .and_then(|id| Pid::from_raw(id.try_into().ok()?));
+        let process = process_of(&command);
         let target = match process.filter(|_| work.foreground) {
             Some(process) => Target::Foreground(process),
             None => Target::Group(watchdog.group()),
         };
         let mut job = Self {
             command,
+            stops,
             target,
             watchdog,
             deadline,
@@ -259,7 +235,9 @@ impl Job {
     ) -> Result<Ended, Failure> {
         let target = self.target;
         let mut lease = std::pin::pin!(lease_over(held.lease));
-        let mut steered = std::pin::pin!(steer(target, work, signals, revoked));
+        let command = process_of(&self.command);
+        let stops = &mut self.stops;
+        let mut steered = std::pin::pin!(steer(target, command, work, signals, stops, revoked));
         let mut is_over = false;
         let ended = loop {
             tokio::select! {
@@ -390,22 +368,46 @@ fn grace(lost: &Lost, work: &Work) -> Duration {
     }
 }
 
+/// Returns the number of a process that has not been waited for.
+fn process_of(command: &Child) -> Option<Pid> {
+    command
+        .id()
+        .and_then(|id| Pid::from_raw(id.try_into().ok()?))
+}
+
 /// Passes signals on, for as long as it is polled, and one request for the lock.
+///
+/// The kernel stops a command that uses the terminal without having it, and again when the command
+/// continues. A shell ends there by SIGHUP alone, so a command that was asked to end and stops gets
+/// that, too.
 async fn steer(
     target: Target,
+    command: Option<Pid>,
     work: &Work,
     signals: &mut Signals,
+    stops: &mut Stops,
     revoked: impl Future<Output = ()> + Send,
 ) {
     let mut revoked = std::pin::pin!(revoked);
-    let mut is_revoked = false;
+    let (mut is_revoked, mut is_asked, mut is_told) = (false, false, false);
+    let background = command.filter(|_| matches!(target, Target::Group(_)));
     loop {
         tokio::select! {
-            signal = signals.next() => target.pass_on(signal),
+            signal = signals.next() => {
+                is_asked |= ASK_TO_END.contains(&signal);
+                target.pass_on(signal);
+            }
             () = &mut revoked, if !is_revoked => {
-                is_revoked = true;
+                (is_revoked, is_asked) = (true, true);
                 work.say("another process asks for the lock: SIGTERM to the command");
                 target.send(Signal::TERM);
+            }
+            () = stops.next(background) => {
+                if std::mem::take(&mut is_asked) {
+                    target.send(Signal::HUP);
+                } else if !std::mem::replace(&mut is_told, true) {
+                    say(WANTS_TERMINAL);
+                }
             }
         }
     }

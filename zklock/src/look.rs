@@ -86,11 +86,12 @@ impl Queue {
             (_, waiters) => format!("held, {waiters} waiting"),
         };
         let mut text = format!("{path}: {state}\n");
-        for (what, contenders) in [("held by", &self.holders), ("waiting", &self.waiters)] {
-            for contender in contenders {
-                // A write to a `String` does not fail.
-                let _ = writeln!(text, "  {what:<8}{contender}");
-            }
+        // A write to a `String` does not fail.
+        for holder in &self.holders {
+            let _ = writeln!(text, "  held by {}", of_holder(holder));
+        }
+        for waiter in &self.waiters {
+            let _ = writeln!(text, "  waiting {waiter}");
         }
         text
     }
@@ -162,6 +163,7 @@ impl Seen {
 
     fn json(&self) -> String {
         let mut json = self.queue.json(&self.path);
+        json["exists"] = self.exists.into();
         if let Some((path, queue)) = &self.once {
             json["once"] = queue.json(path);
         }
@@ -176,6 +178,22 @@ async fn exists(client: &Client, path: &str) -> Result<bool, Failure> {
     Ok(stat
         .map_err(|error| Failure::of(UNREACHABLE, &error))?
         .is_some())
+}
+
+/// Returns the text for a holder. When it was granted the lock no node tells, but the node is no
+/// younger.
+pub(crate) fn of_holder(holder: &Contender) -> String {
+    let identity = holder.identity();
+    let who = match identity.text().trim() {
+        "" => "an unknown process".to_owned(),
+        _ => identity.to_string(),
+    };
+    let (kind, session, name) = (holder.kind(), holder.session_id(), holder.node().name());
+    let held = match holder.age() {
+        age if age < Duration::from_secs(10) => Duration::from_millis(age.as_millis() as u64),
+        age => Duration::from_secs(age.as_secs()),
+    };
+    format!("{who} ({kind}, held for {held:?} at most, session {session:#x}, {name})")
 }
 
 fn contender_as_json(contender: &Contender) -> Value {
@@ -238,7 +256,7 @@ async fn ask(client: &Client, path: &str) -> Result<u8, Failure> {
     let queue = once.map_or(queue, |(_, queue)| queue);
     for holder in &queue.holders {
         client.attempt_revoke(holder.node()).await?;
-        print(format!("asked {holder}\n").as_bytes())?;
+        print(format!("asked {}\n", of_holder(holder)).as_bytes())?;
     }
     if_any(&queue, path)
 }
@@ -277,7 +295,7 @@ async fn take(client: &Client, options: &Break) -> Result<u8, Failure> {
         } else {
             "was gone:"
         };
-        print(format!("{done} {holder}\n").as_bytes())?;
+        print(format!("{done} {}\n", of_holder(holder)).as_bytes())?;
     }
     if_any(&queue, path)
 }
@@ -294,7 +312,8 @@ fn if_any(queue: &Queue, path: &str) -> Result<u8, Failure> {
 fn is_confirmed(holder: &Contender) -> Result<bool, Failure> {
     let failed = |error| Failure::system("the question", &error);
     eprint!(
-        "Break the lock of {holder}? It may still be at work, and the next in line is let in. [y/N] "
+        "Break the lock of {}? It may still be at work, and the next in line is let in. [y/N] ",
+        of_holder(holder)
     );
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer).map_err(failed)?;

@@ -2,13 +2,15 @@
 
 mod clock;
 mod connect;
+mod deadline;
 mod exit;
-mod foreground;
 mod job;
 mod look;
 mod options;
 mod run;
 mod signals;
+mod stage;
+mod target;
 mod watchdog;
 
 use std::io::{self, Write as _};
@@ -23,12 +25,14 @@ fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1);
     match arguments.next() {
         Some(first) if first == watchdog::ARGUMENT => return watchdog::run(),
-        Some(first) if first == foreground::ARGUMENT => return foreground::run(arguments),
+        Some(first) if first == stage::ARGUMENT => return stage::run(arguments),
         _ => {}
     }
     let options = match Options::try_parse() {
         Ok(options) => options,
         Err(error) => {
+            let has_separator = std::env::args_os().any(|argument| argument == "--");
+            let error = options::with_hint(error, has_separator);
             // Help goes to standard output, and is no mistake.
             let code = if error.use_stderr() { exit::USAGE } else { 0 };
             return if error.print().is_ok() {
@@ -41,7 +45,7 @@ fn main() -> ExitCode {
     match act(&options) {
         Ok(code) => code.into(),
         Err(Failure { code, text }) => {
-            eprintln!("zklock: {text}");
+            say(&text);
             code.into()
         }
     }
@@ -67,6 +71,12 @@ fn act(options: &Options) -> Result<u8, Failure> {
             print(&page).map(|()| 0)
         }
     }
+}
+
+/// Says something to people, on standard error. A command must be ended also if there is no reader
+/// or no terminal any more, so a write that fails does not end this program.
+fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "zklock: {text}");
 }
 
 /// Writes to standard output.

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
@@ -83,8 +84,10 @@ pub(crate) struct Run {
     /// Keep the order of arrival among all processes
     #[arg(long, group = "kind")]
     pub(crate) fair: bool,
-    /// Let N processes in at a time, each with a slot below N
+    /// Let N processes in at a time, each with a slot below N. The path must be of no other kind of
+    /// lock
     #[arg(long, value_name = "N", group = "kind", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(verbatim_doc_comment)]
     pub(crate) permits: Option<u32>,
     /// Run the command once for this occasion, as 2026-11-25, whichever process comes first. If the
     /// command fails, the next process runs it. At a loss it is killed without SIGTERM. It locks
@@ -92,6 +95,7 @@ pub(crate) struct Run {
     #[arg(
         long,
         value_name = "OCCASION",
+        value_parser = occasion,
         group = "kind",
         requires = "command",
         verbatim_doc_comment
@@ -132,7 +136,7 @@ impl Work {
     /// Says something to people who have asked for it.
     pub(crate) fn say(&self, text: &str) {
         if self.verbose {
-            eprintln!("zklock: {text}");
+            crate::say(text);
         }
     }
 }
@@ -177,7 +181,11 @@ pub(crate) struct Lead {
 pub(crate) struct Status {
     /// The path of the lock, or of jobs that run --once, whose lock is at PATH/lock
     pub(crate) path: String,
-    /// Print one JSON object in a line
+    /// Print one JSON object in a line, with the "holders" and "waiters" of the lock, each with its
+    /// "node", "kind", "owner" ("host", "pid", "name" if it has the library's form), "session",
+    /// "token", and since when and for how long it has been in the queue: "queued_since_ms" (of the
+    /// servers' clock, since 1970), "queued_for_seconds". "exists" is false if there is no node at
+    /// "path". "once" is the same of the lock at PATH/lock, if that is held
     #[arg(long)]
     pub(crate) json: bool,
     /// Look again every second, and print what has changed
@@ -253,6 +261,16 @@ pub(crate) struct Tls {
     pub(crate) tls_key: Option<PathBuf>,
 }
 
+/// Parses the name of an occasion. A script with a mistake gives an empty one, for which the job
+/// would run once, and never again.
+fn occasion(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() {
+        Err("it is blank, so that the job would run once and never again".to_owned())
+    } else {
+        Ok(text.to_owned())
+    }
+}
+
 /// Parses a time: a number with a unit, or of seconds.
 fn time(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -266,7 +284,22 @@ fn time(text: &str) -> Result<Duration, String> {
     let number: f64 = digits
         .parse()
         .map_err(|_| format!("{digits:?} is not a number"))?;
-    Duration::try_from_secs_f64(number * unit).map_err(|error| error.to_string())
+    Duration::try_from_secs_f64(number * unit).map_err(|_| "it is negative or too long".to_owned())
+}
+
+/// Adds to an error of the command line that a command comes behind `--`, if it has none and that
+/// may be the mistake.
+pub(crate) fn with_hint(mut error: clap::Error, has_separator: bool) -> clap::Error {
+    let is_word = matches!(
+        error.get(ContextKind::InvalidArg),
+        Some(ContextValue::String(word)) if !word.starts_with('-')
+    );
+    if error.kind() == ErrorKind::UnknownArgument && is_word && !has_separator {
+        let hint = "a command comes behind '--': zklock PATH -- CMD";
+        let hint = ContextValue::StyledStrs(vec![hint.into()]);
+        error.insert(ContextKind::Suggested, hint);
+    }
+    error
 }
 
 #[cfg(test)]

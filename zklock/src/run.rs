@@ -15,7 +15,9 @@ use zookeeper_recipes::{
 use crate::connect::{close, connect};
 use crate::exit::{self, BUSY, Failure, LOST};
 use crate::job::{Ended, Held, Job, Proof, Session};
+use crate::look::of_holder;
 use crate::options::{Lead, OnLost, Run, Work};
+use crate::say;
 use crate::signals::Signals;
 
 /// The least session timeout of a job that runs once. Its lock is not known to be held, but only
@@ -99,15 +101,15 @@ async fn terms(client: &Client, options: &Lead, signals: &mut Signals) -> Result
         lease: None,
     };
     loop {
-        let granted =
-            match or_signal(signals, asked.acquire_aloud(Duration::MAX, &options.work)).await {
-                Ok(granted) => granted?,
-                Err(signal) => return Ok(exit::by_signal(signal)),
-            };
+        let entry = asked.enter(client, &options.path, Duration::MAX, &options.work);
+        let granted = match or_signal(signals, entry).await {
+            Ok(granted) => granted?,
+            Err(signal) => return Ok(exit::by_signal(signal)),
+        };
         signals.forget();
         match granted.hold(&options.path, &task, signals).await? {
             Outcome::Code(code) => return Ok(code),
-            Outcome::Lost(failure) => eprintln!("zklock: {}", failure.text),
+            Outcome::Lost(failure) => say(&failure.text),
         }
         // Asked to end while the command of the lost term was ended.
         if let Some(signal) = signals.asked_to_end() {
@@ -142,7 +144,8 @@ async fn locked(
     } else {
         options.wait.unwrap_or(Duration::MAX)
     };
-    let granted = match or_signal(signals, asked.acquire_aloud(wait, &options.work)).await {
+    let entry = asked.enter(client, path, wait, &options.work);
+    let granted = match or_signal(signals, entry).await {
         Ok(granted) => granted?,
         Err(signal) => return Ok(exit::by_signal(signal)),
     };
@@ -181,6 +184,45 @@ impl Asked {
             None => Box::new(InterProcessMutex::new(client, path)?),
         };
         Ok(Self::Lock(lock))
+    }
+
+    /// Acquires the lock, if no lock of a kind that it does not exclude is at its path.
+    async fn enter(
+        &self,
+        client: &Client,
+        path: &str,
+        wait: Duration,
+        work: &Work,
+    ) -> Result<Granted, Failure> {
+        let granted = self.acquire_aloud(wait, work).await?;
+        self.refuse_other_kind(client, path).await?;
+        Ok(granted)
+    }
+
+    /// Returns an error if permits meet another kind of lock: their nodes are in other directories,
+    /// so that neither waits for the other. Once this one is granted, as here, at least one of two
+    /// that are granted at the same time sees the other.
+    async fn refuse_other_kind(&self, client: &Client, path: &str) -> Result<(), Failure> {
+        let others = match self {
+            // The limit does not matter to a look.
+            Self::Lock(_) => {
+                InterProcessSemaphore::new(client, path, 1)?
+                    .holders()
+                    .await?
+            }
+            Self::Permit(_) => InterProcessMutex::new(client, path)?.holders().await?,
+        };
+        match others.first() {
+            None => Ok(()),
+            Some(other) => Err(Failure::new(
+                exit::USAGE,
+                format!(
+                    "the path {path:?} is in use by another kind of lock, held by {}: use a path of its own for \
+                     each kind",
+                    of_holder(other)
+                ),
+            )),
+        }
     }
 
     /// Acquires the lock. If it is not free and people have asked for more words, says who holds
@@ -332,7 +374,7 @@ impl Task<'_> {
         }
         match ended {
             Some(Ended::Itself(status)) if matches!(self.work.on_lost, OnLost::Warn) => {
-                eprintln!("zklock: the command went on after the loss: {lost}");
+                say(&format!("the command went on after the loss: {lost}"));
                 Ok(Outcome::Code(exit::of_status(status)))
             }
             Some(_) => {

@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::io;
 use std::task::Poll;
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
 use tokio::signal::unix::{self, SignalKind};
 
 /// Those by which a command is asked to do something. The others stop or continue a process, or
@@ -18,8 +18,45 @@ const PASSED_ON: [Signal; 6] = [
     Signal::USR2,
 ];
 
+/// Those by which a terminal stops a process group: the group of a command, with its watchdog.
+const STOPPING: [Signal; 3] = [Signal::TSTP, Signal::TTIN, Signal::TTOU];
+
+/// Those for a process that uses the terminal from the background.
+const BY_TERMINAL: [Signal; 2] = [Signal::TTIN, Signal::TTOU];
+
 /// Those by which a process is asked to end.
 const ENDING: [Signal; 2] = [Signal::INT, Signal::TERM];
+
+/// The stops of a command by its terminal, which it does not have.
+#[derive(Debug)]
+pub(crate) struct Stops(unix::Signal);
+
+impl Stops {
+    /// Must be called before the command is started.
+    pub(crate) fn new() -> io::Result<Self> {
+        unix::signal(SignalKind::child()).map(Self)
+    }
+
+    /// Waits until the command is stopped because it reads from the terminal, or changes the
+    /// terminal's settings. Without a command, waits on.
+    pub(crate) async fn next(&mut self, command: Option<Pid>) {
+        let Some(command) = command else {
+            return std::future::pending().await;
+        };
+        loop {
+            // Without the end of the command, which `Child::wait` waits for.
+            let stop = waitid(
+                WaitId::Pid(command),
+                WaitIdOptions::STOPPED | WaitIdOptions::NOHANG,
+            );
+            let by = stop.ok().flatten().and_then(|stop| stop.stopping_signal());
+            if by.is_some_and(|by| BY_TERMINAL.map(Signal::as_raw).contains(&by)) {
+                return;
+            }
+            self.0.recv().await;
+        }
+    }
+}
 
 /// The signals that this process catches.
 #[derive(Debug)]
@@ -33,16 +70,16 @@ impl Signals {
     /// with `nohup`, the command ignores SIGHUP too.
     pub(crate) fn to_pass_on() -> io::Result<Self> {
         let ignored = ignored();
-        Self::catch(|signal| ignored >> (signal.as_raw() - 1) & 1 == 0)
+        let is_wanted = |signal: &Signal| ignored >> (signal.as_raw() - 1) & 1 == 0;
+        Self::catch(PASSED_ON.into_iter().filter(is_wanted))
     }
 
-    /// Catches all of them, so that none ends this process.
-    pub(crate) fn all() -> io::Result<Self> {
-        Self::catch(|_| true)
+    /// Catches all that the group of a command may get, so that none ends or stops this process.
+    pub(crate) fn of_group() -> io::Result<Self> {
+        Self::catch(PASSED_ON.into_iter().chain(STOPPING))
     }
 
-    fn catch(is_wanted: impl Fn(&Signal) -> bool) -> io::Result<Self> {
-        let wanted = PASSED_ON.into_iter().filter(is_wanted);
+    fn catch(wanted: impl Iterator<Item = Signal>) -> io::Result<Self> {
         let caught = wanted.map(|signal| {
             let stream = unix::signal(SignalKind::from_raw(signal.as_raw()))?;
             Ok((signal, stream))

@@ -5,7 +5,8 @@
 //! foreground. From this process it gets deadlines through a pipe: until then the node of the lock
 //! stays for certain. When the deadline passes, or the pipe ends because this process was killed,
 //! it sends SIGKILL to the group, itself included. So the command is dead before the servers grant
-//! the lock to another process, also if this process is stopped, hangs or is gone.
+//! the lock to another process, also if this process is stopped, hangs or is gone. A watchdog that
+//! is stopped itself is woken with each order, and [`Deadline`] does its work meanwhile.
 
 use std::io::{self, Write as _};
 use std::os::fd::AsFd as _;
@@ -13,14 +14,17 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_current_process_group, kill_process};
+use rustix::process::{Pid, Signal, kill_current_process_group, kill_process, kill_process_group};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::unix::pipe;
 use tokio::process::{Child, ChildStdin, Command};
+use tokio::time::timeout;
 
 use crate::clock;
+use crate::deadline::{Deadline, LOOK};
 use crate::exit::{Failure, SYSTEM};
 use crate::signals::Signals;
+use crate::target::Target;
 
 /// The argument by which this program is a watchdog; it is in no help.
 pub(crate) const ARGUMENT: &str = "--zklock-watchdog";
@@ -35,9 +39,12 @@ const STAND_DOWN: u64 = 0;
 /// Marks an order with the process that is killed instead of the group. No deadline is so late.
 const PROCESS: u64 = 1 << 63;
 
-/// How often it looks at the clock: its timer stands still while the machine sleeps, and the clock
-/// does not.
-const LOOK: Duration = Duration::from_millis(250);
+/// How long the watchdog may take to start. Longer, and another process has stopped it.
+const STARTING: Duration = Duration::from_secs(10);
+
+/// How long the watchdog may take to end when it is told to, before SIGKILL, which ends a stopped
+/// process too.
+const STANDING_DOWN: Duration = Duration::from_secs(1);
 
 /// The watchdog, as the process that started it sees it.
 #[derive(Debug)]
@@ -47,9 +54,16 @@ pub(crate) struct Watchdog {
     group: Pid,
 }
 
-/// The pipe to the watchdog.
+/// The orders to the watchdog, through its pipe, and to the thread of this process that does the
+/// same.
 #[derive(Debug)]
-pub(crate) struct Orders(ChildStdin);
+pub(crate) struct Orders {
+    pipe: ChildStdin,
+    watchdog: Pid,
+    own: Deadline,
+    deadline: Duration,
+    target: Target,
+}
 
 impl Watchdog {
     /// Starts the watchdog of a new process group.
@@ -74,19 +88,33 @@ impl Watchdog {
         let id = process
             .id()
             .and_then(|id| Pid::from_raw(id.try_into().ok()?));
-        let (Some(group), Some(orders), Some(mut ready)) =
+        let (Some(group), Some(pipe), Some(mut ready)) =
             (id, process.stdin.take(), process.stdout.take())
         else {
             return Err(io::Error::other("it has no pipes"));
         };
-        match ready.read_u8().await? {
-            READY => Ok(Self {
-                process,
-                orders: Orders(orders),
-                group,
-            }),
-            other => Err(io::Error::other(format!("it said {other}"))),
+        match timeout(STARTING, ready.read_u8()).await {
+            Ok(Ok(READY)) => {}
+            Ok(Ok(other)) => return Err(io::Error::other(format!("it said {other}"))),
+            Ok(Err(error)) => return Err(error),
+            Err(_) => {
+                process.kill().await?;
+                let text = format!("it was not ready within {STARTING:?}");
+                return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+            }
         }
+        let orders = Orders {
+            pipe,
+            watchdog: group,
+            own: Deadline::start()?,
+            deadline: Duration::MAX,
+            target: Target::Group(group),
+        };
+        Ok(Self {
+            process,
+            orders,
+            group,
+        })
     }
 
     /// Returns the process group, in which the command belongs.
@@ -95,15 +123,37 @@ impl Watchdog {
     }
 
     /// Ends the watchdog, and leaves what is in its group alone.
-    pub(crate) async fn stand_down(mut self) {
-        // One that is gone already does no harm either.
-        let _ = self.orders.send(STAND_DOWN).await;
-        let _ = self.process.wait().await;
+    pub(crate) async fn stand_down(self) {
+        let Self {
+            mut process,
+            orders,
+            ..
+        } = self;
+        let Orders {
+            mut pipe,
+            watchdog,
+            own,
+            ..
+        } = orders;
+        // First, since the command has been waited for, and its number may be another's.
+        drop(own);
+        let standing_down = async {
+            // One that is gone already does no harm either.
+            let _ = send(&mut pipe, watchdog, STAND_DOWN).await;
+            let _ = process.wait().await;
+        };
+        if timeout(STANDING_DOWN, standing_down).await.is_err() {
+            // Before its pipe ends, at which it would kill the group when it continues.
+            let _ = process.kill().await;
+        }
     }
 
-    /// Kills what is left of the group, the watchdog included.
+    /// Kills what is left of the group, the watchdog included, which may be stopped.
     pub(crate) async fn kill_group(mut self) {
-        drop(self.orders);
+        // One that has been waited for has no number any more.
+        if self.process.id().is_some() {
+            let _ = kill_process_group(self.group, Signal::KILL);
+        }
         let _ = self.process.wait().await;
     }
 }
@@ -111,24 +161,29 @@ impl Watchdog {
 impl Orders {
     /// Sets the deadline, sooner or later than it was.
     pub(crate) async fn kill_at(&mut self, deadline: Duration) -> io::Result<()> {
-        self.send(
-            u64::try_from(deadline.as_nanos())
-                .unwrap_or(u64::MAX)
-                .min(PROCESS - 1),
-        )
-        .await
+        self.deadline = deadline;
+        self.own.set(deadline, self.target);
+        let order = u64::try_from(deadline.as_nanos())
+            .unwrap_or(u64::MAX)
+            .min(PROCESS - 1);
+        send(&mut self.pipe, self.watchdog, order).await
     }
 
     /// Has one process killed, and not the group.
     pub(crate) async fn kill_only(&mut self, process: Pid) -> io::Result<()> {
-        self.send(PROCESS | u64::from(process.as_raw_nonzero().get().unsigned_abs()))
-            .await
+        self.target = Target::Foreground(process);
+        self.own.set(self.deadline, self.target);
+        let order = PROCESS | u64::from(process.as_raw_nonzero().get().unsigned_abs());
+        send(&mut self.pipe, self.watchdog, order).await
     }
+}
 
-    async fn send(&mut self, order: u64) -> io::Result<()> {
-        // Eight bytes go into a pipe at once or not at all.
-        self.0.write_all(&order.to_be_bytes()).await
-    }
+/// Sends an order, and wakes the watchdog, which may have been stopped.
+async fn send(pipe: &mut ChildStdin, watchdog: Pid, order: u64) -> io::Result<()> {
+    // Eight bytes go into a pipe at once or not at all.
+    pipe.write_all(&order.to_be_bytes()).await?;
+    let _ = kill_process(watchdog, Signal::CONT);
+    Ok(())
 }
 
 /// This program, which may have been replaced since it was started.
@@ -175,7 +230,7 @@ enum Verdict {
 
 async fn watch() -> io::Result<Verdict> {
     // Not before they are caught may there be a command, which may send them to its group.
-    let _signals = Signals::all()?;
+    let _signals = Signals::of_group()?;
     let mut orders = pipe::Receiver::from_owned_fd(io::stdin().as_fd().try_clone_to_owned()?)?;
     io::stdout().write_all(&[READY])?;
     io::stdout().flush()?;

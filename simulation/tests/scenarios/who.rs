@@ -41,7 +41,7 @@ async fn a_timeout_of_the_next_in_line_says_who_holds_the_lock_for_nothing() {
     let text = error.to_string();
     let who = holder.identity().to_string();
     assert!(
-        text.contains(&format!("was not free within 2s: held by {who}, queued ")),
+        text.contains(&format!("was not free within 2s: held by {who} for ")),
         "{text}"
     );
     client.flush(SOON).await.unwrap();

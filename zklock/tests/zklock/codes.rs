@@ -39,7 +39,9 @@ pub(crate) fn busy() {
     for (arguments, code) in [("-n", 75), ("-w 1.5", 75), ("-n -E 3", 3), ("-w 0 -E 0", 0)] {
         let ended = run(zklock(&servers, &format!("{arguments} /a"), "echo here"));
         assert_eq!((ended.code, &*ended.out), (code, ""), "{ended:?}");
-        let names_the_holder = ended.err.starts_with("zklock: ") && ended.err.contains("/zklock");
+        let names_the_holder = ended.err.starts_with("zklock: ")
+            && ended.err.contains("/zklock for ")
+            && ended.err.ends_with(" at most\n");
         assert!(
             if code == 0 {
                 ended.err.is_empty()
@@ -92,6 +94,9 @@ pub(crate) fn usage() {
         "--shared --fair /a",
         "--permits 0 /a",
         "--once today /a",
+        "--once= /a -- true",
+        "--once=\u{2003} /a -- true",
+        "-w 1e99 /a -- true",
         "--once today --session-timeout 9s /a -- true",
         "--private /a",
         "--auth-file /no/such/file /a",
@@ -104,6 +109,20 @@ pub(crate) fn usage() {
             "{arguments}: {ended:?}"
         );
         assert!(!ended.err.is_empty(), "{arguments}");
+        let is_of_library = ["Duration", "builder", "call `"].map(|word| ended.err.contains(word));
+        assert_eq!(is_of_library, [false; 3], "{ended:?}");
+    }
+    for arguments in ["/a true", "-n /a ./report --yesterday", "lead /a true"] {
+        let ended = run(zklock(&servers, arguments, ""));
+        let is_told = ended.err.contains("tip: a command comes behind '--'");
+        assert!(ended.code == 64 && is_told, "{ended:?}");
+    }
+    for arguments in ["--no-such-option /a", "/a /b -- true"] {
+        let ended = run(zklock(&servers, arguments, ""));
+        assert!(
+            ended.code == 64 && !ended.err.contains("comes behind"),
+            "{ended:?}"
+        );
     }
     for arguments in [
         "/a",

@@ -3,10 +3,11 @@
 
 use std::process::{Command, Stdio};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Signal, kill_process};
 
 use crate::started::{
-    Files, Started, is_alive, pid, run, server, until_dead, until_queued, zklock,
+    Files, KeptStopped, Started, group_of, is_alive, pid, run, server, until_dead, until_queued,
+    watchdog_of, zklock,
 };
 
 pub(crate) fn signals() {
@@ -143,18 +144,6 @@ pub(crate) fn what_a_child_leaves_behind() {
     kill_process(left, Signal::KILL).unwrap();
 }
 
-/// What stands behind a process's name in `/proc`: the state, the parent, the group ..
-fn group_of(pid: Pid) -> String {
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap();
-    stat.rsplit(')')
-        .next()
-        .unwrap()
-        .split_whitespace()
-        .nth(2)
-        .unwrap()
-        .to_owned()
-}
-
 pub(crate) fn foreground() {
     let server = server();
     let traps =
@@ -190,4 +179,45 @@ pub(crate) fn foreground() {
     let child = pid(&killed.line());
     killed.signal(Signal::KILL);
     until_dead(child);
+}
+
+/// The child ends while its watchdog is stopped.
+pub(crate) fn a_stopped_watchdog_keeps_no_lock() {
+    let server = server();
+    let mut command = zklock(&server.connect_string(), "/a", "echo $$; read line; exit 3");
+    command.stdin(Stdio::piped());
+    let mut started = Started::new(command);
+    let child = pid(&started.line());
+    let stopped = KeptStopped::new(group_of(child));
+    started.tell("");
+    assert_eq!(started.end().code, 3);
+    assert!(server.children("/a").is_empty(), "the lock is released");
+    drop(stopped);
+}
+
+/// Neither of the two has the time to kill the child.
+pub(crate) fn a_child_dies_with_both() {
+    let server = server();
+    for options in ["", "--foreground"] {
+        let arguments = format!("{options} /a{options}");
+        let command = "echo $$; exec sleep 1000";
+        let mut started = Started::new(zklock(&server.connect_string(), &arguments, command));
+        let child = pid(&started.line());
+        let watchdog = watchdog_of(&started);
+        started.signal(Signal::STOP);
+        kill_process(watchdog, Signal::KILL).unwrap();
+        until_dead(watchdog);
+        assert!(is_alive(child));
+        started.signal(Signal::KILL);
+        until_dead(child);
+    }
+}
+
+/// As a terminal that was closed, or a reader that has ended.
+pub(crate) fn broken_standard_error() {
+    let server = server();
+    let mut command = zklock(&server.connect_string(), "-v /a", "exit 7");
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full");
+    command.stderr(full.unwrap());
+    assert_eq!(command.status().unwrap().code(), Some(7));
 }

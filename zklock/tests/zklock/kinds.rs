@@ -88,11 +88,42 @@ pub(crate) fn permits() {
     slots.sort();
     assert_eq!(slots, ["0", "1"]);
     assert_eq!(run(zklock(&servers, "--permits 2 -n /a", "true")).code, 75);
-    assert_eq!(
-        run(zklock(&servers, "--permits 3 -n /a", "true")).code,
-        64,
-        "another limit"
+    let other = run(zklock(&servers, "--permits 3 -n /a", "true"));
+    assert_eq!(other.code, 64, "another limit");
+    assert!(
+        other.err.contains("the same --permits") && !other.err.contains('`'),
+        "{other:?}"
     );
+}
+
+/// Permits and every other kind at one path: whoever comes second is refused.
+pub(crate) fn kinds_meet() {
+    let server = server();
+    let servers = server.connect_string();
+    let permits = "--permits 2";
+    let others = ["", "--fair", "--shared", "--exclusive", "lead"];
+    let pairs = others.map(|other| [(other, permits), (permits, other)]);
+    for (number, (first, second)) in pairs.concat().into_iter().enumerate() {
+        let path = format!("/a/{number}");
+        let command = "echo held; sleep 1000";
+        let mut holder = Started::new(zklock(&servers, &format!("{first} {path}"), command));
+        assert_eq!(holder.line(), "held");
+        let refused = run(zklock(&servers, &format!("{second} {path}"), "echo in"));
+        assert_eq!((refused.code, &*refused.out), (64, ""), "{first}, {second}");
+        let says =
+            refused.err.contains("another kind of lock") && refused.err.contains("/zklock (");
+        assert!(
+            says || refused.err.contains("another recipe"),
+            "{refused:?}"
+        );
+        holder.signal(Signal::TERM);
+        // The first has noticed nothing, and a free path is for any kind.
+        holder.end();
+        assert_eq!(
+            run(zklock(&servers, &format!("{second} {path}"), "exit 5")).code,
+            5
+        );
+    }
 }
 
 pub(crate) fn once() {

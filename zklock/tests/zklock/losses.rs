@@ -1,12 +1,15 @@
 //! Lost locks: the child is dead before another process is granted the lock.
 
-use rustix::process::{Signal, kill_process};
+use std::fs::File;
+use std::io::Write as _;
+
+use rustix::process::{Signal, kill_process, kill_process_group};
 use test_support::{Proxy, SOON, poll_until};
 use zookeeper_test_server::{Direction, Server};
 
 use crate::started::{
-    Files, LONG, Started, T, is_alive, pid, server, until_dead, until_queued, until_so_many_wait,
-    zklock,
+    Files, KeptStopped, LONG, Started, T, group_of, is_alive, is_stopped, pid, server, until_dead,
+    until_queued, until_so_many_wait, zklock,
 };
 
 /// Says when it was alive last, and ignores a TERM.
@@ -114,7 +117,7 @@ pub(crate) fn a_child_that_ignores_term_is_dead() {
 }
 
 /// The same on real servers, from which a proxy cuts the holder off.
-pub(crate) fn a_child_that_ignores_term_is_dead_on(servers: &str) {
+pub(crate) fn a_child_that_ignores_term_is_dead_on(servers: &str, is_watchdog_stopped: bool) {
     let proxy = Proxy::start(servers.parse().unwrap()).unwrap();
     let (near, path) = (
         proxy.address().to_string(),
@@ -123,6 +126,7 @@ pub(crate) fn a_child_that_ignores_term_is_dead_on(servers: &str) {
     let path_and_options = format!("{path} --session-timeout {T}");
     let mut pair = Pair::start(proxy, [&near, servers], &path_and_options, "", STUBBORN);
     until_so_many_wait(servers, &path, 1);
+    let _stopped = is_watchdog_stopped.then(|| KeptStopped::new(group_of(pair.child)));
     pair.server.stall(test_support::Direction::Both);
     pair.assert_dead_before_the_next();
     assert_eq!(pair.holder.end().code, 125);
@@ -134,6 +138,74 @@ pub(crate) fn a_stopped_zklock_cannot_save_its_child() {
     pair.assert_dead_before_the_next();
     pair.holder.signal(Signal::CONT);
     assert_eq!(pair.holder.end().code, 125);
+}
+
+/// Whatever wakes it: `zklock` kills the child itself.
+pub(crate) fn a_stopped_watchdog_saves_no_child() {
+    let mut pair = Pair::new(T, "", STUBBORN);
+    let stopped = KeptStopped::new(group_of(pair.child));
+    pair.cut_off();
+    pair.assert_dead_before_the_next();
+    assert_eq!(pair.holder.end().code, 125);
+    drop(stopped);
+}
+
+/// The runtime hangs in a write to its standard error, a pipe that is full.
+pub(crate) fn a_blocked_zklock_kills_its_child() {
+    let server = server();
+    let (servers, files) = (server.connect_string(), Files::new());
+    let (reader, writer) = rustix::pipe::pipe().unwrap();
+    let writer = File::from(writer);
+    let mut command = zklock(&servers, &format!("-v /a --session-timeout {T}"), STUBBORN);
+    command.current_dir(files.path());
+    let mut holder = Started::with_err(command, writer.try_clone().unwrap());
+    let child = pid(&holder.line());
+    fill(&writer);
+    let waiter = Started::new(zklock(&servers, "/a", "date +%s%N"));
+    until_queued(&server, "/a", 2);
+    let mut pair = Pair {
+        server,
+        files,
+        holder,
+        child,
+        waiter,
+    };
+    let stopped = KeptStopped::new(group_of(child));
+    pair.cut_off();
+    pair.assert_dead_before_the_next();
+    drop((stopped, reader));
+}
+
+/// Writes into a pipe until nothing more fits.
+fn fill(mut pipe: &File) {
+    rustix::io::ioctl_fionbio(pipe, true).unwrap();
+    while pipe.write(&[b'.'; 512]).is_ok() {}
+    // Of the open pipe, which the program has too.
+    rustix::io::ioctl_fionbio(pipe, false).unwrap();
+}
+
+pub(crate) fn orders_wake_a_stopped_watchdog() {
+    let pair = Pair::new(T, "", STUBBORN);
+    let watchdog = group_of(pair.child);
+    kill_process_group(watchdog, Signal::STOP).unwrap();
+    let are_apart = || (!is_stopped(watchdog) && is_stopped(pair.child)).then_some(());
+    poll_until("the watchdog to continue", SOON, are_apart).unwrap();
+}
+
+/// An operator pauses the job, and resumes the command alone.
+pub(crate) fn terminal_stops_spare_the_watchdog() {
+    for signal in [Signal::TSTP, Signal::TTIN, Signal::TTOU] {
+        // One process, so that all of the job is resumed.
+        let pair = Pair::new(T, "", "echo $$; exec sleep 1000");
+        // So that only the watchdog can kill the child, and no order wakes the watchdog.
+        pair.holder.signal(Signal::STOP);
+        kill_process_group(group_of(pair.child), signal).unwrap();
+        poll_until("the stop", SOON, || is_stopped(pair.child).then_some(())).unwrap();
+        kill_process(pair.child, Signal::CONT).unwrap();
+        until_dead(pair.child);
+        assert_eq!(pair.server.children("/a").len(), 2, "{signal:?}");
+        pair.holder.signal(Signal::CONT);
+    }
 }
 
 /// The watchdog kills the child before the lock is lost, because nothing moves its deadline.
@@ -280,18 +352,9 @@ pub(crate) fn a_killed_watchdog() {
         "echo $$; sleep 1000",
     ));
     let child = pid(&holder.line());
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.as_raw_nonzero())).unwrap();
-    // Behind the name: the state, the parent, the group, which is that of the watchdog.
-    let group = stat
-        .rsplit(')')
-        .next()
-        .unwrap()
-        .split_whitespace()
-        .nth(2)
-        .unwrap()
-        .to_owned();
-    assert_ne!(group, child.as_raw_nonzero().to_string());
-    kill_process(pid(&group), Signal::KILL).unwrap();
+    let watchdog = group_of(child);
+    assert_ne!(watchdog, child);
+    kill_process(watchdog, Signal::KILL).unwrap();
     poll_until("the end of the child", SOON, || {
         (!is_alive(child)).then_some(())
     })

@@ -15,6 +15,7 @@ mod pages;
 #[cfg(any(feature = "tls", feature = "sasl-digest-md5"))]
 mod secure;
 mod started;
+mod terminal;
 mod tools;
 
 use test_support::{SOON, Suite, peers, shared_standalone};
@@ -26,7 +27,7 @@ fn main() {
     let mut suite = Suite::new();
     suite.time_limit(SOON);
     // The longest first.
-    let in_process: [(&str, Test); 43] = [
+    let in_process: [(&str, Test); 55] = [
         (
             "zklock::the_child_is_dead_before_the_next_is_granted",
             losses::a_child_that_ignores_term_is_dead,
@@ -75,6 +76,50 @@ fn main() {
             losses::a_killed_watchdog,
         ),
         (
+            "zklock::a_stopped_watchdog_saves_no_child",
+            losses::a_stopped_watchdog_saves_no_child,
+        ),
+        (
+            "zklock::a_blocked_zklock_with_its_watchdog_stopped",
+            losses::a_blocked_zklock_kills_its_child,
+        ),
+        (
+            "zklock::orders_wake_a_stopped_watchdog",
+            losses::orders_wake_a_stopped_watchdog,
+        ),
+        (
+            "zklock::terminal_stops_spare_the_watchdog",
+            losses::terminal_stops_spare_the_watchdog,
+        ),
+        (
+            "zklock::a_stopped_watchdog_keeps_no_lock",
+            ends::a_stopped_watchdog_keeps_no_lock,
+        ),
+        (
+            "zklock::a_child_dies_with_both",
+            ends::a_child_dies_with_both,
+        ),
+        (
+            "zklock::a_broken_standard_error_ends_nothing",
+            ends::broken_standard_error,
+        ),
+        (
+            "zklock::readers_of_the_terminal_are_told",
+            terminal::a_reader_is_told,
+        ),
+        (
+            "zklock::shells_without_the_terminal_end",
+            terminal::a_shell_ends,
+        ),
+        (
+            "zklock::signals_wake_stopped_children",
+            terminal::signals_wake_a_reader,
+        ),
+        (
+            "zklock::foreground_children_read_the_terminal",
+            terminal::foreground_reads,
+        ),
+        (
             "zklock::a_child_does_not_outlive_a_killed_zklock",
             ends::a_killed_zklock,
         ),
@@ -121,6 +166,7 @@ fn main() {
         ),
         ("zklock::verbose_names_who_is_waited_for", kinds::verbose),
         ("zklock::permits_have_slots", kinds::permits),
+        ("zklock::permits_meet_no_other_kind", kinds::kinds_meet),
         ("zklock::once_is_once", kinds::once),
         ("zklock::one_leads_until_it_ends", kinds::lead),
         (
@@ -158,12 +204,18 @@ fn main() {
             kinds::exclude_each_other(&servers.connect_string());
         },
     );
-    let child_is_dead = "zklock::the_child_is_dead_before_the_next_is_granted";
-    suite.add_needing("zookeeper", child_is_dead, peers::zookeeper(), |_| {
-        losses::a_child_that_ignores_term_is_dead_on(
-            &shared_standalone().unwrap().connect_string(),
-        );
-    });
+    for (name, is_watchdog_stopped) in [
+        (
+            "zklock::the_child_is_dead_before_the_next_is_granted",
+            false,
+        ),
+        ("zklock::a_stopped_watchdog_saves_no_child", true),
+    ] {
+        suite.add_needing("zookeeper", name, peers::zookeeper(), move |_| {
+            let servers = shared_standalone().unwrap().connect_string();
+            losses::a_child_that_ignores_term_is_dead_on(&servers, is_watchdog_stopped);
+        });
+    }
     let both = peers::curator().and_then(|curator| peers::zookeeper().map(|_| curator));
     suite.add_needing(
         "curator",

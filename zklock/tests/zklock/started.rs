@@ -3,6 +3,8 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -84,12 +86,13 @@ pub(crate) struct Started {
 }
 
 impl Started {
-    pub(crate) fn new(mut command: Command) -> Self {
-        let mut child = command
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+    pub(crate) fn new(command: Command) -> Self {
+        Self::with_err(command, Stdio::piped())
+    }
+
+    /// Starts it with this standard error.
+    pub(crate) fn with_err(mut command: Command, err: impl Into<Stdio>) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(err).spawn().unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
         Self { child, out }
     }
@@ -153,6 +156,64 @@ pub(crate) fn pid(text: &str) -> Pid {
 pub(crate) fn is_alive(pid: Pid) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
     stat.is_ok_and(|stat| !stat.rsplit(')').next().unwrap().trim().starts_with('Z'))
+}
+
+/// Returns the fields behind the name in what `/proc` says of a process: the state, the parent, the
+/// group, and more.
+fn fields_of(pid: Pid) -> Vec<String> {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+    let stat = stat.unwrap_or_default();
+    let fields = stat.rsplit(')').next().unwrap().split_whitespace();
+    fields.map(str::to_owned).collect()
+}
+
+/// The process group, which the watchdog leads unless the child is in the foreground.
+pub(crate) fn group_of(process: Pid) -> Pid {
+    pid(&fields_of(process)[2])
+}
+
+/// The first process that `zklock` has started.
+pub(crate) fn watchdog_of(zklock: &Started) -> Pid {
+    let id = zklock.pid().as_raw_nonzero();
+    let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
+    pid(children.split_whitespace().next().unwrap())
+}
+
+pub(crate) fn is_stopped(pid: Pid) -> bool {
+    fields_of(pid).first().is_some_and(|state| state == "T")
+}
+
+/// A process that is stopped again as often as another wakes it.
+pub(crate) struct KeptStopped {
+    until: Sender<()>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl KeptStopped {
+    pub(crate) fn new(process: Pid) -> Self {
+        kill_process(process, Signal::STOP).unwrap();
+        poll_until("the stop", SOON, || is_stopped(process).then_some(())).unwrap();
+        let (until, ended) = channel();
+        // As often as a timer allows: no event tells that a process continues.
+        let thread = std::thread::spawn(move || {
+            while ended.recv_timeout(Duration::from_micros(200)) == Err(RecvTimeoutError::Timeout) {
+                if kill_process(process, Signal::STOP).is_err() {
+                    return;
+                }
+            }
+        });
+        Self {
+            until,
+            thread: Some(thread),
+        }
+    }
+}
+
+impl Drop for KeptStopped {
+    fn drop(&mut self) {
+        let _ = self.until.send(());
+        self.thread.take().unwrap().join().unwrap();
+    }
 }
 
 pub(crate) fn until_dead(pid: Pid) {

@@ -19,8 +19,10 @@ pub(crate) fn status() {
     let json = run(zklock(&servers, "status --json /a", ""));
     assert_eq!(
         json.out,
-        "{\"holders\":[],\"path\":\"/a\",\"waiters\":[]}\n"
+        "{\"exists\":true,\"holders\":[],\"path\":\"/a\",\"waiters\":[]}\n"
     );
+    let none = run(zklock(&servers, "status --json /no/such", "")).out;
+    assert!(none.starts_with("{\"exists\":false,"), "{none}");
     for (kind, path, name) in [
         ("", "/a", "exclusive"),
         ("--permits 1", "/b", "permit"),
@@ -41,7 +43,7 @@ pub(crate) fn status() {
             "{text:?}"
         );
         let holder_is_shown = lines[1].starts_with("  held by ")
-            && lines[1].contains(&format!("/{pid}/zklock ({name}, "));
+            && lines[1].contains(&format!("/{pid}/zklock ({name}, held for "));
         assert!(holder_is_shown, "{text:?}");
         let json = run(zklock(&servers, &format!("status --json {path}"), ""));
         for part in [
@@ -122,7 +124,7 @@ pub(crate) fn revoke() {
     let asked = run(zklock(&servers, "revoke /a", ""));
     // Its request takes the place of the holder's identity in the node.
     let who = format!(
-        "/{}/zklock (exclusive, queued ",
+        "/{}/zklock (exclusive, held for ",
         holder.pid().as_raw_nonzero()
     );
     assert!(

@@ -1,6 +1,7 @@
-//! A command that stays in the process group of `zklock`, with the terminal. There is no group to
-//! kill when `zklock` is killed, so the kernel kills the command: this program asks for that, and
-//! then becomes the command.
+//! How a command is started: this program runs once more, asks the kernel to kill it when `zklock`
+//! ends, and then becomes the command.
+//!
+//! So a command that `zklock` started is dead also if `zklock` and its watchdog are killed at once.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
@@ -9,12 +10,14 @@ use std::process::{Command, ExitCode};
 use rustix::process::getpid;
 
 use crate::exit::{Failure, SYSTEM};
+use crate::say;
 use crate::watchdog::program;
 
 /// The argument by which this program becomes a command; it is in no help.
-pub(crate) const ARGUMENT: &str = "--zklock-foreground";
+pub(crate) const ARGUMENT: &str = "--zklock-command";
 
-/// Returns what starts a command in the foreground, up to the program.
+/// Returns what starts a command, up to the program. The kernel ends the command together with the
+/// thread that spawns it, so the main thread has to be the one.
 pub(crate) fn start() -> std::io::Result<Command> {
     let mut command = Command::new(program()?);
     command
@@ -32,12 +35,14 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
         return ExitCode::from(SYSTEM);
     };
     if let Err(error) = end_with(parent) {
-        eprintln!("zklock: the kernel cannot end the command together with zklock: {error}");
+        say(&format!(
+            "the kernel cannot end the command together with zklock: {error}"
+        ));
         return ExitCode::from(SYSTEM);
     }
     let error = Command::new(&program).args(arguments).exec();
     let Failure { code, text } = Failure::not_started(&program.to_string_lossy(), &error);
-    eprintln!("zklock: {text}");
+    say(&text);
     code.into()
 }
 
@@ -46,7 +51,7 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
 fn end_with(parent: i32) -> std::io::Result<()> {
     use rustix::process::{Signal, getppid, set_parent_process_death_signal};
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    // It may have ended before.
+    // The parent may have ended before.
     let is_there = getppid().is_some_and(|pid| pid.as_raw_nonzero().get() == parent);
     if is_there {
         Ok(())
@@ -55,8 +60,9 @@ fn end_with(parent: i32) -> std::io::Result<()> {
     }
 }
 
-/// Other systems do not offer that.
+/// Other systems do not offer that, and the watchdog is the only one that ends the command.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
+#[expect(clippy::unnecessary_wraps, reason = "Linux may fail")]
 fn end_with(_: i32) -> std::io::Result<()> {
-    Err(std::io::ErrorKind::Unsupported.into())
+    Ok(())
 }

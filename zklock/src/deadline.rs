@@ -1,0 +1,61 @@
+//! The deadline of a command in `zklock` itself: a thread that kills the command when the deadline
+//! passes, as the watchdog does.
+//!
+//! Either is enough, so that a stopped watchdog does not save the command. The thread is no task of
+//! the runtime, which a write to a terminal may block whose output is stopped.
+
+use std::io;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::clock;
+use crate::target::Target;
+
+/// How often the clock is looked at: a timer stands still while the machine sleeps, and the clock
+/// does not.
+pub(crate) const LOOK: Duration = Duration::from_millis(250);
+
+/// The deadline of a target. Dropping the deadline lets the target be.
+#[derive(Debug)]
+pub(crate) struct Deadline(Sender<(Duration, Target)>);
+
+impl Deadline {
+    /// Starts the thread.
+    pub(crate) fn start() -> io::Result<Self> {
+        let (sender, receiver) = channel();
+        std::thread::Builder::new()
+            .name("deadline".to_owned())
+            .spawn(move || watch(&receiver))?;
+        Ok(Self(sender))
+    }
+
+    /// Sets the deadline, sooner or later than it was, and whom it is for.
+    pub(crate) fn set(&self, deadline: Duration, target: Target) {
+        // A thread that has ended has killed the target.
+        let _ = self.0.send((deadline, target));
+    }
+}
+
+/// Kills the target at its deadline.
+fn watch(orders: &Receiver<(Duration, Target)>) {
+    let mut order = None;
+    loop {
+        let left = order.map_or(Duration::MAX, |(deadline, _): (Duration, _)| {
+            deadline.saturating_sub(clock::now())
+        });
+        match (orders.recv_timeout(left.min(LOOK)), order) {
+            (Ok(next), _) => order = Some(next),
+            (Err(RecvTimeoutError::Disconnected), _) => return,
+            // Only here, where no later order has come.
+            (Err(RecvTimeoutError::Timeout), Some((deadline, target)))
+                if clock::now() >= deadline =>
+            {
+                target.send(Signal::KILL);
+                return;
+            }
+            (Err(RecvTimeoutError::Timeout), _) => {}
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Commands that use a terminal, and what `zklock` does at one.
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Child, Command};
+
+use rustix::fs::{Mode, OFlags, open};
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
+use crate::started::{pid, server};
+
+/// A program with a terminal of its own.
+struct Terminal {
+    program: Child,
+    keyboard: File,
+    screen: BufReader<File>,
+}
+
+impl Terminal {
+    /// Starts a program as the leader of a session, with its group in the foreground.
+    fn start(servers: &str, arguments: &[&str]) -> Self {
+        let keyboard = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&keyboard).unwrap();
+        unlockpt(&keyboard).unwrap();
+        let name = ptsname(&keyboard, Vec::new()).unwrap();
+        let side = File::from(open(&*name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap());
+        let mut command = Command::new("setsid");
+        command
+            .arg("--ctty")
+            .arg(env!("CARGO_BIN_EXE_zklock"))
+            .args(arguments)
+            .env("ZK_CONNECT", servers)
+            .stdin(side.try_clone().unwrap())
+            .stdout(side.try_clone().unwrap())
+            .stderr(side);
+        let keyboard = File::from(keyboard);
+        Self {
+            program: command.spawn().unwrap(),
+            screen: BufReader::new(keyboard.try_clone().unwrap()),
+            keyboard,
+        }
+    }
+
+    fn type_keys(&mut self, keys: &str) {
+        self.keyboard.write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// Reads lines until one has this in it.
+    fn until(&mut self, text: &str) {
+        let mut line = String::new();
+        while !line.contains(text) {
+            line.clear();
+            self.screen.read_line(&mut line).unwrap();
+        }
+    }
+
+    fn pid(&self) -> Pid {
+        pid(&self.program.id().to_string())
+    }
+
+    /// Waits for the end of the program, and returns its exit code.
+    fn end(mut self) -> Option<i32> {
+        let status = self.program.wait().unwrap();
+        assert_eq!(status.signal(), None);
+        status.code()
+    }
+}
+
+/// What `zklock` says when its command wants the terminal.
+const HINT: &str = "--foreground";
+
+pub(crate) fn a_reader_is_told() {
+    let server = server();
+    let mut terminal = Terminal::start(&server.connect_string(), &["/a", "--", "cat"]);
+    terminal.until(HINT);
+    terminal.type_keys("\x03");
+    assert_eq!(terminal.end(), Some(130));
+    assert!(server.sessions().is_empty(), "the lock is released");
+}
+
+/// A shell stops again when it continues, and ignores SIGTERM.
+pub(crate) fn a_shell_ends() {
+    let server = server();
+    for keys in ["\x03", "\x1c", ""] {
+        let command = ["/a", "--", "bash", "--norc", "-i"];
+        let mut terminal = Terminal::start(&server.connect_string(), &command);
+        terminal.until(HINT);
+        if keys.is_empty() {
+            kill_process(terminal.pid(), Signal::TERM).unwrap();
+        }
+        terminal.type_keys(keys);
+        assert_eq!(terminal.end(), Some(129), "{keys:?}");
+    }
+}
+
+/// A signal that asks for no end is heeded in the stop, and the reader stops again.
+pub(crate) fn signals_wake_a_reader() {
+    let server = server();
+    let command = "trap 'echo usr1 heard' USR1; read line; read line; exit 3";
+    let mut terminal =
+        Terminal::start(&server.connect_string(), &["/a", "--", "sh", "-c", command]);
+    terminal.until(HINT);
+    kill_process(terminal.pid(), Signal::USR1).unwrap();
+    terminal.until("usr1 heard");
+    kill_process(terminal.pid(), Signal::TERM).unwrap();
+    assert_eq!(terminal.end(), Some(143));
+}
+
+pub(crate) fn foreground_reads() {
+    let server = server();
+    let command = ["--foreground", "/a", "--", "cat"];
+    let mut terminal = Terminal::start(&server.connect_string(), &command);
+    terminal.type_keys("an answer\n");
+    // The terminal echoes it, and then the command.
+    terminal.until("an answer");
+    terminal.until("an answer");
+    terminal.type_keys("\x03");
+    assert_eq!(terminal.end(), Some(130));
+}
