@@ -33,7 +33,13 @@ pub trait Host: fmt::Debug + Send + Sync {
 
     /// Ends the thread.
     fn end(&self);
+
+    /// Returns whether a server accepts connections.
+    fn accepts<'a>(&self, host: &'a str, port: u16) -> Answer<'a>;
 }
+
+/// The answer to a question about a server.
+pub type Answer<'a> = Pin<Box<dyn Future<Output = bool> + Send + 'a>>;
 
 type Current = fn() -> Option<Arc<dyn Host>>;
 
@@ -97,6 +103,11 @@ impl Drop for Over {
 pub(crate) fn run_blocking(_name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
     drop(work);
     Err(io::ErrorKind::Unsupported.into())
+}
+
+/// Returns whether a server accepts connections; `None` outside of a simulated process.
+pub(crate) fn accepts(host: &str, port: u16) -> Option<Answer<'_>> {
+    Some(current()?.accepts(host, port))
 }
 
 pub(crate) fn spawn<T: Send + 'static>(

@@ -283,7 +283,7 @@ pub use values::token::{FencingToken, ParseTokenError, ReadToken, Token};
 #[cfg(simulation)]
 #[doc(hidden)]
 pub mod simulation {
-    pub use crate::session::threads::background::{Host, set_current};
+    pub use crate::session::threads::background::{Answer, Host, set_current};
 }
 
 // The pages of `docs` that are modules of the documentation. A page links to the files of other

@@ -35,6 +35,10 @@ impl simulation::Host for Thread {
     fn end(&self) {
         self.0.end();
     }
+
+    fn accepts<'a>(&self, host: &'a str, port: u16) -> simulation::Answer<'a> {
+        Box::pin(async move { TcpStream::connect((host, port)).await.is_ok() })
+    }
 }
 
 /// Has the library find the simulated threads.

@@ -58,10 +58,20 @@ pub(crate) struct Lease {
 pub(crate) struct SpareTries {
     /// How old the last renewal is at the first try.
     pub(crate) from: Duration,
-    /// The pause between two rounds of tries.
+    /// The pause before a server that refuses is tried again: the shortest time between two tries.
     pub(crate) pause: Duration,
     /// How long one server may take to take the session up.
     pub(crate) limit: Duration,
+}
+
+impl SpareTries {
+    /// Returns how long after the beginning of a try that is silent the next begins, if this much
+    /// of the lease is left. A third of that, so that a server that is back, behind connections
+    /// that stay silent, is found with two thirds of what was left then, and by few tries. Less
+    /// than the limit, so that the next begins while the silent one is open.
+    pub(crate) fn next(self, left: Duration) -> Duration {
+        (left / 3).min(self.limit * 3 / 4).max(self.pause)
+    }
 }
 
 /// The least time in which a server may take a session up: three round trips, and more with TLS.
@@ -101,7 +111,7 @@ impl Lease {
         SpareTries {
             from: duration * 3 / 8,
             pause: duration / 40,
-            limit: (duration / 12).max(MIN_SPARE_LIMIT),
+            limit: (duration / 6).max(MIN_SPARE_LIMIT),
         }
     }
 
@@ -268,6 +278,44 @@ mod tests {
                     assert!(
                         left > Some(lease.duration() / 200),
                         "{margin:?} {timeout} {phase}: {left:?}"
+                    );
+                }
+            }
+        }
+    }
+
+    /// When the tries of a server that stays silent begin, since the last renewal, if the first
+    /// begins at `from`.
+    fn silent_tries(lease: Lease, from: Duration) -> Vec<Duration> {
+        let left = |at: Duration| lease.duration().saturating_sub(at);
+        let next = |at: &Duration| Some(*at + lease.spare_tries().next(left(*at)));
+        std::iter::successors(Some(from), next)
+            .take_while(|&at| at < lease.duration())
+            .collect()
+    }
+
+    /// Connections that were made before and during an outage stay silent behind it. Another is
+    /// made before the lease expires, whenever the client notices the outage, with a thirtieth of
+    /// the session timeout to take the session up, and by few tries.
+    // Shows: spare-connection
+    #[test]
+    fn silent_servers_are_found_in_time() {
+        for timeout in [2_000, 3_000, 6_000, 15_000, 30_000, 120_000] {
+            let timeout = Duration::from_millis(timeout);
+            let lease = Lease::new(timeout, LeaseMargin::Standard);
+            let from = lease.spare_tries().from;
+            let longest = lease.heartbeat_interval() + timeout * 45 / 100;
+            for part in 0..=20 {
+                let noticed = from + (longest - from) * part / 20;
+                let tries = silent_tries(lease, noticed);
+                assert!(tries.len() <= 10, "{timeout:?}: {}", tries.len());
+                for part in 0..=100 {
+                    let back = longest * part / 100;
+                    let found = tries.iter().find(|&&at| at >= back).copied();
+                    let left = found.map_or(Duration::ZERO, |found| lease.duration() - found);
+                    assert!(
+                        left + Duration::from_micros(1) >= timeout / 30,
+                        "{timeout:?}, noticed at {noticed:?}, back at {back:?}: {left:?}"
                     );
                 }
             }

@@ -1,7 +1,7 @@
 //! Outages that are shorter than the lease cost no lock (docs/protocol.md#spare-connection): the
 //! longest that RELIABILITY.md promises, 0.45 T, for clients in every phase between two heartbeats.
-//! This outage is in real time, since whether a server accepts connections is asked by a thread
-//! that blocks (a probe), which no simulation has. The others are in virtual time:
+//! This outage is in real time, since the question whether a server accepts connections (a probe)
+//! is asked by a thread that blocks, which a simulation replaces. The others are in virtual time:
 //! `simulation/tests/scenarios/short_outages.rs`.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -58,10 +58,20 @@ struct Direction {
     slow: Option<(Instant, Instant, Instant, Duration)>,
 }
 
+/// How a link fails until it is [mended](Link::mend).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Its connections are reset, and others are refused.
+    Refuses,
+    /// Its connections, and those that are made meanwhile, carry nothing, also when it is mended.
+    Forgets,
+}
+
 #[derive(Debug)]
 struct LinkState {
     ways: [Direction; 2],
     dead: bool,
+    fault: Option<Fault>,
     /// When a message was sent last that takes long.
     straggler: Option<Instant>,
     streams: Vec<(std::sync::Weak<Pipe>, std::sync::Weak<Pipe>)>,
@@ -146,6 +156,7 @@ impl Net {
                 state: Mutex::new(LinkState {
                     ways: [way(), way()],
                     dead: false,
+                    fault: None,
                     straggler: None,
                     streams: Vec::new(),
                 }),
@@ -219,8 +230,31 @@ impl Link {
     }
     /// What was held goes on, a random while later.
     pub fn heal(&self) {
-        let pause = || Duration::from_millis(lock(&Net::current().rng).range(0, 200));
-        let streams = {
+        self.heal_after(|| Duration::from_millis(lock(&Net::current().rng).range(0, 200)));
+    }
+    /// What was held goes on at once, and what is new is carried.
+    pub fn mend(&self) {
+        lock(&self.state).fault = None;
+        self.heal_after(|| Duration::ZERO);
+    }
+    /// Fails until it is [mended](Self::mend).
+    pub fn fail(&self, fault: Fault) {
+        match fault {
+            Fault::Refuses => drop(self.reset()),
+            Fault::Forgets => self.pipes().for_each(|pipe| pipe.forget()),
+        }
+        lock(&self.state).fault = Some(fault);
+    }
+    /// The directions of its connections.
+    fn pipes(&self) -> impl Iterator<Item = Arc<Pipe>> + use<> {
+        let streams = lock(&self.state).streams.clone();
+        streams
+            .into_iter()
+            .flat_map(|(a, b)| [a, b])
+            .filter_map(|pipe| pipe.upgrade())
+    }
+    fn heal_after(&self, pause: impl Fn() -> Duration) {
+        let pipes = {
             let mut state = lock(&self.state);
             if state.dead {
                 return;
@@ -231,15 +265,10 @@ impl Link {
                     way.not_before = Instant::now() + pause();
                 }
             }
-            state.streams.clone()
+            drop(state);
+            self.pipes()
         };
-        for pipe in streams
-            .iter()
-            .flat_map(|(a, b)| [a, b])
-            .filter_map(std::sync::Weak::upgrade)
-        {
-            pipe.wake_reader();
-        }
+        pipes.for_each(|pipe| pipe.wake_reader());
         self.changed.notify_waiters();
     }
     /// Resets all connections; what is under way is lost.
@@ -309,6 +338,8 @@ struct PipeState {
     last_due: Option<Instant>,
     finished: bool,
     reset: bool,
+    /// Whether nothing arrives any more.
+    forgotten: bool,
     reader_gone: bool,
     reader: Option<Waker>,
     writer: Option<Waker>,
@@ -340,12 +371,17 @@ impl Pipe {
         };
         wakers.into_iter().flatten().for_each(Waker::wake);
     }
+    fn forget(&self) {
+        let mut state = lock(&self.state);
+        state.forgotten = true;
+        state.under_way.clear();
+    }
     fn send(&self, segment: Segment) {
         let now = Instant::now();
         let delay = self.link.delay(&self.net, self.way);
         let waker = {
             let mut state = lock(&self.state);
-            if state.reset || state.reader_gone {
+            if state.reset || state.forgotten || state.reader_gone {
                 return;
             }
             let due = state
@@ -507,7 +543,9 @@ impl TcpStream {
         let net = Net::current();
         let link = net.link(host);
         link.travel(&net, Way::ToServer).await;
+        let fault = lock(&link.state).fault;
         let listener = lock(&net.listeners).get(&port).cloned();
+        let listener = listener.filter(|_| fault != Some(Fault::Refuses));
         let accepted = listener.and_then(|listener| {
             let pipe = |way| {
                 Arc::new(Pipe {
@@ -518,6 +556,10 @@ impl TcpStream {
                 })
             };
             let (to_server, to_client) = (pipe(Way::ToServer), pipe(Way::ToClient));
+            if fault == Some(Fault::Forgets) {
+                to_server.forget();
+                to_client.forget();
+            }
             let theirs = Self {
                 incoming: Arc::clone(&to_server),
                 outgoing: Arc::clone(&to_client),

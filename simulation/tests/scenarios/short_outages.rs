@@ -3,8 +3,10 @@
 
 use std::time::{Duration, Instant};
 
+use simnet::net::{self, Fault, Net, Way};
 use simulation::scenario::tokio;
 use test_support::short_outages::{CLIENTS, lost};
+use zookeeper_recipes::{Client, InterProcessMutex};
 use zookeeper_test_server::{Direction, Server};
 
 async fn costs_no_lock(session_timeout: Duration, outage: impl AsyncFn(&Server, &[i64], Instant)) {
@@ -57,4 +59,131 @@ async fn refused_at_15_s() {
 #[tokio::test]
 async fn silent_at_6_s() {
     costs_no_lock(Duration::from_secs(6), silent).await;
+}
+
+/// How a link fails.
+#[derive(Clone, Copy)]
+enum Link {
+    /// Connections are refused.
+    Refuses,
+    /// Connections come about, and what they carry arrives behind the outage.
+    Holds,
+    /// What was connected before or during the outage stays silent behind it.
+    Forgets,
+    /// The same, and its member does not come back.
+    StaysAway,
+}
+
+impl Link {
+    fn fail(self, link: &net::Link) {
+        match self {
+            Self::Refuses => link.fail(Fault::Refuses),
+            Self::Holds => [Way::ToServer, Way::ToClient]
+                .into_iter()
+                .for_each(|way| link.hold(way)),
+            Self::Forgets | Self::StaysAway => link.fail(Fault::Forgets),
+        }
+    }
+}
+
+/// A server, and clients that reach it by several links, which fail for a part of the session
+/// timeout in thousandths, at every moment between two heartbeats.
+async fn cost_no_lock(session_timeout: Duration, links: &[Link], outages: &[u32]) {
+    for (outage, moment) in outages.iter().flat_map(|outage| [(outage, 0), (outage, 1)]) {
+        let server = Server::builder()
+            .tick(session_timeout / 20)
+            .min_session_timeout(session_timeout)
+            .max_session_timeout(session_timeout)
+            .start()
+            .unwrap();
+        let hosts: Vec<String> = (0..links.len()).map(|i| format!("member-{i}")).collect();
+        let addresses: Vec<String> = hosts
+            .iter()
+            .map(|host| format!("{host}:{}", server.port()))
+            .collect();
+        let step = session_timeout / 6 / MOMENTS;
+        let mut held = Vec::new();
+        for i in 0..MOMENTS {
+            let builder = Client::builder().session_timeout(session_timeout);
+            let client = builder.connect(&addresses.join(",")).await.unwrap();
+            let mutex = InterProcessMutex::new(&client, format!("/locks/{i}")).unwrap();
+            held.push((client, mutex.lock().await.unwrap()));
+            // The moment, in which time passes.
+            tokio::time::sleep(step).await;
+        }
+        tokio::time::sleep(step * moment / 2).await;
+        let net = Net::current();
+        let failing = || links.iter().zip(hosts.iter().map(|host| net.link(host)));
+        failing().for_each(|(how, link)| how.fail(&link));
+        // How long it takes is what is tested.
+        tokio::time::sleep(session_timeout * *outage / 1_000).await;
+        failing()
+            .filter(|(how, _)| !matches!(how, Link::StaysAway))
+            .for_each(|(_, link)| link.mend());
+        // Longer than any lease of before. A client library that goes on trying members that stay
+        // away may give the session up by its clock, later.
+        tokio::time::sleep(session_timeout / 4).await;
+        let lost = held.iter().filter(|(_, guard)| !guard.is_held()).count();
+        assert_eq!(
+            lost,
+            0,
+            "of {MOMENTS} locks at T = {session_timeout:?}, {} links, {outage} thousandths of T",
+            links.len()
+        );
+        failing().for_each(|(_, link)| link.mend());
+        for (client, guard) in held {
+            guard.release().await.unwrap();
+            client.close().await.unwrap();
+        }
+    }
+}
+
+/// How many clients there are, whose heartbeats are sent at different moments.
+const MOMENTS: u32 = 12;
+
+/// From one that is over before it is noticed to the longest that is promised.
+const OUTAGES: [u32; 5] = [100, 200, 300, 400, 449];
+
+/// By one, two and three links.
+async fn forgotten(session_timeout: Duration) {
+    for links in 1..=3 {
+        cost_no_lock(session_timeout, &vec![Link::Forgets; links], &OUTAGES).await;
+    }
+}
+
+// Shows: spare-connection
+#[tokio::test]
+async fn forgotten_at_2_s() {
+    forgotten(Duration::from_secs(2)).await;
+}
+
+// Shows: spare-connection
+#[tokio::test]
+async fn forgotten_at_3_s() {
+    forgotten(Duration::from_secs(3)).await;
+}
+
+// Shows: spare-connection
+#[tokio::test]
+async fn forgotten_at_12_s() {
+    forgotten(Duration::from_secs(12)).await;
+}
+
+// Shows: spare-connection
+#[tokio::test]
+async fn each_link_in_its_way() {
+    let links = [Link::Refuses, Link::Holds, Link::Forgets];
+    for seconds in [2, 3, 6] {
+        cost_no_lock(Duration::from_secs(seconds), &links, &OUTAGES).await;
+    }
+}
+
+/// The others stay silent, and delay no try of the one that is back.
+// Shows: spare-connection
+#[tokio::test]
+async fn one_member_is_back() {
+    let links = [Link::StaysAway, Link::Forgets, Link::StaysAway];
+    for seconds in [2, 6] {
+        cost_no_lock(Duration::from_secs(seconds), &links, &[449]).await;
+    }
 }

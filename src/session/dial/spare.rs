@@ -1,12 +1,16 @@
 //! Heartbeats by a separate connection, while the session has none.
 //!
 //! After each pass over its servers `zookeeper-client` pauses, for up to many seconds, and nothing
-//! wakes it when a server is back. The lease does not wait for that: while locks are held and their
-//! renewal is overdue, each server is tried in turn, and the first that takes the session up gets a
+//! wakes it when a server is back; and a connection that it has made during the outage may stay
+//! silent behind it. The lease does not wait for that: while locks are held and their renewal is
+//! overdue, all servers are tried, again and again, and the first that takes the session up gets a
 //! heartbeat (docs/protocol.md#spare-connection). The connection is closed after that, and the
 //! session stays the client library's, whose next try moves it back.
 
+use std::future::{pending, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -18,6 +22,7 @@ use crate::session::dial::servers::Address;
 use crate::session::live::heartbeat::{Line, beat};
 use crate::session::live::zk_session::Session;
 use crate::session::reports::log;
+use crate::session::threads::BoxFuture;
 use crate::session::threads::background;
 use crate::session::threads::clock;
 
@@ -37,12 +42,24 @@ pub(crate) struct Spare {
 
 /// The outcome of a try.
 enum Tried {
+    /// The session was taken up by this handle.
+    TakenUp(zk::Client),
+    /// The servers answer with another session. That of ClickHouse Keeper's cannot be taken up.
+    Replaced,
+    /// The server accepts no connection.
     NotConnected,
-    /// The server accepts connections, and has not taken the session up in time.
-    NotTakenUp,
+    /// The server accepts connections, and has ended this one.
+    Closed,
+    /// The server has not answered in time.
+    Silent,
+}
+
+/// The end of the tries.
+#[derive(PartialEq, Eq)]
+enum Outcome {
     /// A heartbeat was sent, or none is wanted any more.
     Done,
-    /// The servers answer with another session. That of ClickHouse Keeper's cannot be taken up.
+    /// See [`Tried::Replaced`].
     Replaced,
 }
 
@@ -60,7 +77,10 @@ impl Spare {
             .with_session(info.clone())
             .with_detached()
             .with_fail_eagerly();
-        let tries = session.lease().spare_tries();
+        let mut tries = session.lease().spare_tries();
+        // Before the client library ends a connection that is silent: it does not say whether that
+        // or the server has ended it.
+        tries.limit = tries.limit.min(server_timeout * 3 / 4);
         // Its pause before the next try of a pass, and that try.
         let rest = server_timeout.saturating_mul(2);
         Some(Self {
@@ -72,51 +92,150 @@ impl Spare {
         })
     }
 
-    /// Tries a server, unless no heartbeat is wanted any more.
-    async fn try_one(&self, session: &Arc<Session>, server: &Address) -> Tried {
+    /// Sends a heartbeat by the first server that takes the session up, unless none is wanted any
+    /// more.
+    async fn keep(&self, session: &Arc<Session>, first: usize) -> Outcome {
         tokio::select! {
             biased;
-            () = unneeded(session) => Tried::Done,
-            tried = self.beat_by(session, server) => tried,
+            () = unneeded(session) => Outcome::Done,
+            outcome = self.renew(session, first) => outcome,
         }
     }
 
-    async fn beat_by(&self, session: &Arc<Session>, server: &Address) -> Tried {
-        let connected = self.connector.clone().connect(&server.given);
-        match tokio::time::timeout(self.tries.limit, connected).await {
-            Ok(Ok(handle)) if handle.session_id() == self.info.id() => {
-                session.set_kept_by_spare();
-                // The client library ends the connection when the server is silent for too long.
-                beat(&Line {
-                    session,
-                    spare: Some(&handle),
-                })
-                .await;
-                log::debug!(
-                    session = session.number(),
-                    server = &server.given,
-                    "a heartbeat by a spare connection"
-                );
-                Tried::Done
-            }
-            Ok(Ok(_)) => Tried::Replaced,
-            failed => {
-                let error = failed.ok().and_then(Result::err);
-                log::debug!(
-                    session = session.number(),
-                    server = &server.given,
-                    ?error,
-                    "no spare connection"
-                );
-                // The client library does not say which it was.
-                let is_reached = probe::accepts(server, self.tries.pause).await;
-                if is_reached {
-                    Tried::NotTakenUp
-                } else {
-                    Tried::NotConnected
+    /// Sends a heartbeat by the first server that takes the session up.
+    async fn renew(&self, session: &Arc<Session>, first: usize) -> Outcome {
+        let Some(handle) = self.take_up(session, first).await else {
+            return Outcome::Replaced;
+        };
+        session.set_kept_by_spare();
+        // The client library ends the connection when the server is silent for too long.
+        beat(&Line {
+            session,
+            spare: Some(&handle),
+        })
+        .await;
+        log::debug!(
+            session = session.number(),
+            "a heartbeat by a spare connection"
+        );
+        Outcome::Done
+    }
+
+    /// Tries all servers until one takes the session up: side by side, so that one that is silent
+    /// delays no other. `None` if the session cannot be taken up.
+    async fn take_up(&self, session: &Session, first: usize) -> Option<zk::Client> {
+        let count = self.servers.len().max(1);
+        // Not all at the same moment: mostly the first that is back has answered before the next is
+        // tried.
+        let step = self.tries.pause / u32::try_from(count).unwrap_or(u32::MAX);
+        let (before, from) = self.servers.split_at(first % count);
+        let mut after = Duration::ZERO;
+        let mut tries: Vec<BoxFuture<'_, Option<zk::Client>>> = Vec::with_capacity(count);
+        for server in from.iter().chain(before) {
+            let begins = tokio::time::sleep(after);
+            after += step;
+            tries.push(Box::pin(async move {
+                begins.await;
+                self.take_up_at(session, server).await
+            }));
+        }
+        poll_fn(|context| {
+            tries
+                .iter_mut()
+                .map(|tried| tried.as_mut().poll(context))
+                .find(Poll::is_ready)
+                .unwrap_or(Poll::Pending)
+        })
+        .await
+    }
+
+    /// Tries a server until it takes the session up. `None` if the session cannot be taken up.
+    ///
+    /// A try that is silent may stay so for good, although the server is back, or the server may
+    /// be slow. So the next begins while it is open, and a server that is only slow shows that: it
+    /// closes a connection of a session when another asks for the same session.
+    async fn take_up_at(&self, session: &Session, server: &Address) -> Option<zk::Client> {
+        // The try before the newest, if it is open: there are two at most.
+        let mut before: Option<BoxFuture<'_, Tried>> = None;
+        loop {
+            let mut newest: BoxFuture<'_, Tried> = Box::pin(self.try_once(session, server));
+            let mut next = pin!(tokio::time::sleep(self.tries.next(left(session))));
+            let (mut is_slow, mut is_silent) = (false, false);
+            let pause = loop {
+                let tried = tokio::select! {
+                    biased;
+                    tried = &mut newest, if !is_silent => {
+                        is_silent = matches!(tried, Tried::Silent);
+                        tried
+                    }
+                    tried = open(&mut before) => {
+                        before = None;
+                        match tried {
+                            Tried::Closed => {
+                                is_slow = true;
+                                continue;
+                            }
+                            Tried::NotConnected | Tried::Silent => continue,
+                            tried => tried,
+                        }
+                    }
+                    () = &mut next, if !is_slow || is_silent => break None,
+                };
+                match tried {
+                    Tried::TakenUp(handle) => return Some(handle),
+                    Tried::Replaced => return None,
+                    Tried::NotConnected => break Some(self.tries.pause),
+                    // The client library's try, by which the server has ended this one, or which
+                    // it has ended for this one, is left alone.
+                    Tried::Closed => break Some(self.rest),
+                    Tried::Silent if is_slow => break Some(self.rest),
+                    Tried::Silent => {}
                 }
+            };
+            match pause {
+                Some(pause) => {
+                    before = None;
+                    drop(newest);
+                    tokio::time::sleep(pause).await;
+                }
+                None => before = Some(newest).filter(|_| !is_silent),
             }
         }
+    }
+
+    async fn try_once(&self, session: &Session, server: &Address) -> Tried {
+        let connected = self.connector.clone().connect(&server.given);
+        let error = match tokio::time::timeout(self.tries.limit, connected).await {
+            Ok(Ok(handle)) if handle.session_id() == self.info.id() => {
+                return Tried::TakenUp(handle);
+            }
+            Ok(Ok(_)) => return Tried::Replaced,
+            Ok(Err(error)) => Some(error),
+            Err(_) => None,
+        };
+        log::debug!(
+            session = session.number(),
+            server = &server.given,
+            ?error,
+            "no spare connection"
+        );
+        if error.is_none() {
+            return Tried::Silent;
+        }
+        // The client library does not say which it was.
+        if probe::accepts(server, self.tries.pause).await {
+            Tried::Closed
+        } else {
+            Tried::NotConnected
+        }
+    }
+}
+
+/// Waits for the end of a try that is still open.
+async fn open(before: &mut Option<BoxFuture<'_, Tried>>) -> Tried {
+    match before {
+        Some(tried) => tried.await,
+        None => pending().await,
     }
 }
 
@@ -128,62 +247,40 @@ pub(crate) async fn run(session: Arc<Session>, spare: Spare) {
     let spare = Arc::new(spare);
     // This spreads clients, so that not all begin with the same server when it is back.
     let mut first = usize::try_from(session.session_id().unsigned_abs()).unwrap_or_default();
-    let mut pause = spare.tries.pause;
     loop {
         let is_away = states.peek_state() == zk::SessionState::Disconnected;
         tokio::select! {
             biased;
             _ = session.ended() => return,
-            _ = states.changed() => {
-                // A rest is for the outage in which it begins.
-                pause = spare.tries.pause;
-                continue;
-            }
-            () = tokio::time::sleep(pause), if is_away => {}
+            _ = states.changed() => continue,
+            () = tokio::time::sleep(spare.tries.pause), if is_away => {}
         }
-        pause = spare.tries.pause;
         if !is_due(&session, spare.tries.from) {
             continue;
         }
         first = first.wrapping_add(1);
-        match round(&session, &spare, first).await {
-            Tried::Replaced => return,
-            // A server closes the connection by which the client library is waiting for the same.
-            Tried::NotTakenUp => pause = spare.rest,
-            Tried::NotConnected | Tried::Done => {}
+        if keep_on_thread(&session, &spare, first).await == Outcome::Replaced {
+            return;
         }
     }
 }
 
-/// Tries each server once, until a heartbeat was sent.
-async fn round(session: &Arc<Session>, spare: &Arc<Spare>, first: usize) -> Tried {
-    let count = spare.servers.len();
-    let mut failed = Tried::NotConnected;
-    for number in (0..count).map(|i| first.wrapping_add(i) % count) {
-        let (done, tried) = oneshot::channel();
-        let (session, spare) = (Arc::clone(session), Arc::clone(spare));
-        let trying = async move {
-            let Some(server) = spare.servers.get(number) else {
-                return;
-            };
-            // The receiver is gone if the client is.
-            let _ = done.send(spare.try_one(&session, server).await);
-        };
-        // The try has a separate runtime, whose end also ends the tasks that the client library has
-        // spawned in it: they would continue, reconnect, and take the session away from its other
-        // connection later.
-        if let Err(error) = background::start(NAME, trying) {
-            log::debug!(%error, "no thread could be started for a spare connection");
-            return failed;
-        }
-        // An error means that it has panicked, in a log line of the client library.
-        match tried.await {
-            Ok(Tried::NotConnected) | Err(_) => {}
-            Ok(Tried::NotTakenUp) => failed = Tried::NotTakenUp,
-            Ok(tried) => return tried,
-        }
+/// Does [`Spare::keep`] on a separate runtime, whose end also ends the task that the client library
+/// has spawned in it: it would continue, reconnect, and take the session away from its other
+/// connection later.
+async fn keep_on_thread(session: &Arc<Session>, spare: &Arc<Spare>, first: usize) -> Outcome {
+    let (done, outcome) = oneshot::channel();
+    let (session, spare) = (Arc::clone(session), Arc::clone(spare));
+    let keeping = async move {
+        // The receiver is gone if the client is.
+        let _ = done.send(spare.keep(&session, first).await);
+    };
+    if let Err(error) = background::start(NAME, keeping) {
+        log::debug!(%error, "no thread could be started for a spare connection");
     }
-    failed
+    // An error means that there is no thread, or that it has panicked, in a log line of the client
+    // library.
+    outcome.await.unwrap_or(Outcome::Done)
 }
 
 /// Returns whether locks are held whose lease was not renewed for this long.
@@ -198,22 +295,21 @@ fn is_due(session: &Session, from: Duration) -> bool {
             .is_some_and(|renewal| now.since(renewal) >= from)
 }
 
+/// Returns how much of the lease is left without a renewal.
+fn left(session: &Session) -> Duration {
+    let renewal = session.lease().last_renewal();
+    let age = renewal.map_or(Duration::MAX, |renewal| clock::now().since(renewal));
+    session.lease().duration().saturating_sub(age)
+}
+
 /// Waits until the session has a connection again, or has ended, or its lease has.
 async fn unneeded(session: &Session) {
     let Some(mut states) = session.states() else {
         return;
     };
-    let age = session
-        .lease()
-        .last_renewal()
-        .map(|renewal| clock::now().since(renewal));
-    let left = session
-        .lease()
-        .duration()
-        .saturating_sub(age.unwrap_or(Duration::MAX));
     tokio::select! {
         _ = session.ended() => {}
-        () = tokio::time::sleep(left) => {}
+        () = tokio::time::sleep(left(session)) => {}
         () = async {
             while states.peek_state() == zk::SessionState::Disconnected {
                 states.changed().await;
@@ -243,10 +339,7 @@ mod tests {
         let spare = Spare::new(&session, connector, addresses, Duration::from_secs(1)).unwrap();
         // The client library's, which would move the session back.
         let _connect = server.hold_request(Match::op(Op::Connect).nth(1));
-        assert!(matches!(
-            spare.beat_by(&session, &spare.servers[0]).await,
-            Tried::Done
-        ));
+        assert!(spare.renew(&session, 0).await == Outcome::Done);
         assert!(session.lease().is_valid() && session.last_own_renewal().is_none());
         session.expired();
         assert!(!session.is_expired_by_servers());
