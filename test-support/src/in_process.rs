@@ -201,7 +201,7 @@ pub fn until<C: FnMut(View<'_>) -> bool + Send + 'static>(
         assert!(
             shown.await,
             "{caller}: waited {PATIENCE:?} in vain for {what}"
-        )
+        );
     }
 }
 
