@@ -111,6 +111,7 @@ async fn contend(lock: Arc<Lock>, mutex: InterProcessMutex, mut dice: Random, vi
             };
             within("the turn", seen.wait_for(is_due)).await.unwrap();
         } else {
+            // The other's turn.
             tokio::time::sleep(dice.duration(Duration::from_millis(5))).await;
         }
     }
