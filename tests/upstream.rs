@@ -467,14 +467,14 @@ async fn tries(addresses: usize, count: usize) -> Vec<Duration> {
     tries
 }
 
-/// `Servers::repeated` goes by this, and so does how often spare connections are tried.
+/// `Servers::repeated` goes by this, and so does how often spare connections are tried. That they
+/// are not longer is tested in virtual time: `pauses_between_tries_are_bounded`.
 // Shows: reconnect
 #[tokio::test]
 async fn the_pauses_between_tries_are_as_documented() {
     // Of three addresses: as many tenths of a second before the second pass, twice as many before
     // the third, and half tenths within a pass, each a little longer by chance.
     let least = [0, 0, 0, 300, 350, 450, 1_050, 1_100].map(Duration::from_millis);
-    let at_most = least[7] + Duration::from_millis(2 * 100 + 3 * 50);
     let all: JoinSet<_> = (0..5).map(|_| tries(3, least.len())).collect();
     let all = all.join_all().await;
     for tries in &all {
@@ -483,11 +483,6 @@ async fn the_pauses_between_tries_are_as_documented() {
             "{tries:?}"
         );
     }
-    // A busy machine is late for some.
-    assert!(
-        all.iter().any(|tries| tries[7] < at_most + A_WHILE),
-        "{all:?}"
-    );
     // A long list: never more than a second, however long it is.
     let least = [0; 12]
         .map(Duration::from_millis)
@@ -504,8 +499,4 @@ async fn the_pauses_between_tries_are_as_documented() {
             "{tries:?}"
         );
     }
-    assert!(
-        all.iter().any(|tries| tries[11] < Duration::from_secs(1)),
-        "{all:?}"
-    );
 }

@@ -23,7 +23,7 @@ use zookeeper_recipes::{
 };
 use zookeeper_test_server::{Fault, Gate, LogEntry, LogKind, Loss, Match, Op, Server, View};
 
-use crate::wait::{SOON, within};
+use crate::wait::{PATIENCE, SOON, within};
 
 /// The lock's directory in these tests.
 pub const DIRECTORY: &str = "/locks/sku-42";
@@ -196,8 +196,13 @@ pub fn until<C: FnMut(View<'_>) -> bool + Send + 'static>(
     condition: C,
 ) -> impl Future<Output = ()> + use<C> {
     let (caller, what) = (std::panic::Location::caller(), what.to_owned());
-    let shown = server.wait_until(condition, SOON);
-    async move { assert!(shown.await, "{caller}: waited {SOON:?} in vain for {what}") }
+    let shown = server.wait_until(condition, PATIENCE);
+    async move {
+        assert!(
+            shown.await,
+            "{caller}: waited {PATIENCE:?} in vain for {what}"
+        );
+    }
 }
 
 /// The guard of an attempt that runs as a task.

@@ -34,5 +34,5 @@ pub use shared::{shared_ensemble, shared_standalone, stop_shared, unique_path};
 pub use steadiness::Steadiness;
 pub use suite::{IntoOutcome, Suite};
 pub use terminal::shown_on_a_terminal;
-pub use wait::{ByHand, SOON, all_done, block_on, broken_waker, pending, within};
+pub use wait::{ByHand, PATIENCE, SOON, all_done, block_on, broken_waker, pending, within};
 pub use zookeeper::{Mode, Options, ServerError, ZooKeeper};

@@ -13,9 +13,11 @@ use libtest_mimic::{Arguments, Completion, Failed, Trial};
 
 use crate::peers::{self, Missing};
 use crate::shared::stop_shared;
+use crate::wait::PATIENCE;
 
-/// How long a trial may take unless the suite says otherwise.
-const TIME_LIMIT: Duration = Duration::from_secs(300);
+/// How long a trial may take unless the suite says otherwise: longer than it [waits](PATIENCE) for
+/// one event in vain, since that error says more.
+const TIME_LIMIT: Duration = PATIENCE.saturating_mul(2);
 
 /// What a trial may answer: nothing, or a result whose error says what is wrong.
 pub trait IntoOutcome {
@@ -114,7 +116,7 @@ impl Suite {
         }
     }
 
-    /// How long each trial that is added from here on may take. Default: five minutes.
+    /// How long each trial that is added from here on may take. Default: ten minutes.
     pub fn time_limit(&mut self, limit: Duration) {
         self.limit = limit;
     }

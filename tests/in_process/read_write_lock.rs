@@ -561,6 +561,44 @@ async fn kazoos_names_are_used_when_asked_for() {
     guard.release().await.unwrap();
 }
 
+/// A mutex and a fair lock of one client share a queue, and so the names of its nodes.
+// Shows: mixed-recipes
+#[tokio::test]
+async fn mutex_and_fair_lock_share_dialect() {
+    let (_server, [client]) = with_clients(start(), calm).await;
+    let kazoo_mutex = || {
+        let builder = InterProcessMutex::builder(&client, DIRECTORY);
+        builder.dialect(Dialect::Kazoo).build()
+    };
+    let kazoo_fair = || {
+        let builder = InterProcessFairLock::builder(&client, DIRECTORY);
+        builder.dialect(Dialect::Kazoo).build()
+    };
+    let refused = |error: BuildError| {
+        assert!(
+            matches!(
+                error,
+                BuildError::ConflictingOptions {
+                    option: "dialect",
+                    ..
+                }
+            ),
+            "{error}"
+        );
+    };
+    let mutex = InterProcessMutex::new(&client, DIRECTORY).unwrap();
+    refused(kazoo_fair().unwrap_err());
+    let fair = InterProcessFairLock::new(&client, DIRECTORY).unwrap();
+    drop(mutex);
+    refused(kazoo_mutex().unwrap_err());
+    drop(fair);
+    let mutex = kazoo_mutex().unwrap();
+    refused(InterProcessFairLock::new(&client, DIRECTORY).unwrap_err());
+    let fair = kazoo_fair().unwrap();
+    drop((mutex, fair));
+    InterProcessFairLock::new(&client, DIRECTORY).unwrap();
+}
+
 /// In kazoo's dialect a writer's node and a mutex's look alike. Where the two meet, one is refused.
 // Shows: mixed-recipes
 #[tokio::test]

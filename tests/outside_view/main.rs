@@ -22,8 +22,6 @@ mod mutex;
 mod read_write_lock;
 mod view;
 
-use std::time::Duration;
-
 use test_support::{SOON, Suite, peers, shared_standalone};
 
 use self::view::Outside;
@@ -31,7 +29,6 @@ use self::view::Outside;
 fn main() {
     let mut suite = Suite::new();
     suite.at_once(8);
-    suite.time_limit(Duration::from_secs(90));
     mutex::add_all(&mut suite);
     read_write_lock::add_all(&mut suite);
     fair_lock::add_all(&mut suite);

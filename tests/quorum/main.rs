@@ -20,8 +20,6 @@ mod ensemble;
 mod leaders;
 mod partitions;
 
-use std::time::Duration;
-
 use test_support::{Direction, Suite, peers};
 
 use self::actors::{Kind, Outcome};
@@ -31,7 +29,6 @@ fn main() {
     // The scenarios wait most of the time; those that share an ensemble and disturb it wait for
     // each other too.
     suite.at_once(32);
-    suite.time_limit(Duration::from_secs(240));
     let mut add = |name: &str, trial: fn(&str) -> Outcome| {
         let title = name.to_owned();
         suite.add_needing("zookeeper", name, peers::zookeeper(), move |_| {

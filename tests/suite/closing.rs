@@ -258,11 +258,8 @@ async fn a_drain_gives_up_what_is_kept_at_once(env: &Env) {
 async fn a_drain_out_of_time_says_what_was_held_and_closes(env: &Env) {
     let client = env.client().await;
     let (first, second) = (env.path("a"), env.path("b"));
-    let guard = InterProcessMutex::new(&client, &second)
-        .unwrap()
-        .lock()
-        .await
-        .unwrap();
+    let mutex = InterProcessMutex::new(&client, &second).unwrap();
+    let guard = mutex.lock().await.unwrap();
     let line = line!() - 1;
     let other = InterProcessFairLock::new(&client, &first)
         .unwrap()

@@ -4,7 +4,6 @@ use std::error::Error;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use serde_json::Value;
 use test_support::Suite;
@@ -16,7 +15,6 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_zk-test-server");
 
 fn main() {
     let mut suite = Suite::new();
-    suite.time_limit(Duration::from_secs(240));
     suite.add_needing(
         "zk-test-server",
         "the_readmes_python_works",

@@ -13,11 +13,10 @@ mod scrape;
 mod shop;
 mod stops;
 
-use test_support::{SOON, Suite, peers};
+use test_support::{Suite, peers};
 
 fn main() {
     let mut suite = Suite::new();
-    suite.time_limit(SOON);
     let in_process: [(&str, fn()); 16] = [
         (
             "service::orders_are_sold_until_none_is_left",

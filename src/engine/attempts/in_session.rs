@@ -1,7 +1,7 @@
 //! An attempt's part in one session: what it knows and has there, and what it leaves.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
@@ -102,10 +102,9 @@ impl<'a> InSession<'a> {
         wait(self.seat, work, self.stop)
     }
 
-    /// Pauses before repetition number `failures`, as the retry policy says. The first is sent at
-    /// once, unless the server was busy: it goes out on the next connection, which is waited for
-    /// anyway. Returns `false` if the policy is exhausted. `NoNode` is of a node that another
-    /// process deleted: the own one, so often in a row, or the directory.
+    /// Pauses before repetition number `failures`, as the retry policy says. Returns `false` if the
+    /// policy is exhausted. `NoNode` is of a node that another process deleted: the own one, so
+    /// often in a row, or the directory.
     pub(crate) async fn pause(
         &mut self,
         failures: u32,
@@ -129,15 +128,10 @@ impl<'a> InSession<'a> {
             number,
             ..
         } = self.seat;
-        let pause = path_lock
-            .client()
-            .retry
-            .pause(failures, self.failing_since.elapsed());
-        let Some(pause) = pause else { return Ok(false) };
-        let pause = if failures == 0 && why != FailureKind::NotNow {
-            Duration::ZERO
-        } else {
-            pause
+        let retry = &path_lock.client().retry;
+        let elapsed = self.failing_since.elapsed();
+        let Some(pause) = retry.pause_before_repetition(failures, why, elapsed) else {
+            return Ok(false);
         };
         if !pause.is_zero() {
             path_lock

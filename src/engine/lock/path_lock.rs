@@ -269,6 +269,18 @@ impl PathLock {
         let others: Vec<Arc<Self>> = others
             .filter_map(|other| entries.get(&(path.clone(), other)).and_then(Weak::upgrade))
             .collect();
+        // The recipes of one order share a queue, and so the dialect of its nodes' names.
+        if others
+            .iter()
+            .any(|other| other.options.dialect != options.dialect)
+        {
+            // Unlocked first: these may be the last handles by now, whose drop locks the registry.
+            drop(entries);
+            return Err(BuildError::ConflictingOptions {
+                path: path.user().to_owned(),
+                option: "dialect",
+            });
+        }
         let queue = others
             .first()
             .map(|other| Arc::clone(&other.queue))

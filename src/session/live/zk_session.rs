@@ -43,8 +43,14 @@ pub(crate) struct Session {
     pub(crate) holds: SessionLocks,
     pub(crate) nodes: Nodes,
     pub(crate) unknown_creates: UnknownCreates,
-    /// What may have requests under way in it, such as attempts and conversions, subscribes to
-    /// this: its end waits until the last has gone.
+    /// What may have requests under way in the session, such as attempts and conversions,
+    /// subscribes to this. While there are subscribers the session is [wanted](Self::is_wanted),
+    /// and a client that is closed because its credentials were refused waits for them. `close`
+    /// waits for the answer of the servers, before which they have ended, or ends their tasks: the
+    /// callers of tasks that end with their client get [`Core::why_ended`], or that the outcome of a
+    /// request that was sent is unknown.
+    ///
+    /// [`Core::why_ended`]: crate::session::core::Core::why_ended
     pub(crate) running: watch::Sender<()>,
     pub(crate) watches: Arc<WatchLimit>,
     pub(crate) directory_watches: DirectoryWatches,

@@ -149,7 +149,7 @@ fn after(failure: FailureKind, policy: &RetryPolicy, failures: u32, elapsed: Dur
         FailureKind::Refused(_) | FailureKind::TooManyWatches => Reaction::Refused,
         FailureKind::SessionGone => Reaction::SessionGone,
         FailureKind::NoNode | FailureKind::NotNow | FailureKind::Unknown => policy
-            .pause(failures, elapsed)
+            .pause_before_repetition(failures, failure, elapsed)
             .map_or(Reaction::GiveUp, Reaction::Again),
     }
 }
@@ -179,7 +179,6 @@ impl Session {
             | zk::Error::NotEmpty
             | zk::Error::InvalidAcl
             | zk::Error::QuotaExceeded
-            | zk::Error::MarshallingError
             | zk::Error::Unimplemented
             | zk::Error::BadArguments(_) => FailureKind::Refused(Refusal::Other),
             zk::Error::Throttled | zk::Error::NotReadOnly => FailureKind::NotNow,
@@ -199,7 +198,9 @@ impl Session {
                     FailureKind::Unknown
                 }
             }
-            // ConnectionLoss, Custom, an unknown code, anything a later version adds.
+            // ConnectionLoss, Custom, an unknown code, anything a later version adds. So is
+            // MarshallingError: ZooKeeper's answer when an exception ends its work on a request,
+            // before the request is carried out or after, while the answer is made.
             _ => FailureKind::Unknown,
         }
     }
@@ -238,6 +239,11 @@ mod tests {
             FailureKind::NotNow,
             FailureKind::Unknown,
         ] {
+            let first = match kind {
+                FailureKind::NotNow => second,
+                _ => Duration::ZERO,
+            };
+            assert_eq!(next(kind, 0), Reaction::Again(first));
             assert_eq!(next(kind, 1), Reaction::Again(second));
             assert_eq!(next(kind, 2), Reaction::GiveUp);
         }

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
+use crate::protocol::failure::FailureKind;
+
 /// How often, and after which pauses, to try again when no server answers.
 ///
 /// The policy applies to
@@ -198,6 +200,22 @@ impl RetryPolicy {
     /// failure. `None` if the policy is exhausted.
     pub(crate) fn pause(&self, retry: u32, elapsed: Duration) -> Option<Duration> {
         self.pause_with(retry, elapsed, random())
+    }
+
+    /// Returns the pause before repetition number `failures` of a request (0 is the first),
+    /// `elapsed` after the first failure. `None` if the policy is exhausted. The first repetition
+    /// is sent at once, on the next connection, which is waited for anyway, unless the server was
+    /// busy.
+    pub(crate) fn pause_before_repetition(
+        &self,
+        failures: u32,
+        why: FailureKind,
+        elapsed: Duration,
+    ) -> Option<Duration> {
+        let at_once =
+            failures == 0 && why != FailureKind::NotNow && self.formula != Formula::CleanUp;
+        let pause = self.pause(failures, elapsed)?;
+        Some(if at_once { Duration::ZERO } else { pause })
     }
 
     fn pause_with(&self, retry: u32, elapsed: Duration, random: u64) -> Option<Duration> {

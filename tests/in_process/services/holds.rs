@@ -154,16 +154,12 @@ async fn it_sees_a_lock_that_is_handed_over_in_memory() {
         .unwrap();
     let first = mutex.lock().await.unwrap();
     let second = mutex.acquire(Duration::from_secs(600));
+    let line = line!() - 1;
     let second = pending(second);
     first.release().await.unwrap();
     let second = within("the hand-over", second).await.unwrap();
-    let line = client
-        .wait_until_held("/room")
-        .await
-        .unwrap()
-        .location()
-        .line();
-    assert_eq!(line, line!() - 5);
+    let holding = client.wait_until_held("/room").await.unwrap();
+    assert_eq!(holding.location().line(), line);
     drop(second);
     client.wait_until_released("/room").await;
     client.close().await.unwrap();

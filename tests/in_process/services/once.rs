@@ -68,46 +68,6 @@ async fn a_process_whose_clock_is_late_finds_the_record() {
     );
 }
 
-/// The lock does not expire under the job, however long that takes: ShedLock#6.
-// Shows: once-record
-#[tokio::test]
-async fn a_job_that_outlasts_the_session_timeout_keeps_its_lock() {
-    let server = start();
-    // The least that there is here, and a lease of which is longer than a busy machine pauses.
-    let timeout = Duration::from_secs(4);
-    let builder = || {
-        Client::builder()
-            .retry_policy(eager())
-            .session_timeout(timeout)
-    };
-    let (client, other) = (
-        connect_as(builder(), &server).await,
-        connect_as(builder(), &server).await,
-    );
-    let running = today(&client).run(|_| async move {
-        // Longer than any timeout there is: that no time ends the lock is what is tested.
-        tokio::time::sleep(timeout * 5 / 4).await;
-        Ok::<_, String>(())
-    });
-    let impatient = async {
-        until(&server, "the lock", |view| {
-            !view.children("/jobs/report/lock").is_empty()
-        })
-        .await;
-        let second = today(&other)
-            .wait(timeout / 2)
-            .run(|_| async { Ok::<_, String>(()) });
-        let error = second.await.unwrap_err();
-        assert!(
-            matches!(error, OnceError::Acquire(AcquireError::TimedOut { .. })),
-            "{error}"
-        );
-        assert!(error.is_retryable());
-    };
-    let (ran, ()) = within("both", async { tokio::join!(running, impatient) }).await;
-    assert_eq!(ran.unwrap(), OnceOutcome::Ran(()));
-}
-
 // Shows: once-record
 #[tokio::test]
 async fn a_run_that_fails_is_run_again_by_the_next() {

@@ -2,7 +2,6 @@
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use test_support::{SOON, Suite, peers};
 
@@ -102,7 +101,6 @@ pub(crate) struct Registry {
 impl Registry {
     pub(crate) fn new() -> Self {
         let mut suite = Suite::new();
-        suite.time_limit(Duration::from_secs(90));
         // Many wait for a session to expire, most of the others for replies.
         suite.at_once(16);
         Self { suite }

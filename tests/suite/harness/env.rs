@@ -71,11 +71,6 @@ impl Env {
         }
     }
 
-    /// Returns whether connections are broken and requests repeated meanwhile.
-    pub(crate) fn is_sabotaged(&self) -> bool {
-        self.saboteur.lock().unwrap().is_some()
-    }
-
     /// Returns whether there are several servers, one of which lags behind.
     pub(crate) fn is_ensemble(&self) -> bool {
         matches!(&self.servers, Servers::Real(servers) if servers.len() > 1)
@@ -327,29 +322,6 @@ impl Env {
             Servers::Ours(server) => server,
             Servers::Real(_) => {
                 panic!("the behaviour does not say that it needs the server in this process")
-            }
-        }
-    }
-
-    /// How many requests the servers have got from a client, pings too; of a real server's, since
-    /// it connected.
-    pub(crate) async fn requests_of(&self, client: &Client) -> u64 {
-        let session = client.session_id().expect("a session");
-        match &self.servers {
-            Servers::Ours(server) => server.counters().total_requests_of(session),
-            Servers::Real(servers) => {
-                let servers = Arc::clone(servers);
-                let of = move |member| {
-                    let connections = servers.four_letter(member, "cons").unwrap();
-                    let id = format!("sid={session:#x},");
-                    let line = connections.lines().find(|line| line.contains(&id))?;
-                    let received = line.split("recved=").nth(1)?.split(',').next()?;
-                    Some(received.parse().expect("a number"))
-                };
-                let members = self.servers.addresses().len();
-                blocking(move || (0..members).find_map(of))
-                    .await
-                    .expect("the client is connected")
             }
         }
     }

@@ -18,14 +18,13 @@ mod started;
 mod terminal;
 mod tools;
 
-use test_support::{SOON, Suite, peers, shared_standalone};
+use test_support::{Suite, peers, shared_standalone};
 
 /// A test on the server in this process.
 type Test = fn();
 
 fn main() {
     let mut suite = Suite::new();
-    suite.time_limit(SOON);
     // The longest first.
     let in_process: [(&str, Test); 55] = [
         (

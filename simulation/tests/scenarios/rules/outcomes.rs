@@ -9,6 +9,10 @@ use test_support::prelude::*;
 
 const LOSSES: [Loss; 3] = [Loss::Close, Loss::Reset, Loss::Stall];
 
+/// ZooKeeper's answer to a request that made it fail, which may have been before or after the
+/// request was carried out.
+const MARSHALLING_ERROR: i32 = -5;
+
 /// A client that notices a stall within 2 s, and whose locks outlast that.
 async fn impatient(server: &Server) -> Client {
     let builder = Client::builder()
@@ -173,8 +177,8 @@ async fn a_release_without_an_answer_is_repeated() {
 async fn a_release_that_the_server_puts_off_or_refuses() {
     let (server, [client]) = with_clients(start(), calm).await;
     let mutex = mutex(&client);
-    // Overloaded, read-only, unheard of: again.
-    for code in [-127, -119, -999] {
+    // Overloaded, read-only, unheard of, failed while it was answered: again.
+    for code in [-127, -119, -999, MARSHALLING_ERROR] {
         let fault = server.fail(Match::op(Op::Delete).times(3), code);
         let guard = within("the grant", mutex.lock()).await.unwrap();
         within("the release", guard.release()).await.unwrap();
@@ -208,7 +212,7 @@ async fn repetitions_end_with_the_policy() {
         )
         .await;
         let id = session(&client);
-        for code in [-127, -119, -999] {
+        for code in [-127, -119, -999, MARSHALLING_ERROR] {
             server.reset_counters();
             let fault = server.fail(Match::op(Op::Create).path_prefix(DIRECTORY).always(), code);
             let error = within("the end", mutex(&client).lock()).await.unwrap_err();
@@ -237,6 +241,51 @@ async fn repetitions_end_with_the_policy() {
         );
         let guard = hold(&client).await;
         assert_eq!(fault.hits().len(), usize::try_from(retries).unwrap());
+        guard.release().await.unwrap();
+    }
+}
+
+/// The first repetition goes out at once, whatever the request, unless the server asked for
+/// patience.
+// Shows: bounded-retries
+#[tokio::test]
+async fn first_repetition_waits_for_nothing() {
+    const PAUSE: Duration = Duration::from_secs(5);
+    const PATH: &str = "/shop/orders";
+    let server = start();
+    server.create(PATH, 10_i64.to_be_bytes()).unwrap();
+    let client = connect_with(&server, RetryPolicy::n_times(2, PAUSE)).await;
+    let counter = DistributedAtomicLong::new(&client, PATH).unwrap();
+    for (code, times, pause) in [
+        (-999, 1, Duration::ZERO),
+        (-999, 2, PAUSE),
+        (-127, 1, PAUSE),
+    ] {
+        let is_in_time = |asked: Instant| {
+            let took = asked.elapsed();
+            assert!(
+                took >= pause && took < pause + Duration::from_secs(1),
+                "{code} {times}: {took:?}"
+            );
+        };
+        let fault = server.fail(
+            Match::op(Op::Create).path_prefix(DIRECTORY).times(times),
+            code,
+        );
+        let asked = Instant::now();
+        let guard = hold(&client).await;
+        is_in_time(asked);
+        let read = server.fail(Match::op(Op::GetData).path(PATH).times(times), code);
+        let asked = Instant::now();
+        within("the value", counter.get()).await.unwrap();
+        is_in_time(asked);
+        let write = server.fail(Match::op(Op::SetData).path(PATH).times(times), code);
+        let asked = Instant::now();
+        within("the change", counter.add(1)).await.unwrap();
+        is_in_time(asked);
+        for fault in [fault, read, write] {
+            assert_eq!(fault.hits().len(), times, "{code}");
+        }
         guard.release().await.unwrap();
     }
 }

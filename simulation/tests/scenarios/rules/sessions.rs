@@ -185,3 +185,162 @@ async fn a_look_that_ends_each_session_is_given_up_by_the_retry_policy() {
             .is_empty()
     );
 }
+
+/// The lock does not expire under the job, however long that takes: ShedLock#6.
+// Shows: once-record
+#[tokio::test]
+async fn a_job_that_outlasts_the_session_timeout_keeps_its_lock() {
+    const JOB: &str = "/jobs/report";
+    const TODAY: &str = "2026-11-22";
+    let today = |client: &Client| OnceJob::new(client, JOB, TODAY);
+    let server = start();
+    let timeout = Duration::from_secs(4);
+    let builder = || {
+        Client::builder()
+            .retry_policy(eager())
+            .session_timeout(timeout)
+    };
+    let (client, other) = (
+        connect_as(builder(), &server).await,
+        connect_as(builder(), &server).await,
+    );
+    let running = today(&client).run(|_| async move {
+        // Longer than any timeout there is: that no time ends the lock is what is tested.
+        tokio::time::sleep(timeout * 5 / 4).await;
+        Ok::<_, String>(())
+    });
+    let impatient = async {
+        until(&server, "the lock", |view| {
+            !view.children("/jobs/report/lock").is_empty()
+        })
+        .await;
+        let second = today(&other)
+            .wait(timeout / 2)
+            .run(|_| async { Ok::<_, String>(()) });
+        let error = second.await.unwrap_err();
+        assert!(
+            matches!(error, OnceError::Acquire(AcquireError::TimedOut { .. })),
+            "{error}"
+        );
+        assert!(error.is_retryable());
+    };
+    let (ran, ()) = within("both", async { tokio::join!(running, impatient) }).await;
+    assert_eq!(ran.unwrap(), OnceOutcome::Ran(()));
+}
+
+/// The end of a session is the end of each call that has a request under way in it, also where the
+/// servers have ended it before and `close` has no answer to wait for.
+// Shows: close-confirmed
+#[tokio::test]
+async fn calls_under_way_end_with_client() {
+    const COUNTER: &str = "/shop/orders";
+    for expires in [false, true] {
+        let (server, [other, client]) = with_clients(start(), connect).await;
+        server.create(COUNTER, 1_i64.to_be_bytes()).unwrap();
+        let held = hold(&other).await;
+        let at = |path| InterProcessMutex::new(&client, path).unwrap();
+        let released = within("the grant", at("/locks/released").lock())
+            .await
+            .unwrap();
+        let writes = within("the grant", at("/locks/writes").lock())
+            .await
+            .unwrap();
+        let read_write = InterProcessReadWriteLock::new(&client, "/locks/shared").unwrap();
+        let reader = within("the grant", read_write.read_lock().lock())
+            .await
+            .unwrap();
+        let counter = DistributedAtomicLong::new(&client, COUNTER).unwrap();
+        let waiting = enqueue(&server, &client).await;
+        let id = session(&client);
+        // Each sends its first request, and none is carried out.
+        let gate = server.hold_request(Match::any().session(id));
+        let calls = async {
+            tokio::join!(
+                released.release(),
+                writes.transaction().create("/done", "").commit(),
+                reader.try_upgrade(),
+                counter.add(1),
+                waiting.attempt,
+            )
+        };
+        let end = async {
+            within("a request", gate.wait_hit()).await;
+            if expires {
+                assert!(server.expire_session(id));
+                let mut states = client.watch_state();
+                let lost = |state: &ConnectionState| *state == ConnectionState::Lost;
+                within("the loss", states.wait_for(lost)).await.unwrap();
+            } else {
+                gate.release();
+            }
+            within("the end", client.close()).await
+        };
+        let ((released, written, upgraded, counted, waited), closed) =
+            within("the answers", async { tokio::join!(calls, end) }).await;
+        closed.unwrap();
+        let error = waited.unwrap().unwrap_err();
+        assert_eq!(error.kind(), Some(ErrorKind::Closed), "{error}");
+        assert!(
+            matches!(released, Err(ReleaseError::Lost(_))),
+            "{released:?}"
+        );
+        // Of what was sent the outcome is unknown.
+        assert!(
+            matches!(written, Err(TransactionError::Unknown { .. })),
+            "{written:?}"
+        );
+        assert!(
+            matches!(upgraded, Err(ConversionError::Lost { .. })),
+            "{upgraded:?}"
+        );
+        // The counter had only been read.
+        let error = counted.unwrap_err();
+        assert_eq!(error.kind(), Some(ErrorKind::Closed), "{error}");
+        held.release().await.unwrap();
+        assert_eq!(server.sessions().len(), 1);
+    }
+}
+
+/// Returns when each of the first tries of the client library came to a server that gives no
+/// session, since before the first.
+async fn tries(addresses: usize, count: usize) -> Vec<Duration> {
+    let server = start();
+    let lost = server.drop_request(Match::op(Op::Connect).always(), Loss::Close);
+    let servers = vec![server.connect_string(); addresses].join(",");
+    let started = Instant::now();
+    let connecting = tokio::spawn(async move {
+        let connector = zookeeper_client::Client::connector();
+        let connector = connector.with_session_timeout(Duration::from_secs(60));
+        drop(connector.connect(&servers).await);
+    });
+    let mut tries = Vec::new();
+    while tries.len() < count {
+        let new = lost.hits().len() - tries.len();
+        tries.extend(vec![started.elapsed(); new]);
+        // In virtual time, a clock that is read every millisecond.
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    connecting.abort();
+    tries
+}
+
+/// The pauses of the client library, by which `Servers::repeated` goes, are as long as they are
+/// known to be (`tests/upstream.rs`), and no longer.
+// Shows: reconnect
+#[tokio::test]
+async fn pauses_between_tries_are_bounded() {
+    let least = [0, 0, 0, 300, 350, 450, 1_050, 1_100];
+    let chance = [0, 0, 0, 100, 150, 200, 300, 350];
+    let late = 50;
+    for _ in 0..5 {
+        let found = tries(3, least.len()).await;
+        for ((at, least), chance) in found.iter().zip(least).zip(chance) {
+            let at = at.as_millis();
+            assert!(at >= least && at <= least + chance + late, "{found:?}");
+        }
+        let found = tries(12, 13).await;
+        // However long the list is, the pause is one of a second, and a little longer by chance.
+        assert!(found[11].as_millis() < 100, "{found:?}");
+        assert!((1_000..1_300).contains(&found[12].as_millis()), "{found:?}");
+    }
+}
