@@ -103,6 +103,16 @@ async fn each_server_is_named_with_its_cause() {
             ServerFailure::NotServing,
         ),
         (
+            serve(|stream| {
+                answers(
+                    stream,
+                    b"Zookeeper version: 3.8.0\nREAD-ONLY mode; serving only read-only clients\n",
+                    false,
+                );
+            }),
+            ServerFailure::NotServing,
+        ),
+        (
             serve(|stream| answers(stream, b"Zookeeper version: 3.8.0\nMode: follower\n", false)),
             ServerFailure::NoSession,
         ),
