@@ -238,10 +238,15 @@ pub enum ConnectError {
         /// The connect string.
         servers: String,
     },
-    /// The client's ACL is for its own credentials ([`Acl::creator_all`](crate::Acl::creator_all)),
-    /// and it has none.
+    /// The client's ACL is for credentials that the client does not have: it is for its own
+    /// credentials ([`Acl::creator_all`](crate::Acl::creator_all)), and it has none, or all entries
+    /// are of the scheme `digest` ([`Acl::digest`](crate::Acl::digest)) and for others.
+    ///
+    /// With such an ACL the client would lock itself out of the directories that it creates, and
+    /// all clients without these credentials with it.
     #[error(
-        "the client for {servers} has an ACL that needs credentials: call `auth` or `sasl_digest` of its builder",
+        "the ACL of the client for {servers} is for credentials that it does not have: call `auth` or \
+         `sasl_digest` of its builder",
         servers = Short(servers)
     )]
     #[non_exhaustive]

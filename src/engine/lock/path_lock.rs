@@ -216,7 +216,7 @@ impl PathLock {
             &path,
             recipe,
             &client.acl,
-            client.has_credentials,
+            &client.credentials,
         )?;
         let path = match recipe {
             Recipe::Semaphore => path.subdirectory(LOCKS),
