@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use super::request::Cause;
 use crate::values::path::InvalidPath;
-use crate::values::shown::{Quoted, Short, debug_as_text};
+use crate::values::shown::{Quoted, Short, debug_as_text, why};
 
 /// Why one server gave no session; part of [`ConnectError::TimedOut`].
 ///
@@ -192,7 +192,10 @@ impl Error for ServerFailures {
 pub enum ConnectError {
     /// No server gave a session within the connect timeout. The servers may be down, unreachable,
     /// or without a quorum: the source says what failed for each.
-    #[error("no ZooKeeper server of {servers} gave a session within {timeout:?}", servers = Short(servers))]
+    #[error(
+        "no ZooKeeper server of {servers} gave a session within {timeout:?}: {}",
+        why(source), servers = Short(servers)
+    )]
     #[non_exhaustive]
     TimedOut {
         /// The connect string.
@@ -217,7 +220,7 @@ pub enum ConnectError {
         reason: String,
     },
     /// ZooKeeper would refuse the namespace.
-    #[error("the namespace cannot be used")]
+    #[error("the namespace cannot be used: {0}")]
     InvalidNamespace(#[from] InvalidPath),
     /// The name of the client ([`ClientBuilder::name`](crate::ClientBuilder::name)) cannot be used.
     #[error("the client's name {name} cannot be used: {reason}", name = Quoted(name))]
@@ -275,7 +278,7 @@ pub enum ConnectError {
     },
     /// The client could not be set up: an option of its connector is wrong, or a thread could not
     /// be started.
-    #[error("the client for {servers} could not be set up", servers = Short(servers))]
+    #[error("the client for {servers} could not be set up: {}", why(source), servers = Short(servers))]
     #[non_exhaustive]
     Setup {
         /// The connect string.

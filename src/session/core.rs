@@ -347,6 +347,12 @@ impl Core {
         }
     }
 
+    /// Returns why the last try to get a session failed; `None` if there is a session, or there was
+    /// no try since the last one.
+    pub(crate) fn why_no_session(&self) -> Option<ConnectError> {
+        self.shared.why_no_session.lock().clone()
+    }
+
     /// Returns the current session; `None` if there is none, or it has ended.
     pub(crate) fn live(&self) -> Option<Arc<Session>> {
         match &*self.shared.phase.borrow() {

@@ -483,7 +483,12 @@ impl PathLock {
             }
             .into(),
             Late::NoAnswer(waits_for) => {
-                let why = NoAnswer { waits_for, waited };
+                let source = self.client.why_no_session();
+                let why = NoAnswer {
+                    waits_for,
+                    waited,
+                    source,
+                };
                 self.failed(RequestFailure::Connection(Arc::new(why)))
                     .into()
             }
