@@ -146,7 +146,9 @@ impl<R: sealed::HasData> RecipeBuilder<R> {
     /// Sets the data of the nodes, for people and tools that look at them; no recipe reads it.
     ///
     /// The data may have at most 1,000,000 bytes, because ZooKeeper refuses requests over 1 MiB;
-    /// acquiring several permits of a semaphore at once is one request. The default is one line
+    /// acquiring several permits of a semaphore at once is one request. If the servers' limit
+    /// (`jute.maxbuffer`) was lowered, calls with more data than that end with
+    /// [`ErrorKind::Connection`](crate::ErrorKind::Connection). The default is one line
     /// that identifies this process, an [`Identity`](crate::Identity); Curator's default is the
     /// address of its host. Kazoo reads the data as UTF-8.
     #[doc(alias = "getLockNodeBytes")]

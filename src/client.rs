@@ -768,7 +768,9 @@ impl ClientBuilder {
     ///
     /// The default is 30 s (Curator's is 60 s). The servers move it into their limits, by default 2
     /// to 20 of their ticks, which is 4 to 40 s with ZooKeeper's default tick of 2 s.
-    /// [`Client::session_timeout`] returns the granted timeout.
+    /// [`Client::session_timeout`] returns the granted timeout. If it is another one, the client
+    /// connects a second time at once; where the servers have no connection left for this address
+    /// (`maxClientCnxns`), that takes the rest of the connect timeout.
     ///
     /// With a longer timeout, others wait longer for a crashed holder; with a shorter one, locks
     /// are lost in shorter outages. With a granted timeout of T:
@@ -1211,7 +1213,7 @@ impl ClientBuilder {
     /// succeeds, its [state](Client::state) is [`ConnectionState::Connecting`]. Calls wait for the
     /// first session as for any later one: no longer than their timeout, and no longer than one
     /// round. After that they return [`ErrorKind::Connection`](crate::ErrorKind::Connection), whose
-    /// sources say what failed for each server.
+    /// message says what failed for each server.
     ///
     /// # Errors
     /// Returns a [`ConnectError`] if the connect string, the namespace or the ACL cannot be used,

@@ -3,12 +3,16 @@
 
 use std::sync::{MutexGuard, PoisonError};
 
+use std::future::pending;
+
 use test_support::listen_to_log;
 use test_support::prelude::*;
 use tokio::sync::Notify;
 use tracing::{Level, Metadata};
 
 const AUTH_FAILED: i32 = -115;
+/// No wait of these tests takes as long.
+const LONG: Duration = Duration::from_secs(60);
 
 static ENTRIES: Mutex<Vec<(Level, String)>> = Mutex::new(Vec::new());
 static NEWS: Notify = Notify::const_new();
@@ -35,6 +39,123 @@ async fn what_becomes_of_locks_is_logged() {
     a_call_that_waits_for_its_own_client_is_logged_with_both_lines().await;
     entries().clear();
     a_call_for_several_locks_that_waits_for_its_own_client_is_logged_too().await;
+    for how in [Stop::Close, Stop::Drain, Stop::Drop] {
+        entries().clear();
+        an_orderly_stop_is_no_warning(how).await;
+    }
+    entries().clear();
+    lines_of_elections_and_nodes_say_why().await;
+    entries().clear();
+    lines_of_connecting_say_why().await;
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Stop {
+    Close,
+    Drain,
+    Drop,
+}
+
+/// A client with all that can be open, which is stopped by its user.
+async fn an_orderly_stop_is_no_warning(how: Stop) {
+    let (_server, [client, other]) = with_clients(start(), connect).await;
+    let led = LeaderLatch::new(&client, "/leads").unwrap();
+    within("the leadership", led.leadership()).await.unwrap();
+    let theirs = LeaderLatch::new(&other, "/follows").unwrap();
+    within("the leadership", theirs.leadership()).await.unwrap();
+    let follows = LeaderLatch::new(&client, "/follows").unwrap();
+    let node = PersistentNode::new(&client, "/services/web-1", "").unwrap();
+    within("the node", node.wait_for_initial_create(LONG))
+        .await
+        .unwrap();
+    let member = GroupMember::new(&client, "/group", "web-1", "").unwrap();
+    let guard = within("the lock", mutex(&client).lock()).await.unwrap();
+    let revoked = tokio::spawn(guard.revoked());
+    let mut waiting = JoinSet::new();
+    let selector = LeaderSelector::new(&client, "/selected").unwrap();
+    let second = LeaderSelector::new(&client, "/selected").unwrap();
+    let begun = Arc::new(Notify::new());
+    let begins = Arc::clone(&begun);
+    let leading = waiting.spawn(async move {
+        let work = |_| {
+            begins.notify_one();
+            pending::<()>()
+        };
+        drop(selector.lead(work).await);
+    });
+    within("the term", begun.notified()).await;
+    waiting.spawn(async move { drop(second.lead(|_| pending::<()>()).await) });
+    let mut leaders = LeaderLatch::builder(&client, "/follows")
+        .watch_leader()
+        .unwrap();
+    waiting.spawn(async move { while leaders.changed().await.is_ok() {} });
+    let mut members = member.watch();
+    waiting.spawn(async move { while members.changed().await.is_ok() {} });
+    let held = InterProcessFairLock::new(&client, "/fair").unwrap();
+    let fair = within("the fair lock", held.lock()).await.unwrap();
+    let again = within("the place", held.enqueue()).await.unwrap();
+    let permits = InterProcessSemaphore::new(&client, "/permits", 1).unwrap();
+    let permit = within("the permit", permits.acquire(LONG)).await.unwrap();
+    let next = permits.clone();
+    waiting.spawn(async move { drop(next.acquire(LONG).await) });
+    match how {
+        Stop::Close => within("the end", client.close()).await.unwrap(),
+        // A drain waits for the end of all work under locks.
+        Stop::Drain => {
+            leading.abort();
+            drop((guard, fair, permit, again));
+            within("the end", client.drain(LONG)).await.unwrap();
+        }
+        Stop::Drop => {
+            within("the end of the latch", led.close()).await.unwrap();
+            drop((guard, fair, permit, again, follows, node, member));
+            waiting.abort_all();
+            within("the end", client.close()).await.unwrap();
+        }
+    }
+    // Some were aborted.
+    let ended = async { while waiting.join_next().await.is_some() {} };
+    within("the end of all calls", ended).await;
+    drop(revoked);
+    // Reported after all lines of the stop.
+    let id = format!("{:#x}", other.session_id().unwrap());
+    other.close().await.unwrap();
+    logged_with(&["session over", &id]).await;
+    let grave: Vec<_> = entries()
+        .iter()
+        .filter(|(level, _)| *level <= Level::WARN)
+        .cloned()
+        .collect();
+    assert!(grave.is_empty(), "{how:?}: {grave:?}");
+}
+
+/// The servers refuse nodes below an ephemeral node.
+async fn lines_of_elections_and_nodes_say_why() {
+    let (_server, [client]) = with_clients(start(), connect).await;
+    let node = PersistentNode::new(&client, "/services/web-1", "").unwrap();
+    within("the node", node.wait_for_initial_create(LONG))
+        .await
+        .unwrap();
+    let _latch = LeaderLatch::new(&client, "/services/web-1/leader").unwrap();
+    let _below = PersistentNode::new(&client, "/services/web-1/port", "").unwrap();
+    for line in ["a participant has left its election", "a node is not there"] {
+        logged_with(&[line, "ephemeral node can not have children"]).await;
+    }
+    client.close().await.unwrap();
+}
+
+/// No process listens at the port 1.
+async fn lines_of_connecting_say_why() {
+    let client = Client::builder()
+        .connect_timeout(Duration::from_millis(200))
+        .retry_policy(RetryPolicy::n_times(1, Duration::from_millis(10)))
+        .connect_lazy("127.0.0.1:1")
+        .unwrap();
+    for line in ["no session yet; it is asked for again", "no session yet"] {
+        // A busy machine may not have asked in time why.
+        logged_with(&[line, "127.0.0.1:1: it refuses connections"]).await;
+    }
+    client.close().await.unwrap();
 }
 
 async fn a_loss_by_refused_credentials_is_logged_with_the_end_of_the_session() {
@@ -137,14 +258,19 @@ async fn is_logged(held_at: u32, asked_at: u32) {
 /// Waits for an entry: all are logged by a thread that does nothing else, in the order in which
 /// they were noted.
 async fn logged(text: &str) -> (Level, String) {
+    logged_with(&[text]).await
+}
+
+/// Waits for an entry with all of these texts.
+async fn logged_with(texts: &[&str]) -> (Level, String) {
     loop {
         let entry = entries()
             .iter()
-            .find(|(_, entry)| entry.contains(text))
+            .find(|(_, entry)| texts.iter().all(|text| entry.contains(text)))
             .cloned();
         match entry {
             Some(entry) => return entry,
-            None => within(text, NEWS.notified()).await,
+            None => within(&texts.join(", "), NEWS.notified()).await,
         }
     }
 }

@@ -8,7 +8,7 @@ use super::holding::Holding;
 use super::request::{Cause, Error, ErrorKind};
 use crate::values::contender::{About, Contender};
 use crate::values::path::NodePath;
-use crate::values::shown::Quoted;
+use crate::values::shown::{Quoted, why};
 
 /// The contenders that held a lock that was not free, or were ahead of the call.
 ///
@@ -173,9 +173,9 @@ error_enum! {
         /// servers refuse to delete it: the ACL of the directory denies this client DELETE. Grant
         /// it, or close the client. This call has asked for the deletion once more.
         #[error(
-            "the lock {path} is blocked by this client's own node {node}, which it may not delete: grant it \
-             DELETE on the lock's directory, or close the client",
-            node = Quoted(node)
+            "the lock {path} is blocked by this client's own node {node}, which it may not delete ({}): grant \
+             it DELETE on the lock's directory, or close the client",
+            why(source), node = Quoted(node)
         )]
         Orphaned {
             /// The node that is left.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::error_enum::error_enum;
 use super::request::{Cause, Error, ErrorKind};
+use crate::values::shown::why;
 
 error_enum! {
     /// Error of a [`DistributedAtomicLong`](crate::DistributedAtomicLong).
@@ -46,7 +47,10 @@ error_enum! {
         /// committed: the counter was changed since, or no server answered again. The change was
         /// made, was not made, or, if no server answered again, may still be made. Do not use the
         /// number that it would have had.
-        #[error("it is unknown whether the counter {path} was changed: read it again before you go on")]
+        #[error(
+            "it is unknown whether the counter {path} was changed, so read it again before you go on: {}",
+            why(source)
+        )]
         Unknown {
             /// The error of the connection.
             source: Cause,

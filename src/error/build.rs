@@ -64,11 +64,10 @@ pub enum BuildError {
         option: &'static str,
     },
     /// The same client uses the path for a recipe with another kind of queue: there is a live
-    /// handle or guard, or a call whose nodes are still being deleted. A read-write lock needs a
-    /// separate path.
+    /// handle or guard, or a call whose nodes are still being deleted. Use a separate path for each
+    /// recipe.
     #[error(
-        "the path {path} is in use by another recipe of this client: a read-write lock needs a path of its \
-         own",
+        "the path {path} is in use by another recipe of this client: use a path of its own for each recipe",
         path = Quoted(path)
     )]
     #[non_exhaustive]

@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use super::request::Cause;
 use crate::values::path::InvalidPath;
-use crate::values::shown::{Quoted, Short, debug_as_text};
+use crate::values::shown::{Quoted, Short, debug_as_text, why};
 
 /// Why one server gave no session; part of [`ConnectError::TimedOut`].
 ///
@@ -54,7 +54,8 @@ pub enum ServerFailure {
     SpeaksNoTls,
     /// The answer is not ZooKeeper's.
     NotZooKeeper,
-    /// It is a ZooKeeper server that serves no requests at the moment: it has no quorum.
+    /// It is a ZooKeeper server that serves no requests at the moment: it has no quorum. That
+    /// includes a member in read-only mode (`readonlymode.enabled`), which grants no locks.
     NotServing,
     /// The server answers, but gave no session: it may be overloaded, or the SASL options do not
     /// fit.
@@ -191,7 +192,10 @@ impl Error for ServerFailures {
 pub enum ConnectError {
     /// No server gave a session within the connect timeout. The servers may be down, unreachable,
     /// or without a quorum: the source says what failed for each.
-    #[error("no ZooKeeper server of {servers} gave a session within {timeout:?}", servers = Short(servers))]
+    #[error(
+        "no ZooKeeper server of {servers} gave a session within {timeout:?}: {}",
+        why(source), servers = Short(servers)
+    )]
     #[non_exhaustive]
     TimedOut {
         /// The connect string.
@@ -216,7 +220,7 @@ pub enum ConnectError {
         reason: String,
     },
     /// ZooKeeper would refuse the namespace.
-    #[error("the namespace cannot be used")]
+    #[error("the namespace cannot be used: {0}")]
     InvalidNamespace(#[from] InvalidPath),
     /// The name of the client ([`ClientBuilder::name`](crate::ClientBuilder::name)) cannot be used.
     #[error("the client's name {name} cannot be used: {reason}", name = Quoted(name))]
@@ -237,10 +241,15 @@ pub enum ConnectError {
         /// The connect string.
         servers: String,
     },
-    /// The client's ACL is for its own credentials ([`Acl::creator_all`](crate::Acl::creator_all)),
-    /// and it has none.
+    /// The client's ACL is for credentials that the client does not have: it is for its own
+    /// credentials ([`Acl::creator_all`](crate::Acl::creator_all)), and it has none, or all entries
+    /// are of the scheme `digest` ([`Acl::digest`](crate::Acl::digest)) and for others.
+    ///
+    /// With such an ACL the client would lock itself out of the directories that it creates, and
+    /// all clients without these credentials with it.
     #[error(
-        "the client for {servers} has an ACL that needs credentials: call `auth` or `sasl_digest` of its builder",
+        "the ACL of the client for {servers} is for credentials that it does not have: call `auth` or \
+         `sasl_digest` of its builder",
         servers = Short(servers)
     )]
     #[non_exhaustive]
@@ -269,7 +278,7 @@ pub enum ConnectError {
     },
     /// The client could not be set up: an option of its connector is wrong, or a thread could not
     /// be started.
-    #[error("the client for {servers} could not be set up", servers = Short(servers))]
+    #[error("the client for {servers} could not be set up: {}", why(source), servers = Short(servers))]
     #[non_exhaustive]
     Setup {
         /// The connect string.

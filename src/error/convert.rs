@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use super::lost::Lost;
 use super::request::{Error, ErrorKind};
-use crate::values::shown::Quoted;
+use crate::values::shown::{Quoted, why};
 
 /// Error of converting a guard of a read-write lock; hands the guard back.
 ///
@@ -65,7 +65,7 @@ pub enum ConversionError<G> {
         path: String,
     },
     /// The lock is lost.
-    #[error("the lock {} was not converted", Quoted(source.path()))]
+    #[error("the lock {} was not converted: {}", Quoted(source.path()), source.reason())]
     #[non_exhaustive]
     Lost {
         /// The guard of the lost lock.
@@ -74,7 +74,7 @@ pub enum ConversionError<G> {
         source: Lost,
     },
     /// The servers refused a request of the conversion.
-    #[error("the lock {} was not converted", Quoted(source.path()))]
+    #[error("the lock {} was not converted: {}", Quoted(source.path()), why(source))]
     #[non_exhaustive]
     Request {
         /// The guard as it was before the call.

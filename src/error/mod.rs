@@ -4,7 +4,8 @@
 //! Each has `path()` (`servers()` for a connection), says by `is_retryable()` whether the same call
 //! may succeed later with nothing else changed, and keeps the error of the server or the connection
 //! as its [`source`](std::error::Error::source). Its message names the path and, if there is one, a
-//! remedy.
+//! remedy, and says why: it has the messages of its sources, up to a bound. A program that prints
+//! `{error}` needs no more; `source` is for code that looks for a type.
 //!
 //! Enums and their struct-like variants are `#[non_exhaustive]`: a later version may tell apart
 //! more, and say more about it. Match fields with `..`.

@@ -7,7 +7,7 @@ use super::build::BuildError;
 use super::lost::Lost;
 use super::request::{Cause, Error, ErrorKind};
 use super::transaction::TransactionError;
-use crate::values::shown::{Quoted, debug_as_text};
+use crate::values::shown::{Quoted, debug_as_text, why};
 
 /// Error of [`OnceJob::run`](crate::OnceJob::run).
 ///
@@ -51,7 +51,10 @@ pub enum OnceError {
     #[error(transparent)]
     Lost(#[from] Lost),
     /// The job returned an error.
-    #[error("the job {path} failed for {occasion}", path = Quoted(path), occasion = Quoted(occasion))]
+    #[error(
+        "the job {path} failed for {occasion}: {}",
+        why(source), path = Quoted(path), occasion = Quoted(occasion)
+    )]
     #[non_exhaustive]
     Failed {
         /// The path of the job.
@@ -65,8 +68,8 @@ pub enum OnceError {
     /// refused the record or a write that was to be committed with it
     /// ([`record_with`](crate::OnceRun::record_with)).
     #[error(
-        "the job {path} ran for {occasion} and is not recorded: it will run again",
-        path = Quoted(path), occasion = Quoted(occasion)
+        "the job {path} ran for {occasion} and is not recorded, so it will run again: {}",
+        why(source), path = Quoted(path), occasion = Quoted(occasion)
     )]
     #[non_exhaustive]
     NotRecorded {
@@ -80,8 +83,9 @@ pub enum OnceError {
     /// The job ran to its end, and no server has answered whether it is recorded. The next call for
     /// the occasion finds out, and runs the job only if it is not.
     #[error(
-        "the job {path} ran for {occasion}, and it is unknown whether it is recorded: the next call finds out",
-        path = Quoted(path), occasion = Quoted(occasion)
+        "the job {path} ran for {occasion}, and it is unknown whether it is recorded, which the next call finds \
+         out: {}",
+        why(source), path = Quoted(path), occasion = Quoted(occasion)
     )]
     #[non_exhaustive]
     Unknown {

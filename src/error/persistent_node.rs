@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::error_enum::error_enum;
 use super::request::{Cause, Error, ErrorKind};
+use crate::values::shown::why;
 
 error_enum! {
     /// Error of a [`PersistentNode`](crate::PersistentNode) and a
@@ -37,8 +38,9 @@ error_enum! {
     } or {
         /// The node was not created in time. It will be, once the obstacle is gone.
         #[error(
-            "the node {path} was not created within {waited:?}{}",
-            if *conflict { ": another node, or another handle of this client, has the path" } else { "" }
+            "the node {path} was not created within {waited:?}{}{}",
+            if *conflict { ": another node, or another handle of this client, has the path" } else { "" },
+            source.as_ref().map(|source| format!(": {}", why(source))).unwrap_or_default()
         )]
         #[retryable]
         TimedOut {

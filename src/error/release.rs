@@ -8,7 +8,7 @@ use super::holding::{Holding, listed};
 use super::lost::Lost;
 use super::request::Cause;
 use crate::values::path::NodePath;
-use crate::values::shown::{Quoted, debug_as_text};
+use crate::values::shown::{Quoted, debug_as_text, why};
 
 fn and_others(others: usize) -> String {
     match others {
@@ -57,9 +57,9 @@ pub enum ReleaseError {
     /// The servers refused to delete the node: the ACL of the lock's directory denies this client
     /// DELETE. The node blocks all other contenders until the session ends.
     #[error(
-        "ZooKeeper refused to delete the node {node}{}, which blocks the lock until the session ends: grant \
-         this client DELETE on the lock's directory, or close the client",
-        and_others(*others), node = Quoted(node)
+        "ZooKeeper refused to delete the node {node}{} ({}), which blocks the lock until the session ends: \
+         grant this client DELETE on the lock's directory, or close the client",
+        and_others(*others), why(source), node = Quoted(node)
     )]
     #[non_exhaustive]
     Refused {
@@ -98,8 +98,9 @@ pub enum ReleaseError {
     /// client is closed nevertheless, and these locks are lost.
     #[error(
         "after {timeout:?} {} lock(s) were still held, and were lost with the client: {}; have the work under \
-         them stop in time, or give it longer",
-        held.len(), listed(held)
+         them stop in time, or give it longer{}",
+        held.len(), listed(held),
+        source.as_ref().map(|source| format!("; {}", why(source))).unwrap_or_default()
     )]
     #[non_exhaustive]
     StillHeld {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::values::shown::{self, Quoted};
+use crate::values::shown::{self, Quoted, why};
 
 /// The error of ZooKeeper's client library; opaque, so that its version is not part of our
 /// interface.
@@ -78,6 +78,10 @@ pub enum ErrorKind {
     /// shorter. The source is the last failure. It has no source if servers answered, but others
     /// had deleted a node that the request needs, such as the directory of a lock, before the last
     /// try. The only kind after which the same call may succeed with nothing else changed.
+    ///
+    /// Servers answer a request that is larger than their `jute.maxbuffer` by closing the
+    /// connection. If it was lowered below its default of 1 MiB, calls with much data fail in this
+    /// way at each try, and others succeed.
     Connection,
     /// An ACL denies this client a permission that it needs. The message names the ACL and the
     /// permission.
@@ -266,15 +270,16 @@ impl fmt::Display for Error {
         let request = &*self.0;
         let (path, node) = (Quoted(&request.path), Quoted(request.node_or_path()));
         match &request.failure {
-            RequestFailure::Connection(_) => {
+            RequestFailure::Connection(source) => {
                 let certain = match request.purpose {
-                    Purpose::Limit => ": set it again",
-                    Purpose::Deletion => ": it may be deleted or not",
+                    Purpose::Limit => ", so set it again",
+                    Purpose::Deletion => ", which may be deleted or not",
                     _ => "",
                 };
                 write!(
                     f,
-                    "no ZooKeeper server answered a request to {request}{certain}"
+                    "no ZooKeeper server answered a request to {request}{certain}: {}",
+                    why(source)
                 )
             }
             RequestFailure::Deleted => write!(
@@ -289,10 +294,16 @@ impl fmt::Display for Error {
                     request.needed()
                 )
             }
-            RequestFailure::Rejected(_) => write!(f, "ZooKeeper refused a request to {request}"),
-            RequestFailure::InvalidPath(_) => {
-                write!(f, "cannot {request}: its path cannot be used")
-            }
+            RequestFailure::Rejected(source) => write!(
+                f,
+                "ZooKeeper refused a request to {request}: {}",
+                why(source)
+            ),
+            RequestFailure::InvalidPath(source) => write!(
+                f,
+                "cannot {request}: its path cannot be used: {}",
+                why(source)
+            ),
             RequestFailure::OtherLock => write!(
                 f,
                 "the node {node} is in no queue of the lock {path}: call `break_lock` of the lock that returned it"

@@ -80,7 +80,7 @@ fn acquire_errors() -> Vec<(AcquireError, bool)> {
     ]
 }
 
-/// One line, without a capital or a full stop, and without what the source says by itself.
+/// One line, without a capital or a full stop, and with the reason that the source has.
 fn assert_well_put(error: &dyn Error) {
     let text = error.to_string();
     assert!(
@@ -92,10 +92,11 @@ fn assert_well_put(error: &dyn Error) {
         "{text}"
     );
     if let Some(source) = error.source() {
-        assert!(
-            !text.contains(&source.to_string()),
-            "{text} repeats its source"
-        );
+        // The text has the path once.
+        let reason = source
+            .downcast_ref::<Lost>()
+            .map_or_else(|| source.to_string(), |lost| lost.reason().to_string());
+        assert!(text.contains(&reason), "{text} does not say why: {reason}");
     }
 }
 
@@ -343,14 +344,17 @@ fn errors_of_requests_say_what_is_to_be_done() {
         let asked = format!("{text} {PATH:?}");
         assert_eq!(
             error(purpose, RequestFailure::Rejected(no_source())),
-            format!("ZooKeeper refused a request to {asked}")
+            format!("ZooKeeper refused a request to {asked}: the server said no")
         );
         let closed = format!("cannot {asked}: its client is closed; connect another");
         assert_eq!(error(purpose, RequestFailure::Closed), closed);
     }
     let connection = |purpose| error(purpose, RequestFailure::Connection(no_source()));
-    assert!(connection(Purpose::Limit).ends_with(": set it again"));
-    assert!(connection(Purpose::Deletion).ends_with(": it may be deleted or not"));
+    assert!(connection(Purpose::Limit).ends_with(", so set it again: the server said no"));
+    assert!(
+        connection(Purpose::Deletion)
+            .ends_with(", which may be deleted or not: the server said no")
+    );
     assert!(error(Purpose::Look, RequestFailure::AuthFailed).ends_with("connect another client"));
     for (failure, text) in [
         (
@@ -917,7 +921,9 @@ fn a_node_that_was_gone_at_each_try_is_no_silence_of_the_servers() {
     for kind in [FailureKind::Unknown, FailureKind::NotNow] {
         assert_eq!(
             told(kind),
-            r#"no ZooKeeper server answered a request to acquire the lock "/lock""#
+            format!(
+                r#"no ZooKeeper server answered a request to acquire the lock "/lock": {kind}"#
+            )
         );
     }
 }

@@ -5,6 +5,7 @@ use super::error_enum::error_enum;
 use super::lost::Lost;
 use super::request::{Cause, Error, ErrorKind};
 use crate::values::path::InvalidPath;
+use crate::values::shown::why;
 
 error_enum! {
     /// Error of [`Transaction::commit`](crate::Transaction::commit), and of a read for one
@@ -43,7 +44,10 @@ error_enum! {
     } or {
         /// The lock is held, but one operation is not possible: its node exists or is missing, has
         /// another version or children, or an ACL forbids it. Nothing was written.
-        #[error("ZooKeeper rejected operation {index} of the transaction, on {path}; nothing was written")]
+        #[error(
+            "ZooKeeper rejected operation {index} of the transaction, on {path}, and nothing was written: {}",
+            why(source)
+        )]
         Rejected {
             /// The index of the operation, from 0. It is 0 as well, with the lock node in `path`,
             /// if the ACL of the lock node hides it from its own client.
@@ -54,7 +58,8 @@ error_enum! {
         /// The connection was lost before the answer came: everything was written, or nothing. Read
         /// the data again before you go on.
         #[error(
-            "it is unknown whether the transaction under the lock {path} was committed: read the data again"
+            "it is unknown whether the transaction under the lock {path} was committed, so read the data again: {}",
+            why(source)
         )]
         Unknown {
             /// The error of the connection.

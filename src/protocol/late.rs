@@ -7,8 +7,10 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::error::ConnectError;
 use crate::protocol::acquire::IfBusy;
 use crate::values::path::NodePath;
+use crate::values::shown::why;
 
 /// The live contenders that another must wait for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,10 +74,15 @@ impl fmt::Display for WaitsFor {
 
 /// The deadline has passed, and no live contender was seen ahead.
 #[derive(Debug, thiserror::Error)]
-#[error("{waits_for} within {waited:?}")]
+#[error(
+    "{waits_for} within {waited:?}{}",
+    source.as_ref().map(|source| format!(": {}", why(source))).unwrap_or_default()
+)]
 pub(crate) struct NoAnswer {
     pub(crate) waits_for: WaitsFor,
     pub(crate) waited: Duration,
+    /// Why the client has no session, if it has none and that is known.
+    pub(crate) source: Option<ConnectError>,
 }
 
 /// The other contenders that a call has seen, and the event that it waits for.

@@ -502,7 +502,7 @@ impl sealed::Buildable for DistributedAtomicLong {
         let client = Arc::clone(&builder.client.core);
         let path = LockPath::parse(&client.namespace, &builder.path)?;
         let acl = builder.asked.acl.unwrap_or_else(|| Arc::clone(&client.acl));
-        check_acl(&acl, client.has_credentials).map_err(|reason| BuildError::InvalidOption {
+        check_acl(&acl, &client.credentials).map_err(|reason| BuildError::InvalidOption {
             path: builder.path,
             option: "acl",
             reason,

@@ -13,7 +13,7 @@ use crate::engine::grant::hold::Hold;
 use crate::engine::held::Held;
 use crate::engine::lock::path_lock::{Ask, Budget, PathLock};
 use crate::engine::who;
-use crate::error::{AcquireError, Error, Lost, LostReason, ReleaseError};
+use crate::error::{AcquireError, Error, ErrorKind, Lost, LostReason, ReleaseError};
 use crate::locks::guard_set::Shares;
 use crate::locks::lock::{look, until_had};
 use crate::protocol::hold::{HoldEvent, LockState};
@@ -483,7 +483,16 @@ async fn take_part(
         let hold = match leading {
             Ok(hold) => Arc::new(hold),
             Err(error) => {
-                log::error!(path = path_lock.path().user(), %error, "a participant has left its election");
+                let path = path_lock.path().user();
+                // The end of its client is what the user asked for.
+                if error.kind() == Some(ErrorKind::Closed) {
+                    log::debug!(
+                        path,
+                        "a participant has left its election: its client was closed"
+                    );
+                } else {
+                    log::error!(path, %error, "a participant has left its election");
+                }
                 return reports.set(Status::Left {
                     why: Some(error),
                     released: None,

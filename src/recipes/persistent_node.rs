@@ -390,7 +390,7 @@ impl sealed::Buildable for PersistentNode {
             return Err(invalid("data", "it has at most 1,000,000 bytes"));
         }
         let acl = asked.acl.unwrap_or_else(|| Arc::clone(&client.acl));
-        check_acl(&acl, client.has_credentials).map_err(|reason| invalid("acl", reason))?;
+        check_acl(&acl, &client.credentials).map_err(|reason| invalid("acl", reason))?;
         if let Some((directory, name)) = given.rsplit_once('/').filter(|_| protected) {
             path = LockPath::parse(
                 &client.namespace,

@@ -23,7 +23,7 @@ use crate::session::threads::BoxFuture;
 use crate::session::threads::background::Handle;
 use crate::session::threads::waker;
 use crate::values::contender::Process;
-use crate::values::options::Acl;
+use crate::values::options::{Acl, Credentials};
 use crate::values::path::LockPath;
 
 /// The state that all handles of one client share. Its drop closes the client.
@@ -37,9 +37,7 @@ pub(crate) struct Core {
     pub(crate) acl: Arc<[Acl]>,
     /// The description of this process in its nodes.
     pub(crate) process: Process,
-    /// Whether the client was given credentials. `None` if the connector may have its own
-    /// credentials.
-    pub(crate) has_credentials: Option<bool>,
+    pub(crate) credentials: Credentials,
     /// Whether the servers have turned out not to know containers.
     pub(super) no_containers: AtomicBool,
     /// The labels of its locks in metrics.
@@ -335,7 +333,7 @@ impl Core {
         path: &str,
         why: impl Into<RequestFailure>,
     ) -> Error {
-        Error::new(purpose, path, why).with_credentials(self.has_credentials)
+        Error::new(purpose, path, why).with_credentials(self.credentials.exist)
     }
 
     /// Returns why a call's work has stopped before it was done: by the end of the client, or,
@@ -347,6 +345,12 @@ impl Core {
             _ if self.drain.began.load(Ordering::SeqCst) => RequestFailure::Closed,
             _ => RequestFailure::Connection(Arc::new(TaskEnded)),
         }
+    }
+
+    /// Returns why the last try to get a session failed; `None` if there is a session, or there was
+    /// no try since the last one.
+    pub(crate) fn why_no_session(&self) -> Option<ConnectError> {
+        self.shared.why_no_session.lock().clone()
     }
 
     /// Returns the current session; `None` if there is none, or it has ended.

@@ -26,7 +26,7 @@ use crate::session::live::zk_session::SessionOptions;
 use crate::session::request::retry::RetryPolicy;
 use crate::session::threads::background;
 use crate::values::contender::Process;
-use crate::values::options::Acl;
+use crate::values::options::{Acl, Credentials};
 use crate::values::path::parse_namespace;
 #[cfg(feature = "tls")]
 use crate::values::tls::TlsOptions;
@@ -191,12 +191,12 @@ fn start(
         reason,
     };
     let process = Process::new(&host(), setup.name.as_deref()).map_err(unusable)?;
-    let has_credentials = match setup.has_credentials() {
-        // The connector may have its own credentials.
-        false if setup.connector.is_some() => None,
-        has => Some(has),
-    };
-    if has_credentials == Some(false) && setup.acl.iter().any(Acl::needs_credentials) {
+    let credentials = Credentials::new(
+        setup.has_credentials(),
+        &setup.auth,
+        setup.connector.is_some(),
+    );
+    if credentials.lack(&setup.acl) {
         return Err(ConnectError::NoCredentials {
             servers: servers.given.to_owned(),
         });
@@ -240,7 +240,7 @@ fn start(
         namespace,
         acl: setup.acl.into(),
         process,
-        has_credentials,
+        credentials,
         no_containers: AtomicBool::new(false),
         #[cfg(feature = "metrics")]
         labels: Labels::new(&setup.metrics_prefixes),

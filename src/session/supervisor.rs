@@ -118,6 +118,9 @@ pub(crate) struct Shared {
     pub(crate) session_closed: watch::Sender<Option<bool>>,
     /// The ids of the last sessions, the current one included.
     sessions: Mutex<Vec<i64>>,
+    /// Why the last try to get a session failed, for calls whose time passes without one; `None`
+    /// while there is one.
+    pub(crate) why_no_session: Mutex<Option<ConnectError>>,
 }
 
 /// How many sessions are known as this client's.
@@ -132,6 +135,7 @@ impl Shared {
             stop: watch::Sender::new(false),
             session_closed: watch::Sender::new(None),
             sessions: Mutex::default(),
+            why_no_session: Mutex::default(),
         })
     }
 
@@ -161,6 +165,7 @@ impl Shared {
             "session established"
         );
         self.know(id);
+        *self.why_no_session.lock() = None;
         // This comes first, so that a task that is notified that the client is connected finds its
         // session.
         self.phase.send_replace(Phase::Live(Arc::clone(&session)));
@@ -411,7 +416,10 @@ async fn next(shared: &Shared, dialer: &mut Dialer) -> Result<zk::Client, CloseR
 async fn dial_on(shared: &Shared, dialer: &mut Dialer) -> Option<zk::Client> {
     loop {
         shared.phase.send_replace(Phase::Connecting);
-        let error = match dialer.dial_by_policy().await {
+        let failed = |error: &ConnectError| {
+            *shared.why_no_session.lock() = Some(error.clone());
+        };
+        let error = match dialer.dial_by_policy(failed).await {
             Ok(handle) => return Some(handle),
             Err(error @ ConnectError::AuthFailed { .. }) => {
                 log::error!(%error, "the client is closed");

@@ -114,6 +114,9 @@ impl Acl {
     /// Returns an entry for sessions that have authenticated by the scheme `digest` as `user` with
     /// `password` ([`ClientBuilder::auth`](crate::ClientBuilder::auth)).
     ///
+    /// If all entries of an ACL are of this scheme and the client has none of their credentials, the
+    /// ACL is refused when the client, or the lock, is built: the client would lock itself out.
+    ///
     /// The servers get, and store, a hash of the two: that of ZooKeeper's
     /// `DigestAuthenticationProvider`, an unsalted SHA-1. A process that may read the ACL of a node
     /// can try out passwords on it. A user of `ClientBuilder::sasl_digest` is another one, with
@@ -140,12 +143,8 @@ impl Acl {
     #[doc(alias = "generateDigest")]
     #[must_use]
     pub fn digest(user: &str, password: &str, permissions: Permissions) -> Self {
-        let mut hash = sha1_smol::Sha1::new();
-        hash.update(user.as_bytes());
-        hash.update(b":");
-        hash.update(password.as_bytes());
-        let hash = Base64::encode_string(&hash.digest().bytes());
-        Self::new("digest", format!("{user}:{hash}"), permissions)
+        let id = digest_id(format!("{user}:{password}").as_bytes());
+        Self::new("digest", id, permissions)
     }
 }
 
@@ -159,6 +158,68 @@ impl fmt::Debug for Acl {
         };
         write!(f, "{}:{id}:{:?}", self.scheme, self.permissions)
     }
+}
+
+/// The credentials of a client, as far as they are known.
+#[derive(Clone)]
+pub(crate) struct Credentials {
+    /// Whether the client has any. `None` if its connector may have its own credentials.
+    pub(crate) exist: Option<bool>,
+    /// The ids of its users of the scheme `digest`. `None` if the connector may have its own.
+    digests: Option<Vec<String>>,
+}
+
+impl Credentials {
+    /// Returns the credentials of a client with these, by scheme. `exist` is whether there are any
+    /// of these or others, and `connector` whether a connector may have more.
+    pub(crate) fn new(exist: bool, auth: &[(String, Vec<u8>)], connector: bool) -> Self {
+        let digests = auth.iter().filter(|(scheme, _)| scheme == "digest");
+        let digests = digests.map(|(_, credentials)| digest_id(credentials));
+        Self {
+            exist: (exist || !connector).then_some(exist),
+            digests: (!connector).then(|| digests.collect()),
+        }
+    }
+
+    /// Returns whether an ACL is for credentials that the client does not have.
+    pub(crate) fn lack(&self, acl: &[Acl]) -> bool {
+        let may_meet = |entry: &Acl| match &self.digests {
+            Some(own) if entry.scheme == "digest" => own.iter().any(|own| is_of(&entry.id, own)),
+            _ => true,
+        };
+        // The servers refuse all of an ACL that has such an entry.
+        let is_refused = self.exist == Some(false) && acl.iter().any(Acl::needs_credentials);
+        is_refused || !acl.is_empty() && !acl.iter().any(may_meet)
+    }
+}
+
+/// The user whose password the servers have (`zookeeper.DigestAuthenticationProvider.superDigest`),
+/// to whom no ACL applies.
+const SUPER_USER: &str = "super";
+/// The length of a SHA-1 hash in Base64. Servers with another `digestAlg` have hashes of other
+/// lengths.
+const SHA1_LENGTH: usize = 28;
+
+/// Returns the id that ZooKeeper's `DigestAuthenticationProvider` gives to these credentials, a
+/// user and a password behind a colon.
+fn digest_id(credentials: &[u8]) -> String {
+    let user = credentials.split(|byte| *byte == b':').next();
+    let user = String::from_utf8_lossy(user.unwrap_or_default()).into_owned();
+    let mut hash = sha1_smol::Sha1::new();
+    hash.update(credentials);
+    let hash = Base64::encode_string(&hash.digest().bytes());
+    format!("{user}:{hash}")
+}
+
+/// Returns whether the id of an entry of the scheme `digest` may be that of a user with this id.
+fn is_of(entry: &str, own: &str) -> bool {
+    let (Some((user, hash)), Some((own_user, own_hash))) =
+        (entry.rsplit_once(':'), own.rsplit_once(':'))
+    else {
+        return true;
+    };
+    let same_hash = hash.len() != SHA1_LENGTH || hash == own_hash;
+    own_user == SUPER_USER || user == own_user && same_hash
 }
 
 /// A set of ZooKeeper's permissions for a node.
@@ -250,4 +311,56 @@ pub enum ParentNodes {
     Container,
     /// Persistent nodes, which the servers never remove.
     Persistent,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn digest(user: &str, password: &str) -> Acl {
+        Acl::digest(user, password, Permissions::ALL)
+    }
+
+    #[test]
+    fn digest_acl_needs_its_own_credentials() {
+        let own = |credentials: &str| {
+            let auth = [("digest".to_owned(), credentials.as_bytes().to_vec())];
+            Credentials::new(true, &auth, false)
+        };
+        let none = Credentials::new(false, &[], false);
+        let unknown = Credentials::new(false, &[], true);
+        let shop = own("shop:secret");
+        for (credentials, acl, lack) in [
+            (&none, vec![digest("shop", "secret")], true),
+            (&shop, vec![digest("shop", "secret")], false),
+            (&shop, vec![digest("shop", "other")], true),
+            (&shop, vec![digest("office", "secret")], true),
+            (
+                &shop,
+                vec![digest("office", "x"), digest("shop", "secret")],
+                false,
+            ),
+            (&shop, vec![Acl::creator_all()], false),
+            (&none, vec![Acl::creator_all(), Acl::open()], true),
+            // Others may do something too, and the servers decide about it.
+            (&none, vec![digest("shop", "secret"), Acl::open()], false),
+            (
+                &none,
+                vec![Acl::new("ip", "10.1.0.0/16", Permissions::ALL)],
+                false,
+            ),
+            // A hash of another algorithm, which servers can be set to.
+            (
+                &shop,
+                vec![Acl::new("digest", "shop:c2hhMjU2", Permissions::ALL)],
+                false,
+            ),
+            (&own("super:user"), vec![digest("shop", "secret")], false),
+            (&unknown, vec![digest("shop", "secret")], false),
+            (&unknown, vec![Acl::creator_all()], false),
+            (&none, vec![], false),
+        ] {
+            assert_eq!(credentials.lack(&acl), lack, "{acl:?}");
+        }
+    }
 }

@@ -5,6 +5,8 @@ use std::fmt;
 
 /// A text of more characters than this is cut.
 const LONGEST: usize = 120;
+/// The same of a reason, which may be one for each of several servers.
+const LONGEST_REASON: usize = 800;
 
 /// A text for a message; a long text is cut in the middle, and keeps its beginning and its end.
 pub(crate) struct Short<'a>(pub(crate) &'a str);
@@ -12,10 +14,10 @@ pub(crate) struct Short<'a>(pub(crate) &'a str);
 /// The same in quotation marks, as by [`Debug`](fmt::Debug) for `str`.
 pub(crate) struct Quoted<'a>(pub(crate) &'a str);
 
-/// The beginning and the end of a text that is too long.
-fn cut(text: &str) -> Option<(&str, &str)> {
-    let longer = text.char_indices().nth(LONGEST).is_some();
-    let half = LONGEST / 2;
+/// The beginning and the end of a text that has more characters than `longest`.
+fn cut(text: &str, longest: usize) -> Option<(&str, &str)> {
+    let longer = text.char_indices().nth(longest).is_some();
+    let half = longest / 2;
     let (begin, _) = text.char_indices().nth(half).filter(|_| longer)?;
     let (end, _) = text.char_indices().rev().nth(half - 2)?;
     Some((text.get(..begin)?, text.get(end..)?))
@@ -23,7 +25,7 @@ fn cut(text: &str) -> Option<(&str, &str)> {
 
 impl fmt::Display for Short<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match cut(self.0) {
+        match cut(self.0, LONGEST) {
             Some((begin, end)) => write!(f, "{begin}…{end}"),
             None => f.write_str(self.0),
         }
@@ -32,7 +34,7 @@ impl fmt::Display for Short<'_> {
 
 impl fmt::Display for Quoted<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match cut(self.0) {
+        match cut(self.0, LONGEST) {
             Some((begin, end)) => write!(f, "\"{}…{}\"", begin.escape_debug(), end.escape_debug()),
             None => fmt::Debug::fmt(self.0, f),
         }
@@ -45,19 +47,38 @@ impl fmt::Debug for Quoted<'_> {
     }
 }
 
-/// Shows an error on one line: its message, and those of its sources.
-pub(crate) fn debug(name: &str, error: &dyn Error, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    write!(f, "{name}({error}")?;
-    let mut source = error.source();
-    while let Some(error) = source {
-        f.write_str(": ")?;
-        // A list of causes has one on each line.
-        for (i, line) in error.to_string().lines().enumerate() {
-            write!(f, "{}{line}", if i == 0 { "" } else { "; " })?;
+/// Returns the reason of an error, which its text ends with: what its source says, and the sources
+/// of that, on one line.
+///
+/// A user who prints an error sees why it came about. A text that an earlier one contains is left
+/// out, since the errors of this crate contain those of their sources.
+pub(crate) fn why(source: &dyn Error) -> String {
+    let mut why = String::new();
+    let mut next = Some(source);
+    while let Some(error) = next {
+        let text = one_line(error);
+        if !why.contains(&text) {
+            if !why.is_empty() {
+                why.push_str(": ");
+            }
+            why.push_str(&text);
         }
-        source = error.source();
+        next = error.source();
     }
-    f.write_str(")")
+    match cut(&why, LONGEST_REASON) {
+        Some((begin, end)) => format!("{begin}…{end}"),
+        None => why,
+    }
+}
+
+/// Returns the message of an error on one line: a list of causes has one on each.
+fn one_line(error: &dyn Error) -> String {
+    error.to_string().lines().collect::<Vec<_>>().join("; ")
+}
+
+/// Shows an error on one line: its name, and its message, which has its reason.
+pub(crate) fn debug(name: &str, error: &dyn Error, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    write!(f, "{name}({})", one_line(error))
 }
 
 /// `Debug` for errors: their messages, after the name of the type and of the variant.
@@ -134,5 +155,34 @@ mod tests {
             );
         }
         assert_eq!(Short(&long).to_string().chars().count(), LONGEST);
+    }
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{text}")]
+    struct Failed {
+        text: String,
+        source: Option<Box<Self>>,
+    }
+
+    fn failed(text: &str, source: Option<Failed>) -> Failed {
+        Failed {
+            text: text.to_owned(),
+            source: source.map(Box::new),
+        }
+    }
+
+    #[test]
+    fn reason_has_all_sources_once() {
+        let last = failed("a: refused\nb: silent", None);
+        let first = failed("no session", Some(failed("no server", Some(last))));
+        assert_eq!(why(&first), "no session: no server: a: refused; b: silent");
+        let known = failed("no session: no server", Some(failed("no server", None)));
+        assert_eq!(why(&known), "no session: no server");
+    }
+
+    #[test]
+    fn long_reason_is_cut() {
+        let long = failed(&"x".repeat(2 * LONGEST_REASON), None);
+        assert_eq!(why(&long).chars().count(), LONGEST_REASON);
     }
 }

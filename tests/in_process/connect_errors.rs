@@ -7,7 +7,7 @@
 
 use std::error::Error;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
 use std::thread;
 
 use test_support::prelude::*;
@@ -106,6 +106,16 @@ async fn each_server_is_named_with_its_cause() {
             ServerFailure::NotServing,
         ),
         (
+            serve(|stream| {
+                answers(
+                    stream,
+                    b"Zookeeper version: 3.8.0\nREAD-ONLY mode; serving only read-only clients\n",
+                    false,
+                );
+            }),
+            ServerFailure::NotServing,
+        ),
+        (
             serve(|stream| answers(stream, b"Zookeeper version: 3.8.0\nMode: follower\n", false)),
             ServerFailure::NoSession,
         ),
@@ -131,6 +141,42 @@ async fn each_server_is_named_with_its_cause() {
     assert!(source.contains("(HTTP/1.1 400 Bad Request)"), "{source}");
     assert!(took < TIMEOUT + LATE, "{took:?}");
     assert!(!format!("{error:?}").contains('\n'), "{error:?}");
+}
+
+/// A link-local address has a zone. That of the loopback interface is known by its number only.
+#[tokio::test]
+async fn ipv6_zone_is_connected() {
+    let server = Server::start().unwrap();
+    let Ok(listener) = tokio::net::TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).await else {
+        // Without IPv6 the address is known, and cannot be reached.
+        let found = failures(&fails("[::1%1]:1").await);
+        assert!(
+            matches!(
+                found[0].1,
+                ServerFailure::Unreachable | ServerFailure::NoAnswer
+            ),
+            "{found:?}"
+        );
+        return;
+    };
+    let port = listener.local_addr().unwrap().port();
+    let behind = server.connect_string();
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let mut server = tokio::net::TcpStream::connect(&behind).await.unwrap();
+            tokio::spawn(
+                async move { tokio::io::copy_bidirectional(&mut client, &mut server).await },
+            );
+        }
+    });
+    let client = Client::connect(&format!("[::1%1]:{port}")).await.unwrap();
+    within("the lock", mutex(&client).lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    client.close().await.unwrap();
 }
 
 /// The question makes no session, and no session is left by the tries of a client that gets none.

@@ -266,10 +266,6 @@ async fn a_digest_entry_is_for_one_user(env: &Env) {
     let path = env.lock_path();
     let acl = Acl::digest("us", "geheim: \u{e4}", Permissions::ALL);
     let builder = || env.builder().acl([acl.clone()]);
-    // The creator need not be the user.
-    let parent = env.connect(builder()).await;
-    let refused = InterProcessMutex::new(&parent, &path).unwrap();
-    assert_no_auth(&refused.lock().await.unwrap_err(), &path);
     let ours = env
         .connect(builder().auth("digest", "us:geheim: \u{e4}"))
         .await;
@@ -279,7 +275,7 @@ async fn a_digest_entry_is_for_one_user(env: &Env) {
     )
     .await
     .unwrap();
-    let forger = env.connect(builder().auth("digest", "us:geheim")).await;
+    let forger = env.connect(env.builder().auth("digest", "us:geheim")).await;
     assert_unseen(
         InterProcessMutex::new(&forger, &path)
             .unwrap()
@@ -395,7 +391,24 @@ async fn an_acl_for_credentials_that_there_are_not_is_refused_before_any_request
     );
     assert!(!error.is_retryable());
     assert!(error.to_string().contains("call `auth`"), "{error}");
+    // Nor is the ACL of another user of any use: it would keep all out of the directory.
+    let shop = || [Acl::digest("shop", "secret", Permissions::ALL)];
+    let other = env.builder().auth("digest", "office:secret");
+    let error = other.acl(shop()).connect(&env.connect_string()).await;
+    let error = error.unwrap_err();
+    assert!(
+        matches!(error, ConnectError::NoCredentials { .. }),
+        "{error:?}"
+    );
     let client = env.client().await;
+    let error = InterProcessMutex::builder(&client, env.lock_path())
+        .acl(shop())
+        .build();
+    let error = error.unwrap_err();
+    assert!(
+        matches!(error, BuildError::InvalidOption { option: "acl", .. }),
+        "{error:?}"
+    );
     let error = InterProcessMutex::builder(&client, env.lock_path())
         .acl([Acl::creator_all()])
         .build();

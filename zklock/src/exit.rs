@@ -1,7 +1,6 @@
 //! The exit codes, and what makes `zklock` fail.
 
 use std::error::Error;
-use std::fmt::Write as _;
 use std::io;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
@@ -93,15 +92,9 @@ impl Failure {
         Self::new(code, format!("{program}: {error}"))
     }
 
-    /// An error, with its causes.
+    /// An error of the library, whose text has its causes.
     pub(crate) fn of(code: u8, error: &dyn Error) -> Self {
         let mut text = error.to_string();
-        let mut source = error.source();
-        while let Some(cause) = source {
-            // A write to a `String` does not fail.
-            let _ = write!(text, ": {cause}");
-            source = cause.source();
-        }
         for (text_of_library, ours) in FOR_OPERATORS {
             text = text.replace(text_of_library, ours);
         }

@@ -102,7 +102,7 @@ impl ManagedNode {
             path,
             acl,
             parents,
-            has_credentials: client.has_credentials,
+            has_credentials: client.credentials.exist,
             state: watch::Sender::new(PersistentNodeState::Absent),
             outcome: watch::Sender::default(),
         })

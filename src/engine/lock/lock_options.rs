@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::error::BuildError;
 use crate::protocol::node_name::{Dialect, Family, Naming};
 use crate::protocol::room::HandOff;
-use crate::values::options::{Acl, MAX_DATA_BYTES, ParentNodes};
+use crate::values::options::{Acl, Credentials, MAX_DATA_BYTES, ParentNodes};
 use crate::values::path::LockPath;
 
 /// Which of the recipes a path lock serves.
@@ -131,14 +131,14 @@ impl LockOptions {
     }
 }
 
-/// Returns why ZooKeeper would refuse nodes with this ACL.
-pub(crate) fn check_acl(acl: &[Acl], has_credentials: Option<bool>) -> Result<(), &'static str> {
+/// Returns why ZooKeeper would refuse nodes with this ACL, or this client could not use them.
+pub(crate) fn check_acl(acl: &[Acl], credentials: &Credentials) -> Result<(), &'static str> {
     if acl.is_empty() {
         return Err("it needs an entry: ZooKeeper refuses nodes without any");
     }
-    if has_credentials == Some(false) && acl.iter().any(Acl::needs_credentials) {
+    if credentials.lack(acl) {
         return Err(
-            "it is for the client's own credentials, and it has none: call `ClientBuilder::auth`",
+            "it is for credentials that the client does not have: call `ClientBuilder::auth`",
         );
     }
     Ok(())
@@ -153,7 +153,7 @@ impl RequestedOptions {
         path: &LockPath,
         recipe: Recipe,
         client_acl: &Arc<[Acl]>,
-        has_credentials: Option<bool>,
+        credentials: &Credentials,
     ) -> Result<LockOptions, BuildError> {
         let invalid = |option, reason| {
             Err(BuildError::InvalidOption {
@@ -178,7 +178,7 @@ impl RequestedOptions {
             );
         }
         let acl = self.acl.clone().unwrap_or_else(|| Arc::clone(client_acl));
-        if let Err(reason) = check_acl(&acl, has_credentials) {
+        if let Err(reason) = check_acl(&acl, credentials) {
             return invalid("acl", reason);
         }
         if self
@@ -311,14 +311,14 @@ mod tests {
     #[test]
     fn defaults() {
         let options = RequestedOptions::default()
-            .resolve("", &path(), Recipe::Mutex, &open(), None)
+            .resolve("", &path(), Recipe::Mutex, &open(), &unknown())
             .unwrap();
         assert_eq!(options.node_limit, 64);
         assert_eq!(options.parents, ParentNodes::Container);
         assert_eq!(*options.acl, [Acl::open()]);
         assert_eq!(options.dialect, Dialect::Curator);
         let fair = RequestedOptions::default()
-            .resolve("", &path(), Recipe::FairLock, &open(), None)
+            .resolve("", &path(), Recipe::FairLock, &open(), &unknown())
             .unwrap();
         assert_eq!(fair.node_limit, 5_000);
         let kazoo = RequestedOptions {
@@ -326,7 +326,7 @@ mod tests {
             ..RequestedOptions::default()
         };
         let kazoo = kazoo
-            .resolve("", &path(), Recipe::ReadWriteLock, &open(), None)
+            .resolve("", &path(), Recipe::ReadWriteLock, &open(), &unknown())
             .unwrap();
         assert_eq!(
             (kazoo.parents, kazoo.node_limit),
@@ -368,7 +368,7 @@ mod tests {
         ];
         for (asked, name) in bad {
             match asked
-                .resolve("", &path(), Recipe::Mutex, &open(), None)
+                .resolve("", &path(), Recipe::Mutex, &open(), &unknown())
                 .unwrap_err()
             {
                 BuildError::InvalidOption { path, option, .. } => {
@@ -379,15 +379,24 @@ mod tests {
         }
     }
 
+    /// Of a connector that may have credentials.
+    fn unknown() -> Credentials {
+        Credentials::new(false, &[], true)
+    }
+
     #[test]
     fn an_acl_of_the_creator_s_needs_credentials() {
         let asked = RequestedOptions {
             acl: Some([Acl::creator_all()].into()),
             ..RequestedOptions::default()
         };
-        for (has_credentials, good) in [(Some(true), true), (None, true), (Some(false), false)] {
-            let resolved = asked.resolve("", &path(), Recipe::Mutex, &open(), has_credentials);
-            assert_eq!(resolved.is_ok(), good, "{has_credentials:?}");
+        for (credentials, good) in [
+            (Credentials::new(true, &[], false), true),
+            (unknown(), true),
+            (Credentials::new(false, &[], false), false),
+        ] {
+            let resolved = asked.resolve("", &path(), Recipe::Mutex, &open(), &credentials);
+            assert_eq!(resolved.is_ok(), good, "{:?}", credentials.exist);
             if let Err(error) = resolved {
                 assert!(error.to_string().contains("ClientBuilder::auth"), "{error}");
             }
@@ -401,7 +410,7 @@ mod tests {
             node_limit: Some(3),
             ..RequestedOptions::default()
         }
-        .resolve("", &path(), Recipe::Mutex, &open(), None)
+        .resolve("", &path(), Recipe::Mutex, &open(), &unknown())
         .unwrap();
         assert_eq!(RequestedOptions::default().agrees_with(&path_lock), Ok(()));
         assert_eq!(

@@ -217,7 +217,7 @@ impl PathLock {
             &path,
             recipe,
             &client.acl,
-            client.has_credentials,
+            &client.credentials,
         )?;
         let path = match recipe {
             Recipe::Semaphore => path.subdirectory(LOCKS),
@@ -501,7 +501,12 @@ impl PathLock {
             }
             .into(),
             Late::NoAnswer(waits_for) => {
-                let why = NoAnswer { waits_for, waited };
+                let source = self.client.why_no_session();
+                let why = NoAnswer {
+                    waits_for,
+                    waited,
+                    source,
+                };
                 self.failed(RequestFailure::Connection(Arc::new(why)))
                     .into()
             }

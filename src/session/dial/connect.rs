@@ -218,8 +218,11 @@ impl Dialer {
     }
 
     /// Tries to establish a session until it succeeds, the retry policy is exhausted, or an error
-    /// is not retryable.
-    pub(crate) async fn dial_by_policy(&mut self) -> Result<zk::Client, ConnectError> {
+    /// is not retryable. Calls `failed` with the error of each try that fails.
+    pub(crate) async fn dial_by_policy(
+        &mut self,
+        failed: impl Fn(&ConnectError),
+    ) -> Result<zk::Client, ConnectError> {
         let start = Instant::now();
         let mut server_timeout = self.next_server_timeout;
         let mut retry = 0;
@@ -228,6 +231,7 @@ impl Dialer {
                 Ok(handle) => return Ok(handle),
                 Err(error) => error,
             };
+            failed(&error);
             let pause = if error.is_retryable() {
                 self.options.retry.pause(retry, start.elapsed())
             } else {

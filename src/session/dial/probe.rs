@@ -149,15 +149,23 @@ fn connect(address: &Address, deadline: Instant) -> Result<(SocketAddr, TcpStrea
             Err(error) => last = Some(error),
         }
     }
-    Err(match last {
-        Some(error) if error.kind() == ErrorKind::ConnectionRefused => {
-            (ServerFailure::ConnectionRefused, None)
+    Err(last.map_or((ServerFailure::NoAnswer, None), |error| {
+        not_connected(&error)
+    }))
+}
+
+/// Returns the meaning of an error of a connect. Pure.
+fn not_connected(error: &std::io::Error) -> Diagnosis {
+    match error.kind() {
+        ErrorKind::ConnectionRefused => (ServerFailure::ConnectionRefused, None),
+        ErrorKind::TimedOut => (ServerFailure::NoAnswer, None),
+        // The server has accepted the connection, and has ended it by a reset before this process
+        // looked, as ZooKeeper does beyond `maxClientCnxns`.
+        ErrorKind::BrokenPipe | ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted => {
+            (ServerFailure::ClosedAtOnce, None)
         }
-        Some(error) if error.kind() != ErrorKind::TimedOut => {
-            (ServerFailure::Unreachable, Some(error.to_string()))
-        }
-        _ => (ServerFailure::NoAnswer, None),
-    })
+        _ => (ServerFailure::Unreachable, Some(error.to_string())),
+    }
 }
 
 /// Asks a server, until a deadline, why it gives no session.
@@ -243,7 +251,7 @@ fn judge(answer: &[u8], ended: bool, tls: bool) -> Diagnosis {
         } else {
             ServerFailure::SpeaksTls
         }
-    } else if text.contains("not currently serving requests") {
+    } else if text.contains("not currently serving requests") || text.contains("READ-ONLY mode") {
         ServerFailure::NotServing
     } else if zookeeper || text.contains("not in the whitelist") {
         if tls {
@@ -283,6 +291,24 @@ mod tests {
     use super::*;
 
     #[test]
+    fn reset_after_accept_is_no_missing_route() {
+        use ServerFailure as Kind;
+        for (error, kind) in [
+            (ErrorKind::ConnectionRefused, Kind::ConnectionRefused),
+            (ErrorKind::TimedOut, Kind::NoAnswer),
+            (ErrorKind::BrokenPipe, Kind::ClosedAtOnce),
+            (ErrorKind::ConnectionReset, Kind::ClosedAtOnce),
+            (ErrorKind::ConnectionAborted, Kind::ClosedAtOnce),
+            (ErrorKind::HostUnreachable, Kind::Unreachable),
+            (ErrorKind::NetworkUnreachable, Kind::Unreachable),
+        ] {
+            let (judged, detail) = not_connected(&error.into());
+            assert_eq!(judged, kind, "{error:?}");
+            assert_eq!(detail.is_some(), kind == Kind::Unreachable, "{error:?}");
+        }
+    }
+
+    #[test]
     fn an_answer_says_what_a_server_is() {
         use ServerFailure as Kind;
         let version =
@@ -290,12 +316,15 @@ mod tests {
         let clickhouse = b"ClickHouse Keeper version: v23.8\n";
         let unlisted = b"srvr is not executed because it is not in the whitelist.\n";
         let idle = b"This ZooKeeper instance is not currently serving requests\n";
+        let read_only =
+            b"Zookeeper version: 3.8.0-5a02a05, built on 2022-02-25\nREAD-ONLY mode; serving only read-only clients\n";
         for (answer, ended, tls, kind) in [
             (&version[..], true, false, Kind::NoSession),
             (&clickhouse[..], true, false, Kind::NoSession),
             (&unlisted[..], true, false, Kind::NoSession),
             (&version[..], true, true, Kind::SpeaksNoTls),
             (&idle[..], true, false, Kind::NotServing),
+            (&read_only[..], true, false, Kind::NotServing),
             (
                 &[0x15, 3, 3, 0, 2, 2, 80][..],
                 false,

@@ -68,8 +68,18 @@ impl Address {
         if host.is_empty() {
             return Err("it has no host");
         }
-        if host.contains(':') && host.parse::<Ipv6Addr>().is_err() {
-            return Err("it has more than one port, or is an IPv6 address without `[` and `]`");
+        if host.contains(':') {
+            // A link-local address has a zone: the name or the number of an interface.
+            let (ip, zone) = match host.split_once('%') {
+                Some((ip, zone)) => (ip, Some(zone)),
+                None => (host, None),
+            };
+            if ip.parse::<Ipv6Addr>().is_err() {
+                return Err("it has more than one port, or is an IPv6 address without `[` and `]`");
+            }
+            if zone == Some("") {
+                return Err("the zone behind its `%` is empty");
+            }
         }
         if host.contains(char::is_whitespace) {
             return Err("it has a space in it; addresses are separated by commas");
@@ -375,6 +385,14 @@ mod tests {
                 "[::1]2181",
                 "address 1, \"[::1]2181\": only a port may follow its `]`",
             ),
+            (
+                "[fe80::1%]:2181",
+                "address 1, \"[fe80::1%]:2181\": the zone behind its `%` is empty",
+            ),
+            (
+                "[fe80:1%lo]:2181",
+                "address 1, \"[fe80:1%lo]:2181\": it has more than one port, or is an IPv6 address without `[` and `]`",
+            ),
             ("", "it has no address"),
         ] {
             assert_eq!(
@@ -383,7 +401,8 @@ mod tests {
                 "{given}"
             );
         }
-        let servers = Servers::parse("tcp://a, [::1]:7, [::2], a:2181, fe80::1:9/x").unwrap();
+        let given = "tcp://a, [::1]:7, [::2], a:2181, fe80::1:9, [fe80::1%eth0]:5, [fe80::1%2]/x";
+        let servers = Servers::parse(given).unwrap();
         let shown = |address: &Address| (address.host.clone(), address.port);
         let wanted = [
             ("a", 2181),
@@ -391,6 +410,8 @@ mod tests {
             ("::2", 2181),
             ("a", 2181),
             ("fe80::1", 9),
+            ("fe80::1%eth0", 5),
+            ("fe80::1%2", 2181),
         ];
         assert!(
             servers

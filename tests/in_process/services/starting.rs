@@ -67,6 +67,32 @@ async fn a_server_that_comes_up_late_is_found_without_a_call() {
     client.close().await.unwrap();
 }
 
+/// A call whose time passes before a try to connect has failed again says why the last one did.
+#[tokio::test]
+async fn short_wait_names_failed_servers() {
+    let server = Server::start().unwrap();
+    server.stop();
+    // A try lasts for longer than the call that is to end in its middle.
+    let once = RetryPolicy::n_times(0, Duration::ZERO);
+    let builder = Client::builder()
+        .connect_timeout(Duration::from_secs(2))
+        .retry_policy(once);
+    let client = builder.connect_lazy(&server.connect_string()).unwrap();
+    let mutex = InterProcessMutex::new(&client, "/jobs/nightly").unwrap();
+    within("the end of a round", mutex.lock())
+        .await
+        .unwrap_err();
+    let error = within("the call", mutex.acquire(Duration::from_millis(1)))
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), Some(ErrorKind::Connection), "{error:?}");
+    let text = error.to_string();
+    let why = format!("{}: it refuses connections", server.connect_string());
+    assert!(text.contains("no session within"), "{text}");
+    assert!(text.ends_with(&why), "{text}");
+    client.close().await.unwrap();
+}
+
 /// A lost session is replaced as that of any other client: the state is `Lost`, not `Connecting`.
 #[tokio::test]
 async fn later_sessions_are_those_of_any_client() {

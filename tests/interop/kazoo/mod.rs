@@ -2,6 +2,7 @@
 //! processes of their own, some of which are killed.
 
 mod conversions;
+mod counters;
 mod elections;
 mod identities;
 mod mixed;
@@ -50,4 +51,5 @@ pub(crate) fn add_all(suite: &mut Suite) {
         mixed::curators_dialect_among_kazoos_nodes,
     );
     add("mixed::a_mutex_among_readers", mixed::mutex_among_readers);
+    add("counters::counter_set_by_hand", counters::set_by_hand);
 }
