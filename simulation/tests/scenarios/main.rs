@@ -20,6 +20,7 @@ mod short_outages;
 mod sticky;
 mod sticky_readers;
 mod who;
+mod without_servers;
 
 /// Waits until the servers have no such session.
 async fn until_ended(server: &Server, session: i64) {
