@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use simulation::scenario::tokio;
+use ::simulation::scenario::tokio;
 use test_support::prelude::*;
 
 const fn secs(secs: u64) -> Duration {
