@@ -3,8 +3,8 @@
 # violation with each bug of one folder turned on: `simulation/run --planted` and `--reverted`, with `--record` for a new
 # table in the folder's README.md, and with names for some of the patches. First the recorded seed is played, then one
 # world after another, for SECONDS_EACH seconds (60) of processor time; THREADS bugs at a time (as many as processors).
-# A patch with a line `Found by: KIND TEST` has no worlds: that test of the copy, of KIND scenario, in_process or lib, must
-# fail with the bug, and pass without it. Fails if a bug is not found, or a patch does not apply.
+# A patch with a line `Found by: KIND TEST` has no worlds: that test of the copy, whose KIND is scenario, in_process or
+# lib, must fail with the bug, and pass without it. Fails if a bug is not found, or a patch does not apply.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 root=$PWD
