@@ -84,7 +84,8 @@ pub async fn while_held(
         4 => {
             let lease = lease(world, rng);
             let set = grant.held.set_lease(lease);
-            if let Some(Ok(())) = set {
+            // One of zero is refused, and ends the lock.
+            if matches!(set, Some(Ok(()))) || lease.is_zero() {
                 let end = leases::End::of(lease, world.now(), world.now());
                 *crate::world::lock(&grant.lease_end) = Some(end);
             }
