@@ -3,7 +3,8 @@
 # violation with each bug of one folder turned on: `simulation/run --planted` and `--reverted`, with `--record` for a new
 # table in the folder's README.md, and with names for some of the patches. First the recorded seed is played, then one
 # world after another, for SECONDS_EACH seconds (60) of processor time; THREADS bugs at a time (as many as processors).
-# Fails if a bug is not found, or a patch does not apply.
+# A patch with a line `Found by: KIND TEST` has no worlds: that test of the copy, of KIND scenario, in_process or lib, must
+# fail with the bug, and pass without it. Fails if a bug is not found, or a patch does not apply.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 root=$PWD
@@ -25,6 +26,7 @@ tree=$root/target/bites
 target=$root/target/bites.built
 hunts=$root/target/bites.hunts
 simulation=$target/debug/simulation
+declare -A tests=()
 
 # Makes the tree anew. A file that is as it was keeps its time, so that only what has changed is built again.
 make_tree() {
@@ -72,6 +74,25 @@ END
     mv -- "$new" "$tree"
 }
 
+# Builds a kind of the tests of the copy, and sets its program. That of the scenarios has the simulation beside it.
+build() {
+    local kind=$1 directory=$tree built=$target.tests select=(-p zookeeper-recipes --test in_process) name=in_process
+    case $kind in
+        scenario) directory=$tree/simulation built=$target select=(--test scenarios) name=scenarios ;;
+        lib) select=(-p zookeeper-recipes --lib) name=zookeeper_recipes ;;
+        in_process) ;;
+        *) echo "$kind: there are no such tests" >&2; return 2 ;;
+    esac
+    tests[$kind]=$(cd "$directory" && CARGO_TARGET_DIR=$built cargo test --quiet --locked --no-run "${select[@]}" \
+        --message-format json-render-diagnostics |
+        sed -n "s|.*\"executable\":\"\([^\"]*/deps/$name-[^\"]*\)\".*|\1|p")
+}
+
+# Prints who finds a bug if no world is to: the kind of its test, and the name.
+finder() {
+    sed -n '/^diff /q; s/^Found by: //p' "$folder/$1.patch"
+}
+
 # The other worlds have as many faults, and take longer.
 readonly SHORT=(--threads 1 --json --only 'session_timeout: 4s')
 limit=${SECONDS_EACH:-60}
@@ -89,9 +110,36 @@ play() {
     seed=${violation%%[!0-9]*}
 }
 
+# Runs the test that finds a bug, and writes a row for the table if it does. One that comes to no end finds nothing.
+run_test() {
+    local name=$1 kind=$2 test=$3 seconds code=0
+    { TIMEFORMAT='%U'; time PLANTED=$name timeout "$((limit * 4))" "${tests[$kind]}" --exact "$test" \
+        > "$hunts/$name.seen" 2>&1; } 2> "$hunts/$name.time" || code=$?
+    seconds=$(tail -n 1 "$hunts/$name.time")
+    # The code of a failed test. A name that no test has passes with the bug.
+    if ((code != 101)); then
+        printf '%-40s NOT FOUND by %s (code %s)\n' "$name" "$test" "$code"
+    elif ! timeout "$((limit * 4))" "${tests[$kind]}" --exact "$test" > "$hunts/$name.without" 2>&1; then
+        printf '%-40s NOT FOUND: %s fails without it, too\n' "$name" "$test"
+    else
+        printf '%-40s found     by the test %7s s   %s\n' "$name" "$seconds" "$test"
+        echo "| \`$name\` | $(about "$name") | \`$test\` | | $seconds |" > "$hunts/$name.row"
+    fi
+}
+
+# Prints what a bug breaks, for the table.
+about() {
+    sed -n '/^diff /q; s|^Rule: \(#\(.*\)\)|[\2](../../docs/protocol.md\1)|p; s|^Test: \(.*\)|`\1`|p' "$folder/$1.patch"
+}
+
 # Looks for one bug, and writes a row for the table if it is found.
 hunt() {
-    local name=$1 patch=$folder/$1.patch only=() text known seed= violation= worlds= seconds= about
+    local kind test
+    if read -r kind test < <(finder "$1"); then
+        run_test "$1" "$kind" "$test"
+        return
+    fi
+    local name=$1 patch=$folder/$1.patch only=() text known seed= violation= worlds= seconds=
     while IFS= read -r text; do only+=(--only "$text"); done < <(sed -n '/^diff /q; s/^Worlds: //p' "$patch")
     known=$(sed -n "s/^| \`$name\` | [^|]* | \([0-9]*\) |.*/\1/p" "$folder/README.md")
     if [[ -n $known && -z $record ]]; then play "$name" --from "$known" --worlds 1; fi
@@ -102,14 +150,17 @@ hunt() {
         printf '%-40s NOT FOUND: seed %s is violated without it, too\n' "$name" "$seed"
     else
         printf '%-40s found     %5s worlds %7s s   seed %s\n' "$name" "$worlds" "$seconds" "${violation:0:150}"
-        about=$(sed -n '/^diff /q; s|^Rule: \(#\(.*\)\)|[\2](../../docs/protocol.md\1)|p; s|^Test: \(.*\)|`\1`|p' "$patch")
-        echo "| \`$name\` | $about | $seed | $worlds | $seconds |" > "$hunts/$name.row"
+        echo "| \`$name\` | $(about "$name") | $seed | $worlds | $seconds |" > "$hunts/$name.row"
     fi
 }
 
 make_tree
-(cd "$tree/simulation" && CARGO_TARGET_DIR=$target cargo build --quiet --locked --bin simulation)
 unset PLANTED
+build scenario
+for name in "${names[@]}"; do
+    read -r kind test < <(finder "$name") || continue
+    [[ -n ${tests[$kind]:-} ]] || build "$kind"
+done
 if ! "$simulation" --worlds 5 "${SHORT[@]}"; then
     echo 'the worlds are violated with no bug turned on' >&2
     exit 1

@@ -10,6 +10,7 @@ mod conversions;
 mod crowd;
 mod fair_lock_faults;
 mod guard;
+mod heartbeats;
 mod lease;
 mod multi_lock_faults;
 mod regressions;
