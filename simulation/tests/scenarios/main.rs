@@ -18,6 +18,7 @@ mod revocation;
 mod rules;
 mod semaphore_faults;
 mod short_outages;
+mod spare;
 mod sticky;
 mod sticky_readers;
 mod who;
