@@ -249,7 +249,7 @@ mod tests {
     use super::*;
     use crate::error::LostReason;
 
-    /// Work that blocks its thread until the lease is over: nothing but the clock tells of that.
+    /// Only the clock shows that work has blocked its thread beyond the lease.
     // Shows: lease-over
     #[tokio::test]
     async fn work_beyond_the_lease_fails() {

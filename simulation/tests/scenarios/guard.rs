@@ -489,7 +489,7 @@ fn deletions(server: &Server, node: &str) -> Vec<Instant> {
         .collect()
 }
 
-/// The node is still there, so that the servers would commit it.
+/// The node of the lock still exists, so the servers would commit the write.
 // Shows: transaction
 #[tokio::test]
 async fn lock_lost_by_the_clock_writes_nothing() {
@@ -724,9 +724,10 @@ async fn a_contender_that_was_in_doubt_looks_again_before_its_grant() {
         .unwrap();
 }
 
-/// The list that shows it first is answered late, and the servers' word that they keep the session
-/// comes later still. Meanwhile another hand deletes its node, and the next one is granted the
-/// lock. The lease was in doubt before, so that the age of the list alone keeps it from a grant.
+/// The list that shows a contender first is answered late, and the servers' word that they keep its
+/// session comes later still. Meanwhile another process deletes its node, and the next contender is
+/// granted the lock. A doubt about the session has been cleared up once, so only the age of the list
+/// prevents a second grant.
 // Shows: suspended
 #[tokio::test]
 async fn list_that_is_too_old_grants_nothing() {

@@ -278,7 +278,7 @@ mod tests {
     use crate::session::leftovers::cleanup::Cleanup;
     use crate::{Client, InterProcessMutex};
 
-    /// The client ends before the task that deletes nodes has begun with this one.
+    /// The client ends before the task that deletes nodes has deleted this one.
     // Shows: cleanup
     #[tokio::test]
     async fn release_without_an_answer_is_lost() {

@@ -486,7 +486,7 @@ async fn a_connection_that_is_lost_once_at_a_container_changes_nothing() {
     assert_eq!(server.node(DIRECTORY).unwrap().kind, NodeKind::Container);
 }
 
-/// Where nothing else is answered either, lost connections are an outage.
+/// Lost connections prove nothing about containers if no other request is answered either.
 // Shows: directories
 #[tokio::test]
 async fn outage_at_containers_changes_nothing() {
@@ -506,7 +506,7 @@ async fn outage_at_containers_changes_nothing() {
     assert_eq!(server.node(DIRECTORY).unwrap().kind, NodeKind::Container);
 }
 
-/// One that has its slot waits for the servers, and not for the others that have one.
+/// An attempt that has its slot waits for the servers, and not for the other attempts that have one.
 // Shows: live-contender
 #[tokio::test]
 async fn outage_behind_a_slot_is_no_contention() {

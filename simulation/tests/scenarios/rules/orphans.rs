@@ -267,8 +267,8 @@ async fn a_waiter_behind_a_node_that_becomes_an_orphan_has_the_lock() {
     }
 }
 
-/// One that watches the node before it, of an attempt of its own client, hears of its refusal: the
-/// node stays, so that no event comes.
+/// A contender that watches a node of its own client is told when the deletion of that node is
+/// refused: the node stays, so no event comes.
 // Shows: refused-orphan
 #[tokio::test]
 async fn watcher_of_an_orphan_is_told() {
