@@ -1,7 +1,7 @@
 //! What callers are granted, and whose it is.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use zookeeper_recipes::{
@@ -10,6 +10,7 @@ use zookeeper_recipes::{
 };
 
 use crate::check::exclusion::{Guard, Share};
+use crate::check::leases;
 use crate::world::Machine;
 
 /// What a caller was granted.
@@ -205,6 +206,8 @@ pub struct Grant {
     pub is_suspended: AtomicBool,
     /// Since when it waits to be asked to stop; 0 if it does not.
     pub listens: AtomicU64,
+    /// When the lease ends that its caller has set.
+    pub lease_end: Mutex<Option<leases::End>>,
 }
 
 impl Grant {

@@ -448,6 +448,7 @@ const OTHERS: &[(&str, When)] = &[
     ("let in by its token", Common),
     ("refused for its token", Common),
     ("has led", Common),
+    ("told of a leader", Common),
     ("interrupted", Common),
     ("job AlreadyRun", Common),
     ("job Ran", Common),

@@ -21,6 +21,7 @@ use crate::check::exclusion::{Exclusion, Guard, Share};
 use crate::check::fenced::Fenced;
 use crate::check::fifo::Fifo;
 use crate::check::history::{self, Entry, Whose};
+use crate::check::leases;
 use crate::check::limits::Limits;
 use crate::check::margin::Margins;
 use crate::check::members::Members;
@@ -422,6 +423,7 @@ impl World {
             is_told: AtomicBool::new(false),
             is_suspended: AtomicBool::new(false),
             listens: AtomicU64::new(0),
+            lease_end: Mutex::default(),
         });
         self.say(|| {
             format!(
@@ -581,6 +583,10 @@ impl World {
         let outcome = errors::of_loss(&variant(&reason), scene);
         self.check(outcome.map_err(|text| format!("{who} of {} {text}", grant.machine.number)));
         self.check_told(&grant.nodes, lost);
+        if reason == LostReason::LeaseOver {
+            let outcome = leases::told(*lock(&grant.lease_end), self.now());
+            self.check(outcome.map_err(|text| format!("{who} of {} {text}", grant.machine.number)));
+        }
         // One that was frozen has been told late.
         let awake = self.now() > grant.machine.thawed.load(Ordering::Relaxed) + 100;
         if awake && variant(&reason) == "LeaseExpired" {
@@ -742,6 +748,14 @@ impl World {
 
     pub fn is_healed(&self) -> bool {
         self.healed().is_some()
+    }
+
+    /// Whether all that was broken has healed long enough ago for clients to be connected, and
+    /// answers to come soon.
+    pub fn is_quiet(&self) -> bool {
+        let long = self.plan.recovery_ms();
+        let is_over = |healed: u64| self.now() >= healed + long;
+        self.healed().is_some_and(is_over) && !self.plan.far && !self.is_stopped()
     }
 
     /// How much longer a caller waits for what is free to be granted: as long as that may take,
@@ -989,6 +1003,8 @@ impl World {
                     }
                     _ => {}
                 }
+                let outcome = leases::look(*lock(&grant.lease_end), now, is_held && !asleep);
+                self.check(outcome.map_err(|text| format!("{who} of {} {text}", machine.number)));
                 // A heartbeat tells it within T/6, and without one the lease ends.
                 let (limit, may_act) = (self.plan.timeout_ms(), is_held && !asleep);
                 let connected = || self.connected(machine, grant.granted);

@@ -12,6 +12,7 @@ pub mod fenced;
 pub mod fifo;
 pub mod herd;
 pub mod history;
+pub mod leases;
 pub mod left;
 pub mod limits;
 pub mod looks;

@@ -10,6 +10,7 @@ use tokio::time::{sleep, timeout};
 use zookeeper_recipes::{Contender, Error, InterProcessSemaphore, SemaphorePermit};
 
 use super::locks::Lock;
+use crate::check::leases;
 use crate::check::looks::{self, Look};
 use crate::held::{Grant, Held};
 use crate::world::{Machine, World, path};
@@ -24,6 +25,13 @@ macro_rules! of_lock {
             Lock::Semaphore($handle) => $what,
         }
     };
+}
+
+/// How long a lock is to be held at most: also for longer than heartbeats need to find that its
+/// node is gone.
+pub fn lease(world: &World, rng: &mut Rng) -> Duration {
+    let longest = if rng.one_in(2) { 4 } else { 1 };
+    Duration::from_millis(rng.range(0, longest * world.plan.timeout_ms()))
 }
 
 /// Takes a part of several permits.
@@ -74,12 +82,13 @@ pub async fn while_held(
         0..3 => world.write(grant, rng).await,
         3 => drop(world.read(grant).await),
         4 => {
-            let lease = Duration::from_millis(rng.range(0, world.plan.timeout_ms()));
-            world.note(
-                "extended",
-                "not extended",
-                grant.held.set_lease(lease).unwrap_or(Ok(())),
-            );
+            let lease = lease(world, rng);
+            let set = grant.held.set_lease(lease);
+            if let Some(Ok(())) = set {
+                let end = leases::End::of(lease, world.now(), world.now());
+                *crate::world::lock(&grant.lease_end) = Some(end);
+            }
+            world.note("extended", "not extended", set.unwrap_or(Ok(())));
         }
         5 => match grant.held.reenter() {
             Some(Ok(other)) => {

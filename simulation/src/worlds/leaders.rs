@@ -29,6 +29,57 @@ fn judge(world: &World, machine: &Machine, place: usize, began: u64, error: &Acq
     world.refused_by(errors::of_lead, machine, place, began, &variant(error));
 }
 
+/// How long a leader leads, when answers come soon, until one who watches has been told.
+const TOLD: Duration = Duration::from_secs(1);
+
+/// The node of the leader, as the servers have it.
+fn first(world: &World, place: usize) -> Option<String> {
+    let number = |name: &String| name.rsplit('-').next().map(str::to_owned);
+    let nodes = world.server.children(&path(place));
+    nodes.into_iter().min_by_key(number)
+}
+
+/// Takes no part, and watches who leads.
+pub async fn watch_turn(client: &Client, world: &World, place: usize, rng: &mut Rng) {
+    let builder = LeaderLatch::builder(client, path(place));
+    let mut leaders = builder.watch_leader().expect("the path is valid");
+    let mut known: Option<Option<String>> = None;
+    for _ in 0..rng.range(2, 20) {
+        let end = Instant::now() + Duration::from_millis(rng.range(1, 2 * world.plan.timeout_ms()));
+        let told = {
+            let mut call = pin!(leaders.changed());
+            let mut before = None;
+            loop {
+                // One call all the time: the next would begin with a look.
+                if let Ok(told) = timeout(TOLD, &mut call).await {
+                    break Some(told);
+                }
+                let now = world.is_quiet().then(|| first(world, place));
+                if known.is_some() && now.is_some() && now == before && now != known {
+                    let text = format!("{}: {now:?} leads, and {known:?} is shown", path(place));
+                    world.violation(&text);
+                }
+                before = now;
+                if Instant::now() >= end || world.is_stopped() {
+                    break None;
+                }
+            }
+        };
+        match told {
+            Some(Ok(leader)) => {
+                world.sometimes("told of a leader".to_owned());
+                known = Some(leader.map(|leader| leader.node().name().to_owned()));
+            }
+            Some(Err(error)) => {
+                world.note_error("leader watch", Some(error));
+                return;
+            }
+            // The next call returns what this one would have.
+            None => {}
+        }
+    }
+}
+
 pub fn selector(client: &Client, place: usize) -> LeaderSelector {
     LeaderSelector::new(client, path(place)).expect("the path is valid")
 }

@@ -17,7 +17,7 @@ use zookeeper_recipes::{
 
 use super::{deeds, polled};
 use crate::check::exclusion::Share;
-use crate::check::{ends, recovery};
+use crate::check::{ends, leases, recovery};
 use crate::held::{Grant, Held};
 use crate::plan::{Kind, Plan};
 use crate::world::{Machine, World, path, variant};
@@ -259,7 +259,7 @@ fn choose(world: &World, place: usize, rng: &mut Rng) -> Call {
     let way = match rng.range(0, 12) {
         0..5 => Way::Acquire,
         5..7 => Way::Try,
-        7 => Way::Lease(Duration::from_millis(rng.range(1, plan.timeout_ms()))),
+        7 => Way::Lease(deeds::lease(world, rng).max(Duration::from_millis(1))),
         8 => Way::DropAfter,
         9 | 10 => Way::DropAtPoll(rng.range(1, 9)),
         _ => Way::Enqueue(Place {
@@ -354,8 +354,12 @@ pub async fn turn(lock: &Lock, world: &World, machine: &Arc<Machine>, place: usi
                 world.note_error("not released", other.release().await.err());
             }
             let share = share(world, place, &held, began);
-            if let Some(held) = hold(Some(lock), world, machine, &[(place, share)], held, rng).await
-            {
+            let end = match call.way {
+                Way::Lease(lease) => Some(leases::End::of(lease, began, world.now())),
+                _ => None,
+            };
+            let shares = [(place, share)];
+            if let Some(held) = hold(Some(lock), world, machine, &shares, (held, end), rng).await {
                 give_back(world, held, rng).await;
             }
         }
@@ -388,19 +392,19 @@ fn not_converted<G: Debug>(
 }
 
 /// Holds for a while, and converts what is held now and then. Returns it at the end, unless a
-/// conversion is dropped.
+/// conversion is dropped. With the lock comes the end of its lease.
 pub async fn hold(
     lock: Option<&Lock>,
     world: &World,
     machine: &Arc<Machine>,
     shares: &[(usize, Share)],
-    held: Held,
+    (mut held, mut end): (Held, Option<leases::End>),
     rng: &mut Rng,
 ) -> Option<Held> {
-    let mut held = held;
     let mut shares = shares.to_vec();
     loop {
         let grant = world.enter(&shares, held, machine);
+        *crate::world::lock(&grant.lease_end) = end;
         // Long enough to be told of the end of a node, where there is such.
         let time = match rng.one_in(if world.plan.broken > 0 { 10 } else { 30 }) {
             true => rng.range(1, 3 * world.plan.timeout_ms()),
@@ -434,6 +438,7 @@ pub async fn hold(
             () = world.stopped(), if world.plan.long => false,
         };
         world.leave(&grant);
+        end = *crate::world::lock(&grant.lease_end);
         // Nobody else keeps it beyond a look.
         held = Arc::into_inner(grant)
             .map(Grant::into_held)

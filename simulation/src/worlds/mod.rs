@@ -148,6 +148,9 @@ impl Handle {
             }
             Self::Group(client) => nodes::group_turn(client, world, machine, place, rng).await,
             Self::Node(client) => nodes::node_turn(client, world, machine, place, rng).await,
+            Self::Latch(client) if rng.one_in(6) => {
+                leaders::watch_turn(client, world, place, rng).await
+            }
             Self::Latch(client) => leaders::latch_turn(client, world, machine, place, rng).await,
             Self::Selector(selector) => {
                 leaders::selector_turn(selector, world, machine, place, rng).await

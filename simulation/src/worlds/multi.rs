@@ -9,9 +9,9 @@ use tokio::time::timeout;
 use zookeeper_recipes::{Client, InterProcessLock, InterProcessMultiLock};
 
 use super::locks::{self, Lock, Refused};
-use super::polled;
+use super::{deeds, polled};
 use crate::check::exclusion::Share;
-use crate::check::multi;
+use crate::check::{leases, multi};
 use crate::held::Held;
 use crate::plan::{Kind, Plan};
 use crate::world::{Machine, World};
@@ -53,11 +53,13 @@ pub async fn turn(world: &World, machine: &Arc<Machine>, rng: &mut Rng) -> bool 
     let _within = world.within(&shares);
     let waits = world.waits_for_all(&shares, machine);
     let began = world.now();
+    let mut leased = None;
     let way = rng.range(0, 8);
     let got = match way {
         0 | 1 => lock.try_lock().await.map_err(Refused::from),
         2 => {
-            let lease = Duration::from_millis(rng.range(1, plan.timeout_ms()));
+            let lease = deeds::lease(world, rng).max(Duration::from_millis(1));
+            leased = Some(lease);
             lock.acquire_with_lease(wait, lease)
                 .await
                 .map_err(Refused::from)
@@ -79,7 +81,8 @@ pub async fn turn(world: &World, machine: &Arc<Machine>, rng: &mut Rng) -> bool 
             let paths: Vec<String> = guard.paths().into_iter().map(str::to_owned).collect();
             let held = Held::Multi(guard);
             world.check(multi::all(&paths, &held.nodes(), held.tokens().len()));
-            if let Some(held) = locks::hold(None, world, machine, &shares, held, rng).await {
+            let end = leased.map(|lease| leases::End::of(lease, began, world.now()));
+            if let Some(held) = locks::hold(None, world, machine, &shares, (held, end), rng).await {
                 locks::give_back(world, held, rng).await;
             }
         }

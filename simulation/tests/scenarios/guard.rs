@@ -724,6 +724,50 @@ async fn a_contender_that_was_in_doubt_looks_again_before_its_grant() {
         .unwrap();
 }
 
+/// It has looked again after a first doubt. A second one, in which its node is deleted, outlasts
+/// that look.
+// Shows: suspended
+#[tokio::test]
+async fn looks_again_after_a_long_doubt() {
+    let server = server();
+    server.freeze_expiry(true);
+    let eagerly = Client::builder().retry_policy(eager());
+    let first = client_with(&server, T, eagerly).await;
+    let second = client(&server).await;
+    let guard = hold(&second).await;
+    let (id, lock) = (session(&first), mutex(&first));
+    let waiting = tokio::spawn(lock.lock());
+    until(&server, "the watch", |view| view.watches() == 1).await;
+    let silent = || server.fail(Match::op(Op::Multi).session(id).always(), OPERATION_TIMEOUT);
+    let lists = Match::op(Op::GetChildren).session(id);
+    let silence = silent();
+    tokio::time::sleep(T / 2).await;
+    let listed = server.counters().requests_of(id, Op::GetChildren);
+    guard.release().await.unwrap();
+    until(&server, "the list of the first doubt", move |view| {
+        view.counters().requests_of(id, Op::GetChildren) > listed
+    })
+    .await;
+    let unseen = server.fail(lists.always(), THROTTLED);
+    silence.remove();
+    within("the look after it", unseen.wait_hit()).await;
+    let silence = silent();
+    tokio::time::sleep(T / 2).await;
+    unseen.remove();
+    let queue = within("the queue", lock.participants()).await.unwrap();
+    tokio::time::sleep(T).await;
+    server.delete(&queue[0]).unwrap();
+    let guard = hold(&second).await;
+    silence.remove();
+    until(&server, "its next node", |view| {
+        view.children(DIRECTORY).len() == 2
+    })
+    .await;
+    assert!(!waiting.is_finished(), "granted by what was so before");
+    guard.release().await.unwrap();
+    drop(within("the grant", waiting).await.unwrap().unwrap());
+}
+
 /// The list that shows a contender first is answered late, and the servers' word that they keep its
 /// session comes later still. Meanwhile another process deletes its node, and the next contender is
 /// granted the lock. A doubt about the session has been cleared up once, so only the age of the list

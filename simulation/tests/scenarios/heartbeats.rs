@@ -7,6 +7,10 @@ use test_support::prelude::*;
 /// The session timeout: a heartbeat is sent after 5 s, and the session lease lasts for 20 s.
 const T: Duration = Duration::from_secs(30);
 
+/// ZooKeeper's error codes.
+const NO_AUTH: i32 = -102;
+const THROTTLED: i32 = -127;
+
 async fn client(server: &Server) -> Client {
     connect_for(server, T).await
 }
@@ -34,4 +38,48 @@ async fn checks_nodes_beyond_one_transaction() {
     tokio::time::timeout(T / 5, all_lost)
         .await
         .expect("the next heartbeat finds that all nodes are gone");
+}
+
+/// Long before the next would be due.
+// Shows: renewal
+#[tokio::test]
+async fn follows_a_reconnect_at_once() {
+    let (server, [client]) = with_clients(start(), calm).await;
+    let guard = hold(&client).await;
+    let before = server.counters().requests(Op::Multi);
+    server.cut(session(&client), Cut::Reset);
+    until(&server, "a heartbeat", move |view| {
+        view.counters().requests(Op::Multi) > before
+    })
+    .await;
+    guard.release().await.unwrap();
+}
+
+/// A member that is cut off may refuse a write by itself.
+// Shows: renewal
+#[tokio::test]
+async fn denied_writes_renew_no_lease() {
+    let (server, [client]) = with_clients(start(), client).await;
+    let guard = hold(&client).await;
+    let denied = InterProcessMutex::new(&client, "/denied/lock").unwrap();
+    server.fail(
+        Match::op(Op::Create).path_prefix("/denied").always(),
+        NO_AUTH,
+    );
+    server.fail(Match::op(Op::Multi).always(), THROTTLED);
+    let writes = async {
+        loop {
+            let error = denied.lock().await.unwrap_err();
+            assert_eq!(error.kind(), Some(ErrorKind::NoAuth), "{error}");
+            tokio::time::sleep(T / 30).await;
+        }
+    };
+    let lost = async {
+        tokio::select! {
+            lost = guard.lost() => lost.reason(),
+            () = writes => LostReason::Closed,
+        }
+    };
+    let lost = tokio::time::timeout(T, lost).await;
+    assert_eq!(lost.expect("the lease ends"), LostReason::LeaseExpired);
 }

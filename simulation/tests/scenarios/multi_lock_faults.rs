@@ -182,3 +182,40 @@ async fn members_deleted_again_and_again_end_the_call() {
     assert_eq!(left, [node.to_string()]);
     held.release().await.unwrap();
 }
+
+/// Another contender for two of them gets both, and does not wait crosswise with the first.
+// Shows: multi-lock-loss
+#[tokio::test]
+async fn lost_member_frees_those_held() {
+    let server = start_empty();
+    PATHS
+        .iter()
+        .for_each(|path| server.create(path, "").unwrap());
+    let client = beating(&server, eager()).await;
+    let (last, other) = (calm(&server).await, calm(&server).await);
+    let held = within(
+        "the holder",
+        InterProcessMutex::new(&last, PATHS[2]).unwrap().lock(),
+    )
+    .await
+    .unwrap();
+    let (node, id) = (held.node(), session(&client));
+    let multi = InterProcessMultiLock::from_paths(&client, PATHS.into_iter().take(3)).unwrap();
+    let attempt = tokio::spawn(multi.lock());
+    until(&server, "the wait for the third", move |view| {
+        view.watches_on(&node).contains(&id)
+    })
+    .await;
+    let two = InterProcessMultiLock::from_paths(&other, PATHS.into_iter().take(2)).unwrap();
+    let two = tokio::spawn(two.lock());
+    until(&server, "the wait for the first", |view| {
+        view.children(PATHS[0]).len() == 2
+    })
+    .await;
+    server.delete(&queue_at(&server, PATHS[0])[0]).unwrap();
+    let two = within("both", two).await.unwrap().unwrap();
+    within("the release", two.release()).await.unwrap();
+    held.release().await.unwrap();
+    let guard = within("all members", attempt).await.unwrap().unwrap();
+    within("the release", guard.release()).await.unwrap();
+}

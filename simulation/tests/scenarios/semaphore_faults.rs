@@ -13,6 +13,9 @@ pub(crate) const LOCKS: &str = "/sem/locks";
 pub(crate) const LEASES: &str = "/sem/leases";
 pub(crate) const LIMIT: &str = "/sem/permits";
 
+/// ZooKeeper's error code.
+const THROTTLED: i32 = -127;
+
 pub(crate) type Acquiring = JoinHandle<Result<SemaphorePermit, AcquireError>>;
 
 /// A server on which the semaphore's directories exist.
@@ -328,6 +331,58 @@ async fn a_limit_that_shrinks_while_permits_are_taken() {
     held.release().await.unwrap();
     permit(attempt).await.release().await.unwrap();
     assert_clean(&server, "a limit that shrinks").await;
+}
+
+/// Also by the first write of it, before which the limit of the handle counts.
+// Shows: semaphore-limit
+#[tokio::test]
+async fn raised_limit_wakes_the_head() {
+    let (server, [client, other]) = with_clients(start(), calm).await;
+    let mut held = acquired(&semaphore(&client, 1), 1).await;
+    for limit in [2, 3] {
+        let attempt = at_head(&server, &client, 1, 1).await;
+        semaphore(&other, 1).set_limit(limit).await.unwrap();
+        held.merge(permit(attempt).await).unwrap();
+        assert_eq!(held.num_permits(), limit);
+    }
+    held.release().await.unwrap();
+}
+
+/// What is known of the session is too old when it is found that the permits were taken.
+// Shows: suspended
+#[tokio::test]
+async fn waits_out_a_doubt_with_permits() {
+    /// A session timeout of which a third, without a renewal, is a doubt.
+    const T: Duration = Duration::from_secs(30);
+    let (server, [client]) =
+        with_clients(start(), async |server| connect_for(server, T).await).await;
+    let id = session(&client);
+    let lost = server.drop_reply(takes(id), Loss::Close);
+    let lease = Match::op(Op::Exists)
+        .session(id)
+        .path_prefix(format!("{LEASES}/"));
+    let unseen = server.fail(lease.always(), THROTTLED);
+    let attempt = tokio::spawn(semaphore(&client, 1).acquire(10 * T));
+    within("the transaction", lost.wait_hit()).await;
+    within("the look at the lease", unseen.wait_hit()).await;
+    let silence = server.fail(Match::op(Op::Multi).session(id).always(), THROTTLED);
+    tokio::time::sleep(T / 2).await;
+    unseen.remove();
+    until(&server, "the Stat of the lease", move |view| {
+        let stat = |entry: &&LogEntry| {
+            (entry.kind, entry.op, entry.session) == (LogKind::Applied, Op::Exists, id)
+        };
+        let last = view.log().rev().find(stat);
+        last.is_some_and(|entry| entry.error == 0)
+    })
+    .await;
+    // Answered behind it.
+    within("a look", semaphore(&client, 1).available_permits())
+        .await
+        .unwrap();
+    assert!(!attempt.is_finished(), "granted in doubt");
+    silence.remove();
+    permit(attempt).await.release().await.unwrap();
 }
 
 /// Children of any name count, as Curator counts them.

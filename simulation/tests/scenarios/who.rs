@@ -163,3 +163,37 @@ async fn a_reader_behind_a_writer_that_waits_is_told_of_the_readers_inside() {
         .await
         .unwrap();
 }
+
+/// The next in line looks again, and gets no answer before another call ends.
+// Shows: held-by
+#[tokio::test]
+async fn forgets_a_node_whose_watch_fired() {
+    let (server, [holder, client]) = with_clients(start(), calm).await;
+    let guard = hold(&holder).await;
+    let lock = fair(&client);
+    let first = place(&lock).await;
+    watches(&server, &client, &guard.node()).await;
+    let second = tokio::spawn(lock.acquire(TIME));
+    until(&server, "the second waiter", |view| {
+        view.children(DIRECTORY).len() == 3
+    })
+    .await;
+    // Later than the second would ask who holds the lock.
+    tokio::time::sleep(TIME - Duration::from_millis(50)).await;
+    let look = server.hold_request(
+        Match::op(Op::GetChildren)
+            .session(session(&client))
+            .always(),
+    );
+    guard.release().await.unwrap();
+    let error = within("the end", second).await.unwrap().unwrap_err();
+    let AcquireError::TimedOut {
+        contention: Contention { held_by: None, .. },
+        ..
+    } = error
+    else {
+        panic!("{error}")
+    };
+    look.release();
+    drop(first);
+}

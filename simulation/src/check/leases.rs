@@ -1,0 +1,65 @@
+//! A lock with a lease of its caller ends with that, and not before.
+
+use std::time::Duration;
+
+/// The grain of the clocks, in milliseconds.
+const GRAIN: u64 = 2;
+
+/// When a lease ends, in milliseconds: between these moments, since the caller does not know when
+/// the lock was granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct End {
+    earliest: u64,
+    latest: u64,
+}
+
+impl End {
+    /// The end of a lease that has begun between two moments.
+    pub fn of(lease: Duration, first: u64, last: u64) -> Self {
+        let lease = lease.as_millis() as u64;
+        Self {
+            earliest: first + lease,
+            latest: last + lease,
+        }
+    }
+}
+
+/// A guard says whether it is held.
+pub fn look(end: Option<End>, now: u64, is_held: bool) -> Result<(), String> {
+    match end {
+        Some(end) if is_held && now > end.latest + GRAIN => Err(format!(
+            "is held {} ms after the end of its lease",
+            now - end.latest
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// A holder is told that its lease is over.
+pub fn told(end: Option<End>, now: u64) -> Result<(), String> {
+    match end {
+        None => Err("is told of the end of a lease, and has none".to_owned()),
+        Some(end) if now + GRAIN < end.earliest => Err(format!(
+            "is told of the end of its lease {} ms before that",
+            end.earliest - now
+        )),
+        Some(_) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lease_that_ends_at_another_time() {
+        let end = Some(End::of(Duration::from_millis(100), 1_000, 1_010));
+        look(end, 1_110 + GRAIN, true).unwrap();
+        look(end, 1_111 + GRAIN, false).unwrap();
+        look(end, 1_111 + GRAIN, true).unwrap_err();
+        look(None, 1_000_000, true).unwrap();
+        told(end, 1_100 - GRAIN).unwrap();
+        told(end, 1_099 - GRAIN).unwrap_err();
+        told(None, 1_100).unwrap_err();
+    }
+}

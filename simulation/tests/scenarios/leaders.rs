@@ -1,0 +1,41 @@
+//! Elections whose moments need gates.
+
+use ::simulation::scenario::tokio;
+use test_support::prelude::*;
+
+/// The watch of the leader is set before the look: the leader changes between the two.
+// Shows: leader-watch
+#[tokio::test]
+async fn sees_a_change_before_its_look() {
+    let (server, [first, second, watcher]) = with_clients(start(), calm).await;
+    let join = |client, id| {
+        let builder = LeaderLatch::builder(client, DIRECTORY).id(id);
+        builder.build().unwrap()
+    };
+    let first = join(&first, "first");
+    within("the first leader", first.leadership())
+        .await
+        .unwrap();
+    let second = join(&second, "second");
+    until(&server, "the second participant", |view| {
+        view.children(DIRECTORY).len() == 2
+    })
+    .await;
+    let mut leaders = LeaderLatch::builder(&watcher, DIRECTORY)
+        .watch_leader()
+        .unwrap();
+    let leader = within("the leader", leaders.changed()).await.unwrap();
+    assert_eq!(leader.unwrap().id(), "first");
+
+    let lists = Match::op(Op::GetChildren).session(session(&watcher));
+    let look = server.hold_request(lists.nth(1));
+    let changed = tokio::spawn(async move { leaders.changed().await });
+    within("the second list", look.wait_hit()).await;
+    within("the end of the first", first.close()).await.unwrap();
+    within("the second leader", second.leadership())
+        .await
+        .unwrap();
+    look.release();
+    let leader = within("the change", changed).await.unwrap().unwrap();
+    assert_eq!(leader.unwrap().id(), "second");
+}
