@@ -15,6 +15,7 @@ mod heartbeats;
 mod leaders;
 mod lease;
 mod multi_lock_faults;
+mod persistent_node;
 mod regressions;
 mod revocation;
 mod rules;
