@@ -791,6 +791,45 @@ mod tests {
         );
     }
 
+    /// However the threads meet: each of the holds that are registered while the session ends is
+    /// told of that, or finds it out.
+    // Shows: telling-a-loss
+    #[tokio::test]
+    async fn hold_registered_at_the_end() {
+        const THREADS: u64 = 4;
+        const HOLDS: u64 = 50;
+        let server = Server::start().unwrap();
+        let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
+        let (cleanup, _queue) = Cleanup::new();
+        let directory = LockPath::parse("", "/lock").unwrap();
+        for _ in 0..200 {
+            let session = Session::new(1, handle.clone(), LeaseMargin::default());
+            session.lease().renewed(clock::now());
+            let register = |number| {
+                let state = HoldState::new("x-lock-0000000000".into(), Kind::Exclusive);
+                Held::new(&session, &cleanup, directory.clone(), number, state)
+            };
+            let holds: Vec<_> = std::thread::scope(|threads| {
+                // Several, which wait for each other on their way to the registration.
+                let registering: Vec<_> = (0..THREADS)
+                    .map(|thread| thread * HOLDS..(thread + 1) * HOLDS)
+                    .map(|numbers| threads.spawn(|| numbers.map(register).collect::<Vec<_>>()))
+                    .collect();
+                while !session.holds.any() {
+                    std::thread::yield_now();
+                }
+                session.end(LostReason::SessionExpired);
+                registering
+                    .into_iter()
+                    .flat_map(|holds| holds.join().unwrap())
+                    .collect()
+            });
+            for held in holds {
+                assert_eq!(held.lost(), Some(LostReason::SessionExpired));
+            }
+        }
+    }
+
     #[tokio::test]
     async fn a_hold_of_a_session_that_has_ended_is_lost_from_the_beginning() {
         let server = Server::start().unwrap();

@@ -241,3 +241,30 @@ impl Drop for GuardSet {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+    use crate::error::LostReason;
+
+    /// Only the clock shows that work has blocked its thread beyond the lease.
+    // Shows: lease-over
+    #[tokio::test]
+    async fn work_beyond_the_lease_fails() {
+        let is_over = AtomicBool::new(false);
+        let lost_now = || {
+            is_over.load(Ordering::Relaxed).then(|| Lost {
+                path: "/lock".into(),
+                reason: LostReason::LeaseOver,
+            })
+        };
+        let work = async { is_over.store(true, Ordering::Relaxed) };
+        let result = while_held(std::future::pending(), lost_now, work).await;
+        assert_eq!(
+            result.map_err(|lost| lost.reason()),
+            Err(LostReason::LeaseOver)
+        );
+    }
+}

@@ -489,6 +489,31 @@ fn deletions(server: &Server, node: &str) -> Vec<Instant> {
         .collect()
 }
 
+/// The node of the lock still exists, so the servers would commit the write.
+// Shows: transaction
+#[tokio::test]
+async fn lock_lost_by_the_clock_writes_nothing() {
+    let (server, [holder, waiter]) = with_clients(server(), strict_client).await;
+    server.create("/stock", "1").unwrap();
+    let ExpiredHold {
+        guard,
+        next,
+        _answers: answers,
+        ..
+    } = expired_hold(&server, &holder, &waiter).await;
+    answers.release();
+    let write = guard.transaction().set_data("/stock", "0", None);
+    let error = within("the answer", write.commit()).await.unwrap_err();
+    assert!(server.exists(&guard.node()));
+    assert!(
+        matches!(&error, TransactionError::Lost(lost) if lost.reason() == LostReason::LeaseExpired),
+        "{error:?}"
+    );
+    assert_eq!(server.node("/stock").unwrap().data, b"1");
+    drop(guard);
+    granted(next).await.release().await.unwrap();
+}
+
 /// The session and its timeout are the holder's: what it does when it is told, it does before the
 /// next holder comes in.
 // Shows: lost-lock-keeps-its-node
@@ -743,6 +768,72 @@ async fn looks_again_after_a_long_doubt() {
     drop(within("the grant", waiting).await.unwrap().unwrap());
 }
 
+/// The list that shows a contender first is answered late, and the servers' word that they keep its
+/// session comes later still. Meanwhile another process deletes its node, and the next contender is
+/// granted the lock. A doubt about the session has been cleared up once, so only the age of the list
+/// prevents a second grant.
+// Shows: suspended
+#[tokio::test]
+async fn list_that_is_too_old_grants_nothing() {
+    let server = server();
+    server.freeze_expiry(true);
+    let policy = RetryPolicy::n_times(1_000, Duration::from_millis(20));
+    let first = client_with(&server, T, Client::builder().retry_policy(policy)).await;
+    let second = client(&server).await;
+    let guard = hold(&second).await;
+    let (id, lock) = (session(&first), mutex(&first));
+    let waiting = tokio::spawn(lock.lock());
+    until(&server, "the watch", |view| view.watches() == 1).await;
+    let silence = || server.fail(Match::op(Op::Multi).session(id).always(), OPERATION_TIMEOUT);
+    let lists =
+        move |n| move |view: View<'_>| view.counters().requests_of(id, Op::GetChildren) >= n;
+    let doubt = silence();
+    // Longer than two heartbeats, and shorter than what loses a lock.
+    tokio::time::sleep(T / 2).await;
+    // The list by which it would be granted if there were no doubt is answered, and no other.
+    let refused = server.fail(
+        Match::op(Op::GetChildren).session(id).nth(1).always(),
+        OPERATION_TIMEOUT,
+    );
+    guard.release().await.unwrap();
+    until(&server, "another list", lists(2)).await;
+    doubt.remove();
+    until(&server, "the look behind the doubt", lists(3)).await;
+    let doubt = silence();
+    let renewed = Instant::now();
+    tokio::time::sleep(T / 4).await;
+    // Longer than two heartbeats after the renewal, and not so long that the connection is given
+    // up.
+    let answer = server.hold_reply(Match::op(Op::GetChildren).session(id));
+    refused.remove();
+    within("the list", answer.wait_hit()).await;
+    let sent = Instant::now();
+    tokio::time::sleep(T / 10).await;
+    answer.release();
+    // Behind the answer.
+    let node = queue(&server).remove(0);
+    tokio::time::sleep(T / 20).await;
+    server.delete(&node).unwrap();
+    let guard = hold(&second).await;
+    // Older than three heartbeats by its sending, and not by its answer.
+    tokio::time::sleep_until((sent + T * 11 / 20).into()).await;
+    assert!(renewed.elapsed() > T / 2);
+    doubt.remove();
+    until(&server, "its next node", |view| {
+        view.children(DIRECTORY).len() == 2
+    })
+    .await;
+    assert!(!waiting.is_finished(), "granted by what was so before");
+    guard.release().await.unwrap();
+    within("the grant", waiting)
+        .await
+        .unwrap()
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+}
+
 // Shows: node-deleted-by-hand
 #[tokio::test]
 async fn a_node_deleted_by_hand_is_noticed_within_a_heartbeat() {
@@ -828,6 +919,36 @@ async fn many_nodes_deleted_at_once_are_noticed_without_multi_reads() {
         assert_eq!(session(&client), id);
         assert!(guards[7].is_held(), "its node is there");
     }
+}
+
+/// The nodes are checked in no particular order, so that with many which may not be checked one of
+/// them is before the missing one.
+// Shows: node-deleted-by-hand
+#[tokio::test]
+async fn denied_checks_hide_no_missing_node() {
+    const DENIED: usize = 50;
+    let (server, [client]) = with_clients(server(), client).await;
+    let closed = Permissions::WRITE | Permissions::CREATE | Permissions::DELETE;
+    let mut guards = Vec::new();
+    for number in 0..DENIED {
+        let path = format!("/closed/{number}");
+        // The directory may be read.
+        server.create(&path, "").unwrap();
+        let mutex = InterProcessMutex::builder(&client, path)
+            .acl([Acl::new("world", "anyone", closed)])
+            .build()
+            .unwrap();
+        guards.push(within("the grant", mutex.lock()).await.unwrap());
+    }
+    let guard = hold(&client).await;
+    let deleted = Instant::now();
+    server.delete(&guard.node()).unwrap();
+    assert_eq!(
+        within("the loss", guard.lost()).await.reason(),
+        LostReason::NodeDeleted
+    );
+    assert!(deleted.elapsed() < T / 5, "{:?}", deleted.elapsed());
+    assert!(guards.iter().all(LockGuard::is_held));
 }
 
 // Shows: renewal

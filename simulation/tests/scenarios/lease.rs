@@ -443,6 +443,32 @@ async fn a_release_in_time_is_a_release() {
     assert_clean(&server, "released in time").await;
 }
 
+/// Readers that have waited together come in together, by one node, and each has the lease that it
+/// has asked for.
+// Shows: lease-over
+#[tokio::test]
+async fn leases_of_readers_that_waited() {
+    let (server, [client, other]) = with_clients(start(), calm).await;
+    let writer = read_write::write(&other).await;
+    let lock = InterProcessReadWriteLock::builder(&client, DIRECTORY)
+        .sticky(LONG)
+        .build()
+        .unwrap();
+    let readers: Vec<_> = (0..3)
+        .map(|_| {
+            let asked = lock.read_lock().acquire_with_lease(SOON, LEASE);
+            tokio::spawn(ByHand::new(asked).start().finished())
+        })
+        .collect();
+    until(&server, "the wait", |view| view.watches() == 1).await;
+    assert_eq!(queue(&server).len(), 2, "one node for all readers");
+    writer.release().await.unwrap();
+    for reader in readers {
+        let guard = granted(reader).await;
+        assert_over(&within("the end", guard.lost()).await);
+    }
+}
+
 #[tokio::test]
 async fn shares_of_a_hold_share_its_lease() {
     let (server, [client]) = with_clients(start(), calm).await;

@@ -34,6 +34,24 @@ async fn a_request_that_a_conversion_overtakes_is_not_lost() {
     guard.release().await.unwrap();
 }
 
+// Shows: revocation
+#[tokio::test]
+async fn request_behind_a_conversion() {
+    let (server, [a, b]) = with_clients(start(), connect).await;
+    let (guard, revoked) = listening_writer(&server, &a).await;
+    let guard = within("the downgrade", guard.downgrade()).await.unwrap();
+    let (node, id) = (guard.node(), session(&a));
+    until(&server, "the watch", move |view| {
+        view.watches_on(&node) == [id]
+    })
+    .await;
+    within("the request", b.attempt_revoke(&guard.node()))
+        .await
+        .unwrap();
+    within("to hear of it", revoked).await.unwrap();
+    guard.release().await.unwrap();
+}
+
 /// The look behind the event of a deletion by another hand tells of the loss, without a heartbeat.
 // Shows: node-deleted-by-hand
 #[tokio::test]

@@ -229,6 +229,27 @@ async fn a_lease_that_is_over_returns_all_permits_of_its_value() {
     assert!(!merged.is_held());
 }
 
+// Shows: one-value
+#[tokio::test]
+async fn split_permits_are_lost_by_themselves() {
+    for ends_split in [false, true] {
+        let (server, [client]) = with_clients(start(), calm).await;
+        let mut rest = acquired(&semaphore(&client, 3), 3).await;
+        let split = rest.split(1).unwrap();
+        let (lost, kept) = if ends_split {
+            (split, rest)
+        } else {
+            (rest, split)
+        };
+        lost.set_lease(Duration::ZERO).unwrap_err();
+        assert!(!lost.is_held() && kept.is_held());
+        within("the return", kept.release()).await.unwrap();
+        drop(lost);
+        client.flush(SOON).await.unwrap();
+        assert_clean(&server, "split permits").await;
+    }
+}
+
 /// The holder has time to stop, as after any loss that it has not chosen, and no longer.
 // Shows: one-value
 #[tokio::test]

@@ -267,3 +267,47 @@ impl Drop for Hold {
         self.release_once(None);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use zookeeper_test_server::Server;
+
+    use super::*;
+    use crate::locks::guards::sealed::{Inside, IsGuard};
+    use crate::protocol::hold::HoldState;
+    use crate::session::leftovers::cleanup::Cleanup;
+    use crate::{Client, InterProcessMutex};
+
+    /// The client ends before the task that deletes nodes has deleted this one.
+    // Shows: cleanup
+    #[tokio::test]
+    async fn release_without_an_answer_is_lost() {
+        let server = Server::start().unwrap();
+        let client = Client::connect(&server.connect_string()).await.unwrap();
+        let mutex = InterProcessMutex::new(&client, "/lock").unwrap();
+        let guard = mutex.lock().await.unwrap();
+        let granted = IsGuard::shares(&guard, Inside(())).0.first().unwrap();
+        let (cleanup, queue) = Cleanup::new();
+        let held = Held::new(
+            granted.session(),
+            &cleanup,
+            granted.directory().clone(),
+            granted.held.next_number(),
+            HoldState::new("x-lock-0000000001".into(), Kind::Exclusive),
+        );
+        let hold = Hold::new(
+            Arc::clone(&granted.path_lock),
+            Arc::clone(granted.session()),
+            held,
+            (1, 0),
+            Location::caller(),
+        );
+        let release = hold.release();
+        drop(queue);
+        let error = release.await.unwrap_err();
+        assert!(
+            matches!(&error, ReleaseError::Lost(lost) if lost.reason() == LostReason::Closed),
+            "{error:?}"
+        );
+    }
+}

@@ -345,28 +345,6 @@ async fn what_is_not_answered_is_found_out() {
     }
 }
 
-/// A write whose answer was lost, and that the next server does not know of yet, is still to come.
-// Shows: persistent-node
-#[tokio::test]
-async fn what_was_wanted_last_is_not_overtaken_by_a_late_write() {
-    let (server, [client]) = with_clients(Server::start().unwrap(), connect).await;
-    let node = present(&server, &client, "a").await;
-    until(&server, "its watch", |view| view.watches() == 1).await;
-    let write = server.drop_request(Match::op(Op::SetData).path(PATH), Loss::Close);
-    let _late = pending(node.set_data("b"));
-    within("the write", write.wait_hit()).await;
-    // Before the pause after the loss is over, as a rule: otherwise "b" is written once more, and
-    // "a" then.
-    let last = pending(node.set_data("a"));
-    within("the last write", last).await.unwrap();
-    let raw = within("a session", zk::Client::connect(&server.connect_string()))
-        .await
-        .unwrap();
-    let late = within("the late write", raw.set_data(PATH, b"b", Some(0))).await;
-    assert_eq!(late.unwrap_err(), zk::Error::BadVersion);
-    assert_eq!(server.node(PATH).unwrap().data, b"a");
-}
-
 /// What was on its way when it was closed, or dropped, leaves nothing.
 // Shows: persistent-node
 #[tokio::test]

@@ -597,6 +597,56 @@ async fn a_connection_that_is_lost_once_at_a_container_changes_nothing() {
     assert_eq!(server.node(DIRECTORY).unwrap().kind, NodeKind::Container);
 }
 
+/// Lost connections prove nothing about containers if no other request is answered either.
+// Shows: directories
+#[tokio::test]
+async fn outage_at_containers_changes_nothing() {
+    let server = Server::start().unwrap();
+    let client = connect(&server).await;
+    let id = session(&client);
+    let containers = Match::any().opcode(CREATE_CONTAINER).session(id);
+    let creates = server.drop_request(containers.times(3), Loss::Close);
+    let reads = server.drop_request(Match::op(Op::Exists).session(id).times(2), Loss::Close);
+    within("the grant", mutex(&client).lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    assert_eq!((creates.hits().len(), reads.hits().len()), (3, 2));
+    assert_eq!(server.node(DIRECTORY).unwrap().kind, NodeKind::Container);
+}
+
+/// An attempt that has its slot waits for the servers, and not for the other attempts that have one.
+// Shows: live-contender
+#[tokio::test]
+async fn outage_behind_a_slot_is_no_contention() {
+    let (server, [client, other]) = with_clients(start_empty(), calm).await;
+    let semaphore = |client| InterProcessSemaphore::builder(client, "/slots", 1).max_znodes(1);
+    let permit = semaphore(&other).build().unwrap().acquire(SOON);
+    let permit = within("the permit", permit).await.unwrap();
+    let semaphore = semaphore(&client).build().unwrap();
+    let first = tokio::spawn(semaphore.acquire(A_WHILE / 2));
+    let (id, waits) = (session(&client), |view: View<'_>| {
+        view.children("/slots/locks").len() == 1
+    });
+    until(&server, "the first in the queue", waits).await;
+    let second = tokio::spawn(semaphore.acquire(A_WHILE));
+    let create = server.hold_request(
+        Match::op(Op::Create)
+            .session(id)
+            .path_prefix("/slots/locks/"),
+    );
+    let error = within("the end", first).await.unwrap().unwrap_err();
+    assert!(matches!(error, AcquireError::TimedOut { .. }), "{error:?}");
+    within("the second's create", create.wait_hit()).await;
+    let error = within("the end", second).await.unwrap().unwrap_err();
+    assert_no_answer_to(&error, "no answer to the creation of the lock node");
+    create.release();
+    permit.release().await.unwrap();
+    client.flush(SOON).await.unwrap();
+}
+
 /// Callers of this client have had the lock meanwhile, in a session that has ended.
 // Shows: live-contender
 #[tokio::test]

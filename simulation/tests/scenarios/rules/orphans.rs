@@ -267,6 +267,33 @@ async fn a_waiter_behind_a_node_that_becomes_an_orphan_has_the_lock() {
     }
 }
 
+/// A contender that watches a node of its own client is told when the deletion of that node is
+/// refused: the node stays, so no event comes.
+// Shows: refused-orphan
+#[tokio::test]
+async fn watcher_of_an_orphan_is_told() {
+    let (server, [client, other]) = with_clients(start(), calm).await;
+    let held = hold(&other).await;
+    let multi = InterProcessMultiLock::from_paths(&client, [DIRECTORY]).unwrap();
+    let first = ByHand::new(multi.lock()).start();
+    until(&server, "the first", |view| {
+        view.children(DIRECTORY).len() == 2
+    })
+    .await;
+    let second = tokio::spawn(multi.lock());
+    let (node, id) = (queue(&server).remove(1), session(&client));
+    let watched = node.clone();
+    until(&server, "the second", move |view| {
+        view.watches_on(&watched) == [id]
+    })
+    .await;
+    let _refusals = forbid(&server, &client);
+    drop(first);
+    let error = within("the answer", second).await.unwrap().unwrap_err();
+    assert_orphaned(&error, &node);
+    held.release().await.unwrap();
+}
+
 /// A create whose outcome was unknown comes to light after its attempt was given up, and cannot be
 /// deleted.
 // Shows: refused-orphan

@@ -1,0 +1,31 @@
+//! A persistent node, where the moments between requests count: docs/protocol.md#persistent-node.
+
+use ::simulation::scenario::tokio;
+use test_support::prelude::*;
+use zookeeper_client as zk;
+
+const PATH: &str = "/services/web/web-1";
+
+/// A write whose answer was lost, and that the next server does not know of yet, is still to come.
+// Shows: persistent-node
+#[tokio::test]
+async fn late_write_overtakes_no_wanted_data() {
+    let (server, [client]) = with_clients(Server::start().unwrap(), connect).await;
+    let node = PersistentNode::new(&client, PATH, "a").unwrap();
+    within("the creation", node.wait_for_initial_create(SOON))
+        .await
+        .unwrap();
+    until(&server, "its watch", |view| view.watches() == 1).await;
+    let write = server.drop_request(Match::op(Op::SetData).path(PATH), Loss::Close);
+    let _late = pending(node.set_data("b"));
+    within("the write", write.wait_hit()).await;
+    // Before the pause after the loss is over: otherwise "b" is written once more, and "a" then.
+    let last = pending(node.set_data("a"));
+    within("the last write", last).await.unwrap();
+    let raw = within("a session", zk::Client::connect(&server.connect_string()))
+        .await
+        .unwrap();
+    let late = within("the late write", raw.set_data(PATH, b"b", Some(0))).await;
+    assert_eq!(late.unwrap_err(), zk::Error::BadVersion);
+    assert_eq!(server.node(PATH).unwrap().data, b"a");
+}
