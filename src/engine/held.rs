@@ -803,7 +803,7 @@ mod tests {
         let (cleanup, _queue) = Cleanup::new();
         let directory = LockPath::parse("", "/lock").unwrap();
         for _ in 0..200 {
-            let session = Session::new(1, handle.clone(), LeaseMargin::default());
+            let session = Session::new(1, handle.clone(), SessionOptions::default());
             session.lease().renewed(clock::now());
             let register = |number| {
                 let state = HoldState::new("x-lock-0000000000".into(), Kind::Exclusive);
