@@ -31,7 +31,10 @@ pub(crate) fn set_by_hand(peer: &KazooPeer) -> Outcome {
         let done = shell.args(["-c", &script]).env("PYTHON", &peer.python);
         let done = done.output()?;
         let said = String::from_utf8_lossy(&done.stderr).into_owned();
-        done.status.success().then_some(()).ok_or_else(|| said.into())
+        done.status
+            .success()
+            .then_some(())
+            .ok_or_else(|| said.into())
     };
     block_on(async {
         let client = Client::connect(&address).await?;
