@@ -724,6 +724,22 @@ async fn a_contender_that_was_in_doubt_looks_again_before_its_grant() {
         .unwrap();
 }
 
+/// The session lives, but the servers do not say so: the holder has time to stop.
+// Shows: lost-lock-keeps-its-node
+#[tokio::test]
+async fn lost_lock_keeps_its_node() {
+    let (server, [client]) = with_clients(server(), client).await;
+    let guard = hold(&client).await;
+    server.fail(Match::op(Op::Multi).always(), THROTTLED);
+    let lost = within("the loss", guard.lost()).await;
+    assert_eq!(lost.reason(), LostReason::LeaseExpired);
+    let node = guard.node();
+    let is_gone = move |view: View<'_>| !view.exists(&node);
+    never_for(T / 6, &server, "its node is gone", is_gone).await;
+    until_free(&server).await;
+    drop(guard);
+}
+
 /// It has looked again after a first doubt. A second one, in which its node is deleted, outlasts
 /// that look.
 // Shows: suspended

@@ -39,3 +39,20 @@ async fn sees_a_change_before_its_look() {
     let leader = within("the change", changed).await.unwrap().unwrap();
     assert_eq!(leader.unwrap().id(), "second");
 }
+
+// Shows: leaders-work
+#[tokio::test]
+async fn close_waits_for_the_work() {
+    let (server, [client]) = with_clients(start(), calm).await;
+    let latch = LeaderLatch::new(&client, DIRECTORY).unwrap();
+    let term = within("the term", latch.leadership()).await.unwrap();
+    // Under way, and dropped by its caller alone.
+    let work = pending(term.while_held(std::future::pending::<()>()));
+    let closed = tokio::spawn(async move { latch.close().await });
+    within("the end of the term", term.lost()).await;
+    let node = term.node();
+    let is_gone = move |view: View<'_>| !view.exists(&node);
+    never_for(SOON, &server, "its node is gone", is_gone).await;
+    drop(work);
+    within("the close", closed).await.unwrap().unwrap();
+}

@@ -218,3 +218,15 @@ async fn a_session_that_watches_too_much_says_so() {
     }
     assert_eq!(session(&client), id);
 }
+
+/// The look that sets the watch shows it.
+// Shows: revocation
+#[tokio::test]
+async fn earlier_request_is_told() {
+    let (server, [client, other]) = with_clients(start(), calm).await;
+    let guard = hold(&client).await;
+    other.attempt_revoke(&guard.node()).await.unwrap();
+    within("the request", guard.revoked()).await;
+    guard.release().await.unwrap();
+    assert_clean(&server, "a request that came first").await;
+}

@@ -6,6 +6,9 @@ use std::error::Error;
 use ::simulation::scenario::tokio;
 use test_support::prelude::*;
 
+/// ZooKeeper's error code.
+const THROTTLED: i32 = -127;
+
 /// ZooKeeper's `NoAuth`.
 const NO_AUTH: i32 = -102;
 
@@ -325,4 +328,15 @@ async fn a_late_create_that_may_not_be_deleted_is_said() {
         .release()
         .await
         .unwrap();
+}
+
+// Shows: cleanup
+#[tokio::test]
+async fn deletions_go_on_after_failures() {
+    let (server, [client]) = with_clients(start(), calm).await;
+    let deletions = Match::op(Op::Delete).session(session(&client));
+    let failing = server.fail(deletions.times(20), THROTTLED);
+    drop(hold(&client).await);
+    within("the last failure", failing.wait_hits(20)).await;
+    until_free(&server).await;
 }
