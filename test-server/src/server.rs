@@ -416,7 +416,8 @@ impl Builder {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let server = Server::builder().local_sessions(true).start()?;
     /// server.set_member(0, Member::ReadOnly);
-    /// let client = Client::connector().with_readonly(true).connect(&server.connect_string()).await?;
+    /// let servers = server.connect_string();
+    /// let client = Client::connector().with_readonly(true).connect(&servers).await?;
     /// assert!(client.check_stat("/").await?.is_some());
     /// # Ok(())
     /// # }

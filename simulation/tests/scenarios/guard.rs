@@ -757,6 +757,7 @@ async fn looks_again_after_a_long_doubt() {
     let silent = || server.fail(Match::op(Op::Multi).session(id).always(), OPERATION_TIMEOUT);
     let lists = Match::op(Op::GetChildren).session(id);
     let silence = silent();
+    // Time passes because the session is in doubt once a heartbeat is overdue.
     tokio::time::sleep(T / 2).await;
     let listed = server.counters().requests_of(id, Op::GetChildren);
     guard.release().await.unwrap();

@@ -56,7 +56,7 @@ enum Tried {
 
 /// The end of the tries.
 #[derive(PartialEq, Eq)]
-enum Outcome {
+enum SpareOutcome {
     /// A heartbeat was sent, or none is wanted any more.
     Done,
     /// See [`Tried::Replaced`].
@@ -94,18 +94,18 @@ impl Spare {
 
     /// Sends a heartbeat by the first server that takes the session up, unless none is wanted any
     /// more.
-    async fn keep(&self, session: &Arc<Session>, first: usize) -> Outcome {
+    async fn keep(&self, session: &Arc<Session>, first: usize) -> SpareOutcome {
         tokio::select! {
             biased;
-            () = unneeded(session) => Outcome::Done,
+            () = unneeded(session) => SpareOutcome::Done,
             outcome = self.renew(session, first) => outcome,
         }
     }
 
     /// Sends a heartbeat by the first server that takes the session up.
-    async fn renew(&self, session: &Arc<Session>, first: usize) -> Outcome {
+    async fn renew(&self, session: &Arc<Session>, first: usize) -> SpareOutcome {
         let Some(handle) = self.take_up(session, first).await else {
-            return Outcome::Replaced;
+            return SpareOutcome::Replaced;
         };
         session.set_kept_by_spare();
         // The client library ends the connection when the server is silent for too long.
@@ -118,7 +118,7 @@ impl Spare {
             session = session.number(),
             "a heartbeat by a spare connection"
         );
-        Outcome::Done
+        SpareOutcome::Done
     }
 
     /// Tries all servers until one takes the session up: side by side, so that one that is silent
@@ -259,7 +259,7 @@ pub(crate) async fn run(session: Arc<Session>, spare: Spare) {
             continue;
         }
         first = first.wrapping_add(1);
-        if keep_on_thread(&session, &spare, first).await == Outcome::Replaced {
+        if keep_on_thread(&session, &spare, first).await == SpareOutcome::Replaced {
             return;
         }
     }
@@ -268,7 +268,7 @@ pub(crate) async fn run(session: Arc<Session>, spare: Spare) {
 /// Does [`Spare::keep`] on a separate runtime, whose end also ends the task that the client library
 /// has spawned in it: it would continue, reconnect, and take the session away from its other
 /// connection later.
-async fn keep_on_thread(session: &Arc<Session>, spare: &Arc<Spare>, first: usize) -> Outcome {
+async fn keep_on_thread(session: &Arc<Session>, spare: &Arc<Spare>, first: usize) -> SpareOutcome {
     let (done, outcome) = oneshot::channel();
     let (session, spare) = (Arc::clone(session), Arc::clone(spare));
     let keeping = async move {
@@ -280,7 +280,7 @@ async fn keep_on_thread(session: &Arc<Session>, spare: &Arc<Spare>, first: usize
     }
     // An error means that there is no thread, or that it has panicked, in a log line of the client
     // library.
-    outcome.await.unwrap_or(Outcome::Done)
+    outcome.await.unwrap_or(SpareOutcome::Done)
 }
 
 /// Returns whether locks are held whose lease was not renewed for this long.
@@ -339,7 +339,7 @@ mod tests {
         let spare = Spare::new(&session, connector, addresses, Duration::from_secs(1)).unwrap();
         // The client library's, which would move the session back.
         let _connect = server.hold_request(Match::op(Op::Connect).nth(1));
-        assert!(spare.renew(&session, 0).await == Outcome::Done);
+        assert!(spare.renew(&session, 0).await == SpareOutcome::Done);
         assert!(session.lease().is_valid() && session.last_own_renewal().is_none());
         session.expired();
         assert!(!session.is_expired_by_servers());
