@@ -214,6 +214,7 @@ mod tests {
         // Of options that zklock does not set, and the form of a connect string.
         let others = [
             "`max_waiters`",
+            "`max_ephemeral_bytes`",
             "`{option}`",
             "`host:port",
             "call `acquire`",
