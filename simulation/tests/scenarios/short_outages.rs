@@ -7,7 +7,7 @@ use simnet::net::{self, Fault, Net, Way};
 use simulation::scenario::tokio;
 use test_support::short_outages::{CLIENTS, lost};
 use zookeeper_recipes::{Client, InterProcessMutex};
-use zookeeper_test_server::{Direction, Server};
+use zookeeper_test_server::{Direction, Match, Op, Server};
 
 async fn costs_no_lock(session_timeout: Duration, outage: impl AsyncFn(&Server, &[i64], Instant)) {
     let lost = lost(session_timeout, &outage).await;
@@ -86,9 +86,19 @@ impl Link {
     }
 }
 
-/// A server, and clients that reach it by several links, which fail for a part of the session
-/// timeout in thousandths, at every moment between two heartbeats.
 async fn cost_no_lock(session_timeout: Duration, links: &[Link], outages: &[u32]) {
+    connects_after(Duration::ZERO, session_timeout, links, outages).await;
+}
+
+/// A server, and clients that reach it by several links, which fail for a part of the session
+/// timeout in thousandths, at every moment between two heartbeats. From then on each connect is
+/// answered after `slow`.
+async fn connects_after(
+    slow: Duration,
+    session_timeout: Duration,
+    links: &[Link],
+    outages: &[u32],
+) {
     for (outage, moment) in outages.iter().flat_map(|outage| [(outage, 0), (outage, 1)]) {
         let server = Server::builder()
             .tick(session_timeout / 20)
@@ -112,6 +122,7 @@ async fn cost_no_lock(session_timeout: Duration, links: &[Link], outages: &[u32]
             tokio::time::sleep(step).await;
         }
         tokio::time::sleep(step * moment / 2).await;
+        let _slow = server.delay_reply(Match::op(Op::Connect).always(), slow);
         let net = Net::current();
         let failing = || links.iter().zip(hosts.iter().map(|host| net.link(host)));
         failing().for_each(|(how, link)| how.fail(&link));
@@ -135,6 +146,20 @@ async fn cost_no_lock(session_timeout: Duration, links: &[Link], outages: &[u32]
             guard.release().await.unwrap();
             client.close().await.unwrap();
         }
+    }
+}
+
+/// Members that are back at once take the session from each other: each answers a connect only after
+/// the next has been asked.
+// Shows: spare-connection
+#[tokio::test]
+async fn members_back_together() {
+    for seconds in [2, 3, 6, 15, 30] {
+        let session_timeout = Duration::from_secs(seconds);
+        cost_no_lock(session_timeout, &[Link::Holds; 3], &OUTAGES).await;
+        let slow = session_timeout / 100;
+        connects_after(slow, session_timeout, &[Link::Forgets; 3], &[449]).await;
+        connects_after(slow, session_timeout, &[Link::Refuses; 5], &[449]).await;
     }
 }
 

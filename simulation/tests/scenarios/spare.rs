@@ -81,9 +81,17 @@ async fn spare_failure_ends_no_session() {
     let id = session(&client);
     let gate = interrupt(&server, &client).await;
     let refused = server.fail(Match::op(Op::Multi).session(id), AUTH_FAILED);
+    let connects = server.counters().requests(Op::Connect);
+    until(&server, "a spare connection", move |view| {
+        view.counters().requests(Op::Connect) > connects
+    })
+    .await;
+    // The server closes the connection by which the library waits, and the library connects again.
+    let again = server.hold_request(Match::op(Op::Connect));
     within("the spare heartbeat", refused.wait_hit()).await;
     // The answer takes its time, and nothing outside shows when it has arrived.
     tokio::time::sleep(T / 100).await;
+    again.release();
     reconnect(&client, gate).await;
     assert_ne!(client.state(), ConnectionState::Closed);
     assert!(guard.is_held());

@@ -54,13 +54,33 @@ enum Tried {
     Silent,
 }
 
+/// The outcome of all tries.
+enum TakenUp {
+    /// The server with this number has let this handle take the session up.
+    By(usize, zk::Client),
+    /// No lock is held any more, or none can be kept.
+    Unwanted,
+    /// See [`Tried::Replaced`].
+    Replaced,
+}
+
 /// The end of the tries.
 #[derive(PartialEq, Eq)]
 enum SpareOutcome {
-    /// A heartbeat was sent, or none is wanted any more.
+    /// The session lease was renewed, or that is not wanted any more.
     Done,
+    /// The server with this number took the session up, and did not commit the heartbeat.
+    NotRenewed { server: usize },
     /// See [`Tried::Replaced`].
     Replaced,
+}
+
+/// In which order the servers are tried.
+#[derive(Clone, Copy)]
+struct Order {
+    first: usize,
+    /// How long after one the next is tried.
+    step: Duration,
 }
 
 impl Spare {
@@ -77,10 +97,7 @@ impl Spare {
             .with_session(info.clone())
             .with_detached()
             .with_fail_eagerly();
-        let mut tries = session.lease().spare_tries();
-        // Before the client library ends a connection that is silent: it does not say whether that
-        // or the server has ended it.
-        tries.limit = tries.limit.min(server_timeout * 3 / 4);
+        let tries = session.lease().spare_tries(server_timeout);
         // Its pause before the next try of a pass, and that try.
         let rest = server_timeout.saturating_mul(2);
         Some(Self {
@@ -92,51 +109,72 @@ impl Spare {
         })
     }
 
+    /// Returns the order that begins with a server. Not all are tried at the same moment: mostly
+    /// the first that is back has answered before the next is tried.
+    fn order(&self, first: usize) -> Order {
+        let count = u32::try_from(self.servers.len()).unwrap_or(u32::MAX);
+        Order {
+            first,
+            step: self.tries.pause / count.max(1),
+        }
+    }
+
     /// Sends a heartbeat by the first server that takes the session up, unless none is wanted any
     /// more.
-    async fn keep(&self, session: &Arc<Session>, first: usize) -> SpareOutcome {
+    async fn keep(&self, session: &Arc<Session>, order: Order) -> SpareOutcome {
         tokio::select! {
             biased;
             () = unneeded(session) => SpareOutcome::Done,
-            outcome = self.renew(session, first) => outcome,
+            outcome = self.renew(session, order) => outcome,
         }
     }
 
     /// Sends a heartbeat by the first server that takes the session up.
-    async fn renew(&self, session: &Arc<Session>, first: usize) -> SpareOutcome {
-        let Some(handle) = self.take_up(session, first).await else {
-            return SpareOutcome::Replaced;
-        };
+    async fn renew(&self, session: &Arc<Session>, order: Order) -> SpareOutcome {
+        match self.take_up(session, order).await {
+            TakenUp::By(server, handle) if self.beat_by(session, &handle).await => {
+                log::debug!(
+                    session = session.number(),
+                    server,
+                    "a heartbeat by a spare connection"
+                );
+                SpareOutcome::Done
+            }
+            TakenUp::By(server, _) => SpareOutcome::NotRenewed { server },
+            TakenUp::Unwanted => SpareOutcome::Done,
+            TakenUp::Replaced => SpareOutcome::Replaced,
+        }
+    }
+
+    /// Sends a heartbeat by a connection that has taken the session up. Returns whether the session
+    /// lease was renewed.
+    async fn beat_by(&self, session: &Arc<Session>, handle: &zk::Client) -> bool {
+        let before = session.lease().last_renewal();
         session.set_kept_by_spare();
         // The client library ends the connection when the server is silent for too long.
         beat(&Line {
             session,
-            spare: Some(&handle),
+            spare: Some(handle),
         })
         .await;
-        log::debug!(
-            session = session.number(),
-            "a heartbeat by a spare connection"
-        );
-        SpareOutcome::Done
+        session.lease().last_renewal() > before
     }
 
     /// Tries all servers until one takes the session up: side by side, so that one that is silent
-    /// delays no other. `None` if the session cannot be taken up.
-    async fn take_up(&self, session: &Session, first: usize) -> Option<zk::Client> {
-        let count = self.servers.len().max(1);
-        // Not all at the same moment: mostly the first that is back has answered before the next is
-        // tried.
-        let step = self.tries.pause / u32::try_from(count).unwrap_or(u32::MAX);
-        let (before, from) = self.servers.split_at(first % count);
+    /// delays no other.
+    async fn take_up(&self, session: &Session, order: Order) -> TakenUp {
+        let count = self.servers.len();
         let mut after = Duration::ZERO;
-        let mut tries: Vec<BoxFuture<'_, Option<zk::Client>>> = Vec::with_capacity(count);
-        for server in from.iter().chain(before) {
+        let mut tries: Vec<BoxFuture<'_, TakenUp>> = Vec::with_capacity(count);
+        for number in (0..count).map(|i| order.first.wrapping_add(i) % count) {
             let begins = tokio::time::sleep(after);
-            after += step;
+            after += order.step;
             tries.push(Box::pin(async move {
                 begins.await;
-                self.take_up_at(session, server).await
+                match self.servers.get(number) {
+                    Some(server) => self.take_up_at(session, number, server).await,
+                    None => TakenUp::Unwanted,
+                }
             }));
         }
         poll_fn(|context| {
@@ -149,15 +187,15 @@ impl Spare {
         .await
     }
 
-    /// Tries a server until it takes the session up. `None` if the session cannot be taken up.
+    /// Tries a server until it takes the session up.
     ///
     /// A try that is silent may stay so for good, although the server is back, or the server may
     /// be slow. So the next begins while it is open, and a server that is only slow shows that: it
     /// closes a connection of a session when another asks for the same session.
-    async fn take_up_at(&self, session: &Session, server: &Address) -> Option<zk::Client> {
+    async fn take_up_at(&self, session: &Session, number: usize, server: &Address) -> TakenUp {
         // The try before the newest, if it is open: there are two at most.
         let mut before: Option<BoxFuture<'_, Tried>> = None;
-        loop {
+        while can_be_kept(session) {
             let mut newest: BoxFuture<'_, Tried> = Box::pin(self.try_once(session, server));
             let mut next = pin!(tokio::time::sleep(self.tries.next(left(session))));
             let (mut is_slow, mut is_silent) = (false, false);
@@ -182,8 +220,8 @@ impl Spare {
                     () = &mut next, if !is_slow || is_silent => break None,
                 };
                 match tried {
-                    Tried::TakenUp(handle) => return Some(handle),
-                    Tried::Replaced => return None,
+                    Tried::TakenUp(handle) => return TakenUp::By(number, handle),
+                    Tried::Replaced => return TakenUp::Replaced,
                     Tried::NotConnected => break Some(self.tries.pause),
                     // The client library's try, by which the server has ended this one, or which
                     // it has ended for this one, is left alone.
@@ -201,6 +239,7 @@ impl Spare {
                 None => before = Some(newest).filter(|_| !is_silent),
             }
         }
+        TakenUp::Unwanted
     }
 
     async fn try_once(&self, session: &Session, server: &Address) -> Tried {
@@ -246,7 +285,8 @@ pub(crate) async fn run(session: Arc<Session>, spare: Spare) {
     };
     let spare = Arc::new(spare);
     // This spreads clients, so that not all begin with the same server when it is back.
-    let mut first = usize::try_from(session.session_id().unsigned_abs()).unwrap_or_default();
+    let start = usize::try_from(session.session_id().unsigned_abs()).unwrap_or_default();
+    let mut order = spare.order(start);
     loop {
         let is_away = states.peek_state() == zk::SessionState::Disconnected;
         tokio::select! {
@@ -258,22 +298,28 @@ pub(crate) async fn run(session: Arc<Session>, spare: Spare) {
         if !is_due(&session, spare.tries.from) {
             continue;
         }
-        first = first.wrapping_add(1);
-        if keep_on_thread(&session, &spare, first).await == SpareOutcome::Replaced {
-            return;
-        }
+        order = match keep_on_thread(&session, &spare, order).await {
+            SpareOutcome::Replaced => return,
+            SpareOutcome::Done => spare.order(order.first.wrapping_add(1)),
+            // Members that are back together take the session from each other: it is that of the
+            // connection which asked last. So this one is tried alone for a while.
+            SpareOutcome::NotRenewed { server } => Order {
+                first: server,
+                step: spare.tries.limit,
+            },
+        };
     }
 }
 
-/// Does [`Spare::keep`] on a separate runtime, whose end also ends the task that the client library
-/// has spawned in it: it would continue, reconnect, and take the session away from its other
+/// Does [`Spare::keep`] on a separate runtime, whose end also ends the tasks that the client library
+/// has spawned in it: they would continue, reconnect, and take the session away from its other
 /// connection later.
-async fn keep_on_thread(session: &Arc<Session>, spare: &Arc<Spare>, first: usize) -> SpareOutcome {
+async fn keep_on_thread(session: &Arc<Session>, spare: &Arc<Spare>, order: Order) -> SpareOutcome {
     let (done, outcome) = oneshot::channel();
     let (session, spare) = (Arc::clone(session), Arc::clone(spare));
     let keeping = async move {
         // The receiver is gone if the client is.
-        let _ = done.send(spare.keep(&session, first).await);
+        let _ = done.send(spare.keep(&session, order).await);
     };
     if let Err(error) = background::start(NAME, keeping) {
         log::debug!(%error, "no thread could be started for a spare connection");
@@ -283,12 +329,16 @@ async fn keep_on_thread(session: &Arc<Session>, spare: &Arc<Spare>, first: usize
     outcome.await.unwrap_or(SpareOutcome::Done)
 }
 
+/// Returns whether locks are held that a renewal can still keep.
+fn can_be_kept(session: &Session) -> bool {
+    session.holds.any() && session.lease().state() != LeaseState::Expired
+}
+
 /// Returns whether locks are held whose lease was not renewed for this long.
 fn is_due(session: &Session, from: Duration) -> bool {
     // The clock is read first: a renewal that comes between the two is not taken for an old one.
     let now = clock::now();
-    session.holds.any()
-        && session.lease().state() != LeaseState::Expired
+    can_be_kept(session)
         && session
             .lease()
             .last_renewal()
@@ -339,7 +389,10 @@ mod tests {
         let spare = Spare::new(&session, connector, addresses, Duration::from_secs(1)).unwrap();
         // The client library's, which would move the session back.
         let _connect = server.hold_request(Match::op(Op::Connect).nth(1));
-        assert!(spare.renew(&session, 0).await == SpareOutcome::Done);
+        let Tried::TakenUp(handle) = spare.try_once(&session, &spare.servers[0]).await else {
+            panic!("the session was not taken up");
+        };
+        assert!(spare.beat_by(&session, &handle).await);
         assert!(session.lease().is_valid() && session.last_own_renewal().is_none());
         session.expired();
         assert!(!session.is_expired_by_servers());

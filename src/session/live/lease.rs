@@ -66,8 +66,8 @@ impl SessionLease {
         self.rule.duration()
     }
 
-    pub(crate) fn spare_tries(&self) -> SpareTries {
-        self.rule.spare_tries()
+    pub(crate) fn spare_tries(&self, server_timeout: Duration) -> SpareTries {
+        self.rule.spare_tries(server_timeout)
     }
 
     /// Renews the lease: a write that was sent at `sent` has been answered.
