@@ -323,7 +323,9 @@ impl<'a> InSession<'a> {
         let abandoned: Vec<_> = ids.map(|id| creates.abandon(id)).collect();
         let ticket = self.attempt.tell(End::from(stopped));
         let (event, _) = taken.await;
-        let left = head.taking.on(event).into_orphans();
+        let mut left = head.taking.on(event).into_orphans();
+        // A create whose outcome is still unknown counts until cleanup has found out.
+        left.extend(head.taking.leave());
         self.leave_leases(left);
         drop(abandoned);
         Err(End::CallerGone(ticket))
