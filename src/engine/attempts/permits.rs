@@ -382,8 +382,8 @@ impl<'a> InSession<'a> {
 
     /// Notes what a look shows: known from here on, whatever becomes of the next request.
     fn saw(&self, semaphore: &SemaphoreOptions, seen: &Seen) {
-        let is_busy =
-            free(seen.limit(semaphore.permits), seen.leases.len()) < self.attempt.wanted();
+        let live = seen.leases.len().saturating_sub(seen.leaving);
+        let is_busy = free(seen.limit(semaphore.permits), live) < self.attempt.wanted();
         let ahead = is_busy
             .then(|| live_leases(self.seat.session, semaphore, seen))
             .flatten();
