@@ -535,7 +535,7 @@ async fn watch_queue(
     let Ok(Ok((children, watcher))) = answer else {
         return None;
     };
-    // Not kept during the request: a node that is kept goes with the last handle.
+    // The path lock is not kept alive during the request: a kept node goes with the last handle.
     let path_lock = path_lock.upgrade()?;
     let queue = read_list(&path_lock, session, children)
         .ok()
