@@ -154,7 +154,8 @@ impl RecipeBuilder<InterProcessFairLock> {
     /// The number must be from 1 to 15,000, and is 5,000 by default. Other clients cannot list a
     /// directory of more than 17,000 nodes in one reply (the limit in Java is 1 MiB). Because the
     /// waiters of all processes count, n processes need a `max_waiters` below 17,000 / n (the
-    /// default suits three).
+    /// default suits three). With long paths a session reaches
+    /// [`AcquireError::TooManyNodes`] first.
     pub fn max_waiters(mut self, waiters: usize) -> Self {
         self.asked.node_limit = Some(waiters);
         self

@@ -263,7 +263,7 @@ impl Taking {
     /// Ends it before it is finished. Returns what may be left besides the lock node and what the
     /// last step [knows of](PermitsStep::into_orphans). A transaction that is under way has to be
     /// answered first.
-    pub(crate) fn leave(mut self) -> Orphans {
+    pub(crate) fn leave(&mut self) -> Orphans {
         self.unknown()
     }
 

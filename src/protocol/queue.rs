@@ -247,7 +247,7 @@ impl Queue {
         &self,
         name: Option<&str>,
         kind: Kind,
-    ) -> (usize, impl Iterator<Item = &str> + Clone) {
+    ) -> (usize, impl Iterator<Item = &str>) {
         let rank = name
             .and_then(|name| self.rank(name))
             .unwrap_or(self.contenders.len());
@@ -263,6 +263,17 @@ impl Queue {
             count,
             before.filter(waited_for).map(|contender| &*contender.name),
         )
+    }
+
+    /// Returns how many of [those](Self::in_the_way) were to be deleted when the list arrived.
+    pub(crate) fn leaving_in_the_way(&self, name: Option<&str>, kind: Kind) -> usize {
+        let own = name.and_then(|name| self.rank(name));
+        let leaving = self.leaving.iter().filter_map(|name| self.rank(name));
+        leaving
+            .filter(|rank| own.is_none_or(|own| *rank < own))
+            .filter_map(|rank| self.contenders.get(rank))
+            .filter(|other| kind == Kind::Exclusive || other.kind == Kind::Exclusive)
+            .count()
     }
 
     /// Returns the name of the contender that begins with `beginning`.
@@ -511,6 +522,14 @@ mod tests {
         let readers = Queue::read(vec![r.clone()], READ_WRITE).unwrap();
         assert_eq!(readers.in_the_way(None, Kind::Shared).0, 0);
         assert_eq!(readers.in_the_way(None, Kind::Exclusive).0, 1);
+        let gone = "v-__WRIT__0000000007".to_owned();
+        let leaving = [r.clone(), w.clone(), x.clone(), gone].into();
+        let queue = Queue::read_with(list.to_vec(), READ_WRITE, leaving).unwrap();
+        let leaving = |name, kind| queue.leaving_in_the_way(name, kind);
+        assert_eq!(leaving(None, Kind::Exclusive), 3);
+        assert_eq!(leaving(None, Kind::Shared), 2);
+        assert_eq!(leaving(Some(u), Kind::Exclusive), 2);
+        assert_eq!(leaving(Some(u), Kind::Shared), 1);
     }
 
     // Shows: upgrade

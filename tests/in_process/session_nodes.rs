@@ -200,3 +200,33 @@ async fn lost_replies_give_room_back() {
         4,
     );
 }
+
+/// A node stays until its session ends if its deletion is refused.
+// Shows: session-nodes
+#[tokio::test]
+async fn refused_persistent_node_counts() {
+    let server = start_empty();
+    let client = with_room_for(&server, 4).await;
+    let path = format!("/{}", "n".repeat(60));
+    let node = PersistentNode::new(&client, &path, "").unwrap();
+    within("the node", node.wait_for_initial_create(SOON))
+        .await
+        .unwrap();
+    let refused = Match::op(Op::Delete).path_prefix(path);
+    server.fail(refused.always(), ServerError::NoAuth.code());
+    within("the end", node.close()).await.unwrap_err();
+    let mut guards = Vec::new();
+    for number in 0..3 {
+        guards.push(
+            within("a lock", numbered(&client, number).lock())
+                .await
+                .unwrap(),
+        );
+    }
+    assert_full(
+        &within("an answer", numbered(&client, 3).lock())
+            .await
+            .unwrap_err(),
+        4,
+    );
+}

@@ -323,7 +323,9 @@ impl<'a> InSession<'a> {
         let abandoned: Vec<_> = ids.map(|id| creates.abandon(id)).collect();
         let ticket = self.attempt.tell(End::from(stopped));
         let (event, _) = taken.await;
-        let left = head.taking.on(event).into_orphans();
+        let mut left = head.taking.on(event).into_orphans();
+        // A create whose outcome is still unknown counts until cleanup has found out.
+        left.extend(head.taking.leave());
         self.leave_leases(left);
         drop(abandoned);
         Err(End::CallerGone(ticket))
@@ -380,8 +382,8 @@ impl<'a> InSession<'a> {
 
     /// Notes what a look shows: known from here on, whatever becomes of the next request.
     fn saw(&self, semaphore: &SemaphoreOptions, seen: &Seen) {
-        let is_busy =
-            free(seen.limit(semaphore.permits), seen.leases.len()) < self.attempt.wanted();
+        let live = seen.leases.len().saturating_sub(seen.leaving);
+        let is_busy = free(seen.limit(semaphore.permits), live) < self.attempt.wanted();
         let ahead = is_busy
             .then(|| live_leases(self.seat.session, semaphore, seen))
             .flatten();

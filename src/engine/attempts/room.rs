@@ -109,7 +109,7 @@ fn try_now(
         return None;
     }
     // This may also be a local hold outside the room: of a try, or of a multi-lock.
-    let ahead = path_lock.own_ahead(ask.kind).or(unnamed)?;
+    let ahead = path_lock.ahead_of_try(ask.kind).or(unnamed)?;
     Some(Err(path_lock.would_block(ask.kind, ahead)))
 }
 
@@ -296,21 +296,20 @@ impl Task {
         let path_lock = self.path_lock.upgrade()?;
         let (is_over, wanted) = {
             let mut state = self.room.lock();
-            let (is_over, wanted) = (!state.room.is_under_way(), state.room.wants_attempt());
-            if wanted {
+            let is_over = !state.room.is_under_way();
+            // The attempt reports to the first caller whether it waits, and its grant has that
+            // caller's line of code until the room has it.
+            let first = state.room.first().filter(|_| state.room.wants_attempt());
+            let wanted = first.map(|waiter| (waiter.call, waiter.location));
+            if wanted.is_some() {
                 state.room.attempt_begins();
             }
-            // The attempt reports to the first caller whether it waits.
-            (
-                is_over,
-                wanted.then(|| state.room.first().and_then(|waiter| waiter.call)),
-            )
+            (is_over, wanted)
         };
         if is_over {
             self.end_attempt();
         }
-        if let Some(call) = wanted {
-            let location = std::panic::Location::caller();
+        if let Some((call, location)) = wanted {
             let ask = Ask {
                 call,
                 ..Ask::new(self.room.kind, Budget::Forever, location)
@@ -418,7 +417,7 @@ impl Task {
                 }
             }
             // All have left. A grant is released here.
-            _ => {}
+            unwanted => drop(unwanted),
         }
         self.end_attempt();
     }
@@ -536,7 +535,7 @@ async fn watch_queue(
     let Ok(Ok((children, watcher))) = answer else {
         return None;
     };
-    // Not kept during the request: a node that is kept goes with the last handle.
+    // The path lock is not kept alive during the request: a kept node goes with the last handle.
     let path_lock = path_lock.upgrade()?;
     let queue = read_list(&path_lock, session, children)
         .ok()

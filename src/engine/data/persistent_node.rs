@@ -264,18 +264,19 @@ async fn keep(
         let created = stay.may_exist();
         // If this session's node is there, no earlier one is left.
         is_left &= stay.own.is_none();
-        // Kept until the node is withdrawn.
-        let _room = stay.room.take();
+        let room = stay.room.take();
         drop(stay);
         let left: &[i64] = if is_left { &earlier } else { &[] };
         if is_dropped {
             // The session may be closed by this, if it was the last to use it, which deletes the
             // node too.
             drop(client);
-            return withdraw(node, &session, created, left).await;
+            return withdraw(node, &session, (created, room), left).await;
         }
         // The session has ended: nothing can be deleted any more.
-        is_left = withdraw(node, &session, created, left).await.is_err();
+        is_left = withdraw(node, &session, (created, room), left)
+            .await
+            .is_err();
         node.tell(PersistentNodeState::Absent);
     }
     if is_left {
@@ -612,7 +613,7 @@ impl Stay<'_> {
 async fn withdraw(
     node: &ManagedNode,
     session: &Session,
-    created: bool,
+    (created, room): (bool, Option<NodeRoom>),
     left: &[i64],
 ) -> Result<(), PersistentNodeError> {
     if !created && left.is_empty() {
@@ -664,6 +665,9 @@ async fn withdraw(
     };
     let error = node.error(failure.refused());
     log::error!(path = node.path.user(), %error, "a node could not be deleted and stays until its session ends");
+    if let Some(room) = room {
+        room.keep_counted();
+    }
     Err(error)
 }
 

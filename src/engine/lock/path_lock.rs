@@ -437,11 +437,7 @@ impl PathLock {
     /// Returns the hold of this client for which a contender of this kind would have to wait;
     /// `None` if there is none.
     pub(crate) fn holder_for(&self, kind: Kind) -> Option<LocalOwner> {
-        let in_the_way =
-            |holder: &LocalOwner| kind == Kind::Exclusive || holder.held.kind() == Kind::Exclusive;
-        self.holders()
-            .into_iter()
-            .find(|holder| in_the_way(holder) && holder.holds())
+        first_for(kind, self.holders())
     }
 
     /// Returns that hold as a contender ahead. A permit of a semaphore that this client holds is in
@@ -450,10 +446,22 @@ impl PathLock {
         if self.options.semaphore.is_some() {
             return None;
         }
-        self.holder_for(kind).map(|holder| Ahead {
+        self.holder_for(kind).map(|holder| self.ahead(&holder))
+    }
+
+    /// Returns the hold of this client that is in the way of a try. A grant on its way to a room
+    /// does not count: its callers may all have left, and then its node is about to be deleted
+    /// (docs/protocol.md#live-contender).
+    pub(crate) fn ahead_of_try(&self, kind: Kind) -> Option<Ahead> {
+        let holders = self.holders_with(|holder| holder.held.is_had());
+        first_for(kind, holders).map(|holder| self.ahead(&holder))
+    }
+
+    fn ahead(&self, holder: &LocalOwner) -> Ahead {
+        Ahead {
             count: 1,
             first: Some(self.path.user_child(&holder.held.name())),
-        })
+        }
     }
 
     /// Returns the hold of this client that blocks another of this kind; `None` if there is none.
@@ -578,8 +586,14 @@ impl PathLock {
     /// Returns copies of the holders: asking one whether it holds may call foreign code, which must
     /// find the mutex free.
     pub(crate) fn holders(&self) -> Vec<LocalOwner> {
+        self.holders_with(|_| true)
+    }
+
+    /// Returns copies of the holders in the rooms, and of those of the others that `counts`.
+    fn holders_with(&self, counts: impl Fn(&LocalOwner) -> bool) -> Vec<LocalOwner> {
         let mut all: Vec<_> = self.rooms.iter().flat_map(|room| room.holders()).collect();
-        all.extend(self.lock_holders().values().cloned());
+        let holders = self.lock_holders();
+        all.extend(holders.values().filter(|holder| counts(holder)).cloned());
         all
     }
 
@@ -627,6 +641,15 @@ impl PathLock {
             );
         }
     }
+}
+
+/// Returns the first of the holders for which a contender of this kind would have to wait; `None` if
+/// there is none.
+fn first_for(kind: Kind, holders: Vec<LocalOwner>) -> Option<LocalOwner> {
+    let in_the_way =
+        |holder: &LocalOwner| kind == Kind::Exclusive || holder.held.kind() == Kind::Exclusive;
+    let mut holders = holders.into_iter();
+    holders.find(|holder| in_the_way(holder) && holder.holds())
 }
 
 impl Drop for PathLock {

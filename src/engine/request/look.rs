@@ -254,12 +254,12 @@ pub(crate) fn in_the_way(
     kind: Kind,
 ) -> InTheWay {
     let (count, names) = queue.in_the_way(name, kind);
-    let mut all_leaving = session.nodes.leaving_of(path_lock.path(), names.clone());
-    all_leaving.extend(names.clone().filter(|name| queue.is_leaving(name)));
-    let count = count.saturating_sub(all_leaving.len());
+    // As of the arrival of the list. Of thousands in the way only those are looked at of which this
+    // client was deleting one, and those before the first live one.
+    let count = count.saturating_sub(queue.leaving_in_the_way(name, kind));
     let (mut leaving, mut kept) = (None, None);
     for name in names {
-        if all_leaving.contains(name) {
+        if is_leaving(path_lock, session, queue, name) {
             leaving = Some(name);
             continue;
         }
@@ -280,6 +280,11 @@ pub(crate) fn in_the_way(
     }
 }
 
+/// Returns whether this client is deleting a contender, or was when the list arrived.
+fn is_leaving(path_lock: &PathLock, session: &Session, queue: &Queue, name: &str) -> bool {
+    queue.is_leaving(name) || session.nodes.is_leaving(&path_lock.path().child(name))
+}
+
 /// Records who is first by a list, for errors: of the nodes that this client is deleting, none is.
 /// Returns the name of that node if nothing is known of it.
 pub(crate) fn saw_first(
@@ -287,9 +292,7 @@ pub(crate) fn saw_first(
     session: &Session,
     queue: &Queue,
 ) -> Option<Arc<str>> {
-    let is_live = |name: &&str| {
-        !queue.is_leaving(name) && !session.nodes.is_leaving(&path_lock.path().child(name))
-    };
+    let is_live = |name: &&str| !is_leaving(path_lock, session, queue, name);
     let first = queue.in_order(None).find(is_live)?;
     path_lock.first_seen().saw(first)
 }

@@ -52,10 +52,10 @@ pub(crate) fn has_room(seat: Seat<'_>, id: &str) -> bool {
     seat.session.nodes.creates.begin(&[id.to_owned()], &path)
 }
 
-/// Sends the create with this id, which [has room](has_room), and the list together when it is polled first: a
-/// session's requests are answered in order (docs/protocol.md#create-and-list). The list is left
-/// out if the reply to the create may make it needless: where a node of this session in the
-/// directory can be waited for in memory, it may show that this is right before the new one
+/// Sends the create with this id, which [has room](has_room), and the list together when it is
+/// polled first: a session's requests are answered in order (docs/protocol.md#create-and-list). The
+/// list is left out if the reply to the create may make it needless: where a node of this session
+/// in the directory can be waited for in memory, it may show that this is right before the new one
 /// (docs/protocol.md#waiting-in-memory); where no other has come lately, that the new one is first
 /// (docs/protocol.md#succession).
 pub(crate) async fn create(seat: Seat<'_>, slot: WindowSlot, id: String) -> AcquireEvent {

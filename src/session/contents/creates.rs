@@ -41,7 +41,8 @@ struct Sent {
 
 #[derive(Default)]
 struct SentCreate {
-    /// The bytes of the path of its node; 0 once the node counts by itself.
+    /// The bytes to give back when the create is over; 0 once its node counts by itself, or until
+    /// the session ends.
     bytes: usize,
     /// How many [`AbandonedCreate`]s there are.
     abandoned: usize,
@@ -192,6 +193,20 @@ impl AbandonedCreate {
     pub(crate) fn id(&self) -> &str {
         &self.id
     }
+
+    /// Counts its node until the session ends: whether the node exists cannot be found out.
+    pub(crate) fn keep_counted(&self) {
+        if let Some(create) = self.creates.sent.lock().by_id.get_mut(&self.id) {
+            create.bytes = 0;
+        }
+    }
+}
+
+impl NodeRoom {
+    /// Counts the node until the session ends: the servers refuse to delete it.
+    pub(crate) fn keep_counted(mut self) {
+        self.bytes = 0;
+    }
 }
 
 impl Drop for AbandonedCreate {
@@ -209,7 +224,7 @@ impl Drop for AbandonedCreate {
         };
         if let Some(create) = over {
             self.creates.give_back(create.bytes);
-            // With nothing locked: the drop of the rest wakes the waiting tasks.
+            // The drop of the rest wakes the waiting tasks, so nothing is locked here.
         }
     }
 }
@@ -257,6 +272,21 @@ mod tests {
         drop(creates.room("/a").expect("room"));
         assert_eq!(bytes(&creates), 0);
         assert!(creates.sent.lock().by_id.is_empty());
+    }
+
+    // Shows: session-nodes
+    #[test]
+    fn refused_nodes_count_until_the_end() {
+        let creates = Creates::new(1_000);
+        assert!(creates.begin(&[ID.to_owned()], "/a"));
+        let counted = bytes(&creates);
+        let (one, other) = (creates.abandon(ID.into()), creates.abandon(ID.into()));
+        one.keep_counted();
+        drop((one, other));
+        assert_eq!(bytes(&creates), counted);
+        assert!(creates.sent.lock().by_id.is_empty());
+        creates.room("/b").expect("room").keep_counted();
+        assert_eq!(bytes(&creates), counted + cost("/b"));
     }
 
     // Shows: session-nodes, live-contender

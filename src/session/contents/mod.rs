@@ -1,5 +1,5 @@
-//! What is in a session: nodes, creates, holds, watches, requests that are unanswered. The session and the engine use it. It keeps books, and sends nothing but a read with
-//! a watch.
+//! What is in a session: nodes, creates, holds, watches, requests that are unanswered. The session
+//! and the engine use it. It keeps books, and sends nothing but a read with a watch.
 
 pub(crate) mod creates;
 pub(crate) mod directory_watches;

@@ -113,7 +113,8 @@ impl Nodes {
     /// Returns whether a node is to be deleted, and so is no live contender.
     pub(crate) fn is_leaving(&self, path: &str) -> bool {
         let name = std::iter::once(node_name(path));
-        // The abandoned creates first: the node of one is known as leaving before it is none.
+        // The abandoned creates are looked at first: the node of one is known as leaving before the
+        // create is none of them.
         !self.creates.abandoned_of::<Vec<_>>(name).is_empty()
             || self
                 .state
@@ -130,7 +131,7 @@ impl Nodes {
         directory: &LockPath,
         children: impl Iterator<Item = &'a str> + Clone,
     ) -> HashSet<&'a str> {
-        // In this order, as above.
+        // The abandoned creates are looked at first, as above.
         let mut leaving: HashSet<&str> = self.creates.abandoned_of(children.clone());
         let state = self.state.lock();
         if state.leaving == 0 {

@@ -125,8 +125,8 @@ async fn settle_together(items: Rest) -> Rest {
         let id = create.id();
         match (&result, by_id.get(id)) {
             (Ok(_), Some(name)) => {
-                // Known from here on, before the create is none that is abandoned: if its deletion
-                // is refused, it is a refused orphan.
+                // The node is known from here on, before the create is none that is abandoned: if
+                // the deletion is refused, the node is a refused orphan.
                 session.nodes.leave(directory.child(name));
                 item.orphan = Orphan::Node((*name).clone());
                 found.push((item, ticket));
@@ -139,6 +139,7 @@ async fn settle_together(items: Rest) -> Rest {
             }
             (Err(error), _) => {
                 if let ReleaseError::Refused { source, .. } = error {
+                    create.keep_counted();
                     // A later list of the directory may show it.
                     session.unknown_creates.remember(&directory, id);
                     let path = directory.user();

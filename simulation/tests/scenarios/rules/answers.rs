@@ -2,6 +2,7 @@
 //! nothing else becomes one.
 
 use std::error::Error;
+use std::task::Poll;
 
 use ::simulation::scenario::tokio;
 use test_support::prelude::*;
@@ -326,6 +327,55 @@ async fn slow_answers_keep_nothing_busy() {
             }
         }
     }
+}
+
+/// A call that leaves right behind its grant leaves a node that is about to be deleted.
+// Shows: live-contender
+#[tokio::test]
+async fn try_behind_a_dropped_grant() {
+    let (server, [client]) = with_clients(start(), calm).await;
+    let lock = mutex(&client);
+    drop(within("the grant", lock.lock()).await.unwrap());
+    let _slow = server.delay_reply(
+        Match::any().session(session(&client)).always(),
+        Duration::from_millis(4),
+    );
+    // Its own task, since the tasks of the grant take turns with others, and not with the test.
+    let calls = tokio::spawn(async move {
+        for dropped_after in 2..14 {
+            for turns in 0..20 {
+                client.flush(SOON).await.unwrap();
+                let dropped_after = Duration::from_millis(dropped_after);
+                let left = async {
+                    tokio::time::sleep(dropped_after).await;
+                    for _ in 0..turns {
+                        one_turn().await;
+                    }
+                };
+                tokio::select! {
+                    biased;
+                    () = left => {}
+                    guard = lock.lock() => drop(guard),
+                }
+                let guard = within("the answer", lock.try_lock()).await;
+                drop(guard.unwrap_or_else(|error| panic!("{dropped_after:?} {turns}: {error}")));
+            }
+        }
+    });
+    calls.await.unwrap();
+}
+
+/// Lets each task that can go on do so once.
+async fn one_turn() {
+    let mut waited = false;
+    std::future::poll_fn(|context| {
+        if std::mem::replace(&mut waited, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 // Shows: live-contender
