@@ -769,9 +769,11 @@ async fn looks_again_after_a_long_doubt() {
     silence.remove();
     within("the look after it", unseen.wait_hit()).await;
     let silence = silent();
+    // Time passes for another doubt.
     tokio::time::sleep(T / 2).await;
     unseen.remove();
     let queue = within("the queue", lock.participants()).await.unwrap();
+    // Time passes because the look is to be too old.
     tokio::time::sleep(T).await;
     server.delete(&queue[0]).unwrap();
     let guard = hold(&second).await;
@@ -818,6 +820,7 @@ async fn list_that_is_too_old_grants_nothing() {
     until(&server, "the look behind the doubt", lists(3)).await;
     let doubt = silence();
     let renewed = Instant::now();
+    // Time passes for another doubt.
     tokio::time::sleep(T / 4).await;
     // Longer than two heartbeats after the renewal, and not so long that the connection is given
     // up.
@@ -825,6 +828,7 @@ async fn list_that_is_too_old_grants_nothing() {
     refused.remove();
     within("the list", answer.wait_hit()).await;
     let sent = Instant::now();
+    // The answer takes its time, for which the list is older.
     tokio::time::sleep(T / 10).await;
     answer.release();
     // Behind the answer.

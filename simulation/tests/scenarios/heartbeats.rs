@@ -71,6 +71,7 @@ async fn denied_writes_renew_no_lease() {
         loop {
             let error = denied.lock().await.unwrap_err();
             assert_eq!(error.kind(), Some(ErrorKind::NoAuth), "{error}");
+            // The writes are denied over and over, for as long as the lease lasts.
             tokio::time::sleep(T / 30).await;
         }
     };

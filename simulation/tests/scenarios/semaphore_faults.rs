@@ -366,6 +366,7 @@ async fn waits_out_a_doubt_with_permits() {
     within("the transaction", lost.wait_hit()).await;
     within("the look at the lease", unseen.wait_hit()).await;
     let silence = server.fail(Match::op(Op::Multi).session(id).always(), THROTTLED);
+    // Time passes because the session is in doubt once a heartbeat is overdue.
     tokio::time::sleep(T / 2).await;
     unseen.remove();
     until(&server, "the Stat of the lease", move |view| {

@@ -12,8 +12,8 @@ use crate::protocol::failure::FailureKind;
 ///
 /// - replacing a session that has ended, and the first session of a client that
 ///   [connects lazily](crate::ClientBuilder::connect_lazy), and
-/// - repeating a request that failed. The first repetition is sent at once, on the next connection,
-///   unless the server asked to slow down.
+/// - repeating a request that failed. The first repetition is sent at once, without the policy's
+///   first pause, unless the server asked to slow down.
 ///
 /// Its clock starts with the first failure of an acquire, and with the call of other requests. It
 /// does not apply to waiting for a lock that is held, which ends with the deadline of the call, nor
@@ -204,8 +204,8 @@ impl RetryPolicy {
 
     /// Returns the pause before repetition number `failures` of a request (0 is the first),
     /// `elapsed` after the first failure. `None` if the policy is exhausted. The first repetition
-    /// is sent at once, on the next connection, which is waited for anyway, unless the server was
-    /// busy.
+    /// is sent at once, unless the server was busy: mostly the connection was lost, and the next
+    /// one is waited for anyway.
     pub(crate) fn pause_before_repetition(
         &self,
         failures: u32,

@@ -347,6 +347,7 @@ async fn try_behind_a_dropped_grant() {
                 client.flush(SOON).await.unwrap();
                 let dropped_after = Duration::from_millis(dropped_after);
                 let left = async {
+                    // The moment of the drop is what the test sweeps.
                     tokio::time::sleep(dropped_after).await;
                     for _ in 0..turns {
                         one_turn().await;
