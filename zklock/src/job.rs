@@ -205,7 +205,10 @@ impl Job {
         let process = process_of(&command);
         let target = match process.filter(|_| work.foreground) {
             Some(process) => Target::Foreground(process),
-            None => Target::Group(watchdog.group()),
+            None => Target::Group {
+                group: watchdog.group(),
+                command: process,
+            },
         };
         let mut job = Self {
             command,
@@ -215,13 +218,11 @@ impl Job {
             deadline,
             end_by: Duration::MAX,
         };
-        if let Target::Foreground(process) = target {
-            job.watchdog
-                .orders
-                .kill_only(process)
-                .await
-                .map_err(of_watchdog)?;
-        }
+        job.watchdog
+            .orders
+            .set_target(target)
+            .await
+            .map_err(of_watchdog)?;
         Ok(job)
     }
 
@@ -298,8 +299,15 @@ impl Job {
     /// Kills the command, and waits until it is dead.
     pub(crate) async fn kill(self, signals: &mut Signals) -> Result<ExitStatus, Failure> {
         // A process that has been waited for has no number any more, but its group may have others.
-        if self.command.id().is_some() || matches!(self.target, Target::Group(_)) {
-            self.target.send(Signal::KILL);
+        let target = match self.target {
+            Target::Group { group, .. } if self.command.id().is_none() => Some(Target::Group {
+                group,
+                command: None,
+            }),
+            target => Some(target).filter(|_| self.command.id().is_some()),
+        };
+        if let Some(target) = target {
+            target.send(Signal::KILL);
         }
         self.end(signals, true).await
     }
@@ -319,7 +327,7 @@ impl Job {
                 }
             }
         };
-        if is_killed && matches!(self.target, Target::Group(_)) {
+        if is_killed && matches!(self.target, Target::Group { .. }) {
             self.watchdog.kill_group().await;
         } else {
             self.watchdog.stand_down().await;
@@ -390,7 +398,7 @@ async fn steer(
 ) {
     let mut revoked = std::pin::pin!(revoked);
     let (mut is_revoked, mut is_asked, mut is_told) = (false, false, false);
-    let background = command.filter(|_| matches!(target, Target::Group(_)));
+    let background = command.filter(|_| matches!(target, Target::Group { .. }));
     loop {
         tokio::select! {
             signal = signals.next() => {
@@ -450,7 +458,7 @@ fn set_environment(
 /// Runs the user's command for a loss, which is killed when it is dropped.
 fn run_helper(text: &str, target: Target) -> Result<Child, Failure> {
     let pid = match target {
-        Target::Group(group) => format!("-{}", group.as_raw_nonzero()),
+        Target::Group { group, .. } => format!("-{}", group.as_raw_nonzero()),
         Target::Foreground(process) => process.as_raw_nonzero().to_string(),
     };
     let mut command = Command::new("/bin/sh");

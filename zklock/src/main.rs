@@ -76,7 +76,8 @@ fn act(options: &Options) -> Result<u8, Failure> {
 /// Says something to people, on standard error. A command must be ended also if there is no reader
 /// or no terminal any more, so a write that fails does not end this program.
 fn say(text: &str) {
-    let _ = writeln!(io::stderr(), "zklock: {text}");
+    // In one write: several may have one log.
+    let _ = io::stderr().write_all(format!("zklock: {text}\n").as_bytes());
 }
 
 /// Writes to standard output.

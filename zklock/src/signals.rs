@@ -21,6 +21,19 @@ const PASSED_ON: [Signal; 6] = [
 /// Those by which a terminal stops a process group: the group of a command, with its watchdog.
 const STOPPING: [Signal; 3] = [Signal::TSTP, Signal::TTIN, Signal::TTOU];
 
+/// Others that end a process unless it catches them, and that a command may send to its group: by
+/// its timers, and at will.
+const OTHERS: [Signal; 8] = [
+    Signal::ALARM,
+    Signal::VTALARM,
+    Signal::PROF,
+    Signal::IO,
+    Signal::XCPU,
+    Signal::XFSZ,
+    Signal::TRAP,
+    Signal::SYS,
+];
+
 /// Those for a process that uses the terminal from the background.
 const BY_TERMINAL: [Signal; 2] = [Signal::TTIN, Signal::TTOU];
 
@@ -74,9 +87,9 @@ impl Signals {
         Self::catch(PASSED_ON.into_iter().filter(is_wanted))
     }
 
-    /// Catches all that the group of a command may get, so that none ends or stops this process.
+    /// Catches what the group of a command may get, so that it does not end or stop this process.
     pub(crate) fn of_group() -> io::Result<Self> {
-        Self::catch(PASSED_ON.into_iter().chain(STOPPING))
+        Self::catch(PASSED_ON.into_iter().chain(STOPPING).chain(OTHERS))
     }
 
     fn catch(wanted: impl Iterator<Item = Signal>) -> io::Result<Self> {

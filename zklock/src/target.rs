@@ -1,12 +1,14 @@
 //! What signals are sent to.
 
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::process::{Pid, Signal, getpgid, kill_process, kill_process_group};
 
 /// What signals are sent to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Target {
-    /// The process group that the watchdog leads, with the command and its children.
-    Group(Pid),
+    /// The process group that the watchdog leads, with the command and its children. A command that
+    /// has begun a group itself, as `timeout` and `setsid` do, is reached by that one. `None` before
+    /// the command is started and after it has been waited for: its number may be another's then.
+    Group { group: Pid, command: Option<Pid> },
     /// The command, which has stayed in the process group of `zklock`, with the terminal.
     Foreground(Pid),
 }
@@ -17,7 +19,11 @@ impl Target {
     pub(crate) fn send(self, signal: Signal) {
         for signal in [signal, Signal::CONT] {
             let _ = match self {
-                Self::Group(group) => kill_process_group(group, signal),
+                Self::Group { group, command } => {
+                    let own = command.filter(|&it| getpgid(Some(it)) == Ok(it));
+                    let _ = own.map(|own| kill_process_group(own, signal));
+                    kill_process_group(group, signal)
+                }
                 Self::Foreground(process) => kill_process(process, signal),
             };
         }

@@ -14,7 +14,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_current_process_group, kill_process, kill_process_group};
+use rustix::process::{Pid, Signal, getpgrp, kill_process, kill_process_group};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::unix::pipe;
 use tokio::process::{Child, ChildStdin, Command};
@@ -29,15 +29,18 @@ use crate::target::Target;
 /// The argument by which this program is a watchdog; it is in no help.
 pub(crate) const ARGUMENT: &str = "--zklock-watchdog";
 
-/// What the watchdog writes when no signal but SIGKILL can end it any more.
+/// What the watchdog writes when it catches the signals that its group may get.
 const READY: u8 = b'r';
 
 /// The order after which it ends, and leaves the command alone. Others are deadlines, in
 /// nanoseconds.
 const STAND_DOWN: u64 = 0;
 
-/// Marks an order with the process that is killed instead of the group. No deadline is so late.
+/// Marks an order with the command's process. No deadline is so late.
 const PROCESS: u64 = 1 << 63;
+
+/// Marks such an order if the process is killed instead of the group.
+const ALONE: u64 = 1 << 62;
 
 /// How long the watchdog may take to start. Longer, and another process has stopped it.
 const STARTING: Duration = Duration::from_secs(10);
@@ -108,7 +111,10 @@ impl Watchdog {
             watchdog: group,
             own: Deadline::start()?,
             deadline: Duration::MAX,
-            target: Target::Group(group),
+            target: Target::Group {
+                group,
+                command: None,
+            },
         };
         Ok(Self {
             process,
@@ -165,15 +171,23 @@ impl Orders {
         self.own.set(deadline, self.target);
         let order = u64::try_from(deadline.as_nanos())
             .unwrap_or(u64::MAX)
-            .min(PROCESS - 1);
+            .min(ALONE - 1);
         send(&mut self.pipe, self.watchdog, order).await
     }
 
-    /// Has one process killed, and not the group.
-    pub(crate) async fn kill_only(&mut self, process: Pid) -> io::Result<()> {
-        self.target = Target::Foreground(process);
-        self.own.set(self.deadline, self.target);
-        let order = PROCESS | u64::from(process.as_raw_nonzero().get().unsigned_abs());
+    /// Says which process the command is, and whether it is in the group.
+    pub(crate) async fn set_target(&mut self, target: Target) -> io::Result<()> {
+        self.target = target;
+        self.own.set(self.deadline, target);
+        let (process, mark) = match target {
+            Target::Foreground(process) => (process, PROCESS | ALONE),
+            Target::Group {
+                command: Some(process),
+                ..
+            } => (process, PROCESS),
+            Target::Group { command: None, .. } => return Ok(()),
+        };
+        let order = mark | u64::from(process.as_raw_nonzero().get().unsigned_abs());
         send(&mut self.pipe, self.watchdog, order).await
     }
 }
@@ -205,17 +219,10 @@ pub(crate) fn run() -> ExitCode {
     };
     match runtime.block_on(watch()) {
         Ok(Verdict::StandDown) => ExitCode::SUCCESS,
-        Ok(Verdict::Kill(process)) => {
-            let killed = match process {
-                Some(process) => kill_process(process, Signal::KILL),
-                // This process included.
-                None => kill_current_process_group(Signal::KILL),
-            };
-            if killed.is_ok() {
-                ExitCode::SUCCESS
-            } else {
-                ExitCode::from(SYSTEM)
-            }
+        Ok(Verdict::Kill(target)) => {
+            // Of a group, this process included.
+            target.send(Signal::KILL);
+            ExitCode::SUCCESS
         }
         Err(_) => ExitCode::from(SYSTEM),
     }
@@ -224,8 +231,8 @@ pub(crate) fn run() -> ExitCode {
 /// How the watch ends.
 enum Verdict {
     StandDown,
-    /// The deadline has passed, or the pipe has ended: this process is killed, or else the group.
-    Kill(Option<Pid>),
+    /// The deadline has passed, or the pipe has ended.
+    Kill(Target),
 }
 
 async fn watch() -> io::Result<Verdict> {
@@ -234,11 +241,16 @@ async fn watch() -> io::Result<Verdict> {
     let mut orders = pipe::Receiver::from_owned_fd(io::stdin().as_fd().try_clone_to_owned()?)?;
     io::stdout().write_all(&[READY])?;
     io::stdout().flush()?;
-    let (mut deadline, mut process) = (Duration::MAX, None);
+    let group = getpgrp();
+    let mut target = Target::Group {
+        group,
+        command: None,
+    };
+    let mut deadline = Duration::MAX;
     loop {
         let left = deadline.saturating_sub(clock::now());
         if left.is_zero() {
-            return Ok(Verdict::Kill(process));
+            return Ok(Verdict::Kill(target));
         }
         tokio::select! {
             biased;
@@ -246,10 +258,15 @@ async fn watch() -> io::Result<Verdict> {
             order = orders.read_u64() => match order {
                 Ok(STAND_DOWN) => return Ok(Verdict::StandDown),
                 Ok(order) if order & PROCESS != 0 => {
-                    process = i32::try_from(order & !PROCESS).ok().and_then(Pid::from_raw);
+                    let number = i32::try_from(order & !(PROCESS | ALONE));
+                    let command = number.ok().and_then(Pid::from_raw);
+                    target = match command {
+                        Some(command) if order & ALONE != 0 => Target::Foreground(command),
+                        command => Target::Group { group, command },
+                    };
                 }
                 Ok(order) => deadline = Duration::from_nanos(order),
-                Err(_) => return Ok(Verdict::Kill(process)),
+                Err(_) => return Ok(Verdict::Kill(target)),
             },
             () = tokio::time::sleep(left.min(LOOK)) => {}
         }

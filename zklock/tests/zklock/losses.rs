@@ -8,8 +8,8 @@ use test_support::{Proxy, SOON, poll_until};
 use zookeeper_test_server::{Direction, Server};
 
 use crate::started::{
-    Files, KeptStopped, LONG, Started, T, group_of, is_alive, is_stopped, pid, server, until_dead,
-    until_queued, until_so_many_wait, zklock,
+    Files, KeptStopped, LONG, Started, T, group_of, is_alive, is_stopped, pid, run, server,
+    until_dead, until_queued, until_so_many_wait, zklock,
 };
 
 /// Says when it was alive last, and ignores a TERM.
@@ -130,6 +130,35 @@ pub(crate) fn a_child_that_ignores_term_is_dead_on(servers: &str, is_watchdog_st
     pair.server.stall(test_support::Direction::Both);
     pair.assert_dead_before_the_next();
     assert_eq!(pair.holder.end().code, 125);
+}
+
+/// `timeout` leads a process group, which its child is in.
+pub(crate) fn kills_a_command_that_left_the_group() {
+    for (arguments, is_stopped) in [("--kill-after 10s", false), ("", true)] {
+        let command = format!("exec timeout 1000 sh -c {}", quoted(STUBBORN));
+        let mut pair = Pair::new(6, arguments, &command);
+        if is_stopped {
+            pair.holder.signal(Signal::STOP);
+        } else {
+            pair.cut_off();
+        }
+        pair.assert_dead_before_the_next();
+    }
+}
+
+/// The command heeds a signal of its own timers, which it sends to its group.
+pub(crate) fn signals_to_the_group_spare_the_watchdog() {
+    let server = server();
+    for signal in ["ALRM", "VTALRM", "PROF", "IO", "XCPU"] {
+        let command = format!("trap : {signal}; kill -{signal} 0; sleep 0.1; exit 3");
+        let ended = run(zklock(&server.connect_string(), "/a", &command));
+        assert_eq!((ended.code, &*ended.err), (3, ""), "{signal}");
+    }
+}
+
+/// Returns a text as one word of a shell.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "'\\''"))
 }
 
 pub(crate) fn a_stopped_zklock_cannot_save_its_child() {

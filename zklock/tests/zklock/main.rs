@@ -26,7 +26,7 @@ type Test = fn();
 fn main() {
     let mut suite = Suite::new();
     // The longest first.
-    let in_process: [(&str, Test); 55] = [
+    let in_process: [(&str, Test); 57] = [
         (
             "zklock::the_child_is_dead_before_the_next_is_granted",
             losses::a_child_that_ignores_term_is_dead,
@@ -89,6 +89,14 @@ fn main() {
         (
             "zklock::terminal_stops_spare_the_watchdog",
             losses::terminal_stops_spare_the_watchdog,
+        ),
+        (
+            "zklock::kills_a_command_that_left_the_group",
+            losses::kills_a_command_that_left_the_group,
+        ),
+        (
+            "zklock::signals_to_the_group_spare_the_watchdog",
+            losses::signals_to_the_group_spare_the_watchdog,
         ),
         (
             "zklock::a_stopped_watchdog_keeps_no_lock",
