@@ -6,10 +6,12 @@
 #[path = "../../src/error"]
 mod error {
     mod build;
+    mod connect;
     mod lost;
     mod request;
 
     pub use build::BuildError;
+    pub use connect::ConnectError;
     pub use lost::{Lost, LostReason};
     pub(crate) use request::{Cause, RequestFailure};
 }
