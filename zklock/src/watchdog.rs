@@ -42,6 +42,9 @@ const PROCESS: u64 = 1 << 63;
 /// Marks such an order if the process is killed instead of the group.
 const ALONE: u64 = 1 << 62;
 
+/// How long the watchdog sleeps at least, so that the runtime sees whether there is an order.
+const LEAST_SLEEP: Duration = Duration::from_millis(1);
+
 /// How long the watchdog may take to start. Longer, and another process has stopped it.
 const STARTING: Duration = Duration::from_secs(10);
 
@@ -249,9 +252,6 @@ async fn watch() -> io::Result<Verdict> {
     let mut deadline = Duration::MAX;
     loop {
         let left = deadline.saturating_sub(clock::now());
-        if left.is_zero() {
-            return Ok(Verdict::Kill(target));
-        }
         tokio::select! {
             biased;
             // Not cut in two by the timer: an order is in the pipe as a whole.
@@ -268,7 +268,12 @@ async fn watch() -> io::Result<Verdict> {
                 Ok(order) => deadline = Duration::from_nanos(order),
                 Err(_) => return Ok(Verdict::Kill(target)),
             },
-            () = tokio::time::sleep(left.min(LOOK)) => {}
+            // Only if there is no order: a watchdog that was stopped has those of that time to read.
+            () = tokio::time::sleep(left.clamp(LEAST_SLEEP, LOOK)) => {
+                if clock::now() >= deadline {
+                    return Ok(Verdict::Kill(target));
+                }
+            }
         }
     }
 }
