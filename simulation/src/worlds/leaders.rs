@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use simnet::Rng;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
-use zookeeper_recipes::{AcquireError, Client, LeaderLatch, LeaderSelector, LeadershipState};
+use zookeeper_recipes::{
+    AcquireError, Client, ConnectionState, LeaderLatch, LeaderSelector, LeadershipState,
+};
 
 use super::{Inside, Waiting, polled};
 use crate::check::errors;
@@ -54,7 +56,9 @@ pub async fn watch_turn(client: &Client, world: &World, place: usize, rng: &mut 
                 if let Ok(told) = timeout(TOLD, &mut call).await {
                     break Some(told);
                 }
-                let now = world.is_quiet().then(|| first(world, place));
+                // A client that is cut off learns of nothing.
+                let is_told = world.is_quiet() && client.state() == ConnectionState::Connected;
+                let now = is_told.then(|| first(world, place));
                 if known.is_some() && now.is_some() && now == before && now != known {
                     let text = format!("{}: {now:?} leads, and {known:?} is shown", path(place));
                     world.violation(&text);
