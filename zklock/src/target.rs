@@ -5,9 +5,10 @@ use rustix::process::{Pid, Signal, getpgid, kill_process, kill_process_group};
 /// What signals are sent to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Target {
-    /// The process group that the watchdog leads, with the command and its children. A command that
-    /// has begun a group itself, as `timeout` and `setsid` do, is reached by that one. `None` before
-    /// the command is started and after it has been waited for: its number may be another's then.
+    /// The process group that the watchdog leads, with the command and its children. A command
+    /// that has begun a group itself, as `timeout` and `setsid` do, is reached by that one. `None`
+    /// before the command is started and after it has been waited for: its number may be another's
+    /// then.
     Group { group: Pid, command: Option<Pid> },
     /// The command, which has stayed in the process group of `zklock`, with the terminal.
     Foreground(Pid),
