@@ -268,7 +268,8 @@ async fn watch() -> io::Result<Verdict> {
                 Ok(order) => deadline = Duration::from_nanos(order),
                 Err(_) => return Ok(Verdict::Kill(target)),
             },
-            // Only if there is no order: a watchdog that was stopped has those of that time to read.
+            // Only if there is no order: a watchdog that was stopped has those of that time to
+            // read.
             () = tokio::time::sleep(left.clamp(LEAST_SLEEP, LOOK)) => {
                 if clock::now() >= deadline {
                     return Ok(Verdict::Kill(target));
