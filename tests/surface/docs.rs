@@ -234,7 +234,7 @@ fn comments_are_plain() {
 }
 
 /// The pages that compare the locks with others.
-const COMPARISONS: [&str; 2] = ["docs/redisson.md", "docs/redlock.md"];
+const COMPARISONS: [&str; 2] = ["docs/migrating/redisson.md", "docs/migrating/redlock.md"];
 
 /// Each section of theirs has an example that runs, or names the tests that show what it says.
 #[test]
@@ -242,7 +242,7 @@ fn comparisons_show_what_they_say() {
     for page in COMPARISONS {
         let text = read(page);
         let sections: Vec<&str> = text.split("\n## ").skip(1).collect();
-        assert!(sections.len() >= 8, "{page}: {}", sections.len());
+        assert!(sections.len() >= 4, "{page}: {}", sections.len());
         for section in sections {
             let lines: Vec<String> = section.lines().map(str::to_owned).collect();
             let is_test = |word: &str| word.contains("::") && !word.contains(char::is_uppercase);
@@ -290,8 +290,8 @@ fn comparisons_leave_nothing_out() {
         "`getHoldCount()`",
         "`remainTimeToLive()`",
     ];
-    names("docs/redisson.md", &of_lock);
-    names("docs/redisson.md", &of_rlock);
+    names("docs/migrating/redisson.md", &of_lock);
+    names("docs/migrating/redisson.md", &of_rlock);
     let of_redlock = [
         "independent",
         "`SET name value NX PX ttl`",
@@ -300,9 +300,9 @@ fn comparisons_leave_nothing_out() {
         "drift",
         "random value",
     ];
-    names("docs/redlock.md", &of_redlock);
+    names("docs/migrating/redlock.md", &of_redlock);
     names(
-        "docs/redlock.md",
+        "docs/migrating/redlock.md",
         &[
             "random delay",
             "unlock on all",
