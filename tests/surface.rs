@@ -14,14 +14,10 @@ mod docs;
 mod failures;
 #[path = "surface/packages.rs"]
 mod packages;
-#[path = "surface/pictures.rs"]
-mod pictures;
 #[path = "surface/rules.rs"]
 mod rules;
 #[path = "surface/shapes.rs"]
 mod shapes;
-#[path = "surface/terminals.rs"]
-mod terminals;
 
 use std::error::Error;
 use std::fmt::{Debug, Display};
