@@ -373,6 +373,71 @@ fn pages() -> Vec<PathBuf> {
     below.filter(is_page).filter(is_ours).chain(top).collect()
 }
 
+/// The pages that are modules of the documentation, as `pages!` of `src/lib.rs` lists them.
+fn pages_of_documentation() -> Vec<String> {
+    let lib = read("src/lib.rs");
+    let (_, list) = lib.split_once("\npages! {\n").unwrap();
+    let (list, _) = list.split_once("\n}\n").unwrap();
+    let files = list.split('"').skip(1).step_by(2);
+    files
+        .map(|file| file.trim_start_matches("../").to_owned())
+        .collect()
+}
+
+/// The labels and targets of the link definitions of a page.
+fn definitions(page: &str) -> Vec<(&str, &str)> {
+    page.lines()
+        .filter_map(|line| line.strip_prefix('[')?.split_once("]: "))
+        .collect()
+}
+
+/// A link works on a code host by the definition at the end of its page, and in the built
+/// documentation by that of docs/links.md, which is included first.
+#[test]
+fn links_work_on_code_host_and_in_documentation() {
+    let links = read("docs/links.md");
+    let inside = definitions(&links);
+    let mut checked = 0;
+    for page in pages_of_documentation() {
+        let text = read(&page);
+        let prose: String = text.split("```").step_by(2).collect();
+        for target in prose.split("](").skip(1) {
+            let target = target.split(')').next().unwrap_or_default();
+            let is_found = target.starts_with('#') || target.starts_with("https://");
+            assert!(is_found, "{page}: {target} is no link of both");
+        }
+        let outside = definitions(&text);
+        for (label, target) in &outside {
+            let (_, inner) = inside
+                .iter()
+                .find(|(it, _)| it == label)
+                .unwrap_or_else(|| panic!("{page}: docs/links.md lacks [{label}]"));
+            if let Some(file) = target.split('#').next().filter(|it| it.ends_with(".md")) {
+                let file = Path::new(&page).with_file_name(file);
+                assert!(super::root().join(&file).exists(), "{page}: {target}");
+            } else {
+                assert!(target.starts_with("https://"), "{page}: {target}");
+                let name = inner.rsplit(['#', ':']).next().unwrap_or_default();
+                assert!(target.contains(name), "{page}: {target} is not {inner}");
+            }
+            checked += 1;
+        }
+        let used = prose.split("][").skip(1).map(|rest| (rest, false));
+        let used = used.chain(prose.split("[`").skip(1).map(|rest| (rest, true)));
+        for (rest, is_code) in used {
+            let (label, after) = rest.split_once(']').unwrap_or_default();
+            // An inline link, or the text of a link whose label follows.
+            if is_code && after.starts_with(['(', '[', ':']) {
+                continue;
+            }
+            let label = format!("{}{label}", if is_code { "`" } else { "" });
+            let is_defined = outside.iter().any(|(it, _)| *it == label);
+            assert!(is_defined, "{page} lacks [{label}]: ..");
+        }
+    }
+    assert!(checked > 100, "{checked}");
+}
+
 /// The word after a phrase, without the punctuation behind it.
 fn word_after<'a>(text: &'a str, phrase: &str) -> Option<&'a str> {
     let (_, rest) = text.split_once(phrase)?;
