@@ -55,8 +55,12 @@ pub(crate) fn run(options: &Options) -> Result<bool, Error> {
     if let Some(directory) = &options.markdown {
         named(directory, fs::create_dir_all(directory))?;
         let files = markdown::files(&report, &scenario::all())?;
-        for (ending, text) in [("md", files.page), ("csv", files.figures)] {
-            let path = directory.join(format!("{}.{ending}", files.name));
+        for (ending, text) in [
+            (".md", files.page),
+            (".csv", files.figures),
+            ("-ratios.csv", files.ratios),
+        ] {
+            let path = directory.join(format!("{}{ending}", files.name));
             named(&path, fs::write(&path, text))?;
         }
     }

@@ -1,26 +1,26 @@
-//! A run as files: a page with its tables, and the figures of all contenders as comma-separated
-//! values.
+//! A run as files: a page with what was measured and the gates, and all figures and ratios as
+//! comma-separated values.
 
 use std::fmt::Write as _;
 
 use crate::Error;
-use crate::contender::{self, Contender};
+use crate::contender;
 use crate::plot::shown;
 use crate::report::{Report, ScenarioReport};
-use crate::scenario::{Measure, Scenario};
+use crate::scenario::Scenario;
 
 /// The facts without which a table of measurements is not written: they begin its page and name its
 /// files.
 pub(crate) const DATE: &str = "date";
 pub(crate) const COMMIT: &str = "commit";
 
-/// The two files of a run.
+/// The files of a run, with the endings `.md`, `.csv` and `-ratios.csv` after the name.
 #[derive(Debug)]
 pub(crate) struct Files {
-    /// Without the endings `.md` and `.csv`.
     pub(crate) name: String,
     pub(crate) page: String,
     pub(crate) figures: String,
+    pub(crate) ratios: String,
 }
 
 /// Returns the files of a run, which must say when and at which commit it was made.
@@ -41,23 +41,23 @@ pub(crate) fn files(report: &Report, scenarios: &[Scenario]) -> Result<Files, Er
         .collect();
     let head = format!(
         "# Measurements of {date} at commit {commit}\n\nMeasured on {date} at commit {commit}, with: {}.\n\
-         [PERFORMANCE.md](../../PERFORMANCE.md) has the method and what follows; [the \
-         figures]({name}.csv) of all\ncontenders are in a file of comma-separated values.\n",
+         [PERFORMANCE.md](../../PERFORMANCE.md) has the method and the conclusions. [All \
+         figures]({name}.csv) and the\n[ratios]({name}-ratios.csv) of this crate's contenders \
+         to the others are comma-separated values.\n",
         facts.join(", ")
     );
     let page = [
         head,
         contenders(),
         meanings(report, scenarios),
-        factors(report, scenarios),
         gates(report),
     ]
     .concat();
-    let figures = figures(report, scenarios);
     Ok(Files {
         name,
         page,
-        figures,
+        figures: figures(report, scenarios),
+        ratios: ratios(report, scenarios),
     })
 }
 
@@ -82,49 +82,20 @@ fn meanings(report: &Report, scenarios: &[Scenario]) -> String {
     format!("\n## Scenarios\nn is the number in the name.\n\n| scenario | is |\n|---|---|\n{rows}")
 }
 
-/// How many times as fast each of ours is as the others.
-fn factors(report: &Report, scenarios: &[Scenario]) -> String {
-    let others: Vec<&Contender> = contender::ALL
-        .iter()
-        .filter(|contender| !contender.is_ours())
-        .collect();
-    let mut text = String::from("\n## How many times as fast\n");
-    let names: Vec<_> = others
-        .iter()
-        .map(|other| format!("`{}`", other.name))
-        .collect();
-    let _ = writeln!(text, "| scenario | ours | | than {} |", names.join(" | "));
-    let _ = writeln!(text, "|---|---|---:|{}", "---:|".repeat(others.len()));
+/// How many times as fast each of ours is as the others, as comma-separated values.
+fn ratios(report: &Report, scenarios: &[Scenario]) -> String {
+    let mut text =
+        String::from("scenario,contender,other,cycles per second of contender / other\n");
     for (scenario, measured) in measured(report, scenarios) {
-        for ours in scenario
-            .contenders
-            .iter()
-            .filter(|contender| contender.is_ours())
-        {
-            let Some(figures) = measured.contenders.get(ours.name) else {
-                continue;
-            };
-            let value = match scenario.measure {
-                Measure::Time => format!("{} µs", shown(figures.micros_per_cycle.median)),
-                Measure::Rate => format!("{}/s", shown(figures.cycles_per_second.median)),
-            };
-            let factor = |other: &&Contender| {
-                let ratio = measured
-                    .ratios
-                    .get(&format!("{}/{}", ours.name, other.name))?;
-                Some(shown(ratio.cycles_per_second.median))
-            };
-            let factors: Vec<_> = others
-                .iter()
-                .map(|other| factor(other).unwrap_or_default())
-                .collect();
-            let _ = writeln!(
-                text,
-                "| `{}` | `{}` | {value} | {} |",
-                scenario.name,
-                ours.name,
-                factors.join(" | ")
-            );
+        let ours = scenario.contenders.iter().filter(|ours| ours.is_ours());
+        for (ours, other) in ours.flat_map(|ours| {
+            let others = contender::ALL.iter().filter(|other| !other.is_ours());
+            others.map(move |other| (ours.name, other.name))
+        }) {
+            if let Some(ratio) = measured.ratios.get(&format!("{ours}/{other}")) {
+                let ratio = shown(ratio.cycles_per_second.median).replace(',', "");
+                let _ = writeln!(text, "{},{ours},{other},{ratio}", scenario.name);
+            }
         }
     }
     text

@@ -28,8 +28,8 @@ pub(crate) struct Options {
     /// Draws what was measured, as SVG files in a directory.
     #[arg(long, value_name = "DIR")]
     pub(crate) svg: Option<PathBuf>,
-    /// Writes what was measured to two files in a directory, such as docs/benchmarks, that are
-    /// named by date and commit: a page with tables, and all figures as comma-separated values.
+    /// Writes what was measured to files in a directory, such as docs/benchmarks, that are named by
+    /// date and commit: a page with the gates, and all figures as comma-separated values.
     #[arg(long, value_name = "DIR")]
     pub(crate) markdown: Option<PathBuf>,
     /// Measures nothing, and takes what an earlier run wrote with --json.
