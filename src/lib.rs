@@ -174,15 +174,10 @@
 //! means.
 //!
 //! # Features
-//! No feature is on by default.
-//!
-//! | feature | what it adds |
-//! |---|---|
-//! | `metrics` | metrics of locks for a recorder of the `metrics` crate: [`observability`] |
-//! | `serde` | `serde::Serialize` and `serde::Deserialize` for the fencing tokens, in their `Display` form |
-//! | `tls` | `ClientBuilder::tls` and `TlsOptions`: TLS and mutual TLS, with rustls |
-//! | `sasl-digest-md5` | `ClientBuilder::sasl_digest`: authentication with a user name and a password from the servers' JAAS configuration |
-//! | `sasl-gssapi` | Kerberos, through a connector of `zookeeper-client` ([`ClientBuilder::connector`]); enables that crate's feature of the same name, and links the system's libgssapi |
+//! No feature is on by default: `metrics` (for a recorder, see [`observability`]), `serde` (for the
+//! fencing tokens, in their `Display` form), `tls` (`ClientBuilder::tls` and `TlsOptions`),
+//! `sasl-digest-md5` (`ClientBuilder::sasl_digest`) and `sasl-gssapi` (Kerberos, through
+//! [`ClientBuilder::connector`]; links the system's libgssapi).
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
