@@ -106,6 +106,7 @@ pub fn run<T>(future: impl Future<Output = T>) -> T {
     glue::install();
     simulated::set_start(start);
     count_panics();
+    fastrand::seed(1);
     let outcome = simnet::run::here(1, &Host::new(1), |net| net.set_latency(LATENCY), future);
     meant_to_panic(0);
     outcome

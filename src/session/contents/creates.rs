@@ -8,7 +8,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::oneshot;
 
@@ -27,8 +26,6 @@ const SEQUENCE_DIGITS: usize = 10;
 /// The creates of one session, by the ids in the names of their nodes.
 pub(crate) struct Creates {
     sent: Mutex<Sent>,
-    /// Of the paths of all nodes, and of those that the creates may make.
-    bytes: AtomicUsize,
     max_bytes: usize,
 }
 
@@ -37,6 +34,24 @@ struct Sent {
     by_id: HashMap<String, SentCreate>,
     /// How many of them are abandoned.
     abandoned: usize,
+    /// Of the paths of all nodes, and of those that the creates may make.
+    bytes: usize,
+}
+
+impl Sent {
+    /// Counts `bytes`, unless all bytes would exceed `max`. Returns whether they are counted.
+    fn take(&mut self, bytes: usize, max: usize) -> bool {
+        let all = self.bytes.saturating_add(bytes);
+        let fits = all <= max;
+        if fits {
+            self.bytes = all;
+        }
+        fits
+    }
+
+    fn give_back(&mut self, bytes: usize) {
+        self.bytes = self.bytes.saturating_sub(bytes);
+    }
 }
 
 #[derive(Default)]
@@ -70,7 +85,6 @@ impl Creates {
     pub(crate) fn new(max_bytes: usize) -> Arc<Self> {
         Arc::new(Self {
             sent: Mutex::default(),
-            bytes: AtomicUsize::new(0),
             max_bytes,
         })
     }
@@ -79,23 +93,13 @@ impl Creates {
         self.max_bytes
     }
 
-    /// Counts `bytes`, unless they exceed the limit. Called with the mutex locked, so that no two
-    /// callers have the same room.
-    fn take(&self, _sent: &mut Sent, bytes: usize) -> bool {
-        let fits = self.bytes.load(Ordering::Relaxed).saturating_add(bytes) <= self.max_bytes;
-        if fits {
-            self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        }
-        fits
-    }
-
     /// Counts a create of sequential nodes that is about to be sent, one for each of these ids, all
     /// or none. `path` is the longest of their paths, without its number. Returns whether the
     /// session has room for the nodes.
     pub(crate) fn begin(&self, ids: &[String], path: &str) -> bool {
         let bytes = cost(path) + SEQUENCE_DIGITS;
         let mut sent = self.sent.lock();
-        let fits = self.take(&mut sent, bytes.saturating_mul(ids.len()));
+        let fits = sent.take(bytes.saturating_mul(ids.len()), self.max_bytes);
         if fits {
             for id in ids {
                 sent.by_id.entry(id.clone()).or_default().bytes = bytes;
@@ -107,7 +111,7 @@ impl Creates {
     /// Counts a node whose name has no id. `None` if the session has no room for it.
     pub(crate) fn room(self: &Arc<Self>, path: &str) -> Option<NodeRoom> {
         let bytes = cost(path);
-        let fits = self.take(&mut self.sent.lock(), bytes);
+        let fits = self.sent.lock().take(bytes, self.max_bytes);
         fits.then(|| NodeRoom {
             creates: Arc::clone(self),
             bytes,
@@ -119,20 +123,21 @@ impl Creates {
         let mut sent = self.sent.lock();
         if sent.by_id.get(id).is_some_and(|it| it.abandoned == 0) {
             let create = sent.by_id.remove(id);
-            self.give_back(create.map_or(0, |create| create.bytes));
+            sent.give_back(create.map_or(0, |create| create.bytes));
         }
     }
 
     /// Records that a node is known, and counts by itself from here on.
     pub(super) fn became(&self, path: &str) {
-        self.bytes.fetch_add(cost(path), Ordering::Relaxed);
+        let mut sent = self.sent.lock();
+        sent.bytes = sent.bytes.saturating_add(cost(path));
         let Some(id) = id(node_name(path)) else {
             return;
         };
-        let mut sent = self.sent.lock();
         if let Some(create) = sent.by_id.get_mut(id) {
-            self.give_back(std::mem::take(&mut create.bytes));
-            if create.abandoned == 0 {
+            let (bytes, abandoned) = (std::mem::take(&mut create.bytes), create.abandoned);
+            sent.give_back(bytes);
+            if abandoned == 0 {
                 sent.by_id.remove(id);
             }
         }
@@ -140,11 +145,7 @@ impl Creates {
 
     /// Records that a known node is gone.
     pub(super) fn gone(&self, path: &str) {
-        self.give_back(cost(path));
-    }
-
-    fn give_back(&self, bytes: usize) {
-        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.sent.lock().give_back(cost(path));
     }
 
     /// Records that no caller waits for the create with this id any more, while its outcome is not
@@ -219,19 +220,21 @@ impl Drop for AbandonedCreate {
                     create.abandoned -= 1;
                     None
                 }
-                _ => sent.by_id.remove(&self.id),
+                _ => {
+                    let over = sent.by_id.remove(&self.id);
+                    sent.give_back(over.as_ref().map_or(0, |create| create.bytes));
+                    over
+                }
             }
         };
-        if let Some(create) = over {
-            self.creates.give_back(create.bytes);
-            // The drop of the rest wakes the waiting tasks, so nothing is locked here.
-        }
+        // Dropping the create wakes the tasks that wait for its outcome, so the mutex is unlocked.
+        drop(over);
     }
 }
 
 impl Drop for NodeRoom {
     fn drop(&mut self) {
-        self.creates.give_back(self.bytes);
+        self.creates.sent.lock().give_back(self.bytes);
     }
 }
 
@@ -248,7 +251,7 @@ mod tests {
     const ID: &str = "0a8a2e5c-7d5b-4c3a-9a51-0d6f0b0c1d2e";
 
     fn bytes(creates: &Creates) -> usize {
-        creates.bytes.load(Ordering::Relaxed)
+        creates.sent.lock().bytes
     }
 
     // Shows: session-nodes

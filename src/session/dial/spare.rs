@@ -171,10 +171,7 @@ impl Spare {
             after += order.step;
             tries.push(Box::pin(async move {
                 begins.await;
-                match self.servers.get(number) {
-                    Some(server) => self.take_up_at(session, number, server).await,
-                    None => TakenUp::Unwanted,
-                }
+                self.take_up_at(session, number).await
             }));
         }
         poll_fn(|context| {
@@ -187,12 +184,15 @@ impl Spare {
         .await
     }
 
-    /// Tries a server until it takes the session up.
+    /// Tries the server with this number until it takes the session up.
     ///
     /// A try that is silent may stay so for good, although the server is back, or the server may
     /// be slow. So the next begins while it is open, and a server that is only slow shows that: it
     /// closes a connection of a session when another asks for the same session.
-    async fn take_up_at(&self, session: &Session, number: usize, server: &Address) -> TakenUp {
+    async fn take_up_at(&self, session: &Session, number: usize) -> TakenUp {
+        let Some(server) = self.servers.get(number) else {
+            return TakenUp::Unwanted;
+        };
         // The try before the newest, if it is open: there are two at most.
         let mut before: Option<BoxFuture<'_, Tried>> = None;
         while can_be_kept(session) {

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use uuid::Uuid;
-
 use crate::protocol::failure::FailureKind;
 
 /// How often, and after which pauses, to try again when no server answers.
@@ -199,7 +197,7 @@ impl RetryPolicy {
     /// Returns the pause before retry number `retry` (0 is the first), `elapsed` after the first
     /// failure. `None` if the policy is exhausted.
     pub(crate) fn pause(&self, retry: u32, elapsed: Duration) -> Option<Duration> {
-        self.pause_with(retry, elapsed, random())
+        self.pause_with(retry, elapsed, fastrand::u64(..))
     }
 
     /// Returns the pause before repetition number `failures` of a request (0 is the first),
@@ -260,13 +258,7 @@ pub(crate) fn clean_up_pause(failures: u32) -> Duration {
 /// Returns the pause before another try of a request that others have preceded so many times:
 /// random, up to a bound that doubles from 2 ms to 1 s, so that they come apart.
 pub(crate) fn contended_pause(tries: u32) -> Duration {
-    Duration::from_millis(1 + random() % (1 << tries.min(10)))
-}
-
-/// Returns a random number to spread retries by. `uuid` is the only source of randomness among the
-/// dependencies.
-fn random() -> u64 {
-    Uuid::new_v4().as_u64_pair().1
+    Duration::from_millis(1 + fastrand::u64(..1 << tries.min(10)))
 }
 
 #[cfg(test)]
@@ -325,7 +317,6 @@ mod tests {
     fn the_pauses_of_cleanup_double_up_to_a_second() {
         let pauses = [0, 1, 2, 6, 7, u32::MAX].map(|failures| clean_up_pause(failures).as_millis());
         assert_eq!(pauses, [10, 20, 40, 640, 1_000, 1_000]);
-        assert_ne!(random(), random());
     }
 
     #[test]
