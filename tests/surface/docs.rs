@@ -394,7 +394,7 @@ fn definitions(page: &str) -> Vec<(&str, &str)> {
 /// A link works on a code host by the definition at the end of its page, and in the built
 /// documentation by that of docs/links.md, which is included first.
 #[test]
-fn links_work_on_code_host_and_in_documentation() {
+fn links_work_on_both_hosts() {
     let links = read("docs/links.md");
     let inside = definitions(&links);
     let mut checked = 0;
@@ -475,7 +475,7 @@ fn measurement_needs_date_commit_machine() {
 
 /// A column of figures is aligned to the right, so a table with one holds measurements.
 #[test]
-fn tables_of_measurements_name_date_commit_machine() {
+fn measured_tables_name_date_commit_machine() {
     let mut tables = 0;
     for page in pages() {
         let text = read(&page);
