@@ -367,14 +367,15 @@ fn is_optional(manifest: &str, name: &str) -> bool {
 }
 
 #[test]
-fn the_library_depends_on_nine_crates() {
+fn the_library_depends_on_ten_crates() {
     let manifest = read("Cargo.toml");
     let (optional, always): (Vec<_>, Vec<_>) = keys(&manifest, "[dependencies]")
         .into_iter()
         .partition(|name| is_optional(&manifest, name));
-    let nine = [
+    let ten = [
         "async-trait",
         "base64ct",
+        "fastrand",
         "rustix",
         "sha1_smol",
         "thiserror",
@@ -382,7 +383,7 @@ fn the_library_depends_on_nine_crates() {
         "tracing",
         "uuid",
     ];
-    assert_eq!(always, [&nine[..], &["zookeeper-client"]].concat());
+    assert_eq!(always, [&ten[..], &["zookeeper-client"]].concat());
     assert_eq!(
         optional,
         ["metrics", "rustls", "rustls-pki-types", "serde"],
