@@ -231,15 +231,6 @@ const ALL: &[Gate] = {
              `bare_turns` does nothing else",
         ),
         relative("inproc_256", "ours_fair", Rate, AtLeast(0.6), &["bare_turns"]),
-        absolute("sticky", "ours_sticky", Latency, 1.0),
-        // Heartbeats are on, and are requests.
-        absolute("sticky", "ours_sticky", Requests, 0.001),
-        relative("sticky_taken_distant", "ours_sticky", Time, AtMost(1.65), &["bare"]).short_of(
-            AtMost(1.03),
-            "three flights, where `bare` has two: without TCP_NODELAY the list that is sent with the create \
-             arrives after that is answered, beside the owner's deletion, and one more shows that this is done \
-             (docs/protocol.md#kept-node)",
-        ),
         absolute("rush", "ours", Seconds, 1.0),
         absolute("rush", "ours", LockNodes, 1.0),
         absolute("rush", "ours", Memory, 2048.0),
