@@ -146,7 +146,7 @@ const BESIDE: [Contender; 3] = [
 ];
 
 /// All contenders, ours first.
-pub(crate) const ALL: [Contender; 14] = [
+pub(crate) const ALL: [Contender; 12] = [
     OURS,
     OURS_FAIR,
     OURS_READ_WRITE,

@@ -94,7 +94,8 @@ pub(crate) enum PassOn<W> {
 struct SharedNode<H> {
     /// The holds by which it is held.
     inside: BTreeMap<u64, H>,
-    /// When it was granted, and how many have had it since.
+    /// When it was granted, and how many have had it since, where all readers that waited together
+    /// for it count as one.
     since: Moment,
     holders: u32,
 }
@@ -455,7 +456,7 @@ impl<W, D: Copy + Ord, H: Clone> Room<W, D, H> {
         self.nodes.get(&self.current?)?.inside.values().next()
     }
 
-    /// Returns the holds of callers.
+    /// Returns all holds, also those of nodes that no further caller gets.
     pub(crate) fn holders(&self) -> impl Iterator<Item = &H> {
         self.nodes.values().flat_map(|node| node.inside.values())
     }
