@@ -2,7 +2,7 @@
 //!
 //! Its [task](crate::engine::while_held::convert) carries out each [`ConvertStep`] and returns its
 //! [`ConvertEvent`], until the step is [`ConvertStep::Finish`]. A conversion waits for no other
-//! contender, but shortly for read nodes that may have no reader (docs/protocol.md#upgrade).
+//! contender.
 //!
 //! # Invariants
 //! 1. **A downgrade is one transaction**, which creates a read node with the number of the write
@@ -38,11 +38,6 @@ pub(crate) enum ConvertStep {
     Pause {
         failures: u32,
     },
-    /// Wait until something has happened to this read node, which its owner may give up, for a
-    /// short time in all.
-    Await {
-        node: String,
-    },
     Finish(Converted),
 }
 
@@ -73,11 +68,6 @@ pub(crate) enum ConvertEvent {
     Deleted(Answer<()>),
     /// Of [`ConvertStep::Pause`].
     Retry,
-    /// Of [`ConvertStep::Await`].
-    Awaited {
-        /// Whether the time for that has passed.
-        is_late: bool,
-    },
 }
 
 /// The outcome of a create.
@@ -211,10 +201,7 @@ impl Conversion {
     /// Handles the result of the last step. Returns the next step.
     pub(crate) fn on(&mut self, event: ConvertEvent) -> ConvertStep {
         match event {
-            ConvertEvent::Retry | ConvertEvent::Awaited { is_late: false } => self.ask(),
-            ConvertEvent::Awaited { is_late: true } => {
-                self.go_on(ConversionPhase::Retreat(NotConverted::Contended))
-            }
+            ConvertEvent::Retry => self.ask(),
             ConvertEvent::Created(made @ (Created::Done { .. } | Created::Exists)) => {
                 match (&self.phase, made) {
                     (ConversionPhase::Downgrade, _) => self.done(),
@@ -247,8 +234,6 @@ impl Conversion {
                         self.go_on(ConversionPhase::Retreat(NotConverted::Unusable(unusable)))
                     }
                     (_, Upgrade::Alone) => self.weigh(queue, 0),
-                    // The write node tells its owner, who deletes it unless a reader is inside.
-                    (_, Upgrade::Kept { node }) => ConvertStep::Await { node },
                     (_, Upgrade::Contended | Upgrade::Gone) => {
                         self.go_on(ConversionPhase::Retreat(NotConverted::Contended))
                     }
@@ -404,7 +389,6 @@ mod tests {
         let naming = Naming {
             family: Family::ReadWrite,
             dialect: Dialect::Curator,
-            sticky: false,
         };
         ConvertEvent::Listed(Answer::Is(Queue::read(
             names.iter().map(ToString::to_string).collect(),

@@ -64,9 +64,6 @@ pub(crate) enum Position<'a> {
 pub(crate) enum Upgrade {
     /// No other contender can hold the lock.
     Alone,
-    /// Only read nodes that their owners may keep without a reader are ahead; `node` is the first
-    /// of them.
-    Kept { node: String },
     /// Another reader may hold the lock.
     Contended,
     /// The list does not show both nodes.
@@ -198,7 +195,7 @@ impl Queue {
         if self.rank(read).is_none() || self.rank(write).is_none() {
             return Upgrade::Gone;
         }
-        let (mut behind_writer, mut kept) = (false, None::<&str>);
+        let mut behind_writer = false;
         for other in self
             .contenders
             .iter()
@@ -209,15 +206,10 @@ impl Queue {
                 // The queue is in order, so all readers that follow have higher numbers.
                 Kind::Exclusive => behind_writer = true,
                 Kind::Shared if behind_writer => {}
-                Kind::Shared if self.naming.may_be_kept(&other.name) => {
-                    kept = kept.or(Some(&other.name));
-                }
                 Kind::Shared => return Upgrade::Contended,
             }
         }
-        kept.map_or(Upgrade::Alone, |node| Upgrade::Kept {
-            node: node.to_owned(),
-        })
+        Upgrade::Alone
     }
 
     /// Returns all contenders but the two nodes of an upgrade, in order. After [`Upgrade::Alone`]
@@ -329,12 +321,10 @@ mod tests {
     const MUTEX: Naming = Naming {
         family: Family::Exclusive,
         dialect: Dialect::Curator,
-        sticky: false,
     };
     const READ_WRITE: Naming = Naming {
         family: Family::ReadWrite,
         dialect: Dialect::Curator,
-        sticky: false,
     };
 
     fn names(list: &[&str]) -> Vec<String> {
@@ -561,34 +551,6 @@ mod tests {
         assert_eq!(without.upgrade(own, write), Upgrade::Gone);
     }
 
-    #[test]
-    fn read_nodes_that_are_only_kept_are_named_to_an_upgrade() {
-        let (own, write) = ("_c_me-__READ__0000000005", "_c_up-of-me-__WRIT__0000000005");
-        let (kept, later) = (
-            "_c_k-sticky-__READ__0000000004",
-            "_c_l-sticky-__READ__0000000006",
-        );
-        let verdict = |others: &[&str]| {
-            read(&[others, &[own, write]].concat(), READ_WRITE).upgrade(own, write)
-        };
-        assert_eq!(
-            verdict(&[later, kept]),
-            Upgrade::Kept {
-                node: kept.to_owned()
-            }
-        );
-        assert_eq!(
-            verdict(&[kept, "_c_r-__READ__0000000007"]),
-            Upgrade::Contended,
-            "that reader is inside"
-        );
-        assert_eq!(
-            verdict(&["_c_w-__WRIT__0000000003", kept]),
-            Upgrade::Alone,
-            "it waits for the writer"
-        );
-    }
-
     /// It was created later than its number says, so readers with higher numbers may hold the lock
     /// since before that.
     // Shows: upgrade
@@ -740,7 +702,7 @@ mod tests {
             check(others.into_iter().collect(), READ_WRITE);
             for dialect in [Dialect::Curator, Dialect::Kazoo] {
                 for family in [Family::Exclusive, Family::ReadWrite] {
-                    check(mixed.iter().cloned().collect(), Naming { family, dialect, sticky: false });
+                    check(mixed.iter().cloned().collect(), Naming { family, dialect });
                 }
             }
         }

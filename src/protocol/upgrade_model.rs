@@ -25,11 +25,9 @@ use crate::protocol::failure::{Answer, FailureKind, Refusal};
 use crate::protocol::node_name::{Dialect, Family, Kind, Naming};
 use crate::protocol::queue::{Listing, Position, Queue};
 
-/// With read nodes that may be kept, for which an upgrade waits shortly.
 const NAMING: Naming = Naming {
     family: Family::ReadWrite,
     dialect: Dialect::Curator,
-    sticky: true,
 };
 
 /// The next step of a contender.
@@ -270,13 +268,6 @@ impl ModelState {
                 next.actors[i].activity = Activity::Release(vec![actor.node.clone()]);
             }
             Activity::Convert(conversion, step) => {
-                if let ConvertStep::Await { node } = step {
-                    // It may be late at any time, and is not if the node is gone.
-                    let is_late = self.nodes.contains_key(node);
-                    next.advance(i, conversion, ConvertEvent::Awaited { is_late });
-                    all.push(next);
-                    return all;
-                }
                 let ConvertStep::Do(request) = step else {
                     panic!("{step:?}")
                 };

@@ -5,17 +5,15 @@
 //! stops nothing, and dropping the result releases the hold, whatever it has become.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use tokio::sync::oneshot;
 use zookeeper_client as zk;
 
-use crate::engine::attempts::run::GIVEN_UP_WITHIN;
 use crate::engine::grant::hold::Hold;
 use crate::engine::grant::observe;
 use crate::engine::lock::path_lock::PathLock;
 use crate::engine::request::look::unusable_directory;
-use crate::engine::request::requests::{Seat, answer, list, new_id, watch};
+use crate::engine::request::requests::{answer, list, new_id};
 use crate::engine::while_held::revoke::MARKER;
 use crate::error::{ConversionError, Lost, LostReason, Purpose};
 use crate::protocol::convert::{
@@ -50,8 +48,6 @@ pub(crate) async fn upgrade(hold: Hold) -> Option<ConversionOutcome> {
             None => Err(not_converted(hold, NotConverted::Contended)),
         });
     }
-    // Another node that no reader may be inside: its own watch would hear of the upgrade later.
-    hold.path_lock.close_shared_node();
     start(hold, Kind::Exclusive).await.ok()
 }
 
@@ -96,19 +92,11 @@ async fn convert(hold: Hold, kind: Kind) -> ConversionOutcome {
         new,
         finished: false,
     };
-    let number = hold.held.number();
-    let seat = Seat {
-        path_lock: &path_lock,
-        session: &session,
-        number,
-        kind,
-    };
     let mut requests = ConversionRequests {
         path_lock: &path_lock,
         session: &session,
         written: None,
     };
-    let mut awaits_until = None;
     let converted = loop {
         let event = match step {
             ConvertStep::Finish(converted) => break converted,
@@ -120,15 +108,6 @@ async fn convert(hold: Hold, kind: Kind) -> ConversionOutcome {
                 {
                     Ok(event) => event,
                     Err(SessionGone) => break Converted::SessionGone,
-                }
-            }
-            ConvertStep::Await { node } => {
-                let until = *awaits_until.get_or_insert_with(|| Instant::now() + GIVEN_UP_WITHIN);
-                let given_up = watch(seat, None, &node);
-                let in_time = Instant::now() < until;
-                let waited = tokio::time::timeout_at(until.into(), given_up).await;
-                ConvertEvent::Awaited {
-                    is_late: !(in_time && waited.is_ok_and(|event| event.is_change())),
                 }
             }
             ConvertStep::Pause { failures } => {

@@ -62,9 +62,6 @@ impl World<'_> {
         let directory = &mut self.directory;
         let event = match step {
             ConvertStep::Pause { .. } => ConvertEvent::Retry,
-            ConvertStep::Await { node } => ConvertEvent::Awaited {
-                is_late: directory.nodes.contains_key(&node),
-            },
             ConvertStep::Do(ConvertRequest::List) if lost => {
                 ConvertEvent::Listed(Answer::no(FailureKind::Unknown))
             }

@@ -1,11 +1,10 @@
-//! All schedules with few deviations of clients whose readers share a read node and keep it
-//! ([`Room`]), together with writers and readers that become the writer. The rooms, the order of
-//! the queue and the conversions are the real ones; the servers, the attempts and the watch of an
-//! open node are modelled here.
+//! All schedules with few deviations of clients whose readers share a read node ([`Room`]),
+//! together with writers and readers that become the writer. The rooms, the order of the queue and
+//! the conversions are the real ones; the servers and the attempts are modelled here.
 //!
 //! In every schedule, no reader holds the lock together with a writer, every caller is served in
-//! the end, also behind a node that another client keeps, and each shared node is deleted once,
-//! with its last reader (docs/protocol.md#kept-read-node, docs/protocol.md#upgrade).
+//! the end, and each shared node is deleted once, with its last reader
+//! (docs/protocol.md#shared-read-node, docs/protocol.md#upgrade).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -18,15 +17,12 @@ use crate::protocol::failure::{Answer, FailureKind};
 use crate::protocol::moment::Moment;
 use crate::protocol::node_name::{Dialect, Family, Kind, Naming};
 use crate::protocol::queue::{Listing, Position, Queue};
-use crate::protocol::room::{HandOff, Newcomer, PassOn, Room};
+use crate::protocol::room::{HandOff, PassOn, Room};
 
 const NAMING: Naming = Naming {
     family: Family::ReadWrite,
     dialect: Dialect::Curator,
-    sticky: true,
 };
-/// Of a hold by which a node is kept, in place of a caller.
-const KEPT: usize = usize::MAX;
 const NOW: Moment = Moment::at(Duration::ZERO);
 const UNBOUNDED: HandOff = HandOff {
     max: u32::MAX,
@@ -39,8 +35,6 @@ enum Task {
     Caller(usize),
     /// The deletion of the next node that is to be deleted.
     Deletion,
-    /// The watch of a shared node that is kept, or the time after which no reader joins another.
-    Watch(usize),
 }
 
 #[derive(Clone, Debug)]
@@ -50,10 +44,8 @@ enum Event {
     Leave(usize),
     Expire(usize),
     DeleteNode(String),
-    /// A shared node has not been used for long enough, or its client is not sure of it.
+    /// The time is over in which further readers join the node of this client.
     Close(usize),
-    /// A conversion has waited for long enough.
-    Late(usize),
 }
 
 #[derive(Clone, Debug)]
@@ -88,8 +80,6 @@ struct SharedNode {
     name: String,
     /// Its number in the room, which is that of its first hold.
     number: u64,
-    /// The hold by which it is kept.
-    kept: Option<u64>,
     is_deleted: bool,
 }
 
@@ -138,39 +128,23 @@ impl World<'_> {
         )
     }
 
-    fn is_open(&self, node: &SharedNode) -> bool {
-        self.rooms[node.client].is_current(node.number)
-    }
-
     fn ready(&self) -> Vec<Task> {
         let is_ready = |caller: &Caller| match &caller.doing {
             Doing::Idle => caller.attempts > 0,
             Doing::Waits(name) => !self.waits(name),
-            Doing::Converts {
-                step: ConvertStep::Await { node },
-                ..
-            } => !self.nodes.contains_key(node),
             Doing::Converts { .. } | Doing::Reads { .. } | Doing::Writes(_) => true,
         };
         let callers = (0..self.callers.len())
             .filter(|i| is_ready(&self.callers[*i]))
             .map(Task::Caller);
         let deletion = (!self.deletions.is_empty()).then_some(Task::Deletion);
-        let queue = self.list().unwrap();
-        let is_wanted = |node: &SharedNode| {
-            self.is_open(node) && queue.in_order(Some(Kind::Exclusive)).count() > 0
-        };
-        let watches = (0..self.shared.len())
-            .filter(|node| is_wanted(&self.shared[*node]))
-            .map(Task::Watch);
-        callers.chain(deletion).chain(watches).collect()
+        callers.chain(deletion).collect()
     }
 
     fn step(&mut self, task: Task) {
         match task {
             Task::Caller(i) => self.call(i),
             Task::Deletion => drop(self.nodes.remove(&self.deletions.remove(0))),
-            Task::Watch(node) => self.close(node),
         }
     }
 
@@ -204,7 +178,6 @@ impl World<'_> {
                     client,
                     name,
                     number: hold,
-                    kept: None,
                     is_deleted: false,
                 });
             }
@@ -234,9 +207,6 @@ impl World<'_> {
             } => {
                 let event = match step {
                     ConvertStep::Do(request) => self.serve(i, &request),
-                    ConvertStep::Await { node } => ConvertEvent::Awaited {
-                        is_late: self.nodes.contains_key(&node),
-                    },
                     ConvertStep::Pause { .. } => ConvertEvent::Retry,
                     ConvertStep::Finish(_) => unreachable!("done by `convert`"),
                 };
@@ -319,29 +289,18 @@ impl World<'_> {
     /// Has a reader join the open node of its client, if there is one.
     fn join(&mut self, c: usize, i: usize) -> Option<Doing> {
         let new = self.number();
-        let newcomer = self.rooms[c].newcomer(NOW, true);
+        self.rooms[c].join(NOW, true)?;
         let is_current =
             |node: &SharedNode| node.client == c && self.rooms[c].is_current(node.number);
-        let node = self.shared.iter().position(is_current);
-        let hold = match newcomer {
-            Newcomer::Waits => return None,
-            Newcomer::Has(_) => self.shared[node?].kept.take().expect("it is kept"),
-            Newcomer::Joins(_) => new,
-            Newcomer::GivenUp(_) => panic!("given up without a reason"),
-        };
-        self.rooms[c].enter(hold, i);
-        Some(Doing::Reads { node: node?, hold })
+        let node = self.shared.iter().position(is_current)?;
+        self.rooms[c].enter(new, i);
+        Some(Doing::Reads { node, hold: new })
     }
 
     fn leave(&mut self, node: usize, hold: u64) {
         let SharedNode { client, number, .. } = self.shared[node];
         match self.rooms[client].released(number, hold, NOW, true) {
             PassOn::Stays => {}
-            PassOn::Keep => {
-                let hold = self.number();
-                self.rooms[client].enter(hold, KEPT);
-                self.shared[node].kept = Some(hold);
-            }
             PassOn::Delete => {
                 self.delete_shared(node);
                 self.rooms[client].over(number, hold);
@@ -362,26 +321,17 @@ impl World<'_> {
         self.deletions.push(self.shared[node].name.clone());
     }
 
-    fn close(&mut self, node: usize) {
-        let SharedNode { client, number, .. } = self.shared[node];
-        if self.rooms[client].others_come(number).is_some() {
-            let kept = self.shared[node].kept.take().expect("it is kept");
-            self.leave(node, kept);
-        }
-    }
-
     /// The nodes with these names are gone, and their holders are notified.
     fn gone(&mut self, names: &BTreeSet<String>) {
         self.nodes.retain(|name, _| !names.contains(name));
         for (number, node) in self
             .shared
-            .iter_mut()
+            .iter()
             .enumerate()
             .filter(|(_, node)| names.contains(&node.name))
         {
             let told = self.rooms[node.client].gone(node.number);
             self.rooms[node.client].lost(node.number);
-            node.kept = None;
             for (i, caller) in self.callers.iter_mut().enumerate() {
                 let reads = matches!(caller.doing, Doing::Reads { node, .. } if node == number);
                 // A reader that has a node for itself notices its end by itself.
@@ -429,42 +379,19 @@ impl World<'_> {
             }
             Event::Expire(c) => self.expire(c),
             Event::DeleteNode(name) => self.gone(&BTreeSet::from([name])),
-            Event::Close(node) => self.close(node),
-            Event::Late(i) => {
-                if let Doing::Converts {
-                    own, conversion, ..
-                } = self.callers[i].doing.clone()
-                {
-                    self.convert(i, own, conversion, ConvertEvent::Awaited { is_late: true });
-                }
-            }
+            Event::Close(client) => self.rooms[client].close(),
         }
-    }
-
-    fn awaits(&self, i: usize) -> bool {
-        matches!(
-            self.callers[i].doing,
-            Doing::Converts {
-                step: ConvertStep::Await { .. },
-                ..
-            }
-        )
     }
 
     fn events(&self, turn: Task) -> Vec<Event> {
         let mut events = vec![Event::Step(turn), Event::Hold(turn)];
         let waits = |i: &usize| matches!(self.callers[*i].doing, Doing::Waits(_));
         events.extend((0..self.callers.len()).filter(waits).map(Event::Leave));
-        events.extend(
-            (0..self.callers.len())
-                .filter(|i| self.awaits(*i))
-                .map(Event::Late),
-        );
         events.extend(self.nodes.keys().cloned().map(Event::DeleteNode));
         let clients: BTreeSet<_> = self.nodes.values().copied().collect();
         events.extend(clients.into_iter().map(Event::Expire));
-        let is_open = |node: &usize| self.is_open(&self.shared[*node]);
-        events.extend((0..self.shared.len()).filter(is_open).map(Event::Close));
+        let is_open = |client: &usize| self.rooms[*client].has_node();
+        events.extend((0..self.rooms.len()).filter(is_open).map(Event::Close));
         events
     }
 
@@ -501,40 +428,25 @@ impl World<'_> {
                 }
                 _ => false,
             };
-            let event = match turns.next_patient(&self.ready(), reads) {
-                Some(turn) => {
-                    let events = self.events(turn);
-                    let event = events[self.choices.below(events.len())].clone();
-                    self.choices.note(&event);
-                    match event {
-                        Event::Step(task) => turns.had(task),
-                        Event::Hold(task) => turns.hold(task),
-                        _ => {}
-                    }
-                    event
-                }
-                None => {
-                    // At last the conversions that wait are late, and the last handles go.
-                    let late = (0..self.callers.len())
-                        .find(|i| self.awaits(*i))
-                        .map(Event::Late);
-                    let is_open = |node: &usize| self.is_open(&self.shared[*node]);
-                    let is_done = |caller: &Caller| {
-                        matches!(caller.doing, Doing::Idle) && caller.attempts == 0
-                    };
-                    let are_done = late.is_some() || self.callers.iter().all(is_done);
-                    assert!(
-                        are_done,
-                        "wait for ever: {:#?}, {:?}",
-                        self.callers, self.nodes
-                    );
-                    let close = || (0..self.shared.len()).find(is_open).map(Event::Close);
-                    let Some(event) = late.or_else(close) else {
-                        break;
-                    };
-                    event
-                }
+            let Some(turn) = turns.next_patient(&self.ready(), reads) else {
+                let is_done =
+                    |caller: &Caller| matches!(caller.doing, Doing::Idle) && caller.attempts == 0;
+                assert!(
+                    self.callers.iter().all(is_done),
+                    "wait for ever: {:#?}, {:?}",
+                    self.callers,
+                    self.nodes
+                );
+                break;
             };
+            let events = self.events(turn);
+            let event = events[self.choices.below(events.len())].clone();
+            self.choices.note(&event);
+            match event {
+                Event::Step(task) => turns.had(task),
+                Event::Hold(task) => turns.hold(task),
+                _ => {}
+            }
             self.happens(event);
             self.check();
         }
@@ -569,22 +481,15 @@ fn other(caller: Caller) -> Caller {
 
 #[test]
 fn every_schedule_of_shared_read_nodes_with_few_deviations() {
-    let reads = |keeps, team: &[Caller], most, at_least| {
-        let what = if keeps {
-            "kept read nodes"
-        } else {
-            "shared read nodes"
-        };
+    let reads = |team: &[Caller], most, at_least| {
         count(
-            &format!("{what}, {} contenders", team.len()),
+            &format!("shared read nodes, {} contenders", team.len()),
             most,
             at_least,
             |choices| {
                 let world = World {
                     callers: team.to_vec(),
-                    rooms: (0..2)
-                        .map(|_| Room::new(Kind::Shared, UNBOUNDED, keeps))
-                        .collect(),
+                    rooms: (0..2).map(|_| Room::new(Kind::Shared, UNBOUNDED)).collect(),
                     shared: Vec::new(),
                     numbers: 0,
                     created: 0,
@@ -596,15 +501,8 @@ fn every_schedule_of_shared_read_nodes_with_few_deviations() {
             },
         );
     };
-    for keeps in [true, false] {
-        reads(keeps, &[READER, other(WRITER)], 2, 1_400);
-        reads(keeps, &[UPGRADER, other(UPGRADER)], 2, 5_500);
-        reads(keeps, &[READER, UPGRADER, other(READER)], 2, 11_000);
-        reads(
-            keeps,
-            &[READER, UPGRADER, other(READER), other(WRITER)],
-            1,
-            250,
-        );
-    }
+    reads(&[READER, other(WRITER)], 2, 1_150);
+    reads(&[UPGRADER, other(UPGRADER)], 2, 5_000);
+    reads(&[READER, UPGRADER, other(READER)], 2, 6_500);
+    reads(&[READER, UPGRADER, other(READER), other(WRITER)], 1, 180);
 }
