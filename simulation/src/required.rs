@@ -804,7 +804,11 @@ mod tests {
         sum.faults.remove("quorum lost");
         assert_eq!(
             missing(&sum),
-            ["lost LeaseOver", "not downgraded Lost", "fault: quorum lost"]
+            [
+                "lost LeaseOver",
+                "not downgraded Lost",
+                "fault: quorum lost"
+            ]
         );
         sum.worlds = COMMON;
         assert_eq!(missing(&sum), ["lost LeaseOver", "fault: quorum lost"]);

@@ -4,8 +4,6 @@
 //! The time of a lease has to pass in these tests, since that is what is tested. Whether it has
 //! passed is told by the loss.
 
-use std::pin::Pin;
-
 use ::simulation::scenario::tokio;
 use test_support::prelude::*;
 

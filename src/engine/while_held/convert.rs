@@ -104,7 +104,7 @@ async fn finish(hold: Hold, own: &str, new: &str, downgraded: Downgraded) -> Con
     let reason = match downgraded {
         Downgraded::Done => {
             if held_by(new, Kind::Shared) {
-                observe::converted(&held, Kind::Shared);
+                observe::converted(&held);
                 return match hold.lost() {
                     Some(reason) => lost(hold, reason),
                     None => Ok(hold),
