@@ -116,7 +116,6 @@
 //! | dropping the guard | the same, in the background; [`LockGuard::release`] waits for the servers and reports a loss |
 //! | `RwLock::read`, `RwLock::write` | [`InterProcessReadWriteLock::read_lock`] and [`write_lock`](InterProcessReadWriteLock::write_lock) return locks with the methods of the mutex |
 //! | `RwLockWriteGuard::downgrade` | [`WriteGuard::downgrade`], asynchronous |
-//! | (none) | [`ReadGuard::try_upgrade`] |
 //! | (none) | [`InterProcessMultiLock`]: several locks as one |
 //! | `Mutex::blocking_lock` | [`InterProcessMutex::blocking_lock`], and all other calls with this prefix. They need no runtime. In asynchronous code they do not panic, but block the executor's thread |
 //! | `Semaphore::new(n)`, `acquire`, `try_acquire` | [`InterProcessSemaphore::new`], [`acquire`](InterProcessSemaphore::acquire), [`try_acquire`](InterProcessSemaphore::try_acquire) |

@@ -48,9 +48,8 @@ pub(crate) trait InRoom: Send + Sync {
     /// Returns whether that is known.
     fn is_gone(&self) -> bool;
 
-    /// Has the hold with this number keep its node for itself, for a conversion. Returns `false` if
-    /// other holds share it.
-    fn take_out(&self, hold: u64) -> bool;
+    /// Has the hold with this number keep its node for itself, for a conversion.
+    fn take_out(&self, hold: u64);
 }
 
 /// How a hold ended.
@@ -191,11 +190,11 @@ impl Held {
         let _ = self.room.set(room);
     }
 
-    /// Keeps its node for itself, for a conversion. Returns `false` if other holds share it.
-    pub(crate) fn take_out(&self) -> bool {
-        self.room
-            .get()
-            .is_none_or(|room| room.take_out(self.number))
+    /// Keeps its node for itself, for a conversion.
+    pub(crate) fn take_out(&self) {
+        if let Some(room) = self.room.get() {
+            room.take_out(self.number);
+        }
     }
 
     /// Takes the node back from a hold that its caller has never had. Returns how the node is to be
@@ -770,9 +769,7 @@ mod tests {
             false
         }
 
-        fn take_out(&self, _hold: u64) -> bool {
-            true
-        }
+        fn take_out(&self, _hold: u64) {}
     }
 
     /// Those that wait in the room would wait for it.

@@ -33,11 +33,13 @@ enum Event {
     /// The holder leaves with the grant on its way to it.
     LeavesUnseen,
     Loses,
+    /// The holder takes the node out for a conversion, and releases it after that.
+    TakesOut,
     /// Time passes, more than the bound.
     Waits,
 }
 
-const EVENTS: [Event; 12] = [
+const EVENTS: [Event; 13] = [
     Event::Arrives,
     Event::Tries,
     Event::ArrivesFor,
@@ -49,6 +51,7 @@ const EVENTS: [Event; 12] = [
     Event::ReleasesInDoubt,
     Event::LeavesUnseen,
     Event::Loses,
+    Event::TakesOut,
     Event::Waits,
 ];
 
@@ -251,6 +254,17 @@ impl Model {
                     self.lost = Some((self.node, hold));
                 }
             }
+            Event::TakesOut => {
+                if let Some(hold) = self.holder.take() {
+                    self.room.take_out(self.node, hold);
+                    // The node is no longer the room's.
+                    assert_eq!(
+                        self.room.released(self.node, hold, self.now, true),
+                        PassOn::Delete
+                    );
+                    self.room.over(self.node, hold);
+                }
+            }
             Event::Waits => self.now = self.now.plus(BOUNDS.time),
         }
         assert_eq!(self.room.has_node(), self.holder.is_some());
@@ -355,9 +369,6 @@ enum Shared {
     Waits,
     /// The reader with this index is lost, and its node may not be deleted yet.
     Loses(usize),
-    /// The reader with this index converts the node; also if it has ended, before it finds that
-    /// out.
-    TakesOut(usize),
     Gone,
 }
 
@@ -371,7 +382,6 @@ fn shared() -> impl Strategy<Value = Shared> {
         1 => Just(Shared::Closes),
         1 => Just(Shared::Waits),
         1 => (0..6_usize).prop_map(Shared::Loses),
-        1 => (0..6_usize).prop_map(Shared::TakesOut),
         1 => Just(Shared::Gone),
     ]
 }
@@ -383,7 +393,6 @@ struct SharedModel {
     /// All that ever were.
     all: Vec<u64>,
     is_open: bool,
-    is_taken: bool,
     deletions: u32,
     bounds: HandOff,
     now: Moment,
@@ -405,7 +414,6 @@ impl SharedModel {
             inside,
             all,
             is_open: true,
-            is_taken: false,
             deletions: 0,
             bounds,
             now: START,
@@ -426,14 +434,11 @@ impl SharedModel {
         self.is_open &= !was_inside || healthy && !was_last;
         match self.room.released(NODE, hold, self.now, healthy) {
             PassOn::Delete => {
-                assert!(
-                    self.is_taken || self.inside.is_empty(),
-                    "deleted under a reader"
-                );
+                assert!(self.inside.is_empty(), "deleted under a reader");
                 self.deletions += u32::from(was_last);
                 self.room.over(NODE, hold);
             }
-            PassOn::Stays => assert!(!was_last && !self.is_taken, "never deleted"),
+            PassOn::Stays => assert!(!was_last, "never deleted"),
             PassOn::To(..) => panic!("none waits"),
         }
     }
@@ -481,24 +486,12 @@ impl SharedModel {
                     self.is_open = false;
                 }
             }
-            Shared::TakesOut(index) => {
-                if let Some(&hold) = self.all.get(index) {
-                    let is_alone = self.inside.iter().all(|other| *other == hold);
-                    assert_eq!(self.room.take_out(NODE, hold), is_alone, "beside a reader");
-                    if is_alone && self.inside.contains(&hold) {
-                        self.inside.clear();
-                        (self.is_open, self.is_taken) = (false, true);
-                    }
-                }
-            }
             Shared::Gone => {
                 let told: BTreeSet<_> = self.room.gone(NODE).into_iter().collect();
-                if !self.is_taken {
-                    assert_eq!(told, self.inside, "one is not told");
-                    self.inside.clear();
-                    self.is_open = false;
-                    self.room.lost(NODE);
-                }
+                assert_eq!(told, self.inside, "one is not told");
+                self.inside.clear();
+                self.is_open = false;
+                self.room.lost(NODE);
             }
         }
         assert!(self.deletions <= 1);
@@ -508,9 +501,9 @@ impl SharedModel {
 }
 
 proptest! {
-    /// A node is deleted once, after its last reader, or by a reader that has it alone; never under
-    /// a reader, also if one leaves twice. Readers join within the bounds, none joins a closed node,
-    /// and all that are inside are notified of its end.
+    /// A node is deleted once, after its last reader; never under a reader, also if one leaves
+    /// twice. Readers join within the bounds, none joins a closed node, and all that are inside are
+    /// notified of its end.
     // Shows: shared-read-node
     #[test]
     fn a_shared_read_node_goes_once_and_with_its_last_hold(

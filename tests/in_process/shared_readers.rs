@@ -147,50 +147,6 @@ async fn a_writer_of_the_client_closes_the_node() {
     clean(&server, &[&client]).await;
 }
 
-/// An upgrade is refused beside another reader of the same node, and takes the node of one that is
-/// alone.
-// Shows: shared-read-node
-#[tokio::test]
-async fn an_upgrade_is_never_beside_a_reader() {
-    let (server, [client]) = with_clients(start(), calm).await;
-    let lock = sharing(&client);
-    let one = first(&lock).await;
-    let two = at_once(&lock);
-    let refused = within("the answer", one.try_upgrade()).await.unwrap_err();
-    assert!(
-        matches!(refused, ConversionError::Contended { .. }),
-        "{refused}"
-    );
-    drop(refused);
-    let writer = within("the upgrade", two.try_upgrade()).await.unwrap();
-    assert!(
-        within("the try", lock.read_lock().try_lock())
-            .await
-            .is_err()
-    );
-    assert_eq!(queue(&server).len(), 1);
-    let reader = within("the downgrade", writer.downgrade()).await.unwrap();
-    let beside = within("the grant", lock.read_lock().lock()).await.unwrap();
-    assert_ne!(beside.node(), reader.node());
-    drop((reader, beside, lock));
-    clean(&server, &[&client]).await;
-}
-
-/// From the grant on, also if that came by the room in which readers wait.
-// Shows: shared-read-node
-#[tokio::test]
-async fn a_reader_that_is_alone_upgrades_at_once() {
-    let (server, [client]) = with_clients(start(), calm).await;
-    let lock = sharing(&client);
-    for _ in 0..100 {
-        let reader = within("the grant", lock.read_lock().lock()).await.unwrap();
-        let writer = within("the upgrade", reader.try_upgrade()).await.unwrap();
-        within("the release", writer.release()).await.unwrap();
-    }
-    drop(lock);
-    clean(&server, &[&client]).await;
-}
-
 /// Readers that wait behind a writer share one node, and all have the lock when it is its turn:
 /// also before a writer that has come since.
 // Shows: shared-read-node

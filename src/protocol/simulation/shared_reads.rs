@@ -1,19 +1,15 @@
 //! All schedules with few deviations of clients whose readers share a read node ([`Room`]),
-//! together with writers and readers that become the writer. The rooms, the order of the queue and
-//! the conversions are the real ones; the servers and the attempts are modelled here.
+//! together with writers. The rooms and the order of the queue are the real ones; the servers and
+//! the attempts are modelled here.
 //!
 //! In every schedule, no reader holds the lock together with a writer, every caller is served in
 //! the end, and each shared node is deleted once, with its last reader
-//! (docs/protocol.md#shared-read-node, docs/protocol.md#upgrade).
+//! (docs/protocol.md#shared-read-node).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::choices::{Choices, Turns, count};
-use crate::protocol::convert::{
-    Conversion, ConvertEvent, ConvertRequest, ConvertStep, Converted, Created,
-};
-use crate::protocol::failure::{Answer, FailureKind};
 use crate::protocol::moment::Moment;
 use crate::protocol::node_name::{Dialect, Family, Kind, Naming};
 use crate::protocol::queue::{Listing, Position, Queue};
@@ -57,12 +53,6 @@ enum Doing {
         node: usize,
         hold: u64,
     },
-    /// Reads by `own`, which it has taken out.
-    Converts {
-        own: String,
-        conversion: Conversion,
-        step: ConvertStep,
-    },
     Writes(String),
 }
 
@@ -70,7 +60,6 @@ enum Doing {
 struct Caller {
     client: usize,
     kind: Kind,
-    upgrades: bool,
     attempts: u32,
     doing: Doing,
 }
@@ -132,7 +121,7 @@ impl World<'_> {
         let is_ready = |caller: &Caller| match &caller.doing {
             Doing::Idle => caller.attempts > 0,
             Doing::Waits(name) => !self.waits(name),
-            Doing::Converts { .. } | Doing::Reads { .. } | Doing::Writes(_) => true,
+            Doing::Reads { .. } | Doing::Writes(_) => true,
         };
         let callers = (0..self.callers.len())
             .filter(|i| is_ready(&self.callers[*i]))
@@ -182,108 +171,14 @@ impl World<'_> {
                 });
             }
             Doing::Reads { node, hold } => {
-                let SharedNode { client, number, .. } = self.shared[node];
-                if std::mem::take(&mut self.callers[i].upgrades)
-                    && self.rooms[client].take_out(number, hold)
-                {
-                    let own = self.shared[node].name.clone();
-                    let id = format!("{i}x{}", self.number());
-                    let new = NAMING.converted_name(&own, &id, Kind::Exclusive).unwrap();
-                    let (conversion, step) = Conversion::upgrade(own.clone(), new);
-                    self.callers[i].doing = Doing::Converts {
-                        own,
-                        conversion,
-                        step,
-                    };
-                } else {
-                    self.callers[i].doing = Doing::Idle;
-                    self.leave(node, hold);
-                }
-            }
-            Doing::Converts {
-                own,
-                conversion,
-                step,
-            } => {
-                let event = match step {
-                    ConvertStep::Do(request) => self.serve(i, &request),
-                    ConvertStep::Pause { .. } => ConvertEvent::Retry,
-                    ConvertStep::Finish(_) => unreachable!("done by `convert`"),
-                };
-                self.convert(i, own, conversion, event);
+                self.callers[i].doing = Doing::Idle;
+                self.leave(node, hold);
             }
             Doing::Writes(name) => {
                 self.deletions.push(name);
                 self.callers[i].doing = Doing::Idle;
             }
         }
-    }
-
-    /// Carries out a request of a conversion, unless it or its reply is lost.
-    fn serve(&mut self, i: usize, request: &ConvertRequest) -> ConvertEvent {
-        let lost = self.choices.rarely(1, 2);
-        let unknown = || FailureKind::Unknown.into();
-        match request {
-            ConvertRequest::Swap { .. } => unreachable!("of downgrades"),
-            ConvertRequest::Create { name } => {
-                let exists = self.nodes.contains_key(name);
-                if lost < 2 && !exists {
-                    self.insert(name.clone(), self.callers[i].client);
-                }
-                ConvertEvent::Created(match lost {
-                    0 if exists => Created::Exists,
-                    0 => Created::Done {
-                        czxid: Some(self.created.into()),
-                    },
-                    _ => Created::Failed(unknown()),
-                })
-            }
-            ConvertRequest::List if lost > 0 => ConvertEvent::Listed(Answer::No(unknown())),
-            ConvertRequest::List => ConvertEvent::Listed(Answer::Is(self.list())),
-            ConvertRequest::Inspect { .. } if lost > 0 => {
-                ConvertEvent::Inspected(Answer::No(unknown()))
-            }
-            ConvertRequest::Inspect { name } => {
-                ConvertEvent::Inspected(match self.nodes.contains_key(name) {
-                    true => Answer::Is(1),
-                    false => Answer::no(FailureKind::NoNode),
-                })
-            }
-            ConvertRequest::Delete { name } => {
-                let is_gone = if lost < 2 {
-                    self.nodes.remove(name)
-                } else {
-                    None
-                }
-                .is_none();
-                ConvertEvent::Deleted(match lost {
-                    0 if is_gone => Answer::no(FailureKind::NoNode),
-                    0 => Answer::Is(()),
-                    _ => Answer::No(unknown()),
-                })
-            }
-        }
-    }
-
-    fn convert(&mut self, i: usize, own: String, mut conversion: Conversion, event: ConvertEvent) {
-        self.callers[i].doing = match conversion.on(event) {
-            ConvertStep::Finish(Converted::Done { node, .. }) => Doing::Writes(node),
-            // It has the node for itself, and is a reader until it is deleted.
-            ConvertStep::Finish(Converted::Kept(_)) => {
-                self.deletions.push(own);
-                Doing::Idle
-            }
-            ConvertStep::Finish(Converted::Lost { delete, .. }) => {
-                self.deletions.extend(delete);
-                Doing::Idle
-            }
-            ConvertStep::Finish(Converted::SessionGone) => panic!("sessions end by `expire` here"),
-            step => Doing::Converts {
-                own,
-                conversion,
-                step,
-            },
-        };
     }
 
     /// Has a reader join the open node of its client, if there is one.
@@ -359,11 +254,6 @@ impl World<'_> {
             .map(|(name, _)| name.clone())
             .collect();
         self.gone(&names);
-        for caller in self.callers.iter_mut().filter(|caller| caller.client == c) {
-            if let Doing::Converts { .. } = caller.doing {
-                caller.doing = Doing::Idle;
-            }
-        }
     }
 
     fn happens(&mut self, event: Event) {
@@ -407,7 +297,6 @@ impl World<'_> {
                     );
                     readers += 1;
                 }
-                Doing::Converts { own, .. } if self.nodes.contains_key(own) => readers += 1,
                 Doing::Writes(name) if self.nodes.contains_key(name) => writers += 1,
                 _ => {}
             }
@@ -422,10 +311,7 @@ impl World<'_> {
         let mut turns = Turns::new();
         loop {
             let reads = |task| match task {
-                Task::Caller(i) => {
-                    !self.callers[i].upgrades
-                        && matches!(self.callers[i].doing, Doing::Reads { .. })
-                }
+                Task::Caller(i) => matches!(self.callers[i].doing, Doing::Reads { .. }),
                 _ => false,
             };
             let Some(turn) = turns.next_patient(&self.ready(), reads) else {
@@ -457,13 +343,8 @@ impl World<'_> {
 const READER: Caller = Caller {
     client: 0,
     kind: Kind::Shared,
-    upgrades: false,
     attempts: 1,
     doing: Doing::Idle,
-};
-const UPGRADER: Caller = Caller {
-    upgrades: true,
-    ..READER
 };
 const WRITER: Caller = Caller {
     kind: Kind::Exclusive,
@@ -502,7 +383,6 @@ fn every_schedule_of_shared_read_nodes_with_few_deviations() {
         );
     };
     reads(&[READER, other(WRITER)], 2, 1_150);
-    reads(&[UPGRADER, other(UPGRADER)], 2, 5_000);
-    reads(&[READER, UPGRADER, other(READER)], 2, 6_500);
-    reads(&[READER, UPGRADER, other(READER), other(WRITER)], 1, 180);
+    reads(&[READER, READER, other(READER)], 2, 2_000);
+    reads(&[READER, READER, other(READER), other(WRITER)], 1, 140);
 }

@@ -181,8 +181,7 @@ impl GrantLife {
         let life = self.0.lock().clone();
         if let Some(life) = life {
             let call = life.number;
-            // One guard may convert as often as it likes.
-            journal::note_if_room(move || observed(call, |observed| observed.converted(recipe)));
+            journal::note(move || observed(call, |observed| observed.converted(recipe)));
         }
     }
 }
