@@ -12,11 +12,13 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use crate::error::{Lost, LostReason};
-use crate::protocol::hold::{Care, Deletion, Effects, HoldEvent, HoldState, LockState};
+use crate::protocol::hold::{
+    Care, Deletion, Effect, Effects, HoldEnd, HoldEvent, HoldState, LockState,
+};
 use crate::protocol::lease::LeaseState;
 use crate::protocol::node_name::Kind;
 use crate::session::contents::holds::{Bond, Bound, SessionLock};
-use crate::session::leftovers::cleanup::{Cleanup, Done, Item, Orphan};
+use crate::session::leftovers::cleanup::{Cleanup, Done, Item, Orphan, finish};
 use crate::session::live::zk_session::Session;
 use crate::session::reports::observer::{CallEnd, GrantLife, Life};
 use crate::session::threads::clock;
@@ -35,11 +37,11 @@ pub(crate) trait InRoom: Send + Sync {
 
     /// Records that the hold with this number has ended, and its deletion, if it needs one, is on
     /// its way.
-    fn over(&self, number: u64, how: Over);
+    fn over(&self, number: u64, how: HoldEnd);
 
-    /// Tells a hold that has the node by now, if it is not the one with this number, that the
-    /// servers say that this node does not exist.
-    fn node_deleted(&self, told: u64, node: Arc<str>);
+    /// Tells all holds that have the node by now, but for the one with this number, that the servers
+    /// say that this node does not exist.
+    fn node_deleted(&self, told: u64, node: &Arc<str>);
 
     /// Records that the servers say that this node does not exist, and notifies all holds that have
     /// it.
@@ -51,13 +53,6 @@ pub(crate) trait InRoom: Send + Sync {
     /// Has the hold with this number keep its node for itself, for a conversion. Returns `false` if
     /// other holds share it.
     fn take_out(&self, hold: u64) -> bool;
-}
-
-/// How a hold ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Over {
-    Lost,
-    Released,
 }
 
 /// A hold of this client, for error messages and `is_acquired_in_this_process`.
@@ -201,7 +196,7 @@ impl Held {
     /// Takes the node back from a hold that its caller has never had. Returns how the node is to be
     /// deleted, unless it is gone; the caller must notify the session by [`let_go`](Self::let_go).
     pub(crate) fn take_back(&self) -> Option<Deletion> {
-        self.change(self.release_event()).delete
+        self.change(self.release_event()).into_deletion()
     }
 
     /// Has the session look after it no longer.
@@ -276,12 +271,9 @@ impl Held {
         else {
             return lost;
         };
-        self.apply(
-            HoldEvent::LeaseExpired {
-                until: session.lease().kept_until(),
-            },
-            None,
-        );
+        self.tell(HoldEvent::LeaseExpired {
+            until: session.lease().kept_until(),
+        });
         self.state.borrow().lost()
     }
 
@@ -297,7 +289,7 @@ impl Held {
         }
         let now = clock::now();
         if self.state.borrow().is_lease_over(now) {
-            self.apply(HoldEvent::LeaseOver { now }, None);
+            self.tell(HoldEvent::LeaseOver { now });
         }
         self.state.borrow().lost()
     }
@@ -319,13 +311,10 @@ impl Held {
             return Err(reason);
         }
         let now = clock::now();
-        if self.apply(
-            HoldEvent::Extend {
-                now,
-                end: now.end_of(lease),
-            },
-            None,
-        ) {
+        if self.tell(HoldEvent::Extend {
+            now,
+            end: now.end_of(lease),
+        }) {
             return Ok(());
         }
         Err(self.lost().unwrap_or(LostReason::Closed))
@@ -428,18 +417,18 @@ impl Held {
 
     /// Records that the servers say that this node of the lock does not exist.
     pub(crate) fn node_deleted(self: &Arc<Self>, node: Arc<str>) {
-        self.apply(HoldEvent::NodeDeleted { node }, None);
+        self.tell(HoldEvent::NodeDeleted { node });
     }
 
     /// Has the hold decide about an event, and carries that out. Returns `false` if it refuses.
     pub(crate) fn tell(self: &Arc<Self>, event: HoldEvent) -> bool {
-        self.apply(event, None)
+        self.process_event(event, None)
     }
 
     /// Releases the lock: has its node deleted, once. `done` receives the result.
     pub(crate) fn release(self: &Arc<Self>, done: Option<Done>) {
         self.shared_node_gone();
-        self.apply(self.release_event(), done);
+        self.process_event(self.release_event(), done);
     }
 
     fn release_event(&self) -> HoldEvent {
@@ -467,121 +456,83 @@ impl Held {
         effects
     }
 
-    /// Applies an event to the state, and carries out its effects. Their order matters:
-    /// 1. The state changes, which every other part reads. In a room the next one has the node from
-    ///    here on, so that the session is never without a lock in between.
-    /// 2. The session is notified: it must not check a node that is about to be deleted, and must
-    ///    keep the node of a lost lock even if a later step fails.
-    /// 3. Tasks that wait for the loss are woken. Their wakers are code of other executors, which
-    ///    may panic or call back; the steps before are complete by then.
-    /// 4. Nodes are released, which lets other contenders in: the holder was notified before.
-    ///
-    /// May be called by the holder. Returns `false` if the state refuses the event.
-    fn apply(self: &Arc<Self>, event: HoldEvent, done: Option<Done>) -> bool {
-        // First, so that a flush counts the node from before the lock is seen as released.
-        let deletes = matches!(
-            event,
-            HoldEvent::Release { .. }
-                | HoldEvent::GraceOver
-                | HoldEvent::LeaseOver { .. }
-                | HoldEvent::Extend { .. }
-                | HoldEvent::OtherLost { .. }
-        );
-        let _pending = deletes.then(|| self.cleanup.ticket(self.number));
-        let is_release = matches!(event, HoldEvent::Release { .. });
-        let is_of_other = matches!(event, HoldEvent::OtherLost { .. });
-        let missing = match &event {
-            HoldEvent::NodeDeleted { node } => Some(Arc::clone(node)),
-            _ => None,
-        };
-        let Effects {
-            lost,
-            gone,
-            mut delete,
-            report,
-            refused,
-        } = self.change(event);
-        match lost {
-            Some(reason) => self.life.over(CallEnd::Lost(reason)),
-            None if is_release => self.life.over(CallEnd::Released {
+    /// Has the state decide about an event, and carries out the effects in their order, which
+    /// [`hold`](crate::protocol::hold) explains. `done` receives the result of a release. The holder
+    /// may call this. Returns `false` if the state refuses the event.
+    fn process_event(self: &Arc<Self>, event: HoldEvent, mut done: Option<Done>) -> bool {
+        // The ticket is first, before the lock is seen as released, and lasts to the end.
+        let _ticket = event.may_delete().then(|| self.cleanup.ticket(self.number));
+        let mut effects = self.change(event);
+        // The session is kept for all of the effects. Without one nothing can be deleted any more,
+        // and no caller may wait for that: the drop of `done` is the answer.
+        let session = self.session.upgrade();
+        while let Some(effect) = effects.next() {
+            if let Effect::PassOn(deletion) = effect {
+                effects.passed_on(self.pass_on(session.as_ref(), deletion));
+            } else {
+                self.carry_out(effect, session.as_ref(), &mut done);
+            }
+        }
+        !effects.is_refused
+    }
+
+    /// Returns the deletion that is left to do; `None` if the node stays.
+    fn pass_on(
+        self: &Arc<Self>,
+        session: Option<&Arc<Session>>,
+        deletion: Deletion,
+    ) -> Option<Deletion> {
+        match (self.room.get(), session) {
+            (Some(room), Some(session)) => room.pass_on(self, session, deletion),
+            _ => Some(deletion),
+        }
+    }
+
+    fn carry_out(
+        self: &Arc<Self>,
+        effect: Effect,
+        session: Option<&Arc<Session>>,
+        done: &mut Option<Done>,
+    ) {
+        match (effect, self.room.get(), session) {
+            (Effect::ReportEnd(Some(reason)), ..) => self.life.over(CallEnd::Lost(reason)),
+            (Effect::ReportEnd(None), ..) => self.life.over(CallEnd::Released {
                 by_call: done.is_some(),
             }),
-            None => {}
-        }
-        let session = self.session.upgrade();
-        let room = self.room.get();
-        if let (Some(room), Some(node)) = (room, &gone) {
-            // First: no other hold says from here on that it is held, and no other joins.
-            room.gone(node);
-        }
-        let how = if is_release {
-            Over::Released
-        } else {
-            Over::Lost
-        };
-        let mut over = (is_release || lost.is_some()).then_some(how);
-        if let (Some(room), Some(session)) = (room, &session) {
-            if let Some(deletion) = delete.take() {
-                delete = room.pass_on(self, session, deletion);
-                over = delete.as_ref().map(|_| how);
+            (Effect::LoseSharers(node), Some(room), _) => room.gone(&node),
+            (Effect::ForwardNodeDeleted(node), Some(room), _) => {
+                room.node_deleted(self.number, &node);
             }
-        }
-        if let (Some(room), Some(node)) = (room, missing.filter(|_| gone.is_none())) {
-            // Handed over since it was asked for. By short holds every answer would come too late.
-            room.node_deleted(self.number, node);
-        }
-        if let Some(session) = &session {
-            let lock = self.as_held_lock();
-            session.look_after(&lock);
-            if let Some(reason) = lost {
-                match reason {
-                    // The node of this hold is not deleted: the log names the deleted one.
-                    LostReason::NodeDeleted if is_of_other => {}
-                    LostReason::GivenUp => {}
-                    _ => session.log_loss(&*lock, reason),
-                }
-            }
-        }
-        if let Some(reason) = lost {
-            self.state.send_modify(|_| {});
-            self.lose_others(reason);
-        }
-        // Without a session nothing can be deleted any more, and no caller may wait for that.
-        if let Some(session) = session {
-            if let Some(node) = gone {
+            (Effect::UpdateSession, _, Some(session)) => session.look_after(&self.as_held_lock()),
+            (Effect::LogLoss(reason), _, Some(session)) => session.log_loss(&**self, reason),
+            (Effect::WakeWaiters, ..) => self.state.send_modify(|_| {}),
+            (Effect::LoseValue(reason), ..) => self.lose_others(reason),
+            (Effect::ForgetNode(node), _, Some(session)) => {
                 session.nodes.disown(&self.directory.child(&node));
             }
-            // The node was passed on, or left to the others that share it.
-            let is_passed_on = is_release && delete.is_none() && over.is_none();
-            let done = if is_passed_on || report.is_some() {
-                self.answer(done)
-            } else {
-                done
-            };
-            if let Some(Deletion { node, hand_over }) = delete {
-                self.cleanup.submit(Item {
-                    session,
-                    directory: self.directory.clone(),
-                    orphan: Orphan::Hold {
-                        name: node.as_ref().to_owned(),
-                        hand_over,
-                    },
-                    number: self.number,
-                    until_gone: None,
-                    done,
-                });
+            (Effect::Answer(lost), _, Some(_)) => self.answer(done.take(), lost),
+            (Effect::Delete(deletion), _, Some(session)) => {
+                self.delete(deletion, session, done.take());
             }
+            (Effect::EndUse(end), Some(room), _) => room.over(self.number, end),
+            // The hold has its node alone, or its session is gone.
+            (
+                Effect::LoseSharers(_)
+                | Effect::PassOn(_)
+                | Effect::ForwardNodeDeleted(_)
+                | Effect::UpdateSession
+                | Effect::LogLoss(_)
+                | Effect::ForgetNode(_)
+                | Effect::Answer(_)
+                | Effect::Delete(_)
+                | Effect::EndUse(_),
+                ..,
+            ) => {}
         }
-        // This comes last: another attempt must start after the deletion.
-        if let (Some(room), Some(how)) = (room, over) {
-            room.over(self.number, how);
-        }
-        !refused
     }
 
     /// Reports the result of a release that waits for no deletion.
-    fn answer(&self, done: Option<Done>) -> Option<Done> {
-        let lost = self.state.borrow().lost();
+    fn answer(&self, done: Option<Done>, lost: Option<LostReason>) {
         let result = lost.map_or(Ok(()), |reason| {
             Err(Lost {
                 path: self.lost_path(),
@@ -589,9 +540,23 @@ impl Held {
             }
             .into())
         });
-        // An error means that the release was cancelled, and its result has no receiver.
-        done?.send(result).ok();
-        None
+        finish(done, result);
+    }
+
+    /// Leaves the node to cleanup.
+    fn delete(&self, deletion: Deletion, session: &Arc<Session>, done: Option<Done>) {
+        let Deletion { node, hand_over } = deletion;
+        self.cleanup.submit(Item {
+            session: Arc::clone(session),
+            directory: self.directory.clone(),
+            orphan: Orphan::Hold {
+                name: node.as_ref().to_owned(),
+                hand_over,
+            },
+            number: self.number,
+            until_gone: None,
+            done,
+        });
     }
 }
 
@@ -617,7 +582,7 @@ impl SessionLock for Held {
     }
 
     fn on(self: Arc<Self>, event: HoldEvent) {
-        self.apply(event, None);
+        self.process_event(event, None);
     }
 }
 
@@ -655,7 +620,11 @@ mod tests {
         let effects = held.change(HoldEvent::LeaseExpired {
             until: session.lease().kept_until(),
         });
-        assert_eq!(effects.lost, Some(LostReason::LeaseExpired));
+        assert!(
+            effects
+                .into_iter()
+                .any(|effect| effect == Effect::WakeWaiters)
+        );
         // Although the lease has been renewed since.
         session.lease().renewed(clock::now());
         assert_eq!(held.lost(), Some(LostReason::LeaseExpired));
@@ -737,7 +706,7 @@ mod tests {
                     .poll(&mut Context::from_waker(&waker))
                     .is_pending()
             );
-            held.apply(event, None);
+            held.tell(event);
             assert_eq!(
                 *witness.found.lock().unwrap(),
                 Some((Some(LostReason::LeaseOver), 1, false))
@@ -751,18 +720,18 @@ mod tests {
 
     /// Notes the hold that it is told of.
     #[derive(Debug, Default)]
-    struct Room(Mutex<Option<(u64, Over)>>);
+    struct Room(Mutex<Option<(u64, HoldEnd)>>);
 
     impl InRoom for Room {
         fn pass_on(&self, _: &Arc<Held>, _: &Arc<Session>, deletion: Deletion) -> Option<Deletion> {
             Some(deletion)
         }
 
-        fn over(&self, number: u64, how: Over) {
+        fn over(&self, number: u64, how: HoldEnd) {
             *self.0.lock().unwrap() = Some((number, how));
         }
 
-        fn node_deleted(&self, _told: u64, _node: Arc<str>) {}
+        fn node_deleted(&self, _told: u64, _node: &Arc<str>) {}
 
         fn gone(&self, _node: &Arc<str>) {}
 
@@ -787,7 +756,7 @@ mod tests {
         held.release(None);
         assert_eq!(
             *room.0.lock().unwrap(),
-            Some((held.number(), Over::Released))
+            Some((held.number(), HoldEnd::Released))
         );
     }
 

@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, oneshot};
 
 use crate::engine::call::ProgressReceiver;
-use crate::engine::held::{Held, InRoom, LocalOwner, Over};
+use crate::engine::held::{Held, InRoom, LocalOwner};
 use crate::error::TryLockError;
-use crate::protocol::hold::Deletion;
+use crate::protocol::hold::{Deletion, HoldEnd, HoldEvent};
 use crate::protocol::late::Waiting;
 use crate::protocol::node_name::Kind;
 use crate::protocol::room::{Arrival, HandOff, Newcomer, PassOn, Room};
@@ -566,7 +566,7 @@ impl InRoom for RoomNode {
                 return matches!(next, PassOn::Delete).then_some(deletion);
             };
             if is_lost {
-                self.over(heir.number(), Over::Lost);
+                self.over(heir.number(), HoldEnd::Lost);
             }
             let PassOn::To(_, waiter) = next else {
                 // It is kept: no caller holds it any more, and the one before may never have had
@@ -596,13 +596,13 @@ impl InRoom for RoomNode {
 
     /// However the hold ended, no caller has its node next. If it is lost, no guard is there to
     /// release a node that is kept by it.
-    fn over(&self, number: u64, how: Over) {
+    fn over(&self, number: u64, how: HoldEnd) {
         self.room.decide(|state| match how {
-            Over::Released => {
+            HoldEnd::Released => {
                 state.room.over(self.number, number);
                 None
             }
-            Over::Lost => {
+            HoldEnd::Lost => {
                 if state.room.is_current(self.number) {
                     // A lost hold blocked no other any more, as far as the errors of waiting
                     // callers are concerned (docs/protocol.md#live-contender).
@@ -615,16 +615,20 @@ impl InRoom for RoomNode {
         self.room.guard_changes.tell();
     }
 
-    fn node_deleted(&self, told: u64, node: Arc<str>) {
-        let other = {
+    fn node_deleted(&self, told: u64, node: &Arc<str>) {
+        let others: Vec<_> = {
             let state = self.room.lock();
-            let mut inside = state.room.inside(self.number);
-            inside
-                .find(|(number, _)| *number != told)
+            let others = state.room.inside(self.number);
+            others
+                .filter(|(number, _)| *number != told)
                 .map(|(_, holder)| Arc::clone(&holder.held))
+                .collect()
         };
-        if let Some(held) = other {
-            held.node_deleted(node);
+        for held in others {
+            let node = Arc::clone(node);
+            // Each is told by name, and none tells the others again: two lost holds that still have
+            // the node would go on without an end.
+            held.tell(HoldEvent::SharedNodeDeleted { node });
         }
     }
 
@@ -639,7 +643,8 @@ impl InRoom for RoomNode {
             told
         };
         for holder in told {
-            holder.held.node_deleted(Arc::clone(node));
+            let node = Arc::clone(node);
+            holder.held.tell(HoldEvent::SharedNodeDeleted { node });
         }
     }
 
@@ -671,7 +676,7 @@ mod tests {
 
     use super::*;
     use crate::error::LostReason;
-    use crate::protocol::hold::{HoldEvent, HoldState};
+    use crate::protocol::hold::HoldState;
     use crate::session::leftovers::cleanup::CleanupQueue;
     use crate::session::live::zk_session::SessionOptions;
 
@@ -1161,6 +1166,33 @@ mod tests {
             assert!(!scene.session.holds.any(), "a hold that was not told");
             reader.release(None);
             assert_eq!(scene.deleted(), 0, "the node is gone");
+        }
+    }
+
+    /// Two readers were lost by the clock, and have their node until they are released, when the
+    /// servers say that it does not exist.
+    // Shows: node-deleted-by-hand
+    #[tokio::test]
+    async fn missing_node_reaches_every_reader_once() {
+        let server = Server::start().unwrap();
+        let scene = Scene::new(&server).await;
+        let hand_off = HandOff {
+            max: 9,
+            time: Duration::MAX,
+        };
+        for a_third_reads in [false, true] {
+            let (readers, first) = scene.opened(hand_off, false);
+            let second = join(&readers).unwrap();
+            let third = a_third_reads.then(|| join(&readers).unwrap());
+            for lost in [&first, &second] {
+                lost.tell(HoldEvent::Ended(LostReason::GivenUp));
+            }
+            first.node_deleted(first.name());
+            let reasons = [&first, &second].map(|held| held.lost());
+            assert_eq!(reasons, [Some(LostReason::GivenUp); 2]);
+            if let Some(third) = third {
+                assert_eq!(third.lost(), Some(LostReason::NodeDeleted));
+            }
         }
     }
 

@@ -1,5 +1,5 @@
-//! The state of one hold, from its grant until its node is deleted: what its guards report, and
-//! what happens to its node. Pure.
+//! The state of one hold, from its grant until its node is deleted: what its guards report, what
+//! happens to its node, and in which order everything else is told. Pure.
 //!
 //! ```text
 //!                 EndConversion               Release
@@ -19,6 +19,30 @@
 //! released, when the time for which it is kept is over, or by the conversion
 //! (docs/protocol.md#lost-lock-keeps-its-node). *Suspended* is not a state of the hold but of the
 //! lease at the moment of the question.
+//!
+//! # Events and effects
+//! Events come from any thread: a guard that is released or questioned, the heartbeat, the thread
+//! that looks at the clock, the end of the session. [`HoldState::on`] changes the state, under a
+//! mutex that is held for nothing else, and returns the [effects](Effect) of that change. The
+//! thread that brought the event carries them out after it has unlocked the state, one after the
+//! other, and decides nothing by itself. Two threads with two events may do that at the same time:
+//! each change of the state has its effects once, so a loss is reported once and a node deleted
+//! once, whichever thread is first.
+//!
+//! The order of the effects is a promise, and stands in one place, `Decision::in_order`:
+//! 1. The state itself, by which every guard answers, and the records of this client by which
+//!    another hold may be granted or lost.
+//! 2. The session, which checks the node by heartbeats as long as it knows the hold.
+//! 3. The holder: its tasks that wait for the loss are woken. Their wakers are code of other
+//!    executors, which may call back into this hold. All of the above is true by then.
+//! 4. The contenders of other clients, by the deletion of the node
+//!    (docs/protocol.md#lease-over): the holder was notified before.
+//! 5. The callers of this client that wait for a node of their own, whose create is sent behind the
+//!    deletion.
+//!
+//! One effect has an answer. [`Effect::PassOn`] asks the callers of this client whether one of them
+//! has the node next (docs/protocol.md#hand-off). If one has, [`Effects::passed_on`] replaces the
+//! effects that belong to the deletion.
 
 use std::fmt;
 use std::sync::Arc;
@@ -127,6 +151,8 @@ pub(crate) enum HoldEvent {
     Ended(LostReason),
     /// The servers have said that this node does not exist.
     NodeDeleted { node: Arc<str> },
+    /// Another hold, which had this node or has it too, was told that the node does not exist.
+    SharedNodeDeleted { node: Arc<str> },
     /// Another hold of the same value is lost, and the value with it. The node of this one is kept
     /// until then, or deleted at once.
     OtherLost {
@@ -151,6 +177,28 @@ pub(crate) enum HoldEvent {
 }
 
 impl HoldEvent {
+    /// Returns whether the node may have to be deleted after this event. A flush counts the node
+    /// from before the event, so that none that begins after the lock is seen as released or lost
+    /// misses the deletion (docs/protocol.md#flush).
+    pub(crate) fn may_delete(&self) -> bool {
+        match self {
+            Self::LeaseOver { .. }
+            | Self::Extend { .. }
+            | Self::OtherLost { .. }
+            | Self::GraceOver
+            | Self::Release { .. } => true,
+            Self::LeaseExpired { .. }
+            | Self::Ended(_)
+            | Self::NodeDeleted { .. }
+            | Self::SharedNodeDeleted { .. }
+            | Self::ClientEnded
+            | Self::BeginConversion
+            | Self::EndConversion { .. }
+            | Self::ConversionLost(_)
+            | Self::ConversionOver(_) => false,
+        }
+    }
+
     /// Returns the event of another hold of the same value when one is lost; `None` if their
     /// session ends, which tells each of its own. As after an expired lease, the holder has time to
     /// stop, until the servers might have deleted the other node by themselves; not if the holder
@@ -179,24 +227,183 @@ impl HoldEvent {
     }
 }
 
-/// What has to be done after an event.
-#[derive(Debug, Default, PartialEq, Eq)]
+/// Something that has to be done after an event. The order is that of `Decision::in_order`, which
+/// has the reasons.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// The report of the call that was granted the lock ends with this loss, or with the release.
+    ReportEnd(Option<LostReason>),
+    /// The other holds that have this node are lost with it, since it does not exist.
+    LoseSharers(Arc<str>),
+    /// The hold leaves its node, by this deletion: another caller of this client may have the node
+    /// next, or may have it already. The answer goes to [`Effects::passed_on`].
+    PassOn(Deletion),
+    /// This node, which the hold does not have any more, does not exist: holds that have it must
+    /// know.
+    ForwardNodeDeleted(Arc<str>),
+    /// The session registers the hold by its new state, or forgets it.
+    UpdateSession,
+    /// The log says that the lock was lost.
+    LogLoss(LostReason),
+    /// The tasks that wait for the loss are woken.
+    WakeWaiters,
+    /// The other holds of the same value are lost with this one.
+    LoseValue(LostReason),
+    /// The session forgets this node, which does not exist.
+    ForgetNode(Arc<str>),
+    /// A release that waits for no deletion returns: with this loss, or with success.
+    Answer(Option<LostReason>),
+    /// The node is deleted.
+    Delete(Deletion),
+    /// The callers of this client that wait know that the hold has ended, and how.
+    EndUse(HoldEnd),
+}
+
+/// How a hold ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HoldEnd {
+    Lost,
+    Released,
+}
+
+/// The effects of one event, in the order in which they are to be carried out.
 #[must_use]
 pub(crate) struct Effects {
-    /// It has just been lost: the tasks that wait for that are to be woken, once.
-    pub(crate) lost: Option<LostReason>,
+    /// Those that are left. At most one hold in some microseconds is handed on in memory, so there
+    /// is no allocation.
+    left: std::array::IntoIter<Option<Effect>, 12>,
+    /// How the hold is lost, after the event.
+    lost: Option<LostReason>,
+    /// Whether the event is refused, since the hold is lost or released.
+    pub(crate) is_refused: bool,
+}
+
+impl Default for Effects {
+    /// Returns no effects.
+    fn default() -> Self {
+        Self {
+            left: [const { None }; 12].into_iter(),
+            lost: None,
+            is_refused: false,
+        }
+    }
+}
+
+impl Effects {
+    /// Handles the answer to [`Effect::PassOn`]: the deletion that is left to do. `None` if the
+    /// node stays, since another hold has it, or has been deleted by another process. Then a
+    /// release has succeeded, and no caller has to wait for another node.
+    pub(crate) fn passed_on(&mut self, deletion: Option<Deletion>) {
+        for slot in self.left.as_mut_slice() {
+            *slot = match (slot.take(), &deletion) {
+                (Some(Effect::Delete(_)), Some(deletion)) => Some(Effect::Delete(deletion.clone())),
+                (Some(Effect::Delete(_)), None) => Some(Effect::Answer(self.lost)),
+                (Some(Effect::EndUse(_)), None) => None,
+                (effect, _) => effect,
+            };
+        }
+    }
+
+    /// Returns how the node is to be deleted. `None` if it need not be. For a hold that is taken
+    /// back from a caller who never had it: its other effects have nobody to reach.
+    pub(crate) fn into_deletion(mut self) -> Option<Deletion> {
+        self.find_map(|effect| match effect {
+            Effect::Delete(deletion) => Some(deletion),
+            _ => None,
+        })
+    }
+}
+
+impl Iterator for Effects {
+    type Item = Effect;
+
+    fn next(&mut self) -> Option<Effect> {
+        self.left.by_ref().flatten().next()
+    }
+}
+
+/// What an event has changed, from which its effects follow.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Decision {
+    /// The hold has just been lost.
+    lost: Option<LostReason>,
+    /// The holder, or its client, has released it. Not set if it was released before.
+    is_release: bool,
+    /// Another hold of the same value was lost before.
+    is_of_other: bool,
     /// Its node has been deleted by another process.
-    pub(crate) gone: Option<Arc<str>>,
+    gone: Option<Arc<str>>,
+    /// This node, which is not the one of this hold, has been.
+    other_gone: Option<Arc<str>>,
     /// Its node is to be deleted.
-    pub(crate) delete: Option<Deletion>,
+    delete: Option<Deletion>,
     /// What a release reports at once. `None` if it reports the result of the deletion.
-    pub(crate) report: Option<LostReason>,
+    report: Option<LostReason>,
     /// The event is refused, since the hold is lost or released.
-    pub(crate) refused: bool,
+    refused: bool,
+}
+
+impl Decision {
+    /// Returns the effects in the order in which they are carried out. `lost` is how the hold is
+    /// lost by now.
+    fn in_order(self, lost: Option<LostReason>) -> Effects {
+        let (new_loss, is_release) = (self.lost, self.is_release);
+        let is_logged = |reason: &LostReason| match reason {
+            // The node of this hold is not deleted: the log names the deleted one.
+            LostReason::NodeDeleted => !self.is_of_other,
+            // The holder has said so.
+            LostReason::GivenUp => false,
+            _ => true,
+        };
+        let is_released = is_release && lost.is_none();
+        let end = if is_release {
+            HoldEnd::Released
+        } else {
+            HoldEnd::Lost
+        };
+        let ends = is_release || new_loss.is_some() || self.delete.is_some();
+        let left = [
+            // The report comes before the holder is woken: a guard that is dropped then would
+            // report a release.
+            (new_loss.is_some() || is_released).then_some(Effect::ReportEnd(new_loss)),
+            // No other hold of the node says from here on that it is held, and no caller joins it:
+            // they must not, once the session or a holder knows of the loss.
+            self.gone.clone().map(Effect::LoseSharers),
+            // The next hold of the node is registered before the session forgets this one: in
+            // between the session would have no lock, and no heartbeat.
+            self.delete.clone().map(Effect::PassOn),
+            // By short holds every answer about the node would come when another hold has it.
+            self.other_gone.map(Effect::ForwardNodeDeleted),
+            // The session comes before the holder and the deletion: heartbeats must not check a
+            // node that is about to be deleted, and the node of a lost lock is kept even if a later
+            // step fails.
+            Some(Effect::UpdateSession),
+            // The line comes before those that the holder logs when it is woken.
+            new_loss.filter(is_logged).map(Effect::LogLoss),
+            // The holder comes before everything that lets others in.
+            new_loss.map(|_| Effect::WakeWaiters),
+            // The other holds of the value may have their nodes deleted at once, of which those who
+            // wait for this one have been told.
+            new_loss.map(Effect::LoseValue),
+            // The attempts of this client that wait behind the node go on from here.
+            self.gone.map(Effect::ForgetNode),
+            // A loss is the answer whatever becomes of the deletion, which otherwise answers.
+            self.report.map(|reason| Effect::Answer(Some(reason))),
+            // Other clients are let in.
+            self.delete.map(Effect::Delete),
+            // The next attempt of this client must start after the deletion.
+            ends.then_some(Effect::EndUse(end)),
+        ];
+        Effects {
+            left: left.into_iter(),
+            lost,
+            is_refused: self.refused,
+        }
+    }
 }
 
 /// The deletion of a hold's node.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Deletion {
     pub(crate) node: Arc<str>,
     /// Whether the lock may be handed over to the next attempt of the same session.
@@ -316,9 +523,14 @@ impl HoldState {
         self.writes = self.writes.saturating_sub(1);
     }
 
-    /// Handles an event. Returns what has to be done.
+    /// Handles an event. Returns what has to be done, in order.
     pub(crate) fn on(&mut self, event: HoldEvent) -> Effects {
-        let mut effects = Effects::default();
+        let decision = self.decide(event);
+        decision.in_order(self.lost())
+    }
+
+    fn decide(&mut self, event: HoldEvent) -> Decision {
+        let mut effects = Decision::default();
         match event {
             HoldEvent::LeaseExpired { until } => match self.stage {
                 Stage::Held => {
@@ -344,21 +556,33 @@ impl HoldState {
             HoldEvent::NodeDeleted { node } => {
                 // Unless it has been released or converted since the check was sent.
                 if self.is_held_by(&node) {
-                    effects.lost = self.lose(LostReason::NodeDeleted, Leftover::None);
-                    effects.gone = Some(node);
+                    self.lose_node(node, &mut effects);
+                } else {
+                    effects.other_gone = Some(node);
                 }
             }
-            HoldEvent::OtherLost { reason, until } => match (self.stage, until) {
-                (Stage::Held, Some(until)) => {
-                    effects.lost = self.lose(reason, Leftover::Kept { until });
+            HoldEvent::SharedNodeDeleted { node } => {
+                // Otherwise the hold that was told first has told the others by itself.
+                if self.is_held_by(&node) {
+                    self.lose_node(node, &mut effects);
                 }
-                (Stage::Held, None) => {
-                    effects.lost = self.lose(reason, Leftover::None);
-                    effects.delete = Some(self.deletion(false));
+            }
+            HoldEvent::OtherLost { reason, until } => {
+                effects.is_of_other = true;
+                match (self.stage, until) {
+                    (Stage::Held, Some(until)) => {
+                        effects.lost = self.lose(reason, Leftover::Kept { until });
+                    }
+                    (Stage::Held, None) => {
+                        effects.lost = self.lose(reason, Leftover::None);
+                        effects.delete = Some(self.deletion(false));
+                    }
+                    (Stage::Converting, _) => {
+                        effects.lost = self.lose(reason, Leftover::OfConversion);
+                    }
+                    (Stage::Lost(..) | Stage::Released, _) => {}
                 }
-                (Stage::Converting, _) => effects.lost = self.lose(reason, Leftover::OfConversion),
-                (Stage::Lost(..) | Stage::Released, _) => {}
-            },
+            }
             HoldEvent::GraceOver => {
                 if let Stage::Lost(reason, Leftover::Kept { .. }) = self.stage {
                     self.stage = Stage::Lost(reason, Leftover::None);
@@ -400,6 +624,11 @@ impl HoldState {
         effects
     }
 
+    fn lose_node(&mut self, node: Arc<str>, effects: &mut Decision) {
+        effects.lost = self.lose(LostReason::NodeDeleted, Leftover::None);
+        effects.gone = Some(node);
+    }
+
     fn lose(&mut self, reason: LostReason, leftover: Leftover) -> Option<LostReason> {
         self.stage = Stage::Lost(reason, leftover);
         Some(reason)
@@ -415,7 +644,7 @@ impl HoldState {
 
     /// Loses the hold if the lease that its caller has set is over. The node is not kept, as after
     /// an expired lease of the session: the caller has chosen the end.
-    fn end_lease(&mut self, now: Moment, effects: &mut Effects) {
+    fn end_lease(&mut self, now: Moment, effects: &mut Decision) {
         if !self.is_lease_over(now) {
             return;
         }
@@ -431,7 +660,8 @@ impl HoldState {
         }
     }
 
-    fn release(&mut self, lease: LeaseState, now: Moment, effects: &mut Effects) {
+    fn release(&mut self, lease: LeaseState, now: Moment, effects: &mut Decision) {
+        effects.is_release = self.stage != Stage::Released;
         match self.stage {
             Stage::Held if self.is_lease_over(now) => {
                 self.end_lease(now, effects);
@@ -525,6 +755,10 @@ mod tests {
         HoldEvent::NodeDeleted { node: node.into() }
     }
 
+    fn shared_deleted(node: &str) -> HoldEvent {
+        HoldEvent::SharedNodeDeleted { node: node.into() }
+    }
+
     fn converted(kind: Kind) -> HoldEvent {
         HoldEvent::EndConversion {
             node: "new".into(),
@@ -536,26 +770,40 @@ mod tests {
     fn after(events: &[HoldEvent]) -> HoldState {
         let mut hold = HoldState::new("own".into(), Kind::Exclusive);
         for event in events {
-            let _ = hold.on(event.clone());
+            let _ = hold.decide(event.clone());
         }
         hold
     }
 
-    fn lost(reason: LostReason) -> Effects {
-        Effects {
+    fn lost(reason: LostReason) -> Decision {
+        Decision {
             lost: Some(reason),
-            ..Effects::default()
+            ..Decision::default()
         }
     }
 
-    fn delete(hand_over: bool) -> Effects {
+    fn delete(hand_over: bool) -> Decision {
         let delete = Some(Deletion {
             node: "own".into(),
             hand_over,
         });
-        Effects {
+        Decision {
             delete,
-            ..Effects::default()
+            ..Decision::default()
+        }
+    }
+
+    fn released(delete: Decision) -> Decision {
+        Decision {
+            is_release: true,
+            ..delete
+        }
+    }
+
+    fn of_other(decision: Decision) -> Decision {
+        Decision {
+            is_of_other: true,
+            ..decision
         }
     }
 
@@ -564,25 +812,25 @@ mod tests {
     fn a_hold_that_is_given_up_keeps_its_node_until_its_release() {
         let mut hold = after(&[]);
         assert_eq!(
-            hold.on(HoldEvent::Ended(LostReason::GivenUp)),
+            hold.decide(HoldEvent::Ended(LostReason::GivenUp)),
             lost(LostReason::GivenUp)
         );
         assert_eq!(hold.care(), WATCH);
         for nothing in [
             expired(),
-            deleted("own"),
+            shared_deleted("own"),
             HoldEvent::Ended(LostReason::GivenUp),
         ] {
-            assert_eq!(hold.on(nothing), Effects::default());
+            assert_eq!(hold.decide(nothing), Decision::default());
         }
         assert_eq!(
-            hold.on(release()),
-            delete(false),
+            hold.decide(release()),
+            released(delete(false)),
             "it reports the deletion, and no loss"
         );
         assert_eq!(
-            after(&[release()]).on(HoldEvent::Ended(LostReason::GivenUp)),
-            Effects::default()
+            after(&[release()]).decide(HoldEvent::Ended(LostReason::GivenUp)),
+            Decision::default()
         );
     }
 
@@ -602,23 +850,24 @@ mod tests {
         );
         let at_once = of_others(LeaseOver).unwrap();
         let later = of_others(NodeDeleted).unwrap();
-        let gone = Effects {
+        let gone = of_other(Decision {
             lost: Some(LeaseOver),
             ..delete(false)
-        };
-        assert_eq!(after(&[]).on(at_once.clone()), gone);
+        });
+        assert_eq!(after(&[]).decide(at_once.clone()), gone);
         let mut kept = after(&[]);
-        assert_eq!(kept.on(later.clone()), lost(NodeDeleted));
+        assert_eq!(kept.decide(later.clone()), of_other(lost(NodeDeleted)));
         assert_eq!(kept.care(), Care::Keep { until: UNTIL });
-        assert_eq!(kept.on(HoldEvent::GraceOver), delete(false));
+        assert_eq!(kept.decide(HoldEvent::GraceOver), delete(false));
         // The conversion has the nodes.
         for event in [&at_once, &later] {
             let mut converting = after(&[HoldEvent::BeginConversion]);
-            assert!(converting.on(event.clone()).lost.is_some());
+            assert!(converting.decide(event.clone()).lost.is_some());
             assert_eq!(converting.care(), WATCH);
             // What is lost or released already stays as it is.
             for before in [expired(), release(), deleted("own")] {
-                assert_eq!(after(&[before]).on(event.clone()), Effects::default());
+                let decision = after(&[before]).decide(event.clone());
+                assert_eq!(decision, of_other(Decision::default()));
             }
         }
         assert_eq!(
@@ -637,12 +886,20 @@ mod tests {
             BeginConversion, ClientEnded, ConversionLost, ConversionOver, Ended, GraceOver,
         };
         use LostReason::{Closed, LeaseExpired, NodeDeleted, NotConverted, SessionExpired};
-        let none = Effects::default;
-        let refused = || Effects {
+        let none = Decision::default;
+        let refused = || Decision {
             refused: true,
             ..none()
         };
-        let report = |reason| Effects {
+        let own_gone = || Decision {
+            gone: Some("own".into()),
+            ..lost(NodeDeleted)
+        };
+        let other_gone = |node: &str| Decision {
+            other_gone: Some(node.into()),
+            ..none()
+        };
+        let report = |reason| Decision {
             report: Some(reason),
             ..none()
         };
@@ -661,16 +918,10 @@ mod tests {
                 Care::Keep { until: UNTIL },
             ),
             (held, Ended(Closed), lost(Closed), WATCH),
-            (held, deleted("another"), none(), WATCH),
-            (
-                held,
-                deleted("own"),
-                Effects {
-                    gone: Some("own".into()),
-                    ..lost(NodeDeleted)
-                },
-                Care::Nothing,
-            ),
+            (held, deleted("another"), other_gone("another"), WATCH),
+            (held, shared_deleted("another"), none(), WATCH),
+            (held, deleted("own"), own_gone(), Care::Nothing),
+            (held, shared_deleted("own"), own_gone(), Care::Nothing),
             (held, GraceOver, none(), WATCH),
             (held, release(), delete(true), Care::Nothing),
             (held, BeginConversion, none(), WATCH),
@@ -678,7 +929,8 @@ mod tests {
             (held, ConversionLost(NotConverted), none(), WATCH),
             (converting, expired(), lost(LeaseExpired), WATCH),
             (converting, Ended(Closed), lost(Closed), WATCH),
-            (converting, deleted("own"), none(), WATCH),
+            (converting, deleted("own"), other_gone("own"), WATCH),
+            (converting, shared_deleted("own"), none(), WATCH),
             (converting, release(), lost(Closed), WATCH),
             (converting, BeginConversion, refused(), WATCH),
             (converting, converted(Kind::Exclusive), none(), WATCH),
@@ -697,13 +949,24 @@ mod tests {
             ),
             (converting, ClientEnded, lost(Closed), WATCH),
             (kept, expired(), none(), Care::Keep { until: UNTIL }),
-            (kept, deleted("own"), none(), Care::Keep { until: UNTIL }),
+            (
+                kept,
+                deleted("own"),
+                other_gone("own"),
+                Care::Keep { until: UNTIL },
+            ),
+            (
+                kept,
+                shared_deleted("own"),
+                none(),
+                Care::Keep { until: UNTIL },
+            ),
             (kept, Ended(Closed), none(), Care::Keep { until: UNTIL }),
             (kept, GraceOver, delete(false), Care::Nothing),
             (
                 kept,
                 release(),
-                Effects {
+                Decision {
                     report: Some(LeaseExpired),
                     ..delete(false)
                 },
@@ -736,16 +999,201 @@ mod tests {
             (gone, ConversionOver(Closed), none(), Care::Nothing),
             (released, expired(), none(), Care::Nothing),
             (released, Ended(Closed), none(), Care::Nothing),
-            (released, deleted("own"), none(), Care::Nothing),
+            (released, deleted("own"), other_gone("own"), Care::Nothing),
+            (released, shared_deleted("own"), none(), Care::Nothing),
             (released, release(), none(), Care::Nothing),
             (released, BeginConversion, refused(), Care::Nothing),
             (released, ClientEnded, lost(Closed), Care::Nothing),
         ];
-        for (before, event, effects, care) in table {
+        for (before, event, decision, care) in table {
             let mut hold = after(before);
-            assert_eq!(hold.on(event.clone()), effects, "{before:?}, {event:?}");
+            let was_released = hold.stage == Stage::Released;
+            let decision = Decision {
+                is_release: matches!(event, HoldEvent::Release { .. }) && !was_released,
+                ..decision
+            };
+            assert_eq!(
+                hold.decide(event.clone()),
+                decision,
+                "{before:?}, {event:?}"
+            );
             assert_eq!(hold.care(), care, "{before:?}, {event:?}");
         }
+    }
+
+    /// The effects of an event of the hold in this state, with this answer about who has the node
+    /// next: the same deletion, or none.
+    fn effects(before: &[HoldEvent], event: HoldEvent, stays: bool) -> Vec<Effect> {
+        let mut effects = after(before).on(event);
+        let mut found = Vec::new();
+        while let Some(effect) = effects.next() {
+            if let Effect::PassOn(deletion) = &effect {
+                effects.passed_on((!stays).then(|| deletion.clone()));
+            }
+            found.push(effect);
+        }
+        found
+    }
+
+    // Shows: hand-off, lease-over, lost-lock-keeps-its-node, node-deleted-by-hand
+    #[test]
+    fn effects_have_an_order() {
+        use Effect::*;
+        use LostReason::{Closed, GivenUp, LeaseExpired, LeaseOver, NodeDeleted};
+        let deletion = |hand_over| Deletion {
+            node: "own".into(),
+            hand_over,
+        };
+        let node = || Arc::from("own");
+        let leased: &[HoldEvent] = &[extend(END)];
+        // A release, by which the node goes, or is another's.
+        assert_eq!(
+            effects(&[], release(), false),
+            [
+                ReportEnd(None),
+                PassOn(deletion(true)),
+                UpdateSession,
+                Delete(deletion(true)),
+                EndUse(HoldEnd::Released),
+            ]
+        );
+        assert_eq!(
+            effects(&[], release(), true),
+            [
+                ReportEnd(None),
+                PassOn(deletion(true)),
+                UpdateSession,
+                Answer(None)
+            ]
+        );
+        // A lease that is over ends the holder's use before that of the node.
+        let is_over = [
+            ReportEnd(Some(LeaseOver)),
+            PassOn(deletion(false)),
+            UpdateSession,
+            LogLoss(LeaseOver),
+            WakeWaiters,
+            LoseValue(LeaseOver),
+            Delete(deletion(false)),
+            EndUse(HoldEnd::Lost),
+        ];
+        assert_eq!(effects(leased, over(END), false), is_over);
+        assert_eq!(effects(&[], extend(NOW), false), is_over);
+        let [first @ .., _, _] = &is_over;
+        let mut stays = first.to_vec();
+        stays.push(Answer(Some(LeaseOver)));
+        assert_eq!(effects(leased, over(END), true), stays);
+        // A release that finds the lease over reports that, and waits for nothing.
+        assert_eq!(
+            effects(leased, release_at(END), false),
+            [
+                ReportEnd(Some(LeaseOver)),
+                PassOn(deletion(false)),
+                UpdateSession,
+                LogLoss(LeaseOver),
+                WakeWaiters,
+                LoseValue(LeaseOver),
+                Answer(Some(LeaseOver)),
+                Delete(deletion(false)),
+                EndUse(HoldEnd::Released),
+            ]
+        );
+        // The node is kept, and goes later, by the clock or by a release.
+        assert_eq!(
+            effects(&[], expired(), false),
+            [
+                ReportEnd(Some(LeaseExpired)),
+                UpdateSession,
+                LogLoss(LeaseExpired),
+                WakeWaiters,
+                LoseValue(LeaseExpired),
+                EndUse(HoldEnd::Lost),
+            ]
+        );
+        assert_eq!(
+            effects(&[expired()], HoldEvent::GraceOver, false),
+            [
+                PassOn(deletion(false)),
+                UpdateSession,
+                Delete(deletion(false)),
+                EndUse(HoldEnd::Lost),
+            ]
+        );
+        assert_eq!(
+            effects(&[expired()], release(), false),
+            [
+                PassOn(deletion(false)),
+                UpdateSession,
+                Answer(Some(LeaseExpired)),
+                Delete(deletion(false)),
+                EndUse(HoldEnd::Released),
+            ]
+        );
+        // The node is gone: all that have it are lost, and the attempts behind it go on.
+        let is_gone = [
+            ReportEnd(Some(NodeDeleted)),
+            LoseSharers(node()),
+            UpdateSession,
+            LogLoss(NodeDeleted),
+            WakeWaiters,
+            LoseValue(NodeDeleted),
+            ForgetNode(node()),
+            EndUse(HoldEnd::Lost),
+        ];
+        assert_eq!(effects(&[], deleted("own"), false), is_gone);
+        assert_eq!(effects(&[], shared_deleted("own"), false), is_gone);
+        let forwarded = [ForwardNodeDeleted(node()), UpdateSession];
+        assert_eq!(effects(&[release()], deleted("own"), false), forwarded);
+        for before in [release(), expired()] {
+            let once = effects(&[before], shared_deleted("own"), false);
+            assert_eq!(
+                once,
+                [UpdateSession],
+                "a node that is told of without an end"
+            );
+        }
+        // What the log does not say.
+        let value = |reason| HoldEvent::of_other(reason, true, UNTIL).unwrap();
+        for (event, is_logged) in [
+            (value(NodeDeleted), false),
+            (value(LeaseExpired), true),
+            (HoldEvent::Ended(GivenUp), false),
+            (HoldEvent::Ended(Closed), true),
+        ] {
+            let found = effects(&[], event.clone(), false);
+            let logs = found.iter().any(|effect| matches!(effect, LogLoss(_)));
+            assert_eq!(logs, is_logged, "{event:?}");
+        }
+        // A release that is repeated is none.
+        assert_eq!(effects(&[release()], release(), false), [UpdateSession]);
+        // The caller of a dropped conversion has no answer: its hold was closed.
+        assert_eq!(
+            effects(&[HoldEvent::BeginConversion], release(), false),
+            [
+                ReportEnd(Some(Closed)),
+                UpdateSession,
+                LogLoss(Closed),
+                WakeWaiters,
+                LoseValue(Closed),
+                EndUse(HoldEnd::Released),
+            ]
+        );
+    }
+
+    #[test]
+    fn room_may_change_a_deletion() {
+        let mut effects = after(&[]).on(release());
+        let Some(Effect::PassOn(deletion)) = effects.nth(1) else {
+            panic!("not passed on");
+        };
+        assert!(deletion.hand_over);
+        let changed = Deletion {
+            hand_over: false,
+            ..deletion
+        };
+        effects.passed_on(Some(changed.clone()));
+        assert_eq!(effects.into_deletion(), Some(changed));
+        assert_eq!(after(&[expired()]).on(expired()).into_deletion(), None);
     }
 
     // Shows: lease-over
@@ -753,12 +1201,12 @@ mod tests {
     fn what_comes_of_each_event_with_a_lease_of_the_callers() {
         use HoldEvent::{BeginConversion, ConversionOver, Ended, GraceOver};
         use LostReason::{Closed, LeaseExpired, LeaseOver, SessionExpired};
-        let none = Effects::default;
-        let refused = || Effects {
+        let none = Decision::default;
+        let refused = || Decision {
             refused: true,
             ..none()
         };
-        let ended = || Effects {
+        let ended = || Decision {
             lost: Some(LeaseOver),
             ..delete(false)
         };
@@ -780,7 +1228,7 @@ mod tests {
             (
                 unleased,
                 extend(NOW),
-                Effects {
+                Decision {
                     refused: true,
                     ..ended()
                 },
@@ -799,7 +1247,7 @@ mod tests {
             (
                 held,
                 extend(NOW),
-                Effects {
+                Decision {
                     refused: true,
                     ..ended()
                 },
@@ -820,7 +1268,7 @@ mod tests {
                     now: END,
                     end: None,
                 },
-                Effects {
+                Decision {
                     refused: true,
                     ..ended()
                 },
@@ -836,7 +1284,7 @@ mod tests {
             (
                 held,
                 release_at(END),
-                Effects {
+                Decision {
                     report: Some(LeaseOver),
                     ..ended()
                 },
@@ -862,7 +1310,7 @@ mod tests {
             (
                 lease_over,
                 release(),
-                Effects {
+                Decision {
                     report: Some(LeaseOver),
                     ..none()
                 },
@@ -878,9 +1326,18 @@ mod tests {
             (released, over(END), none(), Care::Nothing),
             (released, extend(later), refused(), Care::Nothing),
         ];
-        for (before, event, effects, care) in table {
+        for (before, event, decision, care) in table {
             let mut hold = after(before);
-            assert_eq!(hold.on(event.clone()), effects, "{before:?}, {event:?}");
+            let was_released = hold.stage == Stage::Released;
+            let decision = Decision {
+                is_release: matches!(event, HoldEvent::Release { .. }) && !was_released,
+                ..decision
+            };
+            assert_eq!(
+                hold.decide(event.clone()),
+                decision,
+                "{before:?}, {event:?}"
+            );
             assert_eq!(hold.care(), care, "{before:?}, {event:?}");
         }
     }
@@ -958,7 +1415,7 @@ mod tests {
             if writes == 0 {
                 hold.end_write();
             }
-            let effects = hold.on(HoldEvent::Release { lease, now: NOW });
+            let effects = hold.decide(HoldEvent::Release { lease, now: NOW });
             assert_eq!(
                 effects.delete.unwrap().hand_over,
                 expected,
@@ -971,13 +1428,13 @@ mod tests {
     fn a_conversion_says_by_which_node_a_lock_is_held_and_as_what() {
         let mut hold = after(&[]);
         assert!(hold.is_held_by("own"));
-        let _ = hold.on(HoldEvent::BeginConversion);
+        let _ = hold.decide(HoldEvent::BeginConversion);
         assert!(
             !hold.is_held_by("own"),
             "no heartbeat checks it during a conversion"
         );
         assert_eq!(hold.state(true), LockState::Held);
-        let _ = hold.on(converted(Kind::Shared));
+        let _ = hold.decide(converted(Kind::Shared));
         assert!(hold.is_held_by("new") && !hold.is_held_by("own"));
         assert_eq!((&**hold.node(), hold.kind()), ("new", Kind::Shared));
     }
@@ -1019,6 +1476,7 @@ mod tests {
             Just(expired()),
             reason.clone().prop_map(HoldEvent::Ended),
             node.clone().prop_map(deleted),
+            node.clone().prop_map(shared_deleted),
             Just(HoldEvent::GraceOver),
             proptest::option::of(Just(UNTIL)).prop_map(|until| HoldEvent::OtherLost {
                 reason: LostReason::NodeDeleted,
@@ -1080,7 +1538,8 @@ mod tests {
                 };
                 let was_held = hold.is_held_by(&Arc::clone(hold.node()));
                 let lost_before = lost;
-                let effects = hold.on(event.clone());
+                let effects = hold.decide(event.clone());
+                prop_assert!(effects.delete.is_none() || event.may_delete(), "missed by a flush");
                 // A loss is told once, and its reason stays.
                 if let Some(reason) = effects.lost {
                     prop_assert_eq!(lost.replace(reason), None);
