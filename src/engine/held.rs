@@ -588,15 +588,17 @@ impl SessionLock for Held {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
+    use std::sync::{Barrier, Mutex};
     use std::task::{Context, Wake, Waker};
 
     use zookeeper_client as zk;
     use zookeeper_test_server::Server;
 
     use super::*;
+    use crate::protocol::moment::Moment;
     use crate::session::leftovers::cleanup::CleanupQueue;
     use crate::session::live::zk_session::SessionOptions;
+    use crate::session::threads::waker;
 
     /// A session that was never renewed, in which the lease of every lock has expired, and a lock
     /// of it.
@@ -718,17 +720,33 @@ mod tests {
         }
     }
 
-    /// Notes the hold that it is told of.
-    #[derive(Debug, Default)]
-    struct Room(Mutex<Option<(u64, HoldEnd)>>);
+    /// Notes each end of a hold that it is told of, and whether a deletion is on its way then.
+    struct Room {
+        queue: Mutex<CleanupQueue>,
+        told: Mutex<Vec<(HoldEnd, bool)>>,
+    }
+
+    impl Room {
+        fn new(queue: CleanupQueue) -> Arc<Self> {
+            Arc::new(Self {
+                queue: Mutex::new(queue),
+                told: Mutex::default(),
+            })
+        }
+
+        fn told(&self) -> Vec<(HoldEnd, bool)> {
+            self.told.lock().unwrap().clone()
+        }
+    }
 
     impl InRoom for Room {
         fn pass_on(&self, _: &Arc<Held>, _: &Arc<Session>, deletion: Deletion) -> Option<Deletion> {
             Some(deletion)
         }
 
-        fn over(&self, number: u64, how: HoldEnd) {
-            *self.0.lock().unwrap() = Some((number, how));
+        fn over(&self, _number: u64, how: HoldEnd) {
+            let deleted = self.queue.lock().unwrap().try_recv().is_ok();
+            self.told.lock().unwrap().push((how, deleted));
         }
 
         fn node_deleted(&self, _told: u64, _node: &Arc<str>) {}
@@ -744,20 +762,123 @@ mod tests {
         }
     }
 
+    /// A session with a valid lease, a lock of it whose lease ends in an hour, and its room.
+    async fn leased(server: &Server) -> (Arc<Session>, Arc<Held>, Arc<Room>) {
+        let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
+        let (cleanup, queue) = Cleanup::new();
+        let directory = LockPath::parse("", "/lock").unwrap();
+        let session = Session::new(1, handle, SessionOptions::default());
+        session.lease().renewed(clock::now());
+        let state = HoldState::new("x-lock-0000000000".into(), Kind::Exclusive)
+            .with_lease_end(Some(an_hour_on()));
+        let held = Held::new(&session, &cleanup, directory, 0, state);
+        let room = Room::new(queue);
+        held.enter(Arc::<Room>::clone(&room));
+        (session, held, room)
+    }
+
+    fn an_hour_on() -> Moment {
+        clock::now().plus(Duration::from_secs(3600))
+    }
+
+    /// Ends the lease of a hold, for whose loss a task of an executor waits that does this when it
+    /// is woken.
+    fn ends_while(held: &Arc<Held>, woken: impl FnOnce() + Send + 'static) {
+        struct Does<F>(Mutex<Option<F>>);
+
+        impl<F: FnOnce() + Send> Wake for Does<F> {
+            fn wake(self: Arc<Self>) {
+                let woken = self.0.lock().unwrap().take();
+                woken.unwrap()();
+            }
+        }
+
+        let waker = Waker::from(Arc::new(Does(Mutex::new(Some(woken)))));
+        let mut lost = Box::pin(waker::contain(held.when_lost()));
+        let polled = lost.as_mut().poll(&mut Context::from_waker(&waker));
+        assert!(polled.is_pending());
+        held.tell(HoldEvent::LeaseOver {
+            now: an_hour_on().plus(Duration::from_secs(60)),
+        });
+        assert_eq!(held.state.borrow().lost(), Some(LostReason::LeaseOver));
+    }
+
     /// Those that wait in the room would wait for it.
     #[tokio::test]
     async fn a_room_is_told_of_a_release_without_a_session() {
         let server = Server::start().unwrap();
-        let (session, held) = expired(&server).await;
-        session.lease().renewed(clock::now());
-        let room = Arc::new(Room::default());
-        held.enter(Arc::<Room>::clone(&room));
+        let (session, held, room) = leased(&server).await;
         drop(session);
         held.release(None);
-        assert_eq!(
-            *room.0.lock().unwrap(),
-            Some((held.number(), HoldEnd::Released))
-        );
+        assert_eq!(room.told(), [(HoldEnd::Released, false)]);
+    }
+
+    // Shows: lease-over, telling-a-loss
+    #[tokio::test]
+    async fn panicking_waker_keeps_no_node() {
+        let server = Server::start().unwrap();
+        let (session, held, room) = leased(&server).await;
+        ends_while(&held, || panic!("as the test asked for"));
+        assert_eq!(room.told(), [(HoldEnd::Lost, true)]);
+        assert!(!session.holds.any());
+    }
+
+    #[tokio::test]
+    async fn deletion_outlives_the_session_handle() {
+        let server = Server::start().unwrap();
+        let (session, held, room) = leased(&server).await;
+        let only = Arc::downgrade(&session);
+        ends_while(&held, move || drop(session));
+        assert_eq!(room.told(), [(HoldEnd::Lost, true)]);
+        assert!(only.upgrade().is_none(), "something keeps the session");
+    }
+
+    /// The guard is dropped by the task that is woken, on the thread that is about to delete the
+    /// node: the next attempt starts behind the deletion all the same.
+    // Shows: lease-over
+    #[tokio::test]
+    async fn release_in_a_waker_starts_no_attempt() {
+        let server = Server::start().unwrap();
+        let (_session, held, room) = leased(&server).await;
+        let guard = Arc::clone(&held);
+        ends_while(&held, move || guard.release(None));
+        assert_eq!(room.told(), [(HoldEnd::Lost, true)]);
+    }
+
+    /// One thread ends the lease while another releases the lock: whichever is first, the node goes
+    /// once, the room hears of that once, and behind the deletion.
+    // Shows: lease-over
+    #[tokio::test]
+    async fn two_threads_end_a_hold_once() {
+        let server = Server::start().unwrap();
+        let (session, first, _room) = leased(&server).await;
+        for _ in 0..2_000 {
+            let (cleanup, queue) = Cleanup::new();
+            let state = HoldState::new("x-lock-0000000000".into(), Kind::Exclusive);
+            let held = Held::new(&session, &cleanup, first.directory.clone(), 1, state);
+            let room = Room::new(queue);
+            held.enter(Arc::<Room>::clone(&room));
+            session.lease().renewed(clock::now());
+            let both = Barrier::new(2);
+            std::thread::scope(|threads| {
+                threads.spawn(|| {
+                    both.wait();
+                    held.set_lease(Duration::ZERO)
+                });
+                both.wait();
+                held.release(None);
+            });
+            let told = room.told();
+            let is_once = matches!(*told, [(_, true)]);
+            assert!(is_once, "{told:?}");
+            assert!(
+                room.queue.lock().unwrap().try_recv().is_err(),
+                "deleted twice"
+            );
+            assert_eq!(cleanup.pending().borrow().count(), 0);
+        }
+        first.release(None);
+        assert!(!session.holds.any());
     }
 
     /// However the threads meet: each of the holds that are registered while the session ends is

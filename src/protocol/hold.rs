@@ -327,7 +327,7 @@ impl Iterator for Effects {
 struct Decision {
     /// The hold has just been lost.
     lost: Option<LostReason>,
-    /// The holder, or its client, has released it. Not set if it was released before.
+    /// The holder, or its client, has released it, which ends the use of its node.
     is_release: bool,
     /// Another hold of the same value was lost before.
     is_of_other: bool,
@@ -661,7 +661,15 @@ impl HoldState {
     }
 
     fn release(&mut self, lease: LeaseState, now: Moment, effects: &mut Decision) {
-        effects.is_release = self.stage != Stage::Released;
+        // Of others the use of the node has ended before. The event that did so may still have its
+        // effects carried out, in another thread, and the deletion comes before the end of the use.
+        effects.is_release = match self.stage {
+            Stage::Held | Stage::Converting => true,
+            Stage::Lost(_, leftover) => {
+                matches!(leftover, Leftover::Kept { .. } | Leftover::OfSession)
+            }
+            Stage::Released => false,
+        };
         match self.stage {
             Stage::Held if self.is_lease_over(now) => {
                 self.end_lease(now, effects);
@@ -1007,9 +1015,12 @@ mod tests {
         ];
         for (before, event, decision, care) in table {
             let mut hold = after(before);
-            let was_released = hold.stage == Stage::Released;
+            let has_ended = matches!(
+                hold.stage,
+                Stage::Lost(_, Leftover::None | Leftover::OfConversion) | Stage::Released
+            );
             let decision = Decision {
-                is_release: matches!(event, HoldEvent::Release { .. }) && !was_released,
+                is_release: matches!(event, HoldEvent::Release { .. }) && !has_ended,
                 ..decision
             };
             assert_eq!(
@@ -1166,6 +1177,11 @@ mod tests {
         }
         // A release that is repeated is none.
         assert_eq!(effects(&[release()], release(), false), [UpdateSession]);
+        // The use of a node ends once.
+        assert_eq!(
+            effects(&[extend(END), over(END)], release(), false),
+            [UpdateSession, Answer(Some(LeaseOver))]
+        );
         // The caller of a dropped conversion has no answer: its hold was closed.
         assert_eq!(
             effects(&[HoldEvent::BeginConversion], release(), false),
@@ -1328,9 +1344,12 @@ mod tests {
         ];
         for (before, event, decision, care) in table {
             let mut hold = after(before);
-            let was_released = hold.stage == Stage::Released;
+            let has_ended = matches!(
+                hold.stage,
+                Stage::Lost(_, Leftover::None | Leftover::OfConversion) | Stage::Released
+            );
             let decision = Decision {
-                is_release: matches!(event, HoldEvent::Release { .. }) && !was_released,
+                is_release: matches!(event, HoldEvent::Release { .. }) && !has_ended,
                 ..decision
             };
             assert_eq!(
