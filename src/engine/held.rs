@@ -1,8 +1,32 @@
 //! One held lock, shared by its guards, its session and its conversions, from the registration of
-//! its node with the session to the deletion. Carries out the decisions of its
-//! [state](crate::protocol::hold).
+//! its node with the session to the deletion.
 //!
-//! A room, a path lock and what is above them use it. It makes no decisions, and sends no request.
+//! [`Held`] makes no decisions. Each of its methods that may end the hold builds an event and has
+//! [`HoldState`] decide about it, under a mutex; then the same thread carries out the effects, one
+//! after the other, in the order that the [state](crate::protocol::hold) gives with its reasons:
+//!
+//! ```text
+//!   a guard, the heartbeat, the clock, the end of the session, another hold of the same value
+//!        | HoldEvent
+//!        v
+//!   Held::process_event --> HoldState::on, under the mutex of the state
+//!        | Effects, without a mutex
+//!        v
+//!   Held::carry_out --> reports, the holds that share the node (InRoom), the session, the tasks
+//!                       that wait for the loss, the other holds of the value, cleanup
+//! ```
+//!
+//! Any thread may be in `process_event`, several at once, and one more than once: the waker of a
+//! waiting task may drop the guard. No mutex is held meanwhile, each effect belongs to one change of
+//! the state, and the session reads the state when it registers the hold, so that the last of two
+//! threads registers what both have changed. Panics of wakers are caught where the tasks wait
+//! ([`waker`](crate::session::threads::waker)), so the loop comes to its end. The session is kept
+//! until then, or was gone before the first effect.
+//!
+//! A question to the guard reads the clock, since the thread that tells losses may be late. So the
+//! methods `check_...` may change the state, and have the effects of that.
+//!
+//! A room, a path lock and what is above them use this file. Nothing here sends a request.
 
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,21 +37,22 @@ use tokio::sync::watch;
 
 use crate::error::{Lost, LostReason};
 use crate::protocol::hold::{
-    Care, Deletion, Effect, Effects, HoldEnd, HoldEvent, HoldState, LockState,
+    Deletion, Effect, Effects, EndedBy, HoldEvent, HoldState, LockState, Registration,
 };
 use crate::protocol::lease::LeaseState;
 use crate::protocol::node_name::Kind;
 use crate::session::contents::holds::{Bond, Bound, SessionLock};
 use crate::session::leftovers::cleanup::{Cleanup, Done, Item, Orphan, finish};
 use crate::session::live::zk_session::Session;
-use crate::session::reports::observer::{CallEnd, GrantLife, Life};
+use crate::session::reports::observer::{CallEnd, CallReport, EndReport};
 use crate::session::threads::clock;
 use crate::values::path::LockPath;
 
-/// The node of a hold, if the client passes such nodes on in memory.
+/// The node of a hold that other holds of this client share, or have next
+/// (docs/protocol.md#hand-off). Each method is an effect of the hold, or a question.
 pub(crate) trait InRoom: Send + Sync {
-    /// Has a hold leave the node, by the deletion that it needs. Returns the deletion if no other
-    /// has the node next.
+    /// Has a hold leave the node, by the deletion that it needs. Returns the deletion that is left
+    /// to do; `None` if another hold has the node, or the node is gone.
     fn pass_on(
         &self,
         held: &Arc<Held>,
@@ -35,20 +60,19 @@ pub(crate) trait InRoom: Send + Sync {
         deletion: Deletion,
     ) -> Option<Deletion>;
 
-    /// Records that the hold with this number has ended, and its deletion, if it needs one, is on
-    /// its way.
-    fn over(&self, number: u64, how: HoldEnd);
+    /// Records that the hold with this number has ended, so that another attempt may start. The
+    /// deletion of the node, if one is needed, is on its way.
+    fn hold_ended(&self, number: u64, how: EndedBy);
 
     /// Tells all holds that have the node by now, but for the one with this number, that the servers
     /// say that this node does not exist.
-    fn node_deleted(&self, told: u64, node: &Arc<str>);
+    fn forward_node_deleted(&self, told: u64, node: &Arc<str>);
 
-    /// Records that the servers say that this node does not exist, and notifies all holds that have
-    /// it.
-    fn gone(&self, node: &Arc<str>);
+    /// Records that the servers say that this node does not exist, and tells all holds that have it.
+    fn lose_sharers(&self, node: &Arc<str>);
 
-    /// Returns whether that is known.
-    fn is_gone(&self) -> bool;
+    /// Returns whether the servers are known to have said that the node does not exist.
+    fn is_node_gone(&self) -> bool;
 
     /// Has the hold with this number keep its node for itself, for a conversion. Returns `false` if
     /// other holds share it.
@@ -79,22 +103,22 @@ pub(crate) struct Held {
     /// The number of the attempt that was granted the lock; see
     /// [`Tickets`](crate::session::leftovers::cleanup::Tickets).
     number: u64,
-    /// Weak, so that guards do not keep the session.
+    /// The session is weak, so that guards do not keep it.
     session: Weak<Session>,
     cleanup: Cleanup,
-    /// Tasks that wait for the loss wait for a change of this.
+    /// The state, under the mutex of its channel. Tasks that wait for the loss are its receivers.
     state: watch::Sender<HoldState>,
     /// Whether revocation has been requested; a conversion does not clear it.
     revocation_requested: AtomicBool,
-    /// Whether its caller has it; before that it is granted, and may be lost unseen.
+    /// Whether the caller has the lock; before that the lock is granted, and may be lost unseen.
     had: AtomicBool,
-    /// Unset if its node is deleted when it is released. This is kept, so that the event that ends
-    /// the hold reaches the record of the holds inside its node, even if the handles are gone.
+    /// The node as other holds share it; unset if the hold has its node alone. The room is kept by
+    /// this, so that the end of the hold reaches the room even if the handles are gone.
     room: OnceLock<Arc<dyn InRoom>>,
     /// The other holds of the same value.
     bound: Bound<Self>,
-    /// Reports of the hold, once a caller has it.
-    pub(crate) life: GrantLife,
+    /// The reports of the hold, once a caller has it.
+    pub(crate) report: EndReport,
 }
 
 impl Held {
@@ -129,16 +153,21 @@ impl Held {
             had: AtomicBool::new(false),
             room,
             bound: Bound::default(),
-            life: GrantLife::default(),
+            report: EndReport::default(),
         })
     }
 
-    /// Has the session look after it, in the state in which it is by now. Returns `false` if the
-    /// session has ended, without a notification of its room.
+    /// Has the session register the hold by its state at this moment, or forget it.
+    pub(crate) fn update_registration(self: &Arc<Self>, session: &Arc<Session>) {
+        session.update_registration(&(Arc::<Self>::clone(self) as Arc<dyn SessionLock>));
+    }
+
+    /// Registers the hold with its session. Returns `false` if the session has ended, without a
+    /// notification of its room.
     pub(crate) fn register(self: &Arc<Self>, session: &Arc<Session>) -> bool {
-        session.look_after(&self.as_held_lock());
-        // This is checked after the registration: an earlier end of the session has not notified
-        // this lock. It is not logged, since the caller does not have the lock yet.
+        self.update_registration(session);
+        // The end of the session is checked after the registration: an earlier end has not notified
+        // this lock. The loss has no effects, since the caller does not have the lock yet.
         let ended = session.end_reason();
         if let Some(reason) = ended {
             let _ = self.change(HoldEvent::Ended(reason));
@@ -146,8 +175,8 @@ impl Held {
         ended.is_none()
     }
 
-    /// Returns another hold of the same node. Its session does not know it yet: it is to be
-    /// [registered](Self::register) before this one is let go.
+    /// Returns another hold of the same node. Its session does not know it yet: the other one is to
+    /// be [registered](Self::register) before the session forgets this one.
     pub(crate) fn heir(&self, session: &Arc<Session>, number: u64) -> Arc<Self> {
         let state = HoldState::new(self.name(), self.kind());
         let directory = self.directory.clone();
@@ -167,11 +196,11 @@ impl Held {
     }
 
     /// Reports the end of the hold as part of this call.
-    pub(crate) fn begin_life(&self, life: &Arc<Life>) {
-        self.life.begin(life);
-        // Lost before the caller had it.
+    pub(crate) fn begin_report(&self, report: &Arc<CallReport>) {
+        self.report.begin(report);
+        // The lock may have been lost before the caller had it.
         if let Some(reason) = self.state.borrow().lost() {
-            self.life.over(CallEnd::Lost(reason));
+            self.report.end(CallEnd::Lost(reason));
         }
     }
 
@@ -182,7 +211,7 @@ impl Held {
 
     /// Has its node passed on when it is released.
     pub(crate) fn enter(&self, room: Arc<dyn InRoom>) {
-        // It enters one room, once.
+        // A hold enters one room, once.
         let _ = self.room.set(room);
     }
 
@@ -194,14 +223,10 @@ impl Held {
     }
 
     /// Takes the node back from a hold that its caller has never had. Returns how the node is to be
-    /// deleted, unless it is gone; the caller must notify the session by [`let_go`](Self::let_go).
+    /// deleted, unless it is gone. The session must still be notified, by
+    /// [`update_registration`](Self::update_registration).
     pub(crate) fn take_back(&self) -> Option<Deletion> {
         self.change(self.release_event()).into_deletion()
-    }
-
-    /// Has the session look after it no longer.
-    pub(crate) fn let_go(self: &Arc<Self>, session: &Arc<Session>) {
-        session.look_after(&self.as_held_lock());
     }
 
     /// Makes these holds one value of their holder: from here on the loss of one is the loss of all
@@ -212,7 +237,7 @@ impl Held {
         for held in all {
             held.bound.set(bond.clone());
         }
-        // This is checked after binding: a hold that was lost before has not notified the others.
+        // Losses are checked after binding: a hold that was lost before has not notified the others.
         for held in all {
             let lost = held.state.borrow().lost();
             if let Some(reason) = lost {
@@ -221,8 +246,8 @@ impl Held {
         }
     }
 
-    /// Tells the other holds of the same value that this one is lost. They may be of a later
-    /// session.
+    /// Tells the other holds of the same value, which may be of a later session, that this one is
+    /// lost.
     fn lose_others(&self, reason: LostReason) {
         self.bound.tell(self.directory.user(), |other| {
             let kept_until = other.session.upgrade()?.lease().kept_until();
@@ -242,10 +267,6 @@ impl Held {
             .unwrap_or_else(|| self.directory.user().into())
     }
 
-    fn as_held_lock(self: &Arc<Self>) -> Arc<dyn SessionLock> {
-        Arc::<Self>::clone(self)
-    }
-
     /// Returns the name of its node.
     pub(crate) fn name(&self) -> Arc<str> {
         Arc::clone(self.state.borrow().node())
@@ -261,25 +282,25 @@ impl Held {
         self.number
     }
 
-    /// Returns how the lock was lost; `None` if it is not. Reads the clock, so that a starved task
-    /// cannot hide a loss. Called by the holder.
-    pub(crate) fn lost(self: &Arc<Self>) -> Option<LostReason> {
-        let lost = self.lease_over().or_else(|| self.shared_node_gone());
+    /// Reads the clock, so that a starved task cannot hide a loss, and returns how the lock is lost
+    /// by now; `None` if it is not. The holder that asks may be the first to find the loss.
+    pub(crate) fn check_lost(self: &Arc<Self>) -> Option<LostReason> {
+        let lost = self.check_lease().or_else(|| self.check_shared_node());
         let session = self.session.upgrade().filter(|_| lost.is_none());
         let Some(session) =
             session.filter(|session| session.lease().state() == LeaseState::Expired)
         else {
             return lost;
         };
-        self.tell(HoldEvent::LeaseExpired {
+        self.handle_event(HoldEvent::LeaseExpired {
             until: session.lease().kept_until(),
         });
         self.state.borrow().lost()
     }
 
-    /// Returns how the lock was lost, by the lease that the caller has set, whatever that of the
-    /// session says.
-    fn lease_over(self: &Arc<Self>) -> Option<LostReason> {
+    /// Ends the hold if the lease that the caller has set is over, whatever that of the session
+    /// says. Returns how the lock is lost.
+    fn check_lease(self: &Arc<Self>) -> Option<LostReason> {
         let (lost, has_lease) = {
             let state = self.state.borrow();
             (state.lost(), state.has_lease())
@@ -289,15 +310,15 @@ impl Held {
         }
         let now = clock::now();
         if self.state.borrow().is_lease_over(now) {
-            self.tell(HoldEvent::LeaseOver { now });
+            self.handle_event(HoldEvent::LeaseOver { now });
         }
         self.state.borrow().lost()
     }
 
-    /// Returns how the lock was lost if another hold of the same node has learned that the node is
-    /// gone, and its task was paused before it could tell.
-    fn shared_node_gone(self: &Arc<Self>) -> Option<LostReason> {
-        if self.room.get().is_some_and(|room| room.is_gone()) {
+    /// Ends the hold if another hold of the same node has learned that the node is gone, and its
+    /// task was paused before it could tell. Returns how the lock is lost.
+    fn check_shared_node(self: &Arc<Self>) -> Option<LostReason> {
+        if self.room.get().is_some_and(|room| room.is_node_gone()) {
             self.node_deleted(self.name());
         }
         self.state.borrow().lost()
@@ -306,18 +327,18 @@ impl Held {
     /// Sets the end of the lease, counted from now; a lease of zero ends at once. Returns how the
     /// lock was lost, if it is lost then.
     pub(crate) fn set_lease(self: &Arc<Self>, lease: Duration) -> Result<(), LostReason> {
-        // This checks the clock of the session first: a lock that may be another's is not extended.
-        if let Some(reason) = self.lost() {
+        // The session lease is checked first: a lock that may be another's is not extended.
+        if let Some(reason) = self.check_lost() {
             return Err(reason);
         }
         let now = clock::now();
-        if self.tell(HoldEvent::Extend {
+        if self.handle_event(HoldEvent::Extend {
             now,
             end: now.end_of(lease),
         }) {
             return Ok(());
         }
-        Err(self.lost().unwrap_or(LostReason::Closed))
+        Err(self.check_lost().unwrap_or(LostReason::Closed))
     }
 
     /// Sets the lease that a caller has asked for with the lock, if any.
@@ -330,21 +351,21 @@ impl Held {
 
     /// Returns how much of the lease that the caller has set is left; `None` without one.
     pub(crate) fn lease_remaining(self: &Arc<Self>) -> Option<Duration> {
-        // This checks the clock of the session too: a lost lock has no time left.
-        self.lost();
+        // The session lease is checked too: a lost lock has no time left.
+        self.check_lost();
         self.state.borrow().lease_remaining(clock::now())
     }
 
     /// Returns the state of the lock, given whether the lease is valid.
     pub(crate) fn state(self: &Arc<Self>, valid: bool) -> LockState {
-        // Reads the clock.
-        self.lost();
+        // The clock is read first.
+        self.check_lost();
         self.state.borrow().state(valid)
     }
 
     /// Returns whether it is held, in a session that still exists.
     pub(crate) fn is_held(self: &Arc<Self>) -> bool {
-        self.session.strong_count() > 0 && self.lost().is_none()
+        self.session.strong_count() > 0 && self.check_lost().is_none()
     }
 
     /// Waits until the lock is lost or its session ends. Keeps neither the session nor the client.
@@ -357,9 +378,8 @@ impl Held {
         // The hold is not kept: it keeps the cleanup, whose task would outlive the client.
         let held = Arc::downgrade(self);
         async move {
-            // This checks the clock first, since no other task may have noticed an expired lease
-            // yet.
-            if let Some(reason) = held.upgrade().and_then(|held| held.lost()) {
+            // The clock is read first, since no other task may have noticed an expired lease yet.
+            if let Some(reason) = held.upgrade().and_then(|held| held.check_lost()) {
                 return reason;
             }
             let ended = async move {
@@ -417,17 +437,17 @@ impl Held {
 
     /// Records that the servers say that this node of the lock does not exist.
     pub(crate) fn node_deleted(self: &Arc<Self>, node: Arc<str>) {
-        self.tell(HoldEvent::NodeDeleted { node });
+        self.handle_event(HoldEvent::NodeDeleted { node });
     }
 
-    /// Has the hold decide about an event, and carries that out. Returns `false` if it refuses.
-    pub(crate) fn tell(self: &Arc<Self>, event: HoldEvent) -> bool {
+    /// Handles an event. Returns `false` if the state refuses it.
+    pub(crate) fn handle_event(self: &Arc<Self>, event: HoldEvent) -> bool {
         self.process_event(event, None)
     }
 
     /// Releases the lock: has its node deleted, once. `done` receives the result.
     pub(crate) fn release(self: &Arc<Self>, done: Option<Done>) {
-        self.shared_node_gone();
+        self.check_shared_node();
         self.process_event(self.release_event(), done);
     }
 
@@ -456,11 +476,11 @@ impl Held {
         effects
     }
 
-    /// Has the state decide about an event, and carries out the effects in their order, which
-    /// [`hold`](crate::protocol::hold) explains. `done` receives the result of a release. The holder
-    /// may call this. Returns `false` if the state refuses the event.
+    /// Has the state decide about an event, and carries out the effects in their order. `done`
+    /// receives the result of a release. Returns `false` if the state refuses the event.
     fn process_event(self: &Arc<Self>, event: HoldEvent, mut done: Option<Done>) -> bool {
-        // The ticket is first, before the lock is seen as released, and lasts to the end.
+        // The ticket comes before the change, and is kept to the end: a flush counts the node from
+        // before the lock is seen as released or lost.
         let _ticket = event.may_delete().then(|| self.cleanup.ticket(self.number));
         let mut effects = self.change(event);
         // The session is kept for all of the effects. Without one nothing can be deleted any more,
@@ -476,7 +496,7 @@ impl Held {
         !effects.is_refused
     }
 
-    /// Returns the deletion that is left to do; `None` if the node stays.
+    /// Asks whether another hold has the node next. Returns the deletion that is left to do.
     fn pass_on(
         self: &Arc<Self>,
         session: Option<&Arc<Session>>,
@@ -488,6 +508,8 @@ impl Held {
         }
     }
 
+    /// Carries out one effect. An effect on the session, or on other holds of the node, is void
+    /// without them.
     fn carry_out(
         self: &Arc<Self>,
         effect: Effect,
@@ -495,15 +517,15 @@ impl Held {
         done: &mut Option<Done>,
     ) {
         match (effect, self.room.get(), session) {
-            (Effect::ReportEnd(Some(reason)), ..) => self.life.over(CallEnd::Lost(reason)),
-            (Effect::ReportEnd(None), ..) => self.life.over(CallEnd::Released {
+            (Effect::ReportEnd(Some(reason)), ..) => self.report.end(CallEnd::Lost(reason)),
+            (Effect::ReportEnd(None), ..) => self.report.end(CallEnd::Released {
                 by_call: done.is_some(),
             }),
-            (Effect::LoseSharers(node), Some(room), _) => room.gone(&node),
+            (Effect::LoseSharers(node), Some(room), _) => room.lose_sharers(&node),
             (Effect::ForwardNodeDeleted(node), Some(room), _) => {
-                room.node_deleted(self.number, &node);
+                room.forward_node_deleted(self.number, &node);
             }
-            (Effect::UpdateSession, _, Some(session)) => session.look_after(&self.as_held_lock()),
+            (Effect::UpdateSession, _, Some(session)) => self.update_registration(session),
             (Effect::LogLoss(reason), _, Some(session)) => session.log_loss(&**self, reason),
             (Effect::WakeWaiters, ..) => self.state.send_modify(|_| {}),
             (Effect::LoseValue(reason), ..) => self.lose_others(reason),
@@ -514,8 +536,9 @@ impl Held {
             (Effect::Delete(deletion), _, Some(session)) => {
                 self.delete(deletion, session, done.take());
             }
-            (Effect::EndUse(end), Some(room), _) => room.over(self.number, end),
-            // The hold has its node alone, or its session is gone.
+            (Effect::EndUse(end), Some(room), _) => room.hold_ended(self.number, end),
+            // The answer to `PassOn` is asked for by the loop. For all others the hold has its node
+            // alone, or its session is gone.
             (
                 Effect::LoseSharers(_)
                 | Effect::PassOn(_)
@@ -577,8 +600,8 @@ impl SessionLock for Held {
         self.state.borrow().is_held_by(node)
     }
 
-    fn care(&self) -> Care {
-        self.state.borrow().care()
+    fn registration(&self) -> Registration {
+        self.state.borrow().registration()
     }
 
     fn on(self: Arc<Self>, event: HoldEvent) {
@@ -629,26 +652,26 @@ mod tests {
         );
         // Although the lease has been renewed since.
         session.lease().renewed(clock::now());
-        assert_eq!(held.lost(), Some(LostReason::LeaseExpired));
+        assert_eq!(held.check_lost(), Some(LostReason::LeaseExpired));
         assert!(!told.has_changed().unwrap(), "told while it was not to be");
-        assert!(!held.tell(HoldEvent::BeginConversion));
+        assert!(!held.handle_event(HoldEvent::BeginConversion));
     }
 
     #[tokio::test]
     async fn a_hold_that_expires_in_a_conversion_is_not_held_by_its_end() {
         let server = Server::start().unwrap();
         let (session, held) = expired(&server).await;
-        assert!(held.tell(HoldEvent::BeginConversion));
-        assert_eq!(held.lost(), Some(LostReason::LeaseExpired));
+        assert!(held.handle_event(HoldEvent::BeginConversion));
+        assert_eq!(held.check_lost(), Some(LostReason::LeaseExpired));
         session.lease().renewed(clock::now());
-        assert!(!held.tell(HoldEvent::EndConversion {
+        assert!(!held.handle_event(HoldEvent::EndConversion {
             node: "other".into(),
             kind: Kind::Shared
         }));
-        assert_eq!(held.lost(), Some(LostReason::LeaseExpired));
+        assert_eq!(held.check_lost(), Some(LostReason::LeaseExpired));
         assert!(session.holds.any(), "until the conversion has cleaned up");
-        held.tell(HoldEvent::ConversionOver(LostReason::Closed));
-        assert_eq!(held.lost(), Some(LostReason::LeaseExpired));
+        held.handle_event(HoldEvent::ConversionOver(LostReason::Closed));
+        assert_eq!(held.check_lost(), Some(LostReason::LeaseExpired));
         assert!(!session.holds.any());
     }
 
@@ -708,7 +731,7 @@ mod tests {
                     .poll(&mut Context::from_waker(&waker))
                     .is_pending()
             );
-            held.tell(event);
+            held.handle_event(event);
             assert_eq!(
                 *witness.found.lock().unwrap(),
                 Some((Some(LostReason::LeaseOver), 1, false))
@@ -720,10 +743,10 @@ mod tests {
         }
     }
 
-    /// Notes each end of a hold that it is told of, and whether a deletion is on its way then.
+    /// Notes each end of a hold, and whether a deletion is on its way by then.
     struct Room {
         queue: Mutex<CleanupQueue>,
-        told: Mutex<Vec<(HoldEnd, bool)>>,
+        told: Mutex<Vec<(EndedBy, bool)>>,
     }
 
     impl Room {
@@ -734,7 +757,7 @@ mod tests {
             })
         }
 
-        fn told(&self) -> Vec<(HoldEnd, bool)> {
+        fn told(&self) -> Vec<(EndedBy, bool)> {
             self.told.lock().unwrap().clone()
         }
     }
@@ -744,16 +767,16 @@ mod tests {
             Some(deletion)
         }
 
-        fn over(&self, _number: u64, how: HoldEnd) {
+        fn hold_ended(&self, _number: u64, how: EndedBy) {
             let deleted = self.queue.lock().unwrap().try_recv().is_ok();
             self.told.lock().unwrap().push((how, deleted));
         }
 
-        fn node_deleted(&self, _told: u64, _node: &Arc<str>) {}
+        fn forward_node_deleted(&self, _told: u64, _node: &Arc<str>) {}
 
-        fn gone(&self, _node: &Arc<str>) {}
+        fn lose_sharers(&self, _node: &Arc<str>) {}
 
-        fn is_gone(&self) -> bool {
+        fn is_node_gone(&self) -> bool {
             false
         }
 
@@ -797,7 +820,7 @@ mod tests {
         let mut lost = Box::pin(waker::contain(held.when_lost()));
         let polled = lost.as_mut().poll(&mut Context::from_waker(&waker));
         assert!(polled.is_pending());
-        held.tell(HoldEvent::LeaseOver {
+        held.handle_event(HoldEvent::LeaseOver {
             now: an_hour_on().plus(Duration::from_secs(60)),
         });
         assert_eq!(held.state.borrow().lost(), Some(LostReason::LeaseOver));
@@ -810,7 +833,7 @@ mod tests {
         let (session, held, room) = leased(&server).await;
         drop(session);
         held.release(None);
-        assert_eq!(room.told(), [(HoldEnd::Released, false)]);
+        assert_eq!(room.told(), [(EndedBy::Release, false)]);
     }
 
     // Shows: lease-over, telling-a-loss
@@ -819,7 +842,7 @@ mod tests {
         let server = Server::start().unwrap();
         let (session, held, room) = leased(&server).await;
         ends_while(&held, || panic!("as the test asked for"));
-        assert_eq!(room.told(), [(HoldEnd::Lost, true)]);
+        assert_eq!(room.told(), [(EndedBy::Loss, true)]);
         assert!(!session.holds.any());
     }
 
@@ -829,7 +852,7 @@ mod tests {
         let (session, held, room) = leased(&server).await;
         let only = Arc::downgrade(&session);
         ends_while(&held, move || drop(session));
-        assert_eq!(room.told(), [(HoldEnd::Lost, true)]);
+        assert_eq!(room.told(), [(EndedBy::Loss, true)]);
         assert!(only.upgrade().is_none(), "something keeps the session");
     }
 
@@ -842,7 +865,7 @@ mod tests {
         let (_session, held, room) = leased(&server).await;
         let guard = Arc::clone(&held);
         ends_while(&held, move || guard.release(None));
-        assert_eq!(room.told(), [(HoldEnd::Lost, true)]);
+        assert_eq!(room.told(), [(EndedBy::Loss, true)]);
     }
 
     /// One thread ends the lease while another releases the lock: whichever is first, the node goes
@@ -915,7 +938,7 @@ mod tests {
                     .collect()
             });
             for held in holds {
-                assert_eq!(held.lost(), Some(LostReason::SessionExpired));
+                assert_eq!(held.check_lost(), Some(LostReason::SessionExpired));
             }
         }
     }
@@ -927,6 +950,6 @@ mod tests {
         session.end(LostReason::SessionReplaced);
         let state = HoldState::new("x-lock-0000000001".into(), Kind::Exclusive);
         let held = Held::new(&session, &other.cleanup, other.directory.clone(), 1, state);
-        assert_eq!(held.lost(), Some(LostReason::SessionReplaced));
+        assert_eq!(held.check_lost(), Some(LostReason::SessionReplaced));
     }
 }

@@ -1,5 +1,6 @@
 //! The state of one hold, from its grant until its node is deleted: what its guards report, what
-//! happens to its node, and in which order everything else is told. Pure.
+//! happens to its node, and in which order the holder, the session and other contenders hear of it.
+//! Pure.
 //!
 //! ```text
 //!                 EndConversion               Release
@@ -37,7 +38,7 @@
 //!    executors, which may call back into this hold. All of the above is true by then.
 //! 4. The contenders of other clients, by the deletion of the node
 //!    (docs/protocol.md#lease-over): the holder was notified before.
-//! 5. The callers of this client that wait for a node of their own, whose create is sent behind the
+//! 5. The waiting callers of this client that need another node, whose create is sent behind the
 //!    deletion.
 //!
 //! One effect has an answer. [`Effect::PassOn`] asks the callers of this client whether one of them
@@ -151,7 +152,7 @@ pub(crate) enum HoldEvent {
     Ended(LostReason),
     /// The servers have said that this node does not exist.
     NodeDeleted { node: Arc<str> },
-    /// Another hold, which had this node or has it too, was told that the node does not exist.
+    /// The same, as another hold of this client forwards it, which had the node or has it too.
     SharedNodeDeleted { node: Arc<str> },
     /// Another hold of the same value is lost, and the value with it. The node of this one is kept
     /// until then, or deleted at once.
@@ -227,7 +228,7 @@ impl HoldEvent {
     }
 }
 
-/// Something that has to be done after an event. The order is that of `Decision::in_order`, which
+/// Something that must be done after an event. The order is that of `Decision::in_order`, which
 /// has the reasons.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
@@ -238,8 +239,8 @@ pub(crate) enum Effect {
     /// The hold leaves its node, by this deletion: another caller of this client may have the node
     /// next, or may have it already. The answer goes to [`Effects::passed_on`].
     PassOn(Deletion),
-    /// This node, which the hold does not have any more, does not exist: holds that have it must
-    /// know.
+    /// This node, which the hold does not have any more, does not exist: the holds that have the
+    /// node must be notified.
     ForwardNodeDeleted(Arc<str>),
     /// The session registers the hold by its new state, or forgets it.
     UpdateSession,
@@ -256,21 +257,21 @@ pub(crate) enum Effect {
     /// The node is deleted.
     Delete(Deletion),
     /// The callers of this client that wait know that the hold has ended, and how.
-    EndUse(HoldEnd),
+    EndUse(EndedBy),
 }
 
 /// How a hold ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum HoldEnd {
-    Lost,
-    Released,
+pub(crate) enum EndedBy {
+    Loss,
+    Release,
 }
 
 /// The effects of one event, in the order in which they are to be carried out.
 #[must_use]
 pub(crate) struct Effects {
-    /// Those that are left. At most one hold in some microseconds is handed on in memory, so there
-    /// is no allocation.
+    /// The effects that are left. An array needs no allocation: a lock is handed over in memory some
+    /// 300,000 times in a second.
     left: std::array::IntoIter<Option<Effect>, 12>,
     /// How the hold is lost, after the event.
     lost: Option<LostReason>,
@@ -294,18 +295,19 @@ impl Effects {
     /// node stays, since another hold has it, or has been deleted by another process. Then a
     /// release has succeeded, and no caller has to wait for another node.
     pub(crate) fn passed_on(&mut self, deletion: Option<Deletion>) {
+        let stays = deletion.is_none();
+        let mut rest = Some(deletion.map_or(Effect::Answer(self.lost), Effect::Delete));
         for slot in self.left.as_mut_slice() {
-            *slot = match (slot.take(), &deletion) {
-                (Some(Effect::Delete(_)), Some(deletion)) => Some(Effect::Delete(deletion.clone())),
-                (Some(Effect::Delete(_)), None) => Some(Effect::Answer(self.lost)),
-                (Some(Effect::EndUse(_)), None) => None,
-                (effect, _) => effect,
-            };
+            match slot {
+                Some(Effect::Delete(_)) => *slot = rest.take(),
+                Some(Effect::EndUse(_)) if stays => *slot = None,
+                _ => {}
+            }
         }
     }
 
-    /// Returns how the node is to be deleted. `None` if it need not be. For a hold that is taken
-    /// back from a caller who never had it: its other effects have nobody to reach.
+    /// Returns how the node is to be deleted; `None` if it need not be. The other effects are left
+    /// out, for a hold that no caller has had and no session knows.
     pub(crate) fn into_deletion(mut self) -> Option<Deletion> {
         self.find_map(|effect| match effect {
             Effect::Delete(deletion) => Some(deletion),
@@ -327,13 +329,13 @@ impl Iterator for Effects {
 struct Decision {
     /// The hold has just been lost.
     lost: Option<LostReason>,
-    /// The holder, or its client, has released it, which ends the use of its node.
+    /// The release ends the use of the node.
     is_release: bool,
     /// Another hold of the same value was lost before.
     is_of_other: bool,
     /// Its node has been deleted by another process.
     gone: Option<Arc<str>>,
-    /// This node, which is not the one of this hold, has been.
+    /// This node, which is not held by this hold, does not exist.
     other_gone: Option<Arc<str>>,
     /// Its node is to be deleted.
     delete: Option<Deletion>,
@@ -351,45 +353,47 @@ impl Decision {
         let is_logged = |reason: &LostReason| match reason {
             // The node of this hold is not deleted: the log names the deleted one.
             LostReason::NodeDeleted => !self.is_of_other,
-            // The holder has said so.
+            // The holder has given the lock up by itself.
             LostReason::GivenUp => false,
             _ => true,
         };
         let is_released = is_release && lost.is_none();
         let end = if is_release {
-            HoldEnd::Released
+            EndedBy::Release
         } else {
-            HoldEnd::Lost
+            EndedBy::Loss
         };
         let ends = is_release || new_loss.is_some() || self.delete.is_some();
         let left = [
             // The report comes before the holder is woken: a guard that is dropped then would
             // report a release.
             (new_loss.is_some() || is_released).then_some(Effect::ReportEnd(new_loss)),
-            // No other hold of the node says from here on that it is held, and no caller joins it:
-            // they must not, once the session or a holder knows of the loss.
+            // The other holds of the node are lost before the session or a holder knows of this loss:
+            // from here on none says that it is held, and no caller joins them.
             self.gone.clone().map(Effect::LoseSharers),
             // The next hold of the node is registered before the session forgets this one: in
             // between the session would have no lock, and no heartbeat.
             self.delete.clone().map(Effect::PassOn),
-            // By short holds every answer about the node would come when another hold has it.
+            // The holds that have the node by now are notified: while holds are short, every answer
+            // about the node comes when another hold has it.
             self.other_gone.map(Effect::ForwardNodeDeleted),
             // The session comes before the holder and the deletion: heartbeats must not check a
             // node that is about to be deleted, and the node of a lost lock is kept even if a later
             // step fails.
             Some(Effect::UpdateSession),
-            // The line comes before those that the holder logs when it is woken.
+            // The line in the log comes before the lines of the holder, which is woken next.
             new_loss.filter(is_logged).map(Effect::LogLoss),
             // The holder comes before everything that lets others in.
             new_loss.map(|_| Effect::WakeWaiters),
-            // The other holds of the value may have their nodes deleted at once, of which those who
-            // wait for this one have been told.
+            // The nodes of the other holds of the value may be deleted at once, and the tasks that
+            // wait for this one have been woken by then.
             new_loss.map(Effect::LoseValue),
-            // The attempts of this client that wait behind the node go on from here.
+            // The attempts of this client that wait behind the node go on from here, behind the
+            // holder.
             self.gone.map(Effect::ForgetNode),
             // A loss is the answer whatever becomes of the deletion, which otherwise answers.
             self.report.map(|reason| Effect::Answer(Some(reason))),
-            // Other clients are let in.
+            // The deletion lets other clients in, behind all of the above.
             self.delete.map(Effect::Delete),
             // The next attempt of this client must start after the deletion.
             ends.then_some(Effect::EndUse(end)),
@@ -410,19 +414,17 @@ pub(crate) struct Deletion {
     pub(crate) hand_over: bool,
 }
 
-/// What a session has to do for a hold.
+/// How a session registers a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Care {
-    /// To tell it when the lease of the session has expired, when its own lease is over, and when
-    /// the session ends.
-    Watch {
-        lease_end: Option<Moment>,
-    },
-    /// To tell it when the time for which its node is kept is over, or when the session ends.
-    Keep {
-        until: Moment,
-    },
-    Nothing,
+pub(crate) enum Registration {
+    /// The session notifies the hold when the session lease has expired, when the lease of the hold
+    /// is over, and when the session ends.
+    Active { lease_end: Option<Moment> },
+    /// The hold is lost. The session notifies it when the time for which its node is kept is over,
+    /// or when the session ends.
+    Kept { until: Moment },
+    /// The hold is forgotten.
+    None,
 }
 
 impl HoldState {
@@ -494,17 +496,17 @@ impl HoldState {
         self.stage == Stage::Held && *self.node == *node
     }
 
-    /// Returns what its session has to do for it.
-    pub(crate) fn care(&self) -> Care {
+    /// Returns how its session registers it.
+    pub(crate) fn registration(&self) -> Registration {
         match self.stage {
-            Stage::Held | Stage::Converting => Care::Watch {
+            Stage::Held | Stage::Converting => Registration::Active {
                 lease_end: self.lease_end,
             },
             Stage::Lost(_, Leftover::OfSession | Leftover::OfConversion) => {
-                Care::Watch { lease_end: None }
+                Registration::Active { lease_end: None }
             }
-            Stage::Lost(_, Leftover::Kept { until }) => Care::Keep { until },
-            Stage::Lost(_, Leftover::None) | Stage::Released => Care::Nothing,
+            Stage::Lost(_, Leftover::Kept { until }) => Registration::Kept { until },
+            Stage::Lost(_, Leftover::None) | Stage::Released => Registration::None,
         }
     }
 
@@ -530,55 +532,55 @@ impl HoldState {
     }
 
     fn decide(&mut self, event: HoldEvent) -> Decision {
-        let mut effects = Decision::default();
+        let mut decision = Decision::default();
         match event {
             HoldEvent::LeaseExpired { until } => match self.stage {
                 Stage::Held => {
-                    effects.lost = self.lose(LostReason::LeaseExpired, Leftover::Kept { until });
+                    decision.lost = self.lose(LostReason::LeaseExpired, Leftover::Kept { until });
                 }
                 Stage::Converting => {
-                    effects.lost = self.lose(LostReason::LeaseExpired, Leftover::OfConversion);
+                    decision.lost = self.lose(LostReason::LeaseExpired, Leftover::OfConversion);
                 }
                 // A released hold is not lost by the clock: heartbeats do not check it.
                 Stage::Lost(..) | Stage::Released => {}
             },
-            HoldEvent::LeaseOver { now } => self.end_lease(now, &mut effects),
+            HoldEvent::LeaseOver { now } => self.end_lease(now, &mut decision),
             HoldEvent::Extend { now, end } => {
                 // One that is over is not extended, even if no other task has noticed it.
-                self.end_lease(now, &mut effects);
+                self.end_lease(now, &mut decision);
                 if !self.is_lost_or_released() {
                     self.lease_end = end;
-                    self.end_lease(now, &mut effects);
+                    self.end_lease(now, &mut decision);
                 }
-                effects.refused = self.is_lost_or_released();
+                decision.refused = self.is_lost_or_released();
             }
-            HoldEvent::Ended(reason) => effects.lost = self.end(reason),
+            HoldEvent::Ended(reason) => decision.lost = self.end(reason),
             HoldEvent::NodeDeleted { node } => {
                 // Unless it has been released or converted since the check was sent.
                 if self.is_held_by(&node) {
-                    self.lose_node(node, &mut effects);
+                    self.lose_node(node, &mut decision);
                 } else {
-                    effects.other_gone = Some(node);
+                    decision.other_gone = Some(node);
                 }
             }
             HoldEvent::SharedNodeDeleted { node } => {
-                // Otherwise the hold that was told first has told the others by itself.
+                // The hold that has found this out forwards it to all others.
                 if self.is_held_by(&node) {
-                    self.lose_node(node, &mut effects);
+                    self.lose_node(node, &mut decision);
                 }
             }
             HoldEvent::OtherLost { reason, until } => {
-                effects.is_of_other = true;
+                decision.is_of_other = true;
                 match (self.stage, until) {
                     (Stage::Held, Some(until)) => {
-                        effects.lost = self.lose(reason, Leftover::Kept { until });
+                        decision.lost = self.lose(reason, Leftover::Kept { until });
                     }
                     (Stage::Held, None) => {
-                        effects.lost = self.lose(reason, Leftover::None);
-                        effects.delete = Some(self.deletion(false));
+                        decision.lost = self.lose(reason, Leftover::None);
+                        decision.delete = Some(self.deletion(false));
                     }
                     (Stage::Converting, _) => {
-                        effects.lost = self.lose(reason, Leftover::OfConversion);
+                        decision.lost = self.lose(reason, Leftover::OfConversion);
                     }
                     (Stage::Lost(..) | Stage::Released, _) => {}
                 }
@@ -586,47 +588,49 @@ impl HoldState {
             HoldEvent::GraceOver => {
                 if let Stage::Lost(reason, Leftover::Kept { .. }) = self.stage {
                     self.stage = Stage::Lost(reason, Leftover::None);
-                    effects.delete = Some(self.deletion(false));
+                    decision.delete = Some(self.deletion(false));
                 }
             }
             HoldEvent::ClientEnded => {
-                effects.lost = match self.stage {
+                decision.lost = match self.stage {
                     // Its conversion was dropped and has released it, which the waiting guard does
                     // not know.
                     Stage::Released => self.lose(LostReason::Closed, Leftover::None),
                     _ => self.end(LostReason::Closed),
                 }
             }
-            HoldEvent::Release { lease, now } => self.release(lease, now, &mut effects),
+            HoldEvent::Release { lease, now } => self.release(lease, now, &mut decision),
             HoldEvent::BeginConversion => match self.stage {
                 Stage::Held => self.stage = Stage::Converting,
-                _ => effects.refused = true,
+                _ => decision.refused = true,
             },
             HoldEvent::EndConversion { node, kind } => match self.stage {
                 Stage::Converting => {
                     (self.node, self.kind, self.stage) = (node, kind, Stage::Held);
                 }
-                _ => effects.refused = true,
+                _ => decision.refused = true,
             },
             HoldEvent::ConversionLost(reason) => {
                 if self.stage == Stage::Converting {
-                    effects.lost = self.lose(reason, Leftover::OfConversion);
+                    decision.lost = self.lose(reason, Leftover::OfConversion);
                 }
             }
             HoldEvent::ConversionOver(reason) => match self.stage {
-                Stage::Held | Stage::Converting => effects.lost = self.lose(reason, Leftover::None),
+                Stage::Held | Stage::Converting => {
+                    decision.lost = self.lose(reason, Leftover::None);
+                }
                 Stage::Lost(reason, Leftover::OfConversion) => {
                     self.stage = Stage::Lost(reason, Leftover::None);
                 }
                 Stage::Lost(..) | Stage::Released => {}
             },
         }
-        effects
+        decision
     }
 
-    fn lose_node(&mut self, node: Arc<str>, effects: &mut Decision) {
-        effects.lost = self.lose(LostReason::NodeDeleted, Leftover::None);
-        effects.gone = Some(node);
+    fn lose_node(&mut self, node: Arc<str>, decision: &mut Decision) {
+        decision.lost = self.lose(LostReason::NodeDeleted, Leftover::None);
+        decision.gone = Some(node);
     }
 
     fn lose(&mut self, reason: LostReason, leftover: Leftover) -> Option<LostReason> {
@@ -644,26 +648,26 @@ impl HoldState {
 
     /// Loses the hold if the lease that its caller has set is over. The node is not kept, as after
     /// an expired lease of the session: the caller has chosen the end.
-    fn end_lease(&mut self, now: Moment, effects: &mut Decision) {
+    fn end_lease(&mut self, now: Moment, decision: &mut Decision) {
         if !self.is_lease_over(now) {
             return;
         }
         match self.stage {
             Stage::Held => {
-                effects.lost = self.lose(LostReason::LeaseOver, Leftover::None);
-                effects.delete = Some(self.deletion(false));
+                decision.lost = self.lose(LostReason::LeaseOver, Leftover::None);
+                decision.delete = Some(self.deletion(false));
             }
             Stage::Converting => {
-                effects.lost = self.lose(LostReason::LeaseOver, Leftover::OfConversion);
+                decision.lost = self.lose(LostReason::LeaseOver, Leftover::OfConversion);
             }
             Stage::Lost(..) | Stage::Released => {}
         }
     }
 
-    fn release(&mut self, lease: LeaseState, now: Moment, effects: &mut Decision) {
-        // Of others the use of the node has ended before. The event that did so may still have its
-        // effects carried out, in another thread, and the deletion comes before the end of the use.
-        effects.is_release = match self.stage {
+    fn release(&mut self, lease: LeaseState, now: Moment, decision: &mut Decision) {
+        // A use of the node that has ended before does not end again. The effects of that end may
+        // still be under way in another thread, where the deletion comes before the end of the use.
+        decision.is_release = match self.stage {
             Stage::Held | Stage::Converting => true,
             Stage::Lost(_, leftover) => {
                 matches!(leftover, Leftover::Kept { .. } | Leftover::OfSession)
@@ -672,8 +676,8 @@ impl HoldState {
         };
         match self.stage {
             Stage::Held if self.is_lease_over(now) => {
-                self.end_lease(now, effects);
-                effects.report = effects.lost;
+                self.end_lease(now, decision);
+                decision.report = decision.lost;
             }
             Stage::Held => {
                 self.stage = Stage::Released;
@@ -681,25 +685,25 @@ impl HoldState {
                 // committed that the next holder would not see: then the next attempt lists the
                 // queue.
                 let hand_over = lease != LeaseState::Expired && self.writes == 0;
-                effects.delete = Some(self.deletion(hand_over));
+                decision.delete = Some(self.deletion(hand_over));
             }
             // The conversion, which has the guard, has been dropped before its end.
             Stage::Converting => {
-                effects.lost = self.lose(LostReason::Closed, Leftover::OfConversion);
+                decision.lost = self.lose(LostReason::Closed, Leftover::OfConversion);
             }
             Stage::Lost(reason, leftover) => {
                 match leftover {
                     // The loss is reported, whatever happens to the node.
                     Leftover::Kept { .. } => {
                         self.stage = Stage::Lost(reason, Leftover::None);
-                        effects.delete = Some(self.deletion(false));
-                        effects.report = Some(reason);
+                        decision.delete = Some(self.deletion(false));
+                        decision.report = Some(reason);
                     }
                     Leftover::OfSession => {
                         self.stage = Stage::Lost(reason, Leftover::None);
-                        effects.delete = Some(self.deletion(false));
+                        decision.delete = Some(self.deletion(false));
                     }
-                    Leftover::OfConversion | Leftover::None => effects.report = Some(reason),
+                    Leftover::OfConversion | Leftover::None => decision.report = Some(reason),
                 }
             }
             Stage::Released => {}
@@ -724,7 +728,7 @@ mod tests {
     const UNTIL: Moment = Moment::at(Duration::from_secs(30));
 
     /// Of a hold without a lease.
-    const WATCH: Care = Care::Watch { lease_end: None };
+    const WATCH: Registration = Registration::Active { lease_end: None };
 
     fn expired() -> HoldEvent {
         HoldEvent::LeaseExpired { until: UNTIL }
@@ -823,7 +827,7 @@ mod tests {
             hold.decide(HoldEvent::Ended(LostReason::GivenUp)),
             lost(LostReason::GivenUp)
         );
-        assert_eq!(hold.care(), WATCH);
+        assert_eq!(hold.registration(), WATCH);
         for nothing in [
             expired(),
             shared_deleted("own"),
@@ -865,13 +869,13 @@ mod tests {
         assert_eq!(after(&[]).decide(at_once.clone()), gone);
         let mut kept = after(&[]);
         assert_eq!(kept.decide(later.clone()), of_other(lost(NodeDeleted)));
-        assert_eq!(kept.care(), Care::Keep { until: UNTIL });
+        assert_eq!(kept.registration(), Registration::Kept { until: UNTIL });
         assert_eq!(kept.decide(HoldEvent::GraceOver), delete(false));
         // The conversion has the nodes.
         for event in [&at_once, &later] {
             let mut converting = after(&[HoldEvent::BeginConversion]);
             assert!(converting.decide(event.clone()).lost.is_some());
-            assert_eq!(converting.care(), WATCH);
+            assert_eq!(converting.registration(), WATCH);
             // What is lost or released already stays as it is.
             for before in [expired(), release(), deleted("own")] {
                 let decision = after(&[before]).decide(event.clone());
@@ -923,15 +927,15 @@ mod tests {
                 held,
                 expired(),
                 lost(LeaseExpired),
-                Care::Keep { until: UNTIL },
+                Registration::Kept { until: UNTIL },
             ),
             (held, Ended(Closed), lost(Closed), WATCH),
             (held, deleted("another"), other_gone("another"), WATCH),
             (held, shared_deleted("another"), none(), WATCH),
-            (held, deleted("own"), own_gone(), Care::Nothing),
-            (held, shared_deleted("own"), own_gone(), Care::Nothing),
+            (held, deleted("own"), own_gone(), Registration::None),
+            (held, shared_deleted("own"), own_gone(), Registration::None),
             (held, GraceOver, none(), WATCH),
-            (held, release(), delete(true), Care::Nothing),
+            (held, release(), delete(true), Registration::None),
             (held, BeginConversion, none(), WATCH),
             (held, converted(Kind::Shared), refused(), WATCH),
             (held, ConversionLost(NotConverted), none(), WATCH),
@@ -953,24 +957,29 @@ mod tests {
                 converting,
                 ConversionOver(NodeDeleted),
                 lost(NodeDeleted),
-                Care::Nothing,
+                Registration::None,
             ),
             (converting, ClientEnded, lost(Closed), WATCH),
-            (kept, expired(), none(), Care::Keep { until: UNTIL }),
+            (kept, expired(), none(), Registration::Kept { until: UNTIL }),
             (
                 kept,
                 deleted("own"),
                 other_gone("own"),
-                Care::Keep { until: UNTIL },
+                Registration::Kept { until: UNTIL },
             ),
             (
                 kept,
                 shared_deleted("own"),
                 none(),
-                Care::Keep { until: UNTIL },
+                Registration::Kept { until: UNTIL },
             ),
-            (kept, Ended(Closed), none(), Care::Keep { until: UNTIL }),
-            (kept, GraceOver, delete(false), Care::Nothing),
+            (
+                kept,
+                Ended(Closed),
+                none(),
+                Registration::Kept { until: UNTIL },
+            ),
+            (kept, GraceOver, delete(false), Registration::None),
             (
                 kept,
                 release(),
@@ -978,17 +987,17 @@ mod tests {
                     report: Some(LeaseExpired),
                     ..delete(false)
                 },
-                Care::Nothing,
+                Registration::None,
             ),
             (
                 kept,
                 BeginConversion,
                 refused(),
-                Care::Keep { until: UNTIL },
+                Registration::Kept { until: UNTIL },
             ),
             (ended, expired(), none(), WATCH),
             (ended, Ended(SessionExpired), none(), WATCH),
-            (ended, release(), delete(false), Care::Nothing),
+            (ended, release(), delete(false), Registration::None),
             (
                 lost_converting,
                 converted(Kind::Exclusive),
@@ -1001,19 +1010,24 @@ mod tests {
                 lost_converting,
                 ConversionOver(Closed),
                 none(),
-                Care::Nothing,
+                Registration::None,
             ),
-            (gone, release(), report(NodeDeleted), Care::Nothing),
-            (gone, ConversionOver(Closed), none(), Care::Nothing),
-            (released, expired(), none(), Care::Nothing),
-            (released, Ended(Closed), none(), Care::Nothing),
-            (released, deleted("own"), other_gone("own"), Care::Nothing),
-            (released, shared_deleted("own"), none(), Care::Nothing),
-            (released, release(), none(), Care::Nothing),
-            (released, BeginConversion, refused(), Care::Nothing),
-            (released, ClientEnded, lost(Closed), Care::Nothing),
+            (gone, release(), report(NodeDeleted), Registration::None),
+            (gone, ConversionOver(Closed), none(), Registration::None),
+            (released, expired(), none(), Registration::None),
+            (released, Ended(Closed), none(), Registration::None),
+            (
+                released,
+                deleted("own"),
+                other_gone("own"),
+                Registration::None,
+            ),
+            (released, shared_deleted("own"), none(), Registration::None),
+            (released, release(), none(), Registration::None),
+            (released, BeginConversion, refused(), Registration::None),
+            (released, ClientEnded, lost(Closed), Registration::None),
         ];
-        for (before, event, decision, care) in table {
+        for (before, event, decision, registration) in table {
             let mut hold = after(before);
             let has_ended = matches!(
                 hold.stage,
@@ -1028,7 +1042,7 @@ mod tests {
                 decision,
                 "{before:?}, {event:?}"
             );
-            assert_eq!(hold.care(), care, "{before:?}, {event:?}");
+            assert_eq!(hold.registration(), registration, "{before:?}, {event:?}");
         }
     }
 
@@ -1065,7 +1079,7 @@ mod tests {
                 PassOn(deletion(true)),
                 UpdateSession,
                 Delete(deletion(true)),
-                EndUse(HoldEnd::Released),
+                EndUse(EndedBy::Release),
             ]
         );
         assert_eq!(
@@ -1086,7 +1100,7 @@ mod tests {
             WakeWaiters,
             LoseValue(LeaseOver),
             Delete(deletion(false)),
-            EndUse(HoldEnd::Lost),
+            EndUse(EndedBy::Loss),
         ];
         assert_eq!(effects(leased, over(END), false), is_over);
         assert_eq!(effects(&[], extend(NOW), false), is_over);
@@ -1106,7 +1120,7 @@ mod tests {
                 LoseValue(LeaseOver),
                 Answer(Some(LeaseOver)),
                 Delete(deletion(false)),
-                EndUse(HoldEnd::Released),
+                EndUse(EndedBy::Release),
             ]
         );
         // The node is kept, and goes later, by the clock or by a release.
@@ -1118,7 +1132,7 @@ mod tests {
                 LogLoss(LeaseExpired),
                 WakeWaiters,
                 LoseValue(LeaseExpired),
-                EndUse(HoldEnd::Lost),
+                EndUse(EndedBy::Loss),
             ]
         );
         assert_eq!(
@@ -1127,7 +1141,7 @@ mod tests {
                 PassOn(deletion(false)),
                 UpdateSession,
                 Delete(deletion(false)),
-                EndUse(HoldEnd::Lost),
+                EndUse(EndedBy::Loss),
             ]
         );
         assert_eq!(
@@ -1137,7 +1151,7 @@ mod tests {
                 UpdateSession,
                 Answer(Some(LeaseExpired)),
                 Delete(deletion(false)),
-                EndUse(HoldEnd::Released),
+                EndUse(EndedBy::Release),
             ]
         );
         // The node is gone: all that have it are lost, and the attempts behind it go on.
@@ -1149,7 +1163,7 @@ mod tests {
             WakeWaiters,
             LoseValue(NodeDeleted),
             ForgetNode(node()),
-            EndUse(HoldEnd::Lost),
+            EndUse(EndedBy::Loss),
         ];
         assert_eq!(effects(&[], deleted("own"), false), is_gone);
         assert_eq!(effects(&[], shared_deleted("own"), false), is_gone);
@@ -1191,7 +1205,7 @@ mod tests {
                 LogLoss(Closed),
                 WakeWaiters,
                 LoseValue(Closed),
-                EndUse(HoldEnd::Released),
+                EndUse(EndedBy::Release),
             ]
         );
     }
@@ -1226,7 +1240,7 @@ mod tests {
             lost: Some(LeaseOver),
             ..delete(false)
         };
-        let leased = Care::Watch {
+        let leased = Registration::Active {
             lease_end: Some(END),
         };
         let later = Moment::at(Duration::from_secs(25));
@@ -1248,15 +1262,15 @@ mod tests {
                     refused: true,
                     ..ended()
                 },
-                Care::Nothing,
+                Registration::None,
             ),
             (held, over(BEFORE), none(), leased),
-            (held, over(END), ended(), Care::Nothing),
+            (held, over(END), ended(), Registration::None),
             (
                 held,
                 extend(later),
                 none(),
-                Care::Watch {
+                Registration::Active {
                     lease_end: Some(later),
                 },
             ),
@@ -1267,7 +1281,7 @@ mod tests {
                     refused: true,
                     ..ended()
                 },
-                Care::Nothing,
+                Registration::None,
             ),
             (
                 held,
@@ -1288,15 +1302,15 @@ mod tests {
                     refused: true,
                     ..ended()
                 },
-                Care::Nothing,
+                Registration::None,
             ),
             (
                 held,
                 expired(),
                 lost(LeaseExpired),
-                Care::Keep { until: UNTIL },
+                Registration::Kept { until: UNTIL },
             ),
-            (held, release_at(BEFORE), delete(true), Care::Nothing),
+            (held, release_at(BEFORE), delete(true), Registration::None),
             (
                 held,
                 release_at(END),
@@ -1304,7 +1318,7 @@ mod tests {
                     report: Some(LeaseOver),
                     ..ended()
                 },
-                Care::Nothing,
+                Registration::None,
             ),
             (converting, over(END), lost(LeaseOver), WATCH),
             (converting, over(BEFORE), none(), leased),
@@ -1319,10 +1333,10 @@ mod tests {
                 lost_converting,
                 ConversionOver(Closed),
                 none(),
-                Care::Nothing,
+                Registration::None,
             ),
-            (lease_over, over(END), none(), Care::Nothing),
-            (lease_over, extend(later), refused(), Care::Nothing),
+            (lease_over, over(END), none(), Registration::None),
+            (lease_over, extend(later), refused(), Registration::None),
             (
                 lease_over,
                 release(),
@@ -1330,19 +1344,24 @@ mod tests {
                     report: Some(LeaseOver),
                     ..none()
                 },
-                Care::Nothing,
+                Registration::None,
             ),
-            (lease_over, expired(), none(), Care::Nothing),
-            (lease_over, GraceOver, none(), Care::Nothing),
-            (lease_over, BeginConversion, refused(), Care::Nothing),
-            (lease_over, Ended(Closed), none(), Care::Nothing),
-            (kept, over(END), none(), Care::Keep { until: UNTIL }),
-            (kept, extend(later), refused(), Care::Keep { until: UNTIL }),
+            (lease_over, expired(), none(), Registration::None),
+            (lease_over, GraceOver, none(), Registration::None),
+            (lease_over, BeginConversion, refused(), Registration::None),
+            (lease_over, Ended(Closed), none(), Registration::None),
+            (kept, over(END), none(), Registration::Kept { until: UNTIL }),
+            (
+                kept,
+                extend(later),
+                refused(),
+                Registration::Kept { until: UNTIL },
+            ),
             (with_session, over(END), none(), WATCH),
-            (released, over(END), none(), Care::Nothing),
-            (released, extend(later), refused(), Care::Nothing),
+            (released, over(END), none(), Registration::None),
+            (released, extend(later), refused(), Registration::None),
         ];
-        for (before, event, decision, care) in table {
+        for (before, event, decision, registration) in table {
             let mut hold = after(before);
             let has_ended = matches!(
                 hold.stage,
@@ -1357,7 +1376,7 @@ mod tests {
                 decision,
                 "{before:?}, {event:?}"
             );
-            assert_eq!(hold.care(), care, "{before:?}, {event:?}");
+            assert_eq!(hold.registration(), registration, "{before:?}, {event:?}");
         }
     }
 
@@ -1582,7 +1601,7 @@ mod tests {
                 let ends = ends && lost_before.is_none();
                 prop_assert_eq!(effects.lost == Some(LostReason::LeaseOver), ends);
                 if !hold.is_lost_or_released() {
-                    prop_assert_eq!(hold.care(), Care::Watch { lease_end });
+                    prop_assert_eq!(hold.registration(), Registration::Active { lease_end });
                 }
                 prop_assert_eq!(hold.lost(), lost);
                 prop_assert!(lost.is_none() || !hold.is_held_by(&Arc::clone(hold.node())), "held after a loss");
@@ -1621,7 +1640,7 @@ mod tests {
                     _ => {}
                 }
             }
-            prop_assert_eq!(hold.care(), Care::Nothing);
+            prop_assert_eq!(hold.registration(), Registration::None);
         }
     }
 }
