@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, oneshot};
 
 use crate::engine::call::ProgressReceiver;
-use crate::engine::held::{Held, InRoom, LocalOwner, Over};
+use crate::engine::held::{Held, InRoom, LocalOwner};
 use crate::error::TryLockError;
-use crate::protocol::hold::Deletion;
+use crate::protocol::hold::{Deletion, EndedBy, HoldEvent};
 use crate::protocol::late::Waiting;
 use crate::protocol::node_name::Kind;
 use crate::protocol::room::{Arrival, HandOff, Newcomer, PassOn, Room};
@@ -259,7 +259,7 @@ impl SharedRoom {
                 _ if is_behind => true,
                 // This applies even if it has been released since. A lost hold blocks no other,
                 // even if its loss is not recorded yet.
-                holder => holder.is_some_and(|holder| holder.held.lost().is_none()),
+                holder => holder.is_some_and(|holder| holder.held.check_lost().is_none()),
             })
     }
 
@@ -431,7 +431,7 @@ impl SharedRoom {
         };
         let (session, token) = (Arc::clone(&granted.session), granted.token);
         // Reads the clock, without the mutex.
-        let is_lost = held.lost().is_some();
+        let is_lost = held.check_lost().is_some();
         // Dropped after the mutex.
         let mut first = Some(granted);
         let served: Vec<_> = {
@@ -528,7 +528,7 @@ impl InRoom for RoomNode {
         let (room, first) = (&self.room, held);
         let (mut held, mut deletion) = (Arc::clone(held), deletion);
         loop {
-            if self.is_gone() {
+            if self.is_node_gone() {
                 return None;
             }
             let healthy =
@@ -560,13 +560,13 @@ impl InRoom for RoomNode {
             // Registered with the session before the earlier one is let go.
             let is_lost = heir.as_ref().is_some_and(|heir| !heir.register(session));
             if !Arc::ptr_eq(first, &held) {
-                held.let_go(session);
+                held.update_registration(session);
             }
             let Some(heir) = heir else {
                 return matches!(next, PassOn::Delete).then_some(deletion);
             };
             if is_lost {
-                self.over(heir.number(), Over::Lost);
+                self.hold_ended(heir.number(), EndedBy::Loss);
             }
             let PassOn::To(_, waiter) = next else {
                 // It is kept: no caller holds it any more, and the one before may never have had
@@ -596,13 +596,13 @@ impl InRoom for RoomNode {
 
     /// However the hold ended, no caller has its node next. If it is lost, no guard is there to
     /// release a node that is kept by it.
-    fn over(&self, number: u64, how: Over) {
+    fn hold_ended(&self, number: u64, how: EndedBy) {
         self.room.decide(|state| match how {
-            Over::Released => {
+            EndedBy::Release => {
                 state.room.over(self.number, number);
                 None
             }
-            Over::Lost => {
+            EndedBy::Loss => {
                 if state.room.is_current(self.number) {
                     // A lost hold blocked no other any more, as far as the errors of waiting
                     // callers are concerned (docs/protocol.md#live-contender).
@@ -615,20 +615,24 @@ impl InRoom for RoomNode {
         self.room.guard_changes.tell();
     }
 
-    fn node_deleted(&self, told: u64, node: Arc<str>) {
-        let other = {
+    fn forward_node_deleted(&self, told: u64, node: &Arc<str>) {
+        let others: Vec<_> = {
             let state = self.room.lock();
-            let mut inside = state.room.inside(self.number);
-            inside
-                .find(|(number, _)| *number != told)
+            let others = state.room.inside(self.number);
+            others
+                .filter(|(number, _)| *number != told)
                 .map(|(_, holder)| Arc::clone(&holder.held))
+                .collect()
         };
-        if let Some(held) = other {
-            held.node_deleted(node);
+        for held in others {
+            let node = Arc::clone(node);
+            // The event is not forwarded again: two lost holds that still have the node would send it
+            // to each other without an end.
+            held.handle_event(HoldEvent::SharedNodeDeleted { node });
         }
     }
 
-    fn gone(&self, node: &Arc<str>) {
+    fn lose_sharers(&self, node: &Arc<str>) {
         let told = {
             let mut state = self.room.lock();
             let told = state.room.gone(self.number);
@@ -639,11 +643,14 @@ impl InRoom for RoomNode {
             told
         };
         for holder in told {
-            holder.held.node_deleted(Arc::clone(node));
+            let node = Arc::clone(node);
+            holder
+                .held
+                .handle_event(HoldEvent::SharedNodeDeleted { node });
         }
     }
 
-    fn is_gone(&self) -> bool {
+    fn is_node_gone(&self) -> bool {
         self.is_gone.load(Ordering::Acquire)
     }
 
@@ -671,7 +678,7 @@ mod tests {
 
     use super::*;
     use crate::error::LostReason;
-    use crate::protocol::hold::{HoldEvent, HoldState};
+    use crate::protocol::hold::HoldState;
     use crate::session::leftovers::cleanup::CleanupQueue;
     use crate::session::live::zk_session::SessionOptions;
 
@@ -859,7 +866,7 @@ mod tests {
             holder.release(None);
             if let Some(last) = &mut last {
                 let holder = last.try_recv().unwrap().unwrap().take().unwrap();
-                assert_eq!((scene.deleted(), holder.lost()), (0, None));
+                assert_eq!((scene.deleted(), holder.check_lost()), (0, None));
                 assert_eq!(
                     room.holders()
                         .iter()
@@ -882,7 +889,7 @@ mod tests {
         let (without_node, released, given_up) = (scene.writer(), scene.writer(), scene.writer());
         without_node.node_deleted(without_node.name());
         released.release(None);
-        given_up.tell(HoldEvent::Ended(LostReason::GivenUp));
+        given_up.handle_event(HoldEvent::Ended(LostReason::GivenUp));
         assert_eq!(scene.deleted(), 1);
         for (over, deletions) in [(without_node, 0), (released, 0), (given_up, 1)] {
             let room = SharedRoom::new(
@@ -1153,14 +1160,41 @@ mod tests {
             scene.renew();
             let (readers, reader) = scene.opened(HandOff::NONE, true);
             let joined = at_once(|| reader.node_deleted(reader.name()), || join(&readers));
-            assert_eq!(reader.lost(), Some(LostReason::NodeDeleted));
+            assert_eq!(reader.check_lost(), Some(LostReason::NodeDeleted));
             assert!(!readers.lock().room.has_node() && join(&readers).is_none());
             if let Some(held) = joined {
-                assert_eq!(held.lost(), Some(LostReason::NodeDeleted));
+                assert_eq!(held.check_lost(), Some(LostReason::NodeDeleted));
             }
             assert!(!scene.session.holds.any(), "a hold that was not told");
             reader.release(None);
             assert_eq!(scene.deleted(), 0, "the node is gone");
+        }
+    }
+
+    /// Two readers were lost by the clock, and have their node until they are released, when the
+    /// servers say that it does not exist.
+    // Shows: node-deleted-by-hand
+    #[tokio::test]
+    async fn missing_node_reaches_every_reader_once() {
+        let server = Server::start().unwrap();
+        let scene = Scene::new(&server).await;
+        let hand_off = HandOff {
+            max: 9,
+            time: Duration::MAX,
+        };
+        for a_third_reads in [false, true] {
+            let (readers, first) = scene.opened(hand_off, false);
+            let second = join(&readers).unwrap();
+            let third = a_third_reads.then(|| join(&readers).unwrap());
+            for lost in [&first, &second] {
+                lost.handle_event(HoldEvent::Ended(LostReason::GivenUp));
+            }
+            first.node_deleted(first.name());
+            let reasons = [&first, &second].map(|held| held.check_lost());
+            assert_eq!(reasons, [Some(LostReason::GivenUp); 2]);
+            if let Some(third) = third {
+                assert_eq!(third.check_lost(), Some(LostReason::NodeDeleted));
+            }
         }
     }
 

@@ -465,7 +465,7 @@ where
         Ok(hold) => hold,
         Err(guard) => return Err(ConversionError::WouldDeadlock { guard, path }),
     };
-    if hold.kind() == kind && hold.lost().is_none() {
+    if hold.kind() == kind && hold.check_lost().is_none() {
         // This is the last guard of its hold, a read guard from `WriteGuard::reenter_as_reader`.
         return Ok(LockGuard::new(hold));
     }
@@ -476,8 +476,8 @@ where
         Some(Ok(hold)) => Ok(LockGuard::new(hold)),
         Some(Err(error)) => Err(error.map(LockGuard::new)),
         None => {
-            without_release.held.tell(HoldEvent::ClientEnded);
-            let reason = without_release.lost().unwrap_or(LostReason::Closed);
+            without_release.held.handle_event(HoldEvent::ClientEnded);
+            let reason = without_release.check_lost().unwrap_or(LostReason::Closed);
             let source = Lost {
                 path: path.into(),
                 reason,

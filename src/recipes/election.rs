@@ -244,7 +244,7 @@ impl Term {
 
     /// Returns the loss, if the term has ended by the clock.
     pub(crate) fn lost(&self) -> Option<Lost> {
-        self.held.lost().map(|reason| self.lost_by(reason))
+        self.held.check_lost().map(|reason| self.lost_by(reason))
     }
 
     fn lost_by(&self, reason: LostReason) -> Lost {
@@ -534,7 +534,7 @@ struct GivesUp(Arc<Held>);
 impl Drop for GivesUp {
     fn drop(&mut self) {
         contain_panic(|| {
-            self.0.tell(HoldEvent::Ended(LostReason::GivenUp));
+            self.0.handle_event(HoldEvent::Ended(LostReason::GivenUp));
         });
     }
 }

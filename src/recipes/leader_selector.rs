@@ -262,7 +262,7 @@ impl LeaderSelector {
     pub fn interrupt_leadership(&self) -> bool {
         let terms = self.terms.current();
         for term in &terms {
-            term.tell(HoldEvent::Ended(LostReason::GivenUp));
+            term.handle_event(HoldEvent::Ended(LostReason::GivenUp));
         }
         !terms.is_empty()
     }

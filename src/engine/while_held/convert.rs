@@ -45,7 +45,7 @@ pub(crate) async fn downgrade(hold: Hold) -> Option<ConversionOutcome> {
 pub(crate) async fn upgrade(hold: Hold) -> Option<ConversionOutcome> {
     if !hold.take_out() {
         // Readers of this client are inside by the same node.
-        return Some(match hold.lost() {
+        return Some(match hold.check_lost() {
             Some(reason) => lost(hold, reason),
             None => Err(not_converted(hold, NotConverted::Contended)),
         });
@@ -77,12 +77,12 @@ async fn convert(hold: Hold, kind: Kind) -> ConversionOutcome {
     let (path_lock, session) = (Arc::clone(&hold.path_lock), Arc::clone(hold.session()));
     let (naming, own) = (path_lock.naming(), hold.node());
     // Reads the clock: a lock that another session may hold is not converted.
-    if let Some(reason) = hold.lost() {
+    if let Some(reason) = hold.check_lost() {
         return lost(hold, reason);
     }
     let new = naming.converted_name(&own, &new_id(naming), kind);
-    let Some(new) = new.filter(|_| hold.held.tell(HoldEvent::BeginConversion)) else {
-        let reason = hold.lost().unwrap_or(LostReason::Closed);
+    let Some(new) = new.filter(|_| hold.held.handle_event(HoldEvent::BeginConversion)) else {
+        let reason = hold.check_lost().unwrap_or(LostReason::Closed);
         return lost(hold, reason);
     };
     let own = own.as_ref().to_owned();
@@ -151,7 +151,7 @@ async fn finish(mut hold: Hold, own: &str, kind: Kind, converted: Converted) -> 
     let (session, held) = (Arc::clone(hold.session()), Arc::clone(&hold.held));
     let reason = match converted {
         Converted::Done { node, zxid } => {
-            if held.tell(HoldEvent::EndConversion {
+            if held.handle_event(HoldEvent::EndConversion {
                 node: node.as_str().into(),
                 kind,
             }) {
@@ -159,7 +159,7 @@ async fn finish(mut hold: Hold, own: &str, kind: Kind, converted: Converted) -> 
                 if let Some(zxid) = zxid {
                     hold.upgraded(zxid);
                 }
-                return match hold.lost() {
+                return match hold.check_lost() {
                     Some(reason) => lost(hold, reason),
                     None => Ok(hold),
                 };
@@ -172,11 +172,11 @@ async fn finish(mut hold: Hold, own: &str, kind: Kind, converted: Converted) -> 
                 Kind::Shared => Kind::Exclusive,
                 Kind::Exclusive => Kind::Shared,
             };
-            if held.tell(HoldEvent::EndConversion {
+            if held.handle_event(HoldEvent::EndConversion {
                 node: own.into(),
                 kind: before,
             }) {
-                return match hold.lost() {
+                return match hold.check_lost() {
                     Some(reason) => lost(hold, reason),
                     None => Err(not_converted(hold, why)),
                 };
@@ -194,7 +194,7 @@ async fn finish(mut hold: Hold, own: &str, kind: Kind, converted: Converted) -> 
                 LostReason::NotConverted
             };
             // The holder is notified before the rest is deleted, which may take long.
-            held.tell(HoldEvent::ConversionLost(reason));
+            held.handle_event(HoldEvent::ConversionLost(reason));
             if gone {
                 session.nodes.disown(&hold.path_lock.path().child(own));
             }
@@ -203,8 +203,8 @@ async fn finish(mut hold: Hold, own: &str, kind: Kind, converted: Converted) -> 
         }
         Converted::SessionGone => session.end_reason().unwrap_or(LostReason::Closed),
     };
-    held.tell(HoldEvent::ConversionOver(reason));
-    let reason = hold.lost().unwrap_or(reason);
+    held.handle_event(HoldEvent::ConversionOver(reason));
+    let reason = hold.check_lost().unwrap_or(reason);
     lost(hold, reason)
 }
 
@@ -264,7 +264,7 @@ impl Drop for Unfinished {
         if !self.finished {
             let hold = &self.hold;
             hold.held
-                .tell(HoldEvent::ConversionOver(LostReason::Closed));
+                .handle_event(HoldEvent::ConversionOver(LostReason::Closed));
             submit(
                 hold,
                 vec![std::mem::take(&mut self.new), std::mem::take(&mut self.own)],
