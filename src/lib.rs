@@ -116,7 +116,6 @@
 //! | dropping the guard | the same, in the background; [`LockGuard::release`] waits for the servers and reports a loss |
 //! | `RwLock::read`, `RwLock::write` | [`InterProcessReadWriteLock::read_lock`] and [`write_lock`](InterProcessReadWriteLock::write_lock) return locks with the methods of the mutex |
 //! | `RwLockWriteGuard::downgrade` | [`WriteGuard::downgrade`], asynchronous |
-//! | (none) | [`ReadGuard::try_upgrade`] |
 //! | (none) | [`InterProcessMultiLock`]: several locks as one |
 //! | `Mutex::blocking_lock` | [`InterProcessMutex::blocking_lock`], and all other calls with this prefix. They need no runtime. In asynchronous code they do not panic, but block the executor's thread |
 //! | `Semaphore::new(n)`, `acquire`, `try_acquire` | [`InterProcessSemaphore::new`], [`acquire`](InterProcessSemaphore::acquire), [`try_acquire`](InterProcessSemaphore::try_acquire) |
@@ -162,7 +161,7 @@
 //! | `getLockNodeBytes()` | [`RecipeBuilder::data`] |
 //! | `InterProcessReadWriteLock.readLock()`, `writeLock()` | [`InterProcessReadWriteLock::read_lock`], [`write_lock`](InterProcessReadWriteLock::write_lock) |
 //! | downgrade: acquire write, acquire read, release write | [`WriteGuard::downgrade`] |
-//! | upgrade: waits for itself forever | [`ReadGuard::try_upgrade`], which does not wait for other contenders |
+//! | upgrade: waits for itself forever | release the read lock, and acquire the write lock ([cookbook](crate::cookbook#read-then-write)) |
 //! | a read lock while holding the write lock | by value: [`WriteGuard::reenter_as_reader`] |
 //! | `InterProcessMultiLock` | [`InterProcessMultiLock`], with one deadline for all of its locks, which are acquired in a fixed order |
 //! | `DistributedAtomicLong`, `AtomicValue.succeeded()` | [`DistributedAtomicLong`], which returns errors |

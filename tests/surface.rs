@@ -66,7 +66,7 @@ fn types_go_anywhere() {
     all!(free: RecipeBuilder<InterProcessFairLock>, RecipeBuilder<InterProcessReadWriteLock>);
     all!(free: Box<dyn InterProcessLock>, Arc<dyn InterProcessLock>, Box<dyn Guard>);
     all!(free: LockGuard, ReadGuard, WriteGuard, AnyGuard, Acquisition<LockGuard>);
-    all!(free: MultiLockGuard, SemaphorePermit, ConversionError<ReadGuard>, ConversionError<WriteGuard>);
+    all!(free: MultiLockGuard, SemaphorePermit, ConversionError<WriteGuard>);
     all!(free: ServerFailure, mode::Exclusive, mode::Read, mode::Write, mode::Any);
     all!(free: PersistentNode, RecipeBuilder<PersistentNode>, GroupMember, GroupWatch, LeaderWatch, OnceRun);
     all!(cloned: Client, ClientBuilder, RetryPolicy, Acl, LockPath, NodePath);

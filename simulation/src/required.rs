@@ -82,7 +82,7 @@ pub const VARIANTS: &[Variants] = &[
             ("GivenUp", Rare),
             (
                 "NotConverted",
-                Free("it takes refusals of both nodes of a conversion"),
+                Free("it takes a refusal behind a downgrade without an answer"),
             ),
         ],
         kinds: &[],
@@ -146,15 +146,14 @@ pub const VARIANTS: &[Variants] = &[
         kinds: &[],
     },
     Variants {
-        word: "not upgraded",
+        word: "not downgraded",
         name: "ConversionError<G>",
         source: include_str!("../../src/error/convert.rs"),
         rows: &[
             (
                 "WouldDeadlock",
-                Never("worlds upgrade by `try_upgrade`, which does not wait"),
+                Never("worlds downgrade a guard that shares its hold with no other"),
             ),
-            ("Contended", Common),
             ("Lost", Rare),
         ],
         kinds: &[
@@ -436,7 +435,6 @@ const OTHERS: &[(&str, When)] = &[
     ("compared and not set", Common),
     ("initialized", Rare),
     ("downgraded", Common),
-    ("upgraded", Common),
     ("dropped call", Common),
     ("multi-lock", Common),
     ("split", Common),
@@ -801,12 +799,16 @@ mod tests {
         let sum = full(RARE);
         assert_eq!((missing(&sum), unknown(&sum)), (vec![], vec![]));
         let mut sum = full(RARE);
-        sum.sometimes.remove("not upgraded Lost");
+        sum.sometimes.remove("not downgraded Lost");
         sum.sometimes.remove("lost LeaseOver");
         sum.faults.remove("quorum lost");
         assert_eq!(
             missing(&sum),
-            ["lost LeaseOver", "not upgraded Lost", "fault: quorum lost"]
+            [
+                "lost LeaseOver",
+                "not downgraded Lost",
+                "fault: quorum lost"
+            ]
         );
         sum.worlds = COMMON;
         assert_eq!(missing(&sum), ["lost LeaseOver", "fault: quorum lost"]);

@@ -1028,9 +1028,8 @@ impl World {
         }
     }
 
-    /// Whether a node at a path was deleted by another process lately. Then a lost reader that has
-    /// not been told may ask for its upgrade: its write node is before the holder's until the
-    /// upgrade finds out.
+    /// Whether a node at a path was deleted by another process lately, which its holder may not have
+    /// been told yet.
     pub fn is_broken_lately(&self, place: usize) -> bool {
         lock(&self.broken).below(
             &path(place),

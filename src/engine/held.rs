@@ -74,9 +74,8 @@ pub(crate) trait InRoom: Send + Sync {
     /// Returns whether the servers are known to have said that the node does not exist.
     fn is_node_gone(&self) -> bool;
 
-    /// Has the hold with this number keep its node for itself, for a conversion. Returns `false` if
-    /// other holds share it.
-    fn take_out(&self, hold: u64) -> bool;
+    /// Has the hold with this number keep its node for itself, for a conversion.
+    fn take_out(&self, hold: u64);
 }
 
 /// A hold of this client, for error messages and `is_acquired_in_this_process`.
@@ -215,11 +214,11 @@ impl Held {
         let _ = self.room.set(room);
     }
 
-    /// Keeps its node for itself, for a conversion. Returns `false` if other holds share it.
-    pub(crate) fn take_out(&self) -> bool {
-        self.room
-            .get()
-            .is_none_or(|room| room.take_out(self.number))
+    /// Keeps its node for itself, for a conversion.
+    pub(crate) fn take_out(&self) {
+        if let Some(room) = self.room.get() {
+            room.take_out(self.number);
+        }
     }
 
     /// Takes the node back from a hold that its caller has never had. Returns how the node is to be
@@ -780,9 +779,7 @@ mod tests {
             false
         }
 
-        fn take_out(&self, _hold: u64) -> bool {
-            true
-        }
+        fn take_out(&self, _hold: u64) {}
     }
 
     /// A session with a valid lease, a lock of it whose lease ends in an hour, and its room.

@@ -654,18 +654,15 @@ impl InRoom for RoomNode {
         self.is_gone.load(Ordering::Acquire)
     }
 
-    fn take_out(&self, hold: u64) -> bool {
-        let (is_alone, wakes) = {
+    fn take_out(&self, hold: u64) {
+        let wakes = {
             let mut state = self.room.lock();
-            (
-                state.room.take_out(self.number, hold),
-                self.room.sticky || state.room.wants_attempt(),
-            )
+            state.room.take_out(self.number, hold);
+            self.room.sticky || state.room.wants_attempt()
         };
         if wakes {
             self.room.wake.notify_one();
         }
-        is_alone
     }
 }
 
@@ -1074,25 +1071,35 @@ mod tests {
         assert!(join(&readers).is_none(), "the session is in doubt");
     }
 
-    /// Its lease ends while it is upgraded, which is about to find that out.
-    // Shows: kept-read-node
+    /// Its lease ends while it is downgraded, which is about to find that out.
     #[tokio::test]
-    async fn a_reader_that_has_left_takes_no_node_out() {
+    async fn ended_writer_takes_no_node_out() {
         let server = Server::start().unwrap();
         let mut scene = Scene::new(&server).await;
-        let (readers, reader) = scene.opened(HandOff::NONE, true);
-        reader.release(None);
-        assert!(
-            reader.take_out() && readers.lock().room.has_node(),
-            "it is kept as before"
-        );
-        readers.give_up();
+        let hand_off = HandOff {
+            max: 9,
+            time: Duration::MAX,
+        };
+        let opened = |scene: &Scene| {
+            let changes = GuardChanges::default();
+            let writers = SharedRoom::new(Kind::Exclusive, hand_off, false, None, changes);
+            let writer = scene.writer();
+            assert!(adopt(&writers, &writer, scene));
+            (writers, writer)
+        };
+        let (writers, writer) = opened(&scene);
+        let mut told = arrive_told(&writers, &scene.cleanup);
+        writer.release(None);
+        let next = told.try_recv().unwrap().unwrap().take().unwrap();
+        writer.take_out();
+        assert!(writers.lock().room.has_node(), "the node is the next one's");
+        next.release(None);
         assert_eq!(scene.deleted(), 1, "a node without an owner");
         for _ in 0..2_000 {
             scene.renew();
-            let (_, reader) = scene.opened(HandOff::NONE, true);
-            at_once(|| reader.set_lease(Duration::ZERO), || reader.take_out());
-            reader.release(None);
+            let (_writers, writer) = opened(&scene);
+            at_once(|| writer.set_lease(Duration::ZERO), || writer.take_out());
+            writer.release(None);
             assert_eq!(scene.deleted(), 1, "a node without an owner");
         }
     }
@@ -1195,23 +1202,6 @@ mod tests {
             if let Some(third) = third {
                 assert_eq!(third.check_lost(), Some(LostReason::NodeDeleted));
             }
-        }
-    }
-
-    /// One thread closes the node while another takes it out: the node is the reader's from then
-    /// on.
-    // Shows: kept-read-node
-    #[tokio::test]
-    async fn a_node_that_is_taken_out_while_it_is_closed_is_not_deleted() {
-        let server = Server::start().unwrap();
-        let mut scene = Scene::new(&server).await;
-        for _ in 0..500 {
-            scene.renew();
-            let (readers, reader) = scene.opened(HandOff::NONE, true);
-            assert!(at_once(|| readers.give_up(), || reader.take_out()));
-            assert_eq!(scene.deleted(), 0, "the node of a reader that has it alone");
-            reader.release(None);
-            assert_eq!(scene.deleted(), 1);
         }
     }
 }

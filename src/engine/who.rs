@@ -135,10 +135,8 @@ async fn read_all(
     directory: &LockPath,
     names: Vec<(String, ContenderKind)>,
 ) -> Result<Vec<Contender>, Error> {
-    let naming = path_lock.naming();
-    let make = |named: Named<'_>, node: NodeRead<'_>, session| {
-        contender(naming, directory, named, node, session)
-    };
+    let make =
+        |named: Named<'_>, node: NodeRead<'_>, session| contender(directory, named, node, session);
     read(path_lock, directory, names, usize::MAX, make).await
 }
 

@@ -1,4 +1,4 @@
-//! Why a read-write lock was not converted.
+//! Why a write lock was not converted into a read lock.
 
 use std::fmt;
 
@@ -8,7 +8,8 @@ use super::lost::Lost;
 use super::request::{Error, ErrorKind};
 use crate::values::shown::{Quoted, why};
 
-/// Error of converting a guard of a read-write lock; hands the guard back.
+/// Error of converting a write guard into a read guard
+/// ([`downgrade`](crate::WriteGuard::downgrade)); hands the guard back.
 ///
 /// The guard holds the same lock as before, unless that is [lost](Self::Lost).
 ///
@@ -21,19 +22,19 @@ use crate::values::shown::{Quoted, why};
 /// use zookeeper_recipes::{ConversionError, InterProcessReadWriteLock};
 ///
 /// let lock = InterProcessReadWriteLock::new(&client, "/catalog")?;
-/// let reader = lock.read_lock().lock().await?;
-/// let other = lock.read_lock().lock().await?;
+/// let writer = lock.write_lock().lock().await?;
+/// let other = writer.reenter()?;
 ///
-/// // An upgrade needs every other reader to be gone.
-/// let reader = match reader.try_upgrade().await {
-///     Err(ConversionError::Contended { guard, .. }) => guard, // still holds the read lock
+/// // A downgrade needs every other guard of the hold to be gone.
+/// let writer = match writer.downgrade().await {
+///     Err(ConversionError::WouldDeadlock { guard, .. }) => guard, // still holds the write lock
 ///     Err(error) => return Err(error.into()),
-///     Ok(_) => panic!("another reader holds the lock"),
+///     Ok(_) => panic!("another guard shares the hold"),
 /// };
 ///
-/// other.release().await?;
-/// let writer = reader.try_upgrade().await?;
-/// writer.release().await?;
+/// drop(other);
+/// let reader = writer.downgrade().await?;
+/// reader.release().await?;
 /// # Ok(())
 /// # }
 /// ```
@@ -49,16 +50,6 @@ pub enum ConversionError<G> {
     )]
     #[non_exhaustive]
     WouldDeadlock {
-        /// The guard as it was before the call.
-        guard: G,
-        /// The lock's path.
-        path: String,
-    },
-    /// Another reader may hold the lock, another conversion is under way, or one has left a node
-    /// that could not be deleted and stays until its session ends.
-    #[error("the lock {path} was not converted: another reader may hold it", path = Quoted(path))]
-    #[non_exhaustive]
-    Contended {
         /// The guard as it was before the call.
         guard: G,
         /// The lock's path.
@@ -92,10 +83,6 @@ impl<G> ConversionError<G> {
                 guard: into(guard),
                 path,
             },
-            Self::Contended { guard, path } => ConversionError::Contended {
-                guard: into(guard),
-                path,
-            },
             Self::Lost { guard, source } => ConversionError::Lost {
                 guard: into(guard),
                 source,
@@ -112,7 +99,6 @@ impl<G> ConversionError<G> {
     pub fn into_guard(self) -> G {
         match self {
             Self::WouldDeadlock { guard, .. }
-            | Self::Contended { guard, .. }
             | Self::Lost { guard, .. }
             | Self::Request { guard, .. } => guard,
         }
@@ -131,18 +117,16 @@ impl<G> ConversionError<G> {
     #[must_use]
     pub fn path(&self) -> &str {
         match self {
-            Self::WouldDeadlock { path, .. } | Self::Contended { path, .. } => path,
+            Self::WouldDeadlock { path, .. } => path,
             Self::Lost { source, .. } => source.path(),
             Self::Request { source, .. } => source.path(),
         }
     }
 
-    /// Returns `true` if the same conversion may succeed later with nothing else changed: after
-    /// [`Contended`](Self::Contended).
+    /// Returns `true` if the same conversion may succeed later with nothing else changed.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Contended { .. } => true,
             Self::Request { source, .. } => source.is_retryable(),
             Self::WouldDeadlock { .. } | Self::Lost { .. } => false,
         }
@@ -151,16 +135,16 @@ impl<G> ConversionError<G> {
 
 impl<G: fmt::Debug> fmt::Debug for ConversionError<G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (name, guard): (_, &dyn fmt::Debug) = match self {
+        match self {
             Self::Request { guard, source } => {
-                return write!(f, "ConversionError::Request({source:?}, {guard:?})");
+                write!(f, "ConversionError::Request({source:?}, {guard:?})")
             }
             Self::Lost { guard, source } => {
-                return write!(f, "ConversionError::Lost({source:?}, {guard:?})");
+                write!(f, "ConversionError::Lost({source:?}, {guard:?})")
             }
-            Self::WouldDeadlock { guard, .. } => ("WouldDeadlock", guard),
-            Self::Contended { guard, .. } => ("Contended", guard),
-        };
-        write!(f, "ConversionError::{name}({self}, {guard:?})")
+            Self::WouldDeadlock { guard, .. } => {
+                write!(f, "ConversionError::WouldDeadlock({self}, {guard:?})")
+            }
+        }
     }
 }

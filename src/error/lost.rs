@@ -102,11 +102,9 @@ pub enum LostReason {
     /// The leadership was given up by this participant of the election: its latch was closed or
     /// dropped, or its selector was [interrupted](crate::LeaderSelector::interrupt_leadership).
     GivenUp,
-    /// ZooKeeper refused to delete a node of a conversion
-    /// ([`try_upgrade`](crate::ReadGuard::try_upgrade),
-    /// [`downgrade`](crate::WriteGuard::downgrade)), or to tell which of its two nodes exists, so
-    /// it is unknown whether the lock is held for reading or for writing. Both nodes are deleted;
-    /// if that is refused as well, they stay until the session ends.
+    /// ZooKeeper refused to tell the outcome of a [`downgrade`](crate::WriteGuard::downgrade), so it
+    /// is unknown whether the lock is held for reading or for writing. Both nodes are deleted; if
+    /// that is refused as well, the one that exists stays until the session ends.
     NotConverted,
 }
 
@@ -136,7 +134,7 @@ impl fmt::Display for LostReason {
             Self::LeaseOver => "its lease is over",
             Self::Closed => "its client was closed",
             Self::GivenUp => "it was given up",
-            Self::NotConverted => "ZooKeeper refused a request of its conversion",
+            Self::NotConverted => "ZooKeeper refused a request of its downgrade",
         })
     }
 }

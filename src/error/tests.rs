@@ -667,14 +667,6 @@ fn errors_of_converting_keep_the_guard_and_name_the_path() {
             false,
         ),
         (
-            ConversionError::Contended {
-                guard,
-                path: path(),
-            },
-            None,
-            true,
-        ),
-        (
             ConversionError::Lost {
                 guard,
                 source: lost,

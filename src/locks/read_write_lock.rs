@@ -4,14 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::builder::{RecipeBuilder, lock_constructors};
-use crate::engine::grant::hold::Hold;
 use crate::engine::lock::lock_options::Recipe;
 use crate::engine::lock::path_lock::PathLock;
 use crate::engine::while_held::convert;
 use crate::error::{ConversionError, Error, Lost, LostReason};
 use crate::locks::guard::{LockGuard, ReadGuard, WriteGuard};
 use crate::locks::lock::{lock_methods, participants, queue_methods};
-use crate::locks::mode::{Mode, Read, Write};
+use crate::locks::mode::{Read, Write};
 use crate::protocol::hold::HoldEvent;
 use crate::protocol::node_name::Kind;
 use crate::protocol::room::HandOff;
@@ -32,8 +31,9 @@ use crate::values::path::NodePath;
 ///
 /// Both sides are locks like any other: [`read_lock`](Self::read_lock) and
 /// [`write_lock`](Self::write_lock), each an [`InterProcessLock`](crate::InterProcessLock). A
-/// writer can [become a reader](WriteGuard::downgrade) with no other writer in between, and the
-/// only reader can [become the writer](ReadGuard::try_upgrade).
+/// writer can [become a reader](WriteGuard::downgrade) with no other writer in between. A reader
+/// that wants to write releases the lock and acquires it to write; the
+/// [cookbook](crate::cookbook#read-then-write) shows how.
 ///
 /// A read-write lock needs its own path: if a mutex uses the same path, both fail with
 /// [`ErrorKind::MixedRecipes`](crate::ErrorKind::MixedRecipes). (Curator would grant both.)
@@ -42,9 +42,8 @@ use crate::values::path::NodePath;
 /// A task that holds the read lock and acquires the write lock of the same path waits for itself:
 /// until the timeout of the call, or forever without one. The timeout's error names the line that
 /// acquired the lock. The methods of a guard do not wait for other holders:
-/// [`try_upgrade`](ReadGuard::try_upgrade) succeeds or fails, [`WriteGuard::reenter_as_reader`]
-/// shares the hold, and a conversion that would have to wait for another guard of the same hold
-/// returns [`ConversionError::WouldDeadlock`].
+/// [`WriteGuard::reenter_as_reader`] shares the hold, and a downgrade that would have to wait for
+/// another guard of the same hold returns [`ConversionError::WouldDeadlock`].
 ///
 /// # Curator before 5.5
 /// Old versions downgrade in two steps, between which a queued writer may be granted the lock
@@ -203,9 +202,6 @@ impl RecipeBuilder<InterProcessReadWriteLock> {
     /// that already hold the lock. Both bounds must be greater than zero, or building fails with
     /// [`BuildError::InvalidOption`](crate::BuildError::InvalidOption).
     ///
-    /// [`try_upgrade`](ReadGuard::try_upgrade) fails with [`Contended`](ConversionError::Contended)
-    /// while other readers share the node.
-    ///
     /// # Examples
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -241,10 +237,7 @@ impl RecipeBuilder<InterProcessReadWriteLock> {
     /// [`WouldBlock`](crate::TryLockError::WouldBlock).
     ///
     /// The price is one list for each contender of another process that comes or goes, so use this
-    /// for sets of readers that seldom change. [`try_upgrade`](ReadGuard::try_upgrade) fails with
-    /// [`Contended`](ConversionError::Contended) while other readers share the node. If the only
-    /// obstacle is read nodes that other clients may be keeping without a reader, it waits up to
-    /// 100 ms for these nodes to be deleted before it fails.
+    /// for sets of readers that seldom change.
     ///
     /// `idle` must be longer than zero, or building fails with
     /// [`BuildError::InvalidOption`](crate::BuildError::InvalidOption).
@@ -333,54 +326,6 @@ lock_methods!(
     r#"InterProcessReadWriteLock::new(&client, "/cache/prices")?.write_lock()"#
 );
 
-impl LockGuard<Read> {
-    /// Turns the read lock into the write lock if no other reader can hold the lock, without
-    /// waiting for other contenders.
-    ///
-    /// Later readers and the waiting writers queue behind the upgraded lock, which is a separate
-    /// grant with a greater [`FencingToken`](crate::FencingToken). If two readers upgrade at the
-    /// same time, neither succeeds while both hold the lock: one must release it. An upgrade costs
-    /// 3 requests, and 1 more if another contender waits.
-    ///
-    /// # Errors
-    /// [`ConversionError`] with the guard, which still holds the read lock unless it is lost:
-    /// - [`Contended`](ConversionError::Contended) if another reader may hold the lock.
-    /// - [`WouldDeadlock`](ConversionError::WouldDeadlock) if another guard shares the hold.
-    /// - [`Lost`](ConversionError::Lost) if the lock is lost, for example because a node of the
-    ///   conversion could not be deleted ([`LostReason::NotConverted`]).
-    /// - See [`ConversionError`] for the others.
-    ///
-    /// # Cancel safety
-    /// If the future is dropped, the lock is released. The future waits for the servers' replies,
-    /// or, if no server can be reached, for the end of the session.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let lock = zookeeper_recipes::InterProcessReadWriteLock::new(&client, "/cache/prices")?;
-    /// use zookeeper_recipes::ConversionError;
-    ///
-    /// let guard = lock.read_lock().lock().await?;
-    /// match guard.try_upgrade().await {
-    ///     Ok(writer) => writer.release().await?, // after writing with the writer's token
-    ///     Err(ConversionError::Contended { guard, .. }) => {
-    ///         // Release the read lock, and acquire the write lock: what was read may have changed by then.
-    ///         guard.release().await?;
-    ///         lock.write_lock().lock().await?.release().await?;
-    ///     }
-    ///     Err(error) => return Err(error.into()),
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub async fn try_upgrade(self) -> Result<WriteGuard, ConversionError<Self>> {
-        convert(self, Kind::Exclusive, convert::upgrade).await
-    }
-}
-
 impl LockGuard<Write> {
     /// Returns a read guard of the same hold, for code that takes one.
     ///
@@ -445,47 +390,29 @@ impl LockGuard<Write> {
     /// # }
     /// ```
     pub async fn downgrade(self) -> Result<ReadGuard, ConversionError<Self>> {
-        convert(self, Kind::Shared, convert::downgrade).await
-    }
-}
-
-/// Converts the hold of a guard that no other guard shares, where the session runs.
-async fn convert<M, N, W>(
-    guard: LockGuard<M>,
-    kind: Kind,
-    work: impl FnOnce(Hold) -> W,
-) -> Result<LockGuard<N>, ConversionError<LockGuard<M>>>
-where
-    M: Mode + Default,
-    N: Mode + Default,
-    W: Future<Output = Option<convert::ConversionOutcome>>,
-{
-    let path = guard.path().to_owned();
-    let hold = match guard.into_hold() {
-        Ok(hold) => hold,
-        Err(guard) => return Err(ConversionError::WouldDeadlock { guard, path }),
-    };
-    if hold.kind() == kind && hold.check_lost().is_none() {
-        // This is the last guard of its hold, a read guard from `WriteGuard::reenter_as_reader`.
-        return Ok(LockGuard::new(hold));
-    }
-    // If the client is closed, the task ends with it and drops the hold, which is then lost; the
-    // hold that releases nothing is returned instead.
-    let without_release = hold.without_release();
-    match work(hold).await {
-        Some(Ok(hold)) => Ok(LockGuard::new(hold)),
-        Some(Err(error)) => Err(error.map(LockGuard::new)),
-        None => {
-            without_release.held.handle_event(HoldEvent::ClientEnded);
-            let reason = without_release.check_lost().unwrap_or(LostReason::Closed);
-            let source = Lost {
-                path: path.into(),
-                reason,
-            };
-            Err(ConversionError::Lost {
-                guard: LockGuard::new(without_release),
-                source,
-            })
+        let path = self.path().to_owned();
+        let hold = match self.into_hold() {
+            Ok(hold) => hold,
+            Err(guard) => return Err(ConversionError::WouldDeadlock { guard, path }),
+        };
+        // If the client is closed, the task ends with it and drops the hold, which is then lost;
+        // the hold that releases nothing is returned instead.
+        let without_release = hold.without_release();
+        match convert::downgrade(hold).await {
+            Some(Ok(hold)) => Ok(LockGuard::new(hold)),
+            Some(Err(error)) => Err(error.map(LockGuard::new)),
+            None => {
+                without_release.held.handle_event(HoldEvent::ClientEnded);
+                let reason = without_release.check_lost().unwrap_or(LostReason::Closed);
+                let source = Lost {
+                    path: path.into(),
+                    reason,
+                };
+                Err(ConversionError::Lost {
+                    guard: LockGuard::new(without_release),
+                    source,
+                })
+            }
         }
     }
 }

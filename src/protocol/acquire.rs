@@ -1058,7 +1058,13 @@ mod tests {
         };
         let (mut contender, _) =
             Acquiring::new(naming, Kind::Shared, IfBusy::Wait, OwnPredecessor::Watched);
-        let all = ["r-__READ__0000000001", "w-__WRIT__0000000002", &own.name];
+        let first = "v-__WRIT__0000000001";
+        let all = [
+            "r-__READ__0000000000",
+            first,
+            "w-__WRIT__0000000002",
+            &own.name,
+        ];
         let step = contender.step(created(A, Answer::Is(own.clone()), listed(&all)));
         assert_eq!(
             step,
@@ -1066,17 +1072,16 @@ mod tests {
                 predecessor: "w-__WRIT__0000000002".to_owned()
             })
         );
-        // The reader before may have become a writer meanwhile.
+        // The nearest writer may have given up, and the one before it is still there.
         assert_eq!(
             contender.step(AcquireEvent::Changed),
             AcquireStep::Do(AcquireRequest::List)
         );
-        let upgraded = "r-__WRIT__0000000001";
-        let step = contender.step(AcquireEvent::Listed(listed(&[upgraded, &own.name])));
+        let step = contender.step(AcquireEvent::Listed(listed(&[first, &own.name])));
         assert_eq!(
             step,
             AcquireStep::Do(AcquireRequest::Watch {
-                predecessor: upgraded.to_owned()
+                predecessor: first.to_owned()
             })
         );
         assert_eq!(
@@ -1084,7 +1089,7 @@ mod tests {
             AcquireStep::Do(AcquireRequest::List)
         );
         let step = contender.step(AcquireEvent::Listed(listed(&[
-            "r-__READ__0000000001",
+            "r-__READ__0000000000",
             &own.name,
         ])));
         let granted = AcquireOutcome::Granted {

@@ -3,7 +3,7 @@
 //!
 //! ZooKeeper numbers the children of a directory by its count of creates, of children of any kind.
 //! If all that was made by the creates up to N is gone, and the next node of this session has the
-//! number N + 1, nothing was created between, and it is alone. A conversion makes a node with the
+//! number N + 1, nothing was created between, and it is alone. A downgrade makes a node with the
 //! number of another, but its create is counted like any other.
 //!
 //! # Invariants
@@ -329,7 +329,7 @@ mod tests {
             assert!(!frontier.is_first(writer(sequence), DIRECTORY));
             assert!(!frontier.is_first(reader(sequence), DIRECTORY));
         }
-        // A conversion's node, which was granted nothing.
+        // A downgrade's node, which was granted nothing.
         let mut frontier = after(&[writer(6)]);
         frontier.gone("other", Gone::Unclear);
         assert!(!frontier.is_first(writer(7), DIRECTORY));

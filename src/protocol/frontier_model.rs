@@ -30,8 +30,8 @@ enum Mistake {
     UnclearCounts,
     /// A node counts as gone when its deletion is sent.
     GoneWhenAsked,
-    /// The node that a conversion has exchanged counts as deleted.
-    ConversionForgotten,
+    /// The node that a downgrade has exchanged counts as deleted.
+    DowngradeForgotten,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -227,33 +227,27 @@ impl State {
         client.asked = client.watch.is_some();
     }
 
-    /// The holder of a node exchanges it for one of the other kind, by one transaction.
-    fn convert(&mut self, i: usize, mistake: Mistake) {
+    /// The holder of a write node exchanges it for a read node, by one transaction.
+    fn downgrade(&mut self, i: usize, mistake: Mistake) {
         let (
             zxid,
             Node {
                 client,
-                kind,
                 created: (sequence, _),
                 ..
             },
         ) = (self.create().1, self.nodes[i].clone());
-        let kind = if kind == Kind::Shared {
-            Kind::Exclusive
-        } else {
-            Kind::Shared
-        };
         self.nodes[i].exists = false;
         self.nodes[i].stage = Stage::Done;
         let created = (sequence, zxid);
         self.nodes.push(Node {
             client,
-            kind,
+            kind: Kind::Shared,
             stage: Stage::Holds,
             created,
             exists: true,
         });
-        let how = if mistake == Mistake::ConversionForgotten {
+        let how = if mistake == Mistake::DowngradeForgotten {
             Gone::Deleted
         } else {
             Gone::Unclear
@@ -323,12 +317,11 @@ impl State {
                         }
                         true
                     });
-                    let alone = node.kind == Kind::Exclusive
-                        || self.nodes.iter().filter(|node| node.exists).count() == 1;
-                    if self.faults > 0 && kinds.len() > 1 && node.exists && alone {
+                    let is_writer = node.kind == Kind::Exclusive;
+                    if self.faults > 0 && kinds.len() > 1 && node.exists && is_writer {
                         add(&mut |state| {
                             state.faults -= 1;
-                            state.convert(i, mistake);
+                            state.downgrade(i, mistake);
                             true
                         });
                     }
@@ -512,7 +505,7 @@ fn each_mistake_is_found() {
         Mistake::IncarnationIgnored,
         Mistake::UnclearCounts,
         Mistake::GoneWhenAsked,
-        Mistake::ConversionForgotten,
+        Mistake::DowngradeForgotten,
     ] {
         let found = std::panic::catch_unwind(|| explore(&BOTH, [2, 1], 1, 1, mistake)).is_err();
         assert!(found, "{mistake:?} is not found");

@@ -2,10 +2,10 @@
 //! simulations can drive it.
 
 pub(crate) mod acquire;
-pub(crate) mod convert;
 pub(crate) mod counter;
 #[cfg(test)]
 mod counter_model;
+pub(crate) mod downgrade;
 pub(crate) mod failure;
 mod frontier;
 #[cfg(test)]
@@ -31,5 +31,3 @@ mod room_model;
 pub(crate) mod server_timeout;
 #[cfg(test)]
 mod simulation;
-#[cfg(test)]
-mod upgrade_model;

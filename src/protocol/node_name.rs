@@ -57,7 +57,7 @@ pub(crate) enum Family {
 }
 
 /// The kind of lock that a contender requests. The order decides between equal sequence numbers,
-/// which only a conversion makes: the reader is first.
+/// which only a downgrade makes: the reader is first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Kind {
     /// To hold the lock together with others of its kind: a reader.
@@ -131,7 +131,6 @@ impl Naming {
     /// Returns whether the name is marked as that of a node that a client may keep without holding
     /// the lock.
     pub(crate) fn may_be_kept(self, name: &str) -> bool {
-        // A write node does not count: its name may contain the id of a read node that was marked.
         let kind = match self.family {
             Family::Exclusive | Family::Latch => Kind::Exclusive,
             Family::ReadWrite => Kind::Shared,
@@ -139,53 +138,13 @@ impl Naming {
         split(name, self.marker(kind)).is_some_and(|(before, _)| before.ends_with(self.mark()))
     }
 
-    /// Returns the full name of the node to which a conversion changes `own`: it has the number of
-    /// `own`, and so its position in the queue. The name of a write node contains the id of its
-    /// read node, which shows that it was created later than its number says ([`upgraded_from`]).
-    /// `None` if `own` is not a contender's name.
-    pub(crate) fn converted_name(self, own: &str, id: &str, kind: Kind) -> Option<String> {
-        let (before, sequence) = self
-            .kinds()
-            .iter()
-            .find_map(|&kind| split(own, self.marker(kind)))?;
-        let beginning = match kind {
-            Kind::Shared => self.prefix(id, kind),
-            Kind::Exclusive => {
-                let of = self.id_before_marker(before)?;
-                self.prefix(&format!("{id}{}{of}", self.of()), kind)
-            }
-        };
-        Some(format!("{beginning}{sequence:010}"))
+    /// Returns the full name of the read node to which the write node `own` is downgraded: it has
+    /// the number of `own`, and so its position in the queue. `None` if `own` is not the name of a
+    /// write node.
+    pub(crate) fn downgraded_name(self, own: &str, id: &str) -> Option<String> {
+        let (_, sequence) = split(own, self.marker(Kind::Exclusive))?;
+        Some(format!("{}{sequence:010}", self.prefix(id, Kind::Shared)))
     }
-
-    /// Returns the part between the id of a conversion's write node and that of its read node.
-    const fn of(self) -> &'static str {
-        match self.dialect {
-            Dialect::Curator => "-of-",
-            Dialect::Kazoo => "__of__",
-        }
-    }
-
-    /// Returns the id in a name that was made by [`prefix`](Self::prefix), given the part before
-    /// its marker.
-    fn id_before_marker(self, before: &str) -> Option<&str> {
-        match self.dialect {
-            Dialect::Curator => before.strip_prefix("_c_")?.strip_suffix('-'),
-            Dialect::Kazoo => Some(before),
-        }
-    }
-}
-
-/// Returns the id of the read node from which a conversion made this write node
-/// ([`Naming::converted_name`]). `None` for every other node, whose number says when it was
-/// created.
-pub(crate) fn upgraded_from(name: &str, naming: Naming) -> Option<&str> {
-    if naming.family != Family::ReadWrite {
-        return None;
-    }
-    let (before, _) = split(name, naming.marker(Kind::Exclusive))?;
-    let (_, of) = naming.id_before_marker(before)?.split_once(naming.of())?;
-    Some(of)
 }
 
 /// The role of a child of a lock directory for contenders of one family.
@@ -329,16 +288,11 @@ mod tests {
             ..READ_WRITE
         };
         let read = format!("{}0000000042", marked.prefix(ID, Kind::Shared));
-        let write = marked.converted_name(&read, ID, Kind::Exclusive).unwrap();
+        let write = format!("{}0000000042", marked.prefix(ID, Kind::Exclusive));
         assert!(
             READ_WRITE.may_be_kept(&read) && !READ_WRITE.may_be_kept(&write),
             "{read} {write}"
         );
-        assert_eq!(
-            upgraded_from(&write, READ_WRITE),
-            Some(&*format!("{ID}-sticky"))
-        );
-        assert_eq!(id(&write), Some(ID));
     }
 
     fn exclusive(name: &str) -> Child {
@@ -479,56 +433,16 @@ mod tests {
     }
 
     #[test]
-    fn a_converted_node_has_the_number_of_the_one_before() {
-        let own = format!("{}0000000042", READ_WRITE.prefix("5f3b", Kind::Exclusive));
-        let name = READ_WRITE.converted_name(&own, "7a", Kind::Shared).unwrap();
-        assert_eq!(name, "_c_7a-__READ__0000000042");
-        assert_eq!(
-            READ_WRITE.converted_name("foreign", "7a", Kind::Shared),
-            None
-        );
-    }
-
-    #[test]
-    fn the_write_node_of_a_conversion_names_its_read_node() {
-        let uuids = [
-            "5f3b2a10-8c1d-4f6e-9a7b-0123456789ab",
-            "0c0c0c0c-8c1d-4f6e-9a7b-0123456789ab",
-        ];
-        for naming in [READ_WRITE, KAZOO_READ_WRITE] {
-            let ids = uuids.map(|uuid| match naming.dialect {
-                Dialect::Curator => uuid.to_owned(),
-                Dialect::Kazoo => uuid.replace('-', ""),
-            });
-            let [of, own] = &ids;
-            let read = format!("{}0000000042", naming.prefix(of, Kind::Shared));
-            let write = naming.converted_name(&read, own, Kind::Exclusive).unwrap();
-            assert_eq!(upgraded_from(&write, naming), Some(of.as_str()));
-            // To all other clients it is a writer with that number, and has an id of its own.
-            assert_eq!(classify(&write, naming), writer(42));
-            assert_eq!(id(&write), Some(own.as_str()));
-            // The read node that it is changed back to does not name it.
-            let again = naming.converted_name(&write, of, Kind::Shared);
-            assert_eq!(again, Some(read.clone()));
-            let genuine = format!("{}0000000042", naming.prefix(of, Kind::Exclusive));
-            assert_eq!(
-                [
-                    upgraded_from(&read, naming),
-                    upgraded_from(&genuine, naming)
-                ],
-                [None; 2]
-            );
-        }
-        for other in [
-            "",
-            "foreign",
-            "__WRIT__0000000001",
-            "x-of-y-__WRIT__0000000001",
-            "_c_x-of-y-lock-0000000001",
+    fn downgraded_node_keeps_the_number() {
+        for (naming, read) in [
+            (READ_WRITE, "_c_7a-__READ__0000000042"),
+            (KAZOO_READ_WRITE, "7a__rlock__0000000042"),
         ] {
-            assert_eq!(upgraded_from(other, READ_WRITE), None, "{other}");
+            let own = format!("{}0000000042", naming.prefix("5f3b", Kind::Exclusive));
+            assert_eq!(naming.downgraded_name(&own, "7a").as_deref(), Some(read));
+            assert_eq!(naming.downgraded_name(read, "7b"), None);
+            assert_eq!(naming.downgraded_name("foreign", "7a"), None);
         }
-        assert_eq!(upgraded_from("_c_x-of-y-lock-0000000001", MUTEX), None);
     }
 
     proptest! {
@@ -545,7 +459,6 @@ mod tests {
         fn no_name_panics(name in any::<String>(), tail in "[-0-9锁]{0,12}") {
             let _ = exclusive(&name);
             let _ = exclusive(&format!("{name}lock-{tail}"));
-            let _ = upgraded_from(&format!("_c_{name}__WRIT__{tail}"), READ_WRITE);
         }
     }
 }

@@ -1,17 +1,17 @@
-//! The order of a lock directory's contenders: which is first, which one another waits for, and
-//! whether a reader may become the writer. Pure.
+//! The order of a lock directory's contenders: which is first, and which one another waits for.
+//! Pure.
 //!
 //! Contenders are ordered by their sequence numbers (docs/protocol.md#sequence-order). The numbers
 //! are the directory's count of creates in 32 bits, which wraps after 2^31. To a Java client, which
 //! sorts the names as text, every newcomer is first from then on, and Go drops the sign, so a
-//! directory with a wrapped number is refused. Equal numbers are only those of a conversion
-//! (downgrade, upgrade), which gives a node the number of another: the reader is before the writer,
-//! then the names decide.
+//! directory with a wrapped number is refused. Equal numbers are only those of a downgrade by
+//! another client (Curator), whose read node has the number of its write node: the reader is before
+//! the writer, then the names decide.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::protocol::node_name::{Child, Kind, Naming, classify, upgraded_from};
+use crate::protocol::node_name::{Child, Kind, Naming, classify};
 
 /// The queue that one list of a lock directory shows, or why the directory is unusable.
 pub(crate) type Listing = Result<Arc<Queue>, Unusable>;
@@ -34,8 +34,6 @@ struct QueueEntry {
     sequence: i32,
     kind: Kind,
     name: String,
-    /// Whether it is a conversion's write node, which was created later than its number says.
-    is_upgrade: bool,
     /// The index of the nearest writer before it.
     writer_before: Option<usize>,
 }
@@ -56,21 +54,6 @@ pub(crate) enum Position<'a> {
     First,
     /// It must wait; `predecessor` is the nearest node that it waits for.
     Behind { predecessor: &'a str },
-}
-
-/// Whether a reader that has created a write node in addition to its read node has become the
-/// writer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Upgrade {
-    /// No other contender can hold the lock.
-    Alone,
-    /// Only read nodes that their owners may keep without a reader are ahead; `node` is the first
-    /// of them.
-    Kept { node: String },
-    /// Another reader may hold the lock.
-    Contended,
-    /// The list does not show both nodes.
-    Gone,
 }
 
 impl Queue {
@@ -97,12 +80,10 @@ impl Queue {
                     return Err(Unusable::Exhausted);
                 }
                 Child::Contender { sequence, kind } => {
-                    let is_upgrade = upgraded_from(&name, naming).is_some();
                     contenders.push(QueueEntry {
                         sequence,
                         kind,
                         name,
-                        is_upgrade,
                         writer_before: None,
                     });
                 }
@@ -183,52 +164,6 @@ impl Queue {
         Some(Position::Behind {
             predecessor: &predecessor.name,
         })
-    }
-
-    /// Returns whether the holder of the read node `read` has become the writer, now that its write
-    /// node `write` exists (docs/protocol.md#upgrade).
-    ///
-    /// Readers that come after `write` wait for it. A reader that came before it may hold the lock,
-    /// unless a writer with a lower number was there before that reader. A conversion's write node
-    /// does not count as such a writer, because it was created later than its number says. It
-    /// blocks others itself: the list does not show whether its owner holds the lock by it, is
-    /// giving it up, or has left it because the servers refused to delete it. `upgrade_model.rs`
-    /// tries all of this out.
-    pub(crate) fn upgrade(&self, read: &str, write: &str) -> Upgrade {
-        if self.rank(read).is_none() || self.rank(write).is_none() {
-            return Upgrade::Gone;
-        }
-        let (mut behind_writer, mut kept) = (false, None::<&str>);
-        for other in self
-            .contenders
-            .iter()
-            .filter(|other| other.name != read && other.name != write)
-        {
-            match other.kind {
-                Kind::Exclusive if other.is_upgrade => return Upgrade::Contended,
-                // The queue is in order, so all readers that follow have higher numbers.
-                Kind::Exclusive => behind_writer = true,
-                Kind::Shared if behind_writer => {}
-                Kind::Shared if self.naming.may_be_kept(&other.name) => {
-                    kept = kept.or(Some(&other.name));
-                }
-                Kind::Shared => return Upgrade::Contended,
-            }
-        }
-        kept.map_or(Upgrade::Alone, |node| Upgrade::Kept {
-            node: node.to_owned(),
-        })
-    }
-
-    /// Returns all contenders but the two nodes of an upgrade, in order. After [`Upgrade::Alone`]
-    /// all of them are waiting.
-    pub(crate) fn others<'a>(
-        &'a self,
-        read: &'a str,
-        write: &'a str,
-    ) -> impl Iterator<Item = &'a str> {
-        let names = self.contenders.iter().map(|contender| &*contender.name);
-        names.filter(move |name| *name != read && *name != write)
     }
 
     /// Returns the contenders before the node `name`, the nearest first.
@@ -530,95 +465,6 @@ mod tests {
         assert_eq!(leaving(None, Kind::Shared), 2);
         assert_eq!(leaving(Some(u), Kind::Exclusive), 2);
         assert_eq!(leaving(Some(u), Kind::Shared), 1);
-    }
-
-    // Shows: upgrade
-    #[test]
-    fn an_upgrade_needs_that_no_other_reader_can_be_inside() {
-        let (own, write) = ("_c_me-__READ__0000000005", "_c_up-of-me-__WRIT__0000000005");
-        let verdict = |others: &[&str]| {
-            let mut list = names(others);
-            list.extend(names(&[own, write]));
-            Queue::read(list, READ_WRITE).unwrap().upgrade(own, write)
-        };
-        assert_eq!(verdict(&[]), Upgrade::Alone);
-        assert_eq!(verdict(&["_c_r-__READ__0000000004"]), Upgrade::Contended);
-        assert_eq!(verdict(&["_c_r-__READ__0000000006"]), Upgrade::Contended);
-        // A reader that has waited for another client's writer since it came.
-        let (w6, r7) = ("_c_w-__WRIT__0000000006", "_c_r-__READ__0000000007");
-        assert_eq!(verdict(&[w6]), Upgrade::Alone);
-        assert_eq!(verdict(&[w6, r7]), Upgrade::Alone);
-        assert_eq!(
-            verdict(&["_c_w-__WRIT__0000000008", r7]),
-            Upgrade::Contended
-        );
-        // A writer that was downgraded to a reader: it is before a writer of its number.
-        assert_eq!(
-            verdict(&["_c_d-__READ__0000000006", w6]),
-            Upgrade::Contended
-        );
-        let without = Queue::read(names(&[own]), READ_WRITE).unwrap();
-        assert_eq!(without.upgrade(own, write), Upgrade::Gone);
-    }
-
-    #[test]
-    fn read_nodes_that_are_only_kept_are_named_to_an_upgrade() {
-        let (own, write) = ("_c_me-__READ__0000000005", "_c_up-of-me-__WRIT__0000000005");
-        let (kept, later) = (
-            "_c_k-sticky-__READ__0000000004",
-            "_c_l-sticky-__READ__0000000006",
-        );
-        let verdict = |others: &[&str]| {
-            read(&[others, &[own, write]].concat(), READ_WRITE).upgrade(own, write)
-        };
-        assert_eq!(
-            verdict(&[later, kept]),
-            Upgrade::Kept {
-                node: kept.to_owned()
-            }
-        );
-        assert_eq!(
-            verdict(&[kept, "_c_r-__READ__0000000007"]),
-            Upgrade::Contended,
-            "that reader is inside"
-        );
-        assert_eq!(
-            verdict(&["_c_w-__WRIT__0000000003", kept]),
-            Upgrade::Alone,
-            "it waits for the writer"
-        );
-    }
-
-    /// It was created later than its number says, so readers with higher numbers may hold the lock
-    /// since before that.
-    // Shows: upgrade
-    #[test]
-    fn a_conversions_write_node_proves_nothing_about_readers_and_is_in_the_way_itself() {
-        let (own, write) = ("_c_me-__READ__0000000005", "_c_up-of-me-__WRIT__0000000005");
-        let verdict = |others: &[&str]| {
-            let mut list = names(others);
-            list.extend(names(&[own, write]));
-            Queue::read(list, READ_WRITE).unwrap().upgrade(own, write)
-        };
-        let (read, other) = ("_c_u-__READ__0000000003", "_c_v-of-u-__WRIT__0000000003");
-        let reader = "_c_r-__READ__0000000007";
-        assert_eq!(verdict(&[read, other]), Upgrade::Contended);
-        // Its read node is gone: its owner holds the lock by it, or has left it.
-        assert_eq!(verdict(&[other]), Upgrade::Contended);
-        assert_eq!(verdict(&[other, reader]), Upgrade::Contended);
-        assert_eq!(
-            verdict(&["_c_w-__WRIT__0000000006", reader, other]),
-            Upgrade::Contended
-        );
-        // One that this client has left itself.
-        assert_eq!(
-            verdict(&["_c_old-of-me-__WRIT__0000000005"]),
-            Upgrade::Contended
-        );
-        // To all other contenders it is a writer of its number.
-        let queue = self::read(&[read, other, reader], READ_WRITE);
-        assert_eq!(queue.position(reader), behind(other));
-        assert_eq!(queue.position(other), behind(read));
     }
 
     /// Curator's own predicate, written after its `LockInternalsSorter` and drivers: the key is

@@ -472,18 +472,13 @@ impl<W, D: Copy + Ord, H: Clone> Room<W, D, H> {
         self.current.take_if(|current| *current == node);
     }
 
-    /// Takes the node out, for a conversion of this hold, which has it for itself from here on.
-    /// Returns `false` if others share it. A hold that has left already takes nothing.
-    pub(crate) fn take_out(&mut self, node: u64, hold: u64) -> bool {
-        let Some(state) = self.nodes.get(&node) else {
-            return true;
-        };
-        let (is_inside, inside) = (state.inside.contains_key(&hold), state.inside.len());
-        if is_inside && inside == 1 {
+    /// Takes the node out, for a conversion of this hold, a writer, which has it for itself from
+    /// here on. A hold that has left already takes nothing.
+    pub(crate) fn take_out(&mut self, node: u64, hold: u64) {
+        let state = self.nodes.get(&node);
+        if state.is_some_and(|state| state.inside.contains_key(&hold)) {
             self.forget(node);
-            return true;
         }
-        inside == 0 || state.is_kept
     }
 
     /// Records that the servers have said that the node does not exist. Returns all holds inside,
@@ -631,17 +626,26 @@ mod tests {
         assert_eq!(room.released(7, 8, now, true), PassOn::Delete);
     }
 
+    /// The next has the node by then.
     #[test]
-    fn a_reader_that_has_left_takes_nothing_out() {
+    fn released_hold_takes_nothing_out() {
         let now = Moment::at(Duration::ZERO);
-        let mut room = Room::<u64, (), u64>::new(Kind::Shared, HandOff::NONE, true);
+        let hand_off = HandOff {
+            max: 2,
+            ..HandOff::NONE
+        };
+        let mut room = Room::<u64, (), u64>::new(Kind::Exclusive, hand_off, false);
         assert!(room.adopt(1, 1, now));
-        assert_eq!(room.released(1, 1, now, true), PassOn::Keep);
+        room.wait(Arrival::new(2, false), 2, None);
+        let passed = room.released(1, 1, now, true);
+        assert_eq!(passed, PassOn::To(Arrival::new(2, false), 2));
         room.enter(2, 2);
-        assert!(room.take_out(1, 1));
-        assert_eq!((room.kept().copied(), room.give_up()), (Some(2), Some(2)));
+        room.take_out(1, 1);
+        assert!(room.has_node() && room.inside(1).eq([(2, &2)]));
+        room.take_out(1, 2);
+        assert!(!room.has_node() && room.holders().count() == 0);
+        // Its release finds no node of the room.
         assert_eq!(room.released(1, 2, now, true), PassOn::Delete);
-        assert!(room.take_out(1, 1));
     }
 
     /// A kept node that is given up goes to a caller that came in the meantime, as any other does.

@@ -33,6 +33,8 @@ enum Event {
     /// The holder leaves with the grant on its way to it.
     LeavesUnseen,
     Loses,
+    /// The holder takes the node out for a conversion, and releases it after that.
+    TakesOut,
     /// One arrives while the session is in doubt.
     ArrivesInDoubt,
     /// Another client comes, as far as the watch can tell.
@@ -45,7 +47,7 @@ enum Event {
     Waits,
 }
 
-const EVENTS: [Event; 16] = [
+const EVENTS: [Event; 17] = [
     Event::Arrives,
     Event::Tries,
     Event::ArrivesFor,
@@ -57,6 +59,7 @@ const EVENTS: [Event; 16] = [
     Event::ReleasesInDoubt,
     Event::LeavesUnseen,
     Event::Loses,
+    Event::TakesOut,
     Event::ArrivesInDoubt,
     Event::OthersCome,
     Event::Idle,
@@ -365,6 +368,17 @@ impl Model {
                     }
                 }
             }
+            Event::TakesOut => {
+                if let Some(hold) = self.holder.take() {
+                    self.room.take_out(self.node, hold);
+                    // The node is no longer the room's.
+                    assert_eq!(
+                        self.room.released(self.node, hold, self.now, true),
+                        PassOn::Delete
+                    );
+                    self.room.over(self.node, hold);
+                }
+            }
             Event::Waits => self.now = self.now.plus(BOUNDS.time),
         }
         assert!(
@@ -481,9 +495,6 @@ enum Shared {
     Closes,
     /// The reader with this index is lost, and its node may not be deleted yet.
     Loses(usize),
-    /// The reader with this index converts the node; also if it has ended, before it finds that
-    /// out.
-    TakesOut(usize),
     Gone,
 }
 
@@ -495,7 +506,6 @@ fn shared() -> impl Strategy<Value = Shared> {
         1 => (0..6_usize).prop_map(Shared::LeavesInDoubt),
         1 => Just(Shared::Closes),
         1 => (0..6_usize).prop_map(Shared::Loses),
-        1 => (0..6_usize).prop_map(Shared::TakesOut),
         1 => Just(Shared::Gone),
     ]
 }
@@ -510,7 +520,6 @@ struct SharedModel {
     /// All that ever were.
     all: Vec<u64>,
     is_open: bool,
-    is_taken: bool,
     deletions: u32,
 }
 
@@ -534,7 +543,6 @@ impl SharedModel {
             kept: None,
             all,
             is_open: true,
-            is_taken: false,
             deletions: 0,
         }
     }
@@ -558,14 +566,11 @@ impl SharedModel {
                 (self.kept, self.inside) = (Some(next), BTreeSet::from([next]));
             }
             PassOn::Delete => {
-                assert!(
-                    self.is_taken || self.inside.is_empty() && !keeps,
-                    "deleted under a reader"
-                );
+                assert!(self.inside.is_empty() && !keeps, "deleted under a reader");
                 self.deletions += u32::from(was_last);
                 self.room.over(NODE, hold);
             }
-            PassOn::Stays => assert!(!was_last && !self.is_taken, "never deleted"),
+            PassOn::Stays => assert!(!was_last, "never deleted"),
             PassOn::To(..) => panic!("none waits"),
         }
     }
@@ -617,25 +622,12 @@ impl SharedModel {
                     }
                 }
             }
-            Shared::TakesOut(index) => {
-                if let Some(&hold) = self.all.get(index).filter(|hold| self.kept != Some(**hold)) {
-                    let is_alone =
-                        self.kept.is_some() || self.inside.iter().all(|other| *other == hold);
-                    assert_eq!(self.room.take_out(NODE, hold), is_alone, "beside a reader");
-                    if is_alone && self.inside.contains(&hold) {
-                        self.inside.clear();
-                        (self.is_open, self.is_taken) = (false, true);
-                    }
-                }
-            }
             Shared::Gone => {
                 let told: BTreeSet<_> = self.room.gone(NODE).into_iter().collect();
-                if !self.is_taken {
-                    assert_eq!(told, self.inside, "one is not told");
-                    self.inside.clear();
-                    (self.is_open, self.kept) = (false, None);
-                    assert_eq!(self.room.lost(NODE), None);
-                }
+                assert_eq!(told, self.inside, "one is not told");
+                self.inside.clear();
+                (self.is_open, self.kept) = (false, None);
+                assert_eq!(self.room.lost(NODE), None);
             }
         }
         assert!(self.deletions <= 1);
@@ -651,8 +643,8 @@ impl SharedModel {
 }
 
 proptest! {
-    /// A node is deleted once, after its last reader, or by a reader that has it alone; never under
-    /// a reader, also if one leaves twice. No reader joins a closed one, and all that are inside
+    /// A node is deleted once, after its last reader; never under a reader, also if one leaves
+    /// twice. No reader joins a closed one, and all that are inside
     /// are notified of its end.
     // Shows: kept-read-node
     #[test]

@@ -393,9 +393,8 @@ impl Contender {
     ///
     /// That is when it began to queue, or of a permit when it got the permit. Since when it *holds*
     /// the lock is not known to others; of a holder that had to wait that is later. A node that was
-    /// made by a conversion ([`downgrade`](crate::WriteGuard::downgrade),
-    /// [`try_upgrade`](crate::ReadGuard::try_upgrade)) is as old as the conversion, and a node that
-    /// a client keeps or hands over in memory may be older than the hold of any of its tasks.
+    /// made by a [`downgrade`](crate::WriteGuard::downgrade) is as old as the downgrade, and a node
+    /// that a client keeps or hands over in memory may be older than the hold of any of its tasks.
     #[must_use]
     pub fn since(&self) -> SystemTime {
         let millis = Duration::from_millis(u64::try_from(self.stat.ctime).unwrap_or_default());
@@ -411,8 +410,7 @@ impl Contender {
 
     /// Returns the fencing token of a grant by its node.
     ///
-    /// `None` for readers, for permits, and for nodes that were made by a conversion, whose tokens
-    /// are not in the node. A client that hands a mutex over in memory raises the counter of the
+    /// `None` for readers and for permits, whose tokens are not in the node. A client that hands a mutex over in memory raises the counter of the
     /// token with each hand-over: then the token of the holder is this one or a greater one, with
     /// the same zxid.
     #[must_use]

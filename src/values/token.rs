@@ -215,9 +215,8 @@ token! {
     /// the sequence number in the node's name, which starts at 0 again after ZooKeeper has removed
     /// an empty lock directory.
     ///
-    /// Each grant to write, including one by [`try_upgrade`](crate::ReadGuard::try_upgrade), has a
-    /// separate token, greater than the tokens of all earlier readers and writers, and smaller than
-    /// those of all later ones. Guards that share a hold ([`reenter`](crate::LockGuard::reenter),
+    /// Each grant to write has a separate token, greater than the tokens of all earlier readers and
+    /// writers, and smaller than those of all later ones. Guards that share a hold ([`reenter`](crate::LockGuard::reenter),
     /// [`WriteGuard::reenter_as_reader`](crate::WriteGuard::reenter_as_reader)) share the grant and
     /// its numbers. The tokens of readers have a separate type, [`ReadToken`].
     ///
@@ -277,12 +276,9 @@ token! {
     FencingToken,
     "FencingToken",
     /// Returns the zxid of the transaction that created the lock node.
-    ///
-    /// After an upgrade, this is the smaller of two zxids: that of the creation of the write node,
-    /// and the last one before the creation of the first node waiting behind it.
     zxid,
-    /// Returns how often the lock was handed over or [upgraded](crate::ReadGuard::try_upgrade) by
-    /// this node, which distinguishes the grants by one node.
+    /// Returns how often the lock was handed over by this node, which distinguishes the grants by
+    /// one node.
     counter
 }
 

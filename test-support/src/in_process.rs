@@ -473,10 +473,12 @@ pub fn most_nodes(server: &Server) -> usize {
     most
 }
 
-/// The read-write lock at [`DIRECTORY`], its guards where the lock is free, and their conversions.
+/// The read-write lock at [`DIRECTORY`], its guards where the lock is free, and their downgrade.
 pub mod read_write {
     use tokio::task::JoinHandle;
-    use zookeeper_recipes::{AnyGuard, Client, InterProcessReadWriteLock, ReadGuard, WriteGuard};
+    use zookeeper_recipes::{
+        Client, ConversionError, InterProcessReadWriteLock, ReadGuard, WriteGuard,
+    };
     use zookeeper_test_server::{Gate, Match, Server};
 
     use super::{DIRECTORY, hold_back, session};
@@ -502,44 +504,23 @@ pub mod read_write {
             .unwrap()
     }
 
-    /// An upgrade or a downgrade whose first request is held: its reply if the server is to carry
-    /// it out, or the request itself. The task returns the guard in the end, as an error if it was
-    /// not converted.
-    pub async fn conversion(
+    /// A downgrade whose first request is held: its reply if the server is to carry it out, or the
+    /// request itself.
+    pub async fn downgrade(
         server: &Server,
         client: &Client,
-        upgrade: bool,
         carried_out: bool,
-    ) -> (Gate, JoinHandle<Result<AnyGuard, AnyGuard>>) {
-        let first = |kind| {
-            hold_back(
-                server,
-                Match::any().session(session(client)).path_contains(kind),
-                carried_out,
-            )
-        };
-        let (gate, task) = if upgrade {
-            let (reader, gate) = (read(client).await, first("__WRIT__"));
-            let task = async {
-                reader
-                    .try_upgrade()
-                    .await
-                    .map(AnyGuard::from)
-                    .map_err(|e| e.into_guard().into())
-            };
-            (gate, tokio::spawn(task))
-        } else {
-            let (writer, gate) = (write(client).await, first("__READ__"));
-            let task = async {
-                writer
-                    .downgrade()
-                    .await
-                    .map(AnyGuard::from)
-                    .map_err(|e| e.into_guard().into())
-            };
-            (gate, tokio::spawn(task))
-        };
-        within("the conversion", gate.wait_hit()).await;
+    ) -> (
+        Gate,
+        JoinHandle<Result<ReadGuard, ConversionError<WriteGuard>>>,
+    ) {
+        let writer = write(client).await;
+        let first = Match::any()
+            .session(session(client))
+            .path_contains("__READ__");
+        let gate = hold_back(server, first, carried_out);
+        let task = tokio::spawn(writer.downgrade());
+        within("the downgrade", gate.wait_hit()).await;
         (gate, task)
     }
 }

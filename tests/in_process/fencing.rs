@@ -20,17 +20,16 @@ async fn pause_for_long(server: &Server, client: &Client) {
 
 // Shows: reader-tokens
 #[tokio::test]
-async fn a_paused_reader_is_refused_after_an_upgraded_writer() {
+async fn paused_reader_is_refused_after_a_writer() {
     let (server, [a, b]) = with_clients(start(), connect).await;
     let gate = FenceGate::new();
-    let (one, two) = (read(&a).await, read(&b).await);
-    gate.admit(one.fencing_token()).unwrap();
-    gate.admit(two.fencing_token()).unwrap();
+    let reader = read(&b).await;
+    gate.admit(reader.fencing_token()).unwrap();
     pause_for_long(&server, &b).await;
-    let writer = within("the upgrade", one.try_upgrade()).await.unwrap();
+    let writer = write(&a).await;
     gate.admit(writer.fencing_token()).unwrap();
-    let refused = gate.admit(two.fencing_token()).unwrap_err();
-    assert_eq!(refused.token(), Token::Read(two.fencing_token()));
+    let refused = gate.admit(reader.fencing_token()).unwrap_err();
+    assert_eq!(refused.token(), Token::Read(reader.fencing_token()));
     assert_eq!(refused.highest(), Token::Write(writer.fencing_token()));
 }
 
@@ -49,86 +48,50 @@ async fn a_paused_writer_is_refused_beside_a_later_reader() {
     gate.admit(reader.fencing_token()).unwrap();
 }
 
-/// Each grant to write has a token of its own, above those of all contenders before.
+/// Each grant to write has a token of its own, above those of all contenders before and below those
+/// of all after it, also after a downgrade.
 // Shows: token-order
 #[tokio::test]
-async fn an_upgraded_writer_is_above_all_before_it_and_below_all_that_wait() {
+async fn write_token_is_between_its_neighbours() {
     let (server, [a, b, c, d]) = with_clients(start(), connect).await;
     let gate = FenceGate::new();
-    let reader = read(&a).await;
-    let later = read(&b).await;
-    assert!(later.fencing_token() > reader.fencing_token());
-    gate.admit(reader.fencing_token()).unwrap();
-    gate.admit(later.fencing_token()).unwrap();
-    let before = server.children(DIRECTORY).len();
-    let next = tokio::spawn(lock(&c).write_lock().lock());
-    until(&server, "the writer", move |view| {
-        view.children(DIRECTORY).len() == before + 1
-    })
-    .await;
-    let last = tokio::spawn(lock(&d).read_lock().lock());
-    until(&server, "the reader behind it", move |view| {
-        view.children(DIRECTORY).len() == before + 2
-    })
-    .await;
-    later.release().await.unwrap();
+    let (one, two) = (read(&a).await, read(&b).await);
+    assert!(two.fencing_token() > one.fencing_token());
+    gate.admit(one.fencing_token()).unwrap();
+    gate.admit(two.fencing_token()).unwrap();
+    let mut waiting = Vec::new();
+    for (client, nodes) in [(&c, 3), (&d, 4)] {
+        waiting.push(tokio::spawn(lock(client).write_lock().lock()));
+        until(&server, "the writer", move |view| {
+            view.children(DIRECTORY).len() == nodes
+        })
+        .await;
+    }
+    let mut waiting = waiting.into_iter();
+    one.release().await.unwrap();
+    two.release().await.unwrap();
 
-    let first = within("the upgrade", reader.try_upgrade()).await.unwrap();
-    let (token, counter) = (first.fencing_token(), first.fencing_token().counter());
+    let first = granted(waiting.next().unwrap()).await;
+    let token = first.fencing_token();
     gate.admit(token).unwrap();
-    assert_eq!(counter, 1);
-    // A downgrade keeps it; the next upgrade is another grant.
+    // A downgrade keeps the token, although its node is younger than that of the next writer.
     let reader = within("the downgrade", first.downgrade()).await.unwrap();
     assert_eq!(
         reader.fencing_token(),
         ReadToken::from_parts(token.zxid(), token.counter())
     );
     gate.admit(reader.fencing_token()).unwrap();
-    let second = within("the upgrade", reader.try_upgrade()).await.unwrap();
+    let second = waiting.next().unwrap();
+    assert!(!second.is_finished());
+    reader.release().await.unwrap();
+    let second = granted(second).await;
     assert!(second.fencing_token() > token);
     gate.admit(second.fencing_token()).unwrap();
     assert!(gate.admit(token).is_err());
-    second.release().await.unwrap();
-
-    let next = within("the writer", next).await.unwrap().unwrap();
-    gate.admit(next.fencing_token()).unwrap();
-    next.release().await.unwrap();
-    let last = within("the reader", last).await.unwrap().unwrap();
-    gate.admit(last.fencing_token()).unwrap();
-}
-
-/// The writer that it is to be below gives up before it can be asked for: those behind it have been
-/// waiting as well.
-// Shows: upgraded-token
-#[tokio::test]
-async fn an_upgraded_writer_is_below_a_reader_whose_writer_has_gone() {
-    let (server, [a, b, c]) = with_clients(start(), connect).await;
-    let resource = FenceGate::new();
-    let reader = read(&a).await;
-    let gone = tokio::spawn(lock(&b).write_lock().lock());
-    until(&server, "the writer", |view| {
-        view.children(DIRECTORY).len() == 2
-    })
-    .await;
-    let last = tokio::spawn(lock(&c).read_lock().lock());
-    until(&server, "the reader behind it", |view| {
-        view.children(DIRECTORY).len() == 3
-    })
-    .await;
-    let question = server.hold_request(Match::op(Op::Exists).session(session(&a)));
-    let upgrade = tokio::spawn(reader.try_upgrade());
-    within("the question when it came", question.wait_hit()).await;
-    gone.abort();
-    until(&server, "the end of the writer", |view| {
-        view.children(DIRECTORY).len() == 3
-    })
-    .await;
-    question.release();
-    let writer = within("the upgrade", upgrade).await.unwrap().unwrap();
-    resource.admit(writer.fencing_token()).unwrap();
-    writer.release().await.unwrap();
-    let last = within("the reader", last).await.unwrap().unwrap();
-    resource.admit(last.fencing_token()).unwrap();
+    assert!(
+        gate.admit(ReadToken::from_parts(token.zxid(), token.counter()))
+            .is_err()
+    );
 }
 
 /// What kind of token a guard has stays with it on its way through `dyn`.

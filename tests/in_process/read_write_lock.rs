@@ -6,7 +6,7 @@
     reason = "a test fails by panicking"
 )]
 
-use test_support::in_process::read_write::{conversion, lock, read, write};
+use test_support::in_process::read_write::{downgrade, lock, read, write};
 use test_support::prelude::*;
 
 /// The nodes below the lock as paths, in order.
@@ -216,18 +216,16 @@ async fn a_dropped_conversion_gives_the_lock_back() {
     let server = start();
     for applied in [true, false] {
         let client = calm(&server).await;
-        for upgrade in [true, false] {
-            let (gate, task) = conversion(&server, &client, upgrade, applied).await;
-            task.abort();
-            assert!(task.await.unwrap_err().is_cancelled());
-            gate.release();
-            until(&server, "an empty directory", |view| {
-                view.children(DIRECTORY).is_empty()
-            })
-            .await;
-            // Not in the way of any contender.
-            write(&client).await.release().await.unwrap();
-        }
+        let (gate, task) = downgrade(&server, &client, applied).await;
+        task.abort();
+        assert!(task.await.unwrap_err().is_cancelled());
+        gate.release();
+        until(&server, "an empty directory", |view| {
+            view.children(DIRECTORY).is_empty()
+        })
+        .await;
+        // Not in the way of any contender.
+        write(&client).await.release().await.unwrap();
         clean(&server, &[&client]).await;
     }
 }
@@ -248,21 +246,16 @@ async fn a_lock_that_is_shared_is_not_converted() {
         matches!(error, ConversionError::WouldDeadlock { .. }),
         "{error}"
     );
-    let writer = error.into_guard();
-    let error = within("a refusal", reader.try_upgrade()).await.unwrap_err();
-    assert!(
-        matches!(error, ConversionError::WouldDeadlock { .. }),
-        "{error}"
-    );
     assert!(!error.is_retryable());
-    let reader = error.into_guard();
+    let writer = error.into_guard();
     assert!(writer.is_held() && reader.is_held());
     // The write lock stays one until the last share is gone.
+    let again = writer.reenter().unwrap();
     writer.release().await.unwrap();
     assert_eq!(view(&server), "W");
-    let writer = within("an upgrade of the last share", reader.try_upgrade())
-        .await
-        .unwrap();
+    let error = within("a refusal", again.downgrade()).await.unwrap_err();
+    let writer = error.into_guard();
+    drop(reader);
     within("the downgrade", writer.downgrade())
         .await
         .unwrap()
@@ -272,147 +265,18 @@ async fn a_lock_that_is_shared_is_not_converted() {
     clean(&server, &[&client]).await;
 }
 
-/// Writers and readers that wait behind a writer do not hinder it, and are served afterwards, in
-/// order.
-// Shows: upgrade
-#[tokio::test]
-async fn a_reader_that_is_alone_becomes_the_writer() {
-    let server = start();
-    let clients = [calm(&server).await, calm(&server).await];
-    let [a, b] = &clients;
-    let reader = read(a).await;
-    let (token, _id) = (numbers(reader.fencing_token()), session(b));
-    let writer = waits_for(&server, b, &reader.node(), lock(b).write_lock().lock()).await;
-    let later = waits_for(&server, b, &writer.node, lock(b).read_lock().lock()).await;
-    let guard = within("the upgrade", reader.try_upgrade()).await.unwrap();
-    // Above its own as a reader, and below the writer's that has been waiting.
-    let first = numbers(guard.fencing_token());
-    assert!(first > token && first.1 == 1, "{first:?} after {token:?}");
-    a.flush(SOON).await.unwrap();
-    assert_eq!(view(&server), "WWR");
-    watches(&server, b, &guard.node()).await;
-    assert!(lock(a).write_lock().is_acquired_in_this_process());
-    assert!(!writer.attempt.is_finished() && !later.attempt.is_finished());
-    // And back, and up again.
-    let reader = within("the downgrade", guard.downgrade()).await.unwrap();
-    let guard = within("the upgrade", reader.try_upgrade()).await.unwrap();
-    let second = numbers(guard.fencing_token());
-    assert!(second > first, "{second:?} after {first:?}");
-    guard.release().await.unwrap();
-    let next = writer.granted().await;
-    assert!(numbers(next.fencing_token()) > second);
-    next.release().await.unwrap();
-    later.granted().await.release().await.unwrap();
-    clean(&server, &[a, b]).await;
-}
-
-/// Neither of two readers passes the other; when one goes, the other can. What was tried leaves
-/// nothing behind.
-// Shows: upgrade
-#[tokio::test]
-async fn a_reader_beside_another_gets_its_guard_back() {
-    let (server, [a, b]) = with_clients(start(), calm).await;
-    let (one, two) = (read(&a).await, read(&b).await);
-    let before = nodes(&server);
-    let (one, two) = tokio::join!(one.try_upgrade(), two.try_upgrade());
-    let (one, two) = (one.unwrap_err(), two.unwrap_err());
-    assert!(matches!(one, ConversionError::Contended { .. }), "{one}");
-    assert!(matches!(two, ConversionError::Contended { .. }), "{two}");
-    assert!(one.is_retryable());
-    assert_eq!(
-        nodes(&server),
-        before,
-        "the write nodes are gone before the answer"
-    );
-    let (one, two) = (one.into_guard(), two.into_guard());
-    assert!(one.is_held() && two.is_held());
-    one.release().await.unwrap();
-    let writer = within("the upgrade", two.try_upgrade()).await.unwrap();
-    // A reader that comes now waits.
-    let reader = waits_for(&server, &a, &writer.node(), lock(&a).read_lock().lock()).await;
-    writer.release().await.unwrap();
-    reader.granted().await.release().await.unwrap();
-    clean(&server, &[&a, &b]).await;
-}
-
-/// A reader that comes between the write node and the look at the directory is seen, or sees.
-// Shows: upgrade
-#[tokio::test]
-async fn a_reader_that_comes_during_an_upgrade_waits_for_it() {
-    let (server, [a, b]) = with_clients(start(), calm).await;
-    let reader = read(&a).await;
-    let look = server.hold_request(Match::op(Op::GetChildren).session(session(&a)));
-    let upgrade = tokio::spawn(reader.try_upgrade());
-    within("the look", look.wait_hit()).await;
-    let write_node = nodes(&server)
-        .into_iter()
-        .find(|node| node.contains("__WRIT__"))
-        .unwrap();
-    let late = waits_for(&server, &b, &write_node, lock(&b).read_lock().lock()).await;
-    look.release();
-    // It cannot be told from one that was inside before.
-    let error = within("the answer", upgrade).await.unwrap().unwrap_err();
-    assert!(
-        matches!(error, ConversionError::Contended { .. }),
-        "{error}"
-    );
-    late.granted().await.release().await.unwrap();
-    error.into_guard().release().await.unwrap();
-    clean(&server, &[&a, &b]).await;
-}
-
-// Shows: conversion-ends
-#[tokio::test]
-async fn an_upgrade_whose_replies_are_lost_is_found_out() {
-    let server = start();
-    for alone in [true, false] {
-        for (op, part) in [
-            (Op::Create, "__WRIT__"),
-            (Op::GetChildren, ""),
-            (Op::Delete, "__"),
-        ] {
-            for applied in [true, false] {
-                let (a, b) = (calm(&server).await, calm(&server).await);
-                let beside = if alone { None } else { Some(read(&b).await) };
-                let reader = read(&a).await;
-                let matcher = Match::op(op).session(session(&a)).path_contains(part);
-                let fault = lose(&server, matcher, applied, Loss::Close);
-                let what = format!("{alone} {op:?} {applied}");
-                match within(&what, reader.try_upgrade()).await {
-                    Ok(guard) if alone => guard.release().await.unwrap(),
-                    Err(error) if !alone => {
-                        assert!(
-                            matches!(error, ConversionError::Contended { .. }),
-                            "{what}: {error}"
-                        );
-                        assert_eq!(view(&server), "RR", "{what}");
-                        error.into_guard().release().await.unwrap();
-                    }
-                    other => panic!("{what}: {other:?}"),
-                }
-                drop(beside);
-                a.flush(SOON).await.unwrap();
-                assert_eq!(fault.hits().len(), 1, "{what}");
-                clean(&server, &[&a, &b]).await;
-            }
-        }
-    }
-}
-
 #[tokio::test]
 async fn a_session_that_ends_during_a_conversion_takes_the_lock_along() {
-    let server = start();
-    for upgrade in [true, false] {
-        let client = calm(&server).await;
-        let (gate, task) = conversion(&server, &client, upgrade, false).await;
-        assert!(server.expire_session(session(&client)));
-        drop(gate);
-        let guard = within("the answer", task).await.unwrap().unwrap_err();
-        assert_eq!(guard.state(), LockState::Lost(LostReason::SessionExpired));
-        let error = guard.release().await.unwrap_err();
-        assert!(!error.is_retryable(), "{error}");
-        clean(&server, &[&client]).await;
-    }
+    let (server, [client]) = with_clients(start(), calm).await;
+    let (gate, task) = downgrade(&server, &client, false).await;
+    assert!(server.expire_session(session(&client)));
+    drop(gate);
+    let error = within("the answer", task).await.unwrap().unwrap_err();
+    let guard = error.into_guard();
+    assert_eq!(guard.state(), LockState::Lost(LostReason::SessionExpired));
+    let error = guard.release().await.unwrap_err();
+    assert!(!error.is_retryable(), "{error}");
+    clean(&server, &[&client]).await;
 }
 
 /// The node of a converted lock is looked after like any other.
@@ -486,30 +350,6 @@ async fn recipes_of_another_order_are_refused_here_and_there() {
     clean(&server, &[&a, &b]).await;
 }
 
-/// What a foreign recipe puts there during an upgrade ends it, with the lock as it was.
-#[tokio::test]
-async fn an_upgrade_among_strangers_keeps_the_read_lock() {
-    let (server, [client]) = with_clients(start(), calm).await;
-    let reader = read(&client).await;
-    let stranger = format!("{DIRECTORY}/x-lock-0000000099");
-    server.create(&stranger, "").unwrap();
-    let error = within("the answer", reader.try_upgrade())
-        .await
-        .unwrap_err();
-    let ConversionError::Request { source: why, .. } = &error else {
-        panic!("{error}")
-    };
-    assert_eq!(
-        (why.kind(), why.node()),
-        (ErrorKind::MixedRecipes, Some(&*stranger)),
-        "{why}"
-    );
-    assert_eq!(server.children(DIRECTORY).len(), 2);
-    assert!(error.into_guard().is_held());
-    server.delete(&stranger).unwrap();
-    clean(&server, &[&client]).await;
-}
-
 #[tokio::test]
 async fn kazoos_names_are_used_when_asked_for() {
     let (server, [client]) = with_clients(start(), calm).await;
@@ -538,18 +378,20 @@ async fn kazoos_names_are_used_when_asked_for() {
         (unique.to_owned(), number.to_owned())
     };
     let is_id = |id: &str| id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let (of, number) = parts(reader.node(), "__rlock__");
-    assert!(is_id(&of) && number.len() == 10, "{}", reader.node());
-    let writer = within("the upgrade", reader.try_upgrade()).await.unwrap();
-    // It says of which read node it is.
-    let (unique, same) = parts(writer.node(), "__lock__");
-    let (id, named) = unique.split_once("__of__").unwrap();
+    let (id, number) = parts(reader.node(), "__rlock__");
+    assert!(is_id(&id) && number.len() == 10, "{}", reader.node());
+    reader.release().await.unwrap();
+    let writer = within("a writer", lock.write_lock().lock()).await.unwrap();
+    let (of, number) = parts(writer.node(), "__lock__");
+    assert!(is_id(&of) && number.len() == 10, "{}", writer.node());
+    let reader = within("the downgrade", writer.downgrade()).await.unwrap();
+    let (id, same) = parts(reader.node(), "__rlock__");
     assert!(
-        is_id(id) && id != of && named == of && same == number,
+        is_id(&id) && id != of && same == number,
         "{}",
-        writer.node()
+        reader.node()
     );
-    writer.release().await.unwrap();
+    reader.release().await.unwrap();
     drop(lock);
     clean(&server, &[&client]).await;
     let mutex = InterProcessMutex::builder(&client, "/kazoo/mutex")

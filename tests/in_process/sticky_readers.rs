@@ -45,26 +45,6 @@ async fn closed(server: &Server, client: &Client, lock: &InterProcessReadWriteLo
     }
 }
 
-/// The only reader that is inside, as the writer. An upgrade waits for a tenth of a second behind a
-/// kept node; where a busy machine needs longer to delete that, it is called again. It may not give
-/// up earlier.
-async fn upgraded(reader: ReadGuard) -> WriteGuard {
-    let again = async {
-        let mut reader = reader;
-        loop {
-            let began = Instant::now();
-            match reader.try_upgrade().await {
-                Ok(writer) => return writer,
-                Err(refused) if began.elapsed() >= Duration::from_millis(100) => {
-                    reader = refused.into_guard();
-                }
-                Err(refused) => panic!("{refused:?}"),
-            }
-        }
-    };
-    within("an upgrade that has time enough", again).await
-}
-
 // Shows: kept-read-node
 #[tokio::test]
 async fn readers_share_a_node_without_a_request() {
@@ -203,50 +183,6 @@ async fn readers_of_other_processes_close_nothing() {
     clean(&server, &[&client, &other]).await;
 }
 
-/// An upgrade is refused beside another reader of the same node, and takes the node of one that is
-/// alone.
-// Shows: kept-read-node
-#[tokio::test]
-async fn an_upgrade_is_never_beside_a_reader() {
-    let (server, [client]) = with_clients(start(), calm).await;
-    let lock = sticky(&client);
-    let one = first(&server, &lock).await;
-    let two = at_once(&lock);
-    let refused = within("the answer", one.try_upgrade()).await.unwrap_err();
-    assert!(
-        matches!(refused, ConversionError::Contended { .. }),
-        "{refused}"
-    );
-    drop(refused);
-    let writer = within("the upgrade", two.try_upgrade()).await.unwrap();
-    assert!(
-        within("the try", lock.read_lock().try_lock())
-            .await
-            .is_err()
-    );
-    assert_eq!(queue(&server).len(), 1);
-    let reader = within("the downgrade", writer.downgrade()).await.unwrap();
-    let beside = within("the grant", lock.read_lock().lock()).await.unwrap();
-    assert_ne!(beside.node(), reader.node());
-    drop((reader, beside, lock));
-    clean(&server, &[&client]).await;
-}
-
-/// From the grant on, also if that came by the room in which readers wait.
-// Shows: kept-read-node
-#[tokio::test]
-async fn a_reader_that_is_alone_upgrades_at_once() {
-    let (server, [client]) = with_clients(start(), calm).await;
-    let lock = sticky(&client);
-    for _ in 0..100 {
-        let reader = within("the grant", lock.read_lock().lock()).await.unwrap();
-        let writer = within("the upgrade", reader.try_upgrade()).await.unwrap();
-        within("the release", writer.release()).await.unwrap();
-    }
-    drop(lock);
-    clean(&server, &[&client]).await;
-}
-
 /// Readers that wait behind a writer share one node, and all have the lock when it is its turn:
 /// also before a writer that has come since.
 // Shows: kept-read-node
@@ -322,71 +258,6 @@ async fn readers_that_wait_together_share_a_node() {
     .await;
     drop((writer, lock));
     clean(&server, &[&client, &other, &third]).await;
-}
-
-/// A node that no reader is inside by is given up to an upgrade, of its own client or another.
-// Shows: upgrade
-#[tokio::test]
-async fn a_node_that_is_only_kept_is_given_up_to_an_upgrade() {
-    let (server, [client, other]) = with_clients(start(), calm).await;
-    let (lock, theirs) = (sticky(&client), sticky(&other));
-    drop(first(&server, &theirs).await);
-    let reader = within("the grant", lock.read_lock().lock()).await.unwrap();
-    assert_eq!(queue(&server).len(), 2);
-    let writer = upgraded(reader).await;
-    assert_eq!(queue(&server).len(), 1);
-    drop(writer);
-    client.flush(SOON).await.unwrap();
-    // Its own, beside a node that a writer has closed.
-    let reader = first(&server, &lock).await;
-    server.reset_counters();
-    let writer = tokio::spawn(read_write::lock(&other).write_lock().lock());
-    until(&server, "the writer", |view| {
-        view.children(DIRECTORY).len() == 2
-    })
-    .await;
-    closed(&server, &client, &lock).await;
-    writer.abort();
-    until(&server, "the end of the writer", |view| {
-        view.children(DIRECTORY).len() == 1
-    })
-    .await;
-    let second = within("the grant", lock.read_lock().lock()).await.unwrap();
-    assert_ne!(second.node(), reader.node());
-    drop(second);
-    let writer = upgraded(reader).await;
-    assert_eq!(queue(&server).len(), 1);
-    drop((writer, lock, theirs));
-    clean(&server, &[&client, &other]).await;
-}
-
-/// Beside a reader of another client an upgrade waits shortly, and is refused.
-// Shows: upgrade
-#[tokio::test]
-async fn an_upgrade_is_refused_beside_a_reader_of_another_client() {
-    let (server, [client, other]) = with_clients(start(), calm).await;
-    let (lock, theirs) = (sticky(&client), sticky(&other));
-    let inside = first(&server, &theirs).await;
-    let reader = within("the grant", lock.read_lock().lock()).await.unwrap();
-    // It waits for a tenth of a second, in which a node that is only kept would go: nothing but its
-    // time shows that.
-    let began = Instant::now();
-    let refused = within("the answer", reader.try_upgrade())
-        .await
-        .unwrap_err();
-    assert!(
-        matches!(refused, ConversionError::Contended { .. }),
-        "{refused}"
-    );
-    assert!(
-        began.elapsed() >= Duration::from_millis(100),
-        "{:?}",
-        began.elapsed()
-    );
-    let reader = refused.into_guard();
-    assert!(reader.is_held() && inside.is_held() && queue(&server).len() == 2);
-    drop((reader, inside, lock, theirs));
-    clean(&server, &[&client, &other]).await;
 }
 
 /// The end of one reader's lease is not the end of the others.

@@ -1,7 +1,7 @@
 //! Conversions and revocation in a crowd, with connections that break: what has held, and has to go
 //! on holding.
 
-use test_support::in_process::read_write::{lock, write};
+use test_support::in_process::read_write::write;
 use test_support::prelude::*;
 
 #[tokio::test]
@@ -57,51 +57,6 @@ async fn a_request_during_a_conversion_is_not_missed() {
         reader.release().await.unwrap();
         client.close().await.unwrap();
     }
-}
-
-/// There and back many times, with readers and writers queueing meanwhile: a token for each time,
-/// in order, and nothing left.
-// Shows: token-order
-#[tokio::test]
-async fn there_and_back_many_times() {
-    let (server, [a, b]) = with_clients(start(), connect).await;
-    let mut writer = write(&a).await;
-    let mut token = writer.fencing_token();
-    let next = tokio::spawn(lock(&b).write_lock().lock());
-    until(&server, "the next", |view| {
-        view.children(DIRECTORY).len() == 2
-    })
-    .await;
-    let after = tokio::spawn(lock(&b).read_lock().lock());
-    until(&server, "the one after", |view| {
-        view.children(DIRECTORY).len() == 3
-    })
-    .await;
-    for _ in 0..50 {
-        let reader = within("the downgrade", writer.downgrade()).await.unwrap();
-        a.flush(SOON).await.unwrap();
-        writer = within("the upgrade", reader.try_upgrade()).await.unwrap();
-        a.flush(SOON).await.unwrap();
-        assert!(writer.fencing_token() > token);
-        token = writer.fencing_token();
-        assert_eq!(server.children(DIRECTORY).len(), 3);
-        assert!(!next.is_finished() && !after.is_finished());
-    }
-    writer.release().await.unwrap();
-    let next = within("the next", next).await.unwrap().unwrap();
-    assert!(next.fencing_token() > token && !after.is_finished());
-    next.release().await.unwrap();
-    within("the one after", after)
-        .await
-        .unwrap()
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
-    until(&server, "an empty directory", |view| {
-        view.children(DIRECTORY).is_empty()
-    })
-    .await;
 }
 
 /// A runtime that goes while its task converts takes nothing along: the client has a thread of its

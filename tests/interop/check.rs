@@ -10,7 +10,6 @@
 //! | `read W V` | when the counter was read |
 //! | `intent W N`, `commit W N` | before and after the counter is written, only by exclusive holders |
 //! | `down W` | before a write lock is turned into a read lock |
-//! | `up W` | after a read lock has been turned into a write lock |
 //! | `leave W` | before the release, once the worker has made sure that it held the lock all the time |
 //! | `lost W` | instead, when it did not: its session was over; of a victim by the parent, see below |
 //! | `dead P` | by the parent, when process `P` was killed and has ended |
@@ -41,8 +40,8 @@ pub(crate) struct Findings {
     pub(crate) shared: BTreeMap<String, usize>,
     /// How often a shared hold found another one beside it.
     pub(crate) together: usize,
-    /// Conversions to a read lock and to a write lock.
-    pub(crate) converted: (usize, usize),
+    /// How many write locks were turned into read locks.
+    pub(crate) downgraded: usize,
     /// Killed processes by side, and how many holds were cut short by it.
     pub(crate) dead: BTreeMap<String, usize>,
     pub(crate) cut: BTreeMap<String, usize>,
@@ -83,7 +82,6 @@ impl Findings {
 #[derive(Debug)]
 struct Hold {
     exclusive: bool,
-    token: Option<Token>,
     read: Option<u64>,
     /// What it may have written and has not said so.
     pending: Option<u64>,
@@ -257,22 +255,7 @@ impl Checker {
                     .get_mut(worker)
                     .filter(|hold| hold.exclusive)?
                     .exclusive = false;
-                self.findings.converted.0 += 1;
-            }
-            ["up", worker] => {
-                let hold = self.holds.get_mut(worker).filter(|hold| !hold.exclusive)?;
-                hold.exclusive = true;
-                if hold.doubtful {
-                    return Some(());
-                }
-                let token = hold.token;
-                self.findings.converted.1 += 1;
-                self.alone(at, worker);
-                // It is its own token when it goes down and up again.
-                if let Some(token) = token {
-                    self.later(at, worker, token, token < self.highest);
-                    self.highest = token;
-                }
+                self.findings.downgraded += 1;
             }
             ["leave", worker] => {
                 let hold = self.holds.remove(worker)?;
@@ -347,7 +330,6 @@ impl Checker {
         }
         let hold = Hold {
             exclusive,
-            token,
             read: None,
             pending: None,
             doubtful,
@@ -488,10 +470,10 @@ pub(crate) mod trials {
         let torn =
             "\nenter c-1.0 x 6 0x1 .\nread c-1.\ndead c-1 .\nenter b-1.0 x 7 0x2 .\nleave b-1.0 .";
         check(torn, 0).verdict()?;
-        // Conversions keep the token.
+        // A downgrade keeps the token.
         accepts(
-            "enter a-1.0 x 5; down a-1.0; enter b-1.0 r 6; leave b-1.0; up a-1.0; down a-1.0; leave a-1.0; \
-             enter b-1.0 r 7; up b-1.0; leave b-1.0",
+            "enter a-1.0 x 5; down a-1.0; enter b-1.0 r 7; leave a-1.0; leave b-1.0; \
+             enter a-1.0 x 6; leave a-1.0",
             0,
         )?;
         assert_eq!(
@@ -529,7 +511,7 @@ pub(crate) mod trials {
             overlap,
         )?;
         refuses(
-            "enter a-1.0 r 5; enter b-1.0 r 6; up b-1.0; leave a-1.0; leave b-1.0",
+            "enter a-1.0 x 5; down a-1.0; enter b-1.0 x 6; leave a-1.0; leave b-1.0",
             0,
             overlap,
         )?;
@@ -569,8 +551,7 @@ pub(crate) mod trials {
             token,
         )?;
         refuses(
-            "enter a-1.0 r 4; enter b-1.0 r 5; leave a-1.0; up b-1.0; down b-1.0; enter a-1.1 r 5; \
-             leave a-1.1; leave b-1.0",
+            "enter a-1.0 x 5; down a-1.0; enter b-1.0 r 4; leave b-1.0; leave a-1.0",
             0,
             token,
         )

@@ -153,14 +153,14 @@ pub(crate) fn run_and(
     nothing_is_left(servers, &run.task.path)?;
     let findings = check(run.tail.read()?, read_counter(dir.path())?);
     println!(
-        "{title}: grants {:?}, killed {:?}, holds cut short {:?}, shared {:?} (together {}), converted {:?}, \
+        "{title}: grants {:?}, killed {:?}, holds cut short {:?}, shared {:?} (together {}), downgraded {}, \
          increments {} and {} of victims, lost {}, trouble {}, {:.0?}",
         findings.grants,
         findings.dead,
         findings.cut,
         findings.shared,
         findings.together,
-        findings.converted,
+        findings.downgraded,
         findings.committed,
         findings.adopted,
         findings.lost,
@@ -176,24 +176,23 @@ pub(crate) fn run_and(
 
 impl Finished {
     /// What each half of a pairing of read-write locks must show besides: readers of both sides,
-    /// some of them together, and guards that were converted. How many readers of kazoo get in
+    /// some of them together, and guards that were downgraded. How many readers of kazoo get in
     /// between its writers is luck, but each of the three that are there at the end was waited for.
-    pub(crate) fn shares_and_converts(&self) -> Outcome {
+    pub(crate) fn shares_and_downgrades(&self) -> Outcome {
         let Findings {
             shared,
             together,
-            converted,
+            downgraded,
             ..
         } = &self.findings;
         if shared.len() == 2
             && shared.values().all(|n| *n >= 3)
             && *together > 25
-            && converted.0 > 10
-            && converted.1 > 2
+            && *downgraded > 10
         {
             return Ok(());
         }
-        Err(format!("shared {shared:?}, together {together}, converted {converted:?}").into())
+        Err(format!("shared {shared:?}, together {together}, downgraded {downgraded}").into())
     }
 
     /// What a run promises: its extent, that both sides had their share, and no violation. Else the

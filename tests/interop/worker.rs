@@ -485,15 +485,7 @@ impl Thread {
         self.note("enter", &format!("{mode} {czxid}.{holder} {session:#x}"))?;
         self.work(&held).await?;
         if matches!(self.lock, Lock::Both(..)) {
-            // To the other side, and every other time back again.
-            for _ in 0..=(self.round / 2 % 2) {
-                let converted;
-                (held, converted) = self.convert(held).await?;
-                if !converted {
-                    break;
-                }
-                self.work(&held).await?;
-            }
+            held = self.downgrade(held).await?;
         }
         let kept = held.is_held();
         self.note(if kept { "leave" } else { "lost" }, "")?;
@@ -503,50 +495,27 @@ impl Thread {
         Ok(())
     }
 
-    /// Becomes a reader or the writer, or not.
-    async fn convert(&self, held: Held) -> Result<(Held, bool), Failure> {
+    /// Becomes a reader, if it is the writer.
+    async fn downgrade(&self, held: Held) -> Result<Held, Failure> {
         let token = held.token();
-        let converted = match held {
-            Held::Write(guard) => {
-                // From now on others may read beside us.
-                self.note("down", "")?;
-                match guard.downgrade().await {
-                    Ok(guard) => Held::Read(guard),
-                    Err(e) => {
-                        self.note("trouble", &format!("{e:?}"))?;
-                        return Ok((Held::Write(e.into_guard()), false));
-                    }
-                }
+        let Held::Write(writer) = held else {
+            return Ok(held);
+        };
+        // From now on others may read beside us.
+        self.note("down", "")?;
+        let reader = match writer.downgrade().await {
+            Ok(reader) => Held::Read(reader),
+            Err(e) => {
+                self.note("trouble", &format!("{e:?}"))?;
+                return Ok(Held::Write(e.into_guard()));
             }
-            Held::Read(guard) => match guard.try_upgrade().await {
-                Ok(guard) => {
-                    self.note("up", "")?;
-                    Held::Write(guard)
-                }
-                Err(e) => {
-                    if !matches!(e, ConversionError::Contended { .. }) {
-                        self.note("trouble", &format!("{e:?}"))?;
-                    }
-                    let held = Held::Read(e.into_guard());
-                    // It is as good as it was before.
-                    self.work(&held).await?;
-                    return Ok((held, false));
-                }
-            },
-            other => other,
         };
-        // A reader that was the writer shows the writer's token; each grant to write has one of its
-        // own.
-        let right = if converted.is_exclusive() {
-            converted.token() > token
-        } else {
-            converted.token() == token
-        };
-        if right {
-            Ok((converted, true))
-        } else {
-            Err(format!("the token {token:?} became {:?}", converted.token()).into())
+        // A reader that was the writer shows the writer's token.
+        if reader.token() != token {
+            return Err(format!("the token {token:?} became {:?}", reader.token()).into());
         }
+        self.work(&reader).await?;
+        Ok(reader)
     }
 
     async fn work(&self, held: &Held) -> Result<(), Failure> {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use test_support::Suite;
 use test_support::within;
-use zookeeper_recipes::{Client, ConversionError, InterProcessReadWriteLock};
+use zookeeper_recipes::{Client, InterProcessReadWriteLock};
 
 use crate::add;
 use crate::cast::Role::{self, Read, Write};
@@ -40,8 +40,8 @@ pub(crate) fn add_all(suite: &mut Suite) {
     // Shows: seen-from-outside
     add(
         suite,
-        "read_write_lock::a_conversion_exchanges_one_node_for_another",
-        conversions,
+        "read_write_lock::downgrade_exchanges_one_node_for_another",
+        downgrade,
     );
 }
 
@@ -143,9 +143,9 @@ async fn readers_move_on(outside: Outside) {
     cast.ends_clean().await;
 }
 
-/// A holder turns from writer to reader and back: it has one node all the time, in the same place,
-/// and those behind it watch whom they would watch if it had been there from the beginning.
-async fn conversions(outside: Outside) {
+/// A holder turns from writer to reader: it has one node all the time, in the same place, and those
+/// behind it watch whom they would watch if it had been there from the beginning.
+async fn downgrade(outside: Outside) {
     let servers = outside.servers.connect_string();
     let clients = [
         connect(&servers, 40).await,
@@ -195,32 +195,13 @@ async fn conversions(outside: Outside) {
         .await;
     assert_eq!(place(&reader.node()), number);
 
-    let failed = within("an answer", reader.try_upgrade()).await.unwrap_err();
-    assert!(
-        matches!(failed, ConversionError::Contended { .. }),
-        "{failed:?}"
-    );
-    outside
-        .shows(
-            "an upgrade in vain",
-            view(&[(1, Read), (2, Read), (3, Write)], &[(3, 2)]),
-        )
-        .await;
-
     second.release().await.unwrap();
     outside
         .shows("a reader alone", view(&[(1, Read), (3, Write)], &[(3, 1)]))
         .await;
-    let writer = within("the upgrade", failed.into_guard().try_upgrade())
-        .await
-        .unwrap();
-    outside
-        .shows("an upgrade", view(&[(1, Write), (3, Write)], &[(3, 1)]))
-        .await;
-    assert_eq!(place(&writer.node()), number);
     assert!(!third.is_finished());
 
-    writer.release().await.unwrap();
+    reader.release().await.unwrap();
     let third = within("the writer's grant", third).await.unwrap().unwrap();
     outside
         .shows("the next writer", view(&[(3, Write)], &[]))

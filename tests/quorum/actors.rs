@@ -61,8 +61,6 @@ pub(crate) enum Kind {
     Writer,
     /// A writer that has become a reader.
     Downgraded,
-    /// A reader that has become the writer.
-    Upgraded,
 }
 
 impl Kind {
@@ -71,7 +69,7 @@ impl Kind {
         Ok(match self {
             Self::Mutex => Arc::new(InterProcessMutex::new(client, path)?),
             Self::Fair => Arc::new(InterProcessFairLock::new(client, path)?),
-            Self::Reader | Self::Upgraded => Arc::new(read_write()?.read_lock()),
+            Self::Reader => Arc::new(read_write()?.read_lock()),
             Self::Writer | Self::Downgraded => Arc::new(read_write()?.write_lock()),
         })
     }
@@ -84,13 +82,6 @@ impl Kind {
                 .acquire(SOON)
                 .await?
                 .downgrade()
-                .await?
-                .into(),
-            Self::Upgraded => read_write()?
-                .read_lock()
-                .acquire(SOON)
-                .await?
-                .try_upgrade()
                 .await?
                 .into(),
             _ => self.lock(client, path)?.acquire(SOON).await?,

@@ -77,9 +77,6 @@ fn main() {
     add("client_links::silent_to_a_downgraded_writer", |t| {
         client_links::silent(t, Kind::Downgraded, Direction::Both)
     });
-    add("client_links::silent_to_an_upgraded_reader", |t| {
-        client_links::silent(t, Kind::Upgraded, Direction::Both)
-    });
     // Shows: lease
     add("client_links::all_silent", client_links::all_silent);
     add(

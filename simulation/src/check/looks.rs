@@ -5,9 +5,6 @@
 pub struct Look {
     /// Whether holders are in the queue, as those of all but semaphores.
     pub is_queued: bool,
-    /// Whether it is a reader: while another tries to upgrade, it is behind a writer's node, and no
-    /// first holder.
-    pub is_reader: bool,
     pub queue: Vec<String>,
     pub holders: Vec<String>,
     /// Whether it is locked, by this process, with a queue that has a node.
@@ -18,8 +15,7 @@ pub struct Look {
 pub fn by_holder(look: &Look, own: &[String]) -> Result<(), String> {
     for node in own {
         let is_listed = !look.is_queued || look.queue.contains(node);
-        let is_first = look.is_reader || look.holders.contains(node);
-        if !is_listed || !is_first || !look.is_locked {
+        if !is_listed || !look.holders.contains(node) || !look.is_locked {
             return Err(format!("does not find its node {node}: {look:?}"));
         }
     }
@@ -35,7 +31,6 @@ mod tests {
         let own = ["/a".to_owned()];
         let look = |queue: bool, holders: bool, is_locked| Look {
             is_queued: true,
-            is_reader: false,
             queue: own.iter().filter(|_| queue).cloned().collect(),
             holders: own.iter().filter(|_| holders).cloned().collect(),
             is_locked,
@@ -44,14 +39,6 @@ mod tests {
         by_holder(&look(false, true, true), &own).unwrap_err();
         by_holder(&look(true, false, true), &own).unwrap_err();
         by_holder(&look(true, true, false), &own).unwrap_err();
-        by_holder(
-            &Look {
-                is_reader: true,
-                ..look(true, false, true)
-            },
-            &own,
-        )
-        .unwrap();
         by_holder(
             &Look {
                 is_queued: false,

@@ -158,7 +158,6 @@ async fn look_as_holder(lock: &Lock, world: &World, grant: &Arc<Grant>) {
         };
         Ok::<_, Error>(Look {
             is_queued: !matches!(lock, Lock::Semaphore(_)),
-            is_reader: matches!(grant.held, Held::Read(_)),
             queue: mine(&queue),
             holders: mine(&holders),
             is_locked: is_locked && is_here && length > 0,

@@ -376,23 +376,15 @@ pub async fn turn(lock: &Lock, world: &World, machine: &Arc<Machine>, place: usi
     }
 }
 
-/// A conversion of a hold of these nodes has failed: the node that was to take their place may be
-/// the one of which its holder is told that another process has deleted it.
-fn not_converted<G: Debug>(
-    world: &World,
-    nodes: &[String],
-    what: &str,
-    error: &ConversionError<G>,
-) {
-    world.sometimes(format!("{what} {}", variant(error)));
-    // Refused beside other readers, who may have this node.
-    if !matches!(error, ConversionError::Contended { .. }) {
-        nodes.iter().for_each(|node| world.may_break(node));
-    }
+/// A downgrade of a hold of these nodes has failed: the node that was to take their place may be the
+/// one of which its holder is told that another process has deleted it.
+fn not_downgraded<G: Debug>(world: &World, nodes: &[String], error: &ConversionError<G>) {
+    world.sometimes(format!("not downgraded {}", variant(error)));
+    nodes.iter().for_each(|node| world.may_break(node));
 }
 
-/// Holds for a while, and converts what is held now and then. Returns it at the end, unless a
-/// conversion is dropped. With the lock comes the end of its lease.
+/// Holds for a while, and downgrades a write lock now and then. Returns it at the end, unless a
+/// downgrade is dropped. With the lock comes the end of its lease.
 pub async fn hold(
     lock: Option<&Lock>,
     world: &World,
@@ -457,35 +449,22 @@ pub async fn hold(
         };
         let before = held.nodes();
         held = match held {
-            Held::Read(guard) => match polled(polls, guard.try_upgrade()).await? {
-                Ok(guard) => {
-                    world.sometimes("upgraded".to_owned());
-                    Held::Write(guard)
-                }
-                Err(error) => {
-                    not_converted(world, &before, "not upgraded", &error);
-                    return Some(Held::Read(error.into_guard()));
-                }
-            },
             Held::Write(guard) => match polled(polls, guard.downgrade()).await? {
                 Ok(guard) => {
                     world.sometimes("downgraded".to_owned());
                     Held::Read(guard)
                 }
                 Err(error) => {
-                    not_converted(world, &before, "not downgraded", &error);
+                    not_downgraded(world, &before, &error);
                     return Some(Held::Write(error.into_guard()));
                 }
             },
             other => return Some(other),
         };
         world.converted(&before, &held.nodes());
-        let converted = if matches!(held, Held::Read(_)) {
-            Share::Shared
-        } else {
-            Share::Exclusive
-        };
-        shares.iter_mut().for_each(|(_, share)| *share = converted);
+        shares
+            .iter_mut()
+            .for_each(|(_, share)| *share = Share::Shared);
     }
 }
 

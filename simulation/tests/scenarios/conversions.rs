@@ -56,32 +56,26 @@ async fn no_beats(server: &Server, client: &Client, id: i64) {
 
 /// A client that has no node sends no beats, however its last lock was lost.
 #[tokio::test]
-async fn an_upgrade_whose_directory_is_deleted_leaves_no_heartbeats() {
+async fn downgrade_without_directory_leaves_no_heartbeats() {
     let server = start_impatient();
     let client = connect_for(&server, BRIEF).await;
     let id = session(&client);
 
     // What is usual: nothing is held, nothing is asked.
-    within("a read lock", lock(&client).read_lock().lock())
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    let writer = read_write::write(&client).await;
+    writer.release().await.unwrap();
     no_beats(&server, &client, id).await;
 
-    let reader = within("a read lock", lock(&client).read_lock().lock())
-        .await
-        .unwrap();
-    let gate = server.hold_request(Match::op(Op::GetChildren).session(id));
-    let upgrade = tokio::spawn(reader.try_upgrade());
-    within("the list", gate.wait_hit()).await;
+    let writer = read_write::write(&client).await;
+    let gate = server.hold_request(Match::op(Op::Multi).session(id).path_contains("__READ__"));
+    let downgrade = tokio::spawn(writer.downgrade());
+    within("the transaction", gate.wait_hit()).await;
     for node in server.children(DIRECTORY) {
         server.delete(&format!("{DIRECTORY}/{node}")).unwrap();
     }
     server.delete(DIRECTORY).unwrap();
     gate.release();
-    let failed = within("an answer", upgrade).await.unwrap().unwrap_err();
+    let failed = within("an answer", downgrade).await.unwrap().unwrap_err();
     let ConversionError::Lost { source: lost, .. } = &failed else {
         panic!("{failed}")
     };

@@ -44,8 +44,8 @@ use crate::session::leftovers::cleanup::Ticket;
 use crate::session::reports::observer;
 use crate::session::threads::clock;
 
-/// How long a try or an upgrade waits behind nodes that their owners may only keep: for two
-/// flights, and their attention.
+/// How long a try waits behind nodes that their owners may only keep: for two flights, and their
+/// attention.
 pub(crate) const GIVEN_UP_WITHIN: Duration = Duration::from_millis(100);
 
 /// How often a try that cannot have a node yet looks whether others are in its way.

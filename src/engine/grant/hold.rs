@@ -89,24 +89,20 @@ impl Hold {
         )
     }
 
-    /// Keeps its node for itself, for a conversion. Returns `false` if other holds share it.
-    pub(crate) fn take_out(&self) -> bool {
+    /// Keeps its node for itself, for a conversion.
+    pub(crate) fn take_out(&self) {
         let in_room = self
             .path_lock
             .room(self.kind())
             .map(|room| room.holders())
             .unwrap_or_default();
         let is_this = |holder: &LocalOwner| Arc::ptr_eq(&holder.held, &self.held);
-        let number = self.held.number();
         // A local holder all the time.
         if let Some(holder) = in_room.into_iter().find(is_this) {
+            let number = self.held.number();
             self.path_lock.lock_holders().insert(number, holder);
         }
-        let is_alone = self.held.take_out();
-        if !is_alone {
-            self.path_lock.lock_holders().remove(&number);
-        }
-        is_alone
+        self.held.take_out();
     }
 
     /// Returns a ticket of the attempt that was granted it.
@@ -184,12 +180,6 @@ impl Hold {
 
     pub(crate) fn token(&self) -> (i64, u64) {
         self.token
-    }
-
-    /// Sets the token after an upgrade, which is a separate grant with this zxid
-    /// (docs/protocol.md#upgraded-token).
-    pub(crate) fn upgraded(&mut self, zxid: i64) {
-        self.token = (zxid, self.token.1.saturating_add(1));
     }
 
     /// Returns the name of its node.

@@ -103,9 +103,9 @@ impl Reason for TryLockError {
     }
 }
 
-/// Reports that a hold was converted.
-pub(crate) fn converted(held: &Held, kind: Kind) {
-    held.report.converted(read_write(kind));
+/// Reports that a hold was converted to that of a reader.
+pub(crate) fn converted(held: &Held) {
+    held.report.converted(read_write(held.kind()));
 }
 
 /// Returns by what a lock is granted if this event is the last before the grant.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use zookeeper_client as zk;
 
-use crate::protocol::node_name::{Child, Family, Kind, Naming, classify, upgraded_from};
+use crate::protocol::node_name::{Child, Family, Kind, Naming, classify};
 use crate::session::threads::mutex::Mutex;
 use crate::values::contender::{Contender, ContenderKind, NodeStat};
 use crate::values::path::LockPath;
@@ -48,7 +48,6 @@ pub(crate) const fn kind_of(naming: Naming, kind: Kind) -> ContenderKind {
 
 /// Returns a contender, from the result of a read of its node in the session with this id.
 pub(crate) fn contender(
-    naming: Naming,
     directory: &LockPath,
     (name, kind): (&str, ContenderKind),
     (data, stat): NodeRead<'_>,
@@ -56,8 +55,7 @@ pub(crate) fn contender(
 ) -> Contender {
     let is_mine = stat.ephemeral_owner == session;
     let has_token = match kind {
-        ContenderKind::Exclusive => true,
-        ContenderKind::Write => upgraded_from(name, naming).is_none(),
+        ContenderKind::Exclusive | ContenderKind::Write => true,
         ContenderKind::Read | ContenderKind::Permit => false,
     };
     let stat = NodeStat {
@@ -85,13 +83,8 @@ pub(crate) fn in_queue(
     let Child::Contender { kind, .. } = classify(name, naming) else {
         return None;
     };
-    Some(contender(
-        naming,
-        directory,
-        (name, kind_of(naming, kind)),
-        read,
-        session,
-    ))
+    let named = (name, kind_of(naming, kind));
+    Some(contender(directory, named, read, session))
 }
 
 /// The knowledge that the attempts of a path lock share of the node that is first in the queue.

@@ -33,7 +33,6 @@ impl World<'_> {
         caller.kind = kind;
         caller.number = self.attempts;
         caller.deleted_by_hand = false;
-        caller.refused = false;
         caller.doing = Doing::Begins;
     }
 
@@ -51,7 +50,7 @@ impl World<'_> {
             kind,
             if_busy,
             fair,
-            conversions: 0,
+            downgrades: false,
             attempts: 0,
             holds_long: false,
         }
@@ -130,8 +129,8 @@ impl World<'_> {
                 }
             }
             Doing::Holding { name } => {
-                if self.converts_next(i) {
-                    self.convert(i, name);
+                if self.downgrades_next(i) {
+                    self.downgrade(i, name);
                 } else {
                     // The lock is not handed over if it was lost, or if the outcome of a write is
                     // unknown.
@@ -139,11 +138,11 @@ impl World<'_> {
                     self.release(i, name, hand_over);
                 }
             }
-            Doing::Converting {
+            Doing::Downgrading {
                 name,
-                conversion,
-                step,
-            } => self.converting(i, name, conversion, step),
+                new,
+                downgrade,
+            } => self.downgrading(i, name, new, downgrade),
             Doing::Watching(contender, name) => {
                 if !self.directory.nodes.contains_key(&name) || self.choices.chance(16) {
                     self.on(i, contender, AcquireEvent::Changed);
@@ -213,16 +212,14 @@ impl World<'_> {
         }
     }
 
-    fn converts_next(&mut self, i: usize) -> bool {
-        if self.in_memory() {
+    fn downgrades_next(&mut self, i: usize) -> bool {
+        if self.in_memory() || self.callers[i].kind == Kind::Shared {
             return false;
         }
-        let Some(role) = &mut self.callers[i].role else {
-            return self.choices.chance(if self.few { 25 } else { 100 });
-        };
-        let left = role.conversions.checked_sub(1);
-        role.conversions = left.unwrap_or_default();
-        left.is_some()
+        match &mut self.callers[i].role {
+            Some(role) => std::mem::take(&mut role.downgrades),
+            None => self.choices.chance(if self.few { 25 } else { 100 }),
+        }
     }
 
     /// Carries out a request that is not a create.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::protocol::acquire::OwnNode;
-use crate::protocol::convert::Created;
+use crate::protocol::downgrade::Answered;
 use crate::protocol::failure::{Answer, FailureKind};
 use crate::protocol::node_name::Naming;
 use crate::protocol::queue::{Listing, Queue};
@@ -79,23 +79,16 @@ impl Directory {
         }
     }
 
-    /// Creates a node with this full name.
-    pub(super) fn make(&mut self, owner: (usize, u64), name: &str) -> Created {
-        match self.nodes.insert(name.to_owned(), owner) {
-            Some(_) => Created::Exists,
-            None => Created::Done {
-                czxid: Some(self.count(name)),
-            },
-        }
-    }
-
-    pub(super) fn swap(&mut self, owner: (usize, u64), create: &str, delete: &str) -> Created {
+    /// Creates a node with this full name, and deletes another, unless that has happened before.
+    pub(super) fn exchange(&mut self, owner: (usize, u64), create: &str, delete: &str) -> Answered {
         if self.nodes.contains_key(create) {
-            return Created::Exists;
+            return Answered::Done;
         }
         if self.nodes.remove(delete).is_none() {
-            return Created::Missing;
+            return Answered::Missing;
         }
-        self.make(owner, create)
+        self.nodes.insert(create.to_owned(), owner);
+        self.count(create);
+        Answered::Done
     }
 }

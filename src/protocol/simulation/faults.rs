@@ -15,7 +15,7 @@ impl World<'_> {
         for i in self.callers_of(c) {
             self.callers[i].late = None;
             match std::mem::replace(&mut self.callers[i].doing, Doing::Idle) {
-                Doing::Idle | Doing::Holding { .. } | Doing::Converting { .. } => {}
+                Doing::Idle | Doing::Holding { .. } | Doing::Downgrading { .. } => {}
                 _ => self.callers[i].doing = Doing::Begins,
             }
         }

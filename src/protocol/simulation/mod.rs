@@ -1,4 +1,4 @@
-//! Runs the real decisions of attempts, conversions and the local queue against a model of a lock
+//! Runs the real decisions of attempts, downgrades and the local queue against a model of a lock
 //! directory, with lost replies, late creates, cancellations, expired sessions, nodes and
 //! directories deleted by other processes and made again, foreign children, watches that fire or
 //! are interrupted, and refused deletions.
@@ -35,7 +35,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use self::choices::Choices;
 use self::directory::Directory;
 use crate::protocol::acquire::{AcquireStep, Acquiring, IfBusy, OwnNode};
-use crate::protocol::convert::{Conversion, ConvertStep};
+use crate::protocol::downgrade::Downgrade;
 use crate::protocol::failure::{Answer, FailureKind};
 use crate::protocol::local_queue::{LocalQueue, Notice, Told};
 use crate::protocol::node_name::{Dialect, Family, Kind, Naming};
@@ -57,11 +57,11 @@ enum Doing {
     Holding {
         name: String,
     },
-    /// Holds as `held` until the end of it.
-    Converting {
+    /// Holds by `name` until the transaction makes it `new`.
+    Downgrading {
         name: String,
-        conversion: Conversion,
-        step: ConvertStep,
+        new: String,
+        downgrade: Downgrade,
     },
 }
 
@@ -90,8 +90,6 @@ struct Caller {
     /// Whether another process has deleted one of its nodes: a grant by a node that does not exist
     /// is no error then.
     deleted_by_hand: bool,
-    /// Whether a conversion was refused a deletion.
-    refused: bool,
     /// The last notice, and the question that it answers.
     told: Option<(usize, Notice)>,
     listed: Option<(usize, Answer<Listing>)>,
@@ -106,8 +104,8 @@ struct Role {
     kind: Kind,
     if_busy: IfBusy,
     fair: bool,
-    /// How often it converts its holds, and how many attempts it makes.
-    conversions: u32,
+    /// Whether it downgrades its first hold, and how many attempts it makes.
+    downgrades: bool,
     attempts: u32,
     /// Whether it keeps the lock until all others wait.
     holds_long: bool,
@@ -126,7 +124,6 @@ impl Caller {
             late: None,
             ids: 0,
             deleted_by_hand: false,
-            refused: false,
             told: None,
             listed: None,
             seen: 0,
@@ -338,10 +335,12 @@ impl<'a> World<'a> {
     fn inside(&self) -> (usize, usize) {
         let kind = |caller: &Caller| match &caller.doing {
             Doing::Holding { name } if self.directory.nodes.contains_key(name) => Some(caller.kind),
-            // During an upgrade the lock is held as a reader; during a downgrade as the one or the
-            // other.
-            Doing::Converting { name, .. } if self.directory.nodes.contains_key(name) => {
-                Some(caller.kind)
+            Doing::Downgrading { name, .. } if self.directory.nodes.contains_key(name) => {
+                Some(Kind::Exclusive)
+            }
+            // The transaction may have been carried out without an answer.
+            Doing::Downgrading { new, .. } if self.directory.nodes.contains_key(new) => {
+                Some(Kind::Shared)
             }
             _ => None,
         };

@@ -32,7 +32,7 @@ fn simulate(bytes: &[u8], family: Family, active: &[usize]) -> usize {
         };
         let choice = world.choices.next();
         if choice < by_hand {
-            // Conversions are not made for a directory that is missing.
+            // Downgrades are not made for a directory that is missing.
             if world.in_memory() && world.choices.chance(40) {
                 world.remove_directory();
             } else if !world.directory.nodes.is_empty() {

@@ -1,20 +1,15 @@
 //! All schedules with few deviations of clients whose readers share a read node and keep it
-//! ([`Room`]), together with writers and readers that become the writer. The rooms, the order of
-//! the queue and the conversions are the real ones; the servers, the attempts and the watch of an
-//! open node are modelled here.
+//! ([`Room`]), together with writers. The rooms and the order of the queue are the real ones; the
+//! servers, the attempts and the watch of an open node are modelled here.
 //!
 //! In every schedule, no reader holds the lock together with a writer, every caller is served in
 //! the end, also behind a node that another client keeps, and each shared node is deleted once,
-//! with its last reader (docs/protocol.md#kept-read-node, docs/protocol.md#upgrade).
+//! with its last reader (docs/protocol.md#kept-read-node).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::choices::{Choices, Turns, count};
-use crate::protocol::convert::{
-    Conversion, ConvertEvent, ConvertRequest, ConvertStep, Converted, Created,
-};
-use crate::protocol::failure::{Answer, FailureKind};
 use crate::protocol::moment::Moment;
 use crate::protocol::node_name::{Dialect, Family, Kind, Naming};
 use crate::protocol::queue::{Listing, Position, Queue};
@@ -52,8 +47,6 @@ enum Event {
     DeleteNode(String),
     /// A shared node has not been used for long enough, or its client is not sure of it.
     Close(usize),
-    /// A conversion has waited for long enough.
-    Late(usize),
 }
 
 #[derive(Clone, Debug)]
@@ -65,12 +58,6 @@ enum Doing {
         node: usize,
         hold: u64,
     },
-    /// Reads by `own`, which it has taken out.
-    Converts {
-        own: String,
-        conversion: Conversion,
-        step: ConvertStep,
-    },
     Writes(String),
 }
 
@@ -78,7 +65,6 @@ enum Doing {
 struct Caller {
     client: usize,
     kind: Kind,
-    upgrades: bool,
     attempts: u32,
     doing: Doing,
 }
@@ -146,11 +132,7 @@ impl World<'_> {
         let is_ready = |caller: &Caller| match &caller.doing {
             Doing::Idle => caller.attempts > 0,
             Doing::Waits(name) => !self.waits(name),
-            Doing::Converts {
-                step: ConvertStep::Await { node },
-                ..
-            } => !self.nodes.contains_key(node),
-            Doing::Converts { .. } | Doing::Reads { .. } | Doing::Writes(_) => true,
+            Doing::Reads { .. } | Doing::Writes(_) => true,
         };
         let callers = (0..self.callers.len())
             .filter(|i| is_ready(&self.callers[*i]))
@@ -209,111 +191,14 @@ impl World<'_> {
                 });
             }
             Doing::Reads { node, hold } => {
-                let SharedNode { client, number, .. } = self.shared[node];
-                if std::mem::take(&mut self.callers[i].upgrades)
-                    && self.rooms[client].take_out(number, hold)
-                {
-                    let own = self.shared[node].name.clone();
-                    let id = format!("{i}x{}", self.number());
-                    let new = NAMING.converted_name(&own, &id, Kind::Exclusive).unwrap();
-                    let (conversion, step) = Conversion::upgrade(own.clone(), new);
-                    self.callers[i].doing = Doing::Converts {
-                        own,
-                        conversion,
-                        step,
-                    };
-                } else {
-                    self.callers[i].doing = Doing::Idle;
-                    self.leave(node, hold);
-                }
-            }
-            Doing::Converts {
-                own,
-                conversion,
-                step,
-            } => {
-                let event = match step {
-                    ConvertStep::Do(request) => self.serve(i, &request),
-                    ConvertStep::Await { node } => ConvertEvent::Awaited {
-                        is_late: self.nodes.contains_key(&node),
-                    },
-                    ConvertStep::Pause { .. } => ConvertEvent::Retry,
-                    ConvertStep::Finish(_) => unreachable!("done by `convert`"),
-                };
-                self.convert(i, own, conversion, event);
+                self.callers[i].doing = Doing::Idle;
+                self.leave(node, hold);
             }
             Doing::Writes(name) => {
                 self.deletions.push(name);
                 self.callers[i].doing = Doing::Idle;
             }
         }
-    }
-
-    /// Carries out a request of a conversion, unless it or its reply is lost.
-    fn serve(&mut self, i: usize, request: &ConvertRequest) -> ConvertEvent {
-        let lost = self.choices.rarely(1, 2);
-        let unknown = || FailureKind::Unknown.into();
-        match request {
-            ConvertRequest::Swap { .. } => unreachable!("of downgrades"),
-            ConvertRequest::Create { name } => {
-                let exists = self.nodes.contains_key(name);
-                if lost < 2 && !exists {
-                    self.insert(name.clone(), self.callers[i].client);
-                }
-                ConvertEvent::Created(match lost {
-                    0 if exists => Created::Exists,
-                    0 => Created::Done {
-                        czxid: Some(self.created.into()),
-                    },
-                    _ => Created::Failed(unknown()),
-                })
-            }
-            ConvertRequest::List if lost > 0 => ConvertEvent::Listed(Answer::No(unknown())),
-            ConvertRequest::List => ConvertEvent::Listed(Answer::Is(self.list())),
-            ConvertRequest::Inspect { .. } if lost > 0 => {
-                ConvertEvent::Inspected(Answer::No(unknown()))
-            }
-            ConvertRequest::Inspect { name } => {
-                ConvertEvent::Inspected(match self.nodes.contains_key(name) {
-                    true => Answer::Is(1),
-                    false => Answer::no(FailureKind::NoNode),
-                })
-            }
-            ConvertRequest::Delete { name } => {
-                let is_gone = if lost < 2 {
-                    self.nodes.remove(name)
-                } else {
-                    None
-                }
-                .is_none();
-                ConvertEvent::Deleted(match lost {
-                    0 if is_gone => Answer::no(FailureKind::NoNode),
-                    0 => Answer::Is(()),
-                    _ => Answer::No(unknown()),
-                })
-            }
-        }
-    }
-
-    fn convert(&mut self, i: usize, own: String, mut conversion: Conversion, event: ConvertEvent) {
-        self.callers[i].doing = match conversion.on(event) {
-            ConvertStep::Finish(Converted::Done { node, .. }) => Doing::Writes(node),
-            // It has the node for itself, and is a reader until it is deleted.
-            ConvertStep::Finish(Converted::Kept(_)) => {
-                self.deletions.push(own);
-                Doing::Idle
-            }
-            ConvertStep::Finish(Converted::Lost { delete, .. }) => {
-                self.deletions.extend(delete);
-                Doing::Idle
-            }
-            ConvertStep::Finish(Converted::SessionGone) => panic!("sessions end by `expire` here"),
-            step => Doing::Converts {
-                own,
-                conversion,
-                step,
-            },
-        };
     }
 
     /// Has a reader join the open node of its client, if there is one.
@@ -409,11 +294,6 @@ impl World<'_> {
             .map(|(name, _)| name.clone())
             .collect();
         self.gone(&names);
-        for caller in self.callers.iter_mut().filter(|caller| caller.client == c) {
-            if let Doing::Converts { .. } = caller.doing {
-                caller.doing = Doing::Idle;
-            }
-        }
     }
 
     fn happens(&mut self, event: Event) {
@@ -430,36 +310,13 @@ impl World<'_> {
             Event::Expire(c) => self.expire(c),
             Event::DeleteNode(name) => self.gone(&BTreeSet::from([name])),
             Event::Close(node) => self.close(node),
-            Event::Late(i) => {
-                if let Doing::Converts {
-                    own, conversion, ..
-                } = self.callers[i].doing.clone()
-                {
-                    self.convert(i, own, conversion, ConvertEvent::Awaited { is_late: true });
-                }
-            }
         }
-    }
-
-    fn awaits(&self, i: usize) -> bool {
-        matches!(
-            self.callers[i].doing,
-            Doing::Converts {
-                step: ConvertStep::Await { .. },
-                ..
-            }
-        )
     }
 
     fn events(&self, turn: Task) -> Vec<Event> {
         let mut events = vec![Event::Step(turn), Event::Hold(turn)];
         let waits = |i: &usize| matches!(self.callers[*i].doing, Doing::Waits(_));
         events.extend((0..self.callers.len()).filter(waits).map(Event::Leave));
-        events.extend(
-            (0..self.callers.len())
-                .filter(|i| self.awaits(*i))
-                .map(Event::Late),
-        );
         events.extend(self.nodes.keys().cloned().map(Event::DeleteNode));
         let clients: BTreeSet<_> = self.nodes.values().copied().collect();
         events.extend(clients.into_iter().map(Event::Expire));
@@ -480,7 +337,6 @@ impl World<'_> {
                     );
                     readers += 1;
                 }
-                Doing::Converts { own, .. } if self.nodes.contains_key(own) => readers += 1,
                 Doing::Writes(name) if self.nodes.contains_key(name) => writers += 1,
                 _ => {}
             }
@@ -495,10 +351,7 @@ impl World<'_> {
         let mut turns = Turns::new();
         loop {
             let reads = |task| match task {
-                Task::Caller(i) => {
-                    !self.callers[i].upgrades
-                        && matches!(self.callers[i].doing, Doing::Reads { .. })
-                }
+                Task::Caller(i) => matches!(self.callers[i].doing, Doing::Reads { .. }),
                 _ => false,
             };
             let event = match turns.next_patient(&self.ready(), reads) {
@@ -514,22 +367,18 @@ impl World<'_> {
                     event
                 }
                 None => {
-                    // At last the conversions that wait are late, and the last handles go.
-                    let late = (0..self.callers.len())
-                        .find(|i| self.awaits(*i))
-                        .map(Event::Late);
+                    // At last the last handles go.
                     let is_open = |node: &usize| self.is_open(&self.shared[*node]);
                     let is_done = |caller: &Caller| {
                         matches!(caller.doing, Doing::Idle) && caller.attempts == 0
                     };
-                    let are_done = late.is_some() || self.callers.iter().all(is_done);
                     assert!(
-                        are_done,
+                        self.callers.iter().all(is_done),
                         "wait for ever: {:#?}, {:?}",
-                        self.callers, self.nodes
+                        self.callers,
+                        self.nodes
                     );
-                    let close = || (0..self.shared.len()).find(is_open).map(Event::Close);
-                    let Some(event) = late.or_else(close) else {
+                    let Some(event) = (0..self.shared.len()).find(is_open).map(Event::Close) else {
                         break;
                     };
                     event
@@ -545,13 +394,8 @@ impl World<'_> {
 const READER: Caller = Caller {
     client: 0,
     kind: Kind::Shared,
-    upgrades: false,
     attempts: 1,
     doing: Doing::Idle,
-};
-const UPGRADER: Caller = Caller {
-    upgrades: true,
-    ..READER
 };
 const WRITER: Caller = Caller {
     kind: Kind::Exclusive,
@@ -598,13 +442,12 @@ fn every_schedule_of_shared_read_nodes_with_few_deviations() {
     };
     for keeps in [true, false] {
         reads(keeps, &[READER, other(WRITER)], 2, 1_400);
-        reads(keeps, &[UPGRADER, other(UPGRADER)], 2, 5_500);
-        reads(keeps, &[READER, UPGRADER, other(READER)], 2, 11_000);
+        reads(keeps, &[READER, READER, other(READER)], 2, 3_500);
         reads(
             keeps,
-            &[READER, UPGRADER, other(READER), other(WRITER)],
+            &[READER, READER, other(READER), other(WRITER)],
             1,
-            250,
+            160,
         );
     }
 }

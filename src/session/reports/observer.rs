@@ -184,8 +184,7 @@ impl EndReport {
         let report = self.0.lock().clone();
         if let Some(report) = report {
             let call = report.number;
-            // One guard may convert as often as it likes.
-            journal::note_if_room(move || observed(call, |observed| observed.converted(recipe)));
+            journal::note(move || observed(call, |observed| observed.converted(recipe)));
         }
     }
 }

@@ -324,32 +324,19 @@ async fn readers(
     (clients, readers)
 }
 
-/// A write node, a look, and the read node goes; where a writer waits, a look at its node.
+/// However many wait.
 #[tokio::test]
-async fn an_upgrade_costs_three_requests_and_one_more_where_a_writer_waits() {
-    for waits in [false, true] {
-        let (server, [client, other]) = with_clients(start(), calm).await;
-        let lock = InterProcessReadWriteLock::new(&client, DIRECTORY).unwrap();
-        let id = session(&client);
-        let reader = within("a reader", lock.read_lock().lock()).await.unwrap();
-        let waiting = if waits {
-            Some(Kind::Write.queue(&server, &other, &CREATE_LIST_WATCH).await)
-        } else {
-            None
-        };
-        server.reset_counters();
-        let writer = within("the upgrade", reader.try_upgrade()).await.unwrap();
-        let mut costs = vec![
-            (Op::Create, 1),
-            (Op::GetChildren, 1),
-            (Op::Exists, 1),
-            (Op::Delete, 1),
-        ];
-        costs.retain(|(op, _)| waits || *op != Op::Exists);
-        assert_eq!(requests(&server, id), costs);
-        writer.release().await.unwrap();
-        if let Some(waiting) = waiting {
-            granted(waiting).await.release().await.unwrap();
-        }
-    }
+async fn downgrade_costs_one_transaction() {
+    let (server, [client, other]) = with_clients(start(), calm).await;
+    let lock = InterProcessReadWriteLock::new(&client, DIRECTORY).unwrap();
+    let id = session(&client);
+    let writer = within("the writer", lock.write_lock().lock())
+        .await
+        .unwrap();
+    let waiting = Kind::Write.queue(&server, &other, &CREATE_LIST_WATCH).await;
+    server.reset_counters();
+    let reader = within("the downgrade", writer.downgrade()).await.unwrap();
+    assert_eq!(requests(&server, id), [(Op::Multi, 1)]);
+    reader.release().await.unwrap();
+    granted(waiting).await.release().await.unwrap();
 }

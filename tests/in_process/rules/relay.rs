@@ -258,45 +258,30 @@ async fn a_persistent_node_of_a_session_that_was_replaced_is_waited_for() {
 // Shows: owner-check, replaced-session
 #[tokio::test]
 async fn a_conversion_in_a_session_that_was_replaced_is_a_loss() {
-    for is_upgrade in [true, false] {
-        let server = Server::builder()
-            .zookeeper_version(Version::V3_9)
-            .start()
-            .unwrap();
-        server.freeze_expiry(true);
-        let relay = Relay::start(server.addr()).await;
-        let client = client_behind(&relay).await;
-        let lock = InterProcessReadWriteLock::new(&client, "/rw").unwrap();
-        let id = session(&client);
-        // Its answer is lost with the connection, and the replacing session stays.
-        let lose = async |op| {
-            replace(&server, &relay, id).await;
-            let other = server.sessions().last().unwrap().id;
-            relay.forget.store(false, Ordering::SeqCst);
-            server.drop_reply(
-                Match::op(op).path_contains("rw").session(other),
-                Loss::Close,
-            )
-        };
-        let fault = if is_upgrade {
-            let guard = within("the lock", lock.read_lock().lock()).await.unwrap();
-            let fault = lose(Op::Create).await;
-            assert_replaced(within("the upgrade", guard.try_upgrade()).await);
-            fault
-        } else {
-            let guard = within("the lock", lock.write_lock().lock()).await.unwrap();
-            let fault = lose(Op::Multi).await;
-            assert_replaced(within("the downgrade", guard.downgrade()).await);
-            fault
-        };
-        fault.wait_hit().await;
-        server.freeze_expiry(false);
-    }
-}
-
-fn assert_replaced<T, G>(converted: Result<T, ConversionError<G>>) {
-    let Err(ConversionError::Lost { source, .. }) = converted else {
-        panic!("it is not lost")
+    let server = Server::builder()
+        .zookeeper_version(Version::V3_9)
+        .start()
+        .unwrap();
+    server.freeze_expiry(true);
+    let relay = Relay::start(server.addr()).await;
+    let client = client_behind(&relay).await;
+    let lock = InterProcessReadWriteLock::new(&client, "/rw").unwrap();
+    let guard = within("the lock", lock.write_lock().lock()).await.unwrap();
+    // Its answer is lost with the connection, and the replacing session stays.
+    replace(&server, &relay, session(&client)).await;
+    let other = server.sessions().last().unwrap().id;
+    relay.forget.store(false, Ordering::SeqCst);
+    let fault = server.drop_reply(
+        Match::op(Op::Multi).path_contains("rw").session(other),
+        Loss::Close,
+    );
+    let failed = within("the downgrade", guard.downgrade())
+        .await
+        .unwrap_err();
+    let ConversionError::Lost { source, .. } = &failed else {
+        panic!("{failed}")
     };
     assert_eq!(source.reason(), LostReason::SessionReplaced);
+    fault.wait_hit().await;
+    server.freeze_expiry(false);
 }

@@ -1,8 +1,8 @@
-//! Downgrades and upgrades with Curator in the queue.
+//! Downgrades with Curator in the queue.
 
 use test_support::peers::CuratorPeer;
 use test_support::{shared_standalone, unique_path};
-use zookeeper_recipes::{ConversionError, InterProcessReadWriteLock, ReadToken, TryLockError};
+use zookeeper_recipes::{InterProcessReadWriteLock, ReadToken, TryLockError};
 
 use crate::curator::java::{puppet, steps};
 use crate::outside::{children, watches_only};
@@ -84,38 +84,6 @@ pub(crate) fn our_downgrade(peer: &CuratorPeer) -> Outcome {
             "{ours:?}"
         );
         reader.release().await?;
-        curator.answers("b", "holds")?;
-        curator.ask("b", &format!("release write {path}"), "released")?;
-        Ok(())
-    })
-}
-
-/// Curator's reader and our upgrade: whichever is first.
-pub(crate) fn our_upgrade(peer: &CuratorPeer) -> Outcome {
-    steps(peer, async |servers, curator, path, client| {
-        let lock = InterProcessReadWriteLock::new(client, path)?;
-        let reader = lock.read_lock().lock().await?;
-        curator.ask("a", &format!("acquire read {path}"), "holds")?;
-        let refused = reader
-            .try_upgrade()
-            .await
-            .err()
-            .ok_or("it became a writer beside a reader")?;
-        assert!(
-            matches!(refused, ConversionError::Contended { .. }),
-            "{refused:?}"
-        );
-        let reader = refused.into_guard();
-        assert!(reader.is_held());
-        curator.ask("a", &format!("release read {path}"), "released")?;
-        // A writer that waits for us goes on waiting, and the reader behind it too.
-        curator.tell("b", &format!("acquire write {path}"))?;
-        watches_only(servers, &curator.session()?, path, &reader.node())?;
-        let writer = reader.try_upgrade().await?;
-        curator.ask("a", &format!("try read {path}"), "may not")?;
-        watches_only(servers, &curator.session()?, path, &writer.node())?;
-        assert!(!curator.has_said("b"), "the other writer came in");
-        writer.release().await?;
         curator.answers("b", "holds")?;
         curator.ask("b", &format!("release write {path}"), "released")?;
         Ok(())

@@ -75,11 +75,6 @@ pub(crate) fn add_all(suite: &mut Suite) {
         "conversions::our_downgrade_lets_no_writer_in",
         conversions::our_downgrade,
     );
-    // Shows: upgrade
-    add(
-        "conversions::our_upgrade_is_alone",
-        conversions::our_upgrade,
-    );
     // Shows: revocation
     add(
         "revocation::curators_revoker_reaches_our_guards",

@@ -45,7 +45,7 @@ pub(crate) fn fair_locks_and_mutexes(peer: &CuratorPeer) -> Outcome {
     in_halves(&servers, "fair-locks", &sides, |_| Ok(()))
 }
 
-/// Ours are converted in between, in both directions; of Curator's only later versions could be.
+/// Ours are downgraded in between; of Curator's only later versions could be.
 pub(crate) fn read_write_locks(peer: &CuratorPeer) -> Outcome {
     let servers = shared_standalone()?;
     let sides = [
@@ -56,6 +56,6 @@ pub(crate) fn read_write_locks(peer: &CuratorPeer) -> Outcome {
         &servers,
         "read-write-locks",
         &sides,
-        Finished::shares_and_converts,
+        Finished::shares_and_downgrades,
     )
 }

@@ -1,7 +1,6 @@
 //! Our locks with [`Dialect::Kazoo`](zookeeper_recipes::Dialect) and kazoo's on the same path, in
 //! processes of their own, some of which are killed.
 
-mod conversions;
 mod counters;
 mod elections;
 mod identities;
@@ -41,10 +40,6 @@ pub(crate) fn add_all(suite: &mut Suite) {
     add(
         "readers::kazoos_readers_wait_for_writers_behind_them",
         readers::kazoos_readers_wait_for_writers_behind_them,
-    );
-    add(
-        "conversions::an_upgraded_reader_is_a_writer_to_kazoo",
-        conversions::an_upgraded_reader_is_a_writer_to_kazoo,
     );
     add(
         "mixed::curators_dialect_among_kazoos_nodes",

@@ -25,7 +25,7 @@ pub(crate) fn fair_locks(peer: &KazooPeer) -> Outcome {
     in_halves(&servers, "kazoo-fair-locks", &sides, |_| Ok(()))
 }
 
-/// Ours are converted in between, in both directions; kazoo's cannot be.
+/// Ours are downgraded in between; kazoo's cannot be.
 pub(crate) fn read_write_locks(peer: &KazooPeer) -> Outcome {
     let servers = shared_standalone()?;
     let sides = [
@@ -36,6 +36,6 @@ pub(crate) fn read_write_locks(peer: &KazooPeer) -> Outcome {
         &servers,
         "kazoo-read-write-locks",
         &sides,
-        Finished::shares_and_converts,
+        Finished::shares_and_downgrades,
     )
 }

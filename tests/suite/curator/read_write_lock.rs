@@ -21,9 +21,9 @@ pub(crate) fn all() -> Vec<Behaviour> {
         test_set_node_data = "TestInterProcessReadWriteLock.testSetNodeData",
         test_lock_path = "TestInterProcessReadWriteLock.testLockPath",
         readers_and_writers_of_one_client_keep_apart,
-        conversions_keep_writers_alone.whatever_breaks().on_an_ensemble_too(),
+        downgrades_keep_writers_alone.whatever_breaks().on_an_ensemble_too(),
         a_conversion_keeps_those_who_listen,
-        conversions_need_no_place_in_the_queue,
+        downgrades_need_no_place_in_the_queue,
     ]
 }
 
@@ -89,11 +89,9 @@ async fn test_get_participant_nodes(stage: &Stage<'_>) {
     all_done("every writer", writers).await;
 }
 
-/// Who holds a read lock and waits for the write lock waits for itself. Converting the guard says
-/// at once whether it can be done.
+/// Who holds a read lock and waits for the write lock waits for itself.
 async fn test_that_upgrading_is_disallowed(stage: &Stage<'_>) {
-    let (ours, theirs) = (stage.client().await, stage.client().await);
-    let (read, write) = pair(stage, &ours);
+    let (read, write) = pair(stage, &stage.client().await);
     let reader = within("a free lock", read.lock()).await.unwrap();
     let waiter = tokio::spawn(write.lock());
     stage.env.wait_count(&stage.env.lock_path(), 2).await;
@@ -117,18 +115,7 @@ async fn test_that_upgrading_is_disallowed(stage: &Stage<'_>) {
         Err(TryLockError::WouldBlock { .. })
     ));
 
-    let other = within("another reader's grant", pair(stage, &theirs).0.lock())
-        .await
-        .unwrap();
-    let failed = within("an answer", reader.try_upgrade()).await.unwrap_err();
-    assert!(
-        matches!(failed, ConversionError::Contended { .. }),
-        "{failed:?}"
-    );
-    let reader = failed.into_guard();
     assert!(reader.is_held() && stage.env.stat(&reader.node()).await.is_some());
-    stage.env.wait_count(&stage.env.lock_path(), 2).await;
-    other.release().await.unwrap();
     reader.release().await.unwrap();
     within("a free lock", write.lock())
         .await
@@ -376,9 +363,7 @@ async fn test_set_node_data(stage: &Stage<'_>) {
     has_data(writer.node()).await;
     let reader = within("the downgrade", writer.downgrade()).await.unwrap();
     has_data(reader.node()).await;
-    let writer = within("the upgrade", reader.try_upgrade()).await.unwrap();
-    has_data(writer.node()).await;
-    writer.release().await.unwrap();
+    reader.release().await.unwrap();
     let reader = within("a free lock", lock.read_lock().lock())
         .await
         .unwrap();
@@ -442,9 +427,8 @@ async fn readers_and_writers_of_one_client_keep_apart(stage: &Stage<'_>) {
     assert_eq!(library.most_readers(), 4);
 }
 
-/// Four clients that write, read on, and write again if they can, beside two that only read and two
-/// that only write.
-async fn conversions_keep_writers_alone(stage: &Stage<'_>) {
+/// Four clients that write and read on, beside two that only read and two that only write.
+async fn downgrades_keep_writers_alone(stage: &Stage<'_>) {
     let library = Arc::new(Library::default());
     let mut tasks = JoinSet::new();
     for task in 0..8 {
@@ -466,21 +450,6 @@ async fn conversions_keep_writers_alone(stage: &Stage<'_>) {
                         library
                             .read_while(&reader, stays(&read, &reader.node()))
                             .await;
-                        match reader.try_upgrade().await {
-                            Ok(writer) => {
-                                library
-                                    .write_while(&writer, stays(&write, &writer.node()))
-                                    .await;
-                            }
-                            Err(failed) => {
-                                let contended = matches!(failed, ConversionError::Contended { .. });
-                                assert!(contended, "{failed:?}");
-                                let reader = failed.into_guard();
-                                library
-                                    .read_while(&reader, stays(&read, &reader.node()))
-                                    .await;
-                            }
-                        }
                     }
                     4 | 5 => drop(reads(&library, &read).await),
                     _ => drop(writes(&library, &write).await),
@@ -503,14 +472,11 @@ async fn a_conversion_keeps_those_who_listen(stage: &Stage<'_>) {
     stage.env.wait_watchers(&writer.node(), 1).await;
     let reader = within("the downgrade", writer.downgrade()).await.unwrap();
     stage.env.wait_watchers(&reader.node(), 1).await;
-    let writer = within("the upgrade", reader.try_upgrade()).await.unwrap();
-    stage.env.wait_watchers(&writer.node(), 1).await;
     assert!(!asked.is_finished() && !lost.is_finished());
-    within("the request", theirs.attempt_revoke(&writer.node()))
+    within("the request", theirs.attempt_revoke(&reader.node()))
         .await
         .unwrap();
     within("the news", asked).await.unwrap();
-    let reader = within("the downgrade", writer.downgrade()).await.unwrap();
     assert!(!lost.is_finished());
     stage.env.expire(&ours, &link).await;
     let lost = within("the loss", lost).await.unwrap();
@@ -520,9 +486,9 @@ async fn a_conversion_keeps_those_who_listen(stage: &Stage<'_>) {
 }
 
 /// A client that may have one contender at a time: who has been let in does not take the place of
-/// those who wait, whatever it turns into.
+/// those who wait, also as a reader.
 // Shows: downgrade, bounded-nodes
-async fn conversions_need_no_place_in_the_queue(stage: &Stage<'_>) {
+async fn downgrades_need_no_place_in_the_queue(stage: &Stage<'_>) {
     let client = stage.client().await;
     let lock = InterProcessReadWriteLock::builder(&client, stage.env.lock_path())
         .build()
@@ -533,7 +499,8 @@ async fn conversions_need_no_place_in_the_queue(stage: &Stage<'_>) {
         let reader = within("the downgrade", writer.downgrade()).await.unwrap();
         let other = within("another reader's grant", read.lock()).await.unwrap();
         other.release().await.unwrap();
-        let writer = within("the upgrade", reader.try_upgrade()).await.unwrap();
+        reader.release().await.unwrap();
+        let writer = within("a free lock", write.lock()).await.unwrap();
         let waiter = tokio::spawn(read.lock());
         let reader = within("the downgrade", writer.downgrade()).await.unwrap();
         within("the waiting reader's grant", waiter)
@@ -543,13 +510,11 @@ async fn conversions_need_no_place_in_the_queue(stage: &Stage<'_>) {
             .release()
             .await
             .unwrap();
-        // The one place is a writer's, who waits: the reader that it waits for can still become a
-        // writer and go.
+        // The one place is a writer's, who waits.
         let next = tokio::spawn(write.lock());
         stage.env.wait_watchers(&reader.node(), 1).await;
-        let writer = within("the upgrade", reader.try_upgrade()).await.unwrap();
         assert!(!next.is_finished());
-        writer.release().await.unwrap();
+        reader.release().await.unwrap();
         within("the next writer's grant", next)
             .await
             .unwrap()

@@ -246,7 +246,7 @@ async fn calls_under_way_end_with_client() {
             .await
             .unwrap();
         let read_write = InterProcessReadWriteLock::new(&client, "/locks/shared").unwrap();
-        let reader = within("the grant", read_write.read_lock().lock())
+        let writer = within("the grant", read_write.write_lock().lock())
             .await
             .unwrap();
         let counter = DistributedAtomicLong::new(&client, COUNTER).unwrap();
@@ -258,7 +258,7 @@ async fn calls_under_way_end_with_client() {
             tokio::join!(
                 released.release(),
                 writes.transaction().create("/done", "").commit(),
-                reader.try_upgrade(),
+                writer.downgrade(),
                 counter.add(1),
                 waiting.attempt,
             )
@@ -275,7 +275,7 @@ async fn calls_under_way_end_with_client() {
             }
             within("the end", client.close()).await
         };
-        let ((released, written, upgraded, counted, waited), closed) =
+        let ((released, written, downgraded, counted, waited), closed) =
             within("the answers", async { tokio::join!(calls, end) }).await;
         closed.unwrap();
         let error = waited.unwrap().unwrap_err();
@@ -290,8 +290,8 @@ async fn calls_under_way_end_with_client() {
             "{written:?}"
         );
         assert!(
-            matches!(upgraded, Err(ConversionError::Lost { .. })),
-            "{upgraded:?}"
+            matches!(downgraded, Err(ConversionError::Lost { .. })),
+            "{downgraded:?}"
         );
         // The counter had only been read.
         let error = counted.unwrap_err();
