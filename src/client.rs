@@ -493,8 +493,7 @@ impl Client {
     /// dropped or lost, and its node deleted, the client is [closed](Self::close). A latch leaves
     /// its election, as by [`LeaderLatch::close`](crate::LeaderLatch::close), and the work of a
     /// [`LeaderSelector`](crate::LeaderSelector) counts as a guard.
-    /// [Kept](crate::RecipeBuilder::sticky) nodes without a guard are deleted at once, and all
-    /// other nodes of this client with its session.
+    /// All other nodes of this client go with its session.
     ///
     /// If guards remain after `timeout`, the client is closed nevertheless: their locks are lost,
     /// and the error says where each was acquired. If no server answers, closing can take another
@@ -666,7 +665,7 @@ impl Client {
     /// # }
     /// ```
     pub async fn wait_until_released(&self, path: impl AsRef<str>) {
-        holdings::released(&self.core, &self.path_locks, Some(path.as_ref()), || {}).await;
+        holdings::released(&self.core, &self.path_locks, Some(path.as_ref())).await;
     }
 
     /// Connects like [`connect`](Self::connect), and blocks the thread meanwhile.

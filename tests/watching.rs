@@ -276,7 +276,7 @@ async fn no_thread_but_one_of_its_own_tells() {
     let (capture, _default) = Capture::of_this_test();
     let (_server, [client]) = with_clients(start(), connect).await;
     let mutex = InterProcessMutex::builder(&client, DIRECTORY)
-        .sticky(Duration::from_secs(9))
+        .hand_off(8, Duration::from_secs(9))
         .build()
         .unwrap();
     let guard = within("the lock", mutex.lock()).await.unwrap();
@@ -388,19 +388,17 @@ async fn grants_say_how() {
         (next.node().name(), None)
     );
     drop(next);
-    // In memory, and kept.
-    let builder =
-        InterProcessMutex::builder(&client, "/locks/sticky").sticky(Duration::from_secs(9));
-    let sticky = builder.hand_off(8, Duration::from_secs(9)).build().unwrap();
-    let holder = within("the lock", sticky.lock()).await.unwrap();
-    let waiter = pending(sticky.lock());
+    // In memory.
+    let builder = InterProcessMutex::builder(&client, "/locks/room");
+    let room = builder.hand_off(8, Duration::from_secs(9)).build().unwrap();
+    let holder = within("the lock", room.lock()).await.unwrap();
+    let waiter = pending(room.lock());
     drop(holder);
     drop(within("the lock", waiter).await.unwrap());
-    drop(within("the lock", sticky.lock()).await.unwrap());
-    how("a room", "/locks/sticky", &["list", "memory", "kept"]).await;
+    how("a room", "/locks/room", &["list", "memory"]).await;
     // Another reader of the same node.
     let readers = InterProcessReadWriteLock::builder(&client, "/locks/readers")
-        .sticky(Duration::from_secs(9));
+        .hand_off(8, Duration::from_secs(9));
     let readers = readers.build().unwrap();
     let first = within("the lock", readers.read_lock().lock())
         .await

@@ -144,7 +144,7 @@ class Place:
         key = (job["recipe"], session, None if job.get("objects") == "shared" else task, path)
         if key not in self.kept:
             client, name = self.clients[session], f"{self.root}/lock-{path}"
-            # kazoo has no other exclusive lock: nothing in it hands over in memory or keeps the node.
+            # kazoo has no other exclusive lock: nothing in it hands over in memory.
             if read_write:
                 self.kept[key] = client.WriteLock(name), client.ReadLock(name)
             else:

@@ -18,7 +18,7 @@ use crate::plot;
 use crate::process::Worker;
 use crate::programs::{self, Programs};
 use crate::report::{Measured, Report, Round, ScenarioReport};
-use crate::scenario::{self, Course, Effort, Scenario};
+use crate::scenario::{self, Effort, Scenario};
 use crate::servers::Servers;
 use crate::turn::{self, NodeCount, SharedCounters};
 
@@ -345,10 +345,7 @@ impl Bench {
         let workers = workers
             .get_mut(..scenario.processes)
             .ok_or("too few processes")?;
-        let turn = match scenario.course {
-            Course::Together => turn::together(workers, &job)?,
-            Course::InTurn => turn::in_turn(workers, &job)?,
-        };
+        let turn = turn::together(workers, &job)?;
         let lock_nodes = nodes.map(NodeCount::most);
         let (after, later) = (Reading::now(&ours)?, self.requests(scenario, contender)?);
         let lost = match &shared {
@@ -374,9 +371,8 @@ impl Bench {
 
     /// How many requests the servers of a contender have received, if they count them.
     fn requests(&self, scenario: &Scenario, contender: &Contender) -> Result<Option<u64>, Error> {
-        // The servers count all, and of those who take turns, or wait while one gives up, one is
-        // measured.
-        let all = scenario.course == Course::Together && scenario.give_up_micros.is_none();
+        // The servers count all, and of those who wait while one gives up, one is measured.
+        let all = scenario.give_up_micros.is_none();
         match contender.program.is_on_zookeeper() && all {
             true => self.servers.requests(scenario.place.ensemble).map(Some),
             false => Ok(None),

@@ -63,23 +63,11 @@ pub(crate) const OURS_FAIR: Contender = contender(
     Recipe::Fair,
     "`InterProcessFairLock`",
 );
-pub(crate) const OURS_STICKY: Contender = contender(
-    "ours_sticky",
-    Program::Ours,
-    Recipe::Sticky,
-    "`InterProcessMutex` with `sticky`",
-);
 pub(crate) const OURS_READ_WRITE: Contender = contender(
     "ours_read_write",
     Program::Ours,
     Recipe::ReadWrite,
     "`InterProcessReadWriteLock`",
-);
-pub(crate) const OURS_READ_WRITE_STICKY: Contender = contender(
-    "ours_read_write_sticky",
-    Program::Ours,
-    Recipe::ReadWriteSticky,
-    "`InterProcessReadWriteLock` with `sticky`",
 );
 pub(crate) const BARE: Contender = contender(
     "bare",
@@ -158,12 +146,10 @@ const BESIDE: [Contender; 3] = [
 ];
 
 /// All contenders, ours first.
-pub(crate) const ALL: [Contender; 14] = [
+pub(crate) const ALL: [Contender; 12] = [
     OURS,
     OURS_FAIR,
-    OURS_STICKY,
     OURS_READ_WRITE,
-    OURS_READ_WRITE_STICKY,
     BARE,
     BARE_APART,
     BARE_TURNS,

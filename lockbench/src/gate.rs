@@ -17,10 +17,6 @@ pub(crate) enum Quantity {
     Rate,
     /// Processor time of the client per cycle, in microseconds.
     Cpu,
-    /// From asking to having the lock, in microseconds.
-    Latency,
-    /// What the servers received per cycle.
-    Requests,
     /// Time of a round, in seconds.
     Seconds,
     /// The most lock nodes that were seen during a round.
@@ -39,8 +35,6 @@ impl Quantity {
             Self::Time => Some(measured.micros_per_cycle()),
             Self::Rate => Some(measured.cycles_per_second()),
             Self::Cpu => Some(measured.cpu_micros_per_cycle()),
-            Self::Latency => Some(measured.latency_micros.p50),
-            Self::Requests => measured.requests_per_cycle(),
             Self::Seconds => Some(measured.elapsed_micros / 1e6),
             Self::LockNodes => measured.lock_nodes.map(|nodes| nodes as f64),
             Self::Memory | Self::Growth => None,
@@ -63,8 +57,6 @@ impl fmt::Display for Quantity {
             Self::Time => "time per cycle",
             Self::Rate => "cycles per second",
             Self::Cpu => "client CPU per cycle",
-            Self::Latency => "median time to the lock in µs",
-            Self::Requests => "requests per cycle",
             Self::Seconds => "seconds",
             Self::LockNodes => "lock nodes",
             Self::Memory => "bytes per waiter",
@@ -199,7 +191,7 @@ const NOISE: &str = "reached in some runs, and in others not: the gate has room 
 /// machine: beyond it, something has become worse.
 const ALL: &[Gate] = {
     use Bound::{AtLeast, AtMost};
-    use Quantity::{Cpu, Growth, Latency, LockNodes, Memory, Rate, Requests, Seconds, Time};
+    use Quantity::{Cpu, Growth, LockNodes, Memory, Rate, Seconds, Time};
     &[
         relative("free_awaited", "ours", Time, AtMost(1.45), &["bare"]).short_of(AtMost(1.15), THREAD),
         relative("free_awaited", "ours", Time, AtMost(1.35), &["bare_apart"]),
@@ -231,15 +223,6 @@ const ALL: &[Gate] = {
              `bare_turns` does nothing else",
         ),
         relative("inproc_256", "ours_fair", Rate, AtLeast(0.6), &["bare_turns"]),
-        absolute("sticky", "ours_sticky", Latency, 1.0),
-        // Heartbeats are on, and are requests.
-        absolute("sticky", "ours_sticky", Requests, 0.001),
-        relative("sticky_taken_distant", "ours_sticky", Time, AtMost(1.65), &["bare"]).short_of(
-            AtMost(1.03),
-            "three flights, where `bare` has two: without TCP_NODELAY the list that is sent with the create \
-             arrives after that is answered, beside the owner's deletion, and one more shows that this is done \
-             (docs/protocol.md#kept-node)",
-        ),
         absolute("rush", "ours", Seconds, 1.0),
         absolute("rush", "ours", LockNodes, 1.0),
         absolute("rush", "ours", Memory, 2048.0),

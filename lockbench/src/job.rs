@@ -33,8 +33,6 @@ pub(crate) enum Recipe {
     Mutex,
     Fair,
     ReadWrite,
-    Sticky,
-    ReadWriteSticky,
 }
 
 /// How a lock is released.

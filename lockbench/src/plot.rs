@@ -156,7 +156,6 @@ fn color(name: &str) -> &'static str {
     match name {
         "ours" | "ours_read_write" => "#1b7f5c",
         "ours_fair" => "#2aa6a1",
-        "ours_sticky" | "ours_read_write_sticky" => "#7a9e1f",
         "bare" => "#8a8f98",
         "bare_apart" | "bare_turns" => "#a3a8b0",
         "client_lock" => "#b07d12",

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::contender::{
     BARE, BARE_APART, BARE_TURNS, CLIENT_LOCK, CURATOR, CURATOR_READ_WRITE, CURATOR_SHARED,
-    Contender, KAZOO, OURS, OURS_FAIR, OURS_READ_WRITE, OURS_READ_WRITE_STICKY, OURS_STICKY, REDIS,
+    Contender, KAZOO, OURS, OURS_FAIR, OURS_READ_WRITE, REDIS,
 };
 use crate::job::{Job, Release};
 use crate::servers::{Ensemble, Place};
@@ -18,15 +18,6 @@ pub(crate) enum Measure {
     Rate,
 }
 
-/// How the processes of a contender take part in a round.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Course {
-    /// All at once.
-    Together,
-    /// Two processes use the lock in turn, once each; the second one is measured.
-    InTurn,
-}
-
 /// Who contends for what, and how it is measured.
 #[derive(Debug, Clone)]
 pub(crate) struct Scenario {
@@ -34,7 +25,6 @@ pub(crate) struct Scenario {
     pub(crate) about: &'static str,
     pub(crate) place: Place,
     pub(crate) measure: Measure,
-    pub(crate) course: Course,
     /// Of each contender; they share the paths.
     pub(crate) processes: usize,
     sessions: usize,
@@ -97,7 +87,6 @@ impl Scenario {
                 distant: false,
             },
             measure,
-            course: Course::Together,
             processes: 1,
             sessions: 1,
             tasks: 1,
@@ -197,7 +186,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         free(),
         sessions(),
         in_process(),
-        kept(),
+        in_memory(),
         read_mostly(),
         locks(),
         waiters(),
@@ -301,31 +290,11 @@ fn in_process() -> Vec<Scenario> {
     ]
 }
 
-/// What is kept in memory: re-acquired, taken by another process, handed over in a rush.
-fn kept() -> Vec<Scenario> {
-    let taken = |name, about| Scenario {
-        course: Course::InTurn,
-        processes: 2,
-        ..Scenario::new(name, about, Measure::Time, &[OURS_STICKY, BARE])
-    };
+/// Handed over in memory: in a rush, and for long.
+fn in_memory() -> Vec<Scenario> {
     let rush =
         "100,000 users of one process at once; time until all have had the lock and their answer";
     vec![
-        Scenario::new(
-            "sticky",
-            "one task, a lock that is kept",
-            Measure::Time,
-            &[OURS_STICKY, REDIS],
-        ),
-        taken(
-            "sticky_taken",
-            "another process takes a kept lock that is not in use",
-        ),
-        taken(
-            "sticky_taken_distant",
-            "the same with 1 ms of delay each way",
-        )
-        .distant(),
         Scenario {
             tasks: 100_000,
             cycles_per_task: Some(1),
@@ -359,11 +328,11 @@ fn read_mostly() -> Vec<Scenario> {
             contenders,
         )
     };
-    let all = [OURS_READ_WRITE, OURS_READ_WRITE_STICKY, CURATOR_READ_WRITE];
+    let all = [OURS_READ_WRITE, CURATOR_READ_WRITE];
     vec![
         of(1, 8, &all),
         of(8, 1, &all),
-        of(32, 1, &[OURS_READ_WRITE, OURS_READ_WRITE_STICKY]),
+        of(32, 1, &[OURS_READ_WRITE]),
     ]
 }
 

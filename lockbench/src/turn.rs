@@ -3,15 +3,13 @@
 use std::fs;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::Error;
-use crate::job::{Done, Job, Latency};
+use crate::job::{Done, Job};
 use crate::process::Worker;
 use crate::servers::{Ensemble, Servers};
 
-/// How often two processes take a lock from each other at least, and at most.
-const TAKEN: std::ops::RangeInclusive<u32> = 2..=200;
 /// How often lock nodes are counted.
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -41,68 +39,8 @@ pub(crate) fn together(workers: &mut [Worker], job: &Job) -> Result<Turn, Error>
     })
 }
 
-/// Has two processes use the lock in turn, once each, and measures the second one: it finds what
-/// the first one left.
-pub(crate) fn in_turn(workers: &mut [Worker], job: &Job) -> Result<Turn, Error> {
-    let [first, second] = workers else {
-        return Err("two processes take turns".into());
-    };
-    let once = Job {
-        cycles_per_task: Some(1),
-        ..job.clone()
-    };
-    let (started, length) = (Instant::now(), Duration::from_micros(job.micros));
-    let (mut all, mut exclusive_cycles, mut lost_updates) = (Vec::new(), 0, 0);
-    for times in 1..=*TAKEN.end() {
-        for (worker, measured) in [(&mut *first, false), (&mut *second, true)] {
-            worker.begin(&once)?;
-            let done = worker.end(&once)?;
-            exclusive_cycles += exclusive(&done);
-            lost_updates += done.lost_updates;
-            if measured {
-                all.push(done);
-            }
-        }
-        if times >= *TAKEN.start() && started.elapsed() >= length {
-            break;
-        }
-    }
-    Ok(Turn {
-        measured: vec![one_after_the_other(&all)],
-        exclusive_cycles,
-        lost_updates,
-    })
-}
-
 fn exclusive(done: &Done) -> u64 {
     done.exclusive_cycles.unwrap_or(done.cycles)
-}
-
-/// Sums up jobs of one cycle each.
-fn one_after_the_other(all: &[Done]) -> Done {
-    let mut latencies: Vec<f64> = all.iter().map(|done| done.latency_micros.max).collect();
-    latencies.sort_by(f64::total_cmp);
-    let at = |part: f64| {
-        let position = (part * latencies.len() as f64).ceil() as usize;
-        latencies
-            .get(position.saturating_sub(1))
-            .copied()
-            .unwrap_or(f64::NAN)
-    };
-    Done {
-        cycles: all.iter().map(|done| done.cycles).sum(),
-        elapsed_micros: all.iter().map(|done| done.elapsed_micros).sum(),
-        cpu_micros: all.iter().map(|done| done.cpu_micros).sum(),
-        latency_micros: Latency {
-            p50: at(0.5),
-            p90: at(0.9),
-            p99: at(0.99),
-            p999: at(0.999),
-            max: at(1.0),
-        },
-        lost_updates: 0,
-        exclusive_cycles: None,
-    }
 }
 
 /// A file of counters for the processes of a contender, which the lock alone protects.
@@ -174,27 +112,6 @@ impl NodeCount {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn jobs_of_one_cycle_are_summed_up() {
-        let done = |latency: f64| Done {
-            cycles: 1,
-            elapsed_micros: 10.0 * latency,
-            cpu_micros: 1.0,
-            latency_micros: Latency {
-                p50: latency,
-                p90: latency,
-                p99: latency,
-                p999: latency,
-                max: latency,
-            },
-            lost_updates: 0,
-            exclusive_cycles: None,
-        };
-        let sum = one_after_the_other(&[done(3.0), done(1.0), done(2.0)]);
-        assert_eq!((sum.cycles, sum.elapsed_micros), (3, 60.0));
-        assert_eq!((sum.latency_micros.p50, sum.latency_micros.p99), (2.0, 3.0));
-    }
 
     #[test]
     fn processes_count_in_one_file() {

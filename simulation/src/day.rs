@@ -278,7 +278,7 @@ async fn leave_nothing(
         let flushed = timeout(patience, machine.client.flush(patience)).await.ok();
         world.check(ends::confirmed(machine.number, "flushed", flushed));
     }
-    // Nodes that sticky locks keep go after a while, and those of the dead with their sessions.
+    // The nodes of the dead go with their sessions.
     sleep(plan.session_timeout * 3 + Duration::from_secs(10)).await;
     for place in 0..plan.paths() {
         world.check(left::no_node(

@@ -67,7 +67,6 @@ pub struct Plan {
     /// in; 0 is the default.
     pub handoff: u32,
     pub handoff_ms: u64,
-    pub sticky: bool,
     /// Whether each call makes its own handle.
     pub fresh_handles: bool,
     /// The most permits of a semaphore.
@@ -161,7 +160,6 @@ impl Plan {
             },
             handoff: *rng.pick(&[0, 0, 1, 8]),
             handoff_ms: *rng.pick(&[50, 500]),
-            sticky: rng.one_in(3),
             fresh_handles: rng.one_in(3),
             permits: *rng.pick(&[2, 2, 5]),
             hold_ms: *rng.pick(&[5, 50, 1000]),
@@ -201,7 +199,6 @@ impl Plan {
         Self {
             kinds: self.kinds.iter().map(plain).collect(),
             handoff: 0,
-            sticky: false,
             broken: 0,
             multi: 0,
             // Where an answer takes seconds now and then, connections are given up.

@@ -7,8 +7,8 @@
 //! are sent, and anything else happens, after it is unlocked.
 
 use std::panic::Location;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, oneshot};
@@ -19,21 +19,19 @@ use crate::error::TryLockError;
 use crate::protocol::hold::{Deletion, EndedBy, HoldEvent};
 use crate::protocol::late::Waiting;
 use crate::protocol::node_name::Kind;
-use crate::protocol::room::{Arrival, HandOff, Newcomer, PassOn, Room};
+use crate::protocol::room::{Arrival, HandOff, PassOn, Room};
 use crate::session::core::GuardChanges;
 use crate::session::leftovers::cleanup::{Cleanup, Ticket};
 use crate::session::live::zk_session::Session;
 use crate::session::reports::observer::{self, CallNumber, How};
 use crate::session::threads::clock;
 use crate::session::threads::mutex::{Mutex, MutexGuard};
-use crate::values::path::LockPath;
 
 /// The room of one client and mutex, or of one side of a read-write lock.
 pub(crate) struct SharedRoom {
     state: Mutex<RoomState>,
     /// Of the kind `Shared` if its callers have a node together.
     pub(crate) kind: Kind,
-    pub(crate) sticky: bool,
     /// The room of the writers, for that of readers. Its mutex may be locked under this one, and
     /// not the other way.
     writers: Option<Arc<Self>>,
@@ -55,18 +53,8 @@ pub(crate) struct RoomState {
     grants: u64,
     /// The number of the session in which it was granted last.
     granted_in: u64,
-    /// The node that is to be watched for others. Not its hold, which keeps the room.
-    pub(crate) look: Option<Look>,
     /// Until when the room's task sleeps; `None` if there is no such task.
     pub(crate) task_sleeps_until: Option<Instant>,
-}
-
-/// A node that is to be watched for others.
-pub(crate) struct Look {
-    pub(crate) number: u64,
-    pub(crate) node: Arc<str>,
-    pub(crate) directory: LockPath,
-    pub(crate) session: Weak<Session>,
 }
 
 /// A node of a room, as its holds know it.
@@ -144,24 +132,21 @@ impl SharedRoom {
     pub(crate) fn new(
         kind: Kind,
         hand_off: HandOff,
-        sticky: bool,
         writers: Option<Arc<Self>>,
         guard_changes: GuardChanges,
     ) -> Arc<Self> {
         let state = RoomState {
-            room: Room::new(kind, hand_off, sticky),
+            room: Room::new(kind, hand_off),
             progress: None,
             left: None,
             token: (0, 0),
             grants: 0,
             granted_in: 0,
-            look: None,
             task_sleeps_until: None,
         };
         Arc::new(Self {
             state: Mutex::new(state),
             kind,
-            sticky,
             writers,
             wake: Notify::new(),
             guard_changes,
@@ -177,10 +162,9 @@ impl SharedRoom {
         self.lock().room.holders().cloned().collect()
     }
 
-    /// Returns the node if it is kept, or shared and open, and the result of `otherwise` if it is
-    /// not. Both happen under the mutex under which a release decides whether a node is kept or
-    /// goes to a waiting caller. A kept node that may not be granted now is released first.
-    fn take_or<T>(
+    /// Returns the node if it is shared and open, and the result of `otherwise` if it is not. Both
+    /// happen under the mutex under which a release decides whether the node goes.
+    fn join_or<T>(
         &self,
         location: &'static Location<'static>,
         otherwise: impl FnOnce(&mut RoomState) -> T,
@@ -191,34 +175,19 @@ impl SharedRoom {
             let mut state = self.lock();
             session = state.room.hold().and_then(|holder| holder.held.session());
             let healthy = session.as_ref().is_some_and(|session| session.is_healthy());
-            let (held, is_new) = match (state.room.newcomer(clock::now(), healthy), &session) {
-                (Newcomer::Has(kept), Some(_)) => (kept.held, false),
-                (Newcomer::Joins(other), Some(session)) => {
-                    (other.held.heir(session, other.held.next_number()), true)
-                }
-                (Newcomer::GivenUp(kept), _) => {
-                    drop(state);
-                    kept.held.release(None);
-                    continue;
-                }
-                _ => return Err(otherwise(&mut state)),
+            let joined = state.room.join(clock::now(), healthy);
+            let (Some(other), Some(session)) = (joined, &session) else {
+                return Err(otherwise(&mut state));
             };
+            let held = other.held.heir(session, other.held.next_number());
             state
                 .room
                 .enter(held.number(), LocalOwner::new(&held, location));
-            let Some(session) = session else { continue };
-            state.count_grant(&session);
+            state.count_grant(session);
             let token = state.token;
             drop(state);
-            if is_new {
-                held.register(&session);
-            }
-            let how = if self.kind == Kind::Shared {
-                How::Shared
-            } else {
-                How::Kept
-            };
-            let granted = Granted::new(held, session, token, how);
+            held.register(session);
+            let granted = Granted::new(held, Arc::clone(session), token, How::Shared);
             // The session, or the node, may have ended before it was registered.
             if !granted.is_lost() {
                 return Ok(granted);
@@ -226,9 +195,9 @@ impl SharedRoom {
         }
     }
 
-    /// Handles a caller that may wait. `Ok` if it has the node, which was kept, or is shared. `Err`
-    /// if it waits, with the number of its client's callers that it waits behind; `None` if an
-    /// attempt must be started for it.
+    /// Handles a caller that may wait. `Ok` if it has the node, which is shared. `Err` if it waits,
+    /// with the number of its client's callers that it waits behind; `None` if an attempt must be
+    /// started for it.
     pub(crate) fn arrive(
         &self,
         at: Arrival,
@@ -242,25 +211,20 @@ impl SharedRoom {
             state.room.wait(at, Waiter { grants, ..waiter }, deadline);
             (!state.room.wants_attempt()).then(|| state.room.ahead_of_last())
         };
-        self.take_or(waiter.location, wait)
+        self.join_or(waiter.location, wait)
     }
 
     /// Handles a caller that waits for no other. `Err` if it has not got the node: `true` if
     /// another caller has it, `false` if the servers must be asked.
     pub(crate) fn try_now(&self, location: &'static Location<'static>) -> Result<Granted, bool> {
-        // If the room is behind others, a separate node would show them that a second contender
-        // wants the lock.
-        let look =
-            |state: &mut RoomState| (state.room.hold().cloned(), self.sticky && state.is_behind());
-        self.take_or(location, look)
-            .map_err(|(holder, is_behind)| match holder {
-                // A reader that is inside is in no other's way.
-                _ if self.kind == Kind::Shared => false,
-                _ if is_behind => true,
-                // This applies even if it has been released since. A lost hold blocks no other,
-                // even if its loss is not recorded yet.
-                holder => holder.is_some_and(|holder| holder.held.check_lost().is_none()),
-            })
+        let look = |state: &mut RoomState| state.room.hold().cloned();
+        self.join_or(location, look).map_err(|holder| match holder {
+            // A reader that is inside is in no other's way.
+            _ if self.kind == Kind::Shared => false,
+            // This applies even if it has been released since. A lost hold blocks no other,
+            // even if its loss is not recorded yet.
+            holder => holder.is_some_and(|holder| holder.held.check_lost().is_none()),
+        })
     }
 
     /// Has the hold of a caller that has asked the servers share its node, or hand it over when it
@@ -276,7 +240,7 @@ impl SharedRoom {
         let holder = LocalOwner::new(held, location);
         let is_adopted = self.enter(held) && state.room.adopt(held.number(), holder, clock::now());
         if is_adopted {
-            self.opened(&mut state, held, session, token);
+            self.opened(&mut state, session, token);
         }
         is_adopted
     }
@@ -295,103 +259,31 @@ impl SharedRoom {
     }
 
     /// Notes the grant of the current node, before a caller has it.
-    fn opened(
-        &self,
-        state: &mut RoomState,
-        held: &Held,
-        session: &Arc<Session>,
-        token: (i64, u64),
-    ) {
+    fn opened(&self, state: &mut RoomState, session: &Session, token: (i64, u64)) {
         state.token = token;
         state.count_grant(session);
-        if self
-            .writers
-            .as_ref()
-            .is_some_and(|writers| writers.lock().room.is_waited_for())
-        {
-            // The writer has found no node that it could close. This one is held, so there is no
-            // kept one to release.
-            state.room.give_up();
-        } else if self.kind == Kind::Shared {
-            // Further readers may join at once.
-            self.begin_look(state, held, session);
+        let is_wanted = |writers: &Arc<Self>| writers.lock().room.is_waited_for();
+        if self.writers.as_ref().is_some_and(is_wanted) {
+            // The writer has found no node that it could close.
+            state.room.close();
         }
     }
 
-    /// Has the task watch the node for others, if it is to be kept and is not watched.
-    fn begin_look(&self, state: &mut RoomState, held: &Held, session: &Arc<Session>) {
-        let Some(number) = state.room.begin_look() else {
-            return;
-        };
-        let (node, directory, session) =
-            (held.name(), held.directory.clone(), Arc::downgrade(session));
-        state.look = Some(Look {
-            number,
-            node,
-            directory,
-            session,
-        });
-        self.wake.notify_one();
-    }
-
-    /// Carries out a decision of the room: wakes the task if there is something for it to do, and
-    /// releases the hold by which a node was kept, if that is the result.
-    fn decide(&self, decide: impl FnOnce(&mut RoomState) -> Option<LocalOwner>) {
-        let (kept, wakes) = {
+    /// Carries out a decision of the room, and wakes the task if an attempt is wanted then.
+    fn decide(&self, decide: impl FnOnce(&mut RoomState)) {
+        let wakes = {
             let mut state = self.lock();
-            let had = state.room.has_node();
-            let kept = decide(&mut state);
-            // The watch of the node is of no use any more.
-            let watched = self.sticky && had && !state.room.has_node();
-            (kept, watched || state.room.wants_attempt())
+            decide(&mut state);
+            state.room.wants_attempt()
         };
         if wakes {
             self.wake.notify_one();
         }
-        if let Some(kept) = kept {
-            kept.held.release(None);
-        }
     }
 
-    /// Gives the node up: at once if it is kept, and otherwise with its release.
-    pub(crate) fn give_up(&self) {
-        self.decide(|state| state.room.give_up());
-    }
-
-    /// Gives the node up if it has been kept for `idle`.
-    pub(crate) fn give_up_idle(&self, idle: Duration) {
-        self.decide(|state| {
-            if state.idle_left(idle).is_zero() {
-                state.room.give_up()
-            } else {
-                None
-            }
-        });
-    }
-
-    /// Keeps no node from here on, since the last handle goes. A grant that is on its way to a
-    /// caller that has left is released after this, or was before.
-    pub(crate) fn close(&self) {
+    /// Has no further reader share the current node.
+    pub(crate) fn close_node(&self) {
         self.decide(|state| state.room.close());
-        self.wake.notify_one();
-    }
-
-    /// Records that others may want this node.
-    pub(crate) fn others_come(&self, node: u64) {
-        self.decide(|state| state.room.others_come(node));
-    }
-
-    /// Records that a list of the directory does not show this node.
-    pub(crate) fn not_listed(&self, node: u64) {
-        let hold = self
-            .lock()
-            .room
-            .inside(node)
-            .next()
-            .map(|(_, holder)| Arc::clone(&holder.held));
-        if let Some(hold) = hold {
-            hold.node_deleted(hold.name());
-        }
     }
 
     /// Handles the departure of a caller. The task cancels an attempt that no caller waits for any
@@ -460,7 +352,7 @@ impl SharedRoom {
                 (waiter, granted)
             };
             let served = waiting.into_iter().map(grant).collect();
-            self.opened(&mut state, &held, &session, token);
+            self.opened(&mut state, &session, token);
             served
         };
         // All of them, before one has the lock.
@@ -480,12 +372,6 @@ impl SharedRoom {
 }
 
 impl RoomState {
-    /// Returns whether others are known to be before the attempt under way.
-    fn is_behind(&self) -> bool {
-        self.waiting()
-            .is_some_and(|waiting| waiting.ahead().is_some())
-    }
-
     /// Returns what the attempt under way waits for.
     pub(crate) fn waiting(&self) -> Option<Waiting> {
         self.progress
@@ -507,14 +393,6 @@ impl RoomState {
     fn count_grant(&mut self, session: &Session) {
         self.grants += 1;
         self.granted_in = session.number();
-    }
-
-    /// Returns how long it is until a node that is kept has been so for `idle`; `idle` if it is
-    /// held.
-    pub(crate) fn idle_left(&self, idle: Duration) -> Duration {
-        self.room
-            .kept()
-            .map_or(idle, |kept| idle.saturating_sub(kept.since.elapsed()))
     }
 }
 
@@ -538,42 +416,32 @@ impl InRoom for RoomNode {
                 let next = state
                     .room
                     .released(self.number, held.number(), clock::now(), healthy);
-                let heir = match &next {
-                    PassOn::To(at, waiter) => Some((at.number(), waiter.location)),
-                    PassOn::Keep => Some((held.next_number(), Location::caller())),
-                    PassOn::Stays | PassOn::Delete => None,
-                };
                 // This happens under the mutex: the next caller to arrive must find it. The session
                 // is notified below.
-                let heir = heir.map(|(number, location)| {
-                    let heir = held.heir(session, number);
-                    state.room.enter(number, LocalOwner::new(&heir, location));
-                    if matches!(next, PassOn::To(..)) {
-                        state.count_grant(session);
-                    }
+                let heir = if let PassOn::To(at, waiter) = &next {
+                    let heir = held.heir(session, at.number());
+                    let owner = LocalOwner::new(&heir, waiter.location);
+                    state.room.enter(at.number(), owner);
+                    state.count_grant(session);
                     state.token.1 += u64::from(room.kind == Kind::Exclusive);
-                    room.begin_look(&mut state, &heir, session);
-                    heir
-                });
+                    Some(heir)
+                } else {
+                    None
+                };
                 (next, heir, state.token)
             };
+            let is_deleted = matches!(next, PassOn::Delete);
             // Registered with the session before the earlier one is let go.
             let is_lost = heir.as_ref().is_some_and(|heir| !heir.register(session));
             if !Arc::ptr_eq(first, &held) {
                 held.update_registration(session);
             }
-            let Some(heir) = heir else {
-                return matches!(next, PassOn::Delete).then_some(deletion);
+            let (Some(heir), PassOn::To(_, waiter)) = (heir, next) else {
+                return is_deleted.then_some(deletion);
             };
             if is_lost {
                 self.hold_ended(heir.number(), EndedBy::Loss);
             }
-            let PassOn::To(_, waiter) = next else {
-                // It is kept: no caller holds it any more, and the one before may never have had
-                // it.
-                room.guard_changes.tell();
-                return None;
-            };
             heir.begin_lease(waiter.lease);
             let node = heir.name();
             let granted = Granted::new(heir, Arc::clone(session), token, How::Memory);
@@ -594,21 +462,17 @@ impl InRoom for RoomNode {
         }
     }
 
-    /// However the hold ended, no caller has its node next. If it is lost, no guard is there to
-    /// release a node that is kept by it.
+    /// However the hold ended, no caller has its node next.
     fn hold_ended(&self, number: u64, how: EndedBy) {
         self.room.decide(|state| match how {
-            EndedBy::Release => {
-                state.room.over(self.number, number);
-                None
-            }
+            EndedBy::Release => state.room.over(self.number, number),
             EndedBy::Loss => {
                 if state.room.is_current(self.number) {
                     // A lost hold blocked no other any more, as far as the errors of waiting
                     // callers are concerned (docs/protocol.md#live-contender).
                     state.grants = state.grants.saturating_sub(1);
                 }
-                state.room.lost(self.number)
+                state.room.lost(self.number);
             }
         });
         // This includes a caller that never had it.
@@ -658,7 +522,7 @@ impl InRoom for RoomNode {
         let wakes = {
             let mut state = self.room.lock();
             state.room.take_out(self.number, hold);
-            self.room.sticky || state.room.wants_attempt()
+            state.room.wants_attempt()
         };
         if wakes {
             self.room.wake.notify_one();
@@ -678,13 +542,13 @@ mod tests {
     use crate::protocol::hold::HoldState;
     use crate::session::leftovers::cleanup::CleanupQueue;
     use crate::session::live::zk_session::SessionOptions;
+    use crate::values::path::LockPath;
 
     /// A room in which one waits, for whom an attempt is about to begin.
     fn waited_for(cleanup: &Cleanup) -> (Arc<SharedRoom>, Arrival) {
         let room = SharedRoom::new(
             Kind::Exclusive,
             HandOff::NONE,
-            false,
             None,
             GuardChanges::default(),
         );
@@ -729,107 +593,6 @@ mod tests {
         told
     }
 
-    /// However the threads meet: one that comes while the node is released has it, and does not
-    /// wait until it is given up.
-    #[tokio::test]
-    async fn one_that_comes_with_the_release_has_the_node() {
-        let server = Server::start().unwrap();
-        let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
-        let session = Session::new(1, handle, SessionOptions::default());
-        let (cleanup, _queue) = Cleanup::new();
-        let kinds = [Kind::Exclusive, Kind::Shared];
-        for (tries, kind) in [false, true]
-            .repeat(500)
-            .into_iter()
-            .flat_map(|tries| kinds.map(|kind| (tries, kind)))
-        {
-            session.lease().renewed(clock::now());
-            let hand_off = HandOff {
-                max: 9,
-                time: Duration::MAX,
-            };
-            let room = SharedRoom::new(kind, hand_off, true, None, GuardChanges::default());
-            let (first, mut told) = waiter();
-            let at = || Arrival::new(cleanup.number(), false);
-            assert_eq!(room.arrive(at(), None, first).err(), Some(None));
-            room.lock().room.attempt_begins();
-            let directory = LockPath::parse("", "/lock").unwrap();
-            let state = HoldState::new("x-sticky-lock-0000000000".into(), kind);
-            let held = Held::new(&session, &cleanup, directory, cleanup.number(), state);
-            room.granted(Granted::new(
-                held,
-                Arc::clone(&session),
-                (1, 0),
-                How::default(),
-            ));
-            let holder = told.try_recv().unwrap().unwrap().take().unwrap();
-
-            let both = Barrier::new(2);
-            let (next, mut told) = waiter();
-            let has_it = std::thread::scope(|threads| {
-                let release = threads.spawn(|| {
-                    both.wait();
-                    holder.release(None);
-                });
-                both.wait();
-                if tries {
-                    // It was held at that moment, or it is the try's.
-                    return !matches!(room.try_now(Location::caller()), Err(false));
-                }
-                let arrived = room.arrive(at(), None, next);
-                release.join().unwrap();
-                arrived.is_ok() || told.try_recv().is_ok()
-            });
-            assert!(has_it, "it waits for a node that is only kept");
-            room.close();
-        }
-    }
-
-    /// The caller has left, and the last handle with it, while the task was paused with the grant:
-    /// before the room had the node, or after it.
-    // Shows: kept-node
-    #[tokio::test]
-    async fn a_node_is_kept_for_no_longer_than_there_is_a_handle() {
-        let server = Server::start().unwrap();
-        let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
-        let session = Session::new(1, handle, SessionOptions::default());
-        session.lease().renewed(clock::now());
-        for closes_first in [true, false] {
-            let (cleanup, mut queue) = Cleanup::new();
-            let room = SharedRoom::new(
-                Kind::Exclusive,
-                HandOff::NONE,
-                true,
-                None,
-                GuardChanges::default(),
-            );
-            arrive(&room, &cleanup);
-            room.lock().room.attempt_begins();
-            let directory = LockPath::parse("", "/lock").unwrap();
-            let state = HoldState::new("x-sticky-lock-0000000000".into(), Kind::Exclusive);
-            let held = Held::new(&session, &cleanup, directory, cleanup.number(), state);
-            if closes_first {
-                room.close();
-            }
-            room.granted(Granted::new(
-                held,
-                Arc::clone(&session),
-                (1, 0),
-                How::default(),
-            ));
-            assert_eq!(room.lock().room.kept().is_some(), !closes_first);
-            room.close();
-            assert!(queue.try_recv().is_ok(), "a node without an owner");
-            assert!(!session.holds.any() && room.lock().room.kept().is_none());
-            let is_left = Arc::downgrade(&room);
-            drop(room);
-            assert!(
-                is_left.upgrade().is_none(),
-                "something in the room keeps it"
-            );
-        }
-    }
-
     /// Their threads were paused between the drop of the receiver and the way out of the room.
     // Shows: hand-off
     #[tokio::test]
@@ -842,13 +605,7 @@ mod tests {
                 max: 9,
                 time: Duration::MAX,
             };
-            let room = SharedRoom::new(
-                Kind::Exclusive,
-                hand_off,
-                false,
-                None,
-                GuardChanges::default(),
-            );
+            let room = SharedRoom::new(Kind::Exclusive, hand_off, None, GuardChanges::default());
             let mut told: Vec<_> = (0..4).map(|_| arrive_told(&room, &scene.cleanup)).collect();
             room.lock().room.attempt_begins();
             room.granted(Granted::new(
@@ -892,7 +649,6 @@ mod tests {
             let room = SharedRoom::new(
                 Kind::Exclusive,
                 HandOff::NONE,
-                false,
                 None,
                 GuardChanges::default(),
             );
@@ -933,15 +689,14 @@ mod tests {
         }
     }
 
+    const UNBOUNDED: HandOff = HandOff {
+        max: u32::MAX,
+        time: Duration::MAX,
+    };
+
     /// The room of readers, who share a node.
-    fn shared(hand_off: HandOff, sticky: bool) -> Arc<SharedRoom> {
-        SharedRoom::new(
-            Kind::Shared,
-            hand_off,
-            sticky,
-            None,
-            GuardChanges::default(),
-        )
+    fn shared(hand_off: HandOff) -> Arc<SharedRoom> {
+        SharedRoom::new(Kind::Shared, hand_off, None, GuardChanges::default())
     }
 
     fn adopt(readers: &Arc<SharedRoom>, reader: &Arc<Held>, scene: &Scene) -> bool {
@@ -1017,8 +772,8 @@ mod tests {
         }
 
         /// Returns a room of readers, and the reader who has opened its node.
-        fn opened(&self, hand_off: HandOff, sticky: bool) -> (Arc<SharedRoom>, Arc<Held>) {
-            let (readers, reader) = (shared(hand_off, sticky), self.reader());
+        fn opened(&self, hand_off: HandOff) -> (Arc<SharedRoom>, Arc<Held>) {
+            let (readers, reader) = (shared(hand_off), self.reader());
             assert!(adopt(&readers, &reader, self));
             (readers, reader)
         }
@@ -1030,12 +785,12 @@ mod tests {
     }
 
     /// Its task was paused between the grant and this.
-    // Shows: kept-read-node
+    // Shows: shared-read-node
     #[tokio::test]
     async fn a_reader_that_is_over_already_is_joined_by_none() {
         let server = Server::start().unwrap();
         let mut scene = Scene::new(&server).await;
-        let readers = shared(HandOff::NONE, true);
+        let readers = shared(UNBOUNDED);
         let reader = scene.reader();
         reader.release(None);
         assert!(!adopt(&readers, &reader, &scene));
@@ -1045,19 +800,19 @@ mod tests {
         let reader = scene.reader();
         assert!(adopt(&readers, &reader, &scene));
         let joined = join(&readers).unwrap();
-        readers.give_up();
+        readers.close_node();
         reader.release(None);
         assert_eq!(scene.deleted(), 0, "another reader is inside");
         joined.release(None);
         assert_eq!(scene.deleted(), 1);
     }
 
-    /// From health only, also before the task that watches has heard of the doubt.
+    /// From health only.
     #[tokio::test]
     async fn a_reader_joins_neither_in_doubt_of_the_session_nor_of_a_write() {
         let server = Server::start().unwrap();
         let mut scene = Scene::new(&server).await;
-        let (readers, reader) = scene.opened(HandOff::NONE, true);
+        let (readers, reader) = scene.opened(UNBOUNDED);
         let beside = join(&readers).unwrap();
         reader.begin_write();
         reader.release(None);
@@ -1076,13 +831,9 @@ mod tests {
     async fn ended_writer_takes_no_node_out() {
         let server = Server::start().unwrap();
         let mut scene = Scene::new(&server).await;
-        let hand_off = HandOff {
-            max: 9,
-            time: Duration::MAX,
-        };
         let opened = |scene: &Scene| {
             let changes = GuardChanges::default();
-            let writers = SharedRoom::new(Kind::Exclusive, hand_off, false, None, changes);
+            let writers = SharedRoom::new(Kind::Exclusive, UNBOUNDED, None, changes);
             let writer = scene.writer();
             assert!(adopt(&writers, &writer, scene));
             (writers, writer)
@@ -1106,16 +857,16 @@ mod tests {
 
     /// The lease of one ends while it is released: two threads end it, and the node stays the
     /// other's.
-    // Shows: kept-read-node
+    // Shows: shared-read-node
     #[tokio::test]
     async fn a_reader_that_is_ended_twice_leaves_its_node_once() {
         let server = Server::start().unwrap();
         let mut scene = Scene::new(&server).await;
         for _ in 0..2_000 {
             scene.renew();
-            let (readers, reader) = scene.opened(HandOff::NONE, true);
+            let (readers, reader) = scene.opened(UNBOUNDED);
             let short = join(&readers).unwrap();
-            readers.give_up();
+            readers.close_node();
             at_once(|| short.set_lease(Duration::ZERO), || short.release(None));
             assert_eq!(scene.deleted(), 0, "the node of another reader");
             reader.release(None);
@@ -1130,13 +881,10 @@ mod tests {
         let mut scene = Scene::new(&server).await;
         for _ in 0..500 {
             scene.renew();
-            let (readers, reader) = scene.opened(
-                HandOff {
-                    max: 2,
-                    time: Duration::MAX,
-                },
-                false,
-            );
+            let (readers, reader) = scene.opened(HandOff {
+                max: 2,
+                time: Duration::MAX,
+            });
             let all = Barrier::new(3);
             let joined: Vec<_> = std::thread::scope(|threads| {
                 let join = || {
@@ -1158,14 +906,14 @@ mod tests {
     }
 
     /// However the threads meet: one that is inside afterwards is notified.
-    // Shows: kept-read-node
+    // Shows: shared-read-node
     #[tokio::test]
     async fn a_reader_that_joins_while_the_node_ends_is_told_or_refused() {
         let server = Server::start().unwrap();
         let mut scene = Scene::new(&server).await;
         for _ in 0..500 {
             scene.renew();
-            let (readers, reader) = scene.opened(HandOff::NONE, true);
+            let (readers, reader) = scene.opened(UNBOUNDED);
             let joined = at_once(|| reader.node_deleted(reader.name()), || join(&readers));
             assert_eq!(reader.check_lost(), Some(LostReason::NodeDeleted));
             assert!(!readers.lock().room.has_node() && join(&readers).is_none());
@@ -1185,12 +933,8 @@ mod tests {
     async fn missing_node_reaches_every_reader_once() {
         let server = Server::start().unwrap();
         let scene = Scene::new(&server).await;
-        let hand_off = HandOff {
-            max: 9,
-            time: Duration::MAX,
-        };
         for a_third_reads in [false, true] {
-            let (readers, first) = scene.opened(hand_off, false);
+            let (readers, first) = scene.opened(UNBOUNDED);
             let second = join(&readers).unwrap();
             let third = a_third_reads.then(|| join(&readers).unwrap());
             for lost in [&first, &second] {

@@ -239,8 +239,7 @@ pub trait InterProcessLock: sealed::IsLock + fmt::Debug + Send + Sync {
         look(self.member(Inside(())).path_lock, who::holders).await
     }
 
-    /// Returns `true` if the lock has a contender of any process: a holder, a waiter or a
-    /// [kept](crate::RecipeBuilder::sticky) node.
+    /// Returns `true` if the lock has a contender of any process: a holder or a waiter.
     ///
     /// # Errors
     /// See [`queue`](Self::queue).
@@ -1048,9 +1047,7 @@ macro_rules! queue_methods {
             /// first writer of a read-write lock.
             ///
             /// They are the first contenders in the queue. The first may only be about to hold the
-            /// lock, or be a node that a client [keeps](crate::RecipeBuilder::sticky) while none of
-            /// its tasks holds the lock. This reads only these nodes; otherwise it works like
-            /// [`queue`](Self::queue).
+            /// lock. This reads only these nodes; otherwise it works like [`queue`](Self::queue).
             ///
             /// # Errors
             /// See [`queue`](Self::queue).
@@ -1076,8 +1073,7 @@ macro_rules! queue_methods {
                 $crate::locks::lock::look(&self.path_lock, $crate::engine::who::holders).await
             }
 
-            /// Returns `true` if the lock has a contender of any process: a holder, a waiter or a
-            /// [kept](crate::RecipeBuilder::sticky) node.
+            /// Returns `true` if the lock has a contender of any process: a holder or a waiter.
             ///
             /// This costs one list. The answer may be out of date when it arrives: use it for
             /// display, and [`try_lock`](crate::InterProcessMutex::try_lock) to acquire the lock if

@@ -62,9 +62,9 @@ use crate::protocol::room::HandOff;
 /// ```
 ///
 /// To have a lock for each key, you can create a handle for each call: handles are cheap. But a
-/// client caches state for each path (its options, a [kept](RecipeBuilder::sticky) node, whether
-/// the next grant needs a list), and drops this state with the last handle or guard of the path. So
-/// for a path that you use repeatedly, keep a handle instead.
+/// client caches state for each path (its options, whether the next grant needs a list), and drops
+/// this state with the last handle or guard of the path. So for a path that you use repeatedly, keep
+/// a handle instead.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -100,7 +100,6 @@ lock_constructors! {
     ///
     /// let lock = InterProcessMutex::builder(&client, "/inventory/sku-42")
     ///     .hand_off(100, Duration::from_millis(10))
-    ///     .sticky(Duration::from_secs(5))
     ///     .data("worker-7") // for people who look at the nodes
     ///     .acl([Acl::creator_all()]) // the client has credentials
     ///     .parents(ParentNodes::Persistent) // the directory stays when the queue is empty
@@ -170,59 +169,6 @@ impl RecipeBuilder<InterProcessMutex> {
     #[doc(alias = "hand-over")]
     pub fn hand_off(mut self, max: u32, time: Duration) -> Self {
         self.asked.hand_off = Some(HandOff { max, time });
-        self
-    }
-
-    /// Keeps the node after a release, while no other process wants the lock, for at most `idle`
-    /// after the last use. Without this option, a release deletes the node unless it hands the node
-    /// to a waiting task.
-    ///
-    /// Re-acquiring the lock with a kept node needs no request and no thread switch, and still
-    /// yields a new [fencing token](crate::LockGuard::fencing_token). Use this for a lock that one
-    /// process acquires repeatedly, and other processes seldom. No guard holds a kept node, so
-    /// [`is_acquired_in_this_process`](InterProcessMutex::is_acquired_in_this_process) returns
-    /// `false`.
-    ///
-    /// The client watches the lock's directory. When a contender appears, from another process or
-    /// another lock of this client at the same path, the client deletes the node: at once if no
-    /// task holds the lock, otherwise when the lock is released. So another process is granted the
-    /// lock about three round trips after the current hold. If a
-    /// [`try_lock`](InterProcessMutex::try_lock) of another process finds only such a node ahead,
-    /// it creates its own, and waits up to 100 ms for the lock before it returns
-    /// [`WouldBlock`](crate::TryLockError::WouldBlock). A `try_lock` of another library that only
-    /// reads the queue does not cause the deletion. The node is also deleted when the connection is
-    /// interrupted, and no node is kept while the session watches more than about 60 KiB of paths.
-    ///
-    /// While no other process wants the lock, the tasks of the client hand it over in memory
-    /// without the bounds of [`hand_off`](Self::hand_off). Keeping the node costs one watch, and
-    /// one list the first time. `idle` must be greater than zero, or building fails with
-    /// [`BuildError::InvalidOption`](crate::BuildError::InvalidOption).
-    /// [`Client::flush`](crate::Client::flush) does not wait for a kept node;
-    /// [`Client::close`](crate::Client::close) deletes it.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// use std::time::Duration;
-    /// use zookeeper_recipes::InterProcessMutex;
-    ///
-    /// let row = InterProcessMutex::builder(&client, "/cache/row-7").sticky(Duration::from_secs(5)).build()?;
-    /// let first = row.lock().await?;
-    /// let (node, token) = (first.node(), first.fencing_token());
-    /// first.release().await?;
-    /// assert!(!row.is_acquired_in_this_process());
-    ///
-    /// let second = row.lock().await?; // without a request
-    /// assert_eq!(second.node(), node);
-    /// assert!(second.fencing_token() > token);
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn sticky(mut self, idle: Duration) -> Self {
-        self.asked.sticky = Some(idle);
         self
     }
 }

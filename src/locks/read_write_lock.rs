@@ -88,7 +88,6 @@ lock_constructors! {
     ///
     /// let lock = InterProcessReadWriteLock::builder(&client, "/cache/prices")
     ///     .hand_off(100, Duration::from_millis(10)) // among the tasks of this process
-    ///     .sticky(Duration::from_secs(5)) // the readers keep their node
     ///     .data("worker-7") // for people who look at the nodes
     ///     .acl([Acl::creator_all()]) // the client has credentials
     ///     .parents(ParentNodes::Persistent) // the directory stays when the queue is empty
@@ -221,46 +220,6 @@ impl RecipeBuilder<InterProcessReadWriteLock> {
     /// ```
     pub fn hand_off(mut self, max: u32, time: Duration) -> Self {
         self.asked.hand_off = Some(HandOff { max, time });
-        self
-    }
-
-    /// Lets the readers of this client share one read node for as long as no writer queues, and
-    /// keeps the node for at most `idle` after the last use. By default they share it for the time
-    /// of [`hand_off`](Self::hand_off), and it is deleted with the last of them.
-    ///
-    /// A read lock then costs no request, and each guard is still a separate hold. The client
-    /// watches the lock's directory. When a writer of any process queues, the node is closed: later
-    /// readers queue behind the writer, and the node is deleted with the last reader that holds it.
-    /// An interrupted connection also closes the node. Writers are not affected, except that a
-    /// [`try_lock`](InterProcessWriteLock::try_lock) that finds only such nodes ahead creates its
-    /// own, and waits up to 100 ms before it returns
-    /// [`WouldBlock`](crate::TryLockError::WouldBlock).
-    ///
-    /// The price is one list for each contender of another process that comes or goes, so use this
-    /// for sets of readers that seldom change.
-    ///
-    /// `idle` must be longer than zero, or building fails with
-    /// [`BuildError::InvalidOption`](crate::BuildError::InvalidOption).
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// use std::time::Duration;
-    /// use zookeeper_recipes::InterProcessReadWriteLock;
-    ///
-    /// let prices = InterProcessReadWriteLock::builder(&client, "/cache/prices");
-    /// let prices = prices.sticky(Duration::from_secs(5)).build()?;
-    /// let (one, two) = (prices.read_lock().lock().await?, prices.read_lock().lock().await?);
-    /// assert_eq!(one.node(), two.node());
-    /// # drop((one, two));
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn sticky(mut self, idle: Duration) -> Self {
-        self.asked.sticky = Some(idle);
         self
     }
 }

@@ -253,10 +253,6 @@ pub(crate) struct Acquiring {
     deleted: u32,
     /// Whether the predecessor has changed since the last list.
     woken: bool,
-    /// Whether it has listed once more in place of a watch: the owner of a node that is only kept
-    /// deletes it when another comes, so that it is mostly gone by then
-    /// (docs/protocol.md#kept-node).
-    listed_again: bool,
     /// The list from which the next step follows, for the attempt that carries it out.
     list: Option<Arc<Queue>>,
 }
@@ -292,7 +288,6 @@ impl Acquiring {
             failures: 0,
             deleted: 0,
             woken: false,
-            listed_again: false,
             list: None,
         };
         (contender, AcquireStep::Do(AcquireRequest::Create))
@@ -587,14 +582,6 @@ impl Acquiring {
                             next: between == 0,
                         },
                     },
-                    None if !self.listed_again
-                        && self.naming.may_be_kept(predecessor)
-                        && queue.rank(&node.name) == Some(1) =>
-                    {
-                        self.listed_again = true;
-                        self.list = Some(queue);
-                        return AcquireStep::Do(AcquireRequest::List);
-                    }
                     None => AcquireRequest::Watch {
                         predecessor: predecessor.to_owned(),
                     },
@@ -685,7 +672,6 @@ mod tests {
     const MUTEX: Naming = Naming {
         family: Family::Exclusive,
         dialect: Dialect::Curator,
-        sticky: false,
     };
     const REFUSED: FailureKind = FailureKind::Refused(Refusal::Other);
     const A: &str = "aaaa";
@@ -1044,7 +1030,6 @@ mod tests {
         let naming = Naming {
             family: Family::ReadWrite,
             dialect: Dialect::Curator,
-            sticky: false,
         };
         let listed = |names: &[&str]| {
             Answer::Is(Queue::read(
@@ -1248,30 +1233,6 @@ mod tests {
             panic!("it ends")
         };
         assert_eq!(told.cause.to_string(), cause.to_string());
-    }
-
-    /// Before it watches the only node before its own, which may be kept. One that is not first is
-    /// not kept.
-    // Shows: kept-node
-    #[test]
-    fn one_behind_a_kept_node_lists_once_more() {
-        let kept = format!("_c_{B}-sticky-lock-0000000002");
-        let behind = |others: &[String]| {
-            let all = [&[name(A, 3)], others].concat();
-            let mut contender = waiting();
-            let step = contender.step(created(A, Answer::Is(node(A, 3)), list(&all)));
-            (contender, step, list(&all))
-        };
-        let (mut contender, step, listed) = behind(std::slice::from_ref(&kept));
-        assert_eq!(step, AcquireStep::Do(AcquireRequest::List));
-        let watch = AcquireStep::Do(AcquireRequest::Watch {
-            predecessor: kept.clone(),
-        });
-        assert_eq!(contender.step(AcquireEvent::Listed(listed)), watch);
-        assert_eq!(behind(&[kept, name("c", 1)]).1, watch);
-        let predecessor = name(B, 2);
-        let (_, step, _) = behind(std::slice::from_ref(&predecessor));
-        assert_eq!(step, AcquireStep::Do(AcquireRequest::Watch { predecessor }));
     }
 
     #[test]

@@ -71,8 +71,6 @@ pub(crate) enum Kind {
 pub(crate) struct Naming {
     pub(crate) family: Family,
     pub(crate) dialect: Dialect,
-    /// Whether the nodes are marked as ones that may be [kept](Self::may_be_kept).
-    pub(crate) sticky: bool,
 }
 
 /// All known markers. A contender whose marker is not one of its directory's family queues in
@@ -111,31 +109,10 @@ impl Naming {
     /// Returns the name for a sequential create. The id belongs to this one request
     /// (docs/protocol.md#one-id-per-create).
     pub(crate) fn prefix(self, id: &str, kind: Kind) -> String {
-        // A read-write lock marks read nodes only.
-        let is_marked = self.sticky && (self.family, kind) != (Family::ReadWrite, Kind::Exclusive);
-        let (marker, mark) = (self.marker(kind), if is_marked { self.mark() } else { "" });
         match self.dialect {
-            Dialect::Curator => ["_c_", id, "-", mark, marker].concat(),
-            Dialect::Kazoo => [id, mark, marker].concat(),
+            Dialect::Curator => ["_c_", id, "-", self.marker(kind)].concat(),
+            Dialect::Kazoo => [id, self.marker(kind)].concat(),
         }
-    }
-
-    /// Returns the part before the marker in the name of a node that may be kept.
-    const fn mark(self) -> &'static str {
-        match self.dialect {
-            Dialect::Curator => "sticky-",
-            Dialect::Kazoo => "__sticky",
-        }
-    }
-
-    /// Returns whether the name is marked as that of a node that a client may keep without holding
-    /// the lock.
-    pub(crate) fn may_be_kept(self, name: &str) -> bool {
-        let kind = match self.family {
-            Family::Exclusive | Family::Latch => Kind::Exclusive,
-            Family::ReadWrite => Kind::Shared,
-        };
-        split(name, self.marker(kind)).is_some_and(|(before, _)| before.ends_with(self.mark()))
     }
 
     /// Returns the full name of the read node to which the write node `own` is downgraded: it has
@@ -224,76 +201,23 @@ mod tests {
     const MUTEX: Naming = Naming {
         family: Family::Exclusive,
         dialect: Dialect::Curator,
-        sticky: false,
     };
     const LATCH: Naming = Naming {
         family: Family::Latch,
         dialect: Dialect::Curator,
-        sticky: false,
     };
     const READ_WRITE: Naming = Naming {
         family: Family::ReadWrite,
         dialect: Dialect::Curator,
-        sticky: false,
     };
     const KAZOO: Naming = Naming {
         family: Family::Exclusive,
         dialect: Dialect::Kazoo,
-        sticky: false,
     };
     const KAZOO_READ_WRITE: Naming = Naming {
         family: Family::ReadWrite,
         dialect: Dialect::Kazoo,
-        sticky: false,
     };
-
-    // Shows: kept-node
-    #[test]
-    fn a_node_that_may_be_kept_is_marked_and_stays_a_contender() {
-        const ID: &str = "5f3b0d9e-7c1a-4e62-9a54-0123456789ab";
-        for (naming, id_of_name) in [(MUTEX, ID.to_owned()), (KAZOO, ID.replace('-', ""))] {
-            let marked = Naming {
-                sticky: true,
-                ..naming
-            };
-            for kind in [Kind::Exclusive, Kind::Shared] {
-                let name =
-                    |naming: Naming| format!("{}0000000042", naming.prefix(&id_of_name, kind));
-                assert!(naming.may_be_kept(&name(marked)) && !naming.may_be_kept(&name(naming)));
-                assert_eq!(id(&name(marked)), Some(&*id_of_name));
-                let contender = Child::Contender {
-                    sequence: 42,
-                    kind: Kind::Exclusive,
-                };
-                assert_eq!(
-                    (
-                        classify(&name(marked), naming),
-                        classify(&name(naming), marked)
-                    ),
-                    (contender, contender)
-                );
-            }
-        }
-        assert_eq!(
-            Naming {
-                sticky: true,
-                ..MUTEX
-            }
-            .prefix(ID, Kind::Exclusive),
-            format!("_c_{ID}-sticky-lock-")
-        );
-        assert!(!MUTEX.may_be_kept("sticky-other-0000000001"));
-        let marked = Naming {
-            sticky: true,
-            ..READ_WRITE
-        };
-        let read = format!("{}0000000042", marked.prefix(ID, Kind::Shared));
-        let write = format!("{}0000000042", marked.prefix(ID, Kind::Exclusive));
-        assert!(
-            READ_WRITE.may_be_kept(&read) && !READ_WRITE.may_be_kept(&write),
-            "{read} {write}"
-        );
-    }
 
     fn exclusive(name: &str) -> Child {
         classify(name, MUTEX)

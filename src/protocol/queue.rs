@@ -264,12 +264,10 @@ mod tests {
     const MUTEX: Naming = Naming {
         family: Family::Exclusive,
         dialect: Dialect::Curator,
-        sticky: false,
     };
     const READ_WRITE: Naming = Naming {
         family: Family::ReadWrite,
         dialect: Dialect::Curator,
-        sticky: false,
     };
 
     fn names(list: &[&str]) -> Vec<String> {
@@ -586,7 +584,7 @@ mod tests {
             check(others.into_iter().collect(), READ_WRITE);
             for dialect in [Dialect::Curator, Dialect::Kazoo] {
                 for family in [Family::Exclusive, Family::ReadWrite] {
-                    check(mixed.iter().cloned().collect(), Naming { family, dialect, sticky: false });
+                    check(mixed.iter().cloned().collect(), Naming { family, dialect });
                 }
             }
         }

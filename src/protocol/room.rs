@@ -1,24 +1,22 @@
 //! The room: the callers of one client that share the nodes of a mutex, or of one side of a
-//! read-write lock. They wait in memory behind one node, and this decides who has it next, whether
-//! it is kept, and when it goes. Pure.
+//! read-write lock. They wait in memory behind one node, and this decides who has it next, and when
+//! it goes. Pure.
 //!
 //! ```text
-//!              granted            released, with another waiting; joined, if it is shared
+//!              granted           released, with another waiting; joined, if it is shared
 //!   no node ------------> held by one ----------------------------------> held by the next, or by several
-//!      ^                     |    ^
-//!      |   released, lost    |    | arrives
-//!      |<--------------------|    |
-//!      |                     '-> kept, while no other client wants the lock
-//!      |<-------------------------'  given up
+//!      ^                     |                                                  |
+//!      '---------------------'--------------------------------------------------'
+//!        released, with none waiting or beyond the bounds; lost
 //! ```
 //! While anybody waits and there is no node, one attempt is under way, on behalf of all
-//! (docs/protocol.md#hand-off). A sticky room keeps a node that no caller needs
-//! (docs/protocol.md#kept-node).
+//! (docs/protocol.md#hand-off).
 //!
 //! The node of a room for readers is shared: all waiting readers have it together, and further
-//! readers join, for as long as no writer is known to want the lock
-//! (docs/protocol.md#kept-read-node). Then the next readers wait for another node, and this one
-//! goes with the last reader inside.
+//! readers join, within the same bounds and until a writer of this client waits
+//! (docs/protocol.md#shared-read-node). Then the next readers wait for another node, and this one
+//! goes with the last reader inside. A writer of another client is behind the node, and so waits
+//! for no reader that came after the bounds.
 //!
 //! This is the only record of who is inside a node. A hold leaves it once, by the event that ends
 //! the hold's use of the node: its deletion, or the end of the node.
@@ -29,8 +27,8 @@ use std::time::Duration;
 use crate::protocol::moment::Moment;
 use crate::protocol::node_name::Kind;
 
-/// How many have the node in a row at most, and for how long, before it goes to the back of the
-/// queue.
+/// How many have one node at most, in a row or together, and for how long after its grant others
+/// are given it, before the next caller queues behind all others by another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HandOff {
     pub(crate) max: u32,
@@ -81,66 +79,34 @@ impl Arrival {
     }
 }
 
-/// The outcome for a caller that arrives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Newcomer<H> {
-    /// It must wait, or ask the servers.
-    Waits,
-    /// It has the node by this hold, by which it was kept.
-    Has(H),
-    /// It has the node too, by another hold.
-    Joins(H),
-    /// The node cannot be granted: this hold, by which it was kept, must be released.
-    GivenUp(H),
-}
-
 /// Who has a released node next.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum PassOn<W> {
     /// The caller that has waited longest.
     To(Arrival, W),
-    /// No caller yet: the node is kept.
-    Keep,
     /// It stays with the others that are inside.
     Stays,
     /// No caller gets it: the node must be deleted.
     Delete,
 }
 
-/// The contenders of other handles and processes, as far as the watch of a node that is kept tells.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Others {
-    /// No look was taken since this node was granted.
-    Unknown,
-    /// There are none, or the look that tells is under way.
-    None,
-    /// There may be some: the node goes with its next release.
-    Perhaps,
-}
-
 /// A node by which this client has the lock, or had it.
 struct SharedNode<H> {
-    /// The holds by which it is held, or the one by which it is kept.
+    /// The holds by which it is held.
     inside: BTreeMap<u64, H>,
-    is_kept: bool,
-    others: Others,
-    /// When the row of holders that other processes may wait for began, and how many it has.
+    /// When it was granted, and how many have had it since, where all readers that waited together
+    /// for it count as one.
     since: Moment,
     holders: u32,
 }
 
 impl<H> SharedNode<H> {
-    /// Counts another holder, if it may have the node. It does `alone`, while no other client wants
-    /// the lock.
-    fn another(&mut self, alone: bool, bounds: HandOff, now: Moment) -> bool {
-        if alone {
-            // No other process is kept waiting, so no row begins.
-            (self.since, self.holders) = (now, 0);
-        } else if self.holders >= bounds.max || now.since(self.since) >= bounds.time {
-            return false;
-        }
-        self.holders += 1;
-        true
+    /// Counts another holder, if it may have the node within the bounds
+    /// (docs/protocol.md#hand-off).
+    fn another(&mut self, bounds: HandOff, now: Moment) -> bool {
+        let may = self.holders < bounds.max && now.since(self.since) < bounds.time;
+        self.holders += u32::from(may);
+        may
     }
 }
 
@@ -157,7 +123,6 @@ pub(crate) struct Room<W, D, H> {
     /// Several have a node of the kind `Shared` at once.
     kind: Kind,
     hand_off: HandOff,
-    sticky: bool,
     waiting: BTreeMap<Arrival, WaitingCaller<W, D>>,
     deadlines: BTreeSet<(D, Arrival)>,
     /// The node that callers may have next.
@@ -171,11 +136,10 @@ pub(crate) struct Room<W, D, H> {
 }
 
 impl<W, D: Copy + Ord, H: Clone> Room<W, D, H> {
-    pub(crate) fn new(kind: Kind, hand_off: HandOff, sticky: bool) -> Self {
+    pub(crate) fn new(kind: Kind, hand_off: HandOff) -> Self {
         Self {
             kind,
             hand_off,
-            sticky,
             waiting: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             current: None,
@@ -185,43 +149,22 @@ impl<W, D: Copy + Ord, H: Clone> Room<W, D, H> {
         }
     }
 
-    fn node(&self) -> Option<&SharedNode<H>> {
-        self.nodes.get(&self.current?)
-    }
-
-    /// Returns whether no other client is known to want the current node, and it may be kept.
-    fn is_alone(&self) -> bool {
-        self.sticky
-            && self
-                .node()
-                .is_some_and(|node| node.others != Others::Perhaps)
-    }
-
     /// Handles the arrival of a caller. `healthy` is whether it may be granted the current node
-    /// now. If it has the node, it must [enter](Self::enter) it.
-    pub(crate) fn newcomer(&mut self, now: Moment, healthy: bool) -> Newcomer<H> {
-        let (bounds, alone) = (self.hand_off, self.is_alone());
-        let node = self.current.and_then(|node| self.nodes.get_mut(&node));
-        let Some(node) = node else {
-            return Newcomer::Waits;
-        };
-        let Some(hold) = node.inside.values().next().cloned() else {
-            return Newcomer::Waits;
-        };
-        if node.is_kept && alone && healthy {
-            node.is_kept = false;
-            return Newcomer::Has(hold);
+    /// now. Returns a hold of that node if the caller has it too, by another hold, which must
+    /// [enter](Self::enter) it. `None` if it must wait, or ask the servers; no later caller joins
+    /// then.
+    pub(crate) fn join(&mut self, now: Moment, healthy: bool) -> Option<H> {
+        if self.kind == Kind::Exclusive {
+            return None;
         }
-        if !node.is_kept {
-            match self.kind {
-                Kind::Exclusive => return Newcomer::Waits,
-                Kind::Shared if healthy && node.another(alone, bounds, now) => {
-                    return Newcomer::Joins(hold);
-                }
-                Kind::Shared => {}
-            }
+        let bounds = self.hand_off;
+        let node = self.nodes.get_mut(&self.current?)?;
+        let hold = node.inside.values().next().cloned()?;
+        if healthy && node.another(bounds, now) {
+            return Some(hold);
         }
-        self.give_up().map_or(Newcomer::Waits, Newcomer::GivenUp)
+        self.close();
+        None
     }
 
     /// Has a hold inside the current node from here on.
@@ -331,8 +274,6 @@ impl<W, D: Copy + Ord, H: Clone> Room<W, D, H> {
         let inside = BTreeMap::from([(number, hold)]);
         let node = SharedNode {
             inside,
-            is_kept: false,
-            others: Others::Unknown,
             since: now,
             holders: 1,
         };
@@ -401,8 +342,8 @@ impl<W, D: Copy + Ord, H: Clone> Room<W, D, H> {
 
     /// Handles the deletion that a hold of this node needs, by which the hold leaves it. `healthy`
     /// is whether the node may be passed on, by its lease and all that is known of it. A caller
-    /// that has it next, or a hold by which it is kept, must [enter](Self::enter) it. `Delete` is
-    /// followed by [`over`](Self::over), once the deletion is on its way.
+    /// that has it next must [enter](Self::enter) it. `Delete` is followed by
+    /// [`over`](Self::over), once the deletion is on its way.
     pub(crate) fn released(
         &mut self,
         node: u64,
@@ -410,7 +351,7 @@ impl<W, D: Copy + Ord, H: Clone> Room<W, D, H> {
         now: Moment,
         healthy: bool,
     ) -> PassOn<W> {
-        let (bounds, alone) = (self.hand_off, self.is_alone());
+        let bounds = self.hand_off;
         let first = self.waiting.first_key_value().map(|(at, _)| *at);
         // A hold that has taken its node out has it for itself.
         let Some(state) = self.nodes.get_mut(&node) else {
@@ -424,17 +365,10 @@ impl<W, D: Copy + Ord, H: Clone> Room<W, D, H> {
             }
             return PassOn::Stays;
         }
-        state.is_kept = false;
-        if !healthy || self.current != Some(node) {
+        let may_pass = healthy && self.current == Some(node);
+        let Some(at) = first.filter(|_| may_pass && state.another(bounds, now)) else {
             return PassOn::Delete;
-        }
-        let Some(at) = first else {
-            state.is_kept = alone;
-            return if alone { PassOn::Keep } else { PassOn::Delete };
         };
-        if !state.another(alone, bounds, now) {
-            return PassOn::Delete;
-        }
         self.take(at)
             .map_or(PassOn::Delete, |waiter| PassOn::To(at, waiter))
     }
@@ -451,15 +385,12 @@ impl<W, D: Copy + Ord, H: Clone> Room<W, D, H> {
     }
 
     /// Records that a hold of this node is lost: no caller has the node next. Until the node may be
-    /// deleted, the hold stays inside. Returns the hold by which the node was kept, which must be
-    /// released.
-    pub(crate) fn lost(&mut self, node: u64) -> Option<H> {
-        let kept = self.others_come(node);
+    /// deleted, the hold stays inside.
+    pub(crate) fn lost(&mut self, node: u64) {
         self.pass_by(node);
         if self.inside(node).next().is_none() {
             self.forget(node);
         }
-        kept
     }
 
     fn forget(&mut self, node: u64) {
@@ -467,7 +398,12 @@ impl<W, D: Copy + Ord, H: Clone> Room<W, D, H> {
         self.pass_by(node);
     }
 
-    /// Has no further caller get the node.
+    /// Has no further caller get the current node: one that arrives, or waits, has the next.
+    pub(crate) fn close(&mut self) {
+        self.current = None;
+    }
+
+    /// Has no further caller get this node.
     fn pass_by(&mut self, node: u64) {
         self.current.take_if(|current| *current == node);
     }
@@ -487,7 +423,6 @@ impl<W, D: Copy + Ord, H: Clone> Room<W, D, H> {
         let Some(state) = self.nodes.get_mut(&node) else {
             return Vec::new();
         };
-        state.is_kept = false;
         std::mem::take(&mut state.inside).into_values().collect()
     }
 
@@ -511,66 +446,14 @@ impl<W, D: Copy + Ord, H: Clone> Room<W, D, H> {
         inside.map(|(number, hold)| (*number, hold))
     }
 
-    /// Returns a hold of the current node: of a caller, or the one by which the node is kept.
+    /// Returns a hold of the current node.
     pub(crate) fn hold(&self) -> Option<&H> {
-        self.node()?.inside.values().next()
+        self.nodes.get(&self.current?)?.inside.values().next()
     }
 
-    /// Returns the hold by which the current node is kept.
-    pub(crate) fn kept(&self) -> Option<&H> {
-        self.node()
-            .filter(|node| node.is_kept && self.is_alone())?
-            .inside
-            .values()
-            .next()
-    }
-
-    /// Returns the holds of callers.
+    /// Returns all holds, also those of nodes that no further caller gets.
     pub(crate) fn holders(&self) -> impl Iterator<Item = &H> {
-        self.nodes
-            .values()
-            .filter(|node| !node.is_kept)
-            .flat_map(|node| node.inside.values())
-    }
-
-    /// Returns which node it is that is to be watched for others from now on; `None` if none is, or
-    /// that has begun.
-    pub(crate) fn begin_look(&mut self) -> Option<u64> {
-        let current = self.current.filter(|_| self.sticky)?;
-        let node = self
-            .nodes
-            .get_mut(&current)
-            .filter(|node| node.others == Others::Unknown)?;
-        node.others = Others::None;
-        Some(current)
-    }
-
-    /// Records that others may want this node, or that this is no longer known. Returns the hold by
-    /// which it was kept, which must be released at once.
-    pub(crate) fn others_come(&mut self, node: u64) -> Option<H> {
-        if self.kind == Kind::Shared {
-            self.pass_by(node);
-        }
-        let node = self.nodes.get_mut(&node)?;
-        let is_known = std::mem::replace(&mut node.others, Others::Perhaps) == Others::Perhaps;
-        // Only once: its release is under way then.
-        node.inside
-            .values()
-            .next()
-            .filter(|_| node.is_kept && !is_known)
-            .cloned()
-    }
-
-    /// Does the same for the current node.
-    pub(crate) fn give_up(&mut self) -> Option<H> {
-        self.others_come(self.current?)
-    }
-
-    /// Keeps no node from here on: no handle can use one. Returns the hold by which one was kept,
-    /// which must be released.
-    pub(crate) fn close(&mut self) -> Option<H> {
-        self.sticky = false;
-        self.give_up()
+        self.nodes.values().flat_map(|node| node.inside.values())
     }
 }
 
@@ -578,9 +461,14 @@ impl<W, D: Copy + Ord, H: Clone> Room<W, D, H> {
 mod tests {
     use super::*;
 
+    const TWO: HandOff = HandOff {
+        max: 2,
+        ..HandOff::NONE
+    };
+
     #[test]
     fn what_a_room_says_of_those_that_wait_and_of_its_node() {
-        let mut room = Room::<u64, u64, u64>::new(Kind::Exclusive, HandOff::NONE, true);
+        let mut room = Room::<u64, u64, u64>::new(Kind::Exclusive, HandOff::NONE);
         assert_eq!((room.ahead_of_last(), room.next_late()), (0, None));
         for (number, deadline) in [(1, 30), (2, 20), (3, 40)] {
             room.wait(Arrival::new(number, false), number, Some(deadline));
@@ -598,10 +486,7 @@ mod tests {
         room.attempt_begins();
         assert_eq!(room.granted(7, 7, Moment::at(Duration::ZERO)), [1]);
         assert!(!room.is_under_way() && room.is_current(7) && !room.is_current(8));
-        assert_eq!(
-            (room.hold(), room.kept(), room.holders().count()),
-            (Some(&7), None, 1)
-        );
+        assert_eq!((room.hold(), room.holders().count()), (Some(&7), 1));
         // The holder, and the other that waits.
         assert_eq!(room.ahead_of_last(), 2);
         assert_eq!((room.take_all(), room.next_late()), (vec![2, 3], None));
@@ -609,7 +494,7 @@ mod tests {
 
     #[test]
     fn all_readers_that_wait_share_a_grant() {
-        let mut room = Room::<u64, (), u64>::new(Kind::Shared, HandOff::NONE, false);
+        let mut room = Room::<u64, (), u64>::new(Kind::Shared, HandOff::NONE);
         for number in [1, 2] {
             room.wait(Arrival::new(number, false), number, None);
         }
@@ -620,7 +505,7 @@ mod tests {
         assert!(!room.is_under_way() && room.has_node() && !room.is_waited_for());
         assert!(room.inside(7).eq([(7, &7), (8, &8)]) && room.holders().count() == 2);
         // The bounds are those of a row.
-        assert_eq!(room.newcomer(now, true), Newcomer::Waits);
+        assert_eq!(room.join(now, true), None);
         assert!(!room.has_node());
         assert_eq!(room.released(7, 7, now, true), PassOn::Stays);
         assert_eq!(room.released(7, 8, now, true), PassOn::Delete);
@@ -630,11 +515,7 @@ mod tests {
     #[test]
     fn released_hold_takes_nothing_out() {
         let now = Moment::at(Duration::ZERO);
-        let hand_off = HandOff {
-            max: 2,
-            ..HandOff::NONE
-        };
-        let mut room = Room::<u64, (), u64>::new(Kind::Exclusive, hand_off, false);
+        let mut room = Room::<u64, (), u64>::new(Kind::Exclusive, TWO);
         assert!(room.adopt(1, 1, now));
         room.wait(Arrival::new(2, false), 2, None);
         let passed = room.released(1, 1, now, true);
@@ -648,34 +529,39 @@ mod tests {
         assert_eq!(room.released(1, 2, now, true), PassOn::Delete);
     }
 
-    /// A kept node that is given up goes to a caller that came in the meantime, as any other does.
+    /// The bounds count from the grant of the node, whoever is inside, and a node that is closed
+    /// stays so.
+    // Shows: shared-read-node
     #[test]
-    fn a_caller_that_comes_while_a_kept_node_is_given_up_has_it() {
-        let now = Moment::at(Duration::ZERO);
-        let mut room = Room::<u64, (), u64>::new(
-            Kind::Exclusive,
-            HandOff {
-                max: 2,
-                ..HandOff::NONE
-            },
-            true,
-        );
-        assert!(room.adopt(1, 1, now));
-        assert_eq!(room.released(1, 1, now, true), PassOn::Keep);
-        room.enter(2, 2);
+    fn readers_join_within_the_bounds() {
+        let start = Moment::at(Duration::ZERO);
+        let time = Duration::from_secs(1);
+        let bounds = HandOff { max: 3, time };
+        for (joins_at, joins) in [
+            (start, 2),
+            (start.plus(time - Duration::from_nanos(1)), 2),
+            (start.plus(time), 0),
+        ] {
+            let mut room = Room::<u64, (), u64>::new(Kind::Shared, bounds);
+            assert!(room.adopt(1, 1, start));
+            for number in 2..2 + joins {
+                assert_eq!(room.join(joins_at, true), Some(1));
+                room.enter(number, number);
+                // Those that leave count too.
+                assert_eq!(room.released(1, number, joins_at, true), PassOn::Stays);
+            }
+            assert_eq!((room.join(joins_at, true), room.has_node()), (None, false));
+            assert_eq!(room.join(start, true), None);
+            assert_eq!(room.released(1, 1, start, true), PassOn::Delete);
+        }
+        let mut doubted = Room::<u64, (), u64>::new(Kind::Shared, bounds);
+        assert!(doubted.adopt(1, 1, start));
+        assert_eq!(doubted.join(start, false), None);
         assert_eq!(
-            (room.others_come(1), room.kept(), room.holders().count()),
-            (Some(2), None, 0)
+            doubted.join(start, true),
+            None,
+            "it was closed by the doubt"
         );
-        assert_eq!(room.newcomer(now, true), Newcomer::Waits);
-        room.wait(Arrival::new(3, false), 3, None);
-        assert_eq!(
-            room.released(1, 2, now, true),
-            PassOn::To(Arrival::new(3, false), 3)
-        );
-        room.enter(3, 3);
-        assert_eq!(room.holders().collect::<Vec<_>>(), [&3]);
-        assert_eq!(room.released(1, 3, now, true), PassOn::Delete);
     }
 
     /// A hold that was granted a node by itself is the room's, unless others have one or are about
@@ -683,14 +569,7 @@ mod tests {
     #[test]
     fn a_hold_is_adopted_where_there_is_no_other() {
         let now = Moment::at(Duration::ZERO);
-        let mut room = Room::<u64, (), u64>::new(
-            Kind::Exclusive,
-            HandOff {
-                max: 2,
-                ..HandOff::NONE
-            },
-            false,
-        );
+        let mut room = Room::<u64, (), u64>::new(Kind::Exclusive, TWO);
         assert!(room.adopt(1, 1, now));
         assert!(!room.adopt(2, 2, now) && room.is_current(1));
         room.wait(Arrival::new(3, false), 3, None);

@@ -323,46 +323,6 @@ async fn a_lock_that_may_not_be_broken_says_so() {
     assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
 }
 
-/// The next caller does not get a node that is gone.
-// Shows: break-lock
-#[tokio::test]
-async fn a_kept_node_is_broken_like_any_other() {
-    let server = start();
-    let (client, operator) = (beating(&server).await, connect(&server).await);
-    let lock = InterProcessMutex::builder(&client, DIRECTORY)
-        .sticky(Duration::from_secs(3600))
-        .build()
-        .unwrap();
-    let guard = within("the grant", lock.lock()).await.unwrap();
-    let node = guard.node();
-    guard.release().await.unwrap();
-    until(&server, "the watch", |view| {
-        view.watches_on(DIRECTORY).len() == 1
-    })
-    .await;
-    let kept = first(&mutex(&operator)).await;
-    assert_eq!(kept.node(), &node);
-    assert!(mutex(&operator).break_lock(&kept).await.unwrap());
-    // The watch of the directory tells the client; what it had until then is lost with the next
-    // heartbeat.
-    let next = async {
-        loop {
-            let guard = lock.lock().await.unwrap();
-            if guard.node() != node {
-                return guard;
-            }
-            guard.lost().await;
-        }
-    };
-    within("a node of its own", next)
-        .await
-        .release()
-        .await
-        .unwrap();
-    drop(lock);
-    clean(&server, &[&client]).await;
-}
-
 // Shows: break-lock
 #[tokio::test]
 async fn a_hold_that_was_handed_over_is_broken_for_the_one_who_has_it() {

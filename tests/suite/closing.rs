@@ -11,7 +11,6 @@ pub(crate) fn all() -> Vec<Behaviour> {
         twice_answers_the_same,
         a_drain_ends_waiters_and_waits_for_guards.on_an_ensemble_too(),
         a_drain_ends_those_who_wait_for_permits_and_for_several_locks,
-        a_drain_gives_up_what_is_kept_at_once,
         a_drain_out_of_time_says_what_was_held_and_closes,
         a_drain_waits_for_no_lock_that_is_lost,
         a_drain_that_is_dropped_leaves_the_guards_and_refuses_the_rest,
@@ -206,52 +205,6 @@ async fn a_drain_ends_those_who_wait_for_permits_and_for_several_locks(env: &Env
     guard.release().await.unwrap();
     assert!(!drain.is_finished(), "a permit is held");
     permit.release().await.unwrap();
-    within("the drain", drain).await.unwrap().unwrap();
-}
-
-// Shows: drain
-async fn a_drain_gives_up_what_is_kept_at_once(env: &Env) {
-    let client = env.client().await;
-    let idle = Duration::from_secs(600);
-    let (kept, later) = (env.path("kept"), env.path("later"));
-    let sticky = |path| {
-        InterProcessMutex::builder(&client, path)
-            .sticky(idle)
-            .build()
-            .unwrap()
-    };
-    let documents = env.path("documents");
-    let readers = InterProcessReadWriteLock::builder(&client, &documents)
-        .sticky(idle)
-        .build()
-        .unwrap();
-    let (mutex, other) = (sticky(&kept), sticky(&later));
-    mutex.lock().await.unwrap().release().await.unwrap();
-    readers
-        .read_lock()
-        .lock()
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
-    let guard = other.lock().await.unwrap();
-    let last = InterProcessMutex::new(&client, env.path("last"))
-        .unwrap()
-        .lock()
-        .await
-        .unwrap();
-    let drain = draining(&client, SOON).await;
-    env.wait_count(&kept, 0).await;
-    env.wait_count(&documents, 0).await;
-    assert!(
-        matches!(&mutex.try_lock().await, Err(error) if error.kind() == Some(ErrorKind::Closed))
-    );
-    // Nor is one kept that is released now.
-    guard.release().await.unwrap();
-    env.wait_count(&later, 0).await;
-    assert!(!drain.is_finished());
-    last.release().await.unwrap();
     within("the drain", drain).await.unwrap().unwrap();
 }
 

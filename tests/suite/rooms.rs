@@ -1,5 +1,4 @@
-//! Callers of one client that share a node: handed over in memory, kept while nobody else wants the
-//! lock, shared by readers.
+//! Callers of one client that share a node: handed over in memory, or shared by readers.
 
 use test_support::prelude::*;
 
@@ -15,9 +14,6 @@ pub(crate) fn all() -> Vec<Behaviour> {
             .whatever_breaks()
             .on_an_ensemble_too(),
         another_client_comes_in_between,
-        clients_that_keep_the_lock_lose_no_increment
-            .whatever_breaks()
-            .on_an_ensemble_too(),
         readers_that_share_exclude_writers
             .whatever_breaks()
             .on_an_ensemble_too(),
@@ -31,16 +27,9 @@ fn handing_over(client: &Client, env: &Env) -> InterProcessMutex {
         .unwrap()
 }
 
-fn keeping(client: &Client, env: &Env) -> InterProcessMutex {
-    InterProcessMutex::builder(client, env.lock_path())
-        .sticky(LONG)
-        .build()
-        .unwrap()
-}
-
 fn sharing(client: &Client, env: &Env) -> InterProcessReadWriteLock {
     InterProcessReadWriteLock::builder(client, env.lock_path())
-        .sticky(LONG)
+        .hand_off(5, LONG)
         .build()
         .unwrap()
 }
@@ -63,13 +52,6 @@ async fn tasks_that_hand_over_lose_no_increment(env: &Env) {
     visit(env, mutexes(env, handing_over).await, 7, 10).await;
 }
 
-/// Who comes is given the kept lock: it would be kept for longer than the visits may take.
-async fn clients_that_keep_the_lock_lose_no_increment(env: &Env) {
-    visit(env, mutexes(env, keeping).await, 7, 10).await;
-}
-
-/// However many tasks of a client wait, another client has its turn after so many hand-overs.
-// Shows: hand-off
 async fn another_client_comes_in_between(env: &Env) {
     let client = env.client().await;
     let (ours, theirs) = (handing_over(&client, env), env.mutex().await);

@@ -37,7 +37,7 @@ final class Job {
         counterFile = members.get("counter_file");
         sharedObjects = members.getOrDefault("objects", "per_task").equals("shared");
         // InterProcessMutex is Curator's only exclusive lock that may be entered again, and it is fair.
-        // Nothing in Curator hands over in memory or keeps the node, so it stands for these as well.
+        // Nothing in Curator hands over in memory, so it stands for that as well.
         String recipe = text(members, "recipe");
         readWrite = recipe.equals("read_write");
         noLock = recipe.equals("none");

@@ -13,8 +13,6 @@ use crate::job::{Job, Recipe, Release};
 
 /// The most waiters that a fair lock accepts of one client.
 const MAX_WAITERS: usize = 15_000;
-/// How long a lock with `sticky` is kept after its last use: longer than a round.
-const KEPT: Duration = Duration::from_secs(60);
 /// How long background deletions may take at the end of a round.
 const SETTLE: Duration = Duration::from_secs(60);
 
@@ -56,19 +54,8 @@ impl Contender for Session {
                     .max_waiters(MAX_WAITERS)
                     .build()?,
             ),
-            Recipe::Sticky => Lock::Mutex(
-                InterProcessMutex::builder(&self.0, path)
-                    .sticky(KEPT)
-                    .build()?,
-            ),
             Recipe::ReadWrite => {
                 let lock = InterProcessReadWriteLock::new(&self.0, path)?;
-                Lock::ReadWrite(lock.read_lock(), lock.write_lock())
-            }
-            Recipe::ReadWriteSticky => {
-                let lock = InterProcessReadWriteLock::builder(&self.0, path)
-                    .sticky(KEPT)
-                    .build()?;
                 Lock::ReadWrite(lock.read_lock(), lock.write_lock())
             }
         })

@@ -20,7 +20,7 @@ Runs the library, its client and the test server in virtual time, under faults t
     simulation/run [--seconds S | --cpu-seconds S] [--worlds W] [--from SEED] [--only TEXT]... [--threads N]
                    [--until-violation] [--demand] [--json]
         worlds of one seed after another, for S seconds (60), or seconds of processor time, from a seed on (1), on N
-        threads (all); at most W, and only those whose plan has each TEXT, such as 'sticky: true'; with --demand
+        threads (all); at most W, and only those whose plan has each TEXT, such as 'handoff: 8'; with --demand
         until these are enough for what has to happen in a run to be demanded of it, or it took five times as long,
         and it fails
     simulation/run --hours H [--log FILE]

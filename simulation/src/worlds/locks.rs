@@ -22,12 +22,6 @@ use crate::held::{Grant, Held};
 use crate::plan::{Kind, Plan};
 use crate::world::{Machine, World, path, variant};
 
-/// How long a sticky lock keeps its node. A node that is held is looked at as often, which long
-/// worlds would be full of.
-fn sticky(plan: &Plan) -> Duration {
-    Duration::from_secs(if plan.long { 60 } else { 3 })
-}
-
 /// A handle.
 #[derive(Clone, Debug)]
 pub enum Lock {
@@ -178,9 +172,6 @@ impl Lock {
                     builder =
                         builder.hand_off(plan.handoff, Duration::from_millis(plan.handoff_ms));
                 }
-                if plan.sticky {
-                    builder = builder.sticky(sticky(plan));
-                }
                 builder
                     .build()
                     .map(|lock| Self::ReadWrite(lock.read_lock(), lock.write_lock()))
@@ -190,9 +181,6 @@ impl Lock {
                 if plan.handoff > 0 {
                     builder =
                         builder.hand_off(plan.handoff, Duration::from_millis(plan.handoff_ms));
-                }
-                if plan.sticky {
-                    builder = builder.sticky(sticky(plan));
                 }
                 builder.build().map(Self::Mutex)
             }

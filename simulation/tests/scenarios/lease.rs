@@ -448,10 +448,7 @@ async fn a_release_in_time_is_a_release() {
 async fn leases_of_readers_that_waited() {
     let (server, [client, other]) = with_clients(start(), calm).await;
     let writer = read_write::write(&other).await;
-    let lock = InterProcessReadWriteLock::builder(&client, DIRECTORY)
-        .sticky(LONG)
-        .build()
-        .unwrap();
+    let lock = read_write::lock(&client);
     let readers: Vec<_> = (0..3)
         .map(|_| {
             let asked = lock.read_lock().acquire_with_lease(SOON, LEASE);

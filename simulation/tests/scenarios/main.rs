@@ -22,8 +22,6 @@ mod rules;
 mod semaphore_faults;
 mod short_outages;
 mod spare;
-mod sticky;
-mod sticky_readers;
 mod who;
 mod without_servers;
 

@@ -130,32 +130,30 @@ async fn if_any<F: Future + Unpin>(future: &mut Option<F>) -> F::Output {
     }
 }
 
-/// How long a try waits behind live contenders. Counted from when it is behind them: not while the
-/// servers are asked.
+/// How long a try waits behind one live contender. Counted from when it is behind that: not while
+/// the servers are asked.
 pub(crate) struct Patience {
     time: Duration,
-    /// Whether it begins again when another contender is the first.
-    for_each: bool,
     first: Option<NodePath>,
     until: Option<Instant>,
 }
 
 impl Patience {
-    pub(crate) fn new(time: Duration, for_each: bool) -> Self {
+    pub(crate) fn new(time: Duration) -> Self {
         Self {
             time,
-            for_each,
             first: None,
             until: None,
         }
     }
 
     /// Notes the live contenders ahead, as they were seen now. Returns whether the try has waited
-    /// behind them for long enough. Without a live one it waits only for the servers.
+    /// behind the first of them for long enough. Without a live one it waits only for the servers.
     pub(crate) fn is_over(&mut self, ahead: Option<&Ahead>) -> bool {
         let (first, now) = (ahead.and_then(|ahead| ahead.first.clone()), Instant::now());
-        let goes_on = first.is_some() && (first == self.first || !self.for_each);
-        let until = self.until.filter(|_| goes_on);
+        let until = self
+            .until
+            .filter(|_| first.is_some() && first == self.first);
         self.until = until.or_else(|| first.as_ref().and_then(|_| now.checked_add(self.time)));
         self.first = first;
         until.is_some_and(|until| until <= now)
@@ -287,9 +285,9 @@ mod tests {
     use super::*;
     use crate::values::path::LockPath;
 
-    // Shows: try-permits, kept-node
+    // Shows: try-permits
     #[test]
-    fn it_ends_behind_the_same_contender_or_behind_any() {
+    fn patience_ends_behind_the_same_contender() {
         let directory = LockPath::parse("", "/lock").unwrap();
         let behind = |name| {
             Some(Ahead {
@@ -297,14 +295,12 @@ mod tests {
                 first: Some(directory.user_child(name)),
             })
         };
-        for for_each in [true, false] {
-            let mut patience = Patience::new(Duration::ZERO, for_each);
-            assert!(!patience.is_over(behind("a").as_ref()), "it begins");
-            assert_eq!(patience.is_over(behind("b").as_ref()), !for_each);
-            assert!(patience.is_over(behind("b").as_ref()));
-            assert!(!patience.is_over(None), "they are gone");
-            assert_eq!(patience.look_at(), None);
-            assert!(!patience.is_over(behind("b").as_ref()), "it begins again");
-        }
+        let mut patience = Patience::new(Duration::ZERO);
+        assert!(!patience.is_over(behind("a").as_ref()), "it begins");
+        assert!(!patience.is_over(behind("b").as_ref()), "another is first");
+        assert!(patience.is_over(behind("b").as_ref()));
+        assert!(!patience.is_over(None), "they are gone");
+        assert_eq!(patience.look_at(), None);
+        assert!(!patience.is_over(behind("b").as_ref()), "it begins again");
     }
 }

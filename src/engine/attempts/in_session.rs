@@ -55,7 +55,7 @@ pub(crate) struct InSession<'a> {
     /// When the current series of failures began: the retry policy does not count the time in the
     /// queue.
     failing_since: Instant,
-    /// `None` but for a try that waits for a moment.
+    /// `None` but for a try for permits, which waits for a moment.
     pub(crate) patience: Option<Patience>,
 }
 

@@ -2,12 +2,10 @@
 //! ends their waits at their deadlines. One task where the session runs, while anybody waits; a
 //! caller has no separate task, timer or attempt.
 
-use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
-use zookeeper_client as zk;
 
 use crate::engine::attempts::run;
 use crate::engine::call::Pending;
@@ -15,20 +13,14 @@ use crate::engine::grant::hold::Hold;
 use crate::engine::lock::first::asks_at;
 use crate::engine::lock::path_lock::{Admission, Ask, Budget, PathLock};
 use crate::engine::request::look::ask_first;
-use crate::engine::request::requests::read_list;
-use crate::engine::room::{Granted, Look, RoomState, SharedRoom, Waiter};
+use crate::engine::room::{Granted, RoomState, SharedRoom, Waiter};
 use crate::error::TryLockError;
 use crate::protocol::late::Ahead;
 use crate::protocol::node_name::Kind;
-use crate::protocol::queue::Queue;
 use crate::protocol::room::Arrival;
-use crate::session::contents::limits::{WatchUse, changed};
 use crate::session::leftovers::cleanup::Cleanup;
-use crate::session::live::zk_session::Session;
 use crate::session::reports::observer;
-use crate::session::threads::BoxFuture;
 use crate::session::threads::waker;
-use crate::values::path::LockPath;
 
 /// The longest time that the task sleeps.
 const LONGEST: Duration = Duration::from_secs(3600);
@@ -118,10 +110,6 @@ fn adopt(path_lock: &Arc<PathLock>, room: &Arc<SharedRoom>, hold: &Hold, ask: As
     if room.adopt(&hold.held, hold.session(), hold.token(), ask.location) {
         // It is known as the room's.
         drop(path_lock.lock_holders().remove(&hold.held.number()));
-        if room.sticky {
-            // Others are watched for, once it is kept, or shared.
-            begin(path_lock, room);
-        }
     }
 }
 
@@ -198,7 +186,6 @@ fn begin(path_lock: &Arc<PathLock>, room: &Arc<SharedRoom>) {
             room,
             path_lock,
             attempt: None,
-            watch: None,
             asked: None,
             is_done: false,
         };
@@ -213,9 +200,6 @@ struct Task {
     /// The last attempt, which is cancelled by the next look at the room if that has none under
     /// way.
     attempt: Option<Pending<Hold>>,
-    /// Ends when there may be others that want the node with this number. Returns whether the node
-    /// was listed.
-    watch: Option<(u64, BoxFuture<'static, bool>)>,
     /// The last deadline before which it has asked who is first.
     asked: Option<Instant>,
     /// Whether it has ended because no caller waits.
@@ -254,22 +238,9 @@ impl Task {
                     None => std::future::pending().await,
                 }
             };
-            let others = async {
-                match &mut self.watch {
-                    Some((node, watch)) => (*node, watch.await),
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
                 biased;
                 result = result => self.ended(result),
-                (node, is_listed) = others => {
-                    self.watch = None;
-                    if !is_listed {
-                        self.room.not_listed(node);
-                    }
-                    self.room.others_come(node);
-                }
                 () = self.room.wake.notified() => {}
                 () = tokio::time::sleep_until(until.into()) => self.due(),
             }
@@ -282,8 +253,7 @@ impl Task {
     /// Ends the task if no caller waits.
     fn ends(&mut self) -> bool {
         let mut state = self.room.lock();
-        let watches = self.room.sticky && state.room.has_node();
-        self.is_done = !(state.room.is_waited_for() || watches);
+        self.is_done = !state.room.is_waited_for();
         if self.is_done {
             state.task_sleeps_until = None;
         }
@@ -318,11 +288,6 @@ impl Task {
             self.attempt = Some(attempt);
             self.room.lock().progress = Some(progress);
         }
-        self.watch_for_others(&path_lock);
-        let idle = path_lock.options().sticky.filter(|_| self.room.sticky);
-        if let Some(idle) = idle {
-            self.room.give_up_idle(idle);
-        }
         let mut state = self.room.lock();
         let now = Instant::now();
         let waits = if state.room.is_waited_for() {
@@ -330,10 +295,7 @@ impl Task {
         } else {
             LINGER
         };
-        // A kept node is checked when it may have to be given up; a held node is checked later.
-        let idle = idle.filter(|_| state.room.has_node());
-        let until = now.checked_add(idle.map_or(waits, |idle| state.idle_left(idle).min(LONGEST)));
-        let until = until.unwrap_or(now);
+        let until = now.checked_add(waits).unwrap_or(now);
         let until = state
             .room
             .next_late()
@@ -368,31 +330,6 @@ impl Task {
             }
         }
         self.late(&path_lock, now);
-    }
-
-    /// Watches a node that is kept, and no other any more.
-    fn watch_for_others(&mut self, path_lock: &Arc<PathLock>) {
-        let look = {
-            let mut state = self.room.lock();
-            if self
-                .watch
-                .as_ref()
-                .is_some_and(|(node, _)| !state.room.is_current(*node))
-            {
-                self.watch = None;
-            }
-            state.look.take()
-        };
-        if let Some(look) = look {
-            self.watch = Some((
-                look.number,
-                Box::pin(until_others(
-                    look,
-                    Arc::downgrade(path_lock),
-                    self.room.kind,
-                )),
-            ));
-        }
     }
 
     /// Cancels the attempt, if it has not ended, and releases its grant, if no caller has that.
@@ -466,79 +403,4 @@ impl Task {
             self.fail(waiter, &error.into());
         }
     }
-}
-
-/// Waits until there may be others that want this node, or until that is not known any more: the
-/// connection is interrupted, or the session ends. Another that wants a mutex is any child of the
-/// directory that comes or goes (docs/protocol.md#kept-node); another that wants the node of
-/// readers is a writer in the list that follows (docs/protocol.md#kept-read-node). Returns `false`
-/// if the node is not in a list.
-async fn until_others(look: Look, path_lock: Weak<PathLock>, kind: Kind) -> bool {
-    let Look {
-        node,
-        directory,
-        session,
-        ..
-    } = look;
-    let Some(first) = session.upgrade() else {
-        return true;
-    };
-    // Without a watch nothing is kept.
-    // The `*` keeps this watch, of the directory's children, apart from one of its data.
-    let Some(_watching) = first.watches.watch(&directory.child("*"), WatchUse::Sticky) else {
-        return true;
-    };
-    let (mut valid, ended) = (first.lease().watch(), first.ended());
-    drop(first);
-    let mut ended = pin!(ended);
-    // Kept only for the list.
-    while let Some(session) = session
-        .upgrade()
-        .filter(|session| session.lease().is_valid())
-    {
-        let Some((queue, watcher)) = watch_queue(&session, &directory, &path_lock).await else {
-            return true;
-        };
-        if queue.rank(&node).is_none() {
-            return false;
-        }
-        let are_others = match kind {
-            Kind::Exclusive => !queue.in_order(None).eq([&*node]),
-            Kind::Shared => queue.in_order(Some(Kind::Exclusive)).next().is_some(),
-        };
-        if are_others || !session.lease().is_valid() {
-            return true;
-        }
-        drop((queue, session));
-        tokio::select! {
-            // Readers of other processes come and go: looked at again, all that came at once
-            // together.
-            _ = changed(watcher) => if kind == Kind::Exclusive { return true },
-            _ = valid.changed() => return true,
-            _ = &mut ended => return true,
-        }
-    }
-    true
-}
-
-/// Lists a directory, and watches its children. Has late creates deleted, as every list has
-/// (docs/protocol.md#write-barrier). `None` if that fails, the directory is unusable, or the lock has
-/// no handle any more.
-async fn watch_queue(
-    session: &Arc<Session>,
-    directory: &LockPath,
-    path_lock: &Weak<PathLock>,
-) -> Option<(Arc<Queue>, zk::OneshotWatcher)> {
-    let answer = session
-        .request(|handle| async move { handle.list_and_watch_children(directory.server()).await })
-        .await;
-    let Ok(Ok((children, watcher))) = answer else {
-        return None;
-    };
-    // The path lock is not kept alive during the request: a kept node goes with the last handle.
-    let path_lock = path_lock.upgrade()?;
-    let queue = read_list(&path_lock, session, children)
-        .ok()
-        .filter(|queue| queue.usable().is_ok())?;
-    Some((queue, watcher))
 }

@@ -44,10 +44,6 @@ use crate::session::leftovers::cleanup::Ticket;
 use crate::session::reports::observer;
 use crate::session::threads::clock;
 
-/// How long a try waits behind nodes that their owners may only keep: for two flights, and their
-/// attention.
-pub(crate) const GIVEN_UP_WITHIN: Duration = Duration::from_millis(100);
-
 /// How often a try that cannot have a node yet looks whether others are in its way.
 const TRY_LOOKS_AFTER: Duration = Duration::from_millis(50);
 /// The longest pause between two of these looks; each is twice as long as the one before.
@@ -189,7 +185,7 @@ impl Attempt {
             .semaphore
             .as_ref()
             .map(|_| permits::TRY_QUEUES_FOR);
-        let mut patience = Patience::new(queues_for.unwrap_or_default(), true);
+        let mut patience = Patience::new(queues_for.unwrap_or_default());
         let (mut slot, mut pause) = (pin!(slots.take()), TRY_LOOKS_AFTER);
         loop {
             let session = path_lock.client().session().await;
@@ -370,18 +366,13 @@ impl InSession<'_> {
         }
         if let Some(semaphore) = &path_lock.options().semaphore {
             Box::pin(self.look_for_permits(semaphore)).await?;
-            self.be_patient(Patience::new(permits::TRY_QUEUES_FOR, true));
+            self.patience = Some(Patience::new(permits::TRY_QUEUES_FOR));
+            self.acquiring.wait_if_busy();
             return Ok(());
         }
         self.attempt.progress.set_waits_for(WaitsFor::List);
         match self.wait(look_before_try(path_lock, session, kind)).await? {
             InTheWay::Nothing => Ok(()),
-            InTheWay::Kept(_) => {
-                // Its node is the sign that makes their owners give them up, which it waits for
-                // shortly (docs/protocol.md#kept-node).
-                self.be_patient(Patience::new(GIVEN_UP_WITHIN, false));
-                Ok(())
-            }
             InTheWay::Live(ahead) => Err(End::Denied(path_lock.would_block(kind, ahead))),
             InTheWay::Leaving(path) => {
                 self.attempt.progress.set_waits_for(WaitsFor::Deletion);
@@ -389,12 +380,6 @@ impl InSession<'_> {
                 Err(End::Again)
             }
         }
-    }
-
-    /// Has a try wait for a moment.
-    fn be_patient(&mut self, patience: Patience) {
-        self.patience = Some(patience);
-        self.acquiring.wait_if_busy();
     }
 
     /// Carries out one request, or one wait for another contender.

@@ -66,18 +66,11 @@ pub(crate) async fn held(core: &Core, registry: &PathLocks, path: &str) -> Optio
     }
 }
 
-/// Waits until no guard of this client holds a lock: at `path`, or at all. `each` is called before
-/// each look.
-pub(crate) async fn released(
-    core: &Core,
-    registry: &PathLocks,
-    path: Option<&str>,
-    each: impl Fn() + Send,
-) {
+/// Waits until no guard of this client holds a lock: at `path`, or at all.
+pub(crate) async fn released(core: &Core, registry: &PathLocks, path: Option<&str>) {
     let mut changed = core.guard_changes.watch();
     loop {
         changed.mark_unchanged();
-        each();
         let lost = match holders(registry, path).first() {
             None => return,
             // Only the hold itself is notified of a loss.
@@ -105,13 +98,7 @@ pub(crate) async fn drain(
     // Its timer is the session's, of which the caller may have none. `None` means that the client
     // has ended, and nothing is held.
     let mut over = pin!(core.run_while_polled(async move { tokio::time::sleep(timeout).await }));
-    // A node that is kept for the next caller is of no use, also one whose guard is released later.
-    let give_up = || {
-        path_locks(registry)
-            .iter()
-            .for_each(|path_lock| path_lock.give_up_kept());
-    };
-    let mut released = pin!(released(core, registry, None, give_up));
+    let mut released = pin!(released(core, registry, None));
     tokio::select! {
         biased;
         () = &mut released => Vec::new(),

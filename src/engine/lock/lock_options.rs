@@ -1,7 +1,6 @@
 //! The options of a lock: those a handle requests, and those all handles of a path share.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::error::BuildError;
 use crate::protocol::node_name::{Dialect, Family, Naming};
@@ -83,8 +82,6 @@ pub(crate) struct RequestedOptions {
     pub(crate) dialect: Option<Dialect>,
     /// Of a mutex: how its attempts hand it over in memory.
     pub(crate) hand_off: Option<HandOff>,
-    /// How long a node that no caller needs is kept.
-    pub(crate) sticky: Option<Duration>,
     /// Of a semaphore: its limit, as this handle states it, and the path of the node with the limit
     /// in force, if that is not the usual one.
     pub(crate) permits: Option<u32>,
@@ -104,8 +101,6 @@ pub(crate) struct LockOptions {
     pub(crate) dialect: Dialect,
     /// How its attempts hand it over in memory.
     pub(crate) hand_off: HandOff,
-    /// How long a node that no caller needs is kept; `None` if it is not.
-    pub(crate) sticky: Option<Duration>,
     /// Of a semaphore only.
     pub(crate) semaphore: Option<SemaphoreOptions>,
 }
@@ -126,7 +121,6 @@ impl LockOptions {
         Naming {
             family: self.recipe.family(),
             dialect: self.dialect,
-            sticky: self.sticky.is_some(),
         }
     }
 }
@@ -190,12 +184,6 @@ impl RequestedOptions {
                 "both bounds are at least 1: with `hand_off(1, ..)` nothing is handed over",
             );
         }
-        if self.sticky.is_some_and(|idle| idle.is_zero()) {
-            return invalid(
-                "sticky",
-                "it is longer than zero: without `sticky` nothing is kept",
-            );
-        }
         let dialect = self.dialect.unwrap_or_default();
         let parents = self.parents.unwrap_or(match dialect {
             Dialect::Curator => ParentNodes::Container,
@@ -205,7 +193,6 @@ impl RequestedOptions {
             Recipe::Semaphore => Some(self.semaphore(namespace, path)?),
             _ => None,
         };
-        let (hand_off, sticky) = (self.hand_off.unwrap_or_default(), self.sticky);
         Ok(LockOptions {
             recipe,
             node_limit,
@@ -213,8 +200,7 @@ impl RequestedOptions {
             acl,
             parents,
             dialect,
-            hand_off,
-            sticky,
+            hand_off: self.hand_off.unwrap_or_default(),
             semaphore,
         })
     }
@@ -279,10 +265,6 @@ impl RequestedOptions {
             (
                 "hand_off",
                 same(self.hand_off.as_ref(), &path_lock.hand_off),
-            ),
-            (
-                "sticky",
-                self.sticky.is_none() || self.sticky == path_lock.sticky,
             ),
             (
                 "shared_count",

@@ -306,25 +306,19 @@ impl PathLock {
         options: LockOptions,
         queue: Arc<SharedQueue>,
     ) -> Self {
-        let sticky = options.sticky.is_some();
-        let room = |kind, sticky, writers| {
+        let room = |kind, writers| {
             SharedRoom::new(
                 kind,
                 options.hand_off,
-                sticky,
                 writers,
                 client.guard_changes.clone(),
             )
         };
         let rooms = match options.recipe {
-            Recipe::Mutex => vec![room(Kind::Exclusive, sticky, None)],
+            Recipe::Mutex => vec![room(Kind::Exclusive, None)],
             Recipe::ReadWriteLock => {
-                // Only the node of readers is kept.
-                let writers = room(Kind::Exclusive, false, None);
-                vec![
-                    Arc::clone(&writers),
-                    room(Kind::Shared, sticky, Some(writers)),
-                ]
+                let writers = room(Kind::Exclusive, None);
+                vec![Arc::clone(&writers), room(Kind::Shared, Some(writers))]
             }
             Recipe::FairLock | Recipe::Semaphore | Recipe::LeaderLatch => Vec::new(),
         };
@@ -601,17 +595,10 @@ impl PathLock {
         self.holders.lock()
     }
 
-    /// Gives up nodes that are kept for the next caller.
-    pub(crate) fn give_up_kept(&self) {
-        for room in &self.rooms {
-            room.give_up();
-        }
-    }
-
     /// Has no further reader share a node with others of this client.
     pub(crate) fn close_shared_node(&self) {
         if let Some(readers) = self.room(Kind::Shared) {
-            readers.give_up();
+            readers.close_node();
         }
     }
 
@@ -654,9 +641,9 @@ fn first_for(kind: Kind, holders: Vec<LocalOwner>) -> Option<LocalOwner> {
 
 impl Drop for PathLock {
     fn drop(&mut self) {
-        // No handle can use a node that is kept, from here on.
+        // The tasks of the rooms end now, and do not wait for further callers.
         for room in &self.rooms {
-            room.close();
+            room.wake.notify_one();
         }
         self.registry
             .forget(&(self.path.clone(), self.options.recipe));

@@ -228,8 +228,6 @@ pub(crate) enum InTheWay {
     Nothing,
     /// Live contenders.
     Live(Ahead),
-    /// Live contenders, each of which may only keep its node until another comes.
-    Kept(Ahead),
     /// Only nodes of this session that are being deleted. Has the server path of the last.
     Leaving(String),
 }
@@ -238,7 +236,7 @@ impl InTheWay {
     /// Returns the live contenders; `None` if there are none.
     pub(crate) fn ahead(self) -> Option<Ahead> {
         match self {
-            Self::Live(ahead) | Self::Kept(ahead) => Some(ahead),
+            Self::Live(ahead) => Some(ahead),
             Self::Nothing | Self::Leaving(_) => None,
         }
     }
@@ -257,27 +255,19 @@ pub(crate) fn in_the_way(
     // As of the arrival of the list. Of thousands in the way only those are looked at of which this
     // client was deleting one, and those before the first live one.
     let count = count.saturating_sub(queue.leaving_in_the_way(name, kind));
-    let (mut leaving, mut kept) = (None, None);
+    let mut leaving = None;
     for name in names {
-        if is_leaving(path_lock, session, queue, name) {
-            leaving = Some(name);
-            continue;
+        if !is_leaving(path_lock, session, queue, name) {
+            return InTheWay::Live(Ahead {
+                count,
+                first: Some(path_lock.path().user_child(name)),
+            });
         }
-        let ahead = || Ahead {
-            count,
-            first: Some(path_lock.path().user_child(name)),
-        };
-        if !path_lock.naming().may_be_kept(name) {
-            return InTheWay::Live(kept.unwrap_or_else(ahead));
-        }
-        kept.get_or_insert_with(ahead);
+        leaving = Some(name);
     }
-    match kept {
-        Some(ahead) => InTheWay::Kept(ahead),
-        None => leaving.map_or(InTheWay::Nothing, |name| {
-            InTheWay::Leaving(path_lock.path().child(name))
-        }),
-    }
+    leaving.map_or(InTheWay::Nothing, |name| {
+        InTheWay::Leaving(path_lock.path().child(name))
+    })
 }
 
 /// Returns whether this client is deleting a contender, or was when the list arrived.

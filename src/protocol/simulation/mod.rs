@@ -26,7 +26,6 @@ mod directory;
 mod enumeration;
 mod faults;
 mod hold;
-mod kept_nodes;
 mod schedules;
 mod shared_reads;
 
@@ -257,7 +256,6 @@ impl<'a> World<'a> {
             directory: Directory::new(Naming {
                 family,
                 dialect: Dialect::Curator,
-                sticky: false,
             }),
             callers,
             clients: (0..CLIENTS).map(|_| ModelClient::new()).collect(),

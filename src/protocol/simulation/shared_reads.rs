@@ -1,10 +1,10 @@
-//! All schedules with few deviations of clients whose readers share a read node and keep it
-//! ([`Room`]), together with writers. The rooms and the order of the queue are the real ones; the
-//! servers, the attempts and the watch of an open node are modelled here.
+//! All schedules with few deviations of clients whose readers share a read node ([`Room`]),
+//! together with writers. The rooms and the order of the queue are the real ones; the servers and
+//! the attempts are modelled here.
 //!
 //! In every schedule, no reader holds the lock together with a writer, every caller is served in
-//! the end, also behind a node that another client keeps, and each shared node is deleted once,
-//! with its last reader (docs/protocol.md#kept-read-node).
+//! the end, and each shared node is deleted once, with its last reader
+//! (docs/protocol.md#shared-read-node).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,15 +13,12 @@ use super::choices::{Choices, Turns, count};
 use crate::protocol::moment::Moment;
 use crate::protocol::node_name::{Dialect, Family, Kind, Naming};
 use crate::protocol::queue::{Listing, Position, Queue};
-use crate::protocol::room::{HandOff, Newcomer, PassOn, Room};
+use crate::protocol::room::{HandOff, PassOn, Room};
 
 const NAMING: Naming = Naming {
     family: Family::ReadWrite,
     dialect: Dialect::Curator,
-    sticky: true,
 };
-/// Of a hold by which a node is kept, in place of a caller.
-const KEPT: usize = usize::MAX;
 const NOW: Moment = Moment::at(Duration::ZERO);
 const UNBOUNDED: HandOff = HandOff {
     max: u32::MAX,
@@ -34,8 +31,6 @@ enum Task {
     Caller(usize),
     /// The deletion of the next node that is to be deleted.
     Deletion,
-    /// The watch of a shared node that is kept, or the time after which no reader joins another.
-    Watch(usize),
 }
 
 #[derive(Clone, Debug)]
@@ -45,7 +40,7 @@ enum Event {
     Leave(usize),
     Expire(usize),
     DeleteNode(String),
-    /// A shared node has not been used for long enough, or its client is not sure of it.
+    /// The time is over in which further readers join the node of this client.
     Close(usize),
 }
 
@@ -74,8 +69,6 @@ struct SharedNode {
     name: String,
     /// Its number in the room, which is that of its first hold.
     number: u64,
-    /// The hold by which it is kept.
-    kept: Option<u64>,
     is_deleted: bool,
 }
 
@@ -124,10 +117,6 @@ impl World<'_> {
         )
     }
 
-    fn is_open(&self, node: &SharedNode) -> bool {
-        self.rooms[node.client].is_current(node.number)
-    }
-
     fn ready(&self) -> Vec<Task> {
         let is_ready = |caller: &Caller| match &caller.doing {
             Doing::Idle => caller.attempts > 0,
@@ -138,21 +127,13 @@ impl World<'_> {
             .filter(|i| is_ready(&self.callers[*i]))
             .map(Task::Caller);
         let deletion = (!self.deletions.is_empty()).then_some(Task::Deletion);
-        let queue = self.list().unwrap();
-        let is_wanted = |node: &SharedNode| {
-            self.is_open(node) && queue.in_order(Some(Kind::Exclusive)).count() > 0
-        };
-        let watches = (0..self.shared.len())
-            .filter(|node| is_wanted(&self.shared[*node]))
-            .map(Task::Watch);
-        callers.chain(deletion).chain(watches).collect()
+        callers.chain(deletion).collect()
     }
 
     fn step(&mut self, task: Task) {
         match task {
             Task::Caller(i) => self.call(i),
             Task::Deletion => drop(self.nodes.remove(&self.deletions.remove(0))),
-            Task::Watch(node) => self.close(node),
         }
     }
 
@@ -186,7 +167,6 @@ impl World<'_> {
                     client,
                     name,
                     number: hold,
-                    kept: None,
                     is_deleted: false,
                 });
             }
@@ -204,29 +184,18 @@ impl World<'_> {
     /// Has a reader join the open node of its client, if there is one.
     fn join(&mut self, c: usize, i: usize) -> Option<Doing> {
         let new = self.number();
-        let newcomer = self.rooms[c].newcomer(NOW, true);
+        self.rooms[c].join(NOW, true)?;
         let is_current =
             |node: &SharedNode| node.client == c && self.rooms[c].is_current(node.number);
-        let node = self.shared.iter().position(is_current);
-        let hold = match newcomer {
-            Newcomer::Waits => return None,
-            Newcomer::Has(_) => self.shared[node?].kept.take().expect("it is kept"),
-            Newcomer::Joins(_) => new,
-            Newcomer::GivenUp(_) => panic!("given up without a reason"),
-        };
-        self.rooms[c].enter(hold, i);
-        Some(Doing::Reads { node: node?, hold })
+        let node = self.shared.iter().position(is_current)?;
+        self.rooms[c].enter(new, i);
+        Some(Doing::Reads { node, hold: new })
     }
 
     fn leave(&mut self, node: usize, hold: u64) {
         let SharedNode { client, number, .. } = self.shared[node];
         match self.rooms[client].released(number, hold, NOW, true) {
             PassOn::Stays => {}
-            PassOn::Keep => {
-                let hold = self.number();
-                self.rooms[client].enter(hold, KEPT);
-                self.shared[node].kept = Some(hold);
-            }
             PassOn::Delete => {
                 self.delete_shared(node);
                 self.rooms[client].over(number, hold);
@@ -247,26 +216,17 @@ impl World<'_> {
         self.deletions.push(self.shared[node].name.clone());
     }
 
-    fn close(&mut self, node: usize) {
-        let SharedNode { client, number, .. } = self.shared[node];
-        if self.rooms[client].others_come(number).is_some() {
-            let kept = self.shared[node].kept.take().expect("it is kept");
-            self.leave(node, kept);
-        }
-    }
-
     /// The nodes with these names are gone, and their holders are notified.
     fn gone(&mut self, names: &BTreeSet<String>) {
         self.nodes.retain(|name, _| !names.contains(name));
         for (number, node) in self
             .shared
-            .iter_mut()
+            .iter()
             .enumerate()
             .filter(|(_, node)| names.contains(&node.name))
         {
             let told = self.rooms[node.client].gone(node.number);
             self.rooms[node.client].lost(node.number);
-            node.kept = None;
             for (i, caller) in self.callers.iter_mut().enumerate() {
                 let reads = matches!(caller.doing, Doing::Reads { node, .. } if node == number);
                 // A reader that has a node for itself notices its end by itself.
@@ -309,7 +269,7 @@ impl World<'_> {
             }
             Event::Expire(c) => self.expire(c),
             Event::DeleteNode(name) => self.gone(&BTreeSet::from([name])),
-            Event::Close(node) => self.close(node),
+            Event::Close(client) => self.rooms[client].close(),
         }
     }
 
@@ -320,8 +280,8 @@ impl World<'_> {
         events.extend(self.nodes.keys().cloned().map(Event::DeleteNode));
         let clients: BTreeSet<_> = self.nodes.values().copied().collect();
         events.extend(clients.into_iter().map(Event::Expire));
-        let is_open = |node: &usize| self.is_open(&self.shared[*node]);
-        events.extend((0..self.shared.len()).filter(is_open).map(Event::Close));
+        let is_open = |client: &usize| self.rooms[*client].has_node();
+        events.extend((0..self.rooms.len()).filter(is_open).map(Event::Close));
         events
     }
 
@@ -354,36 +314,25 @@ impl World<'_> {
                 Task::Caller(i) => matches!(self.callers[i].doing, Doing::Reads { .. }),
                 _ => false,
             };
-            let event = match turns.next_patient(&self.ready(), reads) {
-                Some(turn) => {
-                    let events = self.events(turn);
-                    let event = events[self.choices.below(events.len())].clone();
-                    self.choices.note(&event);
-                    match event {
-                        Event::Step(task) => turns.had(task),
-                        Event::Hold(task) => turns.hold(task),
-                        _ => {}
-                    }
-                    event
-                }
-                None => {
-                    // At last the last handles go.
-                    let is_open = |node: &usize| self.is_open(&self.shared[*node]);
-                    let is_done = |caller: &Caller| {
-                        matches!(caller.doing, Doing::Idle) && caller.attempts == 0
-                    };
-                    assert!(
-                        self.callers.iter().all(is_done),
-                        "wait for ever: {:#?}, {:?}",
-                        self.callers,
-                        self.nodes
-                    );
-                    let Some(event) = (0..self.shared.len()).find(is_open).map(Event::Close) else {
-                        break;
-                    };
-                    event
-                }
+            let Some(turn) = turns.next_patient(&self.ready(), reads) else {
+                let is_done =
+                    |caller: &Caller| matches!(caller.doing, Doing::Idle) && caller.attempts == 0;
+                assert!(
+                    self.callers.iter().all(is_done),
+                    "wait for ever: {:#?}, {:?}",
+                    self.callers,
+                    self.nodes
+                );
+                break;
             };
+            let events = self.events(turn);
+            let event = events[self.choices.below(events.len())].clone();
+            self.choices.note(&event);
+            match event {
+                Event::Step(task) => turns.had(task),
+                Event::Hold(task) => turns.hold(task),
+                _ => {}
+            }
             self.happens(event);
             self.check();
         }
@@ -413,22 +362,15 @@ fn other(caller: Caller) -> Caller {
 
 #[test]
 fn every_schedule_of_shared_read_nodes_with_few_deviations() {
-    let reads = |keeps, team: &[Caller], most, at_least| {
-        let what = if keeps {
-            "kept read nodes"
-        } else {
-            "shared read nodes"
-        };
+    let reads = |team: &[Caller], most, at_least| {
         count(
-            &format!("{what}, {} contenders", team.len()),
+            &format!("shared read nodes, {} contenders", team.len()),
             most,
             at_least,
             |choices| {
                 let world = World {
                     callers: team.to_vec(),
-                    rooms: (0..2)
-                        .map(|_| Room::new(Kind::Shared, UNBOUNDED, keeps))
-                        .collect(),
+                    rooms: (0..2).map(|_| Room::new(Kind::Shared, UNBOUNDED)).collect(),
                     shared: Vec::new(),
                     numbers: 0,
                     created: 0,
@@ -440,14 +382,7 @@ fn every_schedule_of_shared_read_nodes_with_few_deviations() {
             },
         );
     };
-    for keeps in [true, false] {
-        reads(keeps, &[READER, other(WRITER)], 2, 1_400);
-        reads(keeps, &[READER, READER, other(READER)], 2, 3_500);
-        reads(
-            keeps,
-            &[READER, READER, other(READER), other(WRITER)],
-            1,
-            160,
-        );
-    }
+    reads(&[READER, other(WRITER)], 2, 1_150);
+    reads(&[READER, READER, other(READER)], 2, 2_000);
+    reads(&[READER, READER, other(READER), other(WRITER)], 1, 140);
 }

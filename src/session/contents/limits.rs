@@ -42,9 +42,6 @@ pub(crate) enum WatchUse {
     /// To notice changes of a persistent node, or of a directory's children. Limited to half of the
     /// bytes, since it can be polled instead.
     Node,
-    /// To notice others that want a lock whose node is kept. Limited to half of the bytes, since it
-    /// need not be kept.
-    Sticky,
 }
 
 /// The watches of one session, counted against the limit.
@@ -71,7 +68,7 @@ impl WatchLimit {
     pub(crate) fn watch(self: &Arc<Self>, path: &str, use_of: WatchUse) -> Option<Watching> {
         let max_bytes = match use_of {
             WatchUse::Queue => MAX_BYTES,
-            WatchUse::Revocation | WatchUse::Node | WatchUse::Sticky => MAX_BYTES / 2,
+            WatchUse::Revocation | WatchUse::Node => MAX_BYTES / 2,
             WatchUse::Directory => MAX_BYTES / 4,
         };
         let mut watched = self.paths.lock();

@@ -419,7 +419,7 @@ mod tests {
         beats.abort();
     }
 
-    // Shows: kept-read-node
+    // Shows: shared-read-node
     #[test]
     fn a_node_that_several_locks_share_is_checked_once() {
         let held = [(1, "/a"), (2, "/b"), (3, "/a"), (4, "/a")].map(|(number, directory)| {

@@ -27,13 +27,12 @@ const HEARTBEATS_LATE: &str = "zookeeper_recipes_heartbeats_late_total";
 const MISSED: &str = "zookeeper_recipes_observer_missed_total";
 
 /// The ways in which locks are granted.
-const HOW: [&str; 7] = [
+const HOW: [&str; 6] = [
     "list",
     "succession",
     "event",
     "handed_over",
     "memory",
-    "kept",
     "shared",
 ];
 
@@ -183,7 +182,7 @@ pub(crate) fn session_began() {
     for (name, text) in [
         (
             GRANTS,
-            "Locks granted, by how: memory, kept and shared without a request.",
+            "Locks granted, by how: memory and shared without a request.",
         ),
         (
             NOT_GRANTED,

@@ -50,8 +50,6 @@ pub(crate) enum How {
     HandedOver,
     /// The holder before it, in this process, without a request.
     Memory,
-    /// The node was kept by this process, without a request.
-    Kept,
     /// Other readers of this process have the node, without a request.
     Shared,
 }
@@ -64,7 +62,6 @@ impl How {
             Self::Event => "event",
             Self::HandedOver => "handed_over",
             Self::Memory => "memory",
-            Self::Kept => "kept",
             Self::Shared => "shared",
         }
     }

@@ -7,7 +7,7 @@ use test_support::prelude::*;
 async fn it_sees_the_guards_of_every_recipe() {
     let (_server, [client]) = with_clients(start(), connect).await;
     let all = [
-        "/mutex", "/kept", "/room", "/fair", "/read", "/write", "/permits", "/a", "/b",
+        "/mutex", "/room", "/fair", "/read", "/write", "/permits", "/a", "/b",
     ];
     let seen = all.map(|path| {
         let holds = client.clone();
@@ -18,13 +18,6 @@ async fn it_sees_the_guards_of_every_recipe() {
     let read_write = |path| InterProcessReadWriteLock::new(&client, path).unwrap();
     let guards = (
         mutex("/mutex").build().unwrap().lock().await.unwrap(),
-        mutex("/kept")
-            .sticky(SOON)
-            .build()
-            .unwrap()
-            .lock()
-            .await
-            .unwrap(),
         mutex("/room")
             .hand_off(10, SOON)
             .build()
@@ -58,7 +51,7 @@ async fn it_sees_the_guards_of_every_recipe() {
     assert_eq!(
         listed,
         [
-            "/a", "/b", "/fair", "/kept", "/mutex", "/permits", "/read", "/room", "/write"
+            "/a", "/b", "/fair", "/mutex", "/permits", "/read", "/room", "/write"
         ]
     );
     assert!(
@@ -165,12 +158,12 @@ async fn it_sees_a_lock_that_is_handed_over_in_memory() {
     client.close().await.unwrap();
 }
 
-/// The grant of a lock that is kept was on its way to a caller who left.
+/// The grant was on its way to a caller who left.
 #[tokio::test]
 async fn a_grant_that_its_caller_never_took_is_released() {
     let (_server, [client]) = with_clients(start(), connect).await;
-    let mutex = InterProcessMutex::builder(&client, "/kept")
-        .sticky(SOON)
+    let mutex = InterProcessMutex::builder(&client, "/room")
+        .hand_off(10, SOON)
         .build()
         .unwrap();
     for drains in [false, true] {
@@ -181,7 +174,7 @@ async fn a_grant_that_its_caller_never_took_is_released() {
             if drains {
                 other.drain(SOON).await.unwrap();
             } else {
-                other.wait_until_released("/kept").await;
+                other.wait_until_released("/room").await;
             }
         })
         .start();

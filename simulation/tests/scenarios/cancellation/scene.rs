@@ -13,8 +13,6 @@ pub(super) enum Kind {
     Mutex,
     /// A mutex that is handed over in memory.
     HandOff,
-    /// A mutex whose node is kept for a moment.
-    Sticky,
     /// Four mutexes.
     MultiLock,
     /// Two of three permits.
@@ -25,7 +23,7 @@ impl Kind {
     /// The directories in which it has nodes.
     fn directories(self) -> &'static [&'static str] {
         match self {
-            Self::Mutex | Self::HandOff | Self::Sticky => &[DIRECTORY],
+            Self::Mutex | Self::HandOff => &[DIRECTORY],
             Self::MultiLock => &MEMBERS,
             Self::Semaphore => &[LOCKS, LEASES],
         }
@@ -207,7 +205,7 @@ impl Case {
 
     /// Every kind at every point.
     pub(super) fn all() -> impl Iterator<Item = Self> {
-        let mutexes = [Kind::Mutex, Kind::HandOff, Kind::Sticky].into_iter();
+        let mutexes = [Kind::Mutex, Kind::HandOff].into_iter();
         let mutexes = mutexes.flat_map(|kind| Self::of(kind, MUTEX));
         mutexes
             .chain(Self::of(Kind::MultiLock, MULTI_LOCK))
@@ -356,7 +354,6 @@ impl Lock {
         match kind {
             Kind::Mutex => Self::Mutex(builder.build().unwrap()),
             Kind::HandOff => Self::Mutex(builder.hand_off(3, LONG).build().unwrap()),
-            Kind::Sticky => Self::Mutex(builder.sticky(Duration::from_millis(1)).build().unwrap()),
             Kind::MultiLock => {
                 Self::Several(InterProcessMultiLock::from_paths(client, MEMBERS).unwrap())
             }
@@ -660,14 +657,6 @@ impl Scene {
             .flat_map(|held| &held.nodes);
         let head = self.head.iter().map(|(node, _)| node.clone());
         let others: Vec<String> = head.chain(held.map(NodePath::to_string)).collect();
-        if self.case.kind == Kind::Sticky {
-            // A node that is kept goes a moment later.
-            let left = others.len();
-            until(&self.server, &what, move |view| {
-                view.children(DIRECTORY).len() == left
-            })
-            .await;
-        }
         assert_eq!(self.nodes(), others, "{what}");
     }
 

@@ -130,35 +130,6 @@ async fn a_question_that_waits_for_a_deletion_is_told_when_another_contender_get
     assert!(matches!(error, TryLockError::WouldBlock { .. }), "{error}");
 }
 
-/// A contender behind a node that may be kept lists twice, and knows by the first list whom it
-/// waits for.
-// Shows: suspended
-#[tokio::test]
-async fn who_was_seen_is_told_while_a_further_look_is_not_answered() {
-    let (server, [owner, client]) = with_clients(start(), calm).await;
-    let kept = InterProcessMutex::builder(&owner, DIRECTORY)
-        .sticky(Duration::from_secs(3600))
-        .build()
-        .unwrap();
-    let guard = within("the grant", kept.lock()).await.unwrap();
-    let look = server.hold_reply(Match::op(Op::GetChildren).session(session(&client)).nth(1));
-    let error = within("the end", mutex(&client).acquire(A_WHILE))
-        .await
-        .unwrap_err();
-    assert_eq!(look.hits().len(), 1);
-    let AcquireError::TimedOut {
-        contention: Contention { ahead, first, .. },
-        ..
-    } = error
-    else {
-        panic!("{error:?}")
-    };
-    assert_eq!((ahead, first), (1, Some(guard.node())));
-    look.release();
-    guard.release().await.unwrap();
-    client.flush(SOON).await.unwrap();
-}
-
 /// A contender of this client that had the lock at any time of the wait was in the way.
 // Shows: live-contender
 #[tokio::test]

@@ -435,28 +435,6 @@ async fn give_up_a_create(server: &Server, client: &Client) -> String {
     lost.hits()[0].path.clone()
 }
 
-/// The list with the watch by which a node is kept.
-// Shows: write-barrier, kept-node
-#[tokio::test]
-async fn late_create_beside_kept_node_goes() {
-    let (server, [client]) = with_clients(start(), calm).await;
-    let path = give_up_a_create(&server, &client).await;
-    let lock = InterProcessMutex::builder(&client, DIRECTORY)
-        .sticky(HOUR)
-        .build()
-        .unwrap();
-    let guard = within("the grant", lock.lock()).await.unwrap();
-    let late = server
-        .create_as(&path, "", CreateMode::EphemeralSequential, session(&client))
-        .unwrap();
-    guard.release().await.unwrap();
-    until(&server, "the end of the late node", move |view| {
-        !view.exists(&late)
-    })
-    .await;
-    client.flush(SOON).await.unwrap();
-}
-
 /// The same where the client only tries, or looks.
 // Shows: write-barrier
 #[tokio::test]

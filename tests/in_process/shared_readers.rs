@@ -1,29 +1,26 @@
-//! Readers of one client that share a read node while no writer queues.
-#![expect(
-    clippy::panic,
-    clippy::unwrap_used,
-    reason = "a test fails by panicking"
-)]
+//! Readers of one client that share a read node while one of them is inside, within the bounds of
+//! the hand-off.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use test_support::prelude::*;
 
 const LONG: Duration = Duration::from_secs(3600);
 
-fn sticky(client: &Client) -> InterProcessReadWriteLock {
+fn bounded(client: &Client, max: u32, time: Duration) -> InterProcessReadWriteLock {
     InterProcessReadWriteLock::builder(client, DIRECTORY)
-        .sticky(LONG)
+        .hand_off(max, time)
         .build()
         .unwrap()
 }
 
-/// The first reader of a node, which is watched then.
-async fn first(server: &Server, lock: &InterProcessReadWriteLock) -> ReadGuard {
-    let guard = within("the grant", lock.read_lock().lock()).await.unwrap();
-    until(server, "the watch", |view| {
-        view.watches_on(DIRECTORY).len() == 1
-    })
-    .await;
-    guard
+/// Shared without a bound that a test could reach.
+fn sharing(client: &Client) -> InterProcessReadWriteLock {
+    bounded(client, u32::MAX, LONG)
+}
+
+/// The first reader of a node.
+async fn first(lock: &InterProcessReadWriteLock) -> ReadGuard {
+    within("the grant", lock.read_lock().lock()).await.unwrap()
 }
 
 /// Granted at the first poll.
@@ -32,27 +29,13 @@ fn at_once(lock: &InterProcessReadWriteLock) -> ReadGuard {
     assert_ready!(task::spawn(lock.read_lock().lock()).poll()).unwrap()
 }
 
-/// Waits until the client has seen that a writer has come: readers do not share the node any more.
-async fn closed(server: &Server, client: &Client, lock: &InterProcessReadWriteLock) {
-    let id = session(client);
-    until(server, "the look", move |view| {
-        view.counters().requests_of(id, Op::GetChildren) > 0
-    })
-    .await;
-    // A session's answers come in order, and its tasks are woken by them in order.
-    for _ in 0..3 {
-        lock.participants().await.unwrap();
-    }
-}
-
-// Shows: kept-read-node
+// Shows: shared-read-node
 #[tokio::test]
 async fn readers_share_a_node_without_a_request() {
     let (server, [client]) = with_clients(start(), calm).await;
-    let lock = sticky(&client);
-    let one = first(&server, &lock).await;
+    let lock = sharing(&client);
+    let one = first(&lock).await;
     let node = one.node();
-    assert!(node.contains("-sticky-__READ__"), "{node}");
     server.reset_counters();
     let mut inside = Vec::new();
     for round in 0..60 {
@@ -67,29 +50,33 @@ async fn readers_share_a_node_without_a_request() {
     }
     within("the release", one.release()).await.unwrap();
     for guard in inside {
+        assert_eq!(server.counters().total_requests(), 0);
+        assert_eq!(queue(&server), [node.as_str()]);
         within("the release", guard.release()).await.unwrap();
     }
     assert!(!lock.read_lock().is_acquired_in_this_process());
-    drop(at_once(&lock));
-    assert_eq!(server.counters().total_requests(), 0);
-    assert_eq!(queue(&server), [node.as_str()]);
+    assert_eq!(server.counters().requests(Op::Delete), 1);
+    assert_eq!(queue(&server), [""; 0]);
     drop(lock);
     clean(&server, &[&client]).await;
 }
 
-/// A writer of another process comes: it waits for those that are inside, and those that come later
-/// wait for it.
-// Shows: kept-read-node
+/// A writer of another process waits for those that are inside within the bounds, and for none that
+/// comes later: that one waits for the writer.
+// Shows: shared-read-node
 #[tokio::test]
-async fn a_writer_closes_the_node() {
+async fn later_readers_wait_behind_the_writer() {
     let (server, [client, other]) = with_clients(start(), calm).await;
-    let lock = sticky(&client);
-    let one = first(&server, &lock).await;
+    let lock = bounded(&client, 2, LONG);
+    let one = first(&lock).await;
+    let writer = tokio::spawn(read_write::lock(&other).write_lock().lock());
+    until(&server, "the writer", |view| {
+        view.children(DIRECTORY).len() == 2
+    })
+    .await;
     let two = at_once(&lock);
     let node = one.node();
-    server.reset_counters();
-    let writer = tokio::spawn(read_write::lock(&other).write_lock().lock());
-    closed(&server, &client, &lock).await;
+    assert_eq!(two.node(), node);
     let mut late = pending(lock.read_lock().lock());
     until(&server, "a node of its own", |view| {
         view.children(DIRECTORY).len() == 3
@@ -110,86 +97,63 @@ async fn a_writer_closes_the_node() {
     let late = within("the grant", late).await.unwrap();
     assert_ne!(late.node(), node);
     // Its node is shared now.
-    until(&server, "the watch", |view| {
-        view.watches_on(DIRECTORY).len() == 1
-    })
-    .await;
     assert_eq!(at_once(&lock).node(), late.node());
     drop((late, lock));
     clean(&server, &[&client, &other]).await;
 }
 
-/// With no reader inside a writer has the lock after two flights, by a try too, and a writer of the
-/// same client.
-// Shows: kept-read-node
+/// From the time of the bounds on, and not before, whoever has come and gone meanwhile.
+// Shows: shared-read-node
 #[tokio::test]
-async fn a_writer_gets_a_lock_that_is_only_kept() {
-    let (server, [client, other]) = with_clients(start(), calm).await;
-    let lock = sticky(&client);
-    drop(first(&server, &lock).await);
-    within("the grant", read_write::lock(&other).write_lock().lock())
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
-    drop(first(&server, &lock).await);
-    let theirs = read_write::lock(&other).write_lock();
-    let writer = tried(|| theirs.try_lock()).await;
-    writer.release().await.unwrap();
-    drop(first(&server, &lock).await);
-    let writer = within("the grant", lock.write_lock().lock()).await.unwrap();
-    assert!(!writer.node().contains("sticky"), "{}", writer.node());
-    assert!(
-        within("the try", lock.read_lock().try_lock())
-            .await
-            .is_err()
-    );
-    writer.release().await.unwrap();
-    drop(lock);
-    clean(&server, &[&client, &other]).await;
+async fn no_reader_joins_after_the_time() {
+    const TIME: Duration = Duration::from_millis(50);
+    let (server, [client]) = with_clients(start(), calm).await;
+    let lock = bounded(&client, u32::MAX, TIME);
+    let one = first(&lock).await;
+    // Time is what is tested: the bound counts from the grant.
+    tokio::time::sleep(TIME).await;
+    let next = first(&lock).await;
+    assert_ne!(next.node(), one.node());
+    assert!(one.is_held() && next.is_held());
+    drop((one, next, lock));
+    clean(&server, &[&client]).await;
 }
 
-/// Readers of other processes cost a list, and close nothing.
-// Shows: kept-read-node
+/// A writer of the same client closes the node at once, whatever the bounds.
+// Shows: shared-read-node
 #[tokio::test]
-async fn readers_of_other_processes_close_nothing() {
-    let (server, [client, other]) = with_clients(start(), calm).await;
-    let lock = sticky(&client);
-    let one = first(&server, &lock).await;
-    server.reset_counters();
-    let theirs = read_write::read(&other).await;
-    let id = session(&client);
-    until(&server, "the list", move |view| {
-        view.counters().requests_of(id, Op::GetChildren) == 1
+async fn a_writer_of_the_client_closes_the_node() {
+    let (server, [client]) = with_clients(start(), calm).await;
+    let lock = sharing(&client);
+    let one = first(&lock).await;
+    let mut writer = pending(lock.write_lock().lock());
+    until(&server, "the writer", |view| {
+        view.children(DIRECTORY).len() == 2
     })
     .await;
-    until(&server, "the watch", |view| {
-        view.watches_on(DIRECTORY).len() == 1
+    let mut late = pending(lock.read_lock().lock());
+    until(&server, "a node of its own", |view| {
+        view.children(DIRECTORY).len() == 3
     })
     .await;
-    assert_eq!(at_once(&lock).node(), one.node());
-    theirs.release().await.unwrap();
-    until(&server, "the list", move |view| {
-        view.counters().requests_of(id, Op::GetChildren) == 2
-    })
-    .await;
-    until(&server, "the watch", |view| {
-        view.watches_on(DIRECTORY).len() == 1
-    })
-    .await;
-    assert_eq!(at_once(&lock).node(), one.node());
-    drop((one, lock));
-    clean(&server, &[&client, &other]).await;
+    assert_pending!(writer.poll());
+    assert_pending!(late.poll());
+    drop(one);
+    let writer = within("the grant", writer).await.unwrap();
+    assert_pending!(late.poll());
+    drop(writer);
+    drop(within("the grant", late).await.unwrap());
+    drop(lock);
+    clean(&server, &[&client]).await;
 }
 
 /// Readers that wait behind a writer share one node, and all have the lock when it is its turn:
 /// also before a writer that has come since.
-// Shows: kept-read-node
+// Shows: shared-read-node
 #[tokio::test]
 async fn readers_that_wait_together_share_a_node() {
     let (server, [client, other]) = with_clients(start(), calm).await;
-    let lock = sticky(&client);
+    let lock = sharing(&client);
     let writer = read_write::write(&other).await;
     server.reset_counters();
     let waiting: Vec<_> = (0..50)
@@ -261,12 +225,12 @@ async fn readers_that_wait_together_share_a_node() {
 }
 
 /// The end of one reader's lease is not the end of the others.
-// Shows: kept-read-node
+// Shows: shared-read-node
 #[tokio::test]
 async fn a_lease_ends_one_reader() {
     let (server, [client]) = with_clients(start(), calm).await;
-    let lock = sticky(&client);
-    let one = first(&server, &lock).await;
+    let lock = sharing(&client);
+    let one = first(&lock).await;
     let short = lock
         .read_lock()
         .acquire_with_lease(LONG, Duration::from_millis(50));
@@ -285,12 +249,12 @@ async fn a_lease_ends_one_reader() {
 }
 
 /// Where a reader was asked to give the lock up, none joins its node after its release.
-// Shows: kept-read-node
+// Shows: shared-read-node
 #[tokio::test]
 async fn a_requested_revocation_closes_the_node() {
     let (server, [client, other]) = with_clients(start(), calm).await;
-    let lock = sticky(&client);
-    let asked = first(&server, &lock).await;
+    let lock = sharing(&client);
+    let asked = first(&lock).await;
     let beside = at_once(&lock);
     let revoked = tokio::spawn(asked.revoked());
     other.attempt_revoke(&asked.node()).await.unwrap();
@@ -314,12 +278,12 @@ async fn all_lost(readers: &[&ReadGuard]) {
 }
 
 /// A heartbeat tells all readers of a node that it is gone.
-// Shows: kept-read-node
+// Shows: shared-read-node
 #[tokio::test]
 async fn all_readers_hear_that_their_node_is_gone() {
     let (server, [client]) = with_clients(start(), connect).await;
-    let lock = sticky(&client);
-    let one = first(&server, &lock).await;
+    let lock = sharing(&client);
+    let one = first(&lock).await;
     let inside: Vec<_> = (0..20).map(|_| at_once(&lock)).collect();
     server.delete(&one.node()).unwrap();
     all_lost(&inside.iter().chain([&one]).collect::<Vec<_>>()).await;
@@ -329,25 +293,17 @@ async fn all_readers_hear_that_their_node_is_gone() {
     clean(&server, &[&client]).await;
 }
 
-/// Another hand deletes the node of two readers, without the list by which the client would hear of
-/// it at once.
-async fn deleted_unseen(server: &Server, client: &Client, reader: &ReadGuard) {
-    let list = server.fail(Match::op(Op::GetChildren).session(session(client)), -102);
-    server.delete(&reader.node()).unwrap();
-    within("the list", list.wait_hit()).await;
-}
-
 /// What one reader learns of its node by a transaction, all that are inside know at once, and
 /// without a heartbeat.
-// Shows: kept-read-node
+// Shows: shared-read-node
 #[tokio::test]
 async fn all_readers_hear_of_the_end_that_a_transaction_finds() {
     let (server, [client]) = with_clients(start(), calm).await;
-    let lock = sticky(&client);
-    let one = first(&server, &lock).await;
+    let lock = sharing(&client);
+    let one = first(&lock).await;
     let (two, three) = (at_once(&lock), at_once(&lock));
     let mut lost = pending(three.lost());
-    deleted_unseen(&server, &client, &one).await;
+    server.delete(&one.node()).unwrap();
     assert!(one.is_held() && two.is_held());
     within(
         "the answer",
@@ -366,13 +322,13 @@ async fn all_readers_hear_of_the_end_that_a_transaction_finds() {
 }
 
 /// So does a reader that joins between a heartbeat and its answer.
-// Shows: kept-read-node
+// Shows: shared-read-node
 #[tokio::test]
 async fn a_reader_that_joins_during_a_heartbeat_hears_what_it_finds() {
     let server = start();
     let client = connect_for(&server, Duration::from_secs(12)).await;
-    let lock = sticky(&client);
-    let one = first(&server, &lock).await;
+    let lock = sharing(&client);
+    let one = first(&lock).await;
     let check = server.hold_request(
         Match::op(Op::Multi)
             .session(session(&client))
@@ -380,7 +336,6 @@ async fn a_reader_that_joins_during_a_heartbeat_hears_what_it_finds() {
     );
     within("a heartbeat", check.wait_hit()).await;
     server.delete(&one.node()).unwrap();
-    // The list by which the client would hear of it is behind that check.
     let joined = at_once(&lock);
     assert_eq!(joined.node(), one.node());
     check.release();
@@ -390,38 +345,30 @@ async fn a_reader_that_joins_during_a_heartbeat_hears_what_it_finds() {
     clean(&server, &[&client]).await;
 }
 
-/// The look that asks for writers finds that the node is gone, and so does the watch for a
-/// revocation.
-// Shows: kept-read-node
+/// The watch for a revocation finds that the node is gone.
+// Shows: shared-read-node
 #[tokio::test]
-async fn a_look_and_a_watch_tell_of_the_end() {
-    for watched in [false, true] {
-        let (server, [client]) = with_clients(start(), calm).await;
-        let lock = sticky(&client);
-        let one = first(&server, &lock).await;
-        let two = at_once(&lock);
-        if watched {
-            let revoked = tokio::spawn(one.revoked());
-            watches(&server, &client, &one.node()).await;
-            deleted_unseen(&server, &client, &one).await;
-            all_lost(&[&one, &two]).await;
-            revoked.abort();
-        } else {
-            server.delete(&one.node()).unwrap();
-            all_lost(&[&one, &two]).await;
-        }
-        drop((one, two, lock));
-        clean(&server, &[&client]).await;
-    }
+async fn a_watch_tells_of_the_end() {
+    let (server, [client]) = with_clients(start(), calm).await;
+    let lock = sharing(&client);
+    let one = first(&lock).await;
+    let two = at_once(&lock);
+    let revoked = tokio::spawn(one.revoked());
+    watches(&server, &client, &one.node()).await;
+    server.delete(&one.node()).unwrap();
+    all_lost(&[&one, &two]).await;
+    revoked.abort();
+    drop((one, two, lock));
+    clean(&server, &[&client]).await;
 }
 
-// Shows: kept-read-node
+// Shows: shared-read-node
 #[tokio::test]
 async fn trouble_closes_the_node() {
     let (server, [client]) = with_clients(start(), calm).await;
-    let lock = sticky(&client);
+    let lock = sharing(&client);
     // An interruption.
-    let one = first(&server, &lock).await;
+    let one = first(&lock).await;
     let mut state = client.watch_state();
     server.refuse_connections(true);
     server.cut(session(&client), Cut::Reset);
@@ -461,7 +408,7 @@ async fn trouble_closes_the_node() {
     drop((one, next, lock));
     clean(&server, &[&client]).await;
     // The end of the client.
-    let lock = sticky(&client);
+    let lock = sharing(&client);
     let one = within("the grant", lock.read_lock().lock()).await.unwrap();
     client.close().await.unwrap();
     assert!(!one.is_held());
