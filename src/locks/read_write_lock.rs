@@ -359,7 +359,7 @@ impl LockGuard<Write> {
         let without_release = hold.without_release();
         match convert::downgrade(hold).await {
             Some(Ok(hold)) => Ok(LockGuard::new(hold)),
-            Some(Err(error)) => Err(error.map(LockGuard::new)),
+            Some(Err(error)) => Err(error.map(Self::new)),
             None => {
                 without_release.held.handle_event(HoldEvent::ClientEnded);
                 let reason = without_release.check_lost().unwrap_or(LostReason::Closed);
@@ -368,7 +368,7 @@ impl LockGuard<Write> {
                     reason,
                 };
                 Err(ConversionError::Lost {
-                    guard: LockGuard::new(without_release),
+                    guard: Self::new(without_release),
                     source,
                 })
             }
