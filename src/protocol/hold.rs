@@ -117,42 +117,43 @@ pub(crate) struct HoldState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Held,
-    /// Held, but only the conversion knows by which node. Heartbeats do not check it.
+    /// The lock is held, but only the conversion knows by which node, which no heartbeat checks.
     Converting,
     Lost(LostReason, Leftover),
-    /// Released before it was lost. Cleanup has its node.
+    /// The lock was released before it was lost. Cleanup has its node.
     Released,
 }
 
 /// What happens to the node of a lost hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Leftover {
-    /// The servers still have it. It is kept, to give the holder time to stop, until the last guard
-    /// is dropped, or until the moment from which the servers may delete it.
+    /// The node is kept on the servers, to give the holder time to stop, until the last guard is
+    /// dropped, or until the moment from which the servers may delete the node.
     Kept { until: Moment },
-    /// The end of the session deletes it, or a release before that.
+    /// The end of the session deletes the node, or a release before that.
     OfSession,
-    /// The conversion, which knows its nodes, deletes them.
+    /// The conversion, which knows both of its nodes, deletes them.
     OfConversion,
-    /// It is gone, or left to cleanup.
+    /// The node is gone, or left to cleanup.
     None,
 }
 
 /// An event of a hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum HoldEvent {
-    /// The lease of its session has expired. The servers cannot delete its node before `until`.
+    /// The session lease has expired. The servers cannot delete the node before `until`.
     LeaseExpired { until: Moment },
-    /// The lease that its caller has set may be over: it is `now`.
+    /// The lease that the caller has set may be over at `now`.
     LeaseOver { now: Moment },
-    /// Its caller sets another end of the lease, `None` for no lease.
+    /// The caller sets another end of the lease, `None` for no lease.
     Extend { now: Moment, end: Option<Moment> },
-    /// It has ended, and its node goes with the session, or by a release before that: its session
-    /// has ended, or is about to, or its holder has given it up.
+    /// The session has ended, or is about to, or the holder has given the lock up: the node goes
+    /// with the session, or by a release before that.
     Ended(LostReason),
     /// The servers have said that this node does not exist.
     NodeDeleted { node: Arc<str> },
-    /// The same, as another hold of this client forwards it, which had the node or has it too.
+    /// The servers have said the same to another hold of this client, which had the node, or has it
+    /// too, and forwards the finding.
     SharedNodeDeleted { node: Arc<str> },
     /// Another hold of the same value is lost, and the value with it. The node of this one is kept
     /// until then, or deleted at once.
@@ -162,9 +163,9 @@ pub(crate) enum HoldEvent {
     },
     /// The time for which its node was kept is over.
     GraceOver,
-    /// Its client has ended, and its conversion with it.
+    /// The client has ended, and the conversion of the hold with it.
     ClientEnded,
-    /// Its last guard is dropped or released, or its client is being closed.
+    /// The last guard is dropped or released, or the client is being closed.
     Release { lease: LeaseState, now: Moment },
     /// A conversion begins.
     BeginConversion,
@@ -333,11 +334,11 @@ struct Decision {
     is_release: bool,
     /// Another hold of the same value was lost before.
     is_of_other: bool,
-    /// Its node has been deleted by another process.
+    /// The node of the hold has been deleted by another process.
     gone: Option<Arc<str>>,
-    /// This node, which is not held by this hold, does not exist.
+    /// Another node than the one of the hold does not exist.
     other_gone: Option<Arc<str>>,
-    /// Its node is to be deleted.
+    /// The node of the hold is to be deleted.
     delete: Option<Deletion>,
     /// What a release reports at once. `None` if it reports the result of the deletion.
     report: Option<LostReason>,
@@ -546,7 +547,7 @@ impl HoldState {
             },
             HoldEvent::LeaseOver { now } => self.end_lease(now, &mut decision),
             HoldEvent::Extend { now, end } => {
-                // One that is over is not extended, even if no other task has noticed it.
+                // A lease that is over is not extended, even if no other task has noticed the end.
                 self.end_lease(now, &mut decision);
                 if !self.is_lost_or_released() {
                     self.lease_end = end;
@@ -556,7 +557,7 @@ impl HoldState {
             }
             HoldEvent::Ended(reason) => decision.lost = self.end(reason),
             HoldEvent::NodeDeleted { node } => {
-                // Unless it has been released or converted since the check was sent.
+                // The lock may have been released or converted since the check was sent.
                 if self.is_held_by(&node) {
                     self.lose_node(node, &mut decision);
                 } else {
@@ -593,8 +594,8 @@ impl HoldState {
             }
             HoldEvent::ClientEnded => {
                 decision.lost = match self.stage {
-                    // Its conversion was dropped and has released it, which the waiting guard does
-                    // not know.
+                    // The conversion was dropped and has released the lock, which the waiting guard
+                    // does not know.
                     Stage::Released => self.lose(LostReason::Closed, Leftover::None),
                     _ => self.end(LostReason::Closed),
                 }
@@ -681,9 +682,9 @@ impl HoldState {
             }
             Stage::Held => {
                 self.stage = Stage::Released;
-                // Not handed over if another process may have the lock, or if a write may still be
-                // committed that the next holder would not see: then the next attempt lists the
-                // queue.
+                // The lock is not handed over if another process may have it, or if a write may
+                // still be committed that the next holder would not see: then the next attempt
+                // lists the queue.
                 let hand_over = lease != LeaseState::Expired && self.writes == 0;
                 decision.delete = Some(self.deletion(hand_over));
             }
