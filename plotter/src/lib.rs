@@ -52,8 +52,8 @@ impl Picture {
         ));
     }
 
-    /// Adds a rectangle. A browser shows the title to a reader who points at the rectangle; an empty
-    /// title is left out.
+    /// Adds a rectangle. A browser shows the title to a reader who points at the rectangle; an
+    /// empty title is left out.
     pub fn rect(
         &mut self,
         (x, y): (f64, f64),
@@ -67,8 +67,8 @@ impl Picture {
         ));
     }
 
-    /// Adds a path, given by its steps, such as `M10 20H30`, and its attributes. The title is that of
-    /// [`Self::rect`].
+    /// Adds a path, given by its steps, such as `M10 20H30`, and its attributes. The title is that
+    /// of [`Self::rect`].
     pub fn path(&mut self, steps: &str, attributes: &str, title: &str) {
         self.add(format_args!(
             r#"<path d="{steps}" {attributes}>{}</path>"#,
@@ -300,8 +300,8 @@ pub fn ticks(max: f64, count: u32) -> impl Iterator<Item = f64> {
     (0..=(max / step + 1e-9) as u32).map(move |number| f64::from(number) * step)
 }
 
-/// Returns a number for a reader: with four decimals below 0.1, two below 10 and none above, without
-/// zeros at the end, and with commas between thousands.
+/// Returns a number for a reader: with four decimals below 0.1, two below 10 and none above,
+/// without zeros at the end, and with commas between thousands.
 pub fn shown(value: f64) -> String {
     if value.abs() < 10.0 {
         let digits = if value.abs() < 0.1 { 4 } else { 2 };
