@@ -214,9 +214,10 @@ fn comment_text(text: &str) -> String {
 }
 
 /// The other source files whose comments are read.
-const MORE: [&str; 6] = [
+const MORE: [&str; 7] = [
     "examples",
     "lockbench/src",
+    "plotter/src",
     "service/src",
     "test-server/src",
     "zk-test-server/src",
