@@ -17,7 +17,8 @@ pub(crate) const NONE: u8 = 1;
 pub(crate) const USAGE: u8 = 64;
 /// No server answered (`EX_UNAVAILABLE`).
 pub(crate) const UNREACHABLE: u8 = 69;
-/// The machine gave no process, thread, file descriptor or memory (`EX_OSERR`).
+/// The machine gave no process, thread or file descriptor, or standard output cannot be written
+/// (`EX_OSERR`).
 pub(crate) const SYSTEM: u8 = 71;
 /// The lock was not free in time (`EX_TEMPFAIL`).
 pub(crate) const BUSY: u8 = 75;

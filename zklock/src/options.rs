@@ -35,7 +35,7 @@ const AFTER_HELP: &str = "\
 Exit codes: that of the command, or 128 + n if signal n ended it; 75 if the lock was not free in time; 125
 if it was or might be lost, or its lease was over, and the command was ended; 69 if no server answered; 77
 without permission; 64 for wrong usage; 126 or 127 if the command could not be run or found; 71 if this
-machine gave no process, thread, memory or file descriptor, or standard output cannot be written.
+machine gave no process, thread or file descriptor, or standard output cannot be written.
 
 A TIME is a number of seconds, as 1.5, or has a unit: 500ms, 90s, 15m, 2h.";
 
@@ -235,8 +235,10 @@ pub(crate) struct Connection {
         value_name = "HOST:PORT,..[/CHROOT]"
     )]
     pub(crate) servers: Option<String>,
-    /// The time after which the servers release the lock of a process that they do not hear from
+    /// The time after which the servers release the lock of a process that they do not hear from.
+    /// The servers move it into their limits, by default 4s to 40s
     #[arg(long, value_name = "TIME", value_parser = time, default_value = SESSION_TIMEOUT)]
+    #[arg(verbatim_doc_comment)]
     pub(crate) session_timeout: Duration,
     /// A file with credentials, as digest:USER:PASSWORD
     #[arg(long, value_name = "FILE")]

@@ -22,7 +22,7 @@ pub(crate) fn check() -> Result<(), Failure> {
     let files: io::Result<Vec<_>> = (0..DESCRIPTORS)
         .map(|_| io::stdin().as_fd().try_clone_to_owned())
         .collect();
-    drop(files.map_err(|error| Failure::system("zklock needs 32 file descriptors", &error))?);
+    drop(files.map_err(|error| needs(DESCRIPTORS, "file descriptors", &error))?);
     let gate = Mutex::new(());
     scope(|scope| {
         // All are there at once.
@@ -33,5 +33,9 @@ pub(crate) fn check() -> Result<(), Failure> {
             thread.map(drop)
         })
     })
-    .map_err(|error| Failure::system("zklock needs 8 threads and processes", &error))
+    .map_err(|error| needs(THREADS, "threads and processes", &error))
+}
+
+fn needs(count: usize, what: &str, error: &io::Error) -> Failure {
+    Failure::system(&format!("zklock needs {count} {what}"), error)
 }
