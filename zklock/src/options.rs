@@ -158,12 +158,13 @@ pub(crate) enum OnLost {
 }
 
 impl OnLost {
-    #[expect(clippy::unnecessary_wraps, reason = "clap wants a result")]
+    /// Parses an action. A blank command would do nothing, so that only SIGKILL is left.
     fn parse(text: &str) -> Result<Self, String> {
         Ok(match text {
             "term" => Self::Term,
             "kill" => Self::Kill,
             "warn" => Self::Warn,
+            blank if blank.trim().is_empty() => return Err("it is blank".to_owned()),
             command => Self::Run(command.to_owned()),
         })
     }

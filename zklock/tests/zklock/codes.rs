@@ -171,6 +171,8 @@ pub(crate) fn usage() {
         "--once= /a -- true",
         "--once=\u{2003} /a -- true",
         "-w 1e99 /a -- true",
+        "--on-lost= /a -- true",
+        "--on-lost=\u{2003} /a -- true",
         "--once today --session-timeout 9s /a -- true",
         "--private /a",
         "--auth-file /no/such/file /a",

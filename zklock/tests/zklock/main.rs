@@ -79,7 +79,7 @@ fn main() {
             losses::a_stopped_watchdog_saves_no_child,
         ),
         (
-            "zklock::a_full_standard_error_delays_no_signal",
+            "zklock::full_standard_error_delays_no_signal",
             losses::a_full_standard_error,
         ),
         (
