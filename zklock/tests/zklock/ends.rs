@@ -217,8 +217,9 @@ pub(crate) fn a_child_dies_with_both() {
 pub(crate) fn stopped_commands() {
     let server = server();
     for signal in [Signal::STOP, Signal::TSTP] {
-        let command = "echo $$; sleep 0.1; exit 3";
-        let mut started = Started::new(zklock(&server.connect_string(), "/a", command));
+        let mut command = zklock(&server.connect_string(), "/a", "echo $$; read line; exit 3");
+        command.stdin(Stdio::piped());
+        let mut started = Started::new(command);
         let child = pid(&started.line());
         kill_process(child, signal).unwrap();
         assert!(
@@ -228,6 +229,7 @@ pub(crate) fn stopped_commands() {
             "{signal:?}"
         );
         kill_process(child, Signal::CONT).unwrap();
+        started.tell("");
         let ended = started.end();
         assert_eq!((ended.code, &*ended.err), (3, ""));
     }
