@@ -196,7 +196,7 @@ macro_rules! lock_constructors {
     ($(#[$docs:meta])* $lock:ident, $recipe:expr, $noun:literal, $path:literal) => {
         impl $crate::builder::sealed::Buildable for $lock {
             fn built(builder: $crate::RecipeBuilder<Self>) -> Result<Self, crate::BuildError> {
-                Ok(Self { path_lock: builder.path_lock($recipe)? })
+                Ok(Self::of(builder.path_lock($recipe)?))
             }
         }
 

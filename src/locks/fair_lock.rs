@@ -12,7 +12,8 @@ use crate::engine::lock::lock_options::Recipe;
 use crate::engine::lock::path_lock::{Ask, Budget, PathLock};
 use crate::error::{AcquireError, TryLockError};
 use crate::locks::guard::{LockGuard, after};
-use crate::locks::lock::lock_methods;
+use crate::locks::lock::Lock;
+use crate::locks::mode::Fair;
 use crate::protocol::node_name::Kind;
 
 /// A mutual exclusion lock in the order of arrival across processes, for many waiters.
@@ -59,10 +60,7 @@ use crate::protocol::node_name::Kind;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone)]
-pub struct InterProcessFairLock {
-    path_lock: Arc<PathLock>,
-}
+pub type InterProcessFairLock = Lock<Fair>;
 
 lock_constructors! {
     /// ```
@@ -138,13 +136,6 @@ impl InterProcessFairLock {
         }
     }
 }
-
-lock_methods!(
-    InterProcessFairLock,
-    LockGuard,
-    Kind::Exclusive,
-    r#"InterProcessFairLock::new(&client, "/tickets/hall-1")?"#
-);
 
 impl RecipeBuilder<InterProcessFairLock> {
     /// Sets the maximum number of waiters of this client; further ones are refused with
@@ -383,7 +374,7 @@ impl QueuedLock {
     }
 }
 
-crate::values::shown::debug_as_path!(InterProcessFairLock, QueuedLock);
+crate::values::shown::debug_as_path!(QueuedLock);
 
 #[cfg(test)]
 mod tests {

@@ -11,7 +11,6 @@ use crate::locks::guards::guard_methods;
 use crate::locks::mode::{Any, Exclusive, Mode, Read, Write, sealed};
 pub use crate::protocol::hold::LockState;
 use crate::protocol::moment::LONGEST;
-use crate::protocol::node_name::Kind;
 use crate::values::path::NodePath;
 use crate::values::shown::Quoted;
 
@@ -178,16 +177,6 @@ macro_rules! into_any {
 
 into_any!(LockGuard, ReadGuard, WriteGuard);
 
-impl AnyGuard {
-    /// Returns a guard in the mode in which the lock was granted.
-    pub(crate) fn of(hold: Hold) -> Self {
-        match hold.kind() {
-            Kind::Shared => ReadGuard::new(hold).into(),
-            Kind::Exclusive => LockGuard::<Exclusive>::new(hold).into(),
-        }
-    }
-}
-
 guard_methods!(
     LockGuard<M: Mode>,
     "the lock",
@@ -197,15 +186,19 @@ guard_methods!(
 
 impl<M: Mode + Default> LockGuard<M> {
     pub(crate) fn new(hold: Hold) -> Self {
-        hold.note_had();
-        Self {
-            hold: Arc::new(hold),
-            mode: M::default(),
-        }
+        Self::in_mode(hold, M::default())
     }
 }
 
 impl<M: Mode> LockGuard<M> {
+    pub(crate) fn in_mode(hold: Hold, mode: M) -> Self {
+        hold.note_had();
+        Self {
+            hold: Arc::new(hold),
+            mode,
+        }
+    }
+
     /// Returns the hold if no other guard shares it, otherwise the guard.
     pub(crate) fn into_hold(self) -> Result<Hold, Self> {
         let mode = self.mode;

@@ -2,17 +2,19 @@
 
 use std::fmt::{self, Display};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use crate::blocking::block_on;
 use crate::client::Client;
 use crate::engine::grant::hold::Hold;
 use crate::engine::grant::observe::Call;
 use crate::engine::lock::path_lock::{Ask, Member};
 use crate::engine::multi_lock::{self, Acquired, MultiMembers};
-use crate::error::{AcquireError, BuildError, Lost, TryLockError};
+use crate::error::{AcquireError, BuildError, Lost, ReleaseError, TryLockError};
 use crate::locks::guard_set::{GuardSet, Shares};
 use crate::locks::guards::guard_methods;
 use crate::locks::guards::sealed::Inside;
-use crate::locks::lock::{self, InterProcessLock, acquire_and_try_methods};
+use crate::locks::lock::{self, InterProcessLock};
 use crate::locks::mutex::InterProcessMutex;
 use crate::protocol::node_name::Kind;
 use crate::session::core::Core;
@@ -266,15 +268,331 @@ impl InterProcessMultiLock {
     }
 }
 
-acquire_and_try_methods!(
-    InterProcessMultiLock,
-    MultiLockGuard,
-    Kind::Exclusive,
-    "all members",
-    r#"InterProcessMultiLock::from_paths(&client, ["/accounts/4", "/accounts/17"])?"#
-);
-
 impl InterProcessMultiLock {
+    /// Acquires all members, waiting at most for `timeout`.
+    ///
+    /// The timeout covers everything, as that of [`InterProcessMutex::acquire`]: creating missing
+    /// directories, retries, reconnects, and waiting for the contenders of all members. With
+    /// [`Duration::ZERO`] this works like a try: it waits only for the servers, up to the connect
+    /// timeout. More than a year is no deadline.
+    ///
+    /// # Errors
+    /// - [`AcquireError::TimedOut`] if live contenders of a member were in the way for all that
+    ///   time. The call is not granted the lock later; nodes that could not be deleted yet are
+    ///   deleted in the background.
+    /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if the time passed without an
+    ///   answer from a server.
+    /// - See [`AcquireError`] for the other variants.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped (in `select!` or [`tokio::time::timeout`]), the call loses its
+    /// place in the queue, and the members that it has acquired, but nothing else. Nodes that it
+    /// created, or may have created, are deleted in the background;
+    /// [`Client::flush`](crate::Client::flush) waits for this. Do not keep the future without
+    /// polling it: members that it is granted are withheld from other contenders until it is polled
+    /// or dropped.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let accounts = ["/accounts/4", "/accounts/17"];
+    /// # let lock = zookeeper_recipes::InterProcessMultiLock::from_paths(&client, accounts)?;
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::Acquisition::{Acquired, Busy};
+    /// use zookeeper_recipes::OrBusy;
+    ///
+    /// match lock.acquire(Duration::from_millis(200)).await.or_busy()? {
+    ///     Acquired(guard) => guard.release().await?, // after the work
+    ///     Busy => println!("too busy, try again later"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn acquire(
+        &self,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<MultiLockGuard, AcquireError>> + Send + 'static + use<> {
+        let ask = lock::within(self.client(), Kind::Exclusive, timeout);
+        self.clone().granted(ask)
+    }
+
+    /// Acquires all members, waiting at most for `wait`, runs `work` and releases.
+    ///
+    /// Returns the output of `work` with the result of the release, which is [`ReleaseError::Lost`]
+    /// if a member was lost before the release: check both. A loss does not stop `work`, which has
+    /// the guard: see [`InterProcessMutex::with`].
+    ///
+    /// # Errors
+    /// See [`acquire`](Self::acquire). Then `work` was not called.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped while it waits for a member, see [`acquire`](Self::acquire). Later,
+    /// `work` is dropped, and then all members are released in the background.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let accounts = ["/accounts/4", "/accounts/17"];
+    /// # let lock = zookeeper_recipes::InterProcessMultiLock::from_paths(&client, accounts)?;
+    /// # async fn transfer() -> u32 { 3 }
+    /// use std::time::Duration;
+    ///
+    /// let wait = Duration::from_secs(10);
+    /// let work = lock.with(wait, async |guard| guard.while_held(transfer()).await);
+    /// let (transfers, released) = work.await?;
+    /// println!("{} transfers", transfers?); // an error if a member was lost first
+    /// released?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn with<T, F: AsyncFnOnce(&MultiLockGuard) -> T>(
+        &self,
+        wait: Duration,
+        work: F,
+    ) -> impl Future<Output = Result<(T, Result<(), ReleaseError>), AcquireError>> + use<T, F> {
+        let acquired = self.acquire(wait);
+        async move {
+            let guard = acquired.await?;
+            let output = work(&guard).await;
+            Ok((output, guard.release().await))
+        }
+    }
+
+    /// Acquires all members, waiting at most until `deadline`.
+    ///
+    /// If `deadline` has passed, this works like a try: it waits only for the servers, up to the
+    /// connect timeout.
+    ///
+    /// # Errors
+    /// See [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    /// See [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let accounts = ["/accounts/4", "/accounts/17"];
+    /// # let lock = zookeeper_recipes::InterProcessMultiLock::from_paths(&client, accounts)?;
+    /// use std::time::{Duration, Instant};
+    ///
+    /// let deadline = Instant::now() + Duration::from_secs(10); // of the whole request
+    /// let guard = lock.acquire_until(deadline).await?;
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn acquire_until(
+        &self,
+        deadline: Instant,
+    ) -> impl Future<Output = Result<MultiLockGuard, AcquireError>> + Send + 'static + use<> {
+        let ask = lock::until(self.client(), Kind::Exclusive, deadline);
+        self.clone().granted(ask)
+    }
+
+    /// Acquires all members for no longer than `lease`, waiting at most for `wait`.
+    ///
+    /// The lease begins with the grant of the last member. When it ends, the guard is lost, with
+    /// [`LostReason::LeaseOver`](crate::LostReason::LeaseOver), and all members are released, even
+    /// if the holder is not done. [`MultiLockGuard::set_lease`] moves the end. More than a year is
+    /// no limit. See [`InterProcessMutex::acquire_with_lease`] for the clock of a lease and for
+    /// what a lease is needed.
+    ///
+    /// # Errors
+    /// - [`AcquireError::InvalidLease`] if `lease` is zero.
+    /// - [`AcquireError::LeaseOver`] if the lease ended before this future was polled again, and no
+    ///   time is left for another try.
+    /// - See [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    /// See [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let accounts = ["/accounts/4", "/accounts/17"];
+    /// # let lock = zookeeper_recipes::InterProcessMultiLock::from_paths(&client, accounts)?;
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::LostReason;
+    ///
+    /// let (wait, lease) = (Duration::from_secs(10), Duration::from_millis(200));
+    /// let guard = lock.acquire_with_lease(wait, lease).await?;
+    /// // Work that takes longer than the lease.
+    /// assert_eq!(guard.lost().await.reason(), LostReason::LeaseOver);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    #[doc(alias = "lease")]
+    pub fn acquire_with_lease(
+        &self,
+        wait: Duration,
+        lease: Duration,
+    ) -> impl Future<Output = Result<MultiLockGuard, AcquireError>> + Send + 'static + use<> {
+        let ask = lock::within(self.client(), Kind::Exclusive, wait);
+        self.clone().granted(Ask {
+            lease: Some(lease),
+            ..ask
+        })
+    }
+
+    /// Acquires all members, waiting for as long as other contenders are in the way.
+    ///
+    /// If this must wait for a guard of the same task, it waits forever. When the call has waited
+    /// for a hold of this client for a second, a `WARN` in the log names the lines of both calls,
+    /// once for each lock of a client.
+    ///
+    /// # Errors
+    /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server answers for as long
+    ///   as the client's retry policy allows.
+    /// - See [`AcquireError`] for the other variants; never [`AcquireError::TimedOut`].
+    ///
+    /// # Cancel safety
+    /// See [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let accounts = ["/accounts/4", "/accounts/17"];
+    /// # let lock = zookeeper_recipes::InterProcessMultiLock::from_paths(&client, accounts)?;
+    /// let guard = lock.lock().await?;
+    /// assert!(guard.is_held());
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn lock(
+        &self,
+    ) -> impl Future<Output = Result<MultiLockGuard, AcquireError>> + Send + 'static + use<> {
+        self.clone().granted(lock::forever(Kind::Exclusive))
+    }
+
+    /// Acquires all members without waiting for other contenders.
+    ///
+    /// If a member is contended, this creates no node: it reads the queues of all members by one
+    /// request, and reads again after a `sync`, because a member of the ensemble may lag behind. It
+    /// waits for nodes of this client that are still being deleted. The error names the member that
+    /// is held.
+    ///
+    /// A multi-lock of one member works as that member's `try_lock` does. A fair lock with
+    /// `max_waiters` nodes of this client returns [`TooManyWaiters`](AcquireError::TooManyWaiters),
+    /// even if it is free.
+    ///
+    /// # Errors
+    /// - [`TryLockError::WouldBlock`] if a live contender is in the way.
+    /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server replies within the
+    ///   connect timeout.
+    /// - See [`AcquireError`] for the other errors in [`TryLockError::Acquire`].
+    ///
+    /// # Cancel safety
+    /// See [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let accounts = ["/accounts/4", "/accounts/17"];
+    /// # let lock = zookeeper_recipes::InterProcessMultiLock::from_paths(&client, accounts)?;
+    /// use zookeeper_recipes::TryLockError;
+    ///
+    /// match lock.try_lock().await {
+    ///     Ok(guard) => guard.release().await?, // after the work
+    ///     Err(TryLockError::WouldBlock { path, contention, .. }) => println!("{path}: {contention}"),
+    ///     Err(error) => return Err(error.into()),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    #[doc(alias = "tryAcquire")]
+    pub fn try_lock(
+        &self,
+    ) -> impl Future<Output = Result<MultiLockGuard, TryLockError>> + Send + 'static + use<> {
+        let ask = lock::at_once(self.client(), Kind::Exclusive);
+        self.clone().granted_at_once(ask)
+    }
+
+    /// Acquires like [`acquire`](Self::acquire), and blocks the thread meanwhile. See
+    /// [`InterProcessMutex::blocking_acquire`] for where to use it.
+    ///
+    /// # Errors
+    /// See [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::blocking_connect(&server.connect_string())?;
+    /// # let accounts = ["/accounts/4", "/accounts/17"];
+    /// # let lock = zookeeper_recipes::InterProcessMultiLock::from_paths(&client, accounts)?;
+    /// use std::time::Duration;
+    ///
+    /// let guard = lock.blocking_acquire(Duration::from_secs(10))?;
+    /// guard.blocking_release()?; // after the work
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn blocking_acquire(&self, timeout: Duration) -> Result<MultiLockGuard, AcquireError> {
+        block_on(self.acquire(timeout))
+    }
+
+    /// Acquires like [`acquire_with_lease`](Self::acquire_with_lease), and blocks the thread
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// See [`acquire_with_lease`](Self::acquire_with_lease).
+    #[track_caller]
+    pub fn blocking_acquire_with_lease(
+        &self,
+        wait: Duration,
+        lease: Duration,
+    ) -> Result<MultiLockGuard, AcquireError> {
+        block_on(self.acquire_with_lease(wait, lease))
+    }
+
+    /// Acquires like [`lock`](Self::lock), and blocks the thread meanwhile.
+    ///
+    /// If this must wait for a guard of the same thread, it waits forever.
+    ///
+    /// # Errors
+    /// See [`lock`](Self::lock).
+    #[track_caller]
+    pub fn blocking_lock(&self) -> Result<MultiLockGuard, AcquireError> {
+        block_on(self.lock())
+    }
+
+    /// Acquires like [`try_lock`](Self::try_lock), and blocks the thread until the servers have
+    /// answered.
+    ///
+    /// # Errors
+    /// See [`try_lock`](Self::try_lock).
+    #[track_caller]
+    pub fn blocking_try_lock(&self) -> Result<MultiLockGuard, TryLockError> {
+        block_on(self.try_lock())
+    }
+
     fn client(&self) -> &Core {
         self.members.client()
     }
@@ -348,10 +666,10 @@ impl InterProcessMultiLock {
 }
 
 fn member(lock: &impl InterProcessLock) -> Member {
-    let lock = lock.member(Inside(()));
+    let lock = lock.any(Inside(()));
     Member {
         path_lock: Arc::clone(lock.path_lock),
-        kind: lock.kind,
+        kind: lock.mode.kind(),
     }
 }
 

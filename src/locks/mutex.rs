@@ -1,14 +1,11 @@
 //! The mutex.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::builder::{RecipeBuilder, lock_constructors};
 use crate::engine::lock::lock_options::Recipe;
-use crate::engine::lock::path_lock::PathLock;
-use crate::locks::guard::LockGuard;
-use crate::locks::lock::lock_methods;
-use crate::protocol::node_name::Kind;
+use crate::locks::lock::Lock;
+use crate::locks::mode::Exclusive;
 use crate::protocol::room::HandOff;
 
 /// A mutual exclusion lock across processes.
@@ -37,7 +34,7 @@ use crate::protocol::room::HandOff;
 /// A task that holds the lock and acquires it again waits for itself: forever, if the call has no
 /// timeout. With a timeout, the error says which line acquired the lock, and for how long it has
 /// been held. A lock belongs to its guard, not to a thread or a task, and any task can release it.
-/// [`LockGuard::reenter`] returns another guard of the same hold.
+/// [`LockGuard::reenter`](crate::LockGuard::reenter) returns another guard of the same hold.
 ///
 /// # Examples
 /// ```
@@ -83,10 +80,7 @@ use crate::protocol::room::HandOff;
 /// # }
 /// ```
 #[doc(alias = "Mutex")]
-#[derive(Clone)]
-pub struct InterProcessMutex {
-    path_lock: Arc<PathLock>,
-}
+pub type InterProcessMutex = Lock<Exclusive>;
 
 lock_constructors! {
     /// ```
@@ -112,13 +106,6 @@ lock_constructors! {
     /// ```
     InterProcessMutex, Recipe::Mutex, "mutex", "/inventory/sku-42"
 }
-
-lock_methods!(
-    InterProcessMutex,
-    LockGuard,
-    Kind::Exclusive,
-    r#"InterProcessMutex::new(&client, "/inventory/sku-42")?"#
-);
 
 impl RecipeBuilder<InterProcessMutex> {
     /// Sets how many tasks of this client may hold the lock in a row, and for how long, before it
@@ -226,5 +213,3 @@ impl RecipeBuilder<InterProcessMutex> {
         self
     }
 }
-
-crate::values::shown::debug_as_path!(InterProcessMutex);

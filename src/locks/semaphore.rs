@@ -14,12 +14,12 @@ use crate::engine::lock::lock_options::{MAX_PERMITS, Recipe, SemaphoreOptions};
 use crate::engine::lock::path_lock::{Ask, PathLock};
 use crate::engine::semaphore;
 use crate::engine::who;
-use crate::error::{AcquireError, BuildError, Error, Purpose, RequestFailure, TryLockError};
+use crate::error::{
+    AcquireError, BuildError, Error, Purpose, ReleaseError, RequestFailure, TryLockError,
+};
 use crate::locks::guard_set::{GuardSet, Shares};
 use crate::locks::guards::guard_methods;
-use crate::locks::lock::{
-    acquire_methods, at_once, check_lease, had, look, until, until_had, within,
-};
+use crate::locks::lock::{at_once, check_lease, had, look, until, until_had, within};
 use crate::protocol::node_name::Kind;
 use crate::protocol::permits::slot_of;
 use crate::session::core::Core;
@@ -194,18 +194,228 @@ impl InterProcessSemaphore {
         builder.asked.permits = Some(limit);
         builder
     }
-}
 
-acquire_methods!(
-    InterProcessSemaphore,
-    SemaphorePermit,
-    Kind::Exclusive,
-    "one permit",
-    "semaphore",
-    r#"InterProcessSemaphore::new(&client, "/partner/calls", 10)?"#
-);
+    /// Acquires one permit, waiting at most for `timeout`.
+    ///
+    /// The timeout covers everything: creating missing directories, retries, reconnects, and
+    /// waiting for other contenders. With [`Duration::ZERO`] this works like
+    /// [`try_acquire`](Self::try_acquire): it waits only for the servers, up to the connect
+    /// timeout. More than a year is no deadline.
+    ///
+    /// # Errors
+    /// - [`AcquireError::TimedOut`] if no permit was free, or live contenders were ahead, for all
+    ///   that time. The call is not granted a permit later; a node that could not be deleted yet is
+    ///   deleted in the background.
+    /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if the time passed without an
+    ///   answer from a server.
+    /// - [`ErrorKind::LimitMismatch`](crate::ErrorKind::LimitMismatch) and
+    ///   [`ErrorKind::InvalidLimit`](crate::ErrorKind::InvalidLimit) as for
+    ///   [`acquire_many`](Self::acquire_many).
+    /// - See [`AcquireError`] for the other variants.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped (in `select!` or [`tokio::time::timeout`]), the call loses its
+    /// place in the queue, but nothing else. Nodes that it created, or may have created, are
+    /// deleted in the background; [`Client::flush`](crate::Client::flush) waits for this. Do not
+    /// keep the future without polling it: permits that it is granted are withheld from other
+    /// contenders until it is polled or dropped.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/partner/calls", 10)?;
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::Acquisition::{Acquired, Busy};
+    /// use zookeeper_recipes::OrBusy;
+    ///
+    /// match semaphore.acquire(Duration::from_millis(200)).await.or_busy()? {
+    ///     Acquired(permit) => permit.release().await?, // after the call
+    ///     Busy => println!("too busy, try again later"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn acquire(
+        &self,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<SemaphorePermit, AcquireError>> + Send + 'static + use<> {
+        let ask = within(self.client(), Kind::Exclusive, timeout);
+        self.clone().granted(ask)
+    }
 
-impl InterProcessSemaphore {
+    /// Acquires one permit, waiting at most for `wait`, runs `work` and returns the permit.
+    ///
+    /// Returns the output of `work` with the result of the release, which is [`ReleaseError::Lost`]
+    /// if the permit was lost before the release: check both. A loss does not stop `work`, which
+    /// has the permit: use [`while_held`](SemaphorePermit::while_held) for parts that a loss must
+    /// stop. If `work` panics, the permit is returned in the background.
+    ///
+    /// # Errors
+    /// See [`acquire`](Self::acquire). Then `work` was not called.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped while it waits for a permit, see [`acquire`](Self::acquire). Later,
+    /// `work` is dropped, and then the permit is returned in the background.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/partner/calls", 10)?;
+    /// # async fn call() -> u32 { 200 }
+    /// use std::time::Duration;
+    ///
+    /// let wait = Duration::from_secs(10);
+    /// let work = semaphore.with(wait, async |permit| permit.while_held(call()).await);
+    /// let (status, released) = work.await?;
+    /// println!("{}", status?); // an error if the permit was lost first
+    /// released?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn with<T, F: AsyncFnOnce(&SemaphorePermit) -> T>(
+        &self,
+        wait: Duration,
+        work: F,
+    ) -> impl Future<Output = Result<(T, Result<(), ReleaseError>), AcquireError>> + use<T, F> {
+        let acquired = self.acquire(wait);
+        async move {
+            let permit = acquired.await?;
+            let output = work(&permit).await;
+            Ok((output, permit.release().await))
+        }
+    }
+
+    /// Acquires one permit, waiting at most until `deadline`.
+    ///
+    /// If `deadline` has passed, this works like a try: it waits only for the servers, up to the
+    /// connect timeout.
+    ///
+    /// # Errors
+    /// See [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    /// See [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/partner/calls", 10)?;
+    /// use std::time::{Duration, Instant};
+    ///
+    /// let deadline = Instant::now() + Duration::from_secs(10); // of the whole request
+    /// let permit = semaphore.acquire_until(deadline).await?;
+    /// permit.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn acquire_until(
+        &self,
+        deadline: Instant,
+    ) -> impl Future<Output = Result<SemaphorePermit, AcquireError>> + Send + 'static + use<> {
+        let ask = until(self.client(), Kind::Exclusive, deadline);
+        self.clone().granted(ask)
+    }
+
+    /// Acquires one permit for no longer than `lease`, waiting at most for `wait`.
+    ///
+    /// The lease begins with the grant. When it ends, the permit is [lost](SemaphorePermit::lost),
+    /// with [`LostReason::LeaseOver`](crate::LostReason::LeaseOver), and then returned, even if the
+    /// holder is not done. [`SemaphorePermit::set_lease`] moves the end. More than a year is no
+    /// limit. See
+    /// [`InterProcessMutex::acquire_with_lease`](crate::InterProcessMutex::acquire_with_lease) for
+    /// the clock of a lease and for what a lease is needed.
+    ///
+    /// # Errors
+    /// - [`AcquireError::InvalidLease`] if `lease` is zero.
+    /// - [`AcquireError::LeaseOver`] if the lease ended before this future was polled again, and no
+    ///   time is left for another try.
+    /// - See [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    /// See [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/partner/calls", 10)?;
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::LostReason;
+    ///
+    /// let (wait, lease) = (Duration::from_secs(10), Duration::from_millis(200));
+    /// let permit = semaphore.acquire_with_lease(wait, lease).await?;
+    /// // A call that takes longer than the lease.
+    /// assert_eq!(permit.lost().await.reason(), LostReason::LeaseOver);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    #[doc(alias = "lease")]
+    pub fn acquire_with_lease(
+        &self,
+        wait: Duration,
+        lease: Duration,
+    ) -> impl Future<Output = Result<SemaphorePermit, AcquireError>> + Send + 'static + use<> {
+        let ask = within(self.client(), Kind::Exclusive, wait);
+        self.clone().granted(Ask {
+            lease: Some(lease),
+            ..ask
+        })
+    }
+
+    /// Acquires like [`acquire`](Self::acquire), and blocks the thread meanwhile. See
+    /// [`InterProcessMutex::blocking_acquire`](crate::InterProcessMutex::blocking_acquire) for
+    /// where to use it.
+    ///
+    /// # Errors
+    /// See [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::blocking_connect(&server.connect_string())?;
+    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/partner/calls", 10)?;
+    /// use std::time::Duration;
+    ///
+    /// let permit = semaphore.blocking_acquire(Duration::from_secs(10))?;
+    /// permit.blocking_release()?; // after the call
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn blocking_acquire(&self, timeout: Duration) -> Result<SemaphorePermit, AcquireError> {
+        block_on(self.acquire(timeout))
+    }
+
+    /// Acquires like [`acquire_with_lease`](Self::acquire_with_lease), and blocks the thread
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// See [`acquire_with_lease`](Self::acquire_with_lease).
+    #[track_caller]
+    pub fn blocking_acquire_with_lease(
+        &self,
+        wait: Duration,
+        lease: Duration,
+    ) -> Result<SemaphorePermit, AcquireError> {
+        block_on(self.acquire_with_lease(wait, lease))
+    }
+
     /// Acquires `n` permits, all of them or none, waiting at most for `timeout`.
     ///
     /// They are granted together, when `n` are free. Until then the call holds no permit, and the
