@@ -1,20 +1,24 @@
 //! The fair lock.
 
+use std::fmt::Display;
 use std::panic::Location;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::builder::{RecipeBuilder, lock_constructors};
+use crate::builder::RecipeBuilder;
+use crate::builder::sealed::{Buildable, HasData, HasDialect};
+use crate::client::Client;
 use crate::engine::attempts::queued::Queued;
 use crate::engine::grant::hold::Hold;
 use crate::engine::grant::observe::Call;
 use crate::engine::lock::lock_options::Recipe;
 use crate::engine::lock::path_lock::{Ask, Budget, PathLock};
-use crate::error::{AcquireError, TryLockError};
+use crate::error::{AcquireError, BuildError, TryLockError};
 use crate::locks::guard::{LockGuard, after};
 use crate::locks::lock::Lock;
 use crate::locks::mode::Fair;
 use crate::protocol::node_name::Kind;
+use crate::values::path::LockPath;
 
 /// A mutual exclusion lock in the order of arrival across processes, for many waiters.
 ///
@@ -62,7 +66,81 @@ use crate::protocol::node_name::Kind;
 /// ```
 pub type InterProcessFairLock = Lock<Fair>;
 
-lock_constructors! {
+impl Buildable for InterProcessFairLock {
+    fn built(builder: RecipeBuilder<Self>) -> Result<Self, BuildError> {
+        Ok(Self::of(builder.path_lock(Recipe::FairLock)?))
+    }
+}
+
+impl HasData for InterProcessFairLock {}
+
+impl HasDialect for InterProcessFairLock {}
+
+impl InterProcessFairLock {
+    /// Creates a handle of the fair lock at `path`, without any I/O.
+    ///
+    /// The handle has the options of this client's existing handles for the path, or the defaults.
+    ///
+    /// # Errors
+    /// - [`BuildError::InvalidPath`] if ZooKeeper would refuse the path, or it is `/`, below
+    ///   `/zookeeper`, or longer than 16 KiB with the namespace.
+    /// - [`BuildError::MixedRecipes`] if this client uses the path for a recipe with another kind
+    ///   of queue, such as a read-write lock. It does so while there is a live handle or guard, or
+    ///   a call whose nodes are still being deleted.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::InterProcessFairLock;
+    ///
+    /// let lock = InterProcessFairLock::new(&client, "/tickets/hall-1")?;
+    /// assert_eq!(lock.path(), "/tickets/hall-1");
+    /// assert!(InterProcessFairLock::new(&client, "no/slash").is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn new(client: &Client, path: impl AsRef<str>) -> Result<Self, BuildError> {
+        Self::builder(client, path).build()
+    }
+
+    /// Creates a handle of the fair lock of `key` below `prefix`, without any I/O.
+    ///
+    /// The path is the prefix, a slash, and the key as [`LockPath::segment`] escapes it: keys with
+    /// a slash, or with characters that ZooKeeper refuses, are possible, and different keys have
+    /// different locks.
+    ///
+    /// # Errors
+    /// See [`new`](Self::new).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::InterProcessFairLock;
+    ///
+    /// let lock = InterProcessFairLock::keyed(&client, "/stock", "shoes/42")?;
+    /// assert_eq!(lock.path(), "/stock/shoes%2F42");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn keyed(
+        client: &Client,
+        prefix: impl AsRef<str>,
+        key: impl Display,
+    ) -> Result<Self, BuildError> {
+        Self::new(client, LockPath::keyed(prefix.as_ref(), &key))
+    }
+
+    /// Returns a builder of the fair lock at `path`, for other options than the defaults.
+    ///
+    /// # Examples
+    /// With every option:
+    ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -82,7 +160,9 @@ lock_constructors! {
     /// # Ok(())
     /// # }
     /// ```
-    InterProcessFairLock, Recipe::FairLock, "fair lock", "/tickets/hall-1"
+    pub fn builder(client: &Client, path: impl AsRef<str>) -> RecipeBuilder<Self> {
+        RecipeBuilder::new(client, path.as_ref())
+    }
 }
 
 impl InterProcessFairLock {

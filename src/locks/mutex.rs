@@ -1,12 +1,17 @@
 //! The mutex.
 
+use std::fmt::Display;
 use std::time::Duration;
 
-use crate::builder::{RecipeBuilder, lock_constructors};
+use crate::builder::RecipeBuilder;
+use crate::builder::sealed::{Buildable, HasData, HasDialect};
+use crate::client::Client;
 use crate::engine::lock::lock_options::Recipe;
+use crate::error::BuildError;
 use crate::locks::lock::Lock;
 use crate::locks::mode::Exclusive;
 use crate::protocol::room::HandOff;
+use crate::values::path::LockPath;
 
 /// A mutual exclusion lock across processes.
 ///
@@ -82,7 +87,81 @@ use crate::protocol::room::HandOff;
 #[doc(alias = "Mutex")]
 pub type InterProcessMutex = Lock<Exclusive>;
 
-lock_constructors! {
+impl Buildable for InterProcessMutex {
+    fn built(builder: RecipeBuilder<Self>) -> Result<Self, BuildError> {
+        Ok(Self::of(builder.path_lock(Recipe::Mutex)?))
+    }
+}
+
+impl HasData for InterProcessMutex {}
+
+impl HasDialect for InterProcessMutex {}
+
+impl InterProcessMutex {
+    /// Creates a handle of the mutex at `path`, without any I/O.
+    ///
+    /// The handle has the options of this client's existing handles for the path, or the defaults.
+    ///
+    /// # Errors
+    /// - [`BuildError::InvalidPath`] if ZooKeeper would refuse the path, or it is `/`, below
+    ///   `/zookeeper`, or longer than 16 KiB with the namespace.
+    /// - [`BuildError::MixedRecipes`] if this client uses the path for a recipe with another kind
+    ///   of queue, such as a read-write lock. It does so while there is a live handle or guard, or
+    ///   a call whose nodes are still being deleted.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::InterProcessMutex;
+    ///
+    /// let lock = InterProcessMutex::new(&client, "/inventory/sku-42")?;
+    /// assert_eq!(lock.path(), "/inventory/sku-42");
+    /// assert!(InterProcessMutex::new(&client, "no/slash").is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn new(client: &Client, path: impl AsRef<str>) -> Result<Self, BuildError> {
+        Self::builder(client, path).build()
+    }
+
+    /// Creates a handle of the mutex of `key` below `prefix`, without any I/O.
+    ///
+    /// The path is the prefix, a slash, and the key as [`LockPath::segment`] escapes it: keys with
+    /// a slash, or with characters that ZooKeeper refuses, are possible, and different keys have
+    /// different locks.
+    ///
+    /// # Errors
+    /// See [`new`](Self::new).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::InterProcessMutex;
+    ///
+    /// let lock = InterProcessMutex::keyed(&client, "/stock", "shoes/42")?;
+    /// assert_eq!(lock.path(), "/stock/shoes%2F42");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn keyed(
+        client: &Client,
+        prefix: impl AsRef<str>,
+        key: impl Display,
+    ) -> Result<Self, BuildError> {
+        Self::new(client, LockPath::keyed(prefix.as_ref(), &key))
+    }
+
+    /// Returns a builder of the mutex at `path`, for other options than the defaults.
+    ///
+    /// # Examples
+    /// With every option:
+    ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -104,7 +183,9 @@ lock_constructors! {
     /// # Ok(())
     /// # }
     /// ```
-    InterProcessMutex, Recipe::Mutex, "mutex", "/inventory/sku-42"
+    pub fn builder(client: &Client, path: impl AsRef<str>) -> RecipeBuilder<Self> {
+        RecipeBuilder::new(client, path.as_ref())
+    }
 }
 
 impl RecipeBuilder<InterProcessMutex> {

@@ -1,15 +1,18 @@
 //! The read-write lock.
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::builder::{RecipeBuilder, lock_constructors};
+use crate::builder::RecipeBuilder;
+use crate::builder::sealed::{Buildable, HasData, HasDialect};
+use crate::client::Client;
 use crate::engine::grant::hold::Hold;
 use crate::engine::lock::lock_options::Recipe;
 use crate::engine::lock::path_lock::PathLock;
 use crate::engine::while_held::convert;
 use crate::engine::who;
-use crate::error::{ConversionError, Error, Lost, LostReason};
+use crate::error::{BuildError, ConversionError, Error, Lost, LostReason};
 use crate::locks::guard::{LockGuard, ReadGuard, WriteGuard};
 use crate::locks::lock::{Lock, break_lock, look, participants};
 use crate::locks::mode::{Mode, Read, Write};
@@ -17,7 +20,7 @@ use crate::protocol::hold::HoldEvent;
 use crate::protocol::node_name::Kind;
 use crate::protocol::room::HandOff;
 use crate::values::contender::Contender;
-use crate::values::path::NodePath;
+use crate::values::path::{LockPath, NodePath};
 
 /// A lock across processes that many readers share or one writer has alone.
 ///
@@ -79,7 +82,83 @@ pub struct InterProcessReadWriteLock {
     path_lock: Arc<PathLock>,
 }
 
-lock_constructors! {
+impl Buildable for InterProcessReadWriteLock {
+    fn built(builder: RecipeBuilder<Self>) -> Result<Self, BuildError> {
+        Ok(Self {
+            path_lock: builder.path_lock(Recipe::ReadWriteLock)?,
+        })
+    }
+}
+
+impl HasData for InterProcessReadWriteLock {}
+
+impl HasDialect for InterProcessReadWriteLock {}
+
+impl InterProcessReadWriteLock {
+    /// Creates a handle of the read-write lock at `path`, without any I/O.
+    ///
+    /// The handle has the options of this client's existing handles for the path, or the defaults.
+    ///
+    /// # Errors
+    /// - [`BuildError::InvalidPath`] if ZooKeeper would refuse the path, or it is `/`, below
+    ///   `/zookeeper`, or longer than 16 KiB with the namespace.
+    /// - [`BuildError::MixedRecipes`] if this client uses the path for a recipe with another kind
+    ///   of queue, such as a mutex. It does so while there is a live handle or guard, or a call
+    ///   whose nodes are still being deleted.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::InterProcessReadWriteLock;
+    ///
+    /// let lock = InterProcessReadWriteLock::new(&client, "/cache/prices")?;
+    /// assert_eq!(lock.path(), "/cache/prices");
+    /// assert!(InterProcessReadWriteLock::new(&client, "no/slash").is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn new(client: &Client, path: impl AsRef<str>) -> Result<Self, BuildError> {
+        Self::builder(client, path).build()
+    }
+
+    /// Creates a handle of the read-write lock of `key` below `prefix`, without any I/O.
+    ///
+    /// The path is the prefix, a slash, and the key as [`LockPath::segment`] escapes it: keys with
+    /// a slash, or with characters that ZooKeeper refuses, are possible, and different keys have
+    /// different locks.
+    ///
+    /// # Errors
+    /// See [`new`](Self::new).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::InterProcessReadWriteLock;
+    ///
+    /// let lock = InterProcessReadWriteLock::keyed(&client, "/stock", "shoes/42")?;
+    /// assert_eq!(lock.path(), "/stock/shoes%2F42");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn keyed(
+        client: &Client,
+        prefix: impl AsRef<str>,
+        key: impl Display,
+    ) -> Result<Self, BuildError> {
+        Self::new(client, LockPath::keyed(prefix.as_ref(), &key))
+    }
+
+    /// Returns a builder of the read-write lock at `path`, for other options than the defaults.
+    ///
+    /// # Examples
+    /// With every option:
+    ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -101,14 +180,12 @@ lock_constructors! {
     /// # Ok(())
     /// # }
     /// ```
-    InterProcessReadWriteLock, Recipe::ReadWriteLock, "read-write lock", "/cache/prices"
+    pub fn builder(client: &Client, path: impl AsRef<str>) -> RecipeBuilder<Self> {
+        RecipeBuilder::new(client, path.as_ref())
+    }
 }
 
 impl InterProcessReadWriteLock {
-    fn of(path_lock: Arc<PathLock>) -> Self {
-        Self { path_lock }
-    }
-
     /// Returns the lock that readers share.
     ///
     /// # Examples
