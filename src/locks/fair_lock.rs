@@ -39,6 +39,8 @@ use crate::values::path::LockPath;
 ///   session. A waiter that arrives directly behind a waiter of the same session does not list the
 ///   directory, and waiters that need a list share it.
 ///
+/// A fair lock is a [`Lock`](crate::Lock), which has its other methods.
+///
 /// A place is kept for as long as its session lives. If the session expires, its waiters queue
 /// again at the back, in the same order.
 ///

@@ -691,8 +691,8 @@ impl<K: LockKind> Lock<K> {
     /// Acquires the lock without waiting for other contenders.
     ///
     /// If the lock is contended, this creates no node: it reads the queue, and reads again after a
-    /// `sync`, because a member of the ensemble may lag behind. It waits for nodes of this client that
-    /// are still being deleted.
+    /// `sync`, because a member of the ensemble may lag behind. It waits for nodes of this client
+    /// that are still being deleted.
     ///
     /// While another task of this client has a mutex or the write lock, trying that lock returns
     /// `WouldBlock` without a request. A reader that finds no node to share reads the queue. A fair

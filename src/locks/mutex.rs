@@ -32,6 +32,8 @@ use crate::values::path::LockPath;
 /// [`InterProcessFairLock`](crate::InterProcessFairLock) has a node for each waiter, and keeps the
 /// order of arrival across processes.
 ///
+/// A mutex is a [`Lock`](crate::Lock), which has its methods.
+///
 /// Leader election works in the same way: a [`LeaderSelector`](crate::LeaderSelector) is a
 /// participant that works while it holds such a lock.
 ///

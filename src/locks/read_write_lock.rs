@@ -478,7 +478,8 @@ impl RecipeBuilder<InterProcessReadWriteLock> {
 
 /// The side of an [`InterProcessReadWriteLock`] that readers share.
 ///
-/// Returned by [`InterProcessReadWriteLock::read_lock`].
+/// Returned by [`InterProcessReadWriteLock::read_lock`]. It is a [`Lock`](crate::Lock), which has
+/// its methods.
 ///
 /// # Examples
 /// ```
@@ -498,7 +499,8 @@ pub type InterProcessReadLock = Lock<Read>;
 
 /// The side of an [`InterProcessReadWriteLock`] that one writer has alone.
 ///
-/// Returned by [`InterProcessReadWriteLock::write_lock`].
+/// Returned by [`InterProcessReadWriteLock::write_lock`]. It is a [`Lock`](crate::Lock), which has
+/// its methods.
 ///
 /// # Examples
 /// ```
