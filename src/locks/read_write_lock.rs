@@ -318,8 +318,7 @@ impl InterProcessReadWriteLock {
         look(&self.path_lock, who::holders).await
     }
 
-    /// Returns `true` if the lock has a reader or a writer of any process: a holder, a waiter or a
-    /// [kept](crate::RecipeBuilder::sticky) node.
+    /// Returns `true` if the lock has a reader or a writer of any process: a holder or a waiter.
     ///
     /// This costs one list. The answer may be out of date when it arrives: use it for display, and
     /// [`try_lock`](InterProcessReadLock::try_lock) of a side to acquire the lock if it is free.
