@@ -203,7 +203,7 @@ pub use locks::fair_lock::{InterProcessFairLock, QueuedLock};
 pub use locks::fence::{FenceGate, StaleToken};
 pub use locks::guard::{AnyGuard, LockGuard, LockState, ReadGuard, WriteGuard};
 pub use locks::guards::Guard;
-pub use locks::lock::InterProcessLock;
+pub use locks::lock::{InterProcessLock, Lock};
 pub use locks::mode;
 pub use locks::multi_lock::{InterProcessMultiLock, MultiLockGuard};
 pub use locks::mutex::InterProcessMutex;

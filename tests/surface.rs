@@ -63,11 +63,12 @@ fn types_go_anywhere() {
     all!(free: Box<dyn InterProcessLock>, Arc<dyn InterProcessLock>, Box<dyn Guard>);
     all!(free: LockGuard, ReadGuard, WriteGuard, AnyGuard, Acquisition<LockGuard>);
     all!(free: MultiLockGuard, SemaphorePermit, ConversionError<WriteGuard>);
-    all!(free: ServerFailure, mode::Exclusive, mode::Read, mode::Write, mode::Any);
+    all!(free: ServerFailure, mode::Exclusive, mode::Fair, mode::Read, mode::Write, mode::Any);
     all!(free: PersistentNode, RecipeBuilder<PersistentNode>, GroupMember, GroupWatch, LeaderWatch, OnceRun);
     all!(cloned: Client, ClientBuilder, RetryPolicy, Acl, LockPath, NodePath);
     all!(cloned: InterProcessMutex, RecipeBuilder<InterProcessMutex>, InterProcessFairLock);
     all!(cloned: InterProcessReadWriteLock, InterProcessReadLock, InterProcessWriteLock);
+    all!(cloned: Lock<mode::Fair>, Lock<mode::Any>);
     all!(cloned: InterProcessMultiLock, InterProcessSemaphore, RecipeBuilder<InterProcessSemaphore>);
     all!(cloned: DistributedAtomicLong, RecipeBuilder<DistributedAtomicLong>);
     all!(cloned: LeaderLatch, RecipeBuilder<LeaderLatch>, Leadership);

@@ -1,6 +1,6 @@
 //! Who held a lock when, as an SVG picture.
 
-use std::fmt::Write;
+use plotter::{Picture, shown};
 
 use crate::history::{History, Incident, Mark, Overlap, Section};
 use crate::options::{Config, Lock};
@@ -17,8 +17,8 @@ const LANE: f64 = 14.0;
 const GAP: f64 = 8.0;
 /// The width of a section that would be too short to be seen.
 const THINNEST: f64 = 1.0;
-/// The greatest number of ticks on the axis.
-const TICKS: f64 = 12.0;
+/// The greatest number of ticks on the axis, besides that at 0.
+const TICKS: u32 = 12;
 
 const SOLD: &str = "#1b7f5c";
 const SOLD_OUT: &str = "#9aa5b1";
@@ -26,11 +26,11 @@ const REFUSED: &str = "#d1495b";
 const UNFINISHED: &str = "#3d405b";
 const SUSPENDED: &str = "#edae49";
 const OVERLAP: &str = "#e6007e";
+const STOPPED: &str = "url(#stopped)";
 
-const HEAD: &str = r##"<style>text{font:12px sans-serif;fill:#222} .big{font-size:16px} .faint{fill:#667}</style>
-<defs><pattern id="stopped" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
-<rect width="6" height="6" fill="#fff"/><rect width="2" height="6" fill="#b8c0cc"/></pattern></defs>
-"##;
+/// The pattern of [`STOPPED`].
+const HATCHING: &str = r##"<defs><pattern id="stopped" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
+<rect width="6" height="6" fill="#fff"/><rect width="2" height="6" fill="#b8c0cc"/></pattern></defs>"##;
 
 /// Draws the sale: a row for each worker, a bar for each critical section.
 pub(crate) fn draw(history: &History, config: &Config) -> String {
@@ -41,20 +41,11 @@ pub(crate) fn draw(history: &History, config: &Config) -> String {
         history,
         seconds: history.seconds(history.finished).max(1e-3),
     };
-    let mut svg = Svg::default();
-    svg.line(&format!(
-        r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}">"#
-    ));
-    svg.line(HEAD);
-    svg.line(&format!(
-        r##"<rect width="{width}" height="{height}" fill="#fff"/>"##
-    ));
     let held = match config.lock {
         Lock::None => "Who was inside when, without a lock",
         Lock::Mutex | Lock::Fair => "Who held the lock when",
         Lock::ReadWrite => "Who held the write lock when",
     };
-    svg.text(LEFT, 28.0, "big", held);
     let products = if config.skus == 1 {
         "one product"
     } else {
@@ -64,11 +55,13 @@ pub(crate) fn draw(history: &History, config: &Config) -> String {
         "{} users, {products}, {} in stock of each, {} workers, {:.3} s",
         config.users, config.stock, config.workers, scale.seconds
     );
-    svg.text(LEFT, 48.0, "faint", &subtitle);
+    let mut svg = Picture::new((width, height), LEFT, held, &subtitle);
+    svg.add(format_args!("{HATCHING}"));
     axis(&mut svg, &scale, bottom);
     for (number, row) in (1..).zip(&rows) {
-        svg.text(10.0, row.y + LANE - 3.0, "", &format!("worker {number}"));
-        svg.rect((LEFT, row.y, PLOT, row.height), "#f1f3f6", "");
+        let name = format!("worker {number}");
+        svg.text((10.0, row.y + LANE - 3.0), "", &name);
+        svg.rect((LEFT, row.y), (PLOT, row.height), "#f1f3f6", "");
     }
     for incident in &history.incidents {
         draw_incident(&mut svg, &scale, &rows, incident);
@@ -89,8 +82,7 @@ pub(crate) fn draw(history: &History, config: &Config) -> String {
         draw_overlap(&mut svg, &scale, &rows, overlap);
     }
     legend(&mut svg, bottom + 44.0);
-    svg.line("</svg>");
-    svg.0
+    svg.finish()
 }
 
 /// One worker's row.
@@ -175,41 +167,21 @@ impl Scale<'_> {
     }
 }
 
-fn axis(svg: &mut Svg, scale: &Scale<'_>, bottom: f64) {
-    // 1, 2 or 5 times a power of ten.
-    let least = scale.seconds / TICKS;
-    let power = 10_f64.powf(least.log10().floor());
-    let step = [1.0, 2.0, 5.0, 10.0]
-        .map(|factor| factor * power)
-        .into_iter()
-        .find(|&step| step >= least);
-    let step = step.unwrap_or(power * 10.0);
-    let decimals = if power < 1.0 {
-        (-power.log10()).round() as usize
-    } else {
-        0
-    };
-    for tick in 0..=(scale.seconds / step + 1e-9) as u32 {
-        let seconds = f64::from(tick) * step;
-        let x = scale.at(seconds);
-        svg.line(&format!(
-            r##"<line x1="{x:.1}" x2="{x:.1}" y1="{:.1}" y2="{bottom:.1}" stroke="#d5dae1"/>"##,
-            TOP - 6.0
-        ));
-        svg.text(
-            x - 8.0,
-            bottom + 14.0,
-            "faint",
-            &format!("{seconds:.decimals$} s"),
-        );
+fn axis(svg: &mut Picture, scale: &Scale<'_>, bottom: f64) {
+    for seconds in plotter::ticks(scale.seconds, TICKS) {
+        let (x, top) = (scale.at(seconds), TOP - 6.0);
+        let steps = format!("M{x:.1} {top:.1}V{bottom:.1}");
+        svg.path(&steps, r##"stroke="#d5dae1""##, "");
+        let label = format!("{} s", shown(seconds));
+        svg.text((x, bottom + 14.0), "faint middle", &label);
     }
 }
 
-fn draw_incident(svg: &mut Svg, scale: &Scale<'_>, rows: &[Row<'_>], incident: &Incident) {
+fn draw_incident(svg: &mut Picture, scale: &Scale<'_>, rows: &[Row<'_>], incident: &Incident) {
     match *incident {
         Incident::Killed { worker, at } => {
             let (row, x) = (&rows[worker as usize], scale.x(at));
-            svg.rect((x, row.y, LEFT + PLOT - x, row.height), "#fff", "killed");
+            svg.rect((x, row.y), (LEFT + PLOT - x, row.height), "#fff", "killed");
             cross(svg, x, row.y + LANE / 2.0);
         }
         Incident::Paused {
@@ -224,8 +196,9 @@ fn draw_incident(svg: &mut Svg, scale: &Scale<'_>, rows: &[Row<'_>], incident: &
                 scale.history.seconds(until) - scale.history.seconds(from)
             );
             svg.rect(
-                (x, row.y - 3.0, end - x, row.height + 6.0),
-                "url(#stopped)",
+                (x, row.y - 3.0),
+                (end - x, row.height + 6.0),
+                STOPPED,
                 &title,
             );
         }
@@ -236,7 +209,7 @@ fn draw_incident(svg: &mut Svg, scale: &Scale<'_>, rows: &[Row<'_>], incident: &
     }
 }
 
-fn draw_overlap(svg: &mut Svg, scale: &Scale<'_>, rows: &[Row<'_>], overlap: &Overlap) {
+fn draw_overlap(svg: &mut Picture, scale: &Scale<'_>, rows: &[Row<'_>], overlap: &Overlap) {
     let section = &scale.history.sections[overlap.section];
     let row = &rows[section.worker as usize];
     let Some((_, lane)) = row
@@ -253,13 +226,20 @@ fn draw_overlap(svg: &mut Svg, scale: &Scale<'_>, rows: &[Row<'_>], overlap: &Ov
         section.user
     );
     svg.rect(
-        (x, y + 2.0, (end - x).max(THINNEST), LANE - 4.0),
+        (x, y + 2.0),
+        ((end - x).max(THINNEST), LANE - 4.0),
         OVERLAP,
         &title,
     );
 }
 
-fn draw_section(svg: &mut Svg, scale: &Scale<'_>, y: f64, section: &Section, killed: Option<u64>) {
+fn draw_section(
+    svg: &mut Picture,
+    scale: &Scale<'_>,
+    y: f64,
+    section: &Section,
+    killed: Option<u64>,
+) {
     let end = end_of(section, killed, scale.history);
     let (x, end_x) = (scale.x(section.from), scale.x(end));
     let (colour, outcome) = match section.ended {
@@ -286,17 +266,16 @@ fn draw_section(svg: &mut Svg, scale: &Scale<'_>, y: f64, section: &Section, kil
         known
     };
     svg.rect(
-        (x, y + 2.0, (known - x).max(THINNEST), LANE - 4.0),
+        (x, y + 2.0),
+        ((known - x).max(THINNEST), LANE - 4.0),
         colour,
         &title,
     );
     if was_lost(section) {
-        svg.line(&format!(
-            r#"<rect x="{known:.2}" y="{:.2}" width="{:.2}" height="{:.2}" fill="none" stroke="{colour}" stroke-dasharray="3 2"/>"#,
-            y + 2.5,
-            end_x - known,
-            LANE - 5.0
-        ));
+        let (top, bottom) = (y + 2.5, y + LANE - 2.5);
+        let outline = format!("M{known:.1} {top:.1}H{end_x:.1}V{bottom:.1}H{known:.1}Z");
+        let style = format!(r#"fill="none" stroke="{colour}" stroke-dasharray="3 2""#);
+        svg.path(&outline, &style, "");
     }
     for (number, (at, mark)) in section.marks.iter().enumerate() {
         let x = scale.x(*at);
@@ -305,7 +284,8 @@ fn draw_section(svg: &mut Svg, scale: &Scale<'_>, y: f64, section: &Section, kil
                 let until = section.marks.get(number + 1).map_or(end, |(at, _)| *at);
                 let width = (scale.x(until) - x).max(THINNEST);
                 svg.rect(
-                    (x, y + 2.0, width, LANE - 4.0),
+                    (x, y + 2.0),
+                    (width, LANE - 4.0),
                     SUSPENDED,
                     "suspended: not sure of the lock",
                 );
@@ -317,30 +297,30 @@ fn draw_section(svg: &mut Svg, scale: &Scale<'_>, y: f64, section: &Section, kil
 }
 
 /// Draws the mark of a loss.
-fn lost(svg: &mut Svg, x: f64, y: f64, title: &str) {
+fn lost(svg: &mut Picture, x: f64, y: f64, title: &str) {
     let (left, right, top, bottom) = (x - 5.0, x + 5.0, y - 6.0, y + 5.0);
-    svg.line(&format!(
-        r##"<path d="M{left:.1} {bottom:.1}L{x:.1} {top:.1}L{right:.1} {bottom:.1}Z" fill="#fff" stroke="{REFUSED}" stroke-width="2"><title>{}</title></path>"##,
-        escape(title)
-    ));
+    let triangle = format!("M{left:.1} {bottom:.1}L{x:.1} {top:.1}L{right:.1} {bottom:.1}Z");
+    let style = format!(r##"fill="#fff" stroke="{REFUSED}" stroke-width="2""##);
+    svg.path(&triangle, &style, title);
 }
 
 /// Draws the mark of a session that expired.
-fn expiry(svg: &mut Svg, x: f64, (top, bottom): (f64, f64)) {
-    svg.line(&format!(
-        r##"<path d="M{x:.1} {top:.1}V{bottom:.1}" stroke="#000" stroke-width="2" stroke-dasharray="2 2"><title>session expired</title></path>"##
-    ));
+fn expiry(svg: &mut Picture, x: f64, (top, bottom): (f64, f64)) {
+    let steps = format!("M{x:.1} {top:.1}V{bottom:.1}");
+    let style = r##"stroke="#000" stroke-width="2" stroke-dasharray="2 2""##;
+    svg.path(&steps, style, "session expired");
 }
 
 /// Draws the mark of a worker that was killed.
-fn cross(svg: &mut Svg, x: f64, y: f64) {
+fn cross(svg: &mut Picture, x: f64, y: f64) {
     let (left, right, top, bottom) = (x - 5.0, x + 5.0, y - 5.0, y + 5.0);
-    svg.line(&format!(
-        r##"<path d="M{left:.1} {top:.1}L{right:.1} {bottom:.1}M{left:.1} {bottom:.1}L{right:.1} {top:.1}" stroke="#000" stroke-width="2.5"/>"##
-    ));
+    let steps = format!(
+        "M{left:.1} {top:.1}L{right:.1} {bottom:.1}M{left:.1} {bottom:.1}L{right:.1} {top:.1}"
+    );
+    svg.path(&steps, r##"stroke="#000" stroke-width="2.5""##, "");
 }
 
-fn legend(svg: &mut Svg, y: f64) {
+fn legend(svg: &mut Picture, y: f64) {
     let bars = [
         (SOLD, "sold one"),
         (SOLD_OUT, "found nothing left"),
@@ -350,57 +330,21 @@ fn legend(svg: &mut Svg, y: f64) {
     let more = [
         (OVERLAP, "two inside at once"),
         (SUSPENDED, "suspended"),
-        ("url(#stopped)", "stopped"),
+        (STOPPED, "stopped"),
     ];
     let mut x = LEFT;
     for (colour, words) in bars.into_iter().chain(more) {
-        svg.rect((x, y - 9.0, 18.0, 10.0), colour, "");
-        svg.text(x + 24.0, y, "", words);
+        svg.rect((x, y - 9.0), (18.0, 10.0), colour, "");
+        svg.text((x + 24.0, y), "", words);
         x += 46.0 + 7.0 * words.len() as f64;
     }
     let y = y + 22.0;
     lost(svg, LEFT + 9.0, y - 4.0, "lost");
-    svg.text(LEFT + 24.0, y, "", "lost");
+    svg.text((LEFT + 24.0, y), "", "lost");
     cross(svg, LEFT + 83.0, y - 4.0);
-    svg.text(LEFT + 98.0, y, "", "killed");
+    svg.text((LEFT + 98.0, y), "", "killed");
     expiry(svg, LEFT + 164.0, (y - 11.0, y + 3.0));
-    svg.text(LEFT + 174.0, y, "", "session expired");
+    svg.text((LEFT + 174.0, y), "", "session expired");
     let words = "Dashed: the worker went on without knowing whether it still held the lock. A bar has a title: point at it.";
-    svg.text(LEFT, y + 22.0, "faint", words);
-}
-
-#[derive(Default)]
-struct Svg(String);
-
-impl Svg {
-    fn line(&mut self, line: &str) {
-        // Writing to a string cannot fail.
-        let _ = writeln!(self.0, "{line}");
-    }
-
-    fn text(&mut self, x: f64, y: f64, class: &str, words: &str) {
-        self.line(&format!(
-            r#"<text x="{x:.1}" y="{y:.1}" class="{class}">{}</text>"#,
-            escape(words)
-        ));
-    }
-
-    /// Draws a rectangle, given by x, y, width and height.
-    fn rect(&mut self, (x, y, width, height): (f64, f64, f64, f64), fill: &str, title: &str) {
-        let title = if title.is_empty() {
-            String::new()
-        } else {
-            format!("<title>{}</title>", escape(title))
-        };
-        self.line(&format!(
-            r#"<rect x="{x:.2}" y="{y:.2}" width="{width:.2}" height="{height:.2}" fill="{fill}">{title}</rect>"#
-        ));
-    }
-}
-
-fn escape(words: &str) -> String {
-    words
-        .replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
+    svg.text((LEFT, y + 22.0), "faint", words);
 }

@@ -1,8 +1,32 @@
 //! One held lock, shared by its guards, its session and its conversions, from the registration of
-//! its node with the session to the deletion. Carries out the decisions of its
-//! [state](crate::protocol::hold).
+//! its node with the session to the deletion.
 //!
-//! A room, a path lock and what is above them use it. It makes no decisions, and sends no request.
+//! [`Held`] makes no decisions. Each of its methods that may end the hold builds an event and has
+//! [`HoldState`] decide about it, under a mutex; then the same thread carries out the effects, one
+//! after the other, in the order that the [state](crate::protocol::hold) gives with its reasons:
+//!
+//! ```text
+//!   a guard, the heartbeat, the clock, the end of the session, another hold of the same value
+//!        | HoldEvent
+//!        v
+//!   Held::process_event --> HoldState::on, under the mutex of the state
+//!        | Effects, without a mutex
+//!        v
+//!   Held::carry_out --> reports, the holds that share the node (InRoom), the session, the tasks
+//!                       that wait for the loss, the other holds of the value, cleanup
+//! ```
+//!
+//! Any thread may be in `process_event`, several at once, and one more than once: the waker of a
+//! waiting task may drop the guard. No mutex is held meanwhile, each effect belongs to one change of
+//! the state, and the session reads the state when it registers the hold, so that the last of two
+//! threads registers what both have changed. Panics of wakers are caught where the tasks wait
+//! ([`waker`](crate::session::threads::waker)), so the loop comes to its end. The session is kept
+//! until then, or was gone before the first effect.
+//!
+//! A question to the guard reads the clock, since the thread that tells losses may be late. So the
+//! methods `check_...` may change the state, and have the effects of that.
+//!
+//! A room, a path lock and what is above them use this file. Nothing here sends a request.
 
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,20 +36,23 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use crate::error::{Lost, LostReason};
-use crate::protocol::hold::{Care, Deletion, Effects, HoldEvent, HoldState, LockState};
+use crate::protocol::hold::{
+    Deletion, Effect, Effects, EndedBy, HoldEvent, HoldState, LockState, Registration,
+};
 use crate::protocol::lease::LeaseState;
 use crate::protocol::node_name::Kind;
 use crate::session::contents::holds::{Bond, Bound, SessionLock};
-use crate::session::leftovers::cleanup::{Cleanup, Done, Item, Orphan};
+use crate::session::leftovers::cleanup::{Cleanup, Done, Item, Orphan, finish};
 use crate::session::live::zk_session::Session;
-use crate::session::reports::observer::{CallEnd, GrantLife, Life};
+use crate::session::reports::observer::{CallEnd, CallReport, EndReport};
 use crate::session::threads::clock;
 use crate::values::path::LockPath;
 
-/// The node of a hold, if the client passes such nodes on in memory.
+/// The node of a hold that other holds of this client share, or have next
+/// (docs/protocol.md#hand-off). Each method is an effect of the hold, or a question.
 pub(crate) trait InRoom: Send + Sync {
-    /// Has a hold leave the node, by the deletion that it needs. Returns the deletion if no other
-    /// has the node next.
+    /// Has a hold leave the node, by the deletion that it needs. Returns the deletion that is left
+    /// to do; `None` if another hold has the node, or the node is gone.
     fn pass_on(
         &self,
         held: &Arc<Held>,
@@ -33,30 +60,22 @@ pub(crate) trait InRoom: Send + Sync {
         deletion: Deletion,
     ) -> Option<Deletion>;
 
-    /// Records that the hold with this number has ended, and its deletion, if it needs one, is on
-    /// its way.
-    fn over(&self, number: u64, how: Over);
+    /// Records that the hold with this number has ended, so that another attempt may start. The
+    /// deletion of the node, if one is needed, is on its way.
+    fn hold_ended(&self, number: u64, how: EndedBy);
 
-    /// Tells a hold that has the node by now, if it is not the one with this number, that the
-    /// servers say that this node does not exist.
-    fn node_deleted(&self, told: u64, node: Arc<str>);
+    /// Tells all holds that have the node by now, but for the one with this number, that the servers
+    /// say that this node does not exist.
+    fn forward_node_deleted(&self, told: u64, node: &Arc<str>);
 
-    /// Records that the servers say that this node does not exist, and notifies all holds that have
-    /// it.
-    fn gone(&self, node: &Arc<str>);
+    /// Records that the servers say that this node does not exist, and tells all holds that have it.
+    fn lose_sharers(&self, node: &Arc<str>);
 
-    /// Returns whether that is known.
-    fn is_gone(&self) -> bool;
+    /// Returns whether the servers are known to have said that the node does not exist.
+    fn is_node_gone(&self) -> bool;
 
     /// Has the hold with this number keep its node for itself, for a conversion.
     fn take_out(&self, hold: u64);
-}
-
-/// How a hold ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Over {
-    Lost,
-    Released,
 }
 
 /// A hold of this client, for error messages and `is_acquired_in_this_process`.
@@ -83,22 +102,22 @@ pub(crate) struct Held {
     /// The number of the attempt that was granted the lock; see
     /// [`Tickets`](crate::session::leftovers::cleanup::Tickets).
     number: u64,
-    /// Weak, so that guards do not keep the session.
+    /// The session is weak, so that guards do not keep it.
     session: Weak<Session>,
     cleanup: Cleanup,
-    /// Tasks that wait for the loss wait for a change of this.
+    /// The state, under the mutex of its channel. Tasks that wait for the loss are its receivers.
     state: watch::Sender<HoldState>,
     /// Whether revocation has been requested; a conversion does not clear it.
     revocation_requested: AtomicBool,
-    /// Whether its caller has it; before that it is granted, and may be lost unseen.
+    /// Whether the caller has the lock; before that the lock is granted, and may be lost unseen.
     had: AtomicBool,
-    /// Unset if its node is deleted when it is released. This is kept, so that the event that ends
-    /// the hold reaches the record of the holds inside its node, even if the handles are gone.
+    /// The node as other holds share it; unset if the hold has its node alone. The room is kept by
+    /// this, so that the end of the hold reaches the room even if the handles are gone.
     room: OnceLock<Arc<dyn InRoom>>,
     /// The other holds of the same value.
     bound: Bound<Self>,
-    /// Reports of the hold, once a caller has it.
-    pub(crate) life: GrantLife,
+    /// The reports of the hold, once a caller has it.
+    pub(crate) report: EndReport,
 }
 
 impl Held {
@@ -133,16 +152,21 @@ impl Held {
             had: AtomicBool::new(false),
             room,
             bound: Bound::default(),
-            life: GrantLife::default(),
+            report: EndReport::default(),
         })
     }
 
-    /// Has the session look after it, in the state in which it is by now. Returns `false` if the
-    /// session has ended, without a notification of its room.
+    /// Has the session register the hold by its state at this moment, or forget it.
+    pub(crate) fn update_registration(self: &Arc<Self>, session: &Arc<Session>) {
+        session.update_registration(&(Arc::<Self>::clone(self) as Arc<dyn SessionLock>));
+    }
+
+    /// Registers the hold with its session. Returns `false` if the session has ended, without a
+    /// notification of its room.
     pub(crate) fn register(self: &Arc<Self>, session: &Arc<Session>) -> bool {
-        session.look_after(&self.as_held_lock());
-        // This is checked after the registration: an earlier end of the session has not notified
-        // this lock. It is not logged, since the caller does not have the lock yet.
+        self.update_registration(session);
+        // The end of the session is checked after the registration: an earlier end has not notified
+        // this lock. The loss has no effects, since the caller does not have the lock yet.
         let ended = session.end_reason();
         if let Some(reason) = ended {
             let _ = self.change(HoldEvent::Ended(reason));
@@ -150,8 +174,8 @@ impl Held {
         ended.is_none()
     }
 
-    /// Returns another hold of the same node. Its session does not know it yet: it is to be
-    /// [registered](Self::register) before this one is let go.
+    /// Returns another hold of the same node. Its session does not know it yet: the other one is to
+    /// be [registered](Self::register) before the session forgets this one.
     pub(crate) fn heir(&self, session: &Arc<Session>, number: u64) -> Arc<Self> {
         let state = HoldState::new(self.name(), self.kind());
         let directory = self.directory.clone();
@@ -171,11 +195,11 @@ impl Held {
     }
 
     /// Reports the end of the hold as part of this call.
-    pub(crate) fn begin_life(&self, life: &Arc<Life>) {
-        self.life.begin(life);
-        // Lost before the caller had it.
+    pub(crate) fn begin_report(&self, report: &Arc<CallReport>) {
+        self.report.begin(report);
+        // The lock may have been lost before the caller had it.
         if let Some(reason) = self.state.borrow().lost() {
-            self.life.over(CallEnd::Lost(reason));
+            self.report.end(CallEnd::Lost(reason));
         }
     }
 
@@ -186,7 +210,7 @@ impl Held {
 
     /// Has its node passed on when it is released.
     pub(crate) fn enter(&self, room: Arc<dyn InRoom>) {
-        // It enters one room, once.
+        // A hold enters one room, once.
         let _ = self.room.set(room);
     }
 
@@ -198,14 +222,10 @@ impl Held {
     }
 
     /// Takes the node back from a hold that its caller has never had. Returns how the node is to be
-    /// deleted, unless it is gone; the caller must notify the session by [`let_go`](Self::let_go).
+    /// deleted, unless it is gone. The session must still be notified, by
+    /// [`update_registration`](Self::update_registration).
     pub(crate) fn take_back(&self) -> Option<Deletion> {
-        self.change(self.release_event()).delete
-    }
-
-    /// Has the session look after it no longer.
-    pub(crate) fn let_go(self: &Arc<Self>, session: &Arc<Session>) {
-        session.look_after(&self.as_held_lock());
+        self.change(self.release_event()).into_deletion()
     }
 
     /// Makes these holds one value of their holder: from here on the loss of one is the loss of all
@@ -216,7 +236,7 @@ impl Held {
         for held in all {
             held.bound.set(bond.clone());
         }
-        // This is checked after binding: a hold that was lost before has not notified the others.
+        // Losses are checked after binding: a hold that was lost before has not notified the others.
         for held in all {
             let lost = held.state.borrow().lost();
             if let Some(reason) = lost {
@@ -225,8 +245,8 @@ impl Held {
         }
     }
 
-    /// Tells the other holds of the same value that this one is lost. They may be of a later
-    /// session.
+    /// Tells the other holds of the same value, which may be of a later session, that this one is
+    /// lost.
     fn lose_others(&self, reason: LostReason) {
         self.bound.tell(self.directory.user(), |other| {
             let kept_until = other.session.upgrade()?.lease().kept_until();
@@ -246,10 +266,6 @@ impl Held {
             .unwrap_or_else(|| self.directory.user().into())
     }
 
-    fn as_held_lock(self: &Arc<Self>) -> Arc<dyn SessionLock> {
-        Arc::<Self>::clone(self)
-    }
-
     /// Returns the name of its node.
     pub(crate) fn name(&self) -> Arc<str> {
         Arc::clone(self.state.borrow().node())
@@ -265,28 +281,25 @@ impl Held {
         self.number
     }
 
-    /// Returns how the lock was lost; `None` if it is not. Reads the clock, so that a starved task
-    /// cannot hide a loss. Called by the holder.
-    pub(crate) fn lost(self: &Arc<Self>) -> Option<LostReason> {
-        let lost = self.lease_over().or_else(|| self.shared_node_gone());
+    /// Reads the clock, so that a starved task cannot hide a loss, and returns how the lock is lost
+    /// by now; `None` if it is not. The holder that asks may be the first to find the loss.
+    pub(crate) fn check_lost(self: &Arc<Self>) -> Option<LostReason> {
+        let lost = self.check_lease().or_else(|| self.check_shared_node());
         let session = self.session.upgrade().filter(|_| lost.is_none());
         let Some(session) =
             session.filter(|session| session.lease().state() == LeaseState::Expired)
         else {
             return lost;
         };
-        self.apply(
-            HoldEvent::LeaseExpired {
-                until: session.lease().kept_until(),
-            },
-            None,
-        );
+        self.handle_event(HoldEvent::LeaseExpired {
+            until: session.lease().kept_until(),
+        });
         self.state.borrow().lost()
     }
 
-    /// Returns how the lock was lost, by the lease that the caller has set, whatever that of the
-    /// session says.
-    fn lease_over(self: &Arc<Self>) -> Option<LostReason> {
+    /// Ends the hold if the lease that the caller has set is over, whatever that of the session
+    /// says. Returns how the lock is lost.
+    fn check_lease(self: &Arc<Self>) -> Option<LostReason> {
         let (lost, has_lease) = {
             let state = self.state.borrow();
             (state.lost(), state.has_lease())
@@ -296,15 +309,15 @@ impl Held {
         }
         let now = clock::now();
         if self.state.borrow().is_lease_over(now) {
-            self.apply(HoldEvent::LeaseOver { now }, None);
+            self.handle_event(HoldEvent::LeaseOver { now });
         }
         self.state.borrow().lost()
     }
 
-    /// Returns how the lock was lost if another hold of the same node has learned that the node is
-    /// gone, and its task was paused before it could tell.
-    fn shared_node_gone(self: &Arc<Self>) -> Option<LostReason> {
-        if self.room.get().is_some_and(|room| room.is_gone()) {
+    /// Ends the hold if another hold of the same node has learned that the node is gone, and its
+    /// task was paused before it could tell. Returns how the lock is lost.
+    fn check_shared_node(self: &Arc<Self>) -> Option<LostReason> {
+        if self.room.get().is_some_and(|room| room.is_node_gone()) {
             self.node_deleted(self.name());
         }
         self.state.borrow().lost()
@@ -313,21 +326,18 @@ impl Held {
     /// Sets the end of the lease, counted from now; a lease of zero ends at once. Returns how the
     /// lock was lost, if it is lost then.
     pub(crate) fn set_lease(self: &Arc<Self>, lease: Duration) -> Result<(), LostReason> {
-        // This checks the clock of the session first: a lock that may be another's is not extended.
-        if let Some(reason) = self.lost() {
+        // The session lease is checked first: a lock that may be another's is not extended.
+        if let Some(reason) = self.check_lost() {
             return Err(reason);
         }
         let now = clock::now();
-        if self.apply(
-            HoldEvent::Extend {
-                now,
-                end: now.end_of(lease),
-            },
-            None,
-        ) {
+        if self.handle_event(HoldEvent::Extend {
+            now,
+            end: now.end_of(lease),
+        }) {
             return Ok(());
         }
-        Err(self.lost().unwrap_or(LostReason::Closed))
+        Err(self.check_lost().unwrap_or(LostReason::Closed))
     }
 
     /// Sets the lease that a caller has asked for with the lock, if any.
@@ -340,21 +350,21 @@ impl Held {
 
     /// Returns how much of the lease that the caller has set is left; `None` without one.
     pub(crate) fn lease_remaining(self: &Arc<Self>) -> Option<Duration> {
-        // This checks the clock of the session too: a lost lock has no time left.
-        self.lost();
+        // The session lease is checked too: a lost lock has no time left.
+        self.check_lost();
         self.state.borrow().lease_remaining(clock::now())
     }
 
     /// Returns the state of the lock, given whether the lease is valid.
     pub(crate) fn state(self: &Arc<Self>, valid: bool) -> LockState {
-        // Reads the clock.
-        self.lost();
+        // The clock is read first.
+        self.check_lost();
         self.state.borrow().state(valid)
     }
 
     /// Returns whether it is held, in a session that still exists.
     pub(crate) fn is_held(self: &Arc<Self>) -> bool {
-        self.session.strong_count() > 0 && self.lost().is_none()
+        self.session.strong_count() > 0 && self.check_lost().is_none()
     }
 
     /// Waits until the lock is lost or its session ends. Keeps neither the session nor the client.
@@ -367,9 +377,8 @@ impl Held {
         // The hold is not kept: it keeps the cleanup, whose task would outlive the client.
         let held = Arc::downgrade(self);
         async move {
-            // This checks the clock first, since no other task may have noticed an expired lease
-            // yet.
-            if let Some(reason) = held.upgrade().and_then(|held| held.lost()) {
+            // The clock is read first, since no other task may have noticed an expired lease yet.
+            if let Some(reason) = held.upgrade().and_then(|held| held.check_lost()) {
                 return reason;
             }
             let ended = async move {
@@ -427,18 +436,18 @@ impl Held {
 
     /// Records that the servers say that this node of the lock does not exist.
     pub(crate) fn node_deleted(self: &Arc<Self>, node: Arc<str>) {
-        self.apply(HoldEvent::NodeDeleted { node }, None);
+        self.handle_event(HoldEvent::NodeDeleted { node });
     }
 
-    /// Has the hold decide about an event, and carries that out. Returns `false` if it refuses.
-    pub(crate) fn tell(self: &Arc<Self>, event: HoldEvent) -> bool {
-        self.apply(event, None)
+    /// Handles an event. Returns `false` if the state refuses it.
+    pub(crate) fn handle_event(self: &Arc<Self>, event: HoldEvent) -> bool {
+        self.process_event(event, None)
     }
 
     /// Releases the lock: has its node deleted, once. `done` receives the result.
     pub(crate) fn release(self: &Arc<Self>, done: Option<Done>) {
-        self.shared_node_gone();
-        self.apply(self.release_event(), done);
+        self.check_shared_node();
+        self.process_event(self.release_event(), done);
     }
 
     fn release_event(&self) -> HoldEvent {
@@ -466,121 +475,86 @@ impl Held {
         effects
     }
 
-    /// Applies an event to the state, and carries out its effects. Their order matters:
-    /// 1. The state changes, which every other part reads. In a room the next one has the node from
-    ///    here on, so that the session is never without a lock in between.
-    /// 2. The session is notified: it must not check a node that is about to be deleted, and must
-    ///    keep the node of a lost lock even if a later step fails.
-    /// 3. Tasks that wait for the loss are woken. Their wakers are code of other executors, which
-    ///    may panic or call back; the steps before are complete by then.
-    /// 4. Nodes are released, which lets other contenders in: the holder was notified before.
-    ///
-    /// May be called by the holder. Returns `false` if the state refuses the event.
-    fn apply(self: &Arc<Self>, event: HoldEvent, done: Option<Done>) -> bool {
-        // First, so that a flush counts the node from before the lock is seen as released.
-        let deletes = matches!(
-            event,
-            HoldEvent::Release { .. }
-                | HoldEvent::GraceOver
-                | HoldEvent::LeaseOver { .. }
-                | HoldEvent::Extend { .. }
-                | HoldEvent::OtherLost { .. }
-        );
-        let _pending = deletes.then(|| self.cleanup.ticket(self.number));
-        let is_release = matches!(event, HoldEvent::Release { .. });
-        let is_of_other = matches!(event, HoldEvent::OtherLost { .. });
-        let missing = match &event {
-            HoldEvent::NodeDeleted { node } => Some(Arc::clone(node)),
-            _ => None,
-        };
-        let Effects {
-            lost,
-            gone,
-            mut delete,
-            report,
-            refused,
-        } = self.change(event);
-        match lost {
-            Some(reason) => self.life.over(CallEnd::Lost(reason)),
-            None if is_release => self.life.over(CallEnd::Released {
+    /// Has the state decide about an event, and carries out the effects in their order. `done`
+    /// receives the result of a release. Returns `false` if the state refuses the event.
+    fn process_event(self: &Arc<Self>, event: HoldEvent, mut done: Option<Done>) -> bool {
+        // The ticket comes before the change, and is kept to the end: a flush counts the node from
+        // before the lock is seen as released or lost.
+        let _ticket = event.may_delete().then(|| self.cleanup.ticket(self.number));
+        let mut effects = self.change(event);
+        // The session is kept for all of the effects. Without one nothing can be deleted any more,
+        // and no caller may wait for that: the drop of `done` is the answer.
+        let session = self.session.upgrade();
+        while let Some(effect) = effects.next() {
+            if let Effect::PassOn(deletion) = effect {
+                effects.passed_on(self.pass_on(session.as_ref(), deletion));
+            } else {
+                self.carry_out(effect, session.as_ref(), &mut done);
+            }
+        }
+        !effects.is_refused
+    }
+
+    /// Asks whether another hold has the node next. Returns the deletion that is left to do.
+    fn pass_on(
+        self: &Arc<Self>,
+        session: Option<&Arc<Session>>,
+        deletion: Deletion,
+    ) -> Option<Deletion> {
+        match (self.room.get(), session) {
+            (Some(room), Some(session)) => room.pass_on(self, session, deletion),
+            _ => Some(deletion),
+        }
+    }
+
+    /// Carries out one effect. An effect on the session, or on other holds of the node, is void
+    /// without them.
+    fn carry_out(
+        self: &Arc<Self>,
+        effect: Effect,
+        session: Option<&Arc<Session>>,
+        done: &mut Option<Done>,
+    ) {
+        match (effect, self.room.get(), session) {
+            (Effect::ReportEnd(Some(reason)), ..) => self.report.end(CallEnd::Lost(reason)),
+            (Effect::ReportEnd(None), ..) => self.report.end(CallEnd::Released {
                 by_call: done.is_some(),
             }),
-            None => {}
-        }
-        let session = self.session.upgrade();
-        let room = self.room.get();
-        if let (Some(room), Some(node)) = (room, &gone) {
-            // First: no other hold says from here on that it is held, and no other joins.
-            room.gone(node);
-        }
-        let how = if is_release {
-            Over::Released
-        } else {
-            Over::Lost
-        };
-        let mut over = (is_release || lost.is_some()).then_some(how);
-        if let (Some(room), Some(session)) = (room, &session) {
-            if let Some(deletion) = delete.take() {
-                delete = room.pass_on(self, session, deletion);
-                over = delete.as_ref().map(|_| how);
+            (Effect::LoseSharers(node), Some(room), _) => room.lose_sharers(&node),
+            (Effect::ForwardNodeDeleted(node), Some(room), _) => {
+                room.forward_node_deleted(self.number, &node);
             }
-        }
-        if let (Some(room), Some(node)) = (room, missing.filter(|_| gone.is_none())) {
-            // Handed over since it was asked for. By short holds every answer would come too late.
-            room.node_deleted(self.number, node);
-        }
-        if let Some(session) = &session {
-            let lock = self.as_held_lock();
-            session.look_after(&lock);
-            if let Some(reason) = lost {
-                match reason {
-                    // The node of this hold is not deleted: the log names the deleted one.
-                    LostReason::NodeDeleted if is_of_other => {}
-                    LostReason::GivenUp => {}
-                    _ => session.log_loss(&*lock, reason),
-                }
-            }
-        }
-        if let Some(reason) = lost {
-            self.state.send_modify(|_| {});
-            self.lose_others(reason);
-        }
-        // Without a session nothing can be deleted any more, and no caller may wait for that.
-        if let Some(session) = session {
-            if let Some(node) = gone {
+            (Effect::UpdateSession, _, Some(session)) => self.update_registration(session),
+            (Effect::LogLoss(reason), _, Some(session)) => session.log_loss(&**self, reason),
+            (Effect::WakeWaiters, ..) => self.state.send_modify(|_| {}),
+            (Effect::LoseValue(reason), ..) => self.lose_others(reason),
+            (Effect::ForgetNode(node), _, Some(session)) => {
                 session.nodes.disown(&self.directory.child(&node));
             }
-            // The node was passed on, or left to the others that share it.
-            let is_passed_on = is_release && delete.is_none() && over.is_none();
-            let done = if is_passed_on || report.is_some() {
-                self.answer(done)
-            } else {
-                done
-            };
-            if let Some(Deletion { node, hand_over }) = delete {
-                self.cleanup.submit(Item {
-                    session,
-                    directory: self.directory.clone(),
-                    orphan: Orphan::Hold {
-                        name: node.as_ref().to_owned(),
-                        hand_over,
-                    },
-                    number: self.number,
-                    until_gone: None,
-                    done,
-                });
+            (Effect::Answer(lost), _, Some(_)) => self.answer(done.take(), lost),
+            (Effect::Delete(deletion), _, Some(session)) => {
+                self.delete(deletion, session, done.take());
             }
+            (Effect::EndUse(end), Some(room), _) => room.hold_ended(self.number, end),
+            // The answer to `PassOn` is asked for by the loop. For all others the hold has its node
+            // alone, or its session is gone.
+            (
+                Effect::LoseSharers(_)
+                | Effect::PassOn(_)
+                | Effect::ForwardNodeDeleted(_)
+                | Effect::UpdateSession
+                | Effect::LogLoss(_)
+                | Effect::ForgetNode(_)
+                | Effect::Answer(_)
+                | Effect::Delete(_)
+                | Effect::EndUse(_),
+                ..,
+            ) => {}
         }
-        // This comes last: another attempt must start after the deletion.
-        if let (Some(room), Some(how)) = (room, over) {
-            room.over(self.number, how);
-        }
-        !refused
     }
 
     /// Reports the result of a release that waits for no deletion.
-    fn answer(&self, done: Option<Done>) -> Option<Done> {
-        let lost = self.state.borrow().lost();
+    fn answer(&self, done: Option<Done>, lost: Option<LostReason>) {
         let result = lost.map_or(Ok(()), |reason| {
             Err(Lost {
                 path: self.lost_path(),
@@ -588,9 +562,23 @@ impl Held {
             }
             .into())
         });
-        // An error means that the release was cancelled, and its result has no receiver.
-        done?.send(result).ok();
-        None
+        finish(done, result);
+    }
+
+    /// Leaves the node to cleanup.
+    fn delete(&self, deletion: Deletion, session: &Arc<Session>, done: Option<Done>) {
+        let Deletion { node, hand_over } = deletion;
+        self.cleanup.submit(Item {
+            session: Arc::clone(session),
+            directory: self.directory.clone(),
+            orphan: Orphan::Hold {
+                name: node.as_ref().to_owned(),
+                hand_over,
+            },
+            number: self.number,
+            until_gone: None,
+            done,
+        });
     }
 }
 
@@ -611,26 +599,28 @@ impl SessionLock for Held {
         self.state.borrow().is_held_by(node)
     }
 
-    fn care(&self) -> Care {
-        self.state.borrow().care()
+    fn registration(&self) -> Registration {
+        self.state.borrow().registration()
     }
 
     fn on(self: Arc<Self>, event: HoldEvent) {
-        self.apply(event, None);
+        self.process_event(event, None);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
+    use std::sync::{Barrier, Mutex};
     use std::task::{Context, Wake, Waker};
 
     use zookeeper_client as zk;
     use zookeeper_test_server::Server;
 
     use super::*;
+    use crate::protocol::moment::Moment;
     use crate::session::leftovers::cleanup::CleanupQueue;
     use crate::session::live::zk_session::SessionOptions;
+    use crate::session::threads::waker;
 
     /// A session that was never renewed, in which the lease of every lock has expired, and a lock
     /// of it.
@@ -654,29 +644,33 @@ mod tests {
         let effects = held.change(HoldEvent::LeaseExpired {
             until: session.lease().kept_until(),
         });
-        assert_eq!(effects.lost, Some(LostReason::LeaseExpired));
+        assert!(
+            effects
+                .into_iter()
+                .any(|effect| effect == Effect::WakeWaiters)
+        );
         // Although the lease has been renewed since.
         session.lease().renewed(clock::now());
-        assert_eq!(held.lost(), Some(LostReason::LeaseExpired));
+        assert_eq!(held.check_lost(), Some(LostReason::LeaseExpired));
         assert!(!told.has_changed().unwrap(), "told while it was not to be");
-        assert!(!held.tell(HoldEvent::BeginConversion));
+        assert!(!held.handle_event(HoldEvent::BeginConversion));
     }
 
     #[tokio::test]
     async fn a_hold_that_expires_in_a_conversion_is_not_held_by_its_end() {
         let server = Server::start().unwrap();
         let (session, held) = expired(&server).await;
-        assert!(held.tell(HoldEvent::BeginConversion));
-        assert_eq!(held.lost(), Some(LostReason::LeaseExpired));
+        assert!(held.handle_event(HoldEvent::BeginConversion));
+        assert_eq!(held.check_lost(), Some(LostReason::LeaseExpired));
         session.lease().renewed(clock::now());
-        assert!(!held.tell(HoldEvent::EndConversion {
+        assert!(!held.handle_event(HoldEvent::EndConversion {
             node: "other".into(),
             kind: Kind::Shared
         }));
-        assert_eq!(held.lost(), Some(LostReason::LeaseExpired));
+        assert_eq!(held.check_lost(), Some(LostReason::LeaseExpired));
         assert!(session.holds.any(), "until the conversion has cleaned up");
-        held.tell(HoldEvent::ConversionOver(LostReason::Closed));
-        assert_eq!(held.lost(), Some(LostReason::LeaseExpired));
+        held.handle_event(HoldEvent::ConversionOver(LostReason::Closed));
+        assert_eq!(held.check_lost(), Some(LostReason::LeaseExpired));
         assert!(!session.holds.any());
     }
 
@@ -736,7 +730,7 @@ mod tests {
                     .poll(&mut Context::from_waker(&waker))
                     .is_pending()
             );
-            held.apply(event, None);
+            held.handle_event(event);
             assert_eq!(
                 *witness.found.lock().unwrap(),
                 Some((Some(LostReason::LeaseOver), 1, false))
@@ -748,44 +742,163 @@ mod tests {
         }
     }
 
-    /// Notes the hold that it is told of.
-    #[derive(Debug, Default)]
-    struct Room(Mutex<Option<(u64, Over)>>);
+    /// Notes each end of a hold, and whether a deletion is on its way by then.
+    struct Room {
+        queue: Mutex<CleanupQueue>,
+        told: Mutex<Vec<(EndedBy, bool)>>,
+    }
+
+    impl Room {
+        fn new(queue: CleanupQueue) -> Arc<Self> {
+            Arc::new(Self {
+                queue: Mutex::new(queue),
+                told: Mutex::default(),
+            })
+        }
+
+        fn told(&self) -> Vec<(EndedBy, bool)> {
+            self.told.lock().unwrap().clone()
+        }
+    }
 
     impl InRoom for Room {
         fn pass_on(&self, _: &Arc<Held>, _: &Arc<Session>, deletion: Deletion) -> Option<Deletion> {
             Some(deletion)
         }
 
-        fn over(&self, number: u64, how: Over) {
-            *self.0.lock().unwrap() = Some((number, how));
+        fn hold_ended(&self, _number: u64, how: EndedBy) {
+            let deleted = self.queue.lock().unwrap().try_recv().is_ok();
+            self.told.lock().unwrap().push((how, deleted));
         }
 
-        fn node_deleted(&self, _told: u64, _node: Arc<str>) {}
+        fn forward_node_deleted(&self, _told: u64, _node: &Arc<str>) {}
 
-        fn gone(&self, _node: &Arc<str>) {}
+        fn lose_sharers(&self, _node: &Arc<str>) {}
 
-        fn is_gone(&self) -> bool {
+        fn is_node_gone(&self) -> bool {
             false
         }
 
         fn take_out(&self, _hold: u64) {}
     }
 
+    /// A session with a valid lease, a lock of it whose lease ends in an hour, and its room.
+    async fn leased(server: &Server) -> (Arc<Session>, Arc<Held>, Arc<Room>) {
+        let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
+        let (cleanup, queue) = Cleanup::new();
+        let directory = LockPath::parse("", "/lock").unwrap();
+        let session = Session::new(1, handle, SessionOptions::default());
+        session.lease().renewed(clock::now());
+        let state = HoldState::new("x-lock-0000000000".into(), Kind::Exclusive)
+            .with_lease_end(Some(an_hour_on()));
+        let held = Held::new(&session, &cleanup, directory, 0, state);
+        let room = Room::new(queue);
+        held.enter(Arc::<Room>::clone(&room));
+        (session, held, room)
+    }
+
+    fn an_hour_on() -> Moment {
+        clock::now().plus(Duration::from_secs(3600))
+    }
+
+    /// Ends the lease of a hold, for whose loss a task of an executor waits that does this when it
+    /// is woken.
+    fn ends_while(held: &Arc<Held>, woken: impl FnOnce() + Send + 'static) {
+        struct Does<F>(Mutex<Option<F>>);
+
+        impl<F: FnOnce() + Send> Wake for Does<F> {
+            fn wake(self: Arc<Self>) {
+                let woken = self.0.lock().unwrap().take();
+                woken.unwrap()();
+            }
+        }
+
+        let waker = Waker::from(Arc::new(Does(Mutex::new(Some(woken)))));
+        let mut lost = Box::pin(waker::contain(held.when_lost()));
+        let polled = lost.as_mut().poll(&mut Context::from_waker(&waker));
+        assert!(polled.is_pending());
+        held.handle_event(HoldEvent::LeaseOver {
+            now: an_hour_on().plus(Duration::from_secs(60)),
+        });
+        assert_eq!(held.state.borrow().lost(), Some(LostReason::LeaseOver));
+    }
+
     /// Those that wait in the room would wait for it.
     #[tokio::test]
     async fn a_room_is_told_of_a_release_without_a_session() {
         let server = Server::start().unwrap();
-        let (session, held) = expired(&server).await;
-        session.lease().renewed(clock::now());
-        let room = Arc::new(Room::default());
-        held.enter(Arc::<Room>::clone(&room));
+        let (session, held, room) = leased(&server).await;
         drop(session);
         held.release(None);
-        assert_eq!(
-            *room.0.lock().unwrap(),
-            Some((held.number(), Over::Released))
-        );
+        assert_eq!(room.told(), [(EndedBy::Release, false)]);
+    }
+
+    // Shows: lease-over, telling-a-loss
+    #[tokio::test]
+    async fn panicking_waker_keeps_no_node() {
+        let server = Server::start().unwrap();
+        let (session, held, room) = leased(&server).await;
+        ends_while(&held, || panic!("as the test asked for"));
+        assert_eq!(room.told(), [(EndedBy::Loss, true)]);
+        assert!(!session.holds.any());
+    }
+
+    #[tokio::test]
+    async fn deletion_outlives_the_session_handle() {
+        let server = Server::start().unwrap();
+        let (session, held, room) = leased(&server).await;
+        let only = Arc::downgrade(&session);
+        ends_while(&held, move || drop(session));
+        assert_eq!(room.told(), [(EndedBy::Loss, true)]);
+        assert!(only.upgrade().is_none(), "something keeps the session");
+    }
+
+    /// The guard is dropped by the task that is woken, on the thread that is about to delete the
+    /// node: the next attempt starts behind the deletion all the same.
+    // Shows: lease-over
+    #[tokio::test]
+    async fn release_in_a_waker_starts_no_attempt() {
+        let server = Server::start().unwrap();
+        let (_session, held, room) = leased(&server).await;
+        let guard = Arc::clone(&held);
+        ends_while(&held, move || guard.release(None));
+        assert_eq!(room.told(), [(EndedBy::Loss, true)]);
+    }
+
+    /// One thread ends the lease while another releases the lock: whichever is first, the node goes
+    /// once, the room hears of that once, and behind the deletion.
+    // Shows: lease-over
+    #[tokio::test]
+    async fn two_threads_end_a_hold_once() {
+        let server = Server::start().unwrap();
+        let (session, first, _room) = leased(&server).await;
+        for _ in 0..2_000 {
+            let (cleanup, queue) = Cleanup::new();
+            let state = HoldState::new("x-lock-0000000000".into(), Kind::Exclusive);
+            let held = Held::new(&session, &cleanup, first.directory.clone(), 1, state);
+            let room = Room::new(queue);
+            held.enter(Arc::<Room>::clone(&room));
+            session.lease().renewed(clock::now());
+            let both = Barrier::new(2);
+            std::thread::scope(|threads| {
+                threads.spawn(|| {
+                    both.wait();
+                    held.set_lease(Duration::ZERO)
+                });
+                both.wait();
+                held.release(None);
+            });
+            let told = room.told();
+            let is_once = matches!(*told, [(_, true)]);
+            assert!(is_once, "{told:?}");
+            assert!(
+                room.queue.lock().unwrap().try_recv().is_err(),
+                "deleted twice"
+            );
+            assert_eq!(cleanup.pending().borrow().count(), 0);
+        }
+        first.release(None);
+        assert!(!session.holds.any());
     }
 
     /// However the threads meet: each of the holds that are registered while the session ends is
@@ -822,7 +935,7 @@ mod tests {
                     .collect()
             });
             for held in holds {
-                assert_eq!(held.lost(), Some(LostReason::SessionExpired));
+                assert_eq!(held.check_lost(), Some(LostReason::SessionExpired));
             }
         }
     }
@@ -834,6 +947,6 @@ mod tests {
         session.end(LostReason::SessionReplaced);
         let state = HoldState::new("x-lock-0000000001".into(), Kind::Exclusive);
         let held = Held::new(&session, &other.cleanup, other.directory.clone(), 1, state);
-        assert_eq!(held.lost(), Some(LostReason::SessionReplaced));
+        assert_eq!(held.check_lost(), Some(LostReason::SessionReplaced));
     }
 }

@@ -3,12 +3,11 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::error_enum::error_enum;
 use super::holding::Holding;
 use super::request::{Cause, Error, ErrorKind};
 use crate::values::contender::{About, Contender};
 use crate::values::path::NodePath;
-use crate::values::shown::{Quoted, why};
+use crate::values::shown::{Quoted, debug_as_text, why};
 
 /// The contenders that held a lock that was not free, or were ahead of the call.
 ///
@@ -112,209 +111,341 @@ fn late(timeout: Duration) -> String {
     }
 }
 
-error_enum! {
-    /// Error of acquiring a lock.
+/// Error of acquiring a lock.
+///
+/// After any of these the attempt keeps no place in the queue: a node that could not be deleted yet
+/// is deleted in the background, which [`Client::flush`](crate::Client::flush) waits for. The
+/// exception is [`QueuedLock::acquire`](crate::QueuedLock::acquire), which keeps its place after
+/// `TimedOut`, and in some cases after [`ErrorKind::Connection`].
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// # let elsewhere = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// # let elsewhere = zookeeper_recipes::InterProcessMutex::new(&elsewhere, "/inventory/sku-42")?;
+/// # let held = elsewhere.lock().await?;
+/// use std::time::Duration;
+/// use zookeeper_recipes::{AcquireError, ErrorKind, InterProcessMutex};
+///
+/// let mutex = InterProcessMutex::new(&client, "/inventory/sku-42")?;
+/// match mutex.acquire(Duration::from_millis(100)).await {
+///     Ok(guard) => guard.release().await?,
+///     // Another process holds the lock: its node is the first in the queue.
+///     Err(AcquireError::TimedOut { contention, .. }) => {
+///         if let Some(holder) = &contention.held_by {
+///             println!("{} holds it, {} are ahead", holder.identity(), contention.ahead);
+///             assert_eq!(holder.node(), &held.node());
+///         }
+///     }
+///     Err(error) if error.kind() == Some(ErrorKind::NoAuth) => eprintln!("for an operator: {error}"),
+///     // No server answered, or there are too many waiters: try again later.
+///     Err(error) if error.is_retryable() => eprintln!("{}: {error}", error.path()),
+///     // A closed client ..: a bug.
+///     Err(error) => return Err(error.into()),
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum AcquireError {
+    /// A request failed, or was not sent: no server answered, an ACL denies it, the client is
+    /// closed ..
+    #[error(transparent)]
+    Request(#[from] Error),
+    /// The lock was not free in time: live contenders were seen to hold it, or to be ahead in its
+    /// queue. Time that passed without any seen is a [`Request`](Self::Request) of the kind
+    /// [`Connection`](ErrorKind::Connection).
+    #[error("the lock {path} {late}: {contention}", late = late(*timeout), path = Quoted(path))]
+    #[non_exhaustive]
+    TimedOut {
+        /// The path, without the client's namespace.
+        path: String,
+        /// The time that was given.
+        timeout: Duration,
+        /// The time that passed.
+        waited: Duration,
+        /// The contenders that were ahead.
+        contention: Contention,
+    },
+    /// A node that this client left in the lock's directory blocks all contenders, and the servers
+    /// refuse to delete it: the ACL of the directory denies this client DELETE. Grant it, or close
+    /// the client. This call has asked for the deletion once more.
+    #[error(
+        "the lock {path} is blocked by this client's own node {node}, which it may not delete ({}): grant \
+         it DELETE on the lock's directory, or close the client",
+        why(source), node = Quoted(node), path = Quoted(path)
+    )]
+    #[non_exhaustive]
+    Orphaned {
+        /// The path, without the client's namespace.
+        path: String,
+        /// The node that is left.
+        node: NodePath,
+        /// The server's answer to its deletion.
+        source: Cause,
+    },
+    /// This client has as many waiters for a fair lock as it may have
+    /// ([`max_waiters`](crate::RecipeBuilder::max_waiters)): each has a node, and a directory that
+    /// is too large cannot be listed.
+    #[error(
+        "the fair lock {path} has {max} waiters of this client already, the limit (`max_waiters`), or nodes \
+         of theirs that are still being deleted",
+        path = Quoted(path)
+    )]
+    #[non_exhaustive]
+    TooManyWaiters {
+        /// The path, without the client's namespace.
+        path: String,
+        /// The limit.
+        max: usize,
+    },
+    /// The session watches as many nodes as it can: about 120 KiB of paths, because a session that
+    /// watches more than 128 KiB cannot reconnect. Wait for fewer locks at once, use shorter paths,
+    /// or several clients.
+    #[error(
+        "no wait for the lock {path}: this client watches as many nodes as a session can; wait for fewer \
+         locks at once, or use another client",
+        path = Quoted(path)
+    )]
+    #[non_exhaustive]
+    TooManyWatches {
+        /// The path, without the client's namespace.
+        path: String,
+    },
+    /// The session owns as many nodes as it may, by the bytes of their paths: when it ends,
+    /// ZooKeeper writes the paths of all its nodes to its log at once, and servers do not start
+    /// with a log that has too many
+    /// ([`max_ephemeral_bytes`](crate::ClientBuilder::max_ephemeral_bytes)). Locks that are held or
+    /// waited for, permits, persistent nodes and members of groups count. Hold fewer locks at once,
+    /// use shorter paths, or several clients.
+    #[error(
+        "no node for the lock {path}: the paths of this client's nodes have as many bytes as those of one \
+         session may have ({max}, `max_ephemeral_bytes`); hold fewer locks at once, use shorter paths, or \
+         another client",
+        path = Quoted(path)
+    )]
+    #[non_exhaustive]
+    TooManyNodes {
+        /// The path, without the client's namespace.
+        path: String,
+        /// The limit, in bytes.
+        max: usize,
+    },
+    /// Another process deleted this contender's own node: more often than the retry policy allows,
+    /// or at least once if the deadline passed before the node was replaced. From
+    /// [`QueuedLock::position`](crate::QueuedLock::position): the node has not been replaced yet.
+    #[error("this client's node for the lock {path} was deleted {}", deleted(*times), path = Quoted(path))]
+    #[non_exhaustive]
+    NodeDeleted {
+        /// The path, without the client's namespace.
+        path: String,
+        /// How often.
+        times: u32,
+    },
+    /// The lock was granted, and its lease was over before the caller had the guard: the future was
+    /// not polled for that long, or the lease is shorter than the way from the grant to the caller.
     ///
-    /// After any of these the attempt keeps no place in the queue: a node that could not be deleted
-    /// yet is deleted in the background, which [`Client::flush`](crate::Client::flush) waits for.
-    /// The exception is [`QueuedLock::acquire`](crate::QueuedLock::acquire), which keeps its place
-    /// after `TimedOut`, and in some cases after [`ErrorKind::Connection`].
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let elsewhere = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let elsewhere = zookeeper_recipes::InterProcessMutex::new(&elsewhere, "/inventory/sku-42")?;
-    /// # let held = elsewhere.lock().await?;
-    /// use std::time::Duration;
-    /// use zookeeper_recipes::{AcquireError, ErrorKind, InterProcessMutex};
-    ///
-    /// let mutex = InterProcessMutex::new(&client, "/inventory/sku-42")?;
-    /// match mutex.acquire(Duration::from_millis(100)).await {
-    ///     Ok(guard) => guard.release().await?,
-    ///     // Another process holds the lock: its node is the first in the queue.
-    ///     Err(AcquireError::TimedOut { contention, .. }) => {
-    ///         if let Some(holder) = &contention.held_by {
-    ///             println!("{} holds it, {} are ahead", holder.identity(), contention.ahead);
-    ///             assert_eq!(holder.node(), &held.node());
-    ///         }
-    ///     }
-    ///     Err(error) if error.kind() == Some(ErrorKind::NoAuth) => eprintln!("for an operator: {error}"),
-    ///     // No server answered, or there are too many waiters: try again later.
-    ///     Err(error) if error.is_retryable() => eprintln!("{}: {error}", error.path()),
-    ///     // A closed client ..: a bug.
-    ///     Err(error) => return Err(error.into()),
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub enum AcquireError {
-        /// A request failed, or was not sent: no server answered, an ACL denies it, the client is
-        /// closed ..
-        Request(Error): kind,
-    } or {
-        /// The lock was not free in time: live contenders were seen to hold it, or to be ahead in
-        /// its queue. Time that passed without any seen is a [`Request`](Self::Request) of the kind
-        /// [`Connection`](ErrorKind::Connection).
-        #[error("the lock {path} {late}: {contention}", late = late(*timeout))]
-        #[retryable]
-        TimedOut {
-            /// The time that was given.
-            timeout: Duration,
-            /// The time that passed.
-            waited: Duration,
-            /// The contenders that were ahead.
-            contention: Contention,
-        },
-        /// A node that this client left in the lock's directory blocks all contenders, and the
-        /// servers refuse to delete it: the ACL of the directory denies this client DELETE. Grant
-        /// it, or close the client. This call has asked for the deletion once more.
-        #[error(
-            "the lock {path} is blocked by this client's own node {node}, which it may not delete ({}): grant \
-             it DELETE on the lock's directory, or close the client",
-            why(source), node = Quoted(node)
-        )]
-        Orphaned {
-            /// The node that is left.
-            node: NodePath,
-            /// The server's answer to its deletion.
-            source: Cause,
-        },
-        /// This client has as many waiters for a fair lock as it may have
-        /// ([`max_waiters`](crate::RecipeBuilder::max_waiters)): each has a node, and a directory
-        /// that is too large cannot be listed.
-        #[error(
-            "the fair lock {path} has {max} waiters of this client already, the limit (`max_waiters`), or nodes \
-             of theirs that are still being deleted"
-        )]
-        #[retryable]
-        TooManyWaiters {
-            /// The limit.
-            max: usize,
-        },
-        /// The session watches as many nodes as it can: about 120 KiB of paths, because a session
-        /// that watches more than 128 KiB cannot reconnect. Wait for fewer locks at once, use
-        /// shorter paths, or several clients.
-        #[error(
-            "no wait for the lock {path}: this client watches as many nodes as a session can; wait for fewer \
-             locks at once, or use another client"
-        )]
-        #[retryable]
-        TooManyWatches {},
-        /// The session owns as many nodes as it may, by the bytes of their paths: when it ends,
-        /// ZooKeeper writes the paths of all its nodes to its log at once, and servers do not start
-        /// with a log that has too many
-        /// ([`max_ephemeral_bytes`](crate::ClientBuilder::max_ephemeral_bytes)). Locks that are held
-        /// or waited for, permits, persistent nodes and members of groups count. Hold fewer locks
-        /// at once, use shorter paths, or several clients.
-        #[error(
-            "no node for the lock {path}: the paths of this client's nodes have as many bytes as those of one \
-             session may have ({max}, `max_ephemeral_bytes`); hold fewer locks at once, use shorter paths, or \
-             another client"
-        )]
-        #[retryable]
-        TooManyNodes {
-            /// The limit, in bytes.
-            max: usize,
-        },
-        /// Another process deleted this contender's own node: more often than the retry policy
-        /// allows, or at least once if the deadline passed before the node was replaced. From
-        /// [`QueuedLock::position`](crate::QueuedLock::position): the node has not been replaced
-        /// yet.
-        #[error("this client's node for the lock {path} was deleted {}", deleted(*times))]
-        #[retryable]
-        NodeDeleted {
-            /// How often.
-            times: u32,
-        },
-        /// The lock was granted, and its lease was over before the caller had the guard: the future
-        /// was not polled for that long, or the lease is shorter than the way from the grant to the
-        /// caller.
-        ///
-        /// The lock is released. Within its time a call asks for the lock again, three times at
-        /// most.
-        #[error(
-            "the lock {path} was granted, and its lease was over before the caller had it: poll the future, \
-             or ask for a longer lease"
-        )]
-        #[retryable]
-        LeaseOver {},
-        /// The lease is zero. Nothing was sent.
-        #[error(
-            "no lease for the lock {path}: a lease of zero would be over at once; for a lock without a lease \
-             call `acquire`"
-        )]
-        InvalidLease {},
-        /// The semaphore will not give as many permits to one call: they are more than its limit. A
-        /// call that waits ends with this too if the limit has become smaller than the requested
-        /// number when it is the first in the queue.
-        #[error("{asked} permits were asked for at the semaphore {path}, whose limit is {limit}")]
-        TooManyPermits {
-            /// The number of permits that were asked for.
-            asked: u32,
-            /// The limit.
-            limit: u32,
-        },
-        /// The permits are too many for one call, although the limit of the semaphore allows them:
-        /// one transaction takes all of them, and ZooKeeper refuses requests over 1 MiB. Acquire
-        /// fewer at once and [merge](crate::SemaphorePermit::merge) them, or use less
-        /// [data](crate::RecipeBuilder::data).
-        #[error(
-            "{asked} permits were asked for at once at the semaphore {path}, and one request to ZooKeeper has room \
-             for {most}: acquire fewer at once, or with less data"
-        )]
-        TooManyAtOnce {
-            /// The number of permits that were asked for.
-            asked: u32,
-            /// The number of permits that one call can acquire, with this path, ACL and data.
-            most: u32,
-        },
-        /// A semaphore was asked for no permits.
-        #[error("no permits were asked for at the semaphore {path}: ask for one at least")]
-        ZeroPermits {},
+    /// The lock is released. Within its time a call asks for the lock again, three times at most.
+    #[error(
+        "the lock {path} was granted, and its lease was over before the caller had it: poll the future, \
+         or ask for a longer lease",
+        path = Quoted(path)
+    )]
+    #[non_exhaustive]
+    LeaseOver {
+        /// The path, without the client's namespace.
+        path: String,
+    },
+    /// The lease is zero. Nothing was sent.
+    #[error(
+        "no lease for the lock {path}: a lease of zero would be over at once; for a lock without a lease \
+         call `acquire`",
+        path = Quoted(path)
+    )]
+    #[non_exhaustive]
+    InvalidLease {
+        /// The path, without the client's namespace.
+        path: String,
+    },
+    /// The semaphore will not give as many permits to one call: they are more than its limit. A
+    /// call that waits ends with this too if the limit has become smaller than the requested number
+    /// when it is the first in the queue.
+    #[error("{asked} permits were asked for at the semaphore {path}, whose limit is {limit}", path = Quoted(path))]
+    #[non_exhaustive]
+    TooManyPermits {
+        /// The path, without the client's namespace.
+        path: String,
+        /// The number of permits that were asked for.
+        asked: u32,
+        /// The limit.
+        limit: u32,
+    },
+    /// The permits are too many for one call, although the limit of the semaphore allows them: one
+    /// transaction takes all of them, and ZooKeeper refuses requests over 1 MiB. Acquire fewer at
+    /// once and [merge](crate::SemaphorePermit::merge) them, or use less
+    /// [data](crate::RecipeBuilder::data).
+    #[error(
+        "{asked} permits were asked for at once at the semaphore {path}, and one request to ZooKeeper has room \
+         for {most}: acquire fewer at once, or with less data",
+        path = Quoted(path)
+    )]
+    #[non_exhaustive]
+    TooManyAtOnce {
+        /// The path, without the client's namespace.
+        path: String,
+        /// The number of permits that were asked for.
+        asked: u32,
+        /// The number of permits that one call can acquire, with this path, ACL and data.
+        most: u32,
+    },
+    /// A semaphore was asked for no permits.
+    #[error("no permits were asked for at the semaphore {path}: ask for one at least", path = Quoted(path))]
+    #[non_exhaustive]
+    ZeroPermits {
+        /// The path, without the client's namespace.
+        path: String,
+    },
+}
+
+impl AcquireError {
+    /// Returns the kind of the request that failed; `None` of the other variants.
+    #[must_use]
+    pub fn kind(&self) -> Option<ErrorKind> {
+        match self {
+            Self::Request(error) => Some(error.kind()),
+            _ => None,
+        }
+    }
+
+    /// Returns `true` if the same call may succeed later with nothing else changed, and does
+    /// nothing twice.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Request(error) => error.is_retryable(),
+            Self::TimedOut { .. }
+            | Self::TooManyWaiters { .. }
+            | Self::TooManyWatches { .. }
+            | Self::TooManyNodes { .. }
+            | Self::NodeDeleted { .. }
+            | Self::LeaseOver { .. } => true,
+            Self::Orphaned { .. }
+            | Self::InvalidLease { .. }
+            | Self::TooManyPermits { .. }
+            | Self::TooManyAtOnce { .. }
+            | Self::ZeroPermits { .. } => false,
+        }
+    }
+
+    /// Returns the path that the error is about, without the client's namespace.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        match self {
+            Self::Request(error) => error.path(),
+            Self::TimedOut { path, .. }
+            | Self::Orphaned { path, .. }
+            | Self::TooManyWaiters { path, .. }
+            | Self::TooManyWatches { path, .. }
+            | Self::TooManyNodes { path, .. }
+            | Self::NodeDeleted { path, .. }
+            | Self::LeaseOver { path, .. }
+            | Self::InvalidLease { path, .. }
+            | Self::TooManyPermits { path, .. }
+            | Self::TooManyAtOnce { path, .. }
+            | Self::ZeroPermits { path, .. } => path,
+        }
     }
 }
 
-error_enum! {
-    /// Error of `try_lock`.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// use zookeeper_recipes::{InterProcessMutex, TryLockError};
-    ///
-    /// let mutex = InterProcessMutex::new(&client, "/jobs/nightly")?;
-    /// let guard = mutex.lock().await?;
-    /// match mutex.try_lock().await {
-    ///     Ok(second) => second.release().await?,
-    ///     Err(TryLockError::WouldBlock { path, .. }) => assert_eq!(path, "/jobs/nightly"),
-    ///     // The lock could not be asked for: the same errors as those of `acquire`.
-    ///     Err(TryLockError::Acquire(error)) => return Err(error.into()),
-    ///     Err(error) => return Err(error.into()),
-    /// }
-    /// # guard.release().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub enum TryLockError {
-        /// The lock could not be asked for.
-        Acquire(AcquireError): kind,
-    } or {
-        /// The lock is held, or another contender is ahead in its queue.
-        #[error("the lock {path} is not free: {contention}")]
-        #[retryable]
-        WouldBlock {
-            /// The contenders that are ahead.
-            contention: Contention,
-        },
+debug_as_text!(AcquireError(Request) {
+    TimedOut,
+    Orphaned,
+    TooManyWaiters,
+    TooManyWatches,
+    TooManyNodes,
+    NodeDeleted,
+    LeaseOver,
+    InvalidLease,
+    TooManyPermits,
+    TooManyAtOnce,
+    ZeroPermits
+});
+
+/// Error of `try_lock`.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use zookeeper_recipes::{InterProcessMutex, TryLockError};
+///
+/// let mutex = InterProcessMutex::new(&client, "/jobs/nightly")?;
+/// let guard = mutex.lock().await?;
+/// match mutex.try_lock().await {
+///     Ok(second) => second.release().await?,
+///     Err(TryLockError::WouldBlock { path, .. }) => assert_eq!(path, "/jobs/nightly"),
+///     // The lock could not be asked for: the same errors as those of `acquire`.
+///     Err(TryLockError::Acquire(error)) => return Err(error.into()),
+///     Err(error) => return Err(error.into()),
+/// }
+/// # guard.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum TryLockError {
+    /// The lock could not be asked for.
+    #[error(transparent)]
+    Acquire(#[from] AcquireError),
+    /// The lock is held, or another contender is ahead in its queue.
+    #[error("the lock {path} is not free: {contention}", path = Quoted(path))]
+    #[non_exhaustive]
+    WouldBlock {
+        /// The path, without the client's namespace.
+        path: String,
+        /// The contenders that are ahead.
+        contention: Contention,
+    },
+}
+
+impl TryLockError {
+    /// Returns the kind of the request that failed; `None` of the other variants.
+    #[must_use]
+    pub fn kind(&self) -> Option<ErrorKind> {
+        match self {
+            Self::Acquire(error) => error.kind(),
+            Self::WouldBlock { .. } => None,
+        }
+    }
+
+    /// Returns `true` if the same call may succeed later with nothing else changed, and does
+    /// nothing twice.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Acquire(error) => error.is_retryable(),
+            Self::WouldBlock { .. } => true,
+        }
+    }
+
+    /// Returns the path that the error is about, without the client's namespace.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        match self {
+            Self::Acquire(error) => error.path(),
+            Self::WouldBlock { path, .. } => path,
+        }
     }
 }
+
+debug_as_text!(TryLockError(Acquire) { WouldBlock });
 
 impl TryLockError {
     /// The error of a call with a timeout, after it has `waited`.

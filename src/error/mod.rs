@@ -15,7 +15,6 @@ mod atomic;
 mod build;
 mod connect;
 mod convert;
-mod error_enum;
 mod holding;
 mod lost;
 mod once;

@@ -141,4 +141,4 @@ impl OnceError {
     }
 }
 
-debug_as_text!(OnceError: Request { Build, Acquire, Lost, Failed, NotRecorded, Unknown });
+debug_as_text!(OnceError(Request) { Build, Acquire, Lost, Failed, NotRecorded, Unknown });

@@ -1,19 +1,24 @@
 //! The fair lock.
 
+use std::fmt::Display;
 use std::panic::Location;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::builder::{RecipeBuilder, lock_constructors};
+use crate::builder::RecipeBuilder;
+use crate::builder::sealed::{Buildable, HasData, HasDialect};
+use crate::client::Client;
 use crate::engine::attempts::queued::Queued;
 use crate::engine::grant::hold::Hold;
 use crate::engine::grant::observe::Call;
 use crate::engine::lock::lock_options::Recipe;
 use crate::engine::lock::path_lock::{Ask, Budget, PathLock};
-use crate::error::{AcquireError, TryLockError};
+use crate::error::{AcquireError, BuildError, TryLockError};
 use crate::locks::guard::{LockGuard, after};
-use crate::locks::lock::lock_methods;
+use crate::locks::lock::Lock;
+use crate::locks::mode::Fair;
 use crate::protocol::node_name::Kind;
+use crate::values::path::LockPath;
 
 /// A mutual exclusion lock in the order of arrival across processes, for many waiters.
 ///
@@ -33,6 +38,8 @@ use crate::protocol::node_name::Kind;
 ///   deletes the holder's node hands the lock over if the next node exists and is of the same
 ///   session. A waiter that arrives directly behind a waiter of the same session does not list the
 ///   directory, and waiters that need a list share it.
+///
+/// A fair lock is a [`Lock`](crate::Lock), which has its other methods.
 ///
 /// A place is kept for as long as its session lives. If the session expires, its waiters queue
 /// again at the back, in the same order.
@@ -59,12 +66,83 @@ use crate::protocol::node_name::Kind;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone)]
-pub struct InterProcessFairLock {
-    path_lock: Arc<PathLock>,
+pub type InterProcessFairLock = Lock<Fair>;
+
+impl Buildable for InterProcessFairLock {
+    fn built(builder: RecipeBuilder<Self>) -> Result<Self, BuildError> {
+        Ok(Self::of(builder.path_lock(Recipe::FairLock)?))
+    }
 }
 
-lock_constructors! {
+impl HasData for InterProcessFairLock {}
+
+impl HasDialect for InterProcessFairLock {}
+
+impl InterProcessFairLock {
+    /// Creates a handle of the fair lock at `path`, without any I/O.
+    ///
+    /// The handle has the options of this client's existing handles for the path, or the defaults.
+    ///
+    /// # Errors
+    /// - [`BuildError::InvalidPath`] if ZooKeeper would refuse the path, or it is `/`, below
+    ///   `/zookeeper`, or longer than 16 KiB with the namespace.
+    /// - [`BuildError::MixedRecipes`] if this client uses the path for a recipe with another kind
+    ///   of queue, such as a read-write lock. It does so while there is a live handle or guard, or
+    ///   a call whose nodes are still being deleted.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::InterProcessFairLock;
+    ///
+    /// let lock = InterProcessFairLock::new(&client, "/tickets/hall-1")?;
+    /// assert_eq!(lock.path(), "/tickets/hall-1");
+    /// assert!(InterProcessFairLock::new(&client, "no/slash").is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn new(client: &Client, path: impl AsRef<str>) -> Result<Self, BuildError> {
+        Self::builder(client, path).build()
+    }
+
+    /// Creates a handle of the fair lock of `key` below `prefix`, without any I/O.
+    ///
+    /// The path is the prefix, a slash, and the key as [`LockPath::segment`] escapes it: keys with
+    /// a slash, or with characters that ZooKeeper refuses, are possible, and different keys have
+    /// different locks.
+    ///
+    /// # Errors
+    /// See [`new`](Self::new).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::InterProcessFairLock;
+    ///
+    /// let lock = InterProcessFairLock::keyed(&client, "/stock", "shoes/42")?;
+    /// assert_eq!(lock.path(), "/stock/shoes%2F42");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn keyed(
+        client: &Client,
+        prefix: impl AsRef<str>,
+        key: impl Display,
+    ) -> Result<Self, BuildError> {
+        Self::new(client, LockPath::keyed(prefix.as_ref(), &key))
+    }
+
+    /// Returns a builder of the fair lock at `path`, for other options than the defaults.
+    ///
+    /// # Examples
+    /// With every option:
+    ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -84,7 +162,9 @@ lock_constructors! {
     /// # Ok(())
     /// # }
     /// ```
-    InterProcessFairLock, Recipe::FairLock, "fair lock", "/tickets/hall-1"
+    pub fn builder(client: &Client, path: impl AsRef<str>) -> RecipeBuilder<Self> {
+        RecipeBuilder::new(client, path.as_ref())
+    }
 }
 
 impl InterProcessFairLock {
@@ -138,13 +218,6 @@ impl InterProcessFairLock {
         }
     }
 }
-
-lock_methods!(
-    InterProcessFairLock,
-    LockGuard,
-    Kind::Exclusive,
-    r#"InterProcessFairLock::new(&client, "/tickets/hall-1")?"#
-);
 
 impl RecipeBuilder<InterProcessFairLock> {
     /// Sets the maximum number of waiters of this client; further ones are refused with
@@ -383,7 +456,7 @@ impl QueuedLock {
     }
 }
 
-crate::values::shown::debug_as_path!(InterProcessFairLock, QueuedLock);
+crate::values::shown::debug_as_path!(QueuedLock);
 
 #[cfg(test)]
 mod tests {

@@ -4,14 +4,17 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::blocking::block_on;
 use crate::engine::grant::hold::Hold;
-use crate::error::Lost;
-use crate::locks::guard_set::Shares;
-use crate::locks::guards::guard_methods;
+use crate::error::{Lost, ReleaseError, TransactionError};
+use crate::locks::guard_set::{self, Shares};
+use crate::locks::guards::Guard;
+use crate::locks::guards::sealed::{Inside, IsGuard};
 use crate::locks::mode::{Any, Exclusive, Mode, Read, Write, sealed};
+use crate::locks::transaction::Transaction;
 pub use crate::protocol::hold::LockState;
 use crate::protocol::moment::LONGEST;
-use crate::protocol::node_name::Kind;
+use crate::session::threads::BoxFuture;
 use crate::values::path::NodePath;
 use crate::values::shown::Quoted;
 
@@ -165,51 +168,522 @@ impl<M: Mode> fmt::Debug for LockGuard<M> {
     }
 }
 
-/// Implements the conversions into a guard whose mode is known only at run time.
-macro_rules! into_any {
-    ($($guard:ty),+) => {
-        $(impl From<$guard> for AnyGuard {
-            fn from(guard: $guard) -> Self {
-                Self { hold: guard.hold, mode: guard.mode.into() }
-            }
-        })+
-    };
-}
-
-into_any!(LockGuard, ReadGuard, WriteGuard);
-
-impl AnyGuard {
-    /// Returns a guard in the mode in which the lock was granted.
-    pub(crate) fn of(hold: Hold) -> Self {
-        match hold.kind() {
-            Kind::Shared => ReadGuard::new(hold).into(),
-            Kind::Exclusive => LockGuard::<Exclusive>::new(hold).into(),
-        }
+impl From<LockGuard> for AnyGuard {
+    fn from(guard: LockGuard) -> Self {
+        guard.into_any()
     }
 }
 
-guard_methods!(
-    LockGuard<M: Mode>,
-    "the lock",
-    "the lock",
-    r#"InterProcessMutex::new(&client, "/jobs/nightly")?.lock().await?"#
-);
+impl From<ReadGuard> for AnyGuard {
+    fn from(guard: ReadGuard) -> Self {
+        guard.into_any()
+    }
+}
 
-impl<M: Mode + Default> LockGuard<M> {
-    pub(crate) fn new(hold: Hold) -> Self {
-        hold.note_had();
-        Self {
-            hold: Arc::new(hold),
-            mode: M::default(),
-        }
+impl From<WriteGuard> for AnyGuard {
+    fn from(guard: WriteGuard) -> Self {
+        guard.into_any()
     }
 }
 
 impl<M: Mode> LockGuard<M> {
+    /// Returns the state: [`Lost`](crate::LockState::Lost) once the lock is lost.
+    ///
+    /// Each call reads the clock, so a task that was not scheduled for long cannot hide a loss.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let guard = zookeeper_recipes::InterProcessMutex::new(&client, "/jobs/nightly")?.lock().await?;
+    /// use zookeeper_recipes::LockState;
+    ///
+    /// assert_eq!(guard.state(), LockState::Held);
+    /// client.close().await?;
+    /// assert!(matches!(guard.state(), LockState::Lost(_)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn state(&self) -> LockState {
+        self.shares().state()
+    }
+
+    /// Waits until the state differs from `known`, and returns the new one.
+    ///
+    /// Returns at once if the state differs already, or if the guard is lost. An overdue renewal is
+    /// noticed within a second. Intermediate states may be skipped.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing is lost.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let guard = zookeeper_recipes::InterProcessMutex::new(&client, "/jobs/nightly")?.lock().await?;
+    /// # async fn sell(_paused: std::sync::Arc<std::sync::atomic::AtomicBool>) {}
+    /// use std::sync::{Arc, atomic::{AtomicBool, Ordering}};
+    /// use zookeeper_recipes::LockState;
+    ///
+    /// let paused = Arc::new(AtomicBool::new(false));
+    /// let mut work = std::pin::pin!(sell(Arc::clone(&paused)));
+    /// let mut state = guard.state();
+    /// while !matches!(state, LockState::Lost(_)) {
+    ///     paused.store(state == LockState::Suspended, Ordering::Relaxed); // begin nothing new
+    ///     tokio::select! {
+    ///         changed = guard.state_changed(state) => state = changed,
+    ///         () = &mut work => break,
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn state_changed(&self, known: LockState) -> LockState {
+        self.shares().state_changed(known).await
+    }
+
+    /// Returns `true` unless the lock is lost, by the clock.
+    ///
+    /// A [`Suspended`](crate::LockState::Suspended) guard is held. The answer is advisory: the loss
+    /// may come a moment later, and only the [token](crate::FencingToken) protects the resource
+    /// then.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let guard = zookeeper_recipes::InterProcessMutex::new(&client, "/jobs/nightly")?.lock().await?;
+    /// # let mut items = vec![1, 2, 3];
+    /// while guard.is_held() {
+    ///     let Some(item) = items.pop() else { break };
+    ///     println!("item {item}"); // short work
+    /// }
+    /// # assert!(items.is_empty());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.shares().lost_now().is_none()
+    }
+
+    /// Sets the end of the lease to `lease` from now, sooner or later than it was.
+    ///
+    /// A guard without a lease gets one. When the lease ends, the guard is lost, with
+    /// [`LostReason::LeaseOver`](crate::LostReason::LeaseOver), and then released; see
+    /// [`acquire_with_lease`](crate::InterProcessMutex::acquire_with_lease). A lease of zero ends
+    /// at once: the guard is lost, and this returns the loss. More than a year is no limit.
+    ///
+    /// This sends no request. All guards that [share](crate::LockGuard::reenter) a hold share the
+    /// lease.
+    ///
+    /// # Errors
+    /// [`Lost`](crate::Lost) if the guard is lost, by the clock: a lease that has ended cannot be
+    /// extended.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let guard = zookeeper_recipes::InterProcessMutex::new(&client, "/jobs/nightly")?.lock().await?;
+    /// use std::time::Duration;
+    ///
+    /// for part in 1..=3 {
+    ///     guard.set_lease(Duration::from_secs(10))?; // each part has ten seconds
+    ///     println!("part {part}");
+    /// }
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "updateLeaseTime")]
+    pub fn set_lease(&self, lease: Duration) -> Result<(), Lost> {
+        self.shares().set_lease(lease)
+    }
+
+    /// Returns how much of the lease is left; `None` if there is no lease.
+    ///
+    /// [`acquire_with_lease`](crate::InterProcessMutex::acquire_with_lease) or
+    /// [`set_lease`](Self::set_lease) has set the lease. If permits with different leases were
+    /// merged, the first lease to end counts. Returns zero if the lease has ended, or the guard is
+    /// lost for another reason.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let guard = zookeeper_recipes::InterProcessMutex::new(&client, "/jobs/nightly")?.lock().await?;
+    /// use std::time::Duration;
+    ///
+    /// assert_eq!(guard.lease_remaining(), None);
+    /// guard.set_lease(Duration::from_secs(10))?;
+    /// assert!(guard.lease_remaining() <= Some(Duration::from_secs(10)));
+    /// # assert!(guard.lease_remaining() > Some(Duration::from_secs(5)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    #[doc(alias = "remainTimeToLive")]
+    pub fn lease_remaining(&self) -> Option<Duration> {
+        self.shares().lease_remaining()
+    }
+
+    /// Returns a future that resolves when the lock is lost, with the reason.
+    ///
+    /// It resolves when the session lease has expired, when a lease of this guard
+    /// ([`acquire_with_lease`](crate::InterProcessMutex::acquire_with_lease),
+    /// [`set_lease`](Self::set_lease)) has ended, when the session has ended or the client is
+    /// closed, or when another process has deleted a node of the guard, which is noticed within a
+    /// sixth of the session timeout (by default). The future does not borrow the guard, so another
+    /// task can wait for it.
+    ///
+    /// After a release it stays pending until the session ends, and then resolves although nothing
+    /// was lost: drop it when you release the guard.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing is lost: the next one resolves at once after a loss in
+    /// between.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let guard = zookeeper_recipes::InterProcessMutex::new(&client, "/jobs/nightly")?.lock().await?;
+    /// # async fn sell() {}
+    /// tokio::select! {
+    ///     lost = guard.lost() => eprintln!("stop at once: {lost}"),
+    ///     () = sell() => guard.release().await?,
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn lost(&self) -> impl Future<Output = Lost> + Send + 'static + use<M> {
+        self.shares().lost()
+    }
+
+    /// Runs `work` while the guard holds the lock, and returns its output.
+    ///
+    /// As soon as the guard is lost, `work` is dropped. If the guard is lost by the time that
+    /// `work` is done, the output is dropped. [`while_held_owned`](Self::while_held_owned) takes
+    /// the guard, for a separate task.
+    ///
+    /// # Work that it does not stop
+    /// Dropping a future stops what the future does, not what it waits for. A closure of
+    /// [`tokio::task::spawn_blocking`], or a task of [`tokio::spawn`], goes on after `while_held`
+    /// has returned [`Lost`](crate::Lost) or was dropped, and once the guard is dropped, without
+    /// the lock. Move the guard into the closure: then the lock is held for as long as the work
+    /// lasts, and the work can ask [`is_held`](Self::is_held) between its parts.
+    ///
+    /// The same happens where a framework (hyper, axum) drops the handler of a request because the
+    /// caller has disconnected: the handler's guards are dropped with it, at any `await`. Run work
+    /// that must be completed in a task, with [`while_held_owned`](Self::while_held_owned).
+    ///
+    /// # Errors
+    /// [`Lost`](crate::Lost) if the guard is lost. If it was lost before the call, `work` is not
+    /// polled.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, `work` is dropped with it. The guard is kept.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let guard = zookeeper_recipes::InterProcessMutex::new(&client, "/jobs/nightly")?.lock().await?;
+    /// let rows = guard.while_held(async { 42 /* the nightly job */ }).await?;
+    /// guard.release().await?;
+    /// # assert_eq!(rows, 42);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Blocking work, which keeps the guard until its end, even if its caller is gone:
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let guard = zookeeper_recipes::InterProcessMutex::new(&client, "/jobs/nightly")?.lock().await?;
+    /// # fn compress(_part: u32) {}
+    /// let work = tokio::task::spawn_blocking(move || {
+    ///     for part in 0..3 {
+    ///         if !guard.is_held() {
+    ///             break; // what follows would be without the lock
+    ///         }
+    ///         compress(part);
+    ///     }
+    ///     guard // or dropped here, with the end of the work
+    /// });
+    /// work.await?.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn while_held<T>(&self, work: impl Future<Output = T>) -> Result<T, Lost> {
+        self.shares().while_held(work).await
+    }
+
+    /// Runs `work` while it holds the lock, and returns its output with the guard.
+    ///
+    /// This works like [`while_held`](Self::while_held), but takes the guard, so the future can be
+    /// passed to [`tokio::spawn`]: the lock is held for as long as the task runs.
+    ///
+    /// # Errors
+    /// [`Lost`](crate::Lost) if the guard is lost, which is then dropped, after `work`.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, or its task aborted, `work` is dropped, and then the guard, which
+    /// releases in the background.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let guard = zookeeper_recipes::InterProcessMutex::new(&client, "/jobs/nightly")?.lock().await?;
+    /// let job = tokio::spawn(guard.while_held_owned(async { 42 /* the nightly job */ }));
+    /// // ..
+    /// let (rows, guard) = job.await??;
+    /// guard.release().await?;
+    /// # assert_eq!(rows, 42);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "spawn")]
+    pub fn while_held_owned<T>(
+        self,
+        work: impl Future<Output = T>,
+    ) -> impl Future<Output = Result<(T, Self), Lost>> {
+        // This is the order of their drop, polled or not, because the work relies on the
+        // guard.
+        let owned = (work, self);
+        async move {
+            let (work, guard) = owned;
+            let output = guard.while_held(work).await?;
+            Ok((output, guard))
+        }
+    }
+
+    /// Returns an empty transaction, committed only while the guard holds the lock.
+    ///
+    /// This is for writes to ZooKeeper: see [`Transaction`](crate::Transaction).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let guard = zookeeper_recipes::InterProcessMutex::new(&client, "/jobs/nightly")?.lock().await?;
+    /// # server.create("/orders", b"")?;
+    /// guard.transaction().create("/orders/4711", b"new").commit().await?;
+    /// # assert_eq!(server.children("/orders"), ["4711"]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn transaction(&self) -> Transaction<'_> {
+        self.shares().transaction()
+    }
+
+    /// Reads a node, and the version of its data, for a [transaction](Self::transaction) that
+    /// depends on them; returns `None` if there is no such node.
+    ///
+    /// The path is below the client's [namespace](crate::ClientBuilder::namespace), and the node's
+    /// ACL must allow READ. The answer is not older than the grant: it includes every write,
+    /// through any server, that was committed before the previous holder's release (for several
+    /// locks, before each of theirs). It may be out of date when you use it, if others write
+    /// without the lock or the lock is lost, so pass its version to the write.
+    ///
+    /// This costs two requests, a `sync` and the read, sent together and repeated by the client's
+    /// [`RetryPolicy`](crate::RetryPolicy) until a loss.
+    ///
+    /// # Errors
+    /// - [`TransactionError::Lost`](crate::TransactionError::Lost) after a loss, even during the
+    ///   read.
+    /// - [`ErrorKind::NoAuth`](crate::ErrorKind::NoAuth) if the ACL of the node denies this client
+    ///   READ.
+    /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server answered.
+    /// - See [`TransactionError`](crate::TransactionError) for the other variants.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: this only reads.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let guard = zookeeper_recipes::InterProcessMutex::new(&client, "/jobs/nightly")?.lock().await?;
+    /// # server.create("/config/rates", b"old")?;
+    /// let (rates, version) = guard.get_data("/config/rates").await?.ok_or("there are no rates")?;
+    /// if rates == b"old" {
+    ///     guard.transaction().set_data("/config/rates", b"new", version).commit().await?;
+    /// }
+    /// assert!(guard.get_data("/config/none").await?.is_none());
+    /// # assert_eq!(server.node("/config/rates").unwrap().data, b"new");
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "getData")]
+    pub async fn get_data(
+        &self,
+        path: impl AsRef<str>,
+    ) -> Result<Option<(Vec<u8>, i32)>, TransactionError> {
+        self.shares().get_data(path.as_ref()).await
+    }
+
+    /// Returns a future that resolves when revocation of the lock is requested.
+    ///
+    /// Requests come from [`Client::attempt_revoke`](crate::Client::attempt_revoke), and for locks
+    /// from Curator's `Revoker`. Requests before this call are not missed; for a lock, neither are
+    /// requests before the grant (a permit has a different node than its waiter had). The holder
+    /// decides whether to release. Neither a release nor a loss resolves the future, which does not
+    /// borrow the guard.
+    ///
+    /// The polled future watches each node of the guard, which costs one request for each.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the watch ends. The next one resolves for the same request.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let guard = zookeeper_recipes::InterProcessMutex::new(&client, "/jobs/nightly")?.lock().await?;
+    /// # async fn reindex() {}
+    /// tokio::select! {
+    ///     () = guard.revoked() => guard.release().await?, // another process needs it
+    ///     () = reindex() => {}
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "makeRevocable")]
+    pub fn revoked(&self) -> impl Future<Output = ()> + Send + 'static + use<M> {
+        self.shares().revoked()
+    }
+
+    /// Releases the lock, and waits until a server has confirmed it.
+    ///
+    /// While other guards [share](crate::LockGuard::reenter) the hold, this only gives up this
+    /// guard's share, without a request.
+    ///
+    /// If no server can be reached, this waits until the session has ended, about 1.4 times the
+    /// session timeout, and returns [`ReleaseError::Lost`](crate::ReleaseError::Lost). To wait
+    /// less, wrap the call in [`tokio::time::timeout`]: the release goes on. After a loss this
+    /// returns at once, and nodes are deleted in the background.
+    ///
+    /// # Errors
+    /// - [`ReleaseError::Lost`](crate::ReleaseError::Lost) if the guard was lost before the call,
+    ///   or if the session ended before a server confirmed the release. In the first case, work
+    ///   since the loss may have overlapped with another holder; in the second case, the lock was
+    ///   held until the call. To tell the two apart, ask [`is_held`](Self::is_held) right before
+    ///   the release.
+    /// - [`ReleaseError::Refused`](crate::ReleaseError::Refused) if the ACL does not allow this
+    ///   client to delete its own node.
+    ///
+    /// Neither error calls for a repetition. Once the ACL allows DELETE,
+    /// [`Client::flush`](crate::Client::flush) tries a refused deletion again.
+    ///
+    /// # Cancel safety
+    /// The call itself releases. If the future is dropped, only the outcome is lost.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let guard = zookeeper_recipes::InterProcessMutex::new(&client, "/jobs/nightly")?.lock().await?;
+    /// use zookeeper_recipes::ReleaseError;
+    ///
+    /// // The work.
+    /// let held = guard.is_held();
+    /// match guard.release().await {
+    ///     Ok(()) => println!("released"),
+    ///     Err(ReleaseError::Lost(lost)) if held => println!("held until the release: {lost}"),
+    ///     Err(ReleaseError::Lost(lost)) => println!("the work may have to be undone: {lost}"),
+    ///     Err(error) => return Err(error.into()),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "unlock")]
+    #[doc(alias = "returnLease")]
+    #[doc(alias = "returnAll")]
+    pub fn release(
+        self,
+    ) -> impl Future<Output = Result<(), ReleaseError>> + Send + 'static + use<M> {
+        guard_set::release(self.into_holds())
+    }
+
+    /// Releases like [`release`](Self::release), and blocks the thread until a server has confirmed
+    /// it.
+    ///
+    /// # Errors
+    /// See [`release`](Self::release).
+    pub fn blocking_release(self) -> Result<(), ReleaseError> {
+        block_on(self.release())
+    }
+}
+
+impl<M: Mode> IsGuard for LockGuard<M> {
+    fn shares(&self, _: Inside) -> Shares<'_> {
+        Self::shares(self)
+    }
+
+    fn release_boxed(self: Box<Self>, _: Inside) -> BoxFuture<'static, Result<(), ReleaseError>> {
+        Box::pin(Self::release(*self))
+    }
+}
+
+impl<M: Mode> Guard for LockGuard<M> {}
+
+impl<M: Mode + Default> LockGuard<M> {
+    pub(crate) fn new(hold: Hold) -> Self {
+        Self::in_mode(hold, M::default())
+    }
+}
+
+impl<M: Mode> LockGuard<M> {
+    pub(crate) fn in_mode(hold: Hold, mode: M) -> Self {
+        hold.note_had();
+        Self {
+            hold: Arc::new(hold),
+            mode,
+        }
+    }
+
     /// Returns the hold if no other guard shares it, otherwise the guard.
     pub(crate) fn into_hold(self) -> Result<Hold, Self> {
         let mode = self.mode;
         Arc::try_unwrap(self.hold).map_err(|hold| Self { hold, mode })
+    }
+
+    fn into_any(self) -> AnyGuard {
+        LockGuard {
+            hold: self.hold,
+            mode: self.mode.into(),
+        }
     }
 
     fn shares(&self) -> Shares<'_> {

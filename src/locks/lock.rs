@@ -1,4 +1,5 @@
-//! The common parts of all locks: the trait, and the methods of each lock.
+//! The lock that has four public names, the trait of all locks, and what every call that acquires
+//! does.
 
 use std::fmt;
 use std::panic::Location;
@@ -7,19 +8,22 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 
+use crate::blocking::block_on;
 use crate::engine::attempts::room;
 use crate::engine::grant::hold::{Hold, first_lost};
 use crate::engine::grant::observe::Call;
 use crate::engine::lock::path_lock::{Ask, Budget, PathLock};
 use crate::engine::request::look;
 use crate::engine::who;
-use crate::error::{AcquireError, Error, LostReason, Purpose, TryLockError};
-use crate::locks::guard::{AnyGuard, after};
+use crate::error::{AcquireError, Error, LostReason, Purpose, ReleaseError, TryLockError};
+use crate::locks::guard::{AnyGuard, LockGuard, after};
 use crate::locks::guards::sealed::Inside;
+use crate::locks::mode::{Any, LockKind};
 use crate::protocol::node_name::Kind;
 use crate::session::core::Core;
 use crate::values::contender::Contender;
 use crate::values::path::NodePath;
+use crate::values::shown::Quoted;
 
 /// A lock of any kind, for code that does not depend on the kind. Curator has an interface of this
 /// name.
@@ -125,9 +129,7 @@ pub trait InterProcessLock: sealed::IsLock + fmt::Debug + Send + Sync {
     /// If the future is dropped, the place in the queue is lost, and a node that was created is
     /// deleted in the background.
     async fn acquire(&self, timeout: Duration) -> Result<AnyGuard, AcquireError> {
-        let lock = self.member(Inside(()));
-        lock.acquire(within(lock.path_lock.client(), lock.kind, timeout))
-            .await
+        any(self).acquire(timeout).await
     }
 
     /// Acquires the lock, waiting at most until `deadline`.
@@ -138,9 +140,7 @@ pub trait InterProcessLock: sealed::IsLock + fmt::Debug + Send + Sync {
     /// # Cancel safety
     /// See [`acquire`](Self::acquire).
     async fn acquire_until(&self, deadline: Instant) -> Result<AnyGuard, AcquireError> {
-        let lock = self.member(Inside(()));
-        lock.acquire(until(lock.path_lock.client(), lock.kind, deadline))
-            .await
+        any(self).acquire_until(deadline).await
     }
 
     /// Acquires the lock for no longer than `lease`, waiting at most for `wait`.
@@ -159,13 +159,7 @@ pub trait InterProcessLock: sealed::IsLock + fmt::Debug + Send + Sync {
         wait: Duration,
         lease: Duration,
     ) -> Result<AnyGuard, AcquireError> {
-        let lock = self.member(Inside(()));
-        let ask = within(lock.path_lock.client(), lock.kind, wait);
-        lock.acquire(Ask {
-            lease: Some(lease),
-            ..ask
-        })
-        .await
+        any(self).acquire_with_lease(wait, lease).await
     }
 
     /// Acquires the lock, waiting for as long as other contenders are in the way.
@@ -176,8 +170,7 @@ pub trait InterProcessLock: sealed::IsLock + fmt::Debug + Send + Sync {
     /// # Cancel safety
     /// See [`acquire`](Self::acquire).
     async fn lock(&self) -> Result<AnyGuard, AcquireError> {
-        let lock = self.member(Inside(()));
-        lock.acquire(forever(lock.kind)).await
+        any(self).lock().await
     }
 
     /// Acquires the lock if it is free.
@@ -189,11 +182,7 @@ pub trait InterProcessLock: sealed::IsLock + fmt::Debug + Send + Sync {
     /// # Cancel safety
     /// See [`acquire`](Self::acquire).
     async fn try_lock(&self) -> Result<AnyGuard, TryLockError> {
-        let lock = self.member(Inside(()));
-        let ask = at_once(lock.path_lock.client(), lock.kind);
-        try_lock(Arc::clone(lock.path_lock), ask)
-            .await
-            .map(AnyGuard::of)
+        any(self).try_lock().await
     }
 
     /// Returns the paths of the nodes in the lock's queue, in order.
@@ -207,8 +196,7 @@ pub trait InterProcessLock: sealed::IsLock + fmt::Debug + Send + Sync {
     /// # Cancel safety
     /// Cancel safe: this only reads.
     async fn participants(&self) -> Result<Vec<NodePath>, Error> {
-        let lock = self.member(Inside(()));
-        participants(lock.path_lock, Some(lock.kind)).await
+        any(self).participants().await
     }
 
     /// Returns all contenders, of all processes and in order: the holders and the waiters.
@@ -222,7 +210,7 @@ pub trait InterProcessLock: sealed::IsLock + fmt::Debug + Send + Sync {
     /// # Cancel safety
     /// Cancel safe: this only reads.
     async fn queue(&self) -> Result<Vec<Contender>, Error> {
-        look(self.member(Inside(())).path_lock, who::queue).await
+        any(self).queue().await
     }
 
     /// Returns the contenders that hold the lock: none, one, or all readers before the first writer
@@ -236,7 +224,7 @@ pub trait InterProcessLock: sealed::IsLock + fmt::Debug + Send + Sync {
     /// # Cancel safety
     /// Cancel safe: this only reads.
     async fn holders(&self) -> Result<Vec<Contender>, Error> {
-        look(self.member(Inside(())).path_lock, who::holders).await
+        any(self).holders().await
     }
 
     /// Returns `true` if the lock has a contender of any process: a holder or a waiter.
@@ -247,7 +235,7 @@ pub trait InterProcessLock: sealed::IsLock + fmt::Debug + Send + Sync {
     /// # Cancel safety
     /// Cancel safe: this only reads.
     async fn is_locked(&self) -> Result<bool, Error> {
-        Ok(self.queue_len().await? > 0)
+        any(self).is_locked().await
     }
 
     /// Returns how many contenders of all processes hold the lock or wait for it.
@@ -258,7 +246,7 @@ pub trait InterProcessLock: sealed::IsLock + fmt::Debug + Send + Sync {
     /// # Cancel safety
     /// Cancel safe: this only reads.
     async fn queue_len(&self) -> Result<usize, Error> {
-        look(self.member(Inside(())).path_lock, who::count).await
+        any(self).queue_len().await
     }
 
     /// Deletes the node of a contender, which then no longer holds the lock, or its place in the
@@ -273,70 +261,741 @@ pub trait InterProcessLock: sealed::IsLock + fmt::Debug + Send + Sync {
     /// # Cancel safety
     /// If the future is dropped, the node may or may not be deleted.
     async fn break_lock(&self, contender: &Contender) -> Result<bool, Error> {
-        break_lock(self.member(Inside(())).path_lock, contender).await
+        any(self).break_lock(contender).await
     }
 
     /// Returns `true` if a guard that this client acquired by this type of lock holds the lock.
     fn is_acquired_in_this_process(&self) -> bool {
-        let lock = self.member(Inside(()));
-        lock.path_lock.is_held(lock.kind)
+        any(self).is_acquired_in_this_process()
     }
 
     /// Returns the path of the lock, as it was given.
     fn path(&self) -> &str {
-        self.member(Inside(())).path_lock.path().user()
+        self.any(Inside(())).path_lock.path().user()
     }
 }
 
-/// Implements the trait for pointers to locks: each calls the lock that it points to.
-macro_rules! pointers {
-    ($($pointer:ty),+) => {
-        $(
-            impl<T: InterProcessLock + ?Sized> sealed::IsLock for $pointer {
-                fn member(&self, inside: Inside) -> sealed::OneLock<'_> {
-                    (**self).member(inside)
-                }
-            }
+impl<K: LockKind> InterProcessLock for Lock<K> {}
 
-            impl<T: InterProcessLock + ?Sized> InterProcessLock for $pointer {}
-        )+
-    };
+impl<L: InterProcessLock + ?Sized> InterProcessLock for &L {}
+
+impl<L: InterProcessLock + ?Sized> InterProcessLock for Box<L> {}
+
+impl<L: InterProcessLock + ?Sized> InterProcessLock for Arc<L> {}
+
+/// Returns a handle of the same lock, whose kind is known at run time only.
+fn any(lock: &(impl sealed::IsLock + ?Sized)) -> Lock<Any> {
+    let sealed::AnyLock { path_lock, mode } = lock.any(Inside(()));
+    Lock {
+        path_lock: Arc::clone(path_lock),
+        mode,
+    }
 }
-
-pointers!(&T, Box<T>, Arc<T>);
 
 pub(crate) mod sealed {
     use std::sync::Arc;
 
+    use super::Lock;
     use crate::engine::lock::path_lock::PathLock;
     use crate::locks::guards::sealed::Inside;
-    use crate::protocol::node_name::Kind;
+    use crate::locks::mode::{Any, LockKind};
 
-    /// Implemented by the locks of this crate.
+    /// Implemented by the locks of this crate, and by pointers to them.
     #[expect(unnameable_types, reason = "sealing is the point")]
     pub trait IsLock {
         #[doc(hidden)]
-        fn member(&self, inside: Inside) -> OneLock<'_>;
+        fn any(&self, inside: Inside) -> AnyLock<'_>;
     }
 
-    /// A lock of any type.
+    /// A lock whose kind is known at run time only.
     #[expect(
         unnameable_types,
         missing_debug_implementations,
         reason = "only this crate needs a name for it"
     )]
     #[derive(Clone, Copy)]
-    pub struct OneLock<'a> {
+    pub struct AnyLock<'a> {
         pub(crate) path_lock: &'a Arc<PathLock>,
-        pub(crate) kind: Kind,
+        pub(crate) mode: Any,
+    }
+
+    impl<K: LockKind> IsLock for Lock<K> {
+        fn any(&self, _: Inside) -> AnyLock<'_> {
+            AnyLock {
+                path_lock: &self.path_lock,
+                mode: self.mode.into(),
+            }
+        }
+    }
+
+    impl<L: IsLock + ?Sized> IsLock for &L {
+        fn any(&self, inside: Inside) -> AnyLock<'_> {
+            (**self).any(inside)
+        }
+    }
+
+    impl<L: IsLock + ?Sized> IsLock for Box<L> {
+        fn any(&self, inside: Inside) -> AnyLock<'_> {
+            (**self).any(inside)
+        }
+    }
+
+    impl<L: IsLock + ?Sized> IsLock for Arc<L> {
+        fn any(&self, inside: Inside) -> AnyLock<'_> {
+            (**self).any(inside)
+        }
     }
 }
 
-impl sealed::OneLock<'_> {
-    async fn acquire(self, ask: Ask) -> Result<AnyGuard, AcquireError> {
-        acquire(Arc::clone(self.path_lock), ask)
+/// A lock across processes: the type of [`InterProcessMutex`](crate::InterProcessMutex),
+/// [`InterProcessFairLock`](crate::InterProcessFairLock),
+/// [`InterProcessReadLock`](crate::InterProcessReadLock) and
+/// [`InterProcessWriteLock`](crate::InterProcessWriteLock).
+///
+/// Each of these names is a `Lock` of another [kind](LockKind): [`Exclusive`], [`Fair`], [`Read`]
+/// or [`Write`]. The page of each says how that lock works. This page has the methods that all of
+/// them have.
+///
+/// A lock is a handle: it is cheap to clone, and does no I/O until it is used. All handles of one
+/// client for one path share their state.
+///
+/// # Examples
+/// A function for locks of all kinds, which returns the guard of the given lock:
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = zookeeper_test_server::Server::start()?;
+/// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+/// use zookeeper_recipes::mode::LockKind;
+/// use zookeeper_recipes::{AcquireError, InterProcessReadWriteLock, Lock, LockGuard, ReadGuard};
+///
+/// async fn logged<K: LockKind>(lock: &Lock<K>) -> Result<LockGuard<K::Mode>, AcquireError> {
+///     let guard = lock.lock().await?;
+///     println!("{} is held by {}", lock.path(), guard.node());
+///     Ok(guard)
+/// }
+///
+/// let prices = InterProcessReadWriteLock::new(&client, "/cache/prices")?;
+/// let reader: ReadGuard = logged(&prices.read_lock()).await?;
+/// # reader.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// [`Exclusive`]: crate::mode::Exclusive
+/// [`Fair`]: crate::mode::Fair
+/// [`Read`]: crate::mode::Read
+/// [`Write`]: crate::mode::Write
+#[derive(Clone)]
+pub struct Lock<K: LockKind> {
+    pub(crate) path_lock: Arc<PathLock>,
+    mode: K::Mode,
+}
+
+impl<K: LockKind> fmt::Debug for Lock<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}({})", K::NAME, Quoted(self.path()))
+    }
+}
+
+impl<K: LockKind<Mode: Default>> Lock<K> {
+    pub(crate) fn of(path_lock: Arc<PathLock>) -> Self {
+        Self {
+            path_lock,
+            mode: K::Mode::default(),
+        }
+    }
+}
+
+impl<K: LockKind> Lock<K> {
+    /// Acquires the lock, waiting at most for `timeout`.
+    ///
+    /// The timeout covers everything: creating missing directories, retries, reconnects, and
+    /// waiting for other contenders. With [`Duration::ZERO`](std::time::Duration::ZERO) this works
+    /// like a try: it waits only for the servers, up to the connect timeout. More than a year is no
+    /// deadline.
+    ///
+    /// # Errors
+    /// - [`AcquireError::TimedOut`](crate::AcquireError::TimedOut) if live contenders were in the
+    ///   way for all that time. The call is not granted the lock later; a node that could not be
+    ///   deleted yet is deleted in the background.
+    /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if the time passed without an
+    ///   answer from a server.
+    /// - See [`AcquireError`](crate::AcquireError) for the other variants.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped (in `select!` or [`tokio::time::timeout`]), the call loses its
+    /// place in the queue, but nothing else. Nodes that it created, or may have created, are
+    /// deleted in the background; [`Client::flush`](crate::Client::flush) waits for this. Do not
+    /// keep the future without polling it: a lock that it is granted is withheld from other
+    /// contenders until it is polled or dropped.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let lock = zookeeper_recipes::InterProcessMutex::new(&client, "/inventory/sku-42")?;
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::Acquisition::{Acquired, Busy};
+    /// use zookeeper_recipes::OrBusy;
+    ///
+    /// match lock.acquire(Duration::from_millis(200)).await.or_busy()? {
+    ///     Acquired(guard) => guard.release().await?, // after the work
+    ///     Busy => println!("too busy, try again later"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn acquire(
+        &self,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<LockGuard<K::Mode>, AcquireError>> + Send + 'static + use<K>
+    {
+        self.clone()
+            .granted(within(self.client(), self.kind(), timeout))
+    }
+
+    /// Acquires the lock, waiting at most for `wait`, runs `work` and releases.
+    ///
+    /// Returns the output of `work` with the result of the release, which is
+    /// [`ReleaseError::Lost`](crate::ReleaseError::Lost) if the lock was lost before the release:
+    /// check both. A loss does not stop `work`, which has the guard: use
+    /// [`while_held`](crate::LockGuard::while_held) for parts that a loss must stop, and pass the
+    /// [token](crate::LockGuard::fencing_token) to the resource. If `work` panics, the lock is
+    /// released in the background.
+    ///
+    /// # Errors
+    /// See [`acquire`](Self::acquire). Then `work` was not called.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped while it waits for the lock, see [`acquire`](Self::acquire). Later,
+    /// `work` is dropped, and then the lock is released in the background.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let lock = zookeeper_recipes::InterProcessMutex::new(&client, "/inventory/sku-42")?;
+    /// # async fn sell() -> u32 { 3 }
+    /// use std::time::Duration;
+    ///
+    /// let wait = Duration::from_secs(10);
+    /// let work = lock.with(wait, async |guard| guard.while_held(sell()).await);
+    /// let (left, released) = work.await?;
+    /// println!("{} left", left?); // an error if the lock was lost first
+    /// released?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn with<T, F: AsyncFnOnce(&LockGuard<K::Mode>) -> T>(
+        &self,
+        wait: Duration,
+        work: F,
+    ) -> impl Future<Output = Result<(T, Result<(), ReleaseError>), AcquireError>> + use<T, F, K>
+    {
+        let acquired = self.acquire(wait);
+        async move {
+            let guard = acquired.await?;
+            let output = work(&guard).await;
+            Ok((output, guard.release().await))
+        }
+    }
+
+    /// Acquires the lock, waiting at most until `deadline`.
+    ///
+    /// If `deadline` has passed, this works like a try: it waits only for the servers, up to the
+    /// connect timeout.
+    ///
+    /// # Errors
+    /// See [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    /// See [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let lock = zookeeper_recipes::InterProcessMutex::new(&client, "/inventory/sku-42")?;
+    /// use std::time::{Duration, Instant};
+    ///
+    /// let deadline = Instant::now() + Duration::from_secs(10); // of the whole request
+    /// let guard = lock.acquire_until(deadline).await?;
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn acquire_until(
+        &self,
+        deadline: Instant,
+    ) -> impl Future<Output = Result<LockGuard<K::Mode>, AcquireError>> + Send + 'static + use<K>
+    {
+        self.clone()
+            .granted(until(self.client(), self.kind(), deadline))
+    }
+
+    /// Acquires the lock for no longer than `lease`, waiting at most for `wait`.
+    ///
+    /// The lease begins with the grant. When it ends, the guard is lost, with
+    /// [`LostReason::LeaseOver`](crate::LostReason::LeaseOver), and then released, even if the
+    /// holder is not done. [`set_lease`](crate::LockGuard::set_lease) moves the end, and
+    /// [`lease_remaining`](crate::LockGuard::lease_remaining) returns how much time is left. Guards
+    /// that [share](crate::LockGuard::reenter) a hold share the lease, and a conversion keeps it.
+    ///
+    /// The lease is measured by the clock of this process, which on Linux goes on while the machine
+    /// sleeps. A holder that was paused may work on after the end, as after any other loss, so the
+    /// resource must compare the [token](crate::LockGuard::fencing_token).
+    ///
+    /// No lease is needed to free the lock of a crashed process, because the lock ends with the
+    /// session of that process. A lease limits how long a live process keeps the lock; more than a
+    /// year is no limit. `wait` is the timeout of [`acquire`](Self::acquire).
+    ///
+    /// # Errors
+    /// - [`AcquireError::InvalidLease`](crate::AcquireError::InvalidLease) if `lease` is zero.
+    /// - [`AcquireError::LeaseOver`](crate::AcquireError::LeaseOver) if the lease ended before this
+    ///   future was polled again, and no time is left for another try.
+    /// - See [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    /// See [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let lock = zookeeper_recipes::InterProcessMutex::new(&client, "/inventory/sku-42")?;
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::{LostReason, ReleaseError};
+    ///
+    /// let (wait, lease) = (Duration::from_secs(10), Duration::from_millis(200));
+    /// let guard = lock.acquire_with_lease(wait, lease).await?;
+    /// // Work that takes longer than the lease.
+    /// # guard.lost().await;
+    /// match guard.release().await {
+    ///     Ok(()) => println!("done in time"),
+    ///     Err(ReleaseError::Lost(lost)) => assert_eq!(lost.reason(), LostReason::LeaseOver),
+    ///     Err(error) => return Err(error.into()),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    #[doc(alias = "lease")]
+    pub fn acquire_with_lease(
+        &self,
+        wait: Duration,
+        lease: Duration,
+    ) -> impl Future<Output = Result<LockGuard<K::Mode>, AcquireError>> + Send + 'static + use<K>
+    {
+        let ask = within(self.client(), self.kind(), wait);
+        self.clone().granted(Ask {
+            lease: Some(lease),
+            ..ask
+        })
+    }
+
+    /// Acquires like [`acquire`](Self::acquire), and blocks the thread meanwhile.
+    ///
+    /// Use this in threads and scripts. Do not call methods with this prefix in asynchronous code,
+    /// because they block the executor's thread (use `spawn_blocking`). Unlike tokio's, they do not
+    /// detect this and panic.
+    ///
+    /// # Errors
+    /// See [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::blocking_connect(&server.connect_string())?;
+    /// # let lock = zookeeper_recipes::InterProcessMutex::new(&client, "/inventory/sku-42")?;
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::Acquisition::{Acquired, Busy};
+    /// use zookeeper_recipes::OrBusy;
+    ///
+    /// match lock.blocking_acquire(Duration::from_millis(200)).or_busy()? {
+    ///     Acquired(guard) => guard.blocking_release()?, // after the work
+    ///     Busy => println!("too busy, try again later"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn blocking_acquire(&self, timeout: Duration) -> Result<LockGuard<K::Mode>, AcquireError> {
+        block_on(self.acquire(timeout))
+    }
+
+    /// Acquires like [`acquire_with_lease`](Self::acquire_with_lease), and blocks the thread
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// See [`acquire_with_lease`](Self::acquire_with_lease).
+    #[track_caller]
+    pub fn blocking_acquire_with_lease(
+        &self,
+        wait: Duration,
+        lease: Duration,
+    ) -> Result<LockGuard<K::Mode>, AcquireError> {
+        block_on(self.acquire_with_lease(wait, lease))
+    }
+
+    /// Acquires the lock, waiting for as long as other contenders are in the way.
+    ///
+    /// If this must wait for a guard of the same task, it waits forever. When the call has waited
+    /// for a hold of this client for a second, a `WARN` in the log names the lines of both calls,
+    /// once for each lock of a client.
+    ///
+    /// # Errors
+    /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server answers for as long
+    ///   as the client's retry policy allows.
+    /// - See [`AcquireError`](crate::AcquireError) for the other variants; never
+    ///   [`AcquireError::TimedOut`](crate::AcquireError::TimedOut).
+    ///
+    /// # Cancel safety
+    /// See [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let lock = zookeeper_recipes::InterProcessMutex::new(&client, "/inventory/sku-42")?;
+    /// let guard = lock.lock().await?;
+    /// assert!(guard.is_held());
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn lock(
+        &self,
+    ) -> impl Future<Output = Result<LockGuard<K::Mode>, AcquireError>> + Send + 'static + use<K>
+    {
+        self.clone().granted(forever(self.kind()))
+    }
+
+    /// Acquires the lock without waiting for other contenders.
+    ///
+    /// If the lock is contended, this creates no node: it reads the queue, and reads again after a
+    /// `sync`, because a member of the ensemble may lag behind. It waits for nodes of this client
+    /// that are still being deleted.
+    ///
+    /// While another task of this client has a mutex or the write lock, trying that lock returns
+    /// `WouldBlock` without a request. A reader that finds no node to share reads the queue. A fair
+    /// lock with `max_waiters` nodes of this client returns
+    /// [`TooManyWaiters`](crate::AcquireError::TooManyWaiters), even if the lock is free.
+    ///
+    /// # Errors
+    /// - [`TryLockError::WouldBlock`](crate::TryLockError::WouldBlock) if a live contender is in
+    ///   the way.
+    /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server replies within the
+    ///   connect timeout.
+    /// - See [`AcquireError`](crate::AcquireError) for the other errors in
+    ///   [`TryLockError::Acquire`](crate::TryLockError::Acquire).
+    ///
+    /// # Cancel safety
+    /// See [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let lock = zookeeper_recipes::InterProcessMutex::new(&client, "/inventory/sku-42")?;
+    /// use zookeeper_recipes::TryLockError;
+    ///
+    /// match lock.try_lock().await {
+    ///     Ok(guard) => guard.release().await?, // after the work
+    ///     Err(TryLockError::WouldBlock { contention, .. }) => println!("{contention}"),
+    ///     Err(error) => return Err(error.into()),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    #[doc(alias = "tryAcquire")]
+    pub fn try_lock(
+        &self,
+    ) -> impl Future<Output = Result<LockGuard<K::Mode>, TryLockError>> + Send + 'static + use<K>
+    {
+        self.clone()
+            .granted_at_once(at_once(self.client(), self.kind()))
+    }
+
+    /// Acquires like [`lock`](Self::lock), and blocks the thread meanwhile.
+    ///
+    /// If this must wait for a guard of the same thread, it waits forever.
+    ///
+    /// # Errors
+    /// See [`lock`](Self::lock).
+    #[track_caller]
+    pub fn blocking_lock(&self) -> Result<LockGuard<K::Mode>, AcquireError> {
+        block_on(self.lock())
+    }
+
+    /// Acquires like [`try_lock`](Self::try_lock), and blocks the thread until the servers have
+    /// answered.
+    ///
+    /// # Errors
+    /// See [`try_lock`](Self::try_lock).
+    #[track_caller]
+    pub fn blocking_try_lock(&self) -> Result<LockGuard<K::Mode>, TryLockError> {
+        block_on(self.try_lock())
+    }
+
+    fn client(&self) -> &Core {
+        self.path_lock.client()
+    }
+
+    fn kind(&self) -> Kind {
+        let mode: Any = self.mode.into();
+        mode.kind()
+    }
+
+    async fn granted(self, ask: Ask) -> Result<LockGuard<K::Mode>, AcquireError> {
+        let mode = self.mode;
+        // Called in here: a future passed in and awaited would be stored twice, and many calls may
+        // wait.
+        acquire(self.path_lock, ask)
             .await
-            .map(AnyGuard::of)
+            .map(|hold| LockGuard::in_mode(hold, mode))
+    }
+
+    async fn granted_at_once(self, ask: Ask) -> Result<LockGuard<K::Mode>, TryLockError> {
+        let mode = self.mode;
+        try_lock(self.path_lock, ask)
+            .await
+            .map(|hold| LockGuard::in_mode(hold, mode))
+    }
+
+    /// Returns the paths of the nodes in the lock's queue, of all processes and in order.
+    ///
+    /// The first node of a mutex or a fair lock holds the lock, or is about to. A read lock returns
+    /// only the readers, and a write lock only the writers, as in Curator;
+    /// [`InterProcessReadWriteLock::participants`](crate::InterProcessReadWriteLock::participants)
+    /// returns both. The queue may change before this returns.
+    ///
+    /// If a contender of another recipe is in the queue, this waits up to 1 s for it to leave
+    /// before it returns [`MixedRecipes`](crate::ErrorKind::MixedRecipes).
+    ///
+    /// # Errors
+    /// See [`Error`](crate::Error).
+    ///
+    /// # Cancel safety
+    /// Cancel safe: this only reads.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let lock = zookeeper_recipes::InterProcessMutex::new(&client, "/inventory/sku-42")?;
+    /// let guard = lock.lock().await?;
+    /// assert_eq!(lock.participants().await?, [guard.node()]);
+    /// guard.release().await?;
+    /// assert!(lock.participants().await?.is_empty());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "getParticipantNodes")]
+    pub async fn participants(&self) -> Result<Vec<NodePath>, Error> {
+        participants(&self.path_lock, Some(self.kind())).await
+    }
+
+    /// Reads the clock, and returns `true` if a guard that this client acquired by this type of
+    /// lock holds the lock.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let lock = zookeeper_recipes::InterProcessMutex::new(&client, "/inventory/sku-42")?;
+    /// let guard = lock.lock().await?;
+    /// assert!(lock.is_acquired_in_this_process());
+    /// drop(guard);
+    /// assert!(!lock.is_acquired_in_this_process());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    #[doc(alias = "isAcquiredInThisProcess")]
+    pub fn is_acquired_in_this_process(&self) -> bool {
+        self.path_lock.is_held(self.kind())
+    }
+
+    /// Returns the path of the lock, as it was given.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.path_lock.path().user()
+    }
+
+    /// Returns all contenders, of all processes and in order: the holders and the waiters.
+    ///
+    /// Each [`Contender`](crate::Contender) says who it is. A read-write lock has one queue of
+    /// readers and writers, which both sides return. This lists the lock's directory and reads each
+    /// node, at most 32 at a time, and leaves out nodes that are gone by then. The queue may change
+    /// before this returns.
+    ///
+    /// If a contender of another recipe is in the queue, this waits up to 1 s for it to leave
+    /// before it returns [`MixedRecipes`](crate::ErrorKind::MixedRecipes).
+    ///
+    /// A node whose ACL denies this client READ shows no [`identity`](crate::Contender::identity).
+    /// Servers from ZooKeeper 3.9.3 on also refuse its Stat; then
+    /// [`ErrorKind::NoAuth`](crate::ErrorKind::NoAuth) is returned, and names the node.
+    ///
+    /// # Errors
+    /// See [`Error`](crate::Error).
+    ///
+    /// # Cancel safety
+    /// Cancel safe: this only reads.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let lock = zookeeper_recipes::InterProcessMutex::new(&client, "/inventory/sku-42")?;
+    /// let guard = lock.lock().await?;
+    /// for contender in lock.queue().await? {
+    ///     println!("{contender}"); // web-3/4711/stock (exclusive, queued 12s ago, session ..
+    /// #   assert!(contender.is_mine());
+    /// }
+    /// guard.release().await?;
+    /// assert!(lock.queue().await?.is_empty());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "contenders")]
+    pub async fn queue(&self) -> Result<Vec<Contender>, Error> {
+        look(&self.path_lock, who::queue).await
+    }
+
+    /// Returns the contenders that hold the lock: none, one, or all readers before the first writer
+    /// of a read-write lock.
+    ///
+    /// They are the first contenders in the queue. The first may only be about to hold the lock. This
+    /// reads only these nodes; otherwise it works like [`queue`](Self::queue).
+    ///
+    /// # Errors
+    /// See [`queue`](Self::queue).
+    ///
+    /// # Cancel safety
+    /// Cancel safe: this only reads.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let lock = zookeeper_recipes::InterProcessMutex::new(&client, "/inventory/sku-42")?;
+    /// let guard = lock.lock().await?;
+    /// let holders = lock.holders().await?;
+    /// assert_eq!(holders[0].node(), &guard.node());
+    /// # guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn holders(&self) -> Result<Vec<Contender>, Error> {
+        look(&self.path_lock, who::holders).await
+    }
+
+    /// Returns `true` if the lock has a contender of any process: a holder or a waiter.
+    ///
+    /// This costs one list. The answer may be out of date when it arrives: use it for display, and
+    /// [`try_lock`](crate::InterProcessMutex::try_lock) to acquire the lock if it is free.
+    ///
+    /// # Errors
+    /// See [`queue`](Self::queue).
+    ///
+    /// # Cancel safety
+    /// Cancel safe: this only reads.
+    pub async fn is_locked(&self) -> Result<bool, Error> {
+        Ok(self.queue_len().await? > 0)
+    }
+
+    /// Returns how many contenders of all processes hold the lock or wait for it.
+    ///
+    /// This costs one list. The tasks of a client share one node, and count as one
+    /// ([`hand_off`](crate::RecipeBuilder::hand_off)); each waiter of a fair lock counts.
+    ///
+    /// # Errors
+    /// See [`queue`](Self::queue).
+    ///
+    /// # Cancel safety
+    /// Cancel safe: this only reads.
+    pub async fn queue_len(&self) -> Result<usize, Error> {
+        look(&self.path_lock, who::count).await
+    }
+
+    /// Deletes the node of a contender of any process, which then no longer holds the lock, or its
+    /// place in the queue. Returns `false` if the node no longer existed.
+    ///
+    /// This is for an operator who knows that the holder hangs. **The holder may still be at
+    /// work**: the next in line is granted the lock at once, but a holder of this crate is notified
+    /// by its heartbeat, within a sixth of its session timeout (5 s by default), with
+    /// [`LostReason::NodeDeleted`](crate::LostReason::NodeDeleted). Until then only the [fencing
+    /// token](crate::LockGuard::fencing_token) keeps the holder from writing; a
+    /// [transaction](crate::LockGuard::transaction) under its guard fails from now on. To ask the
+    /// holder to release the lock, use [`Client::attempt_revoke`](crate::Client::attempt_revoke).
+    ///
+    /// A waiter whose node is deleted is not granted the lock. At its turn, or when it next reads
+    /// the queue, it queues again at the end if its client's retry policy allows; otherwise it
+    /// returns [`AcquireError::NodeDeleted`](crate::AcquireError::NodeDeleted).
+    ///
+    /// The node is deleted only if it is still the returned node, of the same session and created
+    /// by the same transaction.
+    ///
+    /// # Errors
+    /// - [`ErrorKind::Rejected`](crate::ErrorKind::Rejected) if the contender is in the queue of
+    ///   another lock. Nothing is sent.
+    /// - [`ErrorKind::NoAuth`](crate::ErrorKind::NoAuth) if the ACL of the node's directory denies
+    ///   this client DELETE.
+    /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server answered, or the node
+    ///   was changed before each deletion: it may or may not be deleted.
+    /// - See [`Error`](crate::Error) for the other kinds.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the node may or may not be deleted.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let lock = zookeeper_recipes::InterProcessMutex::new(&client, "/inventory/sku-42")?;
+    /// let guard = lock.lock().await?;
+    /// for holder in lock.holders().await? {
+    ///     println!("breaks the lock of {holder}");
+    ///     assert!(lock.break_lock(&holder).await?);
+    /// }
+    /// assert!(!lock.is_locked().await?);
+    /// # guard.lost().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "forceUnlock")]
+    pub async fn break_lock(&self, contender: &Contender) -> Result<bool, Error> {
+        break_lock(&self.path_lock, contender).await
     }
 }
 
@@ -509,657 +1168,3 @@ pub(crate) async fn break_lock(
     let ended = || who::not_broken(path_lock, contender, path_lock.client().why_ended());
     broken.await.unwrap_or_else(|| Err(ended()))
 }
-
-/// Defines the methods that acquire a lock with a timeout, for a type with `client` and `granted`.
-///
-/// The literals are for the documentation: what is acquired, and for the examples a name and an
-/// expression that makes the lock.
-macro_rules! acquire_methods {
-    ($lock:ident, $guard:ident, $kind:expr, $what:literal, $name:literal, $make:literal) => {
-        impl $lock {
-            #[doc = concat!("Acquires ", $what, ", waiting at most for `timeout`.")]
-            ///
-            /// The timeout covers everything: creating missing directories, retries, reconnects,
-            /// and waiting for other contenders. With [`Duration::ZERO`](std::time::Duration::ZERO)
-            /// this works like a try: it waits only for the servers, up to the connect timeout.
-            /// More than a year is no deadline.
-            ///
-            /// # Errors
-            /// - [`AcquireError::TimedOut`](crate::AcquireError::TimedOut) if live contenders were
-            ///   in the way for all that time. The call is not granted the lock later; a node that
-            ///   could not be deleted yet is deleted in the background.
-            /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if the time passed without
-            ///   an answer from a server.
-            /// - See [`AcquireError`](crate::AcquireError) for the other variants.
-            ///
-            /// # Cancel safety
-            /// If the future is dropped (in `select!` or [`tokio::time::timeout`]), the call loses
-            /// its place in the queue, and the members of a multi-lock that it has acquired, but
-            /// nothing else. Nodes that it created, or may have created, are deleted in the
-            /// background; [`Client::flush`](crate::Client::flush) waits for this. Do not keep the
-            /// future without polling it: a lock that it is granted is withheld from other
-            /// contenders until it is polled or dropped.
-            ///
-            /// # Examples
-            /// ```
-            /// # #[tokio::main(flavor = "current_thread")]
-            /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-            /// # let server = zookeeper_test_server::Server::start()?;
-            /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-            #[doc = concat!("# let ", $name, " = zookeeper_recipes::", $make, ";")]
-            /// use std::time::Duration;
-            /// use zookeeper_recipes::Acquisition::{Acquired, Busy};
-            /// use zookeeper_recipes::OrBusy;
-            ///
-            #[doc = concat!("match ", $name, ".acquire(Duration::from_millis(200)).await.or_busy()? {")]
-            ///     Acquired(guard) => guard.release().await?, // after the work
-            ///     Busy => println!("too busy, try again later"),
-            /// }
-            /// # Ok(())
-            /// # }
-            /// ```
-            #[track_caller]
-            pub fn acquire(
-                &self,
-                timeout: std::time::Duration,
-            ) -> impl Future<Output = Result<$guard, crate::AcquireError>> + Send + 'static + use<> {
-                self.clone().granted($crate::locks::lock::within(self.client(), $kind, timeout))
-            }
-
-            #[doc = concat!("Acquires ", $what, ", waiting at most for `wait`, runs `work` and releases.")]
-            ///
-            /// Returns the output of `work` with the result of the release, which is
-            /// [`ReleaseError::Lost`](crate::ReleaseError::Lost) if the lock was lost before the
-            /// release: check both. A loss does not stop `work`, which has the guard: use
-            /// [`while_held`](crate::LockGuard::while_held) for parts that a loss must stop, and
-            /// pass the [token](crate::LockGuard::fencing_token) to the resource. If `work` panics,
-            /// the lock is released in the background.
-            ///
-            /// # Errors
-            /// See [`acquire`](Self::acquire). Then `work` was not called.
-            ///
-            /// # Cancel safety
-            /// If the future is dropped while it waits for the lock, see
-            /// [`acquire`](Self::acquire). Later, `work` is dropped, and then the lock is released
-            /// in the background.
-            ///
-            /// # Examples
-            /// ```
-            /// # #[tokio::main(flavor = "current_thread")]
-            /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-            /// # let server = zookeeper_test_server::Server::start()?;
-            /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-            #[doc = concat!("# let ", $name, " = zookeeper_recipes::", $make, ";")]
-            /// # async fn sell() -> u32 { 3 }
-            /// use std::time::Duration;
-            ///
-            /// let wait = Duration::from_secs(10);
-            #[doc = concat!("let work = ", $name, ".with(wait, async |guard| guard.while_held(sell()).await);")]
-            /// let (left, released) = work.await?;
-            /// println!("{} left", left?); // an error if the lock was lost first
-            /// released?;
-            /// # Ok(())
-            /// # }
-            /// ```
-            #[track_caller]
-            pub fn with<T, F: AsyncFnOnce(&$guard) -> T>(
-                &self,
-                wait: std::time::Duration,
-                work: F,
-            ) -> impl Future<Output = Result<(T, Result<(), crate::ReleaseError>), crate::AcquireError>> + use<T, F>
-            {
-                let acquired = self.acquire(wait);
-                async move {
-                    let guard = acquired.await?;
-                    let output = work(&guard).await;
-                    Ok((output, guard.release().await))
-                }
-            }
-
-            #[doc = concat!("Acquires ", $what, ", waiting at most until `deadline`.")]
-            ///
-            /// If `deadline` has passed, this works like a try: it waits only for the servers, up
-            /// to the connect timeout.
-            ///
-            /// # Errors
-            /// See [`acquire`](Self::acquire).
-            ///
-            /// # Cancel safety
-            /// See [`acquire`](Self::acquire).
-            ///
-            /// # Examples
-            /// ```
-            /// # #[tokio::main(flavor = "current_thread")]
-            /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-            /// # let server = zookeeper_test_server::Server::start()?;
-            /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-            #[doc = concat!("# let ", $name, " = zookeeper_recipes::", $make, ";")]
-            /// use std::time::{Duration, Instant};
-            ///
-            /// let deadline = Instant::now() + Duration::from_secs(10); // of the whole request
-            #[doc = concat!("let guard = ", $name, ".acquire_until(deadline).await?;")]
-            /// guard.release().await?;
-            /// # Ok(())
-            /// # }
-            /// ```
-            #[track_caller]
-            pub fn acquire_until(
-                &self,
-                deadline: std::time::Instant,
-            ) -> impl Future<Output = Result<$guard, crate::AcquireError>> + Send + 'static + use<> {
-                self.clone().granted($crate::locks::lock::until(self.client(), $kind, deadline))
-            }
-
-            #[doc = concat!("Acquires ", $what, " for no longer than `lease`, waiting at most for `wait`.")]
-            ///
-            /// The lease begins with the grant (for a multi-lock, of its last member). When it
-            /// ends, the guard is lost, with
-            /// [`LostReason::LeaseOver`](crate::LostReason::LeaseOver), and then released, even if
-            /// the holder is not done. [`set_lease`](crate::LockGuard::set_lease) moves the end,
-            /// and [`lease_remaining`](crate::LockGuard::lease_remaining) returns how much time is
-            /// left. Guards that [share](crate::LockGuard::reenter) a hold share the lease, and a
-            /// conversion keeps it.
-            ///
-            /// The lease is measured by the clock of this process, which on Linux goes on while the
-            /// machine sleeps. A holder that was paused may work on after the end, as after any
-            /// other loss, so the resource must compare the
-            /// [token](crate::LockGuard::fencing_token).
-            ///
-            /// No lease is needed to free the lock of a crashed process, because the lock ends with
-            /// the session of that process. A lease limits how long a live process keeps the lock;
-            /// more than a year is no limit. `wait` is the timeout of [`acquire`](Self::acquire).
-            ///
-            /// # Errors
-            /// - [`AcquireError::InvalidLease`](crate::AcquireError::InvalidLease) if `lease` is
-            ///   zero.
-            /// - [`AcquireError::LeaseOver`](crate::AcquireError::LeaseOver) if the lease ended
-            ///   before this future was polled again, and no time is left for another try.
-            /// - See [`acquire`](Self::acquire).
-            ///
-            /// # Cancel safety
-            /// See [`acquire`](Self::acquire).
-            ///
-            /// # Examples
-            /// ```
-            /// # #[tokio::main(flavor = "current_thread")]
-            /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-            /// # let server = zookeeper_test_server::Server::start()?;
-            /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-            #[doc = concat!("# let ", $name, " = zookeeper_recipes::", $make, ";")]
-            /// use std::time::Duration;
-            /// use zookeeper_recipes::{LostReason, ReleaseError};
-            ///
-            /// let (wait, lease) = (Duration::from_secs(10), Duration::from_millis(200));
-            #[doc = concat!("let guard = ", $name, ".acquire_with_lease(wait, lease).await?;")]
-            /// // Work that takes longer than the lease.
-            /// # guard.lost().await;
-            /// match guard.release().await {
-            ///     Ok(()) => println!("done in time"),
-            ///     Err(ReleaseError::Lost(lost)) => assert_eq!(lost.reason(), LostReason::LeaseOver),
-            ///     Err(error) => return Err(error.into()),
-            /// }
-            /// # Ok(())
-            /// # }
-            /// ```
-            #[track_caller]
-            #[doc(alias = "lease")]
-            pub fn acquire_with_lease(
-                &self,
-                wait: std::time::Duration,
-                lease: std::time::Duration,
-            ) -> impl Future<Output = Result<$guard, crate::AcquireError>> + Send + 'static + use<> {
-                let ask = $crate::locks::lock::within(self.client(), $kind, wait);
-                self.clone().granted($crate::engine::lock::path_lock::Ask { lease: Some(lease), ..ask })
-            }
-
-            /// Acquires like [`acquire`](Self::acquire), and blocks the thread meanwhile.
-            ///
-            /// Use this in threads and scripts. Do not call methods with this prefix in
-            /// asynchronous code, because they block the executor's thread (use `spawn_blocking`).
-            /// Unlike tokio's, they do not detect this and panic.
-            ///
-            /// # Errors
-            /// See [`acquire`](Self::acquire).
-            ///
-            /// # Examples
-            /// ```
-            /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-            /// # let server = zookeeper_test_server::Server::start()?;
-            /// # let client = zookeeper_recipes::Client::blocking_connect(&server.connect_string())?;
-            #[doc = concat!("# let ", $name, " = zookeeper_recipes::", $make, ";")]
-            /// use std::time::Duration;
-            /// use zookeeper_recipes::Acquisition::{Acquired, Busy};
-            /// use zookeeper_recipes::OrBusy;
-            ///
-            #[doc = concat!("match ", $name, ".blocking_acquire(Duration::from_millis(200)).or_busy()? {")]
-            ///     Acquired(guard) => guard.blocking_release()?, // after the work
-            ///     Busy => println!("too busy, try again later"),
-            /// }
-            /// # Ok(())
-            /// # }
-            /// ```
-            #[track_caller]
-            pub fn blocking_acquire(
-                &self,
-                timeout: std::time::Duration,
-            ) -> Result<$guard, crate::AcquireError> {
-                $crate::blocking::block_on(self.acquire(timeout))
-            }
-
-            /// Acquires like [`acquire_with_lease`](Self::acquire_with_lease), and blocks the
-            /// thread meanwhile.
-            ///
-            /// # Errors
-            /// See [`acquire_with_lease`](Self::acquire_with_lease).
-            #[track_caller]
-            pub fn blocking_acquire_with_lease(
-                &self,
-                wait: std::time::Duration,
-                lease: std::time::Duration,
-            ) -> Result<$guard, crate::AcquireError> {
-                $crate::blocking::block_on(self.acquire_with_lease(wait, lease))
-            }
-        }
-    };
-}
-
-/// Defines the same methods, and methods that acquire a lock without a timeout or without waiting,
-/// for a type that also has `granted_at_once`.
-macro_rules! acquire_and_try_methods {
-    ($lock:ident, $guard:ident, $kind:expr, $what:literal, $make:literal) => {
-        $crate::locks::lock::acquire_methods!($lock, $guard, $kind, $what, "lock", $make);
-
-        impl $lock {
-            #[doc = concat!("Acquires ", $what, ", waiting for as long as other contenders are in the way.")]
-            ///
-            /// If this must wait for a guard of the same task, it waits forever. When the call has
-            /// waited for a hold of this client for a second, a `WARN` in the log names the lines
-            /// of both calls, once for each lock of a client.
-            ///
-            /// # Errors
-            /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server answers for
-            ///   as long as the client's retry policy allows.
-            /// - See [`AcquireError`](crate::AcquireError) for the other variants; never
-            ///   [`AcquireError::TimedOut`](crate::AcquireError::TimedOut).
-            ///
-            /// # Cancel safety
-            /// See [`acquire`](Self::acquire).
-            ///
-            /// # Examples
-            /// ```
-            /// # #[tokio::main(flavor = "current_thread")]
-            /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-            /// # let server = zookeeper_test_server::Server::start()?;
-            /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-            #[doc = concat!("# let lock = zookeeper_recipes::", $make, ";")]
-            /// let guard = lock.lock().await?;
-            /// assert!(guard.is_held());
-            /// guard.release().await?;
-            /// # Ok(())
-            /// # }
-            /// ```
-            #[track_caller]
-            pub fn lock(
-                &self,
-            ) -> impl Future<Output = Result<$guard, crate::AcquireError>> + Send + 'static + use<> {
-                self.clone().granted($crate::locks::lock::forever($kind))
-            }
-
-            #[doc = concat!("Acquires ", $what, " without waiting for other contenders.")]
-            ///
-            /// If the lock is contended, this creates no node: it reads the queue (for several
-            /// locks, all queues by one request), and reads again after a `sync`, because a member
-            /// of the ensemble may lag behind. It waits for nodes of this client that are still
-            /// being deleted.
-            ///
-            /// While another task of this client has a mutex or the write lock, trying that lock
-            /// returns `WouldBlock` without a request. A reader that finds no node to share reads
-            /// the queue; so does a multi-lock of several members, whose error names the held
-            /// member. A fair lock with `max_waiters` nodes of this client returns
-            /// [`TooManyWaiters`](crate::AcquireError::TooManyWaiters), even if the lock is free.
-            ///
-            /// # Errors
-            /// - [`TryLockError::WouldBlock`](crate::TryLockError::WouldBlock) if a live contender
-            ///   is in the way.
-            /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server replies
-            ///   within the connect timeout.
-            /// - See [`AcquireError`](crate::AcquireError) for the other errors in
-            ///   [`TryLockError::Acquire`](crate::TryLockError::Acquire).
-            ///
-            /// # Cancel safety
-            /// See [`acquire`](Self::acquire).
-            ///
-            /// # Examples
-            /// ```
-            /// # #[tokio::main(flavor = "current_thread")]
-            /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-            /// # let server = zookeeper_test_server::Server::start()?;
-            /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-            #[doc = concat!("# let lock = zookeeper_recipes::", $make, ";")]
-            /// use zookeeper_recipes::TryLockError;
-            ///
-            /// match lock.try_lock().await {
-            ///     Ok(guard) => guard.release().await?, // after the work
-            ///     Err(TryLockError::WouldBlock { contention, .. }) => println!("{contention}"),
-            ///     Err(error) => return Err(error.into()),
-            /// }
-            /// # Ok(())
-            /// # }
-            /// ```
-            #[track_caller]
-            #[doc(alias = "tryAcquire")]
-            pub fn try_lock(
-                &self,
-            ) -> impl Future<Output = Result<$guard, crate::TryLockError>> + Send + 'static + use<> {
-                self.clone().granted_at_once($crate::locks::lock::at_once(self.client(), $kind))
-            }
-
-            /// Acquires like [`lock`](Self::lock), and blocks the thread meanwhile.
-            ///
-            /// If this must wait for a guard of the same thread, it waits forever.
-            ///
-            /// # Errors
-            /// See [`lock`](Self::lock).
-            #[track_caller]
-            pub fn blocking_lock(&self) -> Result<$guard, crate::AcquireError> {
-                $crate::blocking::block_on(self.lock())
-            }
-
-            /// Acquires like [`try_lock`](Self::try_lock), and blocks the thread until the servers
-            /// have answered.
-            ///
-            /// # Errors
-            /// See [`try_lock`](Self::try_lock).
-            #[track_caller]
-            pub fn blocking_try_lock(&self) -> Result<$guard, crate::TryLockError> {
-                $crate::blocking::block_on(self.try_lock())
-            }
-        }
-    };
-}
-
-/// Defines the methods of a lock, and implements the trait, for a type with a `path_lock`.
-///
-/// `$make` is an expression that makes the lock, for the examples.
-macro_rules! lock_methods {
-    ($lock:ident, $guard:ident, $kind:expr, $make:literal) => {
-        $crate::locks::lock::acquire_and_try_methods!($lock, $guard, $kind, "the lock", $make);
-
-        impl $lock {
-            fn client(&self) -> &$crate::session::core::Core {
-                self.path_lock.client()
-            }
-
-            async fn granted(
-                self,
-                ask: $crate::engine::lock::path_lock::Ask,
-            ) -> Result<$guard, crate::AcquireError> {
-                // Called in here: a future passed in and awaited would be stored twice, and many
-                // calls may wait.
-                $crate::locks::lock::acquire(self.path_lock, ask)
-                    .await
-                    .map($guard::new)
-            }
-
-            async fn granted_at_once(
-                self,
-                ask: $crate::engine::lock::path_lock::Ask,
-            ) -> Result<$guard, crate::TryLockError> {
-                $crate::locks::lock::try_lock(self.path_lock, ask)
-                    .await
-                    .map($guard::new)
-            }
-
-            /// Returns the paths of the nodes in the lock's queue, of all processes and in order.
-            ///
-            /// The first node of a mutex or a fair lock holds the lock, or is about to. A read lock
-            /// returns only the readers, and a write lock only the writers, as in Curator;
-            /// [`InterProcessReadWriteLock::participants`](crate::InterProcessReadWriteLock::participants)
-            /// returns both. The queue may change before this returns.
-            ///
-            /// If a contender of another recipe is in the queue, this waits up to 1 s for it to
-            /// leave before it returns [`MixedRecipes`](crate::ErrorKind::MixedRecipes).
-            ///
-            /// # Errors
-            /// See [`Error`](crate::Error).
-            ///
-            /// # Cancel safety
-            /// Cancel safe: this only reads.
-            ///
-            /// # Examples
-            /// ```
-            /// # #[tokio::main(flavor = "current_thread")]
-            /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-            /// # let server = zookeeper_test_server::Server::start()?;
-            /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-            #[doc = concat!("# let lock = zookeeper_recipes::", $make, ";")]
-            /// let guard = lock.lock().await?;
-            /// assert_eq!(lock.participants().await?, [guard.node()]);
-            /// guard.release().await?;
-            /// assert!(lock.participants().await?.is_empty());
-            /// # Ok(())
-            /// # }
-            /// ```
-            #[doc(alias = "getParticipantNodes")]
-            pub async fn participants(&self) -> Result<Vec<crate::NodePath>, crate::Error> {
-                $crate::locks::lock::participants(&self.path_lock, Some($kind)).await
-            }
-
-            /// Reads the clock, and returns `true` if a guard that this client acquired by this
-            /// type of lock holds the lock.
-            ///
-            /// # Examples
-            /// ```
-            /// # #[tokio::main(flavor = "current_thread")]
-            /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-            /// # let server = zookeeper_test_server::Server::start()?;
-            /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-            #[doc = concat!("# let lock = zookeeper_recipes::", $make, ";")]
-            /// let guard = lock.lock().await?;
-            /// assert!(lock.is_acquired_in_this_process());
-            /// drop(guard);
-            /// assert!(!lock.is_acquired_in_this_process());
-            /// # Ok(())
-            /// # }
-            /// ```
-            #[must_use]
-            #[doc(alias = "isAcquiredInThisProcess")]
-            pub fn is_acquired_in_this_process(&self) -> bool {
-                self.path_lock.is_held($kind)
-            }
-
-            /// Returns the path of the lock, as it was given.
-            #[must_use]
-            pub fn path(&self) -> &str {
-                self.path_lock.path().user()
-            }
-        }
-
-        $crate::locks::lock::queue_methods!($lock, $make, "lock.lock().await?");
-
-        impl $crate::locks::lock::sealed::IsLock for $lock {
-            fn member(
-                &self,
-                _: $crate::locks::guards::sealed::Inside,
-            ) -> $crate::locks::lock::sealed::OneLock<'_> {
-                $crate::locks::lock::sealed::OneLock {
-                    path_lock: &self.path_lock,
-                    kind: $kind,
-                }
-            }
-        }
-
-        impl $crate::locks::lock::InterProcessLock for $lock {}
-    };
-}
-
-/// Defines the methods that show who holds a lock and who waits for it, for a type with a
-/// `path_lock`.
-///
-/// The literals are for the examples: expressions that make the lock and acquire it.
-macro_rules! queue_methods {
-    ($lock:ident, $make:literal, $hold:literal) => {
-        impl $lock {
-            /// Returns all contenders, of all processes and in order: the holders and the waiters.
-            ///
-            /// Each [`Contender`](crate::Contender) says who it is. A read-write lock has one queue
-            /// of readers and writers, which both sides return. This lists the lock's directory and
-            /// reads each node, at most 32 at a time, and leaves out nodes that are gone by then.
-            /// The queue may change before this returns.
-            ///
-            /// If a contender of another recipe is in the queue, this waits up to 1 s for it to
-            /// leave before it returns [`MixedRecipes`](crate::ErrorKind::MixedRecipes).
-            ///
-            /// A node whose ACL denies this client READ shows no
-            /// [`identity`](crate::Contender::identity). Servers from ZooKeeper 3.9.3 on also
-            /// refuse its Stat; then [`ErrorKind::NoAuth`](crate::ErrorKind::NoAuth) is returned,
-            /// and names the node.
-            ///
-            /// # Errors
-            /// See [`Error`](crate::Error).
-            ///
-            /// # Cancel safety
-            /// Cancel safe: this only reads.
-            ///
-            /// # Examples
-            /// ```
-            /// # #[tokio::main(flavor = "current_thread")]
-            /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-            /// # let server = zookeeper_test_server::Server::start()?;
-            /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-            #[doc = concat!("# let lock = zookeeper_recipes::", $make, ";")]
-            #[doc = concat!("let guard = ", $hold, ";")]
-            /// for contender in lock.queue().await? {
-            ///     println!("{contender}"); // web-3/4711/stock (exclusive, queued 12s ago, session ..
-            /// #   assert!(contender.is_mine());
-            /// }
-            /// guard.release().await?;
-            /// assert!(lock.queue().await?.is_empty());
-            /// # Ok(())
-            /// # }
-            /// ```
-            #[doc(alias = "contenders")]
-            pub async fn queue(&self) -> Result<Vec<crate::Contender>, crate::Error> {
-                $crate::locks::lock::look(&self.path_lock, $crate::engine::who::queue).await
-            }
-
-            /// Returns the contenders that hold the lock: none, one, or all readers before the
-            /// first writer of a read-write lock.
-            ///
-            /// They are the first contenders in the queue. The first may only be about to hold the
-            /// lock. This reads only these nodes; otherwise it works like [`queue`](Self::queue).
-            ///
-            /// # Errors
-            /// See [`queue`](Self::queue).
-            ///
-            /// # Cancel safety
-            /// Cancel safe: this only reads.
-            ///
-            /// # Examples
-            /// ```
-            /// # #[tokio::main(flavor = "current_thread")]
-            /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-            /// # let server = zookeeper_test_server::Server::start()?;
-            /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-            #[doc = concat!("# let lock = zookeeper_recipes::", $make, ";")]
-            #[doc = concat!("let guard = ", $hold, ";")]
-            /// let holders = lock.holders().await?;
-            /// assert_eq!(holders[0].node(), &guard.node());
-            /// # guard.release().await?;
-            /// # Ok(())
-            /// # }
-            /// ```
-            pub async fn holders(&self) -> Result<Vec<crate::Contender>, crate::Error> {
-                $crate::locks::lock::look(&self.path_lock, $crate::engine::who::holders).await
-            }
-
-            /// Returns `true` if the lock has a contender of any process: a holder or a waiter.
-            ///
-            /// This costs one list. The answer may be out of date when it arrives: use it for
-            /// display, and [`try_lock`](crate::InterProcessMutex::try_lock) to acquire the lock if
-            /// it is free.
-            ///
-            /// # Errors
-            /// See [`queue`](Self::queue).
-            ///
-            /// # Cancel safety
-            /// Cancel safe: this only reads.
-            pub async fn is_locked(&self) -> Result<bool, crate::Error> {
-                Ok(self.queue_len().await? > 0)
-            }
-
-            /// Returns how many contenders of all processes hold the lock or wait for it.
-            ///
-            /// This costs one list. The tasks of a client share one node, and count as one
-            /// ([`hand_off`](crate::RecipeBuilder::hand_off)); each waiter of a fair lock counts.
-            ///
-            /// # Errors
-            /// See [`queue`](Self::queue).
-            ///
-            /// # Cancel safety
-            /// Cancel safe: this only reads.
-            pub async fn queue_len(&self) -> Result<usize, crate::Error> {
-                $crate::locks::lock::look(&self.path_lock, $crate::engine::who::count).await
-            }
-
-            /// Deletes the node of a contender of any process, which then no longer holds the lock,
-            /// or its place in the queue. Returns `false` if the node no longer existed.
-            ///
-            /// This is for an operator who knows that the holder hangs. **The holder may still be
-            /// at work**: the next in line is granted the lock at once, but a holder of this crate
-            /// is notified by its heartbeat, within a sixth of its session timeout (5 s by
-            /// default), with [`LostReason::NodeDeleted`](crate::LostReason::NodeDeleted). Until
-            /// then only the [fencing token](crate::LockGuard::fencing_token) keeps the holder from
-            /// writing; a [transaction](crate::LockGuard::transaction) under its guard fails from
-            /// now on. To ask the holder to release the lock, use
-            /// [`Client::attempt_revoke`](crate::Client::attempt_revoke).
-            ///
-            /// A waiter whose node is deleted is not granted the lock. At its turn, or when it next
-            /// reads the queue, it queues again at the end if its client's retry policy allows;
-            /// otherwise it returns
-            /// [`AcquireError::NodeDeleted`](crate::AcquireError::NodeDeleted).
-            ///
-            /// The node is deleted only if it is still the returned node, of the same session and
-            /// created by the same transaction.
-            ///
-            /// # Errors
-            /// - [`ErrorKind::Rejected`](crate::ErrorKind::Rejected) if the contender is in the
-            ///   queue of another lock. Nothing is sent.
-            /// - [`ErrorKind::NoAuth`](crate::ErrorKind::NoAuth) if the ACL of the node's directory
-            ///   denies this client DELETE.
-            /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server answered, or
-            ///   the node was changed before each deletion: it may or may not be deleted.
-            /// - See [`Error`](crate::Error) for the other kinds.
-            ///
-            /// # Cancel safety
-            /// If the future is dropped, the node may or may not be deleted.
-            ///
-            /// # Examples
-            /// ```
-            /// # #[tokio::main(flavor = "current_thread")]
-            /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-            /// # let server = zookeeper_test_server::Server::start()?;
-            /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-            #[doc = concat!("# let lock = zookeeper_recipes::", $make, ";")]
-            #[doc = concat!("let guard = ", $hold, ";")]
-            /// for holder in lock.holders().await? {
-            ///     println!("breaks the lock of {holder}");
-            ///     assert!(lock.break_lock(&holder).await?);
-            /// }
-            /// assert!(!lock.is_locked().await?);
-            /// # guard.lost().await;
-            /// # Ok(())
-            /// # }
-            /// ```
-            #[doc(alias = "forceUnlock")]
-            pub async fn break_lock(
-                &self,
-                contender: &crate::Contender,
-            ) -> Result<bool, crate::Error> {
-                $crate::locks::lock::break_lock(&self.path_lock, contender).await
-            }
-        }
-    };
-}
-
-pub(crate) use {acquire_and_try_methods, acquire_methods, lock_methods, queue_methods};

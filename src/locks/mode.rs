@@ -1,4 +1,5 @@
-//! The modes in which a [`LockGuard`](crate::LockGuard) holds its lock, as types.
+//! The modes in which a [`LockGuard`](crate::LockGuard) holds its lock, and the kinds of a
+//! [`Lock`](crate::Lock), as types.
 //!
 //! All guards are one type with the mode as a parameter, so a function can take the guard of any
 //! lock:
@@ -31,6 +32,7 @@
 use std::fmt;
 use std::hash::Hash;
 
+use crate::protocol::node_name::Kind;
 use crate::values::token::{FencingToken, ReadToken, Token};
 
 /// The mode in which a guard holds its lock: [`Exclusive`], [`Read`], [`Write`] or [`Any`]. It is
@@ -62,7 +64,21 @@ pub trait Mode: sealed::IsMode + Copy + fmt::Debug + Send + Sync + Unpin + 'stat
         + 'static;
 }
 
-/// The mode of a mutex and of a fair lock: no other contender holds the lock.
+/// The kind of a [`Lock`](crate::Lock), which decides the mode of its guards. It is sealed.
+///
+/// | kind | lock | mode of its guards |
+/// |---|---|---|
+/// | [`Exclusive`] | [`InterProcessMutex`](crate::InterProcessMutex) | [`Exclusive`] |
+/// | [`Fair`] | [`InterProcessFairLock`](crate::InterProcessFairLock) | [`Exclusive`] |
+/// | [`Read`] | [`InterProcessReadLock`](crate::InterProcessReadLock) | [`Read`] |
+/// | [`Write`] | [`InterProcessWriteLock`](crate::InterProcessWriteLock) | [`Write`] |
+pub trait LockKind: sealed::IsLockKind + Copy + fmt::Debug + Send + Sync + Unpin + 'static {
+    /// The mode of the guards.
+    type Mode: Mode;
+}
+
+/// The mode of a mutex and of a fair lock: no other contender holds the lock. Also the kind of a
+/// mutex.
 ///
 /// It is the default: [`LockGuard`](crate::LockGuard) means `LockGuard<Exclusive>`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -73,6 +89,19 @@ impl Mode for Exclusive {
     type Token = FencingToken;
 }
 
+impl LockKind for Exclusive {
+    type Mode = Self;
+}
+
+/// The kind of a fair lock, whose guards have the mode [`Exclusive`].
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct Fair;
+
+impl LockKind for Fair {
+    type Mode = Exclusive;
+}
+
 /// The mode of a read lock: other readers may hold it. See [`ReadGuard`](crate::ReadGuard).
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
@@ -80,6 +109,10 @@ pub struct Read;
 
 impl Mode for Read {
     type Token = ReadToken;
+}
+
+impl LockKind for Read {
+    type Mode = Self;
 }
 
 /// The mode of a write lock: no other contender holds it, and it can be converted into a read lock.
@@ -92,11 +125,25 @@ impl Mode for Write {
     type Token = FencingToken;
 }
 
+impl LockKind for Write {
+    type Mode = Self;
+}
+
 /// One of the other modes, known only at run time. See [`AnyGuard`](crate::AnyGuard), which
 /// [`InterProcessLock`](crate::InterProcessLock) returns.
 #[derive(Clone, Copy)]
 pub struct Any {
     reads: bool,
+}
+
+impl Any {
+    pub(crate) fn kind(self) -> Kind {
+        if self.reads {
+            Kind::Shared
+        } else {
+            Kind::Exclusive
+        }
+    }
 }
 
 impl fmt::Debug for Any {
@@ -107,6 +154,10 @@ impl fmt::Debug for Any {
 
 impl Mode for Any {
     type Token = Token;
+}
+
+impl LockKind for Any {
+    type Mode = Self;
 }
 
 impl From<Exclusive> for Any {
@@ -128,7 +179,7 @@ impl From<Write> for Any {
 }
 
 pub(crate) mod sealed {
-    use super::{Any, Exclusive, FencingToken, Read, ReadToken, Write};
+    use super::{Any, Exclusive, Fair, FencingToken, Read, ReadToken, Write};
 
     #[expect(unnameable_types, reason = "sealing is the point")]
     pub trait IsMode: Into<Any> {}
@@ -137,6 +188,33 @@ pub(crate) mod sealed {
     impl IsMode for Read {}
     impl IsMode for Write {}
     impl IsMode for Any {}
+
+    #[expect(unnameable_types, reason = "sealing is the point")]
+    pub trait IsLockKind {
+        /// The name of the lock, for its `Debug`.
+        #[doc(hidden)]
+        const NAME: &'static str;
+    }
+
+    impl IsLockKind for Exclusive {
+        const NAME: &'static str = "InterProcessMutex";
+    }
+
+    impl IsLockKind for Fair {
+        const NAME: &'static str = "InterProcessFairLock";
+    }
+
+    impl IsLockKind for Read {
+        const NAME: &'static str = "InterProcessReadLock";
+    }
+
+    impl IsLockKind for Write {
+        const NAME: &'static str = "InterProcessWriteLock";
+    }
+
+    impl IsLockKind for Any {
+        const NAME: &'static str = "InterProcessLock";
+    }
 
     #[expect(unnameable_types, reason = "sealing is the point")]
     pub trait IsToken {

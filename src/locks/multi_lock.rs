@@ -2,20 +2,25 @@
 
 use std::fmt::{self, Display};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use crate::blocking::block_on;
 use crate::client::Client;
 use crate::engine::grant::hold::Hold;
 use crate::engine::grant::observe::Call;
 use crate::engine::lock::path_lock::{Ask, Member};
 use crate::engine::multi_lock::{self, Acquired, MultiMembers};
-use crate::error::{AcquireError, BuildError, Lost, TryLockError};
-use crate::locks::guard_set::{GuardSet, Shares};
-use crate::locks::guards::guard_methods;
-use crate::locks::guards::sealed::Inside;
-use crate::locks::lock::{self, InterProcessLock, acquire_and_try_methods};
+use crate::error::{AcquireError, BuildError, Lost, ReleaseError, TransactionError, TryLockError};
+use crate::locks::guard_set::{self, GuardSet, Shares};
+use crate::locks::guards::Guard;
+use crate::locks::guards::sealed::{Inside, IsGuard};
+use crate::locks::lock::{self, InterProcessLock};
 use crate::locks::mutex::InterProcessMutex;
+use crate::locks::transaction::Transaction;
+use crate::protocol::hold::LockState;
 use crate::protocol::node_name::Kind;
 use crate::session::core::Core;
+use crate::session::threads::BoxFuture;
 use crate::values::path::{LockPath, NodePath};
 use crate::values::shown::Quoted;
 use crate::values::token::{FencingToken, ReadToken, Token};
@@ -266,15 +271,331 @@ impl InterProcessMultiLock {
     }
 }
 
-acquire_and_try_methods!(
-    InterProcessMultiLock,
-    MultiLockGuard,
-    Kind::Exclusive,
-    "all members",
-    r#"InterProcessMultiLock::from_paths(&client, ["/accounts/4", "/accounts/17"])?"#
-);
-
 impl InterProcessMultiLock {
+    /// Acquires all members, waiting at most for `timeout`.
+    ///
+    /// The timeout covers everything, as that of [`InterProcessMutex::acquire`]: creating missing
+    /// directories, retries, reconnects, and waiting for the contenders of all members. With
+    /// [`Duration::ZERO`] this works like a try: it waits only for the servers, up to the connect
+    /// timeout. More than a year is no deadline.
+    ///
+    /// # Errors
+    /// - [`AcquireError::TimedOut`] if live contenders of a member were in the way for all that
+    ///   time. The call is not granted the lock later; nodes that could not be deleted yet are
+    ///   deleted in the background.
+    /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if the time passed without an
+    ///   answer from a server.
+    /// - See [`AcquireError`] for the other variants.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped (in `select!` or [`tokio::time::timeout`]), the call loses its
+    /// place in the queue, and the members that it has acquired, but nothing else. Nodes that it
+    /// created, or may have created, are deleted in the background;
+    /// [`Client::flush`](crate::Client::flush) waits for this. Do not keep the future without
+    /// polling it: members that it is granted are withheld from other contenders until it is polled
+    /// or dropped.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let accounts = ["/accounts/4", "/accounts/17"];
+    /// # let lock = zookeeper_recipes::InterProcessMultiLock::from_paths(&client, accounts)?;
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::Acquisition::{Acquired, Busy};
+    /// use zookeeper_recipes::OrBusy;
+    ///
+    /// match lock.acquire(Duration::from_millis(200)).await.or_busy()? {
+    ///     Acquired(guard) => guard.release().await?, // after the work
+    ///     Busy => println!("too busy, try again later"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn acquire(
+        &self,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<MultiLockGuard, AcquireError>> + Send + 'static + use<> {
+        let ask = lock::within(self.client(), Kind::Exclusive, timeout);
+        self.clone().granted(ask)
+    }
+
+    /// Acquires all members, waiting at most for `wait`, runs `work` and releases.
+    ///
+    /// Returns the output of `work` with the result of the release, which is [`ReleaseError::Lost`]
+    /// if a member was lost before the release: check both. A loss does not stop `work`, which has
+    /// the guard: see [`InterProcessMutex::with`].
+    ///
+    /// # Errors
+    /// See [`acquire`](Self::acquire). Then `work` was not called.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped while it waits for a member, see [`acquire`](Self::acquire). Later,
+    /// `work` is dropped, and then all members are released in the background.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let accounts = ["/accounts/4", "/accounts/17"];
+    /// # let lock = zookeeper_recipes::InterProcessMultiLock::from_paths(&client, accounts)?;
+    /// # async fn transfer() -> u32 { 3 }
+    /// use std::time::Duration;
+    ///
+    /// let wait = Duration::from_secs(10);
+    /// let work = lock.with(wait, async |guard| guard.while_held(transfer()).await);
+    /// let (transfers, released) = work.await?;
+    /// println!("{} transfers", transfers?); // an error if a member was lost first
+    /// released?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn with<T, F: AsyncFnOnce(&MultiLockGuard) -> T>(
+        &self,
+        wait: Duration,
+        work: F,
+    ) -> impl Future<Output = Result<(T, Result<(), ReleaseError>), AcquireError>> + use<T, F> {
+        let acquired = self.acquire(wait);
+        async move {
+            let guard = acquired.await?;
+            let output = work(&guard).await;
+            Ok((output, guard.release().await))
+        }
+    }
+
+    /// Acquires all members, waiting at most until `deadline`.
+    ///
+    /// If `deadline` has passed, this works like a try: it waits only for the servers, up to the
+    /// connect timeout.
+    ///
+    /// # Errors
+    /// See [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    /// See [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let accounts = ["/accounts/4", "/accounts/17"];
+    /// # let lock = zookeeper_recipes::InterProcessMultiLock::from_paths(&client, accounts)?;
+    /// use std::time::{Duration, Instant};
+    ///
+    /// let deadline = Instant::now() + Duration::from_secs(10); // of the whole request
+    /// let guard = lock.acquire_until(deadline).await?;
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn acquire_until(
+        &self,
+        deadline: Instant,
+    ) -> impl Future<Output = Result<MultiLockGuard, AcquireError>> + Send + 'static + use<> {
+        let ask = lock::until(self.client(), Kind::Exclusive, deadline);
+        self.clone().granted(ask)
+    }
+
+    /// Acquires all members for no longer than `lease`, waiting at most for `wait`.
+    ///
+    /// The lease begins with the grant of the last member. When it ends, the guard is lost, with
+    /// [`LostReason::LeaseOver`](crate::LostReason::LeaseOver), and all members are released, even
+    /// if the holder is not done. [`MultiLockGuard::set_lease`] moves the end. More than a year is
+    /// no limit. See [`InterProcessMutex::acquire_with_lease`] for the clock of a lease and for
+    /// what a lease is needed.
+    ///
+    /// # Errors
+    /// - [`AcquireError::InvalidLease`] if `lease` is zero.
+    /// - [`AcquireError::LeaseOver`] if the lease ended before this future was polled again, and no
+    ///   time is left for another try.
+    /// - See [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    /// See [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let accounts = ["/accounts/4", "/accounts/17"];
+    /// # let lock = zookeeper_recipes::InterProcessMultiLock::from_paths(&client, accounts)?;
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::LostReason;
+    ///
+    /// let (wait, lease) = (Duration::from_secs(10), Duration::from_millis(200));
+    /// let guard = lock.acquire_with_lease(wait, lease).await?;
+    /// // Work that takes longer than the lease.
+    /// assert_eq!(guard.lost().await.reason(), LostReason::LeaseOver);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    #[doc(alias = "lease")]
+    pub fn acquire_with_lease(
+        &self,
+        wait: Duration,
+        lease: Duration,
+    ) -> impl Future<Output = Result<MultiLockGuard, AcquireError>> + Send + 'static + use<> {
+        let ask = lock::within(self.client(), Kind::Exclusive, wait);
+        self.clone().granted(Ask {
+            lease: Some(lease),
+            ..ask
+        })
+    }
+
+    /// Acquires all members, waiting for as long as other contenders are in the way.
+    ///
+    /// If this must wait for a guard of the same task, it waits forever. When the call has waited
+    /// for a hold of this client for a second, a `WARN` in the log names the lines of both calls,
+    /// once for each lock of a client.
+    ///
+    /// # Errors
+    /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server answers for as long
+    ///   as the client's retry policy allows.
+    /// - See [`AcquireError`] for the other variants; never [`AcquireError::TimedOut`].
+    ///
+    /// # Cancel safety
+    /// See [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let accounts = ["/accounts/4", "/accounts/17"];
+    /// # let lock = zookeeper_recipes::InterProcessMultiLock::from_paths(&client, accounts)?;
+    /// let guard = lock.lock().await?;
+    /// assert!(guard.is_held());
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn lock(
+        &self,
+    ) -> impl Future<Output = Result<MultiLockGuard, AcquireError>> + Send + 'static + use<> {
+        self.clone().granted(lock::forever(Kind::Exclusive))
+    }
+
+    /// Acquires all members without waiting for other contenders.
+    ///
+    /// If a member is contended, this creates no node: it reads the queues of all members by one
+    /// request, and reads again after a `sync`, because a member of the ensemble may lag behind. It
+    /// waits for nodes of this client that are still being deleted. The error names the member that
+    /// is held.
+    ///
+    /// A multi-lock of one member works as that member's `try_lock` does. A fair lock with
+    /// `max_waiters` nodes of this client returns [`TooManyWaiters`](AcquireError::TooManyWaiters),
+    /// even if it is free.
+    ///
+    /// # Errors
+    /// - [`TryLockError::WouldBlock`] if a live contender is in the way.
+    /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if no server replies within the
+    ///   connect timeout.
+    /// - See [`AcquireError`] for the other errors in [`TryLockError::Acquire`].
+    ///
+    /// # Cancel safety
+    /// See [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let accounts = ["/accounts/4", "/accounts/17"];
+    /// # let lock = zookeeper_recipes::InterProcessMultiLock::from_paths(&client, accounts)?;
+    /// use zookeeper_recipes::TryLockError;
+    ///
+    /// match lock.try_lock().await {
+    ///     Ok(guard) => guard.release().await?, // after the work
+    ///     Err(TryLockError::WouldBlock { path, contention, .. }) => println!("{path}: {contention}"),
+    ///     Err(error) => return Err(error.into()),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    #[doc(alias = "tryAcquire")]
+    pub fn try_lock(
+        &self,
+    ) -> impl Future<Output = Result<MultiLockGuard, TryLockError>> + Send + 'static + use<> {
+        let ask = lock::at_once(self.client(), Kind::Exclusive);
+        self.clone().granted_at_once(ask)
+    }
+
+    /// Acquires like [`acquire`](Self::acquire), and blocks the thread meanwhile. See
+    /// [`InterProcessMutex::blocking_acquire`] for where to use it.
+    ///
+    /// # Errors
+    /// See [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::blocking_connect(&server.connect_string())?;
+    /// # let accounts = ["/accounts/4", "/accounts/17"];
+    /// # let lock = zookeeper_recipes::InterProcessMultiLock::from_paths(&client, accounts)?;
+    /// use std::time::Duration;
+    ///
+    /// let guard = lock.blocking_acquire(Duration::from_secs(10))?;
+    /// guard.blocking_release()?; // after the work
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn blocking_acquire(&self, timeout: Duration) -> Result<MultiLockGuard, AcquireError> {
+        block_on(self.acquire(timeout))
+    }
+
+    /// Acquires like [`acquire_with_lease`](Self::acquire_with_lease), and blocks the thread
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// See [`acquire_with_lease`](Self::acquire_with_lease).
+    #[track_caller]
+    pub fn blocking_acquire_with_lease(
+        &self,
+        wait: Duration,
+        lease: Duration,
+    ) -> Result<MultiLockGuard, AcquireError> {
+        block_on(self.acquire_with_lease(wait, lease))
+    }
+
+    /// Acquires like [`lock`](Self::lock), and blocks the thread meanwhile.
+    ///
+    /// If this must wait for a guard of the same thread, it waits forever.
+    ///
+    /// # Errors
+    /// See [`lock`](Self::lock).
+    #[track_caller]
+    pub fn blocking_lock(&self) -> Result<MultiLockGuard, AcquireError> {
+        block_on(self.lock())
+    }
+
+    /// Acquires like [`try_lock`](Self::try_lock), and blocks the thread until the servers have
+    /// answered.
+    ///
+    /// # Errors
+    /// See [`try_lock`](Self::try_lock).
+    #[track_caller]
+    pub fn blocking_try_lock(&self) -> Result<MultiLockGuard, TryLockError> {
+        block_on(self.try_lock())
+    }
+
     fn client(&self) -> &Core {
         self.members.client()
     }
@@ -348,10 +669,10 @@ impl InterProcessMultiLock {
 }
 
 fn member(lock: &impl InterProcessLock) -> Member {
-    let lock = lock.member(Inside(()));
+    let lock = lock.any(Inside(()));
     Member {
         path_lock: Arc::clone(lock.path_lock),
-        kind: lock.kind,
+        kind: lock.mode.kind(),
     }
 }
 
@@ -402,12 +723,420 @@ pub struct MultiLockGuard {
     as_given: Arc<[usize]>,
 }
 
-guard_methods!(
-    MultiLockGuard,
-    "a member",
-    "all members",
-    r#"InterProcessMultiLock::from_paths(&client, ["/a", "/b"])?.lock().await?"#
-);
+impl MultiLockGuard {
+    /// Returns the worst state of the members: [`Lost`](crate::LockState::Lost) once a member is
+    /// lost.
+    ///
+    /// Each call reads the clock, so a task that was not scheduled for long cannot hide a loss.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let both = zookeeper_recipes::InterProcessMultiLock::from_paths(&client, ["/a", "/b"])?;
+    /// # let guard = both.lock().await?;
+    /// use zookeeper_recipes::LockState;
+    ///
+    /// assert_eq!(guard.state(), LockState::Held);
+    /// client.close().await?;
+    /// assert!(matches!(guard.state(), LockState::Lost(_)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn state(&self) -> LockState {
+        self.shares().state()
+    }
+
+    /// Waits until the state differs from `known`, and returns the new one.
+    ///
+    /// Returns at once if the state differs already, or if a member is lost. An overdue renewal is
+    /// noticed within a second. Intermediate states may be skipped.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing is lost.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let both = zookeeper_recipes::InterProcessMultiLock::from_paths(&client, ["/a", "/b"])?;
+    /// # let guard = both.lock().await?;
+    /// # async fn sell(_paused: std::sync::Arc<std::sync::atomic::AtomicBool>) {}
+    /// use std::sync::{Arc, atomic::{AtomicBool, Ordering}};
+    /// use zookeeper_recipes::LockState;
+    ///
+    /// let paused = Arc::new(AtomicBool::new(false));
+    /// let mut work = std::pin::pin!(sell(Arc::clone(&paused)));
+    /// let mut state = guard.state();
+    /// while !matches!(state, LockState::Lost(_)) {
+    ///     paused.store(state == LockState::Suspended, Ordering::Relaxed); // begin nothing new
+    ///     tokio::select! {
+    ///         changed = guard.state_changed(state) => state = changed,
+    ///         () = &mut work => break,
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn state_changed(&self, known: LockState) -> LockState {
+        self.shares().state_changed(known).await
+    }
+
+    /// Returns `true` unless a member is lost, by the clock.
+    ///
+    /// The answer is advisory: see [`LockGuard::is_held`](crate::LockGuard::is_held).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let both = zookeeper_recipes::InterProcessMultiLock::from_paths(&client, ["/a", "/b"])?;
+    /// # let guard = both.lock().await?;
+    /// # let mut items = vec![1, 2, 3];
+    /// while guard.is_held() {
+    ///     let Some(item) = items.pop() else { break };
+    ///     println!("item {item}"); // short work
+    /// }
+    /// # assert!(items.is_empty());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.shares().lost_now().is_none()
+    }
+
+    /// Sets the end of the lease of all members to `lease` from now, sooner or later than it was.
+    ///
+    /// A lease of zero ends at once, and more than a year is no limit. See
+    /// [`LockGuard::set_lease`](crate::LockGuard::set_lease).
+    ///
+    /// # Errors
+    /// [`Lost`] if a member is lost, by the clock: a lease that has ended cannot be extended.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let both = zookeeper_recipes::InterProcessMultiLock::from_paths(&client, ["/a", "/b"])?;
+    /// # let guard = both.lock().await?;
+    /// use std::time::Duration;
+    ///
+    /// for part in 1..=3 {
+    ///     guard.set_lease(Duration::from_secs(10))?; // each part has ten seconds
+    ///     println!("part {part}");
+    /// }
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "updateLeaseTime")]
+    pub fn set_lease(&self, lease: Duration) -> Result<(), Lost> {
+        self.shares().set_lease(lease)
+    }
+
+    /// Returns how much is left of the lease that ends first; `None` if there is no lease.
+    ///
+    /// Returns zero if the lease has ended, or a member is lost for another reason.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let both = zookeeper_recipes::InterProcessMultiLock::from_paths(&client, ["/a", "/b"])?;
+    /// # let guard = both.lock().await?;
+    /// use std::time::Duration;
+    ///
+    /// assert_eq!(guard.lease_remaining(), None);
+    /// guard.set_lease(Duration::from_secs(10))?;
+    /// assert!(guard.lease_remaining() <= Some(Duration::from_secs(10)));
+    /// # assert!(guard.lease_remaining() > Some(Duration::from_secs(5)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    #[doc(alias = "remainTimeToLive")]
+    pub fn lease_remaining(&self) -> Option<Duration> {
+        self.shares().lease_remaining()
+    }
+
+    /// Returns a future that resolves when a member is lost, with the reason.
+    ///
+    /// The future does not borrow the guard, so another task can wait for it. After a release it
+    /// stays pending until the session ends: drop it when you release the guard. See
+    /// [`LockGuard::lost`](crate::LockGuard::lost) for all that ends a hold.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing is lost: the next one resolves at once after a loss in
+    /// between.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let both = zookeeper_recipes::InterProcessMultiLock::from_paths(&client, ["/a", "/b"])?;
+    /// # let guard = both.lock().await?;
+    /// # async fn sell() {}
+    /// tokio::select! {
+    ///     lost = guard.lost() => eprintln!("stop at once: {lost}"),
+    ///     () = sell() => guard.release().await?,
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn lost(&self) -> impl Future<Output = Lost> + Send + 'static + use<> {
+        self.shares().lost()
+    }
+
+    /// Runs `work` while the guard holds all members, and returns its output.
+    ///
+    /// As soon as a member is lost, `work` is dropped. If a member is lost by the time that `work`
+    /// is done, the output is dropped. Dropping a future does not stop work on other threads and in
+    /// other tasks that it waits for: see
+    /// [`LockGuard::while_held`](crate::LockGuard#method.while_held).
+    ///
+    /// # Errors
+    /// [`Lost`] if a member is lost. If it was lost before the call, `work` is not polled.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, `work` is dropped with it. The guard is kept.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let both = zookeeper_recipes::InterProcessMultiLock::from_paths(&client, ["/a", "/b"])?;
+    /// # let guard = both.lock().await?;
+    /// let rows = guard.while_held(async { 42 /* the nightly job */ }).await?;
+    /// guard.release().await?;
+    /// # assert_eq!(rows, 42);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn while_held<T>(&self, work: impl Future<Output = T>) -> Result<T, Lost> {
+        self.shares().while_held(work).await
+    }
+
+    /// Runs `work` while it holds all members, and returns its output with the guard.
+    ///
+    /// This works like [`while_held`](Self::while_held), but takes the guard, so the future can be
+    /// passed to [`tokio::spawn`]: the members are held for as long as the task runs.
+    ///
+    /// # Errors
+    /// [`Lost`] if a member is lost. The guard is then dropped, after `work`.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, or its task aborted, `work` is dropped, and then the guard, which
+    /// releases in the background.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let both = zookeeper_recipes::InterProcessMultiLock::from_paths(&client, ["/a", "/b"])?;
+    /// # let guard = both.lock().await?;
+    /// let job = tokio::spawn(guard.while_held_owned(async { 42 /* the nightly job */ }));
+    /// // ..
+    /// let (rows, guard) = job.await??;
+    /// guard.release().await?;
+    /// # assert_eq!(rows, 42);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "spawn")]
+    pub fn while_held_owned<T>(
+        self,
+        work: impl Future<Output = T>,
+    ) -> impl Future<Output = Result<(T, Self), Lost>> {
+        // This is the order of their drop, polled or not, because the work relies on the
+        // guard.
+        let owned = (work, self);
+        async move {
+            let (work, guard) = owned;
+            let output = guard.while_held(work).await?;
+            Ok((output, guard))
+        }
+    }
+
+    /// Returns an empty transaction, committed only while the guard holds all members.
+    ///
+    /// This is for writes to ZooKeeper: see [`Transaction`].
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let both = zookeeper_recipes::InterProcessMultiLock::from_paths(&client, ["/a", "/b"])?;
+    /// # let guard = both.lock().await?;
+    /// # server.create("/orders", b"")?;
+    /// guard.transaction().create("/orders/4711", b"new").commit().await?;
+    /// # assert_eq!(server.children("/orders"), ["4711"]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn transaction(&self) -> Transaction<'_> {
+        self.shares().transaction()
+    }
+
+    /// Reads a node, and the version of its data, for a [transaction](Self::transaction) that
+    /// depends on them; returns `None` if there is no such node.
+    ///
+    /// The answer is not older than the grant: it includes every write that was committed before
+    /// the release of each member's previous holder. It costs two requests. See
+    /// [`LockGuard::get_data`](crate::LockGuard::get_data) for the path, the ACL and how old the
+    /// answer may be.
+    ///
+    /// # Errors
+    /// - [`TransactionError::Lost`] after the loss of a member, even during the read.
+    /// - See [`LockGuard::get_data`](crate::LockGuard::get_data) for the others.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: this only reads.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let both = zookeeper_recipes::InterProcessMultiLock::from_paths(&client, ["/a", "/b"])?;
+    /// # let guard = both.lock().await?;
+    /// # server.create("/config/rates", b"old")?;
+    /// let (rates, version) = guard.get_data("/config/rates").await?.ok_or("there are no rates")?;
+    /// if rates == b"old" {
+    ///     guard.transaction().set_data("/config/rates", b"new", version).commit().await?;
+    /// }
+    /// assert!(guard.get_data("/config/none").await?.is_none());
+    /// # assert_eq!(server.node("/config/rates").unwrap().data, b"new");
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "getData")]
+    pub async fn get_data(
+        &self,
+        path: impl AsRef<str>,
+    ) -> Result<Option<(Vec<u8>, i32)>, TransactionError> {
+        self.shares().get_data(path.as_ref()).await
+    }
+
+    /// Returns a future that resolves when revocation of a member is requested.
+    ///
+    /// Requests come from [`Client::attempt_revoke`](crate::Client::attempt_revoke), and from
+    /// Curator's `Revoker`. Requests before this call, or before the grant, are not missed. The
+    /// holder decides whether to release. Neither a release nor a loss resolves the future, which
+    /// does not borrow the guard.
+    ///
+    /// The polled future watches the node of each member, which costs one request for each.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the watch ends. The next one resolves for the same request.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let both = zookeeper_recipes::InterProcessMultiLock::from_paths(&client, ["/a", "/b"])?;
+    /// # let guard = both.lock().await?;
+    /// # async fn reindex() {}
+    /// tokio::select! {
+    ///     () = guard.revoked() => guard.release().await?, // others need them more
+    ///     () = reindex() => {}
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "makeRevocable")]
+    pub fn revoked(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
+        self.shares().revoked()
+    }
+
+    /// Releases all members, and waits until a server has confirmed it.
+    ///
+    /// The requests are sent together. While other guards [share](Self::reenter) the holds, this
+    /// only gives up this guard's share, without a request. If no server can be reached, this waits
+    /// until the session has ended, about 1.4 times the session timeout; to wait less, wrap the
+    /// call in [`tokio::time::timeout`]: the release goes on.
+    ///
+    /// # Errors
+    /// The first error, of those of [`LockGuard::release`](crate::LockGuard::release).
+    /// [`ReleaseError::Lost`] if a member was lost before the call, or if the session ended before
+    /// a server confirmed the release.
+    ///
+    /// # Cancel safety
+    /// The call itself releases. If the future is dropped, only the outcome is lost.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let both = zookeeper_recipes::InterProcessMultiLock::from_paths(&client, ["/a", "/b"])?;
+    /// # let guard = both.lock().await?;
+    /// use zookeeper_recipes::ReleaseError;
+    ///
+    /// // The work.
+    /// let held = guard.is_held();
+    /// match guard.release().await {
+    ///     Ok(()) => println!("released"),
+    ///     Err(ReleaseError::Lost(lost)) if held => println!("held until the release: {lost}"),
+    ///     Err(ReleaseError::Lost(lost)) => println!("the work may have to be undone: {lost}"),
+    ///     Err(error) => return Err(error.into()),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "unlock")]
+    #[doc(alias = "returnLease")]
+    #[doc(alias = "returnAll")]
+    pub fn release(
+        self,
+    ) -> impl Future<Output = Result<(), ReleaseError>> + Send + 'static + use<> {
+        guard_set::release(self.into_holds())
+    }
+
+    /// Releases like [`release`](Self::release), and blocks the thread until a server has confirmed
+    /// it.
+    ///
+    /// # Errors
+    /// See [`release`](Self::release).
+    pub fn blocking_release(self) -> Result<(), ReleaseError> {
+        block_on(self.release())
+    }
+}
+
+impl IsGuard for MultiLockGuard {
+    fn shares(&self, _: Inside) -> Shares<'_> {
+        Self::shares(self)
+    }
+
+    fn release_boxed(self: Box<Self>, _: Inside) -> BoxFuture<'static, Result<(), ReleaseError>> {
+        Box::pin(Self::release(*self))
+    }
+}
+
+impl Guard for MultiLockGuard {}
 
 impl MultiLockGuard {
     fn new(holds: Acquired, as_given: Arc<[usize]>) -> Self {

@@ -1,15 +1,17 @@
 //! The mutex.
 
-use std::sync::Arc;
+use std::fmt::Display;
 use std::time::Duration;
 
-use crate::builder::{RecipeBuilder, lock_constructors};
+use crate::builder::RecipeBuilder;
+use crate::builder::sealed::{Buildable, HasData, HasDialect};
+use crate::client::Client;
 use crate::engine::lock::lock_options::Recipe;
-use crate::engine::lock::path_lock::PathLock;
-use crate::locks::guard::LockGuard;
-use crate::locks::lock::lock_methods;
-use crate::protocol::node_name::Kind;
+use crate::error::BuildError;
+use crate::locks::lock::Lock;
+use crate::locks::mode::Exclusive;
 use crate::protocol::room::HandOff;
+use crate::values::path::LockPath;
 
 /// A mutual exclusion lock across processes.
 ///
@@ -30,6 +32,8 @@ use crate::protocol::room::HandOff;
 /// [`InterProcessFairLock`](crate::InterProcessFairLock) has a node for each waiter, and keeps the
 /// order of arrival across processes.
 ///
+/// A mutex is a [`Lock`](crate::Lock), which has its methods.
+///
 /// Leader election works in the same way: a [`LeaderSelector`](crate::LeaderSelector) is a
 /// participant that works while it holds such a lock.
 ///
@@ -37,7 +41,7 @@ use crate::protocol::room::HandOff;
 /// A task that holds the lock and acquires it again waits for itself: forever, if the call has no
 /// timeout. With a timeout, the error says which line acquired the lock, and for how long it has
 /// been held. A lock belongs to its guard, not to a thread or a task, and any task can release it.
-/// [`LockGuard::reenter`] returns another guard of the same hold.
+/// [`LockGuard::reenter`](crate::LockGuard::reenter) returns another guard of the same hold.
 ///
 /// # Examples
 /// ```
@@ -83,12 +87,83 @@ use crate::protocol::room::HandOff;
 /// # }
 /// ```
 #[doc(alias = "Mutex")]
-#[derive(Clone)]
-pub struct InterProcessMutex {
-    path_lock: Arc<PathLock>,
+pub type InterProcessMutex = Lock<Exclusive>;
+
+impl Buildable for InterProcessMutex {
+    fn built(builder: RecipeBuilder<Self>) -> Result<Self, BuildError> {
+        Ok(Self::of(builder.path_lock(Recipe::Mutex)?))
+    }
 }
 
-lock_constructors! {
+impl HasData for InterProcessMutex {}
+
+impl HasDialect for InterProcessMutex {}
+
+impl InterProcessMutex {
+    /// Creates a handle of the mutex at `path`, without any I/O.
+    ///
+    /// The handle has the options of this client's existing handles for the path, or the defaults.
+    ///
+    /// # Errors
+    /// - [`BuildError::InvalidPath`] if ZooKeeper would refuse the path, or it is `/`, below
+    ///   `/zookeeper`, or longer than 16 KiB with the namespace.
+    /// - [`BuildError::MixedRecipes`] if this client uses the path for a recipe with another kind
+    ///   of queue, such as a read-write lock. It does so while there is a live handle or guard, or
+    ///   a call whose nodes are still being deleted.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::InterProcessMutex;
+    ///
+    /// let lock = InterProcessMutex::new(&client, "/inventory/sku-42")?;
+    /// assert_eq!(lock.path(), "/inventory/sku-42");
+    /// assert!(InterProcessMutex::new(&client, "no/slash").is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn new(client: &Client, path: impl AsRef<str>) -> Result<Self, BuildError> {
+        Self::builder(client, path).build()
+    }
+
+    /// Creates a handle of the mutex of `key` below `prefix`, without any I/O.
+    ///
+    /// The path is the prefix, a slash, and the key as [`LockPath::segment`] escapes it: keys with
+    /// a slash, or with characters that ZooKeeper refuses, are possible, and different keys have
+    /// different locks.
+    ///
+    /// # Errors
+    /// See [`new`](Self::new).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::InterProcessMutex;
+    ///
+    /// let lock = InterProcessMutex::keyed(&client, "/stock", "shoes/42")?;
+    /// assert_eq!(lock.path(), "/stock/shoes%2F42");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn keyed(
+        client: &Client,
+        prefix: impl AsRef<str>,
+        key: impl Display,
+    ) -> Result<Self, BuildError> {
+        Self::new(client, LockPath::keyed(prefix.as_ref(), &key))
+    }
+
+    /// Returns a builder of the mutex at `path`, for other options than the defaults.
+    ///
+    /// # Examples
+    /// With every option:
+    ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -109,15 +184,10 @@ lock_constructors! {
     /// # Ok(())
     /// # }
     /// ```
-    InterProcessMutex, Recipe::Mutex, "mutex", "/inventory/sku-42"
+    pub fn builder(client: &Client, path: impl AsRef<str>) -> RecipeBuilder<Self> {
+        RecipeBuilder::new(client, path.as_ref())
+    }
 }
-
-lock_methods!(
-    InterProcessMutex,
-    LockGuard,
-    Kind::Exclusive,
-    r#"InterProcessMutex::new(&client, "/inventory/sku-42")?"#
-);
 
 impl RecipeBuilder<InterProcessMutex> {
     /// Sets how many tasks of this client may hold the lock in a row, and for how long, before it
@@ -172,5 +242,3 @@ impl RecipeBuilder<InterProcessMutex> {
         self
     }
 }
-
-crate::values::shown::debug_as_path!(InterProcessMutex);

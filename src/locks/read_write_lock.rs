@@ -1,20 +1,24 @@
 //! The read-write lock.
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::builder::{RecipeBuilder, lock_constructors};
+use crate::builder::RecipeBuilder;
+use crate::builder::sealed::{Buildable, HasData, HasDialect};
+use crate::client::Client;
 use crate::engine::lock::lock_options::Recipe;
 use crate::engine::lock::path_lock::PathLock;
 use crate::engine::while_held::convert;
-use crate::error::{ConversionError, Error, Lost, LostReason};
-use crate::locks::guard::{LockGuard, ReadGuard, WriteGuard};
-use crate::locks::lock::{lock_methods, participants, queue_methods};
+use crate::engine::who;
+use crate::error::{BuildError, ConversionError, Error, Lost, LostReason};
+use crate::locks::guard::{LockGuard, ReadGuard};
+use crate::locks::lock::{Lock, break_lock, look, participants};
 use crate::locks::mode::{Read, Write};
 use crate::protocol::hold::HoldEvent;
-use crate::protocol::node_name::Kind;
 use crate::protocol::room::HandOff;
-use crate::values::path::NodePath;
+use crate::values::contender::Contender;
+use crate::values::path::{LockPath, NodePath};
 
 /// A lock across processes that many readers share or one writer has alone.
 ///
@@ -76,7 +80,83 @@ pub struct InterProcessReadWriteLock {
     path_lock: Arc<PathLock>,
 }
 
-lock_constructors! {
+impl Buildable for InterProcessReadWriteLock {
+    fn built(builder: RecipeBuilder<Self>) -> Result<Self, BuildError> {
+        Ok(Self {
+            path_lock: builder.path_lock(Recipe::ReadWriteLock)?,
+        })
+    }
+}
+
+impl HasData for InterProcessReadWriteLock {}
+
+impl HasDialect for InterProcessReadWriteLock {}
+
+impl InterProcessReadWriteLock {
+    /// Creates a handle of the read-write lock at `path`, without any I/O.
+    ///
+    /// The handle has the options of this client's existing handles for the path, or the defaults.
+    ///
+    /// # Errors
+    /// - [`BuildError::InvalidPath`] if ZooKeeper would refuse the path, or it is `/`, below
+    ///   `/zookeeper`, or longer than 16 KiB with the namespace.
+    /// - [`BuildError::MixedRecipes`] if this client uses the path for a recipe with another kind
+    ///   of queue, such as a mutex. It does so while there is a live handle or guard, or a call
+    ///   whose nodes are still being deleted.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::InterProcessReadWriteLock;
+    ///
+    /// let lock = InterProcessReadWriteLock::new(&client, "/cache/prices")?;
+    /// assert_eq!(lock.path(), "/cache/prices");
+    /// assert!(InterProcessReadWriteLock::new(&client, "no/slash").is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn new(client: &Client, path: impl AsRef<str>) -> Result<Self, BuildError> {
+        Self::builder(client, path).build()
+    }
+
+    /// Creates a handle of the read-write lock of `key` below `prefix`, without any I/O.
+    ///
+    /// The path is the prefix, a slash, and the key as [`LockPath::segment`] escapes it: keys with
+    /// a slash, or with characters that ZooKeeper refuses, are possible, and different keys have
+    /// different locks.
+    ///
+    /// # Errors
+    /// See [`new`](Self::new).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::InterProcessReadWriteLock;
+    ///
+    /// let lock = InterProcessReadWriteLock::keyed(&client, "/stock", "shoes/42")?;
+    /// assert_eq!(lock.path(), "/stock/shoes%2F42");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn keyed(
+        client: &Client,
+        prefix: impl AsRef<str>,
+        key: impl Display,
+    ) -> Result<Self, BuildError> {
+        Self::new(client, LockPath::keyed(prefix.as_ref(), &key))
+    }
+
+    /// Returns a builder of the read-write lock at `path`, for other options than the defaults.
+    ///
+    /// # Examples
+    /// With every option:
+    ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -97,7 +177,9 @@ lock_constructors! {
     /// # Ok(())
     /// # }
     /// ```
-    InterProcessReadWriteLock, Recipe::ReadWriteLock, "read-write lock", "/cache/prices"
+    pub fn builder(client: &Client, path: impl AsRef<str>) -> RecipeBuilder<Self> {
+        RecipeBuilder::new(client, path.as_ref())
+    }
 }
 
 impl InterProcessReadWriteLock {
@@ -120,9 +202,7 @@ impl InterProcessReadWriteLock {
     #[doc(alias = "readLock")]
     #[doc(alias = "read")]
     pub fn read_lock(&self) -> InterProcessReadLock {
-        InterProcessReadLock {
-            path_lock: Arc::clone(&self.path_lock),
-        }
+        Lock::of(Arc::clone(&self.path_lock))
     }
 
     /// Returns the lock that one writer has alone.
@@ -144,9 +224,7 @@ impl InterProcessReadWriteLock {
     #[doc(alias = "writeLock")]
     #[doc(alias = "write")]
     pub fn write_lock(&self) -> InterProcessWriteLock {
-        InterProcessWriteLock {
-            path_lock: Arc::clone(&self.path_lock),
-        }
+        Lock::of(Arc::clone(&self.path_lock))
     }
 
     /// Returns the paths of the nodes of all readers and writers, of all processes and in order.
@@ -174,18 +252,141 @@ impl InterProcessReadWriteLock {
         participants(&self.path_lock, None).await
     }
 
+    /// Returns the contenders of both sides, of all processes and in order: the holders and the
+    /// waiters.
+    ///
+    /// Both sides have one queue, so those of [`read_lock`](Self::read_lock) and
+    /// [`write_lock`](Self::write_lock) return the same. See
+    /// [`InterProcessMutex::queue`](crate::InterProcessMutex::queue) for what the contenders show
+    /// and what this costs.
+    ///
+    /// # Errors
+    /// See [`InterProcessMutex::queue`](crate::InterProcessMutex::queue).
+    ///
+    /// # Cancel safety
+    /// Cancel safe: this only reads.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let lock = zookeeper_recipes::InterProcessReadWriteLock::new(&client, "/cache/prices")?;
+    /// let reader = lock.read_lock().lock().await?;
+    /// for contender in lock.queue().await? {
+    ///     println!("{contender}"); // web-3/4711/prices (read, queued 12s ago, session ..
+    /// #   assert!(contender.is_mine());
+    /// }
+    /// reader.release().await?;
+    /// assert!(lock.queue().await?.is_empty());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "contenders")]
+    pub async fn queue(&self) -> Result<Vec<Contender>, Error> {
+        look(&self.path_lock, who::queue).await
+    }
+
+    /// Returns the contenders that hold the lock: none, one writer, or all readers before the first
+    /// writer.
+    ///
+    /// They are the first contenders in the queue. The first may only be about to hold the lock. This
+    /// reads only these nodes; otherwise it works like [`queue`](Self::queue).
+    ///
+    /// # Errors
+    /// See [`queue`](Self::queue).
+    ///
+    /// # Cancel safety
+    /// Cancel safe: this only reads.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let lock = zookeeper_recipes::InterProcessReadWriteLock::new(&client, "/cache/prices")?;
+    /// let writer = lock.write_lock().lock().await?;
+    /// let holders = lock.holders().await?;
+    /// assert_eq!(holders[0].node(), &writer.node());
+    /// # writer.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn holders(&self) -> Result<Vec<Contender>, Error> {
+        look(&self.path_lock, who::holders).await
+    }
+
+    /// Returns `true` if the lock has a reader or a writer of any process: a holder or a waiter.
+    ///
+    /// This costs one list. The answer may be out of date when it arrives: use it for display, and
+    /// [`try_lock`](InterProcessReadLock::try_lock) of a side to acquire the lock if it is free.
+    ///
+    /// # Errors
+    /// See [`queue`](Self::queue).
+    ///
+    /// # Cancel safety
+    /// Cancel safe: this only reads.
+    pub async fn is_locked(&self) -> Result<bool, Error> {
+        Ok(self.queue_len().await? > 0)
+    }
+
+    /// Returns how many readers and writers of all processes hold the lock or wait for it.
+    ///
+    /// This costs one list. Tasks of a client that share a node
+    /// ([`hand_off`](crate::RecipeBuilder::hand_off)) count as one.
+    ///
+    /// # Errors
+    /// See [`queue`](Self::queue).
+    ///
+    /// # Cancel safety
+    /// Cancel safe: this only reads.
+    pub async fn queue_len(&self) -> Result<usize, Error> {
+        look(&self.path_lock, who::count).await
+    }
+
+    /// Deletes the node of a reader or a writer of any process, which then no longer holds the
+    /// lock, or its place in the queue. Returns `false` if the node no longer existed.
+    ///
+    /// **The holder may still be at work**: see
+    /// [`InterProcessMutex::break_lock`](crate::InterProcessMutex::break_lock). The readers of one
+    /// client may share a node, and lose the lock together.
+    ///
+    /// # Errors
+    /// See [`InterProcessMutex::break_lock`](crate::InterProcessMutex::break_lock).
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the node may or may not be deleted.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let lock = zookeeper_recipes::InterProcessReadWriteLock::new(&client, "/cache/prices")?;
+    /// let writer = lock.write_lock().lock().await?;
+    /// for holder in lock.holders().await? {
+    ///     println!("breaks the lock of {holder}");
+    ///     assert!(lock.break_lock(&holder).await?);
+    /// }
+    /// assert!(!lock.is_locked().await?);
+    /// # writer.lost().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "forceUnlock")]
+    pub async fn break_lock(&self, contender: &Contender) -> Result<bool, Error> {
+        break_lock(&self.path_lock, contender).await
+    }
+
     /// Returns the path of the lock, as it was given.
     #[must_use]
     pub fn path(&self) -> &str {
         self.path_lock.path().user()
     }
 }
-
-queue_methods!(
-    InterProcessReadWriteLock,
-    r#"InterProcessReadWriteLock::new(&client, "/cache/prices")?"#,
-    "lock.write_lock().lock().await?"
-);
 
 impl RecipeBuilder<InterProcessReadWriteLock> {
     /// Sets how many writers of this client may hold the lock in a row with one node, or how many
@@ -226,7 +427,8 @@ impl RecipeBuilder<InterProcessReadWriteLock> {
 
 /// The side of an [`InterProcessReadWriteLock`] that readers share.
 ///
-/// Returned by [`InterProcessReadWriteLock::read_lock`].
+/// Returned by [`InterProcessReadWriteLock::read_lock`]. It is a [`Lock`](crate::Lock), which has
+/// its methods.
 ///
 /// # Examples
 /// ```
@@ -242,21 +444,12 @@ impl RecipeBuilder<InterProcessReadWriteLock> {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone)]
-pub struct InterProcessReadLock {
-    path_lock: Arc<PathLock>,
-}
-
-lock_methods!(
-    InterProcessReadLock,
-    ReadGuard,
-    Kind::Shared,
-    r#"InterProcessReadWriteLock::new(&client, "/cache/prices")?.read_lock()"#
-);
+pub type InterProcessReadLock = Lock<Read>;
 
 /// The side of an [`InterProcessReadWriteLock`] that one writer has alone.
 ///
-/// Returned by [`InterProcessReadWriteLock::write_lock`].
+/// Returned by [`InterProcessReadWriteLock::write_lock`]. It is a [`Lock`](crate::Lock), which has
+/// its methods.
 ///
 /// # Examples
 /// ```
@@ -273,17 +466,7 @@ lock_methods!(
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone)]
-pub struct InterProcessWriteLock {
-    path_lock: Arc<PathLock>,
-}
-
-lock_methods!(
-    InterProcessWriteLock,
-    WriteGuard,
-    Kind::Exclusive,
-    r#"InterProcessReadWriteLock::new(&client, "/cache/prices")?.write_lock()"#
-);
+pub type InterProcessWriteLock = Lock<Write>;
 
 impl LockGuard<Write> {
     /// Returns a read guard of the same hold, for code that takes one.
@@ -376,8 +559,4 @@ impl LockGuard<Write> {
     }
 }
 
-crate::values::shown::debug_as_path!(
-    InterProcessReadWriteLock,
-    InterProcessReadLock,
-    InterProcessWriteLock
-);
+crate::values::shown::debug_as_path!(InterProcessReadWriteLock);

@@ -14,15 +14,20 @@ use crate::engine::lock::lock_options::{MAX_PERMITS, Recipe, SemaphoreOptions};
 use crate::engine::lock::path_lock::{Ask, PathLock};
 use crate::engine::semaphore;
 use crate::engine::who;
-use crate::error::{AcquireError, BuildError, Error, Purpose, RequestFailure, TryLockError};
-use crate::locks::guard_set::{GuardSet, Shares};
-use crate::locks::guards::guard_methods;
-use crate::locks::lock::{
-    acquire_methods, at_once, check_lease, had, look, until, until_had, within,
+use crate::error::{
+    AcquireError, BuildError, Error, Lost, Purpose, ReleaseError, RequestFailure, TransactionError,
+    TryLockError,
 };
+use crate::locks::guard_set::{self, GuardSet, Shares};
+use crate::locks::guards::Guard;
+use crate::locks::guards::sealed::{Inside, IsGuard};
+use crate::locks::lock::{at_once, check_lease, had, look, until, until_had, within};
+use crate::locks::transaction::Transaction;
+use crate::protocol::hold::LockState;
 use crate::protocol::node_name::Kind;
 use crate::protocol::permits::slot_of;
 use crate::session::core::Core;
+use crate::session::threads::BoxFuture;
 use crate::values::contender::Contender;
 use crate::values::path::{LockPath, NodePath};
 use crate::values::shown::{Quoted, debug_as_path};
@@ -194,18 +199,228 @@ impl InterProcessSemaphore {
         builder.asked.permits = Some(limit);
         builder
     }
-}
 
-acquire_methods!(
-    InterProcessSemaphore,
-    SemaphorePermit,
-    Kind::Exclusive,
-    "one permit",
-    "semaphore",
-    r#"InterProcessSemaphore::new(&client, "/partner/calls", 10)?"#
-);
+    /// Acquires one permit, waiting at most for `timeout`.
+    ///
+    /// The timeout covers everything: creating missing directories, retries, reconnects, and
+    /// waiting for other contenders. With [`Duration::ZERO`] this works like
+    /// [`try_acquire`](Self::try_acquire): it waits only for the servers, up to the connect
+    /// timeout. More than a year is no deadline.
+    ///
+    /// # Errors
+    /// - [`AcquireError::TimedOut`] if no permit was free, or live contenders were ahead, for all
+    ///   that time. The call is not granted a permit later; a node that could not be deleted yet is
+    ///   deleted in the background.
+    /// - [`ErrorKind::Connection`](crate::ErrorKind::Connection) if the time passed without an
+    ///   answer from a server.
+    /// - [`ErrorKind::LimitMismatch`](crate::ErrorKind::LimitMismatch) and
+    ///   [`ErrorKind::InvalidLimit`](crate::ErrorKind::InvalidLimit) as for
+    ///   [`acquire_many`](Self::acquire_many).
+    /// - See [`AcquireError`] for the other variants.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped (in `select!` or [`tokio::time::timeout`]), the call loses its
+    /// place in the queue, but nothing else. Nodes that it created, or may have created, are
+    /// deleted in the background; [`Client::flush`](crate::Client::flush) waits for this. Do not
+    /// keep the future without polling it: permits that it is granted are withheld from other
+    /// contenders until it is polled or dropped.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/partner/calls", 10)?;
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::Acquisition::{Acquired, Busy};
+    /// use zookeeper_recipes::OrBusy;
+    ///
+    /// match semaphore.acquire(Duration::from_millis(200)).await.or_busy()? {
+    ///     Acquired(permit) => permit.release().await?, // after the call
+    ///     Busy => println!("too busy, try again later"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn acquire(
+        &self,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<SemaphorePermit, AcquireError>> + Send + 'static + use<> {
+        let ask = within(self.client(), Kind::Exclusive, timeout);
+        self.clone().granted(ask)
+    }
 
-impl InterProcessSemaphore {
+    /// Acquires one permit, waiting at most for `wait`, runs `work` and returns the permit.
+    ///
+    /// Returns the output of `work` with the result of the release, which is [`ReleaseError::Lost`]
+    /// if the permit was lost before the release: check both. A loss does not stop `work`, which
+    /// has the permit: use [`while_held`](SemaphorePermit::while_held) for parts that a loss must
+    /// stop. If `work` panics, the permit is returned in the background.
+    ///
+    /// # Errors
+    /// See [`acquire`](Self::acquire). Then `work` was not called.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped while it waits for a permit, see [`acquire`](Self::acquire). Later,
+    /// `work` is dropped, and then the permit is returned in the background.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/partner/calls", 10)?;
+    /// # async fn call() -> u32 { 200 }
+    /// use std::time::Duration;
+    ///
+    /// let wait = Duration::from_secs(10);
+    /// let work = semaphore.with(wait, async |permit| permit.while_held(call()).await);
+    /// let (status, released) = work.await?;
+    /// println!("{}", status?); // an error if the permit was lost first
+    /// released?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn with<T, F: AsyncFnOnce(&SemaphorePermit) -> T>(
+        &self,
+        wait: Duration,
+        work: F,
+    ) -> impl Future<Output = Result<(T, Result<(), ReleaseError>), AcquireError>> + use<T, F> {
+        let acquired = self.acquire(wait);
+        async move {
+            let permit = acquired.await?;
+            let output = work(&permit).await;
+            Ok((output, permit.release().await))
+        }
+    }
+
+    /// Acquires one permit, waiting at most until `deadline`.
+    ///
+    /// If `deadline` has passed, this works like a try: it waits only for the servers, up to the
+    /// connect timeout.
+    ///
+    /// # Errors
+    /// See [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    /// See [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/partner/calls", 10)?;
+    /// use std::time::{Duration, Instant};
+    ///
+    /// let deadline = Instant::now() + Duration::from_secs(10); // of the whole request
+    /// let permit = semaphore.acquire_until(deadline).await?;
+    /// permit.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn acquire_until(
+        &self,
+        deadline: Instant,
+    ) -> impl Future<Output = Result<SemaphorePermit, AcquireError>> + Send + 'static + use<> {
+        let ask = until(self.client(), Kind::Exclusive, deadline);
+        self.clone().granted(ask)
+    }
+
+    /// Acquires one permit for no longer than `lease`, waiting at most for `wait`.
+    ///
+    /// The lease begins with the grant. When it ends, the permit is [lost](SemaphorePermit::lost),
+    /// with [`LostReason::LeaseOver`](crate::LostReason::LeaseOver), and then returned, even if the
+    /// holder is not done. [`SemaphorePermit::set_lease`] moves the end. More than a year is no
+    /// limit. See
+    /// [`InterProcessMutex::acquire_with_lease`](crate::InterProcessMutex::acquire_with_lease) for
+    /// the clock of a lease and for what a lease is needed.
+    ///
+    /// # Errors
+    /// - [`AcquireError::InvalidLease`] if `lease` is zero.
+    /// - [`AcquireError::LeaseOver`] if the lease ended before this future was polled again, and no
+    ///   time is left for another try.
+    /// - See [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    /// See [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/partner/calls", 10)?;
+    /// use std::time::Duration;
+    /// use zookeeper_recipes::LostReason;
+    ///
+    /// let (wait, lease) = (Duration::from_secs(10), Duration::from_millis(200));
+    /// let permit = semaphore.acquire_with_lease(wait, lease).await?;
+    /// // A call that takes longer than the lease.
+    /// assert_eq!(permit.lost().await.reason(), LostReason::LeaseOver);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    #[doc(alias = "lease")]
+    pub fn acquire_with_lease(
+        &self,
+        wait: Duration,
+        lease: Duration,
+    ) -> impl Future<Output = Result<SemaphorePermit, AcquireError>> + Send + 'static + use<> {
+        let ask = within(self.client(), Kind::Exclusive, wait);
+        self.clone().granted(Ask {
+            lease: Some(lease),
+            ..ask
+        })
+    }
+
+    /// Acquires like [`acquire`](Self::acquire), and blocks the thread meanwhile. See
+    /// [`InterProcessMutex::blocking_acquire`](crate::InterProcessMutex::blocking_acquire) for
+    /// where to use it.
+    ///
+    /// # Errors
+    /// See [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::blocking_connect(&server.connect_string())?;
+    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/partner/calls", 10)?;
+    /// use std::time::Duration;
+    ///
+    /// let permit = semaphore.blocking_acquire(Duration::from_secs(10))?;
+    /// permit.blocking_release()?; // after the call
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn blocking_acquire(&self, timeout: Duration) -> Result<SemaphorePermit, AcquireError> {
+        block_on(self.acquire(timeout))
+    }
+
+    /// Acquires like [`acquire_with_lease`](Self::acquire_with_lease), and blocks the thread
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// See [`acquire_with_lease`](Self::acquire_with_lease).
+    #[track_caller]
+    pub fn blocking_acquire_with_lease(
+        &self,
+        wait: Duration,
+        lease: Duration,
+    ) -> Result<SemaphorePermit, AcquireError> {
+        block_on(self.acquire_with_lease(wait, lease))
+    }
+
     /// Acquires `n` permits, all of them or none, waiting at most for `timeout`.
     ///
     /// They are granted together, when `n` are free. Until then the call holds no permit, and the
@@ -996,12 +1211,419 @@ impl SemaphorePermit {
     }
 }
 
-guard_methods!(
-    SemaphorePermit,
-    "a permit",
-    "all permits",
-    r#"InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?.try_acquire().await?"#
-);
+impl SemaphorePermit {
+    /// Returns the worst state of the permits: [`Lost`](crate::LockState::Lost) once a permit is
+    /// lost.
+    ///
+    /// Each call reads the clock, so a task that was not scheduled for long cannot hide a loss.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
+    /// # let permit = semaphore.try_acquire().await?;
+    /// use zookeeper_recipes::LockState;
+    ///
+    /// assert_eq!(permit.state(), LockState::Held);
+    /// client.close().await?;
+    /// assert!(matches!(permit.state(), LockState::Lost(_)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn state(&self) -> LockState {
+        self.shares().state()
+    }
+
+    /// Waits until the state differs from `known`, and returns the new one.
+    ///
+    /// Returns at once if the state differs already, or if a permit is lost. An overdue renewal is
+    /// noticed within a second. Intermediate states may be skipped.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing is lost.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
+    /// # let permit = semaphore.try_acquire().await?;
+    /// # async fn sell(_paused: std::sync::Arc<std::sync::atomic::AtomicBool>) {}
+    /// use std::sync::{Arc, atomic::{AtomicBool, Ordering}};
+    /// use zookeeper_recipes::LockState;
+    ///
+    /// let paused = Arc::new(AtomicBool::new(false));
+    /// let mut work = std::pin::pin!(sell(Arc::clone(&paused)));
+    /// let mut state = permit.state();
+    /// while !matches!(state, LockState::Lost(_)) {
+    ///     paused.store(state == LockState::Suspended, Ordering::Relaxed); // begin nothing new
+    ///     tokio::select! {
+    ///         changed = permit.state_changed(state) => state = changed,
+    ///         () = &mut work => break,
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn state_changed(&self, known: LockState) -> LockState {
+        self.shares().state_changed(known).await
+    }
+
+    /// Returns `true` unless a permit is lost, by the clock.
+    ///
+    /// The answer is advisory: see [`LockGuard::is_held`](crate::LockGuard::is_held).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
+    /// # let permit = semaphore.try_acquire().await?;
+    /// # let mut items = vec![1, 2, 3];
+    /// while permit.is_held() {
+    ///     let Some(item) = items.pop() else { break };
+    ///     println!("item {item}"); // short work
+    /// }
+    /// # assert!(items.is_empty());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.shares().lost_now().is_none()
+    }
+
+    /// Sets the end of the lease of all permits to `lease` from now, sooner or later than it was.
+    ///
+    /// A lease of zero ends at once, and more than a year is no limit. See
+    /// [`LockGuard::set_lease`](crate::LockGuard::set_lease).
+    ///
+    /// # Errors
+    /// [`Lost`] if a permit is lost, by the clock: a lease that has ended cannot be extended.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
+    /// # let permit = semaphore.try_acquire().await?;
+    /// use std::time::Duration;
+    ///
+    /// for part in 1..=3 {
+    ///     permit.set_lease(Duration::from_secs(10))?; // each part has ten seconds
+    ///     println!("part {part}");
+    /// }
+    /// permit.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "updateLeaseTime")]
+    pub fn set_lease(&self, lease: Duration) -> Result<(), Lost> {
+        self.shares().set_lease(lease)
+    }
+
+    /// Returns how much is left of the lease that ends first; `None` if there is no lease.
+    ///
+    /// Returns zero if the lease has ended, or a permit is lost for another reason. Permits that
+    /// were [merged](Self::merge) may have different leases.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
+    /// # let permit = semaphore.try_acquire().await?;
+    /// use std::time::Duration;
+    ///
+    /// assert_eq!(permit.lease_remaining(), None);
+    /// permit.set_lease(Duration::from_secs(10))?;
+    /// assert!(permit.lease_remaining() <= Some(Duration::from_secs(10)));
+    /// # assert!(permit.lease_remaining() > Some(Duration::from_secs(5)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    #[doc(alias = "remainTimeToLive")]
+    pub fn lease_remaining(&self) -> Option<Duration> {
+        self.shares().lease_remaining()
+    }
+
+    /// Returns a future that resolves when a permit is lost, with the reason.
+    ///
+    /// The future does not borrow the guard, so another task can wait for it. After a release it
+    /// stays pending until the session ends: drop it when you release the guard. See
+    /// [`LockGuard::lost`](crate::LockGuard::lost) for all that ends a hold.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing is lost: the next one resolves at once after a loss in
+    /// between.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
+    /// # let permit = semaphore.try_acquire().await?;
+    /// # async fn sell() {}
+    /// tokio::select! {
+    ///     lost = permit.lost() => eprintln!("stop at once: {lost}"),
+    ///     () = sell() => permit.release().await?,
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn lost(&self) -> impl Future<Output = Lost> + Send + 'static + use<> {
+        self.shares().lost()
+    }
+
+    /// Runs `work` while the guard holds all permits, and returns its output.
+    ///
+    /// As soon as a permit is lost, `work` is dropped. If a permit is lost by the time that `work`
+    /// is done, the output is dropped. Dropping a future does not stop work on other threads and in
+    /// other tasks that it waits for: see
+    /// [`LockGuard::while_held`](crate::LockGuard#method.while_held).
+    ///
+    /// # Errors
+    /// [`Lost`] if a permit is lost. If it was lost before the call, `work` is not polled.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, `work` is dropped with it. The guard is kept.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
+    /// # let permit = semaphore.try_acquire().await?;
+    /// let rows = permit.while_held(async { 42 /* the nightly job */ }).await?;
+    /// permit.release().await?;
+    /// # assert_eq!(rows, 42);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn while_held<T>(&self, work: impl Future<Output = T>) -> Result<T, Lost> {
+        self.shares().while_held(work).await
+    }
+
+    /// Runs `work` while it holds all permits, and returns its output with the guard.
+    ///
+    /// This works like [`while_held`](Self::while_held), but takes the guard, so the future can be
+    /// passed to [`tokio::spawn`]: the permits are held for as long as the task runs.
+    ///
+    /// # Errors
+    /// [`Lost`] if a permit is lost. The guard is then dropped, after `work`.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, or its task aborted, `work` is dropped, and then the guard, which
+    /// releases in the background.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
+    /// # let permit = semaphore.try_acquire().await?;
+    /// let job = tokio::spawn(permit.while_held_owned(async { 42 /* the nightly job */ }));
+    /// // ..
+    /// let (rows, permit) = job.await??;
+    /// permit.release().await?;
+    /// # assert_eq!(rows, 42);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "spawn")]
+    pub fn while_held_owned<T>(
+        self,
+        work: impl Future<Output = T>,
+    ) -> impl Future<Output = Result<(T, Self), Lost>> {
+        // This is the order of their drop, polled or not, because the work relies on the
+        // permit.
+        let owned = (work, self);
+        async move {
+            let (work, permit) = owned;
+            let output = permit.while_held(work).await?;
+            Ok((output, permit))
+        }
+    }
+
+    /// Returns an empty transaction, committed only while the guard holds all permits.
+    ///
+    /// This is for writes to ZooKeeper: see [`Transaction`].
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
+    /// # let permit = semaphore.try_acquire().await?;
+    /// # server.create("/orders", b"")?;
+    /// permit.transaction().create("/orders/4711", b"new").commit().await?;
+    /// # assert_eq!(server.children("/orders"), ["4711"]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn transaction(&self) -> Transaction<'_> {
+        self.shares().transaction()
+    }
+
+    /// Reads a node, and the version of its data, for a [transaction](Self::transaction) that
+    /// depends on them; returns `None` if there is no such node.
+    ///
+    /// The answer is not older than the grant. It costs two requests. See
+    /// [`LockGuard::get_data`](crate::LockGuard::get_data) for the path, the ACL and how old the
+    /// answer may be.
+    ///
+    /// # Errors
+    /// - [`TransactionError::Lost`] after the loss of a permit, even during the read.
+    /// - See [`LockGuard::get_data`](crate::LockGuard::get_data) for the others.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: this only reads.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
+    /// # let permit = semaphore.try_acquire().await?;
+    /// # server.create("/config/rates", b"old")?;
+    /// let (rates, version) = permit.get_data("/config/rates").await?.ok_or("there are no rates")?;
+    /// if rates == b"old" {
+    ///     permit.transaction().set_data("/config/rates", b"new", version).commit().await?;
+    /// }
+    /// assert!(permit.get_data("/config/none").await?.is_none());
+    /// # assert_eq!(server.node("/config/rates").unwrap().data, b"new");
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "getData")]
+    pub async fn get_data(
+        &self,
+        path: impl AsRef<str>,
+    ) -> Result<Option<(Vec<u8>, i32)>, TransactionError> {
+        self.shares().get_data(path.as_ref()).await
+    }
+
+    /// Returns a future that resolves when revocation of a permit is requested.
+    ///
+    /// Requests come from [`Client::attempt_revoke`](crate::Client::attempt_revoke). Requests
+    /// before this call are not missed, but requests before the grant are: a permit has a different
+    /// node than its waiter had. The holder decides whether to release. Neither a release nor a
+    /// loss resolves the future, which does not borrow the guard.
+    ///
+    /// The polled future watches the node of each permit, which costs one request for each.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the watch ends. The next one resolves for the same request.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
+    /// # let permit = semaphore.try_acquire().await?;
+    /// # async fn reindex() {}
+    /// tokio::select! {
+    ///     () = permit.revoked() => permit.release().await?, // others need it more
+    ///     () = reindex() => {}
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "makeRevocable")]
+    pub fn revoked(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
+        self.shares().revoked()
+    }
+
+    /// Releases all permits, and waits until a server has confirmed it.
+    ///
+    /// The requests are sent together. If no server can be reached, this waits until the session
+    /// has ended, about 1.4 times the session timeout; to wait less, wrap the call in
+    /// [`tokio::time::timeout`]: the release goes on.
+    ///
+    /// # Errors
+    /// The first error, of those of [`LockGuard::release`](crate::LockGuard::release).
+    /// [`ReleaseError::Lost`] if a permit was lost before the call, or if the session ended before
+    /// a server confirmed the release.
+    ///
+    /// # Cancel safety
+    /// The call itself releases. If the future is dropped, only the outcome is lost.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
+    /// # let permit = semaphore.try_acquire().await?;
+    /// use zookeeper_recipes::ReleaseError;
+    ///
+    /// // The work.
+    /// let held = permit.is_held();
+    /// match permit.release().await {
+    ///     Ok(()) => println!("released"),
+    ///     Err(ReleaseError::Lost(lost)) if held => println!("held until the release: {lost}"),
+    ///     Err(ReleaseError::Lost(lost)) => println!("the work may have to be undone: {lost}"),
+    ///     Err(error) => return Err(error.into()),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "unlock")]
+    #[doc(alias = "returnLease")]
+    #[doc(alias = "returnAll")]
+    pub fn release(
+        self,
+    ) -> impl Future<Output = Result<(), ReleaseError>> + Send + 'static + use<> {
+        guard_set::release(self.into_holds())
+    }
+
+    /// Releases like [`release`](Self::release), and blocks the thread until a server has confirmed
+    /// it.
+    ///
+    /// # Errors
+    /// See [`release`](Self::release).
+    pub fn blocking_release(self) -> Result<(), ReleaseError> {
+        block_on(self.release())
+    }
+}
+
+impl IsGuard for SemaphorePermit {
+    fn shares(&self, _: Inside) -> Shares<'_> {
+        Self::shares(self)
+    }
+
+    fn release_boxed(self: Box<Self>, _: Inside) -> BoxFuture<'static, Result<(), ReleaseError>> {
+        Box::pin(Self::release(*self))
+    }
+}
+
+impl Guard for SemaphorePermit {}
 
 impl fmt::Debug for SemaphorePermit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -309,11 +309,12 @@ fn required(version: Option<i32>) -> Option<i32> {
     version.filter(|version| *version != -1)
 }
 
-/// The data of a node and their version; `None` if there is no such node.
-pub(crate) type DataRead = Result<Option<(Vec<u8>, i32)>, TransactionError>;
-
-/// Reads a node under these holds of one client.
-pub(crate) async fn get_data(holds: &[&Hold], path: &str) -> DataRead {
+/// Reads a node under these holds of one client, and the version of its data; returns `None` if
+/// there is no such node.
+pub(crate) async fn get_data(
+    holds: &[&Hold],
+    path: &str,
+) -> Result<Option<(Vec<u8>, i32)>, TransactionError> {
     let namespace = holds
         .first()
         .map_or("", |hold| &hold.path_lock.client().namespace);

@@ -1,5 +1,6 @@
-//! The state of one hold, from its grant until its node is deleted: what its guards report, and
-//! what happens to its node. Pure.
+//! The state of one hold, from its grant until its node is deleted: what its guards report, what
+//! happens to its node, and in which order the holder, the session and other contenders hear of it.
+//! Pure.
 //!
 //! ```text
 //!                 EndConversion               Release
@@ -19,6 +20,30 @@
 //! released, when the time for which it is kept is over, or by the conversion
 //! (docs/protocol.md#lost-lock-keeps-its-node). *Suspended* is not a state of the hold but of the
 //! lease at the moment of the question.
+//!
+//! # Events and effects
+//! Events come from any thread: a guard that is released or questioned, the heartbeat, the thread
+//! that looks at the clock, the end of the session. [`HoldState::on`] changes the state, under a
+//! mutex that is held for nothing else, and returns the [effects](Effect) of that change. The
+//! thread that brought the event carries them out after it has unlocked the state, one after the
+//! other, and decides nothing by itself. Two threads with two events may do that at the same time:
+//! each change of the state has its effects once, so a loss is reported once and a node deleted
+//! once, whichever thread is first.
+//!
+//! The order of the effects is a promise, and stands in one place, `Decision::in_order`:
+//! 1. The state itself, by which every guard answers, and the records of this client by which
+//!    another hold may be granted or lost.
+//! 2. The session, which checks the node by heartbeats as long as it knows the hold.
+//! 3. The holder: its tasks that wait for the loss are woken. Their wakers are code of other
+//!    executors, which may call back into this hold. All of the above is true by then.
+//! 4. The contenders of other clients, by the deletion of the node
+//!    (docs/protocol.md#lease-over): the holder was notified before.
+//! 5. The waiting callers of this client that need another node, whose create is sent behind the
+//!    deletion.
+//!
+//! One effect has an answer. [`Effect::PassOn`] asks the callers of this client whether one of them
+//! has the node next (docs/protocol.md#hand-off). If one has, [`Effects::passed_on`] replaces the
+//! effects that belong to the deletion.
 
 use std::fmt;
 use std::sync::Arc;
@@ -92,41 +117,44 @@ pub(crate) struct HoldState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Held,
-    /// Held, but only the conversion knows by which node. Heartbeats do not check it.
+    /// The lock is held, but only the conversion knows by which node, which no heartbeat checks.
     Converting,
     Lost(LostReason, Leftover),
-    /// Released before it was lost. Cleanup has its node.
+    /// The lock was released before it was lost. Cleanup has its node.
     Released,
 }
 
 /// What happens to the node of a lost hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Leftover {
-    /// The servers still have it. It is kept, to give the holder time to stop, until the last guard
-    /// is dropped, or until the moment from which the servers may delete it.
+    /// The node is kept on the servers, to give the holder time to stop, until the last guard is
+    /// dropped, or until the moment from which the servers may delete the node.
     Kept { until: Moment },
-    /// The end of the session deletes it, or a release before that.
+    /// The end of the session deletes the node, or a release before that.
     OfSession,
-    /// The conversion, which knows its nodes, deletes them.
+    /// The conversion, which knows both of its nodes, deletes them.
     OfConversion,
-    /// It is gone, or left to cleanup.
+    /// The node is gone, or left to cleanup.
     None,
 }
 
 /// An event of a hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum HoldEvent {
-    /// The lease of its session has expired. The servers cannot delete its node before `until`.
+    /// The session lease has expired. The servers cannot delete the node before `until`.
     LeaseExpired { until: Moment },
-    /// The lease that its caller has set may be over: it is `now`.
+    /// The lease that the caller has set may be over at `now`.
     LeaseOver { now: Moment },
-    /// Its caller sets another end of the lease, `None` for no lease.
+    /// The caller sets another end of the lease, `None` for no lease.
     Extend { now: Moment, end: Option<Moment> },
-    /// It has ended, and its node goes with the session, or by a release before that: its session
-    /// has ended, or is about to, or its holder has given it up.
+    /// The session has ended, or is about to, or the holder has given the lock up: the node goes
+    /// with the session, or by a release before that.
     Ended(LostReason),
     /// The servers have said that this node does not exist.
     NodeDeleted { node: Arc<str> },
+    /// The servers have said the same to another hold of this client, which had the node, or has it
+    /// too, and forwards the finding.
+    SharedNodeDeleted { node: Arc<str> },
     /// Another hold of the same value is lost, and the value with it. The node of this one is kept
     /// until then, or deleted at once.
     OtherLost {
@@ -135,9 +163,9 @@ pub(crate) enum HoldEvent {
     },
     /// The time for which its node was kept is over.
     GraceOver,
-    /// Its client has ended, and its conversion with it.
+    /// The client has ended, and the conversion of the hold with it.
     ClientEnded,
-    /// Its last guard is dropped or released, or its client is being closed.
+    /// The last guard is dropped or released, or the client is being closed.
     Release { lease: LeaseState, now: Moment },
     /// A conversion begins.
     BeginConversion,
@@ -151,6 +179,28 @@ pub(crate) enum HoldEvent {
 }
 
 impl HoldEvent {
+    /// Returns whether the node may have to be deleted after this event. A flush counts the node
+    /// from before the event, so that none that begins after the lock is seen as released or lost
+    /// misses the deletion (docs/protocol.md#flush).
+    pub(crate) fn may_delete(&self) -> bool {
+        match self {
+            Self::LeaseOver { .. }
+            | Self::Extend { .. }
+            | Self::OtherLost { .. }
+            | Self::GraceOver
+            | Self::Release { .. } => true,
+            Self::LeaseExpired { .. }
+            | Self::Ended(_)
+            | Self::NodeDeleted { .. }
+            | Self::SharedNodeDeleted { .. }
+            | Self::ClientEnded
+            | Self::BeginConversion
+            | Self::EndConversion { .. }
+            | Self::ConversionLost(_)
+            | Self::ConversionOver(_) => false,
+        }
+    }
+
     /// Returns the event of another hold of the same value when one is lost; `None` if their
     /// session ends, which tells each of its own. As after an expired lease, the holder has time to
     /// stop, until the servers might have deleted the other node by themselves; not if the holder
@@ -179,43 +229,203 @@ impl HoldEvent {
     }
 }
 
-/// What has to be done after an event.
-#[derive(Debug, Default, PartialEq, Eq)]
+/// Something that must be done after an event. The order is that of `Decision::in_order`, which
+/// has the reasons.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// The report of the call that was granted the lock ends with this loss, or with the release.
+    ReportEnd(Option<LostReason>),
+    /// The other holds that have this node are lost with it, since it does not exist.
+    LoseSharers(Arc<str>),
+    /// The hold leaves its node, by this deletion: another caller of this client may have the node
+    /// next, or may have it already. The answer goes to [`Effects::passed_on`].
+    PassOn(Deletion),
+    /// This node, which the hold does not have any more, does not exist: the holds that have the
+    /// node must be notified.
+    ForwardNodeDeleted(Arc<str>),
+    /// The session registers the hold by its new state, or forgets it.
+    UpdateSession,
+    /// The log says that the lock was lost.
+    LogLoss(LostReason),
+    /// The tasks that wait for the loss are woken.
+    WakeWaiters,
+    /// The other holds of the same value are lost with this one.
+    LoseValue(LostReason),
+    /// The session forgets this node, which does not exist.
+    ForgetNode(Arc<str>),
+    /// A release that waits for no deletion returns: with this loss, or with success.
+    Answer(Option<LostReason>),
+    /// The node is deleted.
+    Delete(Deletion),
+    /// The callers of this client that wait know that the hold has ended, and how.
+    EndUse(EndedBy),
+}
+
+/// How a hold ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EndedBy {
+    Loss,
+    Release,
+}
+
+/// The effects of one event, in the order in which they are to be carried out.
 #[must_use]
 pub(crate) struct Effects {
-    /// It has just been lost: the tasks that wait for that are to be woken, once.
-    pub(crate) lost: Option<LostReason>,
-    /// Its node has been deleted by another process.
-    pub(crate) gone: Option<Arc<str>>,
-    /// Its node is to be deleted.
-    pub(crate) delete: Option<Deletion>,
+    /// The effects that are left. An array needs no allocation: a lock is handed over in memory some
+    /// 300,000 times in a second.
+    left: std::array::IntoIter<Option<Effect>, 12>,
+    /// How the hold is lost, after the event.
+    lost: Option<LostReason>,
+    /// Whether the event is refused, since the hold is lost or released.
+    pub(crate) is_refused: bool,
+}
+
+impl Default for Effects {
+    /// Returns no effects.
+    fn default() -> Self {
+        Self {
+            left: [const { None }; 12].into_iter(),
+            lost: None,
+            is_refused: false,
+        }
+    }
+}
+
+impl Effects {
+    /// Handles the answer to [`Effect::PassOn`]: the deletion that is left to do. `None` if the
+    /// node stays, since another hold has it, or has been deleted by another process. Then a
+    /// release has succeeded, and no caller has to wait for another node.
+    pub(crate) fn passed_on(&mut self, deletion: Option<Deletion>) {
+        let stays = deletion.is_none();
+        let mut rest = Some(deletion.map_or(Effect::Answer(self.lost), Effect::Delete));
+        for slot in self.left.as_mut_slice() {
+            match slot {
+                Some(Effect::Delete(_)) => *slot = rest.take(),
+                Some(Effect::EndUse(_)) if stays => *slot = None,
+                _ => {}
+            }
+        }
+    }
+
+    /// Returns how the node is to be deleted; `None` if it need not be. The other effects are left
+    /// out, for a hold that no caller has had and no session knows.
+    pub(crate) fn into_deletion(mut self) -> Option<Deletion> {
+        self.find_map(|effect| match effect {
+            Effect::Delete(deletion) => Some(deletion),
+            _ => None,
+        })
+    }
+}
+
+impl Iterator for Effects {
+    type Item = Effect;
+
+    fn next(&mut self) -> Option<Effect> {
+        self.left.by_ref().flatten().next()
+    }
+}
+
+/// What an event has changed, from which its effects follow.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Decision {
+    /// The hold has just been lost.
+    lost: Option<LostReason>,
+    /// The release ends the use of the node.
+    is_release: bool,
+    /// Another hold of the same value was lost before.
+    is_of_other: bool,
+    /// The node of the hold has been deleted by another process.
+    gone: Option<Arc<str>>,
+    /// Another node than the one of the hold does not exist.
+    other_gone: Option<Arc<str>>,
+    /// The node of the hold is to be deleted.
+    delete: Option<Deletion>,
     /// What a release reports at once. `None` if it reports the result of the deletion.
-    pub(crate) report: Option<LostReason>,
+    report: Option<LostReason>,
     /// The event is refused, since the hold is lost or released.
-    pub(crate) refused: bool,
+    refused: bool,
+}
+
+impl Decision {
+    /// Returns the effects in the order in which they are carried out. `lost` is how the hold is
+    /// lost by now.
+    fn in_order(self, lost: Option<LostReason>) -> Effects {
+        let (new_loss, is_release) = (self.lost, self.is_release);
+        let is_logged = |reason: &LostReason| match reason {
+            // The node of this hold is not deleted: the log names the deleted one.
+            LostReason::NodeDeleted => !self.is_of_other,
+            // The holder has given the lock up by itself.
+            LostReason::GivenUp => false,
+            _ => true,
+        };
+        let is_released = is_release && lost.is_none();
+        let end = if is_release {
+            EndedBy::Release
+        } else {
+            EndedBy::Loss
+        };
+        let ends = is_release || new_loss.is_some() || self.delete.is_some();
+        let left = [
+            // The report comes before the holder is woken: a guard that is dropped then would
+            // report a release.
+            (new_loss.is_some() || is_released).then_some(Effect::ReportEnd(new_loss)),
+            // The other holds of the node are lost before the session or a holder knows of this loss:
+            // from here on none says that it is held, and no caller joins them.
+            self.gone.clone().map(Effect::LoseSharers),
+            // The next hold of the node is registered before the session forgets this one: in
+            // between the session would have no lock, and no heartbeat.
+            self.delete.clone().map(Effect::PassOn),
+            // The holds that have the node by now are notified: while holds are short, every answer
+            // about the node comes when another hold has it.
+            self.other_gone.map(Effect::ForwardNodeDeleted),
+            // The session comes before the holder and the deletion: heartbeats must not check a
+            // node that is about to be deleted, and the node of a lost lock is kept even if a later
+            // step fails.
+            Some(Effect::UpdateSession),
+            // The line in the log comes before the lines of the holder, which is woken next.
+            new_loss.filter(is_logged).map(Effect::LogLoss),
+            // The holder comes before everything that lets others in.
+            new_loss.map(|_| Effect::WakeWaiters),
+            // The nodes of the other holds of the value may be deleted at once, and the tasks that
+            // wait for this one have been woken by then.
+            new_loss.map(Effect::LoseValue),
+            // The attempts of this client that wait behind the node go on from here, behind the
+            // holder.
+            self.gone.map(Effect::ForgetNode),
+            // A loss is the answer whatever becomes of the deletion, which otherwise answers.
+            self.report.map(|reason| Effect::Answer(Some(reason))),
+            // The deletion lets other clients in, behind all of the above.
+            self.delete.map(Effect::Delete),
+            // The next attempt of this client must start after the deletion.
+            ends.then_some(Effect::EndUse(end)),
+        ];
+        Effects {
+            left: left.into_iter(),
+            lost,
+            is_refused: self.refused,
+        }
+    }
 }
 
 /// The deletion of a hold's node.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Deletion {
     pub(crate) node: Arc<str>,
     /// Whether the lock may be handed over to the next attempt of the same session.
     pub(crate) hand_over: bool,
 }
 
-/// What a session has to do for a hold.
+/// How a session registers a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Care {
-    /// To tell it when the lease of the session has expired, when its own lease is over, and when
-    /// the session ends.
-    Watch {
-        lease_end: Option<Moment>,
-    },
-    /// To tell it when the time for which its node is kept is over, or when the session ends.
-    Keep {
-        until: Moment,
-    },
-    Nothing,
+pub(crate) enum Registration {
+    /// The session notifies the hold when the session lease has expired, when the lease of the hold
+    /// is over, and when the session ends.
+    Active { lease_end: Option<Moment> },
+    /// The hold is lost. The session notifies it when the time for which its node is kept is over,
+    /// or when the session ends.
+    Kept { until: Moment },
+    /// The hold is forgotten.
+    None,
 }
 
 impl HoldState {
@@ -287,17 +497,17 @@ impl HoldState {
         self.stage == Stage::Held && *self.node == *node
     }
 
-    /// Returns what its session has to do for it.
-    pub(crate) fn care(&self) -> Care {
+    /// Returns how its session registers it.
+    pub(crate) fn registration(&self) -> Registration {
         match self.stage {
-            Stage::Held | Stage::Converting => Care::Watch {
+            Stage::Held | Stage::Converting => Registration::Active {
                 lease_end: self.lease_end,
             },
             Stage::Lost(_, Leftover::OfSession | Leftover::OfConversion) => {
-                Care::Watch { lease_end: None }
+                Registration::Active { lease_end: None }
             }
-            Stage::Lost(_, Leftover::Kept { until }) => Care::Keep { until },
-            Stage::Lost(_, Leftover::None) | Stage::Released => Care::Nothing,
+            Stage::Lost(_, Leftover::Kept { until }) => Registration::Kept { until },
+            Stage::Lost(_, Leftover::None) | Stage::Released => Registration::None,
         }
     }
 
@@ -316,88 +526,112 @@ impl HoldState {
         self.writes = self.writes.saturating_sub(1);
     }
 
-    /// Handles an event. Returns what has to be done.
+    /// Handles an event. Returns what has to be done, in order.
     pub(crate) fn on(&mut self, event: HoldEvent) -> Effects {
-        let mut effects = Effects::default();
+        let decision = self.decide(event);
+        decision.in_order(self.lost())
+    }
+
+    fn decide(&mut self, event: HoldEvent) -> Decision {
+        let mut decision = Decision::default();
         match event {
             HoldEvent::LeaseExpired { until } => match self.stage {
                 Stage::Held => {
-                    effects.lost = self.lose(LostReason::LeaseExpired, Leftover::Kept { until });
+                    decision.lost = self.lose(LostReason::LeaseExpired, Leftover::Kept { until });
                 }
                 Stage::Converting => {
-                    effects.lost = self.lose(LostReason::LeaseExpired, Leftover::OfConversion);
+                    decision.lost = self.lose(LostReason::LeaseExpired, Leftover::OfConversion);
                 }
                 // A released hold is not lost by the clock: heartbeats do not check it.
                 Stage::Lost(..) | Stage::Released => {}
             },
-            HoldEvent::LeaseOver { now } => self.end_lease(now, &mut effects),
+            HoldEvent::LeaseOver { now } => self.end_lease(now, &mut decision),
             HoldEvent::Extend { now, end } => {
-                // One that is over is not extended, even if no other task has noticed it.
-                self.end_lease(now, &mut effects);
+                // A lease that is over is not extended, even if no other task has noticed the end.
+                self.end_lease(now, &mut decision);
                 if !self.is_lost_or_released() {
                     self.lease_end = end;
-                    self.end_lease(now, &mut effects);
+                    self.end_lease(now, &mut decision);
                 }
-                effects.refused = self.is_lost_or_released();
+                decision.refused = self.is_lost_or_released();
             }
-            HoldEvent::Ended(reason) => effects.lost = self.end(reason),
+            HoldEvent::Ended(reason) => decision.lost = self.end(reason),
             HoldEvent::NodeDeleted { node } => {
-                // Unless it has been released or converted since the check was sent.
+                // The lock may have been released or converted since the check was sent.
                 if self.is_held_by(&node) {
-                    effects.lost = self.lose(LostReason::NodeDeleted, Leftover::None);
-                    effects.gone = Some(node);
+                    self.lose_node(node, &mut decision);
+                } else {
+                    decision.other_gone = Some(node);
                 }
             }
-            HoldEvent::OtherLost { reason, until } => match (self.stage, until) {
-                (Stage::Held, Some(until)) => {
-                    effects.lost = self.lose(reason, Leftover::Kept { until });
+            HoldEvent::SharedNodeDeleted { node } => {
+                // The hold that has found this out forwards it to all others.
+                if self.is_held_by(&node) {
+                    self.lose_node(node, &mut decision);
                 }
-                (Stage::Held, None) => {
-                    effects.lost = self.lose(reason, Leftover::None);
-                    effects.delete = Some(self.deletion(false));
+            }
+            HoldEvent::OtherLost { reason, until } => {
+                decision.is_of_other = true;
+                match (self.stage, until) {
+                    (Stage::Held, Some(until)) => {
+                        decision.lost = self.lose(reason, Leftover::Kept { until });
+                    }
+                    (Stage::Held, None) => {
+                        decision.lost = self.lose(reason, Leftover::None);
+                        decision.delete = Some(self.deletion(false));
+                    }
+                    (Stage::Converting, _) => {
+                        decision.lost = self.lose(reason, Leftover::OfConversion);
+                    }
+                    (Stage::Lost(..) | Stage::Released, _) => {}
                 }
-                (Stage::Converting, _) => effects.lost = self.lose(reason, Leftover::OfConversion),
-                (Stage::Lost(..) | Stage::Released, _) => {}
-            },
+            }
             HoldEvent::GraceOver => {
                 if let Stage::Lost(reason, Leftover::Kept { .. }) = self.stage {
                     self.stage = Stage::Lost(reason, Leftover::None);
-                    effects.delete = Some(self.deletion(false));
+                    decision.delete = Some(self.deletion(false));
                 }
             }
             HoldEvent::ClientEnded => {
-                effects.lost = match self.stage {
-                    // Its conversion was dropped and has released it, which the waiting guard does
-                    // not know.
+                decision.lost = match self.stage {
+                    // The conversion was dropped and has released the lock, which the waiting guard
+                    // does not know.
                     Stage::Released => self.lose(LostReason::Closed, Leftover::None),
                     _ => self.end(LostReason::Closed),
                 }
             }
-            HoldEvent::Release { lease, now } => self.release(lease, now, &mut effects),
+            HoldEvent::Release { lease, now } => self.release(lease, now, &mut decision),
             HoldEvent::BeginConversion => match self.stage {
                 Stage::Held => self.stage = Stage::Converting,
-                _ => effects.refused = true,
+                _ => decision.refused = true,
             },
             HoldEvent::EndConversion { node, kind } => match self.stage {
                 Stage::Converting => {
                     (self.node, self.kind, self.stage) = (node, kind, Stage::Held);
                 }
-                _ => effects.refused = true,
+                _ => decision.refused = true,
             },
             HoldEvent::ConversionLost(reason) => {
                 if self.stage == Stage::Converting {
-                    effects.lost = self.lose(reason, Leftover::OfConversion);
+                    decision.lost = self.lose(reason, Leftover::OfConversion);
                 }
             }
             HoldEvent::ConversionOver(reason) => match self.stage {
-                Stage::Held | Stage::Converting => effects.lost = self.lose(reason, Leftover::None),
+                Stage::Held | Stage::Converting => {
+                    decision.lost = self.lose(reason, Leftover::None);
+                }
                 Stage::Lost(reason, Leftover::OfConversion) => {
                     self.stage = Stage::Lost(reason, Leftover::None);
                 }
                 Stage::Lost(..) | Stage::Released => {}
             },
         }
-        effects
+        decision
+    }
+
+    fn lose_node(&mut self, node: Arc<str>, decision: &mut Decision) {
+        decision.lost = self.lose(LostReason::NodeDeleted, Leftover::None);
+        decision.gone = Some(node);
     }
 
     fn lose(&mut self, reason: LostReason, leftover: Leftover) -> Option<LostReason> {
@@ -415,53 +649,62 @@ impl HoldState {
 
     /// Loses the hold if the lease that its caller has set is over. The node is not kept, as after
     /// an expired lease of the session: the caller has chosen the end.
-    fn end_lease(&mut self, now: Moment, effects: &mut Effects) {
+    fn end_lease(&mut self, now: Moment, decision: &mut Decision) {
         if !self.is_lease_over(now) {
             return;
         }
         match self.stage {
             Stage::Held => {
-                effects.lost = self.lose(LostReason::LeaseOver, Leftover::None);
-                effects.delete = Some(self.deletion(false));
+                decision.lost = self.lose(LostReason::LeaseOver, Leftover::None);
+                decision.delete = Some(self.deletion(false));
             }
             Stage::Converting => {
-                effects.lost = self.lose(LostReason::LeaseOver, Leftover::OfConversion);
+                decision.lost = self.lose(LostReason::LeaseOver, Leftover::OfConversion);
             }
             Stage::Lost(..) | Stage::Released => {}
         }
     }
 
-    fn release(&mut self, lease: LeaseState, now: Moment, effects: &mut Effects) {
+    fn release(&mut self, lease: LeaseState, now: Moment, decision: &mut Decision) {
+        // A use of the node that has ended before does not end again. The effects of that end may
+        // still be under way in another thread, where the deletion comes before the end of the use.
+        decision.is_release = match self.stage {
+            Stage::Held | Stage::Converting => true,
+            Stage::Lost(_, leftover) => {
+                matches!(leftover, Leftover::Kept { .. } | Leftover::OfSession)
+            }
+            Stage::Released => false,
+        };
         match self.stage {
             Stage::Held if self.is_lease_over(now) => {
-                self.end_lease(now, effects);
-                effects.report = effects.lost;
+                self.end_lease(now, decision);
+                decision.report = decision.lost;
             }
             Stage::Held => {
                 self.stage = Stage::Released;
-                // Not handed over if another process may have the lock, or if a write may still be
-                // committed that the next holder would not see: then the next attempt lists the
-                // queue.
+                // The lock is not handed over if another process may have it, or if a write may
+                // still be committed that the next holder would not see: then the next attempt
+                // lists the queue.
                 let hand_over = lease != LeaseState::Expired && self.writes == 0;
-                effects.delete = Some(self.deletion(hand_over));
+                decision.delete = Some(self.deletion(hand_over));
             }
             // The conversion, which has the guard, has been dropped before its end.
             Stage::Converting => {
-                effects.lost = self.lose(LostReason::Closed, Leftover::OfConversion);
+                decision.lost = self.lose(LostReason::Closed, Leftover::OfConversion);
             }
             Stage::Lost(reason, leftover) => {
                 match leftover {
                     // The loss is reported, whatever happens to the node.
                     Leftover::Kept { .. } => {
                         self.stage = Stage::Lost(reason, Leftover::None);
-                        effects.delete = Some(self.deletion(false));
-                        effects.report = Some(reason);
+                        decision.delete = Some(self.deletion(false));
+                        decision.report = Some(reason);
                     }
                     Leftover::OfSession => {
                         self.stage = Stage::Lost(reason, Leftover::None);
-                        effects.delete = Some(self.deletion(false));
+                        decision.delete = Some(self.deletion(false));
                     }
-                    Leftover::OfConversion | Leftover::None => effects.report = Some(reason),
+                    Leftover::OfConversion | Leftover::None => decision.report = Some(reason),
                 }
             }
             Stage::Released => {}
@@ -486,7 +729,7 @@ mod tests {
     const UNTIL: Moment = Moment::at(Duration::from_secs(30));
 
     /// Of a hold without a lease.
-    const WATCH: Care = Care::Watch { lease_end: None };
+    const WATCH: Registration = Registration::Active { lease_end: None };
 
     fn expired() -> HoldEvent {
         HoldEvent::LeaseExpired { until: UNTIL }
@@ -525,6 +768,10 @@ mod tests {
         HoldEvent::NodeDeleted { node: node.into() }
     }
 
+    fn shared_deleted(node: &str) -> HoldEvent {
+        HoldEvent::SharedNodeDeleted { node: node.into() }
+    }
+
     fn converted(kind: Kind) -> HoldEvent {
         HoldEvent::EndConversion {
             node: "new".into(),
@@ -536,26 +783,40 @@ mod tests {
     fn after(events: &[HoldEvent]) -> HoldState {
         let mut hold = HoldState::new("own".into(), Kind::Exclusive);
         for event in events {
-            let _ = hold.on(event.clone());
+            let _ = hold.decide(event.clone());
         }
         hold
     }
 
-    fn lost(reason: LostReason) -> Effects {
-        Effects {
+    fn lost(reason: LostReason) -> Decision {
+        Decision {
             lost: Some(reason),
-            ..Effects::default()
+            ..Decision::default()
         }
     }
 
-    fn delete(hand_over: bool) -> Effects {
+    fn delete(hand_over: bool) -> Decision {
         let delete = Some(Deletion {
             node: "own".into(),
             hand_over,
         });
-        Effects {
+        Decision {
             delete,
-            ..Effects::default()
+            ..Decision::default()
+        }
+    }
+
+    fn released(delete: Decision) -> Decision {
+        Decision {
+            is_release: true,
+            ..delete
+        }
+    }
+
+    fn of_other(decision: Decision) -> Decision {
+        Decision {
+            is_of_other: true,
+            ..decision
         }
     }
 
@@ -564,25 +825,25 @@ mod tests {
     fn a_hold_that_is_given_up_keeps_its_node_until_its_release() {
         let mut hold = after(&[]);
         assert_eq!(
-            hold.on(HoldEvent::Ended(LostReason::GivenUp)),
+            hold.decide(HoldEvent::Ended(LostReason::GivenUp)),
             lost(LostReason::GivenUp)
         );
-        assert_eq!(hold.care(), WATCH);
+        assert_eq!(hold.registration(), WATCH);
         for nothing in [
             expired(),
-            deleted("own"),
+            shared_deleted("own"),
             HoldEvent::Ended(LostReason::GivenUp),
         ] {
-            assert_eq!(hold.on(nothing), Effects::default());
+            assert_eq!(hold.decide(nothing), Decision::default());
         }
         assert_eq!(
-            hold.on(release()),
-            delete(false),
+            hold.decide(release()),
+            released(delete(false)),
             "it reports the deletion, and no loss"
         );
         assert_eq!(
-            after(&[release()]).on(HoldEvent::Ended(LostReason::GivenUp)),
-            Effects::default()
+            after(&[release()]).decide(HoldEvent::Ended(LostReason::GivenUp)),
+            Decision::default()
         );
     }
 
@@ -602,23 +863,24 @@ mod tests {
         );
         let at_once = of_others(LeaseOver).unwrap();
         let later = of_others(NodeDeleted).unwrap();
-        let gone = Effects {
+        let gone = of_other(Decision {
             lost: Some(LeaseOver),
             ..delete(false)
-        };
-        assert_eq!(after(&[]).on(at_once.clone()), gone);
+        });
+        assert_eq!(after(&[]).decide(at_once.clone()), gone);
         let mut kept = after(&[]);
-        assert_eq!(kept.on(later.clone()), lost(NodeDeleted));
-        assert_eq!(kept.care(), Care::Keep { until: UNTIL });
-        assert_eq!(kept.on(HoldEvent::GraceOver), delete(false));
+        assert_eq!(kept.decide(later.clone()), of_other(lost(NodeDeleted)));
+        assert_eq!(kept.registration(), Registration::Kept { until: UNTIL });
+        assert_eq!(kept.decide(HoldEvent::GraceOver), delete(false));
         // The conversion has the nodes.
         for event in [&at_once, &later] {
             let mut converting = after(&[HoldEvent::BeginConversion]);
-            assert!(converting.on(event.clone()).lost.is_some());
-            assert_eq!(converting.care(), WATCH);
+            assert!(converting.decide(event.clone()).lost.is_some());
+            assert_eq!(converting.registration(), WATCH);
             // What is lost or released already stays as it is.
             for before in [expired(), release(), deleted("own")] {
-                assert_eq!(after(&[before]).on(event.clone()), Effects::default());
+                let decision = after(&[before]).decide(event.clone());
+                assert_eq!(decision, of_other(Decision::default()));
             }
         }
         assert_eq!(
@@ -637,12 +899,20 @@ mod tests {
             BeginConversion, ClientEnded, ConversionLost, ConversionOver, Ended, GraceOver,
         };
         use LostReason::{Closed, LeaseExpired, NodeDeleted, NotConverted, SessionExpired};
-        let none = Effects::default;
-        let refused = || Effects {
+        let none = Decision::default;
+        let refused = || Decision {
             refused: true,
             ..none()
         };
-        let report = |reason| Effects {
+        let own_gone = || Decision {
+            gone: Some("own".into()),
+            ..lost(NodeDeleted)
+        };
+        let other_gone = |node: &str| Decision {
+            other_gone: Some(node.into()),
+            ..none()
+        };
+        let report = |reason| Decision {
             report: Some(reason),
             ..none()
         };
@@ -658,27 +928,22 @@ mod tests {
                 held,
                 expired(),
                 lost(LeaseExpired),
-                Care::Keep { until: UNTIL },
+                Registration::Kept { until: UNTIL },
             ),
             (held, Ended(Closed), lost(Closed), WATCH),
-            (held, deleted("another"), none(), WATCH),
-            (
-                held,
-                deleted("own"),
-                Effects {
-                    gone: Some("own".into()),
-                    ..lost(NodeDeleted)
-                },
-                Care::Nothing,
-            ),
+            (held, deleted("another"), other_gone("another"), WATCH),
+            (held, shared_deleted("another"), none(), WATCH),
+            (held, deleted("own"), own_gone(), Registration::None),
+            (held, shared_deleted("own"), own_gone(), Registration::None),
             (held, GraceOver, none(), WATCH),
-            (held, release(), delete(true), Care::Nothing),
+            (held, release(), delete(true), Registration::None),
             (held, BeginConversion, none(), WATCH),
             (held, converted(Kind::Shared), refused(), WATCH),
             (held, ConversionLost(NotConverted), none(), WATCH),
             (converting, expired(), lost(LeaseExpired), WATCH),
             (converting, Ended(Closed), lost(Closed), WATCH),
-            (converting, deleted("own"), none(), WATCH),
+            (converting, deleted("own"), other_gone("own"), WATCH),
+            (converting, shared_deleted("own"), none(), WATCH),
             (converting, release(), lost(Closed), WATCH),
             (converting, BeginConversion, refused(), WATCH),
             (converting, converted(Kind::Exclusive), none(), WATCH),
@@ -693,31 +958,47 @@ mod tests {
                 converting,
                 ConversionOver(NodeDeleted),
                 lost(NodeDeleted),
-                Care::Nothing,
+                Registration::None,
             ),
             (converting, ClientEnded, lost(Closed), WATCH),
-            (kept, expired(), none(), Care::Keep { until: UNTIL }),
-            (kept, deleted("own"), none(), Care::Keep { until: UNTIL }),
-            (kept, Ended(Closed), none(), Care::Keep { until: UNTIL }),
-            (kept, GraceOver, delete(false), Care::Nothing),
+            (kept, expired(), none(), Registration::Kept { until: UNTIL }),
+            (
+                kept,
+                deleted("own"),
+                other_gone("own"),
+                Registration::Kept { until: UNTIL },
+            ),
+            (
+                kept,
+                shared_deleted("own"),
+                none(),
+                Registration::Kept { until: UNTIL },
+            ),
+            (
+                kept,
+                Ended(Closed),
+                none(),
+                Registration::Kept { until: UNTIL },
+            ),
+            (kept, GraceOver, delete(false), Registration::None),
             (
                 kept,
                 release(),
-                Effects {
+                Decision {
                     report: Some(LeaseExpired),
                     ..delete(false)
                 },
-                Care::Nothing,
+                Registration::None,
             ),
             (
                 kept,
                 BeginConversion,
                 refused(),
-                Care::Keep { until: UNTIL },
+                Registration::Kept { until: UNTIL },
             ),
             (ended, expired(), none(), WATCH),
             (ended, Ended(SessionExpired), none(), WATCH),
-            (ended, release(), delete(false), Care::Nothing),
+            (ended, release(), delete(false), Registration::None),
             (
                 lost_converting,
                 converted(Kind::Exclusive),
@@ -730,22 +1011,220 @@ mod tests {
                 lost_converting,
                 ConversionOver(Closed),
                 none(),
-                Care::Nothing,
+                Registration::None,
             ),
-            (gone, release(), report(NodeDeleted), Care::Nothing),
-            (gone, ConversionOver(Closed), none(), Care::Nothing),
-            (released, expired(), none(), Care::Nothing),
-            (released, Ended(Closed), none(), Care::Nothing),
-            (released, deleted("own"), none(), Care::Nothing),
-            (released, release(), none(), Care::Nothing),
-            (released, BeginConversion, refused(), Care::Nothing),
-            (released, ClientEnded, lost(Closed), Care::Nothing),
+            (gone, release(), report(NodeDeleted), Registration::None),
+            (gone, ConversionOver(Closed), none(), Registration::None),
+            (released, expired(), none(), Registration::None),
+            (released, Ended(Closed), none(), Registration::None),
+            (
+                released,
+                deleted("own"),
+                other_gone("own"),
+                Registration::None,
+            ),
+            (released, shared_deleted("own"), none(), Registration::None),
+            (released, release(), none(), Registration::None),
+            (released, BeginConversion, refused(), Registration::None),
+            (released, ClientEnded, lost(Closed), Registration::None),
         ];
-        for (before, event, effects, care) in table {
+        for (before, event, decision, registration) in table {
             let mut hold = after(before);
-            assert_eq!(hold.on(event.clone()), effects, "{before:?}, {event:?}");
-            assert_eq!(hold.care(), care, "{before:?}, {event:?}");
+            let has_ended = matches!(
+                hold.stage,
+                Stage::Lost(_, Leftover::None | Leftover::OfConversion) | Stage::Released
+            );
+            let decision = Decision {
+                is_release: matches!(event, HoldEvent::Release { .. }) && !has_ended,
+                ..decision
+            };
+            assert_eq!(
+                hold.decide(event.clone()),
+                decision,
+                "{before:?}, {event:?}"
+            );
+            assert_eq!(hold.registration(), registration, "{before:?}, {event:?}");
         }
+    }
+
+    /// The effects of an event of the hold in this state, with this answer about who has the node
+    /// next: the same deletion, or none.
+    fn effects(before: &[HoldEvent], event: HoldEvent, stays: bool) -> Vec<Effect> {
+        let mut effects = after(before).on(event);
+        let mut found = Vec::new();
+        while let Some(effect) = effects.next() {
+            if let Effect::PassOn(deletion) = &effect {
+                effects.passed_on((!stays).then(|| deletion.clone()));
+            }
+            found.push(effect);
+        }
+        found
+    }
+
+    // Shows: hand-off, lease-over, lost-lock-keeps-its-node, node-deleted-by-hand
+    #[test]
+    fn effects_have_an_order() {
+        use Effect::*;
+        use LostReason::{Closed, GivenUp, LeaseExpired, LeaseOver, NodeDeleted};
+        let deletion = |hand_over| Deletion {
+            node: "own".into(),
+            hand_over,
+        };
+        let node = || Arc::from("own");
+        let leased: &[HoldEvent] = &[extend(END)];
+        // A release, by which the node goes, or is another's.
+        assert_eq!(
+            effects(&[], release(), false),
+            [
+                ReportEnd(None),
+                PassOn(deletion(true)),
+                UpdateSession,
+                Delete(deletion(true)),
+                EndUse(EndedBy::Release),
+            ]
+        );
+        assert_eq!(
+            effects(&[], release(), true),
+            [
+                ReportEnd(None),
+                PassOn(deletion(true)),
+                UpdateSession,
+                Answer(None)
+            ]
+        );
+        // A lease that is over ends the holder's use before that of the node.
+        let is_over = [
+            ReportEnd(Some(LeaseOver)),
+            PassOn(deletion(false)),
+            UpdateSession,
+            LogLoss(LeaseOver),
+            WakeWaiters,
+            LoseValue(LeaseOver),
+            Delete(deletion(false)),
+            EndUse(EndedBy::Loss),
+        ];
+        assert_eq!(effects(leased, over(END), false), is_over);
+        assert_eq!(effects(&[], extend(NOW), false), is_over);
+        let [first @ .., _, _] = &is_over;
+        let mut stays = first.to_vec();
+        stays.push(Answer(Some(LeaseOver)));
+        assert_eq!(effects(leased, over(END), true), stays);
+        // A release that finds the lease over reports that, and waits for nothing.
+        assert_eq!(
+            effects(leased, release_at(END), false),
+            [
+                ReportEnd(Some(LeaseOver)),
+                PassOn(deletion(false)),
+                UpdateSession,
+                LogLoss(LeaseOver),
+                WakeWaiters,
+                LoseValue(LeaseOver),
+                Answer(Some(LeaseOver)),
+                Delete(deletion(false)),
+                EndUse(EndedBy::Release),
+            ]
+        );
+        // The node is kept, and goes later, by the clock or by a release.
+        assert_eq!(
+            effects(&[], expired(), false),
+            [
+                ReportEnd(Some(LeaseExpired)),
+                UpdateSession,
+                LogLoss(LeaseExpired),
+                WakeWaiters,
+                LoseValue(LeaseExpired),
+                EndUse(EndedBy::Loss),
+            ]
+        );
+        assert_eq!(
+            effects(&[expired()], HoldEvent::GraceOver, false),
+            [
+                PassOn(deletion(false)),
+                UpdateSession,
+                Delete(deletion(false)),
+                EndUse(EndedBy::Loss),
+            ]
+        );
+        assert_eq!(
+            effects(&[expired()], release(), false),
+            [
+                PassOn(deletion(false)),
+                UpdateSession,
+                Answer(Some(LeaseExpired)),
+                Delete(deletion(false)),
+                EndUse(EndedBy::Release),
+            ]
+        );
+        // The node is gone: all that have it are lost, and the attempts behind it go on.
+        let is_gone = [
+            ReportEnd(Some(NodeDeleted)),
+            LoseSharers(node()),
+            UpdateSession,
+            LogLoss(NodeDeleted),
+            WakeWaiters,
+            LoseValue(NodeDeleted),
+            ForgetNode(node()),
+            EndUse(EndedBy::Loss),
+        ];
+        assert_eq!(effects(&[], deleted("own"), false), is_gone);
+        assert_eq!(effects(&[], shared_deleted("own"), false), is_gone);
+        let forwarded = [ForwardNodeDeleted(node()), UpdateSession];
+        assert_eq!(effects(&[release()], deleted("own"), false), forwarded);
+        for before in [release(), expired()] {
+            let once = effects(&[before], shared_deleted("own"), false);
+            assert_eq!(
+                once,
+                [UpdateSession],
+                "a node that is told of without an end"
+            );
+        }
+        // What the log does not say.
+        let value = |reason| HoldEvent::of_other(reason, true, UNTIL).unwrap();
+        for (event, is_logged) in [
+            (value(NodeDeleted), false),
+            (value(LeaseExpired), true),
+            (HoldEvent::Ended(GivenUp), false),
+            (HoldEvent::Ended(Closed), true),
+        ] {
+            let found = effects(&[], event.clone(), false);
+            let logs = found.iter().any(|effect| matches!(effect, LogLoss(_)));
+            assert_eq!(logs, is_logged, "{event:?}");
+        }
+        // A release that is repeated is none.
+        assert_eq!(effects(&[release()], release(), false), [UpdateSession]);
+        // The use of a node ends once.
+        assert_eq!(
+            effects(&[extend(END), over(END)], release(), false),
+            [UpdateSession, Answer(Some(LeaseOver))]
+        );
+        // The caller of a dropped conversion has no answer: its hold was closed.
+        assert_eq!(
+            effects(&[HoldEvent::BeginConversion], release(), false),
+            [
+                ReportEnd(Some(Closed)),
+                UpdateSession,
+                LogLoss(Closed),
+                WakeWaiters,
+                LoseValue(Closed),
+                EndUse(EndedBy::Release),
+            ]
+        );
+    }
+
+    #[test]
+    fn room_may_change_a_deletion() {
+        let mut effects = after(&[]).on(release());
+        let Some(Effect::PassOn(deletion)) = effects.nth(1) else {
+            panic!("not passed on");
+        };
+        assert!(deletion.hand_over);
+        let changed = Deletion {
+            hand_over: false,
+            ..deletion
+        };
+        effects.passed_on(Some(changed.clone()));
+        assert_eq!(effects.into_deletion(), Some(changed));
+        assert_eq!(after(&[expired()]).on(expired()).into_deletion(), None);
     }
 
     // Shows: lease-over
@@ -753,16 +1232,16 @@ mod tests {
     fn what_comes_of_each_event_with_a_lease_of_the_callers() {
         use HoldEvent::{BeginConversion, ConversionOver, Ended, GraceOver};
         use LostReason::{Closed, LeaseExpired, LeaseOver, SessionExpired};
-        let none = Effects::default;
-        let refused = || Effects {
+        let none = Decision::default;
+        let refused = || Decision {
             refused: true,
             ..none()
         };
-        let ended = || Effects {
+        let ended = || Decision {
             lost: Some(LeaseOver),
             ..delete(false)
         };
-        let leased = Care::Watch {
+        let leased = Registration::Active {
             lease_end: Some(END),
         };
         let later = Moment::at(Duration::from_secs(25));
@@ -780,30 +1259,30 @@ mod tests {
             (
                 unleased,
                 extend(NOW),
-                Effects {
+                Decision {
                     refused: true,
                     ..ended()
                 },
-                Care::Nothing,
+                Registration::None,
             ),
             (held, over(BEFORE), none(), leased),
-            (held, over(END), ended(), Care::Nothing),
+            (held, over(END), ended(), Registration::None),
             (
                 held,
                 extend(later),
                 none(),
-                Care::Watch {
+                Registration::Active {
                     lease_end: Some(later),
                 },
             ),
             (
                 held,
                 extend(NOW),
-                Effects {
+                Decision {
                     refused: true,
                     ..ended()
                 },
-                Care::Nothing,
+                Registration::None,
             ),
             (
                 held,
@@ -820,27 +1299,27 @@ mod tests {
                     now: END,
                     end: None,
                 },
-                Effects {
+                Decision {
                     refused: true,
                     ..ended()
                 },
-                Care::Nothing,
+                Registration::None,
             ),
             (
                 held,
                 expired(),
                 lost(LeaseExpired),
-                Care::Keep { until: UNTIL },
+                Registration::Kept { until: UNTIL },
             ),
-            (held, release_at(BEFORE), delete(true), Care::Nothing),
+            (held, release_at(BEFORE), delete(true), Registration::None),
             (
                 held,
                 release_at(END),
-                Effects {
+                Decision {
                     report: Some(LeaseOver),
                     ..ended()
                 },
-                Care::Nothing,
+                Registration::None,
             ),
             (converting, over(END), lost(LeaseOver), WATCH),
             (converting, over(BEFORE), none(), leased),
@@ -855,33 +1334,50 @@ mod tests {
                 lost_converting,
                 ConversionOver(Closed),
                 none(),
-                Care::Nothing,
+                Registration::None,
             ),
-            (lease_over, over(END), none(), Care::Nothing),
-            (lease_over, extend(later), refused(), Care::Nothing),
+            (lease_over, over(END), none(), Registration::None),
+            (lease_over, extend(later), refused(), Registration::None),
             (
                 lease_over,
                 release(),
-                Effects {
+                Decision {
                     report: Some(LeaseOver),
                     ..none()
                 },
-                Care::Nothing,
+                Registration::None,
             ),
-            (lease_over, expired(), none(), Care::Nothing),
-            (lease_over, GraceOver, none(), Care::Nothing),
-            (lease_over, BeginConversion, refused(), Care::Nothing),
-            (lease_over, Ended(Closed), none(), Care::Nothing),
-            (kept, over(END), none(), Care::Keep { until: UNTIL }),
-            (kept, extend(later), refused(), Care::Keep { until: UNTIL }),
+            (lease_over, expired(), none(), Registration::None),
+            (lease_over, GraceOver, none(), Registration::None),
+            (lease_over, BeginConversion, refused(), Registration::None),
+            (lease_over, Ended(Closed), none(), Registration::None),
+            (kept, over(END), none(), Registration::Kept { until: UNTIL }),
+            (
+                kept,
+                extend(later),
+                refused(),
+                Registration::Kept { until: UNTIL },
+            ),
             (with_session, over(END), none(), WATCH),
-            (released, over(END), none(), Care::Nothing),
-            (released, extend(later), refused(), Care::Nothing),
+            (released, over(END), none(), Registration::None),
+            (released, extend(later), refused(), Registration::None),
         ];
-        for (before, event, effects, care) in table {
+        for (before, event, decision, registration) in table {
             let mut hold = after(before);
-            assert_eq!(hold.on(event.clone()), effects, "{before:?}, {event:?}");
-            assert_eq!(hold.care(), care, "{before:?}, {event:?}");
+            let has_ended = matches!(
+                hold.stage,
+                Stage::Lost(_, Leftover::None | Leftover::OfConversion) | Stage::Released
+            );
+            let decision = Decision {
+                is_release: matches!(event, HoldEvent::Release { .. }) && !has_ended,
+                ..decision
+            };
+            assert_eq!(
+                hold.decide(event.clone()),
+                decision,
+                "{before:?}, {event:?}"
+            );
+            assert_eq!(hold.registration(), registration, "{before:?}, {event:?}");
         }
     }
 
@@ -958,7 +1454,7 @@ mod tests {
             if writes == 0 {
                 hold.end_write();
             }
-            let effects = hold.on(HoldEvent::Release { lease, now: NOW });
+            let effects = hold.decide(HoldEvent::Release { lease, now: NOW });
             assert_eq!(
                 effects.delete.unwrap().hand_over,
                 expected,
@@ -971,13 +1467,13 @@ mod tests {
     fn a_conversion_says_by_which_node_a_lock_is_held_and_as_what() {
         let mut hold = after(&[]);
         assert!(hold.is_held_by("own"));
-        let _ = hold.on(HoldEvent::BeginConversion);
+        let _ = hold.decide(HoldEvent::BeginConversion);
         assert!(
             !hold.is_held_by("own"),
             "no heartbeat checks it during a conversion"
         );
         assert_eq!(hold.state(true), LockState::Held);
-        let _ = hold.on(converted(Kind::Shared));
+        let _ = hold.decide(converted(Kind::Shared));
         assert!(hold.is_held_by("new") && !hold.is_held_by("own"));
         assert_eq!((&**hold.node(), hold.kind()), ("new", Kind::Shared));
     }
@@ -1019,6 +1515,7 @@ mod tests {
             Just(expired()),
             reason.clone().prop_map(HoldEvent::Ended),
             node.clone().prop_map(deleted),
+            node.clone().prop_map(shared_deleted),
             Just(HoldEvent::GraceOver),
             proptest::option::of(Just(UNTIL)).prop_map(|until| HoldEvent::OtherLost {
                 reason: LostReason::NodeDeleted,
@@ -1080,7 +1577,8 @@ mod tests {
                 };
                 let was_held = hold.is_held_by(&Arc::clone(hold.node()));
                 let lost_before = lost;
-                let effects = hold.on(event.clone());
+                let effects = hold.decide(event.clone());
+                prop_assert!(effects.delete.is_none() || event.may_delete(), "missed by a flush");
                 // A loss is told once, and its reason stays.
                 if let Some(reason) = effects.lost {
                     prop_assert_eq!(lost.replace(reason), None);
@@ -1104,7 +1602,7 @@ mod tests {
                 let ends = ends && lost_before.is_none();
                 prop_assert_eq!(effects.lost == Some(LostReason::LeaseOver), ends);
                 if !hold.is_lost_or_released() {
-                    prop_assert_eq!(hold.care(), Care::Watch { lease_end });
+                    prop_assert_eq!(hold.registration(), Registration::Active { lease_end });
                 }
                 prop_assert_eq!(hold.lost(), lost);
                 prop_assert!(lost.is_none() || !hold.is_held_by(&Arc::clone(hold.node())), "held after a loss");
@@ -1143,7 +1641,7 @@ mod tests {
                     _ => {}
                 }
             }
-            prop_assert_eq!(hold.care(), Care::Nothing);
+            prop_assert_eq!(hold.registration(), Registration::None);
         }
     }
 }

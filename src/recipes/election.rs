@@ -111,12 +111,19 @@ pub(crate) async fn participants(
 /// # }
 /// ```
 pub struct LeaderWatch {
-    pub(crate) path_lock: Arc<PathLock>,
+    path_lock: Arc<PathLock>,
     /// The result of the last call; `None` before the first.
-    pub(crate) returned: Option<Option<Participant>>,
+    returned: Option<Option<Participant>>,
 }
 
 impl LeaderWatch {
+    pub(crate) fn new(path_lock: Arc<PathLock>) -> Self {
+        Self {
+            path_lock,
+            returned: None,
+        }
+    }
+
     /// Waits until the leader is another than this last returned, and returns it; `None` if there
     /// is none. The first call returns the leader at once.
     ///
@@ -244,7 +251,7 @@ impl Term {
 
     /// Returns the loss, if the term has ended by the clock.
     pub(crate) fn lost(&self) -> Option<Lost> {
-        self.held.lost().map(|reason| self.lost_by(reason))
+        self.held.check_lost().map(|reason| self.lost_by(reason))
     }
 
     fn lost_by(&self, reason: LostReason) -> Lost {
@@ -534,7 +541,7 @@ struct GivesUp(Arc<Held>);
 impl Drop for GivesUp {
     fn drop(&mut self) {
         contain_panic(|| {
-            self.0.tell(HoldEvent::Ended(LostReason::GivenUp));
+            self.0.handle_event(HoldEvent::Ended(LostReason::GivenUp));
         });
     }
 }
@@ -561,85 +568,3 @@ async fn until_lost(hold: &Arc<Hold>, reports: &Reports) {
         state = Shares(slice::from_ref(hold)).state_changed(state).await;
     }
 }
-
-/// The methods that a latch and a selector share.
-///
-/// `$name`, `$make`, `$joins` and `$participants` are for the example.
-macro_rules! election_methods {
-    ($recipe:ident, $kind:expr, $name:literal, $make:literal, $joins:literal, $participants:literal) => {
-        impl $recipe {
-            /// Returns the participant that leads or is about to, of all processes; `None` if there
-            /// is none.
-            ///
-            /// It asks the servers. The leader may have changed by the time that this returns, and
-            /// one whose session is expiring is still shown.
-            ///
-            /// # Errors
-            /// See [`Error`](crate::Error).
-            ///
-            /// # Cancel safety
-            /// Cancel safe: this only reads.
-            #[doc(alias = "getLeader")]
-            pub async fn leader(&self) -> Result<Option<crate::Participant>, crate::Error> {
-                Ok($crate::recipes::election::participants(&self.path_lock, 1)
-                    .await?
-                    .into_iter()
-                    .next())
-            }
-
-            /// Returns the participants of all processes, the leader first and the others in the
-            /// order in which they will lead.
-            ///
-            /// # Errors
-            /// See [`Error`](crate::Error).
-            ///
-            /// # Cancel safety
-            /// Cancel safe: this only reads.
-            ///
-            /// # Examples
-            /// ```
-            /// # #[tokio::main(flavor = "current_thread")]
-            /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-            /// # let server = zookeeper_test_server::Server::start()?;
-            /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-            #[doc = concat!("# let ", $name, " = zookeeper_recipes::", $make, ";")]
-            #[doc = concat!("# ", $joins)]
-            #[doc = concat!("let participants = ", $participants, ";")]
-            /// assert!(participants[0].id() == "web-3" && participants[0].is_leader());
-            /// # Ok(())
-            /// # }
-            /// ```
-            #[doc(alias = "getParticipants")]
-            pub async fn participants(&self) -> Result<Vec<crate::Participant>, crate::Error> {
-                $crate::recipes::election::participants(&self.path_lock, usize::MAX).await
-            }
-
-            /// Returns the path of the election, as it was given.
-            #[must_use]
-            pub fn path(&self) -> &str {
-                self.path_lock.path().user()
-            }
-        }
-
-        impl $crate::RecipeBuilder<$recipe> {
-            /// Returns a watch of who leads the election, without taking part in it and without any
-            /// I/O.
-            ///
-            /// # Errors
-            /// [`BuildError::InvalidPath`](crate::BuildError::InvalidPath) and
-            /// [`BuildError::InvalidOption`](crate::BuildError::InvalidOption), as from
-            /// [`build`](Self::build).
-            pub fn watch_leader(self) -> Result<crate::LeaderWatch, crate::BuildError> {
-                let path_lock = self.unshared_path_lock($kind)?;
-                Ok(crate::LeaderWatch {
-                    path_lock,
-                    returned: None,
-                })
-            }
-        }
-
-        $crate::values::shown::debug_as_path!($recipe);
-    };
-}
-
-pub(crate) use election_methods;

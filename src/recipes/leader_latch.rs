@@ -12,10 +12,11 @@ use crate::error::{
 };
 use crate::locks::guard_set::while_held;
 use crate::locks::transaction::{Transaction, get_data};
-use crate::recipes::election::{self, Candidate, LeadershipState, Term, election_methods};
+use crate::recipes::election::{self, Candidate, LeaderWatch, LeadershipState, Term};
 use crate::state_watch::StateWatch;
+use crate::values::contender::Participant;
 use crate::values::path::NodePath;
-use crate::values::shown::Quoted;
+use crate::values::shown::{Quoted, debug_as_path};
 use crate::values::token::FencingToken;
 
 /// A participant of an election, from its start until it is closed or dropped.
@@ -292,16 +293,57 @@ impl LeaderLatch {
     pub async fn close(&self) -> Result<(), ReleaseError> {
         self.candidate.leave().await
     }
-}
 
-election_methods!(
-    LeaderLatch,
-    Recipe::LeaderLatch,
-    "latch",
-    r#"LeaderLatch::builder(&client, "/scheduler/leader").id("web-3").build()?"#,
-    "latch.leadership().await?;",
-    "latch.participants().await?"
-);
+    /// Returns the participant that leads or is about to, of all processes; `None` if there is
+    /// none.
+    ///
+    /// It asks the servers. The leader may have changed by the time that this returns, and one
+    /// whose session is expiring is still shown.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe: this only reads.
+    #[doc(alias = "getLeader")]
+    pub async fn leader(&self) -> Result<Option<Participant>, Error> {
+        Ok(election::participants(&self.path_lock, 1).await?.pop())
+    }
+
+    /// Returns the participants of all processes, the leader first and the others in the order in
+    /// which they will lead.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe: this only reads.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let latch = zookeeper_recipes::LeaderLatch::builder(&client, "/scheduler/leader");
+    /// # let latch = latch.id("web-3").build()?;
+    /// # latch.leadership().await?;
+    /// let participants = latch.participants().await?;
+    /// assert!(participants[0].id() == "web-3" && participants[0].is_leader());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "getParticipants")]
+    pub async fn participants(&self) -> Result<Vec<Participant>, Error> {
+        election::participants(&self.path_lock, usize::MAX).await
+    }
+
+    /// Returns the path of the election, as it was given.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.path_lock.path().user()
+    }
+}
 
 impl RecipeBuilder<LeaderLatch> {
     /// Sets the id by which the others know this participant: its address, say.
@@ -311,7 +353,20 @@ impl RecipeBuilder<LeaderLatch> {
         self.asked.data = Some(id.into().into_bytes().into());
         self
     }
+
+    /// Returns a watch of who leads the election, without taking part in it and without any I/O.
+    ///
+    /// # Errors
+    /// [`BuildError::InvalidPath`] and [`BuildError::InvalidOption`], as from
+    /// [`build`](Self::build).
+    pub fn watch_leader(self) -> Result<LeaderWatch, BuildError> {
+        Ok(LeaderWatch::new(
+            self.unshared_path_lock(Recipe::LeaderLatch)?,
+        ))
+    }
 }
+
+debug_as_path!(LeaderLatch);
 
 impl sealed::Buildable for LeaderLatch {
     fn built(builder: RecipeBuilder<Self>) -> Result<Self, BuildError> {

@@ -8,12 +8,14 @@ use crate::client::Client;
 use crate::engine::held::Held;
 use crate::engine::lock::lock_options::Recipe;
 use crate::engine::lock::path_lock::PathLock;
-use crate::error::{AcquireError, BuildError, LostReason};
+use crate::error::{AcquireError, BuildError, Error, LostReason};
 use crate::locks::guard::LockGuard;
 use crate::protocol::hold::HoldEvent;
-use crate::recipes::election::{self, election_methods};
+use crate::recipes::election::{self, LeaderWatch};
 use crate::session::reports::log;
 use crate::session::threads::mutex::Mutex;
+use crate::values::contender::Participant;
+use crate::values::shown::debug_as_path;
 use crate::values::token::FencingToken;
 
 /// An election whose leader runs one thing: [`lead`](Self::lead).
@@ -262,7 +264,7 @@ impl LeaderSelector {
     pub fn interrupt_leadership(&self) -> bool {
         let terms = self.terms.current();
         for term in &terms {
-            term.tell(HoldEvent::Ended(LostReason::GivenUp));
+            term.handle_event(HoldEvent::Ended(LostReason::GivenUp));
         }
         !terms.is_empty()
     }
@@ -287,16 +289,56 @@ impl LeaderSelector {
     pub fn has_leadership(&self) -> bool {
         !self.terms.current().is_empty()
     }
-}
 
-election_methods!(
-    LeaderSelector,
-    Recipe::Mutex,
-    "selector",
-    r#"LeaderSelector::builder(&client, "/scheduler/leader").id("web-3").build()?"#,
-    "",
-    "selector.lead(async |_| selector.participants().await).await??"
-);
+    /// Returns the participant that leads or is about to, of all processes; `None` if there is
+    /// none.
+    ///
+    /// It asks the servers. The leader may have changed by the time that this returns, and one
+    /// whose session is expiring is still shown.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe: this only reads.
+    #[doc(alias = "getLeader")]
+    pub async fn leader(&self) -> Result<Option<Participant>, Error> {
+        Ok(election::participants(&self.path_lock, 1).await?.pop())
+    }
+
+    /// Returns the participants of all processes, the leader first and the others in the order in
+    /// which they will lead.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe: this only reads.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// # let selector = zookeeper_recipes::LeaderSelector::builder(&client, "/scheduler/leader");
+    /// # let selector = selector.id("web-3").build()?;
+    /// let participants = selector.lead(async |_| selector.participants().await).await??;
+    /// assert!(participants[0].id() == "web-3" && participants[0].is_leader());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "getParticipants")]
+    pub async fn participants(&self) -> Result<Vec<Participant>, Error> {
+        election::participants(&self.path_lock, usize::MAX).await
+    }
+
+    /// Returns the path of the election, as it was given.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.path_lock.path().user()
+    }
+}
 
 impl RecipeBuilder<LeaderSelector> {
     /// Sets the id by which the others know this participant: its address, say.
@@ -309,7 +351,18 @@ impl RecipeBuilder<LeaderSelector> {
             .map(|id| id.into_bytes().into());
         self
     }
+
+    /// Returns a watch of who leads the election, without taking part in it and without any I/O.
+    ///
+    /// # Errors
+    /// [`BuildError::InvalidPath`] and [`BuildError::InvalidOption`], as from
+    /// [`build`](Self::build).
+    pub fn watch_leader(self) -> Result<LeaderWatch, BuildError> {
+        Ok(LeaderWatch::new(self.unshared_path_lock(Recipe::Mutex)?))
+    }
 }
+
+debug_as_path!(LeaderSelector);
 
 impl sealed::Buildable for LeaderSelector {
     fn built(builder: RecipeBuilder<Self>) -> Result<Self, BuildError> {

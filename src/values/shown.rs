@@ -83,13 +83,19 @@ pub(crate) fn debug(name: &str, error: &dyn Error, f: &mut fmt::Formatter<'_>) -
 
 /// `Debug` for errors: their messages, after the name of the type and of the variant.
 ///
-/// A `Request` shows the error in it, which has a name too.
+/// The variants in parentheses are other errors, and show these, which have names too.
 macro_rules! debug_as_text {
-    ($error:ident: Request { $($variant:ident),+ $(,)? }) => {
+    ($error:ident($($inner:ident),+) { $($variant:ident),+ $(,)? }) => {
         impl std::fmt::Debug for $error {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                // There is no wildcard, so that a new variant must be listed.
                 let name = match self {
-                    Self::Request(error) => return write!(f, "{}::Request({error:?})", stringify!($error)),
+                    $(
+                        Self::$inner(error) => {
+                            let name = concat!(stringify!($error), "::", stringify!($inner));
+                            return write!(f, "{name}({error:?})");
+                        }
+                    )+
                     $(Self::$variant { .. } => concat!(stringify!($error), "::", stringify!($variant)),)+
                 };
                 $crate::values::shown::debug(name, self, f)

@@ -23,14 +23,9 @@ pub(crate) fn one_waiter_is_woken_or_all(servers: Option<&str>) -> TestResult {
         );
     }
     let svg = std::fs::read_to_string(picture.path())?;
-    assert!(
-        svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"),
-        "{svg}"
-    );
-    for words in ["naive: 20.0", "sequential: "] {
-        assert!(svg.contains(words), "{words}: {svg}");
+    for title in ["<title>naive, 20: 20<", "<title>sequential, 20: "] {
+        assert!(svg.contains(title), "{title}: {svg}");
     }
-    assert_eq!(svg.matches("<polyline ").count(), 2, "{svg}");
     Ok(())
 }
 

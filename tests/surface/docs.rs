@@ -214,9 +214,10 @@ fn comment_text(text: &str) -> String {
 }
 
 /// The other source files whose comments are read.
-const MORE: [&str; 6] = [
+const MORE: [&str; 7] = [
     "examples",
     "lockbench/src",
+    "plotter/src",
     "service/src",
     "test-server/src",
     "zk-test-server/src",
@@ -531,8 +532,6 @@ fn every_error_says_of_which_path_and_whether_to_try_again() {
             }
             errors += 1;
         }
-        // `error_enum` gives both to each error that it defines.
-        errors += text.matches("\nerror_enum! {\n").count();
     }
     assert!(errors >= 11, "{errors} found");
 }

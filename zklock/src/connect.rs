@@ -6,6 +6,7 @@ use std::time::Duration;
 use zookeeper_recipes::{Acl, Client, ClientBuilder};
 
 use crate::exit::{Failure, USAGE};
+use crate::messages::say;
 use crate::options::Connection;
 
 /// How long the end may take of a session whose locks are released: longer, and the process ends
@@ -27,7 +28,21 @@ pub(crate) async fn connect(options: &Connection) -> Result<Client, Failure> {
         .name("zklock")
         .session_timeout(options.session_timeout);
     let builder = with_credentials(with_tls(builder, options), options)?;
-    Ok(builder.connect(servers).await?)
+    let client = builder.connect(servers).await?;
+    if options.has_own_session_timeout() {
+        tell_of_another(options.session_timeout, client.session_timeout());
+    }
+    Ok(client)
+}
+
+/// Tells people if the servers have moved the session timeout into their limits. Of the default
+/// they are not told: a job of cron is silent.
+fn tell_of_another(asked: Duration, granted: Option<Duration>) {
+    if let Some(granted) = granted.filter(|granted| granted.as_millis() != asked.as_millis()) {
+        say(&format!(
+            "the session timeout is {granted:?} instead of {asked:?}, by the limits of the servers"
+        ));
+    }
 }
 
 /// Closes the client, which releases its locks.

@@ -2,7 +2,7 @@
 //! passes, as the watchdog does.
 //!
 //! Either is enough, so that a stopped watchdog does not save the command. The thread is no task of
-//! the runtime, which a write to a terminal may block whose output is stopped.
+//! the runtime, so that a call that blocks the runtime does not delay the deadline.
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};

@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 
+use rustix::io::Errno;
 use rustix::process::Signal;
 use zookeeper_recipes::{
     AcquireError, BuildError, ConnectError, ErrorKind, OnceError, TryLockError,
@@ -16,7 +17,8 @@ pub(crate) const NONE: u8 = 1;
 pub(crate) const USAGE: u8 = 64;
 /// No server answered (`EX_UNAVAILABLE`).
 pub(crate) const UNREACHABLE: u8 = 69;
-/// The machine gave no process or no signal handler (`EX_OSERR`).
+/// The machine gave no process, thread or file descriptor, or standard output cannot be written
+/// (`EX_OSERR`).
 pub(crate) const SYSTEM: u8 = 71;
 /// The lock was not free in time (`EX_TEMPFAIL`).
 pub(crate) const BUSY: u8 = 75;
@@ -30,6 +32,9 @@ const CANNOT_RUN: u8 = 126;
 const NOT_FOUND: u8 = 127;
 /// What a shell adds to the number of the signal that ended a process.
 const BY_SIGNAL: i32 = 128;
+
+/// What the system says if it has no more processes or threads, memory, or file descriptors.
+const SHORTAGES: [Errno; 4] = [Errno::AGAIN, Errno::NOMEM, Errno::MFILE, Errno::NFILE];
 
 /// What errors of the library say to programmers, and what `zklock` says for it.
 const FOR_OPERATORS: [(&str, &str); 9] = [
@@ -84,10 +89,11 @@ impl Failure {
 
     /// The command that could not be started.
     pub(crate) fn not_started(program: &str, error: &io::Error) -> Self {
-        let code = if error.kind() == io::ErrorKind::NotFound {
-            NOT_FOUND
-        } else {
-            CANNOT_RUN
+        let is_shortage = Errno::from_io_error(error).is_some_and(|it| SHORTAGES.contains(&it));
+        let code = match error.kind() {
+            _ if is_shortage => SYSTEM,
+            io::ErrorKind::NotFound => NOT_FOUND,
+            _ => CANNOT_RUN,
         };
         Self::new(code, format!("{program}: {error}"))
     }
@@ -131,8 +137,10 @@ fn of_kind(kind: Option<ErrorKind>) -> u8 {
 impl From<ConnectError> for Failure {
     fn from(error: ConnectError) -> Self {
         let code = match &error {
-            ConnectError::TimedOut { .. } | ConnectError::Setup { .. } => UNREACHABLE,
+            ConnectError::TimedOut { .. } => UNREACHABLE,
             ConnectError::AuthFailed { .. } => NO_PERMISSION,
+            // A thread that could not be started: no option of `zklock` is one of its connector.
+            ConnectError::Setup { .. } => SYSTEM,
             _ => USAGE,
         };
         Self::of(code, &error)
@@ -224,6 +232,13 @@ mod tests {
             .filter(|line| others.iter().all(|other| !line.contains(other)))
             .collect();
         assert!(unknown.is_empty(), "{unknown:#?}");
+    }
+
+    #[test]
+    fn shortages_are_of_the_system() {
+        for errno in SHORTAGES {
+            assert_eq!(Failure::not_started("a", &errno.into()).code, SYSTEM);
+        }
     }
 
     #[test]

@@ -13,9 +13,9 @@ use zookeeper_recipes::{Lost, LostReason};
 
 use crate::clock;
 use crate::exit::{self, Failure, LOST};
+use crate::messages::say;
 use crate::options::{OnLost, Work};
-use crate::say;
-use crate::signals::{Signals, Stops};
+use crate::signals::{Signals, Stop, Stops};
 use crate::stage;
 use crate::target::Target;
 use crate::watchdog::{Orders, Watchdog};
@@ -31,6 +31,9 @@ const HALF_TICK: Duration = Duration::from_secs(1);
 
 /// The signals by which a command is asked to end.
 const ASK_TO_END: [Signal; 3] = [Signal::INT, Signal::QUIT, Signal::TERM];
+
+/// What people are told when another process has stopped the command.
+const IS_STOPPED: &str = "the command is stopped, and keeps the lock: SIGCONT lets it go on";
 
 /// What people are told when the kernel has stopped the command at the terminal.
 const WANTS_TERMINAL: &str = "the command is stopped, since it uses the terminal, which it has only with --foreground: ^C, \
@@ -162,9 +165,9 @@ impl Job {
     ) -> Result<Ended, Failure> {
         let job = place.insert(Self::start(argv, work, held).await?);
         let armed = held.is_killed_by_drop.then(|| KillOnDrop(Some(job.target)));
-        let ended = job.while_held(work, held, signals, revoked).await?;
+        let mut ended = job.while_held(work, held, signals, revoked).await?;
         if let Some(job) = place.take() {
-            job.finish(&ended, signals).await?;
+            ended = job.finish(ended, signals).await?;
         }
         if let Some(armed) = armed {
             armed.disarm();
@@ -218,11 +221,8 @@ impl Job {
             deadline,
             end_by: Duration::MAX,
         };
-        job.watchdog
-            .orders
-            .set_target(target)
-            .await
-            .map_err(of_watchdog)?;
+        // A watchdog that is gone is noticed once the command is waited for.
+        let _ = job.watchdog.orders.set_target(target).await;
         Ok(job)
     }
 
@@ -298,13 +298,9 @@ impl Job {
 
     /// Kills the command, and waits until it is dead.
     pub(crate) async fn kill(self, signals: &mut Signals) -> Result<ExitStatus, Failure> {
-        // A process that has been waited for has no number any more, but its group may have others.
-        let target = match self.target {
-            Target::Group { group, .. } if self.command.id().is_none() => Some(Target::Group {
-                group,
-                command: None,
-            }),
-            target => Some(target).filter(|_| self.command.id().is_some()),
+        let target = match self.command.id() {
+            Some(_) => Some(self.target),
+            None => self.target.without_command(),
         };
         if let Some(target) = target {
             target.send(Signal::KILL);
@@ -336,15 +332,22 @@ impl Job {
     }
 
     /// Lets the command's group be: the command has ended, and what it has left behind is its own
-    /// concern. Of a command that was ended by force, kills the group.
-    async fn finish(self, ended: &Ended, signals: &mut Signals) -> Result<(), Failure> {
+    /// concern. Of a command that was ended by force, kills the group. Returns how the command has
+    /// ended.
+    async fn finish(self, ended: Ended, signals: &mut Signals) -> Result<Ended, Failure> {
         match ended {
-            Ended::Itself(_) => self.watchdog.stand_down().await,
+            Ended::Itself(_) => {
+                let was_killed = self.watchdog.stand_down().await;
+                // A command that kills its group kills its watchdog, too.
+                if was_killed && ended.is_of_the_watchdog() {
+                    return Ok(Ended::Unwatched);
+                }
+            }
             Ended::LeaseOver | Ended::Unwatched | Ended::Overdue => {
                 let _status = self.kill(signals).await?;
             }
         }
-        Ok(())
+        Ok(ended)
     }
 }
 
@@ -397,7 +400,9 @@ async fn steer(
     revoked: impl Future<Output = ()> + Send,
 ) {
     let mut revoked = std::pin::pin!(revoked);
-    let (mut is_revoked, mut is_asked, mut is_told) = (false, false, false);
+    let (mut is_revoked, mut is_asked) = (false, false);
+    // Of each kind of stop, once.
+    let mut told = (false, false);
     let background = command.filter(|_| matches!(target, Target::Group { .. }));
     loop {
         tokio::select! {
@@ -410,13 +415,12 @@ async fn steer(
                 work.say("another process asks for the lock: SIGTERM to the command");
                 target.send(Signal::TERM);
             }
-            () = stops.next(background) => {
-                if std::mem::take(&mut is_asked) {
-                    target.send(Signal::HUP);
-                } else if !std::mem::replace(&mut is_told, true) {
-                    say(WANTS_TERMINAL);
-                }
-            }
+            stop = stops.next(background) => match stop {
+                Stop::ByTerminal if std::mem::take(&mut is_asked) => target.send(Signal::HUP),
+                Stop::ByTerminal if !std::mem::replace(&mut told.0, true) => say(WANTS_TERMINAL),
+                Stop::ByProcess if !std::mem::replace(&mut told.1, true) => say(IS_STOPPED),
+                _ => {}
+            },
         }
     }
 }

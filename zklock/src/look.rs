@@ -1,7 +1,7 @@
 //! Looking at a lock, and taking it from its holder.
 
 use std::fmt::Write as _;
-use std::io::{self, BufRead as _};
+use std::io::{self, BufRead as _, Write as _};
 use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::{Value, json};
@@ -311,10 +311,12 @@ fn if_any(queue: &Queue, path: &str) -> Result<u8, Failure> {
 /// Asks whether to go on.
 fn is_confirmed(holder: &Contender) -> Result<bool, Failure> {
     let failed = |error| Failure::system("the question", &error);
-    eprint!(
+    let question = format!(
         "Break the lock of {}? It may still be at work, and the next in line is let in. [y/N] ",
         of_holder(holder)
     );
+    let asked = io::stderr().write_all(question.as_bytes());
+    asked.map_err(failed)?;
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer).map_err(failed)?;
     Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))

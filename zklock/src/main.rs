@@ -6,7 +6,9 @@ mod deadline;
 mod exit;
 mod job;
 mod look;
+mod messages;
 mod options;
+mod resources;
 mod run;
 mod signals;
 mod stage;
@@ -19,9 +21,16 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser as _};
 
 use exit::Failure;
+use messages::say;
 use options::{Action, Options};
 
 fn main() -> ExitCode {
+    let code = dispatch();
+    messages::finish();
+    code
+}
+
+fn dispatch() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1);
     match arguments.next() {
         Some(first) if first == watchdog::ARGUMENT => return watchdog::run(),
@@ -31,8 +40,8 @@ fn main() -> ExitCode {
     let options = match Options::try_parse() {
         Ok(options) => options,
         Err(error) => {
-            let has_separator = std::env::args_os().any(|argument| argument == "--");
-            let error = options::with_hint(error, has_separator);
+            let arguments: Vec<_> = std::env::args_os().skip(1).collect();
+            let error = options::with_hint(error, &arguments);
             // Help goes to standard output, and is no mistake.
             let code = if error.use_stderr() { exit::USAGE } else { 0 };
             return if error.print().is_ok() {
@@ -73,13 +82,6 @@ fn act(options: &Options) -> Result<u8, Failure> {
     }
 }
 
-/// Says something to people, on standard error. A command must be ended also if there is no reader
-/// or no terminal any more, so a write that fails does not end this program.
-fn say(text: &str) {
-    // In one write: several may have one log.
-    let _ = io::stderr().write_all(format!("zklock: {text}\n").as_bytes());
-}
-
 /// Writes to standard output.
 fn print(bytes: &[u8]) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
@@ -88,6 +90,7 @@ fn print(bytes: &[u8]) -> Result<(), Failure> {
 }
 
 fn block_on(work: impl Future<Output = Result<u8, Failure>>) -> Result<u8, Failure> {
+    resources::check()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
 
 /// Runs a command while it holds a lock on Apache ZooKeeper.
@@ -28,11 +28,14 @@ pub(crate) struct Options {
     pub(crate) run: Run,
 }
 
+/// The session timeout, if none is given.
+const SESSION_TIMEOUT: &str = "30s";
+
 const AFTER_HELP: &str = "\
 Exit codes: that of the command, or 128 + n if signal n ended it; 75 if the lock was not free in time; 125
 if it was or might be lost, or its lease was over, and the command was ended; 69 if no server answered; 77
-without permission; 64 for wrong usage; 126 or 127 if the command could not be run or found; 71 if the system
-gave no process.
+without permission; 64 for wrong usage; 126 or 127 if the command could not be run or found; 71 if this
+machine gave no process, thread or file descriptor, or standard output cannot be written.
 
 A TIME is a number of seconds, as 1.5, or has a unit: 500ms, 90s, 15m, 2h.";
 
@@ -40,12 +43,16 @@ A TIME is a number of seconds, as 1.5, or has a unit: 500ms, 90s, 15m, 2h.";
 #[derive(Debug, Subcommand)]
 pub(crate) enum Action {
     /// Runs a command while this process leads, again in each term, until it ends by itself
+    #[command(override_usage = "zklock lead [OPTIONS] PATH -- CMD [ARG]...")]
     Lead(Lead),
     /// Shows who holds a lock, since when, and who waits for it
+    #[command(override_usage = "zklock status [OPTIONS] PATH")]
     Status(Status),
     /// Asks the holders of a lock to release it: a command of zklock gets SIGTERM
+    #[command(override_usage = "zklock revoke [OPTIONS] PATH")]
     Revoke(Revoke),
     /// Deletes the node of the holders of a lock: the next in line is granted it at once
+    #[command(override_usage = "zklock break [OPTIONS] PATH")]
     Break(Break),
     /// Prints a script by which a shell completes the arguments
     Completions {
@@ -60,7 +67,7 @@ pub(crate) enum Action {
 #[derive(Debug, Args)]
 pub(crate) struct Run {
     /// The path of the lock, as /jobs/nightly
-    #[arg(required = true)]
+    #[arg(required = true, value_parser = path)]
     pub(crate) path: Option<String>,
     /// The command and its arguments, which are run without a shell
     #[arg(last = true, value_name = "CMD")]
@@ -136,7 +143,7 @@ impl Work {
     /// Says something to people who have asked for it.
     pub(crate) fn say(&self, text: &str) {
         if self.verbose {
-            crate::say(text);
+            crate::messages::say(text);
         }
     }
 }
@@ -151,12 +158,13 @@ pub(crate) enum OnLost {
 }
 
 impl OnLost {
-    #[expect(clippy::unnecessary_wraps, reason = "clap wants a result")]
+    /// Parses an action. A blank command would do nothing, so that only SIGKILL is left.
     fn parse(text: &str) -> Result<Self, String> {
         Ok(match text {
             "term" => Self::Term,
             "kill" => Self::Kill,
             "warn" => Self::Warn,
+            blank if blank.trim().is_empty() => return Err("it is blank".to_owned()),
             command => Self::Run(command.to_owned()),
         })
     }
@@ -228,8 +236,10 @@ pub(crate) struct Connection {
         value_name = "HOST:PORT,..[/CHROOT]"
     )]
     pub(crate) servers: Option<String>,
-    /// The time after which the servers release the lock of a process that they do not hear from
-    #[arg(long, value_name = "TIME", value_parser = time, default_value = "30s")]
+    /// The time after which the servers release the lock of a process that they do not hear from.
+    /// The servers move it into their limits, by default 4s to 40s
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = SESSION_TIMEOUT)]
+    #[arg(verbatim_doc_comment)]
     pub(crate) session_timeout: Duration,
     /// A file with credentials, as digest:USER:PASSWORD
     #[arg(long, value_name = "FILE")]
@@ -287,14 +297,57 @@ fn time(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(number * unit).map_err(|_| "it is negative or too long".to_owned())
 }
 
-/// Adds to an error of the command line that a command comes behind `--`, if it has none and that
-/// may be the mistake.
-pub(crate) fn with_hint(mut error: clap::Error, has_separator: bool) -> clap::Error {
+impl Connection {
+    /// Whether a session timeout was given that is not the default.
+    pub(crate) fn has_own_session_timeout(&self) -> bool {
+        time(SESSION_TIMEOUT).is_ok_and(|default| default != self.session_timeout)
+    }
+}
+
+/// Parses the path of a lock, in whose place a mistyped command may be.
+fn path(text: &str) -> Result<String, String> {
+    if text.starts_with('/') {
+        Ok(text.to_owned())
+    } else {
+        Err(no_path())
+    }
+}
+
+fn no_path() -> String {
+    let actions = Action::augment_subcommands(clap::Command::new(""));
+    let names: Vec<_> = actions
+        .get_subcommands()
+        .map(clap::Command::get_name)
+        .collect();
+    format!(
+        "a path begins with '/', and the commands are {}",
+        names.join(", ")
+    )
+}
+
+/// Adds to an error of the command line what the mistake may be: a command that comes behind `--`
+/// and has none, or the name of a command of `zklock`.
+pub(crate) fn with_hint(mut error: clap::Error, arguments: &[OsString]) -> clap::Error {
     let is_word = matches!(
         error.get(ContextKind::InvalidArg),
         Some(ContextValue::String(word)) if !word.starts_with('-')
     );
-    if error.kind() == ErrorKind::UnknownArgument && is_word && !has_separator {
+    if error.kind() != ErrorKind::UnknownArgument || !is_word {
+        return error;
+    }
+    let mut program = Options::command();
+    let first = arguments.first().and_then(|first| first.to_str());
+    let mistyped = first
+        .filter(|first| !first.starts_with(['-', '/']) && program.find_subcommand(first).is_none());
+    if let Some(mistyped) = mistyped {
+        let text = format!("unknown command {mistyped:?}: {}", no_path());
+        return program.error(ErrorKind::InvalidSubcommand, text);
+    }
+    let takes_command = matches!(
+        error.get(ContextKind::Usage),
+        Some(ContextValue::StyledStr(usage)) if usage.to_string().contains("-- CMD")
+    );
+    if takes_command && !arguments.iter().any(|argument| argument == "--") {
         let hint = "a command comes behind '--': zklock PATH -- CMD";
         let hint = ContextValue::StyledStrs(vec![hint.into()]);
         error.insert(ContextKind::Suggested, hint);
@@ -304,8 +357,6 @@ pub(crate) fn with_hint(mut error: clap::Error, has_separator: bool) -> clap::Er
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
 
     #[test]

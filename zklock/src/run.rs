@@ -16,8 +16,8 @@ use crate::connect::{close, connect};
 use crate::exit::{self, BUSY, Failure, LOST};
 use crate::job::{Ended, Held, Job, Proof, Session};
 use crate::look::of_holder;
+use crate::messages::say;
 use crate::options::{Lead, OnLost, Run, Work};
-use crate::say;
 use crate::signals::Signals;
 
 /// The least session timeout of a job that runs once. Its lock is not known to be held, but only

@@ -40,7 +40,16 @@ const BY_TERMINAL: [Signal; 2] = [Signal::TTIN, Signal::TTOU];
 /// Those by which a process is asked to end.
 const ENDING: [Signal; 2] = [Signal::INT, Signal::TERM];
 
-/// The stops of a command by its terminal, which it does not have.
+/// Why a command is stopped.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Stop {
+    /// It uses a terminal that it does not have.
+    ByTerminal,
+    /// Another process has stopped it, or it has stopped itself.
+    ByProcess,
+}
+
+/// The stops of a command.
 #[derive(Debug)]
 pub(crate) struct Stops(unix::Signal);
 
@@ -50,9 +59,8 @@ impl Stops {
         unix::signal(SignalKind::child()).map(Self)
     }
 
-    /// Waits until the command is stopped because it reads from the terminal, or changes the
-    /// terminal's settings. Without a command, waits on.
-    pub(crate) async fn next(&mut self, command: Option<Pid>) {
+    /// Waits until the command is stopped. Without a command, waits on.
+    pub(crate) async fn next(&mut self, command: Option<Pid>) -> Stop {
         let Some(command) = command else {
             return std::future::pending().await;
         };
@@ -63,8 +71,13 @@ impl Stops {
                 WaitIdOptions::STOPPED | WaitIdOptions::NOHANG,
             );
             let by = stop.ok().flatten().and_then(|stop| stop.stopping_signal());
-            if by.is_some_and(|by| BY_TERMINAL.map(Signal::as_raw).contains(&by)) {
-                return;
+            if let Some(by) = by {
+                let is_by_terminal = BY_TERMINAL.map(Signal::as_raw).contains(&by);
+                return if is_by_terminal {
+                    Stop::ByTerminal
+                } else {
+                    Stop::ByProcess
+                };
             }
             self.0.recv().await;
         }

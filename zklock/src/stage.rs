@@ -10,7 +10,7 @@ use std::process::{Command, ExitCode};
 use rustix::process::getpid;
 
 use crate::exit::{Failure, SYSTEM};
-use crate::say;
+use crate::messages::say;
 use crate::watchdog::program;
 
 /// The argument by which this program becomes a command; it is in no help.

@@ -15,6 +15,17 @@ pub(crate) enum Target {
 }
 
 impl Target {
+    /// Returns what is left of the target once the command has been waited for.
+    pub(crate) fn without_command(self) -> Option<Self> {
+        match self {
+            Self::Group { group, .. } => Some(Self::Group {
+                group,
+                command: None,
+            }),
+            Self::Foreground(_) => None,
+        }
+    }
+
     /// Sends a signal; a target that has ended needs none. A stopped process does not heed a signal
     /// before it continues, so SIGCONT follows.
     pub(crate) fn send(self, signal: Signal) {

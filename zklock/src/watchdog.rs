@@ -10,7 +10,7 @@
 
 use std::io::{self, Write as _};
 use std::os::fd::AsFd as _;
-use std::os::unix::process::CommandExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
@@ -28,6 +28,9 @@ use crate::target::Target;
 
 /// The argument by which this program is a watchdog; it is in no help.
 pub(crate) const ARGUMENT: &str = "--zklock-watchdog";
+
+/// The name of the watchdog's process, as long as the kernel's names may be.
+const NAME: &str = "zklock-watchdog";
 
 /// What the watchdog writes when it catches the signals that its group may get.
 const READY: u8 = b'r';
@@ -131,8 +134,9 @@ impl Watchdog {
         self.group
     }
 
-    /// Ends the watchdog, and leaves what is in its group alone.
-    pub(crate) async fn stand_down(self) {
+    /// Ends the watchdog, and leaves what is in its group alone. Returns whether the watchdog had
+    /// been killed before.
+    pub(crate) async fn stand_down(self) -> bool {
         let Self {
             mut process,
             orders,
@@ -149,12 +153,14 @@ impl Watchdog {
         let standing_down = async {
             // One that is gone already does no harm either.
             let _ = send(&mut pipe, watchdog, STAND_DOWN).await;
-            let _ = process.wait().await;
+            process.wait().await
         };
-        if timeout(STANDING_DOWN, standing_down).await.is_err() {
-            // Before its pipe ends, at which it would kill the group when it continues.
-            let _ = process.kill().await;
+        if let Ok(status) = timeout(STANDING_DOWN, standing_down).await {
+            return status.is_ok_and(|status| status.signal() == Some(Signal::KILL.as_raw()));
         }
+        // Before its pipe ends, at which it would kill the group when it continues.
+        let _ = process.kill().await;
+        false
     }
 
     /// Kills what is left of the group, the watchdog included, which may be stopped.
@@ -214,6 +220,8 @@ pub(crate) fn program() -> io::Result<std::path::PathBuf> {
 
 /// Runs as the watchdog.
 pub(crate) fn run() -> ExitCode {
+    // The name would be that of the file by which the program was found, `exe`. Only Linux has it.
+    let _ = std::fs::write("/proc/self/comm", NAME);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();

@@ -151,13 +151,13 @@ impl Hold {
 
     /// Returns how the lock was lost; `None` if it is not. Reads the clock, so that a starved task
     /// cannot hide a loss.
-    pub(crate) fn lost(&self) -> Option<LostReason> {
-        self.held.lost()
+    pub(crate) fn check_lost(&self) -> Option<LostReason> {
+        self.held.check_lost()
     }
 
     /// Returns the error of work under the lock that found it lost; `None` if it is not.
     pub(crate) fn loss(&self) -> Option<Lost> {
-        self.lost().map(|reason| self.lost_by(reason))
+        self.check_lost().map(|reason| self.lost_by(reason))
     }
 
     /// Returns the same for this reason.
@@ -235,7 +235,7 @@ impl Hold {
 pub(crate) fn first_lost(holds: &[Hold]) -> Option<(&Arc<PathLock>, LostReason)> {
     holds
         .iter()
-        .find_map(|hold| Some((&hold.path_lock, hold.lost()?)))
+        .find_map(|hold| Some((&hold.path_lock, hold.check_lost()?)))
 }
 
 /// Waits for the first of these futures.

@@ -10,12 +10,12 @@ use crate::engine::lock::path_lock::{Ask, PathLock};
 use crate::error::{AcquireError, ErrorKind, TryLockError};
 use crate::protocol::acquire::{AcquireEvent, Standing};
 use crate::protocol::node_name::Kind;
-use crate::session::reports::observer::{CallEnd, CallSubject, GrantReport, How, Life};
+use crate::session::reports::observer::{CallEnd, CallReport, CallSubject, GrantReport, How};
 
 /// One call that acquires a lock, in the hands of its caller: eight bytes, and nothing if it is not
 /// observed. Its drop notes that it was cancelled, unless it has ended.
 #[derive(Default)]
-pub(crate) struct Call(Option<Arc<Life>>);
+pub(crate) struct Call(Option<Arc<CallReport>>);
 
 impl Call {
     /// Notes a call, whose attempts carry its number.
@@ -29,14 +29,14 @@ impl Call {
     }
 
     fn begin_as(recipe: &'static str, path_lock: &PathLock, ask: &mut Ask) -> Self {
-        let life = Life::begin(|| CallSubject {
+        let report = CallReport::begin(|| CallSubject {
             path: path_lock.path().clone(),
             recipe,
             #[cfg(feature = "metrics")]
             prefix: path_lock.client().labels.of(path_lock.path().user()),
         });
-        ask.call = life.as_deref().map(Life::number);
-        Self(life)
+        ask.call = report.as_deref().map(CallReport::number);
+        Self(report)
     }
 
     /// Notes the result of the call, and returns it. `path_lock` is that of the call, or of the
@@ -52,10 +52,10 @@ impl Call {
         let drained = || path_lock.client().refuses(path_lock.path());
         let result =
             result.and_then(|granted| drained().map_or(Ok(granted), |closed| Err(closed.into())));
-        if let Some(life) = &self.0 {
+        if let Some(report) = &self.0 {
             match &result {
-                Ok(granted) => begin_holds(life, holds(granted)),
-                Err(error) => life.end(CallEnd::NotGranted(error.reason())),
+                Ok(granted) => begin_holds(report, holds(granted)),
+                Err(error) => report.end(CallEnd::NotGranted(error.reason())),
             }
         }
         result
@@ -63,16 +63,16 @@ impl Call {
 }
 
 /// Reports that these holds were granted.
-fn begin_holds(life: &Arc<Life>, holds: &[Hold]) {
+fn begin_holds(report: &Arc<CallReport>, holds: &[Hold]) {
     let Some(first) = holds.first() else { return };
     let (how, node, session) = (first.how, first.node(), first.session().number());
-    life.granted(GrantReport {
+    report.granted(GrantReport {
         how,
         node,
         session,
         holds: holds.len(),
     });
-    holds.iter().for_each(|hold| hold.held.begin_life(life));
+    holds.iter().for_each(|hold| hold.held.begin_report(report));
 }
 
 /// Why a call was not granted, as a label.
@@ -105,7 +105,7 @@ impl Reason for TryLockError {
 
 /// Reports that a hold was converted to that of a reader.
 pub(crate) fn converted(held: &Held) {
-    held.life.converted(read_write(held.kind()));
+    held.report.converted(read_write(held.kind()));
 }
 
 /// Returns by what a lock is granted if this event is the last before the grant.

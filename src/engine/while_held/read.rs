@@ -98,7 +98,7 @@ pub(crate) async fn get_data<E: From<Lost> + From<Error>>(
 
 /// Returns the loss of a lock whose client has ended.
 pub(crate) fn closed(hold: &Hold) -> Lost {
-    hold.lost_by(hold.lost().unwrap_or(LostReason::Closed))
+    hold.lost_by(hold.check_lost().unwrap_or(LostReason::Closed))
 }
 
 /// Returns the error of a read that failed.

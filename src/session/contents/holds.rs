@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use crate::protocol::hold::{Care, HoldEvent};
+use crate::protocol::hold::{HoldEvent, Registration};
 use crate::protocol::moment::Moment;
 use crate::session::threads::mutex::Mutex;
 use crate::values::path::LockPath;
@@ -24,8 +24,8 @@ pub(crate) trait SessionLock: Send + Sync {
     /// Returns whether a heartbeat may check the node with this name.
     fn is_held_by(&self, node: &str) -> bool;
 
-    /// Returns the work of the session for the lock in its current state.
-    fn care(&self) -> Care;
+    /// Returns how the session registers the lock in its state at this moment.
+    fn registration(&self) -> Registration;
 
     /// Handles an event. Calls wakers of other executors, so no mutex of the session is held by the
     /// caller.
@@ -117,17 +117,17 @@ impl SessionLocks {
         let none = state.active.is_empty();
         let mut new_end = None;
         // Read under the mutex: if two threads have changed it, the later one sees both changes.
-        match lock.care() {
-            Care::Watch { lease_end } => {
+        match lock.registration() {
+            Registration::Active { lease_end } => {
                 state.kept.remove(&number);
                 state.activate(number, lock, lease_end);
                 new_end = lease_end;
             }
-            Care::Keep { until } => {
+            Registration::Kept { until } => {
                 state.deactivate(number);
                 state.kept.insert(number, (until, Arc::clone(lock)));
             }
-            Care::Nothing => {
+            Registration::None => {
                 state.kept.remove(&number);
                 state.deactivate(number);
             }
@@ -258,16 +258,16 @@ mod tests {
     struct Lock {
         number: u64,
         directory: LockPath,
-        care: Mutex<Care>,
+        registration: Mutex<Registration>,
         told: Mutex<Vec<HoldEvent>>,
     }
 
-    fn lock(number: u64, care: Care) -> Arc<Lock> {
+    fn lock(number: u64, registration: Registration) -> Arc<Lock> {
         let directory = LockPath::parse("", "/lock").unwrap();
         Arc::new(Lock {
             number,
             directory,
-            care: Mutex::new(care),
+            registration: Mutex::new(registration),
             told: Mutex::default(),
         })
     }
@@ -286,11 +286,11 @@ mod tests {
         }
 
         fn is_held_by(&self, node: &str) -> bool {
-            node == "node" && matches!(self.care(), Care::Watch { .. })
+            node == "node" && matches!(self.registration(), Registration::Active { .. })
         }
 
-        fn care(&self) -> Care {
-            *self.care.lock()
+        fn registration(&self) -> Registration {
+            *self.registration.lock()
         }
 
         fn on(self: Arc<Self>, event: HoldEvent) {
@@ -303,8 +303,8 @@ mod tests {
     #[test]
     fn the_nodes_of_lost_locks_are_kept_until_their_time() {
         let holds = SessionLocks::default();
-        let update = |number, care| {
-            let lock: Arc<dyn SessionLock> = lock(number, care);
+        let update = |number, registration| {
+            let lock: Arc<dyn SessionLock> = lock(number, registration);
             holds.update(&lock);
         };
         let overdue = |now| {
@@ -315,11 +315,11 @@ mod tests {
             )
         };
         assert!(!holds.any());
-        update(1, Care::Watch { lease_end: None });
+        update(1, Registration::Active { lease_end: None });
         assert!(holds.any());
         assert_eq!(overdue(20), (vec![], None));
-        update(2, Care::Keep { until: AT(30) });
-        update(3, Care::Keep { until: AT(60) });
+        update(2, Registration::Kept { until: AT(30) });
+        update(3, Registration::Kept { until: AT(60) });
         assert_eq!(
             holds
                 .nodes()
@@ -342,11 +342,11 @@ mod tests {
     #[test]
     fn the_ends_of_leases_are_those_of_the_locks_that_are_held_now() {
         let holds = SessionLocks::default();
-        let update = |number, care| {
-            let lock: Arc<dyn SessionLock> = lock(number, care);
+        let update = |number, registration| {
+            let lock: Arc<dyn SessionLock> = lock(number, registration);
             holds.update(&lock)
         };
-        let until = |end: Option<u64>| Care::Watch {
+        let until = |end: Option<u64>| Registration::Active {
             lease_end: end.map(AT),
         };
         let over = |now| {
@@ -376,9 +376,9 @@ mod tests {
         );
         update(4, until(None));
         assert_eq!((holds.next_lease_end(), over(30)), (Some(AT(30)), vec![2]));
-        update(2, Care::Keep { until: AT(60) });
+        update(2, Registration::Kept { until: AT(60) });
         assert_eq!((holds.next_lease_end(), over(45)), (Some(AT(40)), vec![5]));
-        update(5, Care::Nothing);
+        update(5, Registration::None);
         assert_eq!((holds.next_lease_end(), over(60)), (Some(AT(50)), vec![3]));
         // Sooner.
         update(3, until(Some(10)));
@@ -394,13 +394,13 @@ mod tests {
             until: Some(AT(seconds)),
         };
         let each = |seconds| move |_: &Lock| Some(event(seconds));
-        let locks = [1, 2].map(|number| lock(number, Care::Nothing));
+        let locks = [1, 2].map(|number| lock(number, Registration::None));
         let told = || locks.each_ref().map(|lock| lock.told.lock().clone());
         // A lock that is gone is not told.
         let all = locks
             .iter()
             .cloned()
-            .chain([lock(3, Care::Nothing)])
+            .chain([lock(3, Registration::None)])
             .map(|lock| Arc::downgrade(&lock))
             .collect();
         let bond = Bond::new(all);

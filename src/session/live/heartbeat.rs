@@ -315,7 +315,7 @@ mod tests {
     use zookeeper_test_server::Server;
 
     use super::*;
-    use crate::protocol::hold::Care;
+    use crate::protocol::hold::Registration;
     use crate::session::contents::holds::SessionLock;
     use crate::session::live::zk_session::SessionOptions;
     use crate::values::path::LockPath;
@@ -340,8 +340,8 @@ mod tests {
             true
         }
 
-        fn care(&self) -> Care {
-            Care::Nothing
+        fn registration(&self) -> Registration {
+            Registration::None
         }
 
         fn on(self: Arc<Self>, _event: HoldEvent) {}
@@ -371,8 +371,8 @@ mod tests {
             true
         }
 
-        fn care(&self) -> Care {
-            Care::Watch { lease_end: None }
+        fn registration(&self) -> Registration {
+            Registration::Active { lease_end: None }
         }
 
         fn on(self: Arc<Self>, event: HoldEvent) {
@@ -398,7 +398,7 @@ mod tests {
             directory,
             told: watch::Sender::new(false),
         });
-        session.look_after(&(Arc::<Held>::clone(&held) as Arc<dyn SessionLock>));
+        session.update_registration(&(Arc::<Held>::clone(&held) as Arc<dyn SessionLock>));
         let mut told = held.told.subscribe();
         let writes = async {
             loop {

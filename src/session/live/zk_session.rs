@@ -322,9 +322,9 @@ impl Session {
         self.end_expected.store(true, Ordering::Relaxed);
     }
 
-    /// Registers a lock by its current state, or forgets it. Called after each change of that
+    /// Registers a lock by its state at this moment, or forgets it. Called after each change of that
     /// state.
-    pub(crate) fn look_after(self: &Arc<Self>, lock: &Arc<dyn SessionLock>) {
+    pub(crate) fn update_registration(self: &Arc<Self>, lock: &Arc<dyn SessionLock>) {
         let (is_first, lease_end) = self.holds.update(lock);
         if is_first {
             lease::arm(&(Arc::<Self>::clone(self) as Arc<dyn Leased>));

@@ -89,13 +89,13 @@ pub(crate) enum CallEnd {
 
 /// An observed call, from its beginning until the end of the hold that it was granted: the first
 /// loss of one of its nodes, or the last release.
-pub(crate) struct Life {
+pub(crate) struct CallReport {
     number: CallNumber,
     /// How it ends when this is dropped. `None` once that is noted.
     end: Mutex<Option<CallEnd>>,
 }
 
-impl Life {
+impl CallReport {
     /// Notes a call; `None` if it is not observed: no subscriber wants it, or the queue is full.
     /// The caller's thread calls this: its subscriber is asked here whether it is interested, and
     /// which span is current.
@@ -148,7 +148,7 @@ impl Life {
     }
 }
 
-impl Drop for Life {
+impl Drop for CallReport {
     fn drop(&mut self) {
         let end = *self.end.get_mut();
         end.into_iter().for_each(|end| self.end(end));
@@ -157,30 +157,30 @@ impl Drop for Life {
 
 /// The part of an observed call that one of its holds has, from its grant to its end.
 #[derive(Default)]
-pub(crate) struct GrantLife(Mutex<Option<Arc<Life>>>);
+pub(crate) struct EndReport(Mutex<Option<Arc<CallReport>>>);
 
-impl GrantLife {
+impl EndReport {
     /// Begins with the grant to a caller; a hold is granted to one.
-    pub(crate) fn begin(&self, life: &Arc<Life>) {
-        *self.0.lock() = Some(Arc::clone(life));
+    pub(crate) fn begin(&self, report: &Arc<CallReport>) {
+        *self.0.lock() = Some(Arc::clone(report));
     }
 
     /// Notes its end, once.
-    pub(crate) fn over(&self, end: CallEnd) {
-        let life = self.0.lock().take();
-        match (life, end) {
+    pub(crate) fn end(&self, end: CallEnd) {
+        let report = self.0.lock().take();
+        match (report, end) {
             // The last release is noted by the drop.
-            (Some(life), CallEnd::Released { .. }) => life.ends_by(end),
-            (Some(life), _) => life.end(end),
+            (Some(report), CallEnd::Released { .. }) => report.ends_by(end),
+            (Some(report), _) => report.end(end),
             (None, _) => {}
         }
     }
 
     /// Reports its conversion.
     pub(crate) fn converted(&self, recipe: &'static str) {
-        let life = self.0.lock().clone();
-        if let Some(life) = life {
-            let call = life.number;
+        let report = self.0.lock().clone();
+        if let Some(report) = report {
+            let call = report.number;
             journal::note(move || observed(call, |observed| observed.converted(recipe)));
         }
     }

@@ -1,5 +1,10 @@
 //! The exit codes.
 
+use std::process::Command;
+use std::time::Duration;
+
+use zookeeper_test_server::Server;
+
 use crate::started::{Files, Started, run, server, until_queued, zklock};
 
 pub(crate) fn passed_on() {
@@ -15,6 +20,75 @@ pub(crate) fn passed_on() {
     }
     assert!(server.children("/a").is_empty(), "the lock is released");
     assert!(server.sessions().is_empty(), "and the session ended");
+}
+
+/// The command kills its group, with its watchdog, and either end may be noticed first.
+pub(crate) fn killed_groups() {
+    let server = server();
+    for _ in 0..20 {
+        let ended = run(zklock(&server.connect_string(), "/a", "kill -9 0"));
+        assert_eq!(ended.code, 125, "{ended:?}");
+        assert!(ended.err.contains("the watchdog was killed"), "{ended:?}");
+    }
+}
+
+/// With each number of file descriptors the command runs, or the system is named as the reason.
+pub(crate) fn shortages() {
+    let server = server();
+    let program = env!("CARGO_BIN_EXE_zklock");
+    let start = |limit: u32| {
+        let mut command = Command::new("sh");
+        let text = format!("ulimit -n {limit}; exec {program} /{limit} -- true");
+        command
+            .args(["-c", &text])
+            .env("ZK_CONNECT", server.connect_string());
+        (limit, Started::new(command))
+    };
+    let started: Vec<_> = (4..=64).step_by(3).map(start).collect();
+    let ended: Vec<_> = started
+        .into_iter()
+        .map(|(limit, one)| (limit, one.end()))
+        .collect();
+    assert!(
+        ended.iter().all(|(_, ended)| [0, 71].contains(&ended.code)),
+        "{ended:#?}"
+    );
+    assert!(
+        [0, 71]
+            .iter()
+            .all(|code| ended.iter().any(|(_, ended)| ended.code == *code))
+    );
+    let is_told = |text: &str| text.contains("Too many open files") && !text.contains("panic");
+    assert!(
+        ended
+            .iter()
+            .all(|(_, ended)| ended.code == 0 || is_told(&ended.err)),
+        "{ended:#?}"
+    );
+}
+
+pub(crate) fn moved_session_timeouts() {
+    let server = Server::builder()
+        .min_session_timeout(Duration::from_secs(10))
+        .max_session_timeout(Duration::from_secs(20))
+        .start()
+        .unwrap();
+    let said = |arguments: &str| {
+        let ended = run(zklock(&server.connect_string(), arguments, "exit 3"));
+        assert_eq!(ended.code, 3, "{ended:?}");
+        ended.err
+    };
+    assert_eq!(said("--session-timeout 15s /a"), "");
+    // The default is moved, too, but a job of cron is silent.
+    assert_eq!(said("/a"), "");
+    for (asked, text) in [
+        ("1ms", "10s instead of 1ms"),
+        ("0", "10s instead of 0ns"),
+        ("1h", "20s instead of 3600s"),
+    ] {
+        let told = said(&format!("--session-timeout {asked} /a"));
+        assert!(told.contains(text), "{asked}: {told}");
+    }
 }
 
 pub(crate) fn cannot_run() {
@@ -97,6 +171,8 @@ pub(crate) fn usage() {
         "--once= /a -- true",
         "--once=\u{2003} /a -- true",
         "-w 1e99 /a -- true",
+        "--on-lost= /a -- true",
+        "--on-lost=\u{2003} /a -- true",
         "--once today --session-timeout 9s /a -- true",
         "--private /a",
         "--auth-file /no/such/file /a",
@@ -117,10 +193,26 @@ pub(crate) fn usage() {
         let is_told = ended.err.contains("tip: a command comes behind '--'");
         assert!(ended.code == 64 && is_told, "{ended:?}");
     }
-    for arguments in ["--no-such-option /a", "/a /b -- true"] {
+    for arguments in ["--no-such-option /a", "/a /b -- true", "status /a /b"] {
         let ended = run(zklock(&servers, arguments, ""));
         assert!(
             ended.code == 64 && !ended.err.contains("comes behind"),
+            "{ended:?}"
+        );
+    }
+    for arguments in ["statsu", "statsu /a", "jobs/a -- true"] {
+        let ended = run(zklock(&servers, arguments, ""));
+        let is_told = ended
+            .err
+            .contains("the commands are lead, status, revoke, break");
+        assert!(ended.code == 64 && is_told, "{ended:?}");
+    }
+    // The servers are in the environment, and not in what the command line has to have.
+    for arguments in ["", "lead", "status", "revoke", "break"] {
+        let ended = run(zklock(&servers, arguments, ""));
+        let (_, usage) = ended.err.split_once("Usage: ").unwrap();
+        assert!(
+            ended.code == 64 && !usage.contains("--servers"),
             "{ended:?}"
         );
     }

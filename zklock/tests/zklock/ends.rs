@@ -213,6 +213,38 @@ pub(crate) fn a_child_dies_with_both() {
     }
 }
 
+/// A command that another process has stopped goes on after SIGCONT.
+pub(crate) fn stopped_commands() {
+    let server = server();
+    for signal in [Signal::STOP, Signal::TSTP] {
+        let mut command = zklock(&server.connect_string(), "/a", "echo $$; read line; exit 3");
+        command.stdin(Stdio::piped());
+        let mut started = Started::new(command);
+        let child = pid(&started.line());
+        kill_process(child, signal).unwrap();
+        assert!(
+            started
+                .err_line()
+                .contains("is stopped, and keeps the lock"),
+            "{signal:?}"
+        );
+        kill_process(child, Signal::CONT).unwrap();
+        started.tell("");
+        let ended = started.end();
+        assert_eq!((ended.code, &*ended.err), (3, ""));
+    }
+}
+
+/// As `top` shows it.
+pub(crate) fn watchdog_name() {
+    let server = server();
+    let mut started = Started::new(zklock(&server.connect_string(), "/a", "echo; sleep 1000"));
+    started.line();
+    let id = watchdog_of(&started).as_raw_nonzero();
+    let name = std::fs::read_to_string(format!("/proc/{id}/comm")).unwrap();
+    assert_eq!(name, "zklock-watchdog\n");
+}
+
 /// As a terminal that was closed, or a reader that has ended.
 pub(crate) fn broken_standard_error() {
     let server = server();

@@ -179,30 +179,29 @@ pub(crate) fn a_stopped_watchdog_saves_no_child() {
     drop(stopped);
 }
 
-/// The runtime hangs in a write to its standard error, a pipe that is full.
-pub(crate) fn a_blocked_zklock_kills_its_child() {
-    let server = server();
-    let (servers, files) = (server.connect_string(), Files::new());
-    let (reader, writer) = rustix::pipe::pipe().unwrap();
-    let writer = File::from(writer);
-    let mut command = zklock(&servers, &format!("-v /a --session-timeout {T}"), STUBBORN);
-    command.current_dir(files.path());
-    let mut holder = Started::with_err(command, writer.try_clone().unwrap());
-    let child = pid(&holder.line());
-    fill(&writer);
-    let waiter = Started::new(zklock(&servers, "/a", "date +%s%N"));
-    until_queued(&server, "/a", 2);
-    let mut pair = Pair {
-        server,
-        files,
-        holder,
-        child,
-        waiter,
-    };
-    let stopped = KeptStopped::new(group_of(child));
-    pair.cut_off();
-    pair.assert_dead_before_the_next();
-    drop((stopped, reader));
+/// Messages wait for a pipe that is full, and SIGTERM does not, after a request and after a loss.
+pub(crate) fn a_full_standard_error() {
+    // The shell tells which child was terminated.
+    let traps =
+        "exec 2>/dev/null; trap 'echo asked; exit 6' TERM; echo; while :; do sleep 0.01; done";
+    for is_lost in [false, true] {
+        let server = server();
+        let servers = server.connect_string();
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        let writer = File::from(writer);
+        let command = zklock(&servers, &format!("-v /a --session-timeout {LONG}"), traps);
+        let mut holder = Started::with_err(command, writer.try_clone().unwrap());
+        holder.line();
+        fill(&writer);
+        if is_lost {
+            assert!(server.stall(server.sessions()[0].id, Direction::Both));
+        } else {
+            assert_eq!(run(zklock(&servers, "revoke /a", "")).code, 0);
+        }
+        assert_eq!(holder.line(), "asked", "a loss: {is_lost}");
+        assert_eq!(holder.end().code, if is_lost { 125 } else { 6 });
+        drop(reader);
+    }
 }
 
 /// Writes into a pipe until nothing more fits.

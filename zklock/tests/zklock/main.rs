@@ -26,7 +26,7 @@ type Test = fn();
 fn main() {
     let mut suite = Suite::new();
     // The longest first.
-    let in_process: [(&str, Test); 57] = [
+    let in_process: [(&str, Test); 62] = [
         (
             "zklock::the_child_is_dead_before_the_next_is_granted",
             losses::a_child_that_ignores_term_is_dead,
@@ -79,8 +79,8 @@ fn main() {
             losses::a_stopped_watchdog_saves_no_child,
         ),
         (
-            "zklock::a_blocked_zklock_with_its_watchdog_stopped",
-            losses::a_blocked_zklock_kills_its_child,
+            "zklock::full_standard_error_delays_no_signal",
+            losses::a_full_standard_error,
         ),
         (
             "zklock::orders_wake_a_stopped_watchdog",
@@ -106,6 +106,8 @@ fn main() {
             "zklock::a_child_dies_with_both",
             ends::a_child_dies_with_both,
         ),
+        ("zklock::stopped_commands_are_told", ends::stopped_commands),
+        ("zklock::watchdog_has_a_name", ends::watchdog_name),
         (
             "zklock::a_broken_standard_error_ends_nothing",
             ends::broken_standard_error,
@@ -159,6 +161,12 @@ fn main() {
         (
             "zklock::commands_that_cannot_run_are_126_and_127",
             codes::cannot_run,
+        ),
+        ("zklock::kill_of_own_group_is_125", codes::killed_groups),
+        ("zklock::local_shortages_are_71", codes::shortages),
+        (
+            "zklock::moved_session_timeout_is_told",
+            codes::moved_session_timeouts,
         ),
         ("zklock::busy_is_75_or_what_was_asked_for", codes::busy),
         ("zklock::no_permission_is_77", codes::no_permission),

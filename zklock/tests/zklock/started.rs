@@ -2,7 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -83,6 +83,8 @@ pub(crate) fn run(mut command: Command) -> Output {
 pub(crate) struct Started {
     child: Child,
     out: BufReader<ChildStdout>,
+    /// Its standard error, if that is a pipe of its own.
+    err: Option<BufReader<ChildStderr>>,
 }
 
 impl Started {
@@ -94,7 +96,8 @@ impl Started {
     pub(crate) fn with_err(mut command: Command, err: impl Into<Stdio>) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(err).spawn().unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
-        Self { child, out }
+        let err = child.stderr.take().map(BufReader::new);
+        Self { child, out, err }
     }
 
     pub(crate) fn pid(&self) -> Pid {
@@ -117,6 +120,13 @@ impl Started {
         line.trim_end().to_owned()
     }
 
+    /// The next line of its standard error, which is a pipe; empty at the end.
+    pub(crate) fn err_line(&mut self) -> String {
+        let mut line = String::new();
+        self.err.as_mut().unwrap().read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
     /// Waits for its end.
     pub(crate) fn end(mut self) -> Output {
         let mut output = Output {
@@ -126,12 +136,9 @@ impl Started {
         };
         self.out.read_to_string(&mut output.out).unwrap();
         output.code = code(self.child.wait().unwrap());
-        self.child
-            .stderr
-            .take()
-            .unwrap()
-            .read_to_string(&mut output.err)
-            .unwrap();
+        if let Some(err) = &mut self.err {
+            err.read_to_string(&mut output.err).unwrap();
+        }
         output
     }
 }

@@ -219,6 +219,11 @@ pub(crate) fn break_lock() {
             "{answer:?}"
         );
     }
+    // A question that cannot be asked breaks nothing.
+    let mut unasked = zklock(&servers, "break /a", "");
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full");
+    unasked.stderr(full.unwrap());
+    assert_eq!(unasked.status().unwrap().code(), Some(71));
     assert_eq!(run(zklock(&servers, "break --yes /a", "")).code, 0);
     assert_eq!(waiter.line(), "here");
     let ended = holder.end();
