@@ -153,7 +153,7 @@ pub(crate) enum HoldEvent {
     /// The servers have said that this node does not exist.
     NodeDeleted { node: Arc<str> },
     /// The servers have said the same to another hold of this client, which had the node, or has it
-    /// too, and forwards the finding.
+    /// too.
     SharedNodeDeleted { node: Arc<str> },
     /// Another hold of the same value is lost, and the value with it. The node of this one is kept
     /// until then, or deleted at once.
@@ -331,10 +331,8 @@ struct Decision {
     is_release: bool,
     /// Another hold of the same value was lost before.
     is_of_other: bool,
-    /// The node of the hold has been deleted by another process.
+    /// The node of the hold, or the node that it had, does not exist.
     gone: Option<Arc<str>>,
-    /// The node of the hold, which does not hold the lock by it any more, does not exist.
-    gone_since: Option<Arc<str>>,
     /// The node of the hold is to be deleted.
     delete: Option<Deletion>,
     /// What a release reports at once. `None` if it reports the result of the deletion.
@@ -361,7 +359,8 @@ impl Decision {
         } else {
             EndedBy::Loss
         };
-        let ends = is_release || new_loss.is_some() || self.delete.is_some();
+        let is_gone = self.gone.is_some();
+        let ends = is_release || new_loss.is_some() || self.delete.is_some() || is_gone;
         let left = [
             // The report comes before the holder is woken: a guard that is dropped then would
             // report a release.
@@ -370,10 +369,7 @@ impl Decision {
             // from here on none says that it is held, and no caller has the node next or joins them.
             // A hold that has passed the node on loses them too: while holds are short, every answer
             // about the node comes when another hold has it.
-            self.gone
-                .clone()
-                .or(self.gone_since)
-                .map(Effect::LoseSharers),
+            self.gone.clone().map(Effect::LoseSharers),
             // The next hold of the node is registered before the session forgets this one: in
             // between the session would have no lock, and no heartbeat.
             self.delete.clone().map(Effect::PassOn),
@@ -556,17 +552,20 @@ impl HoldState {
             }
             HoldEvent::Ended(reason) => decision.lost = self.end(reason),
             HoldEvent::NodeDeleted { node } => {
-                // The lock may have been released or converted since the check was sent.
+                // The lock may have been lost, released or converted since the check was sent.
                 if self.is_held_by(&node) {
                     self.lose_node(node, &mut decision);
-                } else if self.node == node {
-                    decision.gone_since = Some(node);
+                } else if self.node == node && !self.is_left_to_conversion() {
+                    self.end_leftover();
+                    decision.gone = Some(node);
                 }
             }
             HoldEvent::SharedNodeDeleted { node } => {
                 // The hold that has found this out has told all others.
                 if self.is_held_by(&node) {
                     self.lose_node(node, &mut decision);
+                } else if self.node == node && !self.is_left_to_conversion() {
+                    self.end_leftover();
                 }
             }
             HoldEvent::OtherLost { reason, until } => {
@@ -626,6 +625,21 @@ impl HoldState {
             },
         }
         decision
+    }
+
+    /// Records that the node of a lost hold, which was kept, does not exist any more.
+    fn end_leftover(&mut self) {
+        if let Stage::Lost(reason, Leftover::Kept { .. }) = self.stage {
+            self.stage = Stage::Lost(reason, Leftover::None);
+        }
+    }
+
+    /// Returns whether a conversion deletes the node, and notifies what waits behind the node.
+    fn is_left_to_conversion(&self) -> bool {
+        matches!(
+            self.stage,
+            Stage::Converting | Stage::Lost(_, Leftover::OfConversion)
+        )
     }
 
     fn lose_node(&mut self, node: Arc<str>, decision: &mut Decision) {
@@ -907,8 +921,8 @@ mod tests {
             gone: Some("own".into()),
             ..lost(NodeDeleted)
         };
-        let gone_since = || Decision {
-            gone_since: Some("own".into()),
+        let gone_before = || Decision {
+            gone: Some("own".into()),
             ..none()
         };
         let report = |reason| Decision {
@@ -941,7 +955,7 @@ mod tests {
             (held, ConversionLost(NotConverted), none(), WATCH),
             (converting, expired(), lost(LeaseExpired), WATCH),
             (converting, Ended(Closed), lost(Closed), WATCH),
-            (converting, deleted("own"), gone_since(), WATCH),
+            (converting, deleted("own"), none(), WATCH),
             (converting, shared_deleted("own"), none(), WATCH),
             (converting, release(), lost(Closed), WATCH),
             (converting, BeginConversion, refused(), WATCH),
@@ -961,18 +975,8 @@ mod tests {
             ),
             (converting, ClientEnded, lost(Closed), WATCH),
             (kept, expired(), none(), Registration::Kept { until: UNTIL }),
-            (
-                kept,
-                deleted("own"),
-                gone_since(),
-                Registration::Kept { until: UNTIL },
-            ),
-            (
-                kept,
-                shared_deleted("own"),
-                none(),
-                Registration::Kept { until: UNTIL },
-            ),
+            (kept, deleted("own"), gone_before(), Registration::None),
+            (kept, shared_deleted("own"), none(), Registration::None),
             (
                 kept,
                 Ended(Closed),
@@ -1016,7 +1020,7 @@ mod tests {
             (gone, ConversionOver(Closed), none(), Registration::None),
             (released, expired(), none(), Registration::None),
             (released, Ended(Closed), none(), Registration::None),
-            (released, deleted("own"), gone_since(), Registration::None),
+            (released, deleted("own"), gone_before(), Registration::None),
             (released, shared_deleted("own"), none(), Registration::None),
             (released, release(), none(), Registration::None),
             (released, BeginConversion, refused(), Registration::None),
@@ -1163,7 +1167,12 @@ mod tests {
         assert_eq!(effects(&[], deleted("own"), false), is_gone);
         assert_eq!(effects(&[], shared_deleted("own"), false), is_gone);
         // The hold has passed the node on.
-        let sharers = [LoseSharers(node()), UpdateSession];
+        let sharers = [
+            LoseSharers(node()),
+            UpdateSession,
+            ForgetNode(node()),
+            EndUse(EndedBy::Loss),
+        ];
         assert_eq!(effects(&[release()], deleted("own"), false), sharers);
         for before in [release(), expired()] {
             let once = effects(&[before], shared_deleted("own"), false);
@@ -1610,8 +1619,11 @@ mod tests {
                     prop_assert!(!deletion.hand_over || was_held && lost.is_none() && writes == 0 && !expired);
                     prop_assert!(was_held || lost.is_some(), "deleted before the loss was told");
                 }
-                ended += u32::from(effects.gone.is_some());
                 prop_assert!(ended <= 1);
+                // What is deleted may be found missing. What is missing is not deleted, but at the
+                // end of a session, whose nodes go without an answer.
+                let is_gone = effects.gone.is_some() && !matches!(hold.stage, Stage::Lost(_, Leftover::OfSession));
+                ended = ended.max(u32::from(is_gone));
                 // A conversion that was begun is ended, unless the lock is lost.
                 match event {
                     HoldEvent::BeginConversion => {
