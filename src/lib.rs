@@ -141,51 +141,9 @@
 //!   across all clients.
 //!
 //! # Coming from Curator
-//! | Curator | here |
-//! |---|---|
-//! | `CuratorFrameworkFactory.builder()` | [`Client::builder`] |
-//! | `ExponentialBackoffRetry(1000, 3, 5000)` and the others | [`RetryPolicy::exponential`] and the others |
-//! | `usingNamespace` | [`ClientBuilder::namespace`] |
-//! | `ConnectionState` `SUSPENDED`, `LOST` | [`ConnectionState`], [`Client::watch_state`] |
-//! | `InterProcessMutex.acquire(t, unit)`, `boolean` | [`InterProcessMutex::acquire`], then [`.or_busy()`](OrBusy::or_busy) |
-//! | `acquire()` | [`InterProcessMutex::lock`] |
-//! | `acquire(0, unit)` | [`InterProcessMutex::try_lock`] |
-//! | `release()`, by the owning thread | [`LockGuard::release`], or dropping the guard, in any task |
-//! | re-entrant per thread | by value: [`LockGuard::reenter`] |
-//! | "treat `SUSPENDED` as lost, watch for `LOST`" | [`LockGuard::lost`], [`LockGuard::while_held`] |
-//! | `isAcquiredInThisProcess()` | [`InterProcessMutex::is_acquired_in_this_process`], which sees only the guards of its client |
-//! | `getParticipantNodes()` | [`InterProcessMutex::participants`]; [`queue`](InterProcessMutex::queue) describes them |
-//! | `InterProcessSemaphoreV2.acquire(n)`, `returnAll` | [`InterProcessSemaphore::acquire_many`], all or none; [`SemaphorePermit::release`] |
-//! | `SharedCount` of a semaphore | [`InterProcessSemaphore::set_limit`], [`limit`](InterProcessSemaphore::limit) |
-//! | `InterProcessSemaphoreMutex` | [`InterProcessSemaphore`] with a limit of 1 |
-//! | `getLockNodeBytes()` | [`RecipeBuilder::data`] |
-//! | `InterProcessReadWriteLock.readLock()`, `writeLock()` | [`InterProcessReadWriteLock::read_lock`], [`write_lock`](InterProcessReadWriteLock::write_lock) |
-//! | downgrade: acquire write, acquire read, release write | [`WriteGuard::downgrade`] |
-//! | upgrade: waits for itself forever | release the read lock, and acquire the write lock ([cookbook](crate::cookbook#read-then-write)) |
-//! | a read lock while holding the write lock | by value: [`WriteGuard::reenter_as_reader`] |
-//! | `InterProcessMultiLock` | [`InterProcessMultiLock`], with one deadline for all of its locks, which are acquired in a fixed order |
-//! | `DistributedAtomicLong`, `AtomicValue.succeeded()` | [`DistributedAtomicLong`], which returns errors |
-//! | `CachedAtomicLong` | [`DistributedAtomicLong::cached`] |
-//! | `PromotedToLock` | `cached`, or an [`InterProcessMutex`] around the change |
-//! | (none: CURATOR-28) | a lease: [`InterProcessMutex::acquire_with_lease`], [`LockGuard::set_lease`] |
-//! | `makeRevocable(listener)` | [`LockGuard::revoked`], a future |
-//! | `Revoker.attemptRevoke(client, path)` | [`Client::attempt_revoke`] |
-//! | `LeaderSelector.start()`, `takeLeadership` | [`LeaderSelector::lead`], which runs a future and drops it on loss |
-//! | `autoRequeue()`, `requeue()` | [`LeaderSelector::lead`] queues again after a loss; after the work, call it again |
-//! | `interruptLeadership()`, `CancelLeadershipException` | [`LeaderSelector::interrupt_leadership`], or dropping the future |
-//! | `LeaderLatch.start()`, `await()` | [`LeaderLatch::new`], [`leadership`](LeaderLatch::leadership) |
-//! | `LeaderLatchListener` | [`LeaderLatch::watch_state`], [`Leadership::while_held`] |
-//! | `hasLeadership()`, `getLeader()`, `getParticipants()` | [`LeaderLatch::has_leadership`], [`leader`](LeaderLatch::leader), [`participants`](LeaderLatch::participants), and the same methods of a selector |
-//! | `getLastPathIsLeader()` | [`Leadership::fencing_token`], [`Leadership::transaction`] |
-//! | `PersistentNode` (ephemeral), `useProtection` | [`PersistentNode`], [`protected`](RecipeBuilder::protected) |
-//! | `GroupMember`, its `PathChildrenCache` | [`GroupMember`], [`GroupMember::watch`] |
-//! | `LockInternals` and its driver | not public |
-//! | barriers, queues, caches, `SharedValue`, `DistributedAtomicInteger`, service discovery | no equivalent |
-//!
+//! [`from_curator`] has the table of names, what differs, and how a system moves while both run.
 //! Mutexes of Curator and go-zookeeper use the same node names, so they share a queue with this
-//! crate's mutexes on the same path. The same holds for read-write locks, but Curator before 5.5
-//! downgrades unsafely (CURATOR-621). Locks of kazoo (Python) use other names: select them with
-//! [`Dialect::Kazoo`].
+//! crate's mutexes on the same path.
 //!
 //! # Errors
 //! A failed request is reported as an [`Error`], which has a [`kind`](Error::kind). Calls that can
@@ -215,15 +173,10 @@
 //! means.
 //!
 //! # Features
-//! No feature is on by default.
-//!
-//! | feature | what it adds |
-//! |---|---|
-//! | `metrics` | metrics of locks for a recorder of the `metrics` crate: [`observability`] |
-//! | `serde` | `serde::Serialize` and `serde::Deserialize` for the fencing tokens, in their `Display` form |
-//! | `tls` | `ClientBuilder::tls` and `TlsOptions`: TLS and mutual TLS, with rustls |
-//! | `sasl-digest-md5` | `ClientBuilder::sasl_digest`: authentication with a user name and a password from the servers' JAAS configuration |
-//! | `sasl-gssapi` | Kerberos, through a connector of `zookeeper-client` ([`ClientBuilder::connector`]); enables that crate's feature of the same name, and links the system's libgssapi |
+//! No feature is on by default: `metrics` (for a recorder, see [`observability`]), `serde` (for the
+//! fencing tokens, in their `Display` form), `tls` (`ClientBuilder::tls` and `TlsOptions`),
+//! `sasl-digest-md5` (`ClientBuilder::sasl_digest`) and `sasl-gssapi` (Kerberos, through
+//! [`ClientBuilder::connector`]; links the system's libgssapi).
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -300,9 +253,9 @@ pages! {
     guide: "../docs/README.md",
     do_i_need_this: "../docs/do-i-need-this.md",
     cookbook: "../docs/cookbook.md",
-    from_curator: "../docs/from-curator.md",
-    from_redisson: "../docs/redisson.md",
-    why_no_redlock: "../docs/redlock.md",
+    from_curator: "../docs/migrating/curator.md",
+    from_redisson: "../docs/migrating/redisson.md",
+    why_no_redlock: "../docs/migrating/redlock.md",
     testing_a_service: "../docs/testing.md",
     in_a_web_service: "../docs/service.md",
     observability: "../docs/observability.md",

@@ -131,7 +131,7 @@ async fn the_second_request_of_a_flight_waits_for_the_first_answer() {
     let server = Server::start().unwrap();
     let mut held = Vec::new();
     // Not on every connection: on which depends on an address in memory,
-    // docs/upstream/one-write.md. And on a machine that is late by more than TCP's patience, all is
+    // docs/upstream/one-write.patch. And on a machine that is late by more than TCP's patience, all is
     // acknowledged at once, as on a new connection.
     for _ in 0..20 {
         let connections: JoinSet<_> = (0..5).map(|_| flights_held(server.addr())).collect();

@@ -52,10 +52,17 @@ pub(crate) fn run(options: &Options) -> Result<bool, Error> {
             named(&path, fs::write(&path, svg))?;
         }
     }
-    if let Some(path) = &options.markdown {
-        let page = named(path, fs::read_to_string(path))?;
-        let page = named(path, markdown::fill(&page, &report, &scenario::all()))?;
-        named(path, fs::write(path, page))?;
+    if let Some(directory) = &options.markdown {
+        named(directory, fs::create_dir_all(directory))?;
+        let files = markdown::files(&report, &scenario::all())?;
+        for (ending, text) in [
+            (".md", files.page),
+            (".csv", files.figures),
+            ("-ratios.csv", files.ratios),
+        ] {
+            let path = directory.join(format!("{}{ending}", files.name));
+            named(&path, fs::write(&path, text))?;
+        }
     }
     let lost = report.lost_updates();
     if !lost.is_empty() {
@@ -190,7 +197,23 @@ fn machine(bench: &Bench, took: Duration) -> BTreeMap<String, String> {
         format!("{:?}", bench.effort).to_lowercase(),
     );
     facts.insert("seconds".to_owned(), took.as_secs().to_string());
+    let commit = [
+        "describe",
+        "--always",
+        "--dirty",
+        "--abbrev=7",
+        "--exclude=*",
+    ];
+    facts.extend(output("git", &commit).map(|commit| (markdown::COMMIT.to_owned(), commit)));
+    facts.extend(output("date", &["-u", "+%F"]).map(|date| (markdown::DATE.to_owned(), date)));
     facts
+}
+
+/// What a program prints, if it ends well.
+fn output(program: &str, arguments: &[&str]) -> Option<String> {
+    let output = std::process::Command::new(program).args(arguments).output();
+    let output = output.ok().filter(|output| output.status.success())?;
+    Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 /// Not `print!`, which panics if the reader is gone.

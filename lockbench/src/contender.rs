@@ -79,7 +79,7 @@ pub(crate) const BARE_APART: Contender = contender(
     "bare_apart",
     Program::BareApart,
     Recipe::Mutex,
-    "the same, with a thread of its own for the session, as ours has",
+    "the same, with a separate thread for the session, as in this crate",
 );
 pub(crate) const BARE_TURNS: Contender = contender(
     "bare_turns",

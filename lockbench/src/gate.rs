@@ -206,7 +206,7 @@ const ALL: &[Gate] = {
         relative("free_dropped", "ours", Time, AtMost(1.25), &["bare"]).short_of(
             AtMost(0.9),
             "the create is sent behind the deletion, and without TCP_NODELAY leaves when that is answered \
-             (docs/upstream/nodelay.md)",
+             (docs/upstream/nodelay.patch)",
         ),
         relative("free_cold", "ours", Time, AtMost(2.1), &["bare"]).short_of(
             AtMost(1.5),

@@ -1,46 +1,64 @@
-//! A run as tables of a page.
+//! A run as files: a page with what was measured and the gates, and all figures and ratios as
+//! comma-separated values.
 
 use std::fmt::Write as _;
 
 use crate::Error;
-use crate::contender::{self, Contender};
+use crate::contender;
 use crate::plot::shown;
 use crate::report::{Report, ScenarioReport};
-use crate::scenario::{Measure, Scenario};
+use crate::scenario::Scenario;
 
-/// Between these two lines of a page are the tables.
-const BEGIN: &str = "<!-- lockbench: begin -->";
-const END: &str = "<!-- lockbench: end -->";
+/// The facts without which a table of measurements is not written: they begin its page and name its
+/// files.
+pub(crate) const DATE: &str = "date";
+pub(crate) const COMMIT: &str = "commit";
 
-/// Returns a page with the tables of a run in the place of those that it has.
-pub(crate) fn fill(page: &str, report: &Report, scenarios: &[Scenario]) -> Result<String, Error> {
-    let lines = format!("there is no line {BEGIN} with a line {END} after it");
-    let (before, rest) = page.split_once(BEGIN).ok_or_else(|| lines.clone())?;
-    let (_, after) = rest.split_once(END).ok_or(lines)?;
-    Ok(format!(
-        "{before}{BEGIN}\n{}{END}{after}",
-        tables(report, scenarios)
-    ))
+/// The files of a run, with the endings `.md`, `.csv` and `-ratios.csv` after the name.
+#[derive(Debug)]
+pub(crate) struct Files {
+    pub(crate) name: String,
+    pub(crate) page: String,
+    pub(crate) figures: String,
+    pub(crate) ratios: String,
 }
 
-fn tables(report: &Report, scenarios: &[Scenario]) -> String {
-    let legend = [contenders(), meanings(report, scenarios)].concat();
-    let measured = [
-        factors(report, scenarios),
-        figures(report, scenarios),
-        gates(report),
-    ]
-    .concat();
-    [machine(report), legend, measured].concat()
-}
-
-fn machine(report: &Report) -> String {
+/// Returns the files of a run, which must say when and at which commit it was made.
+pub(crate) fn files(report: &Report, scenarios: &[Scenario]) -> Result<Files, Error> {
+    let fact = |name: &str| {
+        report
+            .machine
+            .get(name)
+            .ok_or_else(|| format!("the run has no {name}: measure it again"))
+    };
+    let (date, commit) = (fact(DATE)?, fact(COMMIT)?);
+    let name = format!("{date}-{commit}");
     let facts: Vec<_> = report
         .machine
         .iter()
+        .filter(|(name, _)| ![DATE, COMMIT].contains(&name.as_str()))
         .map(|(name, fact)| format!("{name} {fact}"))
         .collect();
-    format!("Measured with: {}.\n", facts.join(", "))
+    let head = format!(
+        "# Measurements of {date} at commit {commit}\n\nMeasured on {date} at commit {commit}, with: {}.\n\
+         [PERFORMANCE.md](../../PERFORMANCE.md) has the method and the conclusions. [All \
+         figures]({name}.csv) and the\n[ratios]({name}-ratios.csv) of this crate's contenders \
+         to the others are comma-separated values.\n",
+        facts.join(", ")
+    );
+    let page = [
+        head,
+        contenders(),
+        meanings(report, scenarios),
+        gates(report),
+    ]
+    .concat();
+    Ok(Files {
+        name,
+        page,
+        figures: figures(report, scenarios),
+        ratios: ratios(report, scenarios),
+    })
 }
 
 fn contenders() -> String {
@@ -48,7 +66,7 @@ fn contenders() -> String {
         .iter()
         .map(|c| format!("| `{}` | {} |\n", c.name, c.about))
         .collect();
-    format!("\n### Contenders\n| contender | is |\n|---|---|\n{rows}")
+    format!("\n## Contenders\n| contender | is |\n|---|---|\n{rows}")
 }
 
 fn meanings(report: &Report, scenarios: &[Scenario]) -> String {
@@ -61,85 +79,61 @@ fn meanings(report: &Report, scenarios: &[Scenario]) -> String {
         format!("| `{}` | {}{absent} |\n", scenario.name, scenario.about)
     };
     let rows: String = measured(report, scenarios).map(row).collect();
-    format!("\n### Scenarios\n| scenario | is |\n|---|---|\n{rows}")
+    format!("\n## Scenarios\nn is the number in the name.\n\n| scenario | is |\n|---|---|\n{rows}")
 }
 
-/// How many times as fast each of ours is as the others.
-fn factors(report: &Report, scenarios: &[Scenario]) -> String {
-    let others: Vec<&Contender> = contender::ALL
-        .iter()
-        .filter(|contender| !contender.is_ours())
-        .collect();
-    let mut text = String::from("\n### How many times as fast\n");
-    let names: Vec<_> = others
-        .iter()
-        .map(|other| format!("`{}`", other.name))
-        .collect();
-    let _ = writeln!(text, "| scenario | ours | | than {} |", names.join(" | "));
-    let _ = writeln!(text, "|---|---|---:|{}", "---:|".repeat(others.len()));
+/// How many times as fast each of ours is as the others, as comma-separated values.
+fn ratios(report: &Report, scenarios: &[Scenario]) -> String {
+    let mut text =
+        String::from("scenario,contender,other,cycles per second of contender / other\n");
     for (scenario, measured) in measured(report, scenarios) {
-        for ours in scenario
-            .contenders
-            .iter()
-            .filter(|contender| contender.is_ours())
-        {
-            let Some(figures) = measured.contenders.get(ours.name) else {
-                continue;
-            };
-            let value = match scenario.measure {
-                Measure::Time => format!("{} µs", shown(figures.micros_per_cycle.median)),
-                Measure::Rate => format!("{}/s", shown(figures.cycles_per_second.median)),
-            };
-            let factor = |other: &&Contender| {
-                let ratio = measured
-                    .ratios
-                    .get(&format!("{}/{}", ours.name, other.name))?;
-                Some(shown(ratio.cycles_per_second.median))
-            };
-            let factors: Vec<_> = others
-                .iter()
-                .map(|other| factor(other).unwrap_or_default())
-                .collect();
-            let _ = writeln!(
-                text,
-                "| `{}` | `{}` | {value} | {} |",
-                scenario.name,
-                ours.name,
-                factors.join(" | ")
-            );
+        let ours = scenario.contenders.iter().filter(|ours| ours.is_ours());
+        for (ours, other) in ours.flat_map(|ours| {
+            let others = contender::ALL.iter().filter(|other| !other.is_ours());
+            others.map(move |other| (ours.name, other.name))
+        }) {
+            if let Some(ratio) = measured.ratios.get(&format!("{ours}/{other}")) {
+                let ratio = shown(ratio.cycles_per_second.median).replace(',', "");
+                let _ = writeln!(text, "{},{ours},{other},{ratio}", scenario.name);
+            }
         }
     }
     text
 }
 
-/// All figures of all contenders.
+/// All figures of all contenders, as comma-separated values.
 fn figures(report: &Report, scenarios: &[Scenario]) -> String {
-    let mut text = String::from("\n### All figures\n");
-    text += "| scenario | contender | cycles/s | µs/cycle | quartiles | p50 µs | p99 µs | p99.9 µs \
-             | client CPU µs | requests | marked rounds |\n";
-    text += "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n";
+    let mut text = String::from(
+        "scenario,contender,cycles per second,µs per cycle,lower quartile,upper quartile,p50 µs,\
+         p99 µs,p99.9 µs,client CPU µs per cycle,requests per cycle,marked rounds,rounds\n",
+    );
     for (scenario, measured) in measured(report, scenarios) {
         for contender in &scenario.contenders {
             let Some(figures) = measured.contenders.get(contender.name) else {
                 continue;
             };
             let (time, latency) = (figures.micros_per_cycle, figures.latency_micros);
+            let numbers = [
+                Some(figures.cycles_per_second.median),
+                Some(time.median),
+                Some(time.lower_quartile),
+                Some(time.upper_quartile),
+                Some(latency.p50),
+                Some(latency.p99),
+                Some(latency.p999),
+                Some(figures.cpu_micros_per_cycle.median),
+                figures.requests_per_cycle.map(|requests| requests.median),
+            ];
+            let numbers = numbers.map(|number| {
+                let number = number.map_or_else(String::new, shown);
+                number.replace(',', "")
+            });
             let _ = writeln!(
                 text,
-                "| `{}` | `{}` | {} | {} | {} to {} | {} | {} | {} | {} | {} | {} of {} |",
+                "{},{},{},{},{}",
                 scenario.name,
                 contender.name,
-                shown(figures.cycles_per_second.median),
-                shown(time.median),
-                shown(time.lower_quartile),
-                shown(time.upper_quartile),
-                shown(latency.p50),
-                shown(latency.p99),
-                shown(latency.p999),
-                shown(figures.cpu_micros_per_cycle.median),
-                figures
-                    .requests_per_cycle
-                    .map_or_else(String::new, |requests| shown(requests.median)),
+                numbers.join(","),
                 measured.marked_rounds,
                 measured.rounds.len(),
             );
@@ -150,7 +144,7 @@ fn figures(report: &Report, scenarios: &[Scenario]) -> String {
 
 fn gates(report: &Report) -> String {
     let mut text = String::from(
-        "\n### Gates\n| gate | must be | is | quartiles | | aim |\n|---|---|---:|---:|---|---|\n",
+        "\n## Gates\n| gate | must be | is | quartiles | | aim |\n|---|---|---:|---:|---|---|\n",
     );
     for verdict in &report.gates {
         let word = if verdict.met { "met" } else { "**missed**" };
@@ -160,7 +154,7 @@ fn gates(report: &Report) -> String {
             } else {
                 "not reached"
             };
-            format!("{}, {word}: {}", aim.bound, aim.limit)
+            format!("{}, {word}", aim.bound)
         });
         let _ = match verdict.measured {
             Some(is) => writeln!(
@@ -194,23 +188,34 @@ fn measured<'a>(
 mod tests {
     use super::*;
 
-    #[test]
-    fn what_is_between_the_lines_is_replaced_and_nothing_else() {
-        let page = format!("# Title\n{BEGIN}\nold\n{END}\nthe end\n");
-        let filled = fill(&page, &Report::default(), &[]).unwrap();
-        assert!(
-            filled.starts_with("# Title\n") && filled.ends_with("\nthe end\n"),
-            "{filled}"
-        );
-        assert!(
-            filled.contains("### Gates") && !filled.contains("old"),
-            "{filled}"
-        );
-        assert_eq!(fill(&filled, &Report::default(), &[]).unwrap(), filled);
+    fn run(facts: &[(&str, &str)]) -> Report {
+        let facts = facts.iter();
+        Report {
+            machine: facts
+                .map(|(name, fact)| ((*name).to_owned(), (*fact).to_owned()))
+                .collect(),
+            ..Report::default()
+        }
     }
 
     #[test]
-    fn a_page_without_the_lines_is_refused() {
-        assert!(fill("# Title\n", &Report::default(), &[]).is_err());
+    fn files_name_date_and_commit() {
+        let run = run(&[
+            (DATE, "2026-11-25"),
+            (COMMIT, "9671b12"),
+            ("processors", "2"),
+        ]);
+        let files = files(&run, &[]).unwrap();
+        assert_eq!(files.name, "2026-11-25-9671b12");
+        let head = "Measured on 2026-11-25 at commit 9671b12, with: processors 2.";
+        assert!(files.page.contains(head), "{}", files.page);
+        assert!(files.page.contains("## Gates"), "{}", files.page);
+        assert!(files.figures.starts_with("scenario,"), "{}", files.figures);
+    }
+
+    #[test]
+    fn refuses_run_without_commit() {
+        assert!(files(&run(&[(DATE, "2026-11-25")]), &[]).is_err());
+        assert!(files(&run(&[(COMMIT, "9671b12")]), &[]).is_err());
     }
 }

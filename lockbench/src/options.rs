@@ -28,14 +28,14 @@ pub(crate) struct Options {
     /// Draws what was measured, as SVG files in a directory.
     #[arg(long, value_name = "DIR")]
     pub(crate) svg: Option<PathBuf>,
-    /// Writes tables of what was measured into a page that has a place for them, such as
-    /// PERFORMANCE.md.
-    #[arg(long, value_name = "FILE")]
+    /// Writes what was measured to files in a directory, such as docs/benchmarks, that are named by
+    /// date and commit: a page with the gates, and all figures as comma-separated values.
+    #[arg(long, value_name = "DIR")]
     pub(crate) markdown: Option<PathBuf>,
     /// Measures nothing, and takes what an earlier run wrote with --json.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["quick", "smoke", "json", "only", "contender", "list"])]
     pub(crate) from: Option<PathBuf>,
-    /// Only the scenarios whose names begin so; may be repeated.
+    /// Only the scenarios whose names start with this; may be repeated.
     #[arg(long, value_name = "SCENARIO")]
     pub(crate) only: Vec<String>,
     /// Only these contenders; may be repeated.

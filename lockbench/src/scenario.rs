@@ -231,7 +231,7 @@ fn free() -> Vec<Scenario> {
 /// Many sessions and one lock.
 fn sessions() -> Vec<Scenario> {
     let all = [OURS, OURS_FAIR, CLIENT_LOCK, CURATOR, KAZOO, REDIS];
-    let about = "so many sessions of one task each, on one path";
+    let about = "n sessions of one task each, on one path";
     let of = |sessions| Scenario {
         sessions,
         ..Scenario::new(format!("sessions_{sessions}"), about, Measure::Rate, &all)
@@ -246,7 +246,7 @@ fn sessions() -> Vec<Scenario> {
 
 /// Many tasks of one session and one lock.
 fn in_process() -> Vec<Scenario> {
-    let about = "so many tasks of one session, on one path";
+    let about = "n tasks of one session, on one path";
     let of = |tasks: usize, contenders: &[Contender]| Scenario {
         tasks,
         ..Scenario::new(format!("inproc_{tasks}"), about, Measure::Rate, contenders)
@@ -293,7 +293,7 @@ fn in_process() -> Vec<Scenario> {
 /// Handed over in memory: in a rush, and for long.
 fn in_memory() -> Vec<Scenario> {
     let rush =
-        "100,000 users of one process at once; time until all have had the lock and their answer";
+        "100,000 users of one process at once; time until all have held the lock and their answer";
     vec![
         Scenario {
             tasks: 100_000,
@@ -323,7 +323,7 @@ fn read_mostly() -> Vec<Scenario> {
         read_percent: 95,
         ..Scenario::new(
             format!("read_mostly_{processes}"),
-            "so many processes, 8 tasks in all or one for each process; 95 of 100 cycles read",
+            "n processes, 8 tasks in all or one for each process; 95 of 100 cycles read",
             Measure::Rate,
             contenders,
         )
@@ -343,7 +343,7 @@ fn locks() -> Vec<Scenario> {
         paths: locks,
         ..Scenario::new(
             format!("locks_{locks}"),
-            "so many tasks of one session, each with a free lock of its own",
+            "n tasks of one session, each with a separate free lock",
             Measure::Rate,
             contenders,
         )
@@ -368,14 +368,14 @@ fn waiters() -> Vec<Scenario> {
         most_rounds: 3,
         ..Scenario::new(
             format!("waiters_{waiters}"),
-            "so many tasks of ten sessions, on one path",
+            "n tasks of ten sessions, on one path",
             Measure::Time,
             &[OURS, OURS_FAIR],
         )
     };
     let gives_up = |waiters: usize| Scenario {
         name: format!("gives_up_{waiters}"),
-        about: "a task asks for a lock for which so many wait, and gives up after 20 ms, which are in the time",
+        about: "a task acquires a lock that has n waiters, and gives up after 20 ms, which are in the time",
         give_up_micros: Some(20_000),
         ..of(waiters)
     };

@@ -603,7 +603,7 @@ pub const RELIABILITY: &[(&str, Shown)] = &[
         "the node is deleted by hand",
         Elsewhere("the checkers of numbers need the node"),
     ),
-    // Which mechanism tells.
+    // What notifies the holder.
     ("no write is answered for T", By(&["lost LeaseExpired"])),
     (
         "the session's thread is blocked",

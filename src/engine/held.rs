@@ -64,10 +64,6 @@ pub(crate) trait InRoom: Send + Sync {
     /// deletion of the node, if one is needed, is on its way.
     fn hold_ended(&self, number: u64, how: EndedBy);
 
-    /// Tells all holds that have the node by now, but for the one with this number, that the servers
-    /// say that this node does not exist.
-    fn forward_node_deleted(&self, told: u64, node: &Arc<str>);
-
     /// Records that the servers say that this node does not exist, and tells all holds that have it.
     fn lose_sharers(&self, node: &Arc<str>);
 
@@ -526,9 +522,6 @@ impl Held {
                 by_call: done.is_some(),
             }),
             (Effect::LoseSharers(node), Some(room), _) => room.lose_sharers(&node),
-            (Effect::ForwardNodeDeleted(node), Some(room), _) => {
-                room.forward_node_deleted(self.number, &node);
-            }
             (Effect::UpdateSession, _, Some(session)) => self.update_registration(session),
             (Effect::LogLoss(reason), _, Some(session)) => session.log_loss(&**self, reason),
             (Effect::WakeWaiters, ..) => self.state.send_modify(|_| {}),
@@ -546,7 +539,6 @@ impl Held {
             (
                 Effect::LoseSharers(_)
                 | Effect::PassOn(_)
-                | Effect::ForwardNodeDeleted(_)
                 | Effect::UpdateSession
                 | Effect::LogLoss(_)
                 | Effect::ForgetNode(_)
@@ -775,8 +767,6 @@ mod tests {
             let deleted = self.queue.lock().unwrap().try_recv().is_ok();
             self.told.lock().unwrap().push((how, deleted));
         }
-
-        fn forward_node_deleted(&self, _told: u64, _node: &Arc<str>) {}
 
         fn lose_sharers(&self, _node: &Arc<str>) {}
 

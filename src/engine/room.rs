@@ -354,6 +354,16 @@ impl RoomState {
         }
     }
 
+    /// Records that no caller has this node next, since a hold of it is lost.
+    fn lose_node(&mut self, node: u64) {
+        if self.room.is_current(node) {
+            // A lost hold blocked no other any more, as far as the errors of waiting callers are
+            // concerned (docs/protocol.md#live-contender).
+            self.grants = self.grants.saturating_sub(1);
+        }
+        self.room.lost(node);
+    }
+
     fn count_grant(&mut self, session: &Session) {
         self.grants += 1;
         self.granted_in = session.number();
@@ -372,13 +382,14 @@ impl InRoom for RoomNode {
         // A grant whose caller has left, until the next hold is registered.
         let mut taken_back: Option<Grant> = None;
         loop {
-            if self.is_node_gone() {
-                return None;
-            }
             let healthy =
                 deletion.hand_over && session.is_healthy() && !held.is_revocation_requested();
             let (next, heir, token) = {
                 let mut state = room.lock();
+                // Under the mutex, as the record of it: the room forgets such a node right after.
+                if self.is_node_gone() {
+                    return None;
+                }
                 let next = state
                     .room
                     .released(self.number, held.number(), clock::now(), healthy);
@@ -434,34 +445,10 @@ impl InRoom for RoomNode {
     fn hold_ended(&self, number: u64, how: EndedBy) {
         self.room.decide(|state| match how {
             EndedBy::Release => state.room.over(self.number, number),
-            EndedBy::Loss => {
-                if state.room.is_current(self.number) {
-                    // A lost hold blocked no other any more, as far as the errors of waiting
-                    // callers are concerned (docs/protocol.md#live-contender).
-                    state.grants = state.grants.saturating_sub(1);
-                }
-                state.room.lost(self.number);
-            }
+            EndedBy::Loss => state.lose_node(self.number),
         });
         // This includes a caller that never had it.
         self.room.guard_changes.tell();
-    }
-
-    fn forward_node_deleted(&self, told: u64, node: &Arc<str>) {
-        let others: Vec<_> = {
-            let state = self.room.lock();
-            let others = state.room.inside(self.number);
-            others
-                .filter(|(number, _)| *number != told)
-                .map(|(_, holder)| Arc::clone(&holder.held))
-                .collect()
-        };
-        for held in others {
-            let node = Arc::clone(node);
-            // The event is not forwarded again: two lost holds that still have the node would send it
-            // to each other without an end.
-            held.handle_event(HoldEvent::SharedNodeDeleted { node });
-        }
     }
 
     fn lose_sharers(&self, node: &Arc<str>) {
@@ -480,6 +467,8 @@ impl InRoom for RoomNode {
                 .held
                 .handle_event(HoldEvent::SharedNodeDeleted { node });
         }
+        // Holds that were lost before do not end again, and nor does one that has passed the node on.
+        self.room.decide(|state| state.lose_node(self.number));
     }
 
     fn is_node_gone(&self) -> bool {
@@ -730,6 +719,15 @@ mod tests {
             )
         }
 
+        /// Returns a room of writers, and the writer that has its node.
+        fn writers(&self) -> (Arc<SharedRoom>, Grant) {
+            let changes = GuardChanges::default();
+            let writers = SharedRoom::new(Kind::Exclusive, UNBOUNDED, None, changes);
+            let mut writer = self.writer();
+            assert!(adopt(&writers, &mut writer));
+            (writers, writer)
+        }
+
         /// Returns a room of readers, and the reader who has opened its node.
         fn opened(&self, hand_off: HandOff) -> (Arc<SharedRoom>, Grant) {
             let (readers, mut reader) = (shared(hand_off), self.reader());
@@ -786,19 +784,40 @@ mod tests {
         assert!(join(&readers).is_none(), "the session is in doubt");
     }
 
+    /// The answer about the node comes when its hold has passed the node on, and while the next one
+    /// passes it on, too.
+    // Shows: node-deleted-by-hand
+    #[tokio::test]
+    async fn missing_node_reaches_later_holders() {
+        let server = Server::start().unwrap();
+        let mut scene = Scene::new(&server).await;
+        for _ in 0..2_000 {
+            scene.renew();
+            let (writers, first) = scene.writers();
+            let next = || arrive_told(&writers, &scene.cleanup);
+            let (mut second, mut third) = (next(), next());
+            first.held.release(None);
+            let second = second.try_recv().unwrap().unwrap();
+            let held = &first.held;
+            at_once(
+                || held.node_deleted(held.name()),
+                || second.held.release(None),
+            );
+            assert!(!writers.lock().room.has_node());
+            if let Ok(granted) = third.try_recv() {
+                let third = granted.unwrap();
+                assert_eq!(third.held.check_lost(), Some(LostReason::NodeDeleted));
+            }
+            assert_eq!(scene.deleted(), 0, "the node is gone");
+        }
+    }
+
     /// Its lease ends while it is downgraded, which is about to find that out.
     #[tokio::test]
     async fn ended_writer_takes_no_node_out() {
         let server = Server::start().unwrap();
         let mut scene = Scene::new(&server).await;
-        let opened = |scene: &Scene| {
-            let changes = GuardChanges::default();
-            let writers = SharedRoom::new(Kind::Exclusive, UNBOUNDED, None, changes);
-            let mut writer = scene.writer();
-            assert!(adopt(&writers, &mut writer));
-            (writers, writer)
-        };
-        let (writers, writer) = opened(&scene);
+        let (writers, writer) = scene.writers();
         let mut told = arrive_told(&writers, &scene.cleanup);
         writer.held.release(None);
         let next = told.try_recv().unwrap().unwrap();
@@ -808,7 +827,7 @@ mod tests {
         assert_eq!(scene.deleted(), 1, "a node without an owner");
         for _ in 0..2_000 {
             scene.renew();
-            let (_writers, writer) = opened(&scene);
+            let (_writers, writer) = scene.writers();
             let held = &writer.held;
             at_once(|| held.set_lease(Duration::ZERO), || held.take_out());
             drop(writer);

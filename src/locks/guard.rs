@@ -313,9 +313,8 @@ impl<M: Mode> LockGuard<M> {
     /// Returns how much of the lease is left; `None` if there is no lease.
     ///
     /// [`acquire_with_lease`](crate::InterProcessMutex::acquire_with_lease) or
-    /// [`set_lease`](Self::set_lease) has set the lease. If permits with different leases were
-    /// merged, the first lease to end counts. Returns zero if the lease has ended, or the guard is
-    /// lost for another reason.
+    /// [`set_lease`](Self::set_lease) has set the lease. Returns zero if the lease has ended, or the
+    /// guard is lost for another reason.
     ///
     /// # Examples
     /// ```
@@ -506,9 +505,9 @@ impl<M: Mode> LockGuard<M> {
     ///
     /// The path is below the client's [namespace](crate::ClientBuilder::namespace), and the node's
     /// ACL must allow READ. The answer is not older than the grant: it includes every write,
-    /// through any server, that was committed before the previous holder's release (for several
-    /// locks, before each of theirs). It may be out of date when you use it, if others write
-    /// without the lock or the lock is lost, so pass its version to the write.
+    /// through any server, that was committed before the previous holder's release. It may be out
+    /// of date when you use it, if others write without the lock or the lock is lost, so pass its
+    /// version to the write.
     ///
     /// This costs two requests, a `sync` and the read, sent together and repeated by the client's
     /// [`RetryPolicy`](crate::RetryPolicy) until a loss.
@@ -552,12 +551,11 @@ impl<M: Mode> LockGuard<M> {
     /// Returns a future that resolves when revocation of the lock is requested.
     ///
     /// Requests come from [`Client::attempt_revoke`](crate::Client::attempt_revoke), and for locks
-    /// from Curator's `Revoker`. Requests before this call are not missed; for a lock, neither are
-    /// requests before the grant (a permit has a different node than its waiter had). The holder
-    /// decides whether to release. Neither a release nor a loss resolves the future, which does not
-    /// borrow the guard.
+    /// from Curator's `Revoker`. Requests before this call, or before the grant, are not missed. The
+    /// holder decides whether to release. Neither a release nor a loss resolves the future, which
+    /// does not borrow the guard.
     ///
-    /// The polled future watches each node of the guard, which costs one request for each.
+    /// The polled future watches the node of the guard, which costs one request.
     ///
     /// # Cancel safety
     /// If the future is dropped, the watch ends. The next one resolves for the same request.
@@ -628,8 +626,6 @@ impl<M: Mode> LockGuard<M> {
     /// # }
     /// ```
     #[doc(alias = "unlock")]
-    #[doc(alias = "returnLease")]
-    #[doc(alias = "returnAll")]
     pub fn release(
         self,
     ) -> impl Future<Output = Result<(), ReleaseError>> + Send + 'static + use<M> {

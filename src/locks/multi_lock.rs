@@ -1108,8 +1108,6 @@ impl MultiLockGuard {
     /// # }
     /// ```
     #[doc(alias = "unlock")]
-    #[doc(alias = "returnLease")]
-    #[doc(alias = "returnAll")]
     pub fn release(
         self,
     ) -> impl Future<Output = Result<(), ReleaseError>> + Send + 'static + use<> {

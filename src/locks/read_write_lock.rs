@@ -35,8 +35,8 @@ use crate::values::path::{LockPath, NodePath};
 ///
 /// Both sides are locks like any other: [`read_lock`](Self::read_lock) and
 /// [`write_lock`](Self::write_lock), each an [`InterProcessLock`](crate::InterProcessLock). A
-/// writer can [become a reader](WriteGuard::downgrade) with no other writer in between. A reader
-/// that wants to write releases the lock and acquires it to write; the
+/// writer can [become a reader](crate::WriteGuard::downgrade) with no other writer in between. A
+/// reader that wants to write releases the lock and acquires it to write; the
 /// [cookbook](crate::cookbook#read-then-write) shows how.
 ///
 /// A read-write lock needs its own path: if a mutex uses the same path, both fail with
@@ -46,14 +46,15 @@ use crate::values::path::{LockPath, NodePath};
 /// A task that holds the read lock and acquires the write lock of the same path waits for itself:
 /// until the timeout of the call, or forever without one. The timeout's error names the line that
 /// acquired the lock. The methods of a guard do not wait for other holders:
-/// [`WriteGuard::reenter_as_reader`] shares the hold, and a downgrade that would have to wait for
-/// another guard of the same hold returns [`ConversionError::WouldDeadlock`].
+/// [`reenter_as_reader`](crate::WriteGuard::reenter_as_reader) shares the hold, and a downgrade that
+/// would have to wait for another guard of the same hold returns
+/// [`ConversionError::WouldDeadlock`].
 ///
 /// # Curator before 5.5
 /// Old versions downgrade in two steps, between which a queued writer may be granted the lock
 /// (CURATOR-621). This writer may also be one of this crate, because a reader that was downgraded
-/// in this way looks like a waiting reader. This crate's [`downgrade`](WriteGuard::downgrade) is
-/// safe with all versions.
+/// in this way looks like a waiting reader. This crate's
+/// [`downgrade`](crate::WriteGuard::downgrade) is safe with all versions.
 ///
 /// # Examples
 /// ```

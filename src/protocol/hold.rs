@@ -240,9 +240,6 @@ pub(crate) enum Effect {
     /// The hold leaves its node, by this deletion: another caller of this client may have the node
     /// next, or may have it already. The answer goes to [`Effects::passed_on`].
     PassOn(Deletion),
-    /// This node, which the hold does not have any more, does not exist: the holds that have the
-    /// node must be notified.
-    ForwardNodeDeleted(Arc<str>),
     /// The session registers the hold by its new state, or forgets it.
     UpdateSession,
     /// The log says that the lock was lost.
@@ -273,7 +270,7 @@ pub(crate) enum EndedBy {
 pub(crate) struct Effects {
     /// The effects that are left. An array needs no allocation: a lock is handed over in memory some
     /// 300,000 times in a second.
-    left: std::array::IntoIter<Option<Effect>, 12>,
+    left: std::array::IntoIter<Option<Effect>, 11>,
     /// How the hold is lost, after the event.
     lost: Option<LostReason>,
     /// Whether the event is refused, since the hold is lost or released.
@@ -284,7 +281,7 @@ impl Default for Effects {
     /// Returns no effects.
     fn default() -> Self {
         Self {
-            left: [const { None }; 12].into_iter(),
+            left: [const { None }; 11].into_iter(),
             lost: None,
             is_refused: false,
         }
@@ -336,8 +333,8 @@ struct Decision {
     is_of_other: bool,
     /// The node of the hold has been deleted by another process.
     gone: Option<Arc<str>>,
-    /// Another node than the one of the hold does not exist.
-    other_gone: Option<Arc<str>>,
+    /// The node of the hold, which does not hold the lock by it any more, does not exist.
+    gone_since: Option<Arc<str>>,
     /// The node of the hold is to be deleted.
     delete: Option<Deletion>,
     /// What a release reports at once. `None` if it reports the result of the deletion.
@@ -370,14 +367,16 @@ impl Decision {
             // report a release.
             (new_loss.is_some() || is_released).then_some(Effect::ReportEnd(new_loss)),
             // The other holds of the node are lost before the session or a holder knows of this loss:
-            // from here on none says that it is held, and no caller joins them.
-            self.gone.clone().map(Effect::LoseSharers),
+            // from here on none says that it is held, and no caller has the node next or joins them.
+            // A hold that has passed the node on loses them too: while holds are short, every answer
+            // about the node comes when another hold has it.
+            self.gone
+                .clone()
+                .or(self.gone_since)
+                .map(Effect::LoseSharers),
             // The next hold of the node is registered before the session forgets this one: in
             // between the session would have no lock, and no heartbeat.
             self.delete.clone().map(Effect::PassOn),
-            // The holds that have the node by now are notified: while holds are short, every answer
-            // about the node comes when another hold has it.
-            self.other_gone.map(Effect::ForwardNodeDeleted),
             // The session comes before the holder and the deletion: heartbeats must not check a
             // node that is about to be deleted, and the node of a lost lock is kept even if a later
             // step fails.
@@ -560,12 +559,12 @@ impl HoldState {
                 // The lock may have been released or converted since the check was sent.
                 if self.is_held_by(&node) {
                     self.lose_node(node, &mut decision);
-                } else {
-                    decision.other_gone = Some(node);
+                } else if self.node == node {
+                    decision.gone_since = Some(node);
                 }
             }
             HoldEvent::SharedNodeDeleted { node } => {
-                // The hold that has found this out forwards it to all others.
+                // The hold that has found this out has told all others.
                 if self.is_held_by(&node) {
                     self.lose_node(node, &mut decision);
                 }
@@ -908,8 +907,8 @@ mod tests {
             gone: Some("own".into()),
             ..lost(NodeDeleted)
         };
-        let other_gone = |node: &str| Decision {
-            other_gone: Some(node.into()),
+        let gone_since = || Decision {
+            gone_since: Some("own".into()),
             ..none()
         };
         let report = |reason| Decision {
@@ -931,7 +930,7 @@ mod tests {
                 Registration::Kept { until: UNTIL },
             ),
             (held, Ended(Closed), lost(Closed), WATCH),
-            (held, deleted("another"), other_gone("another"), WATCH),
+            (held, deleted("another"), none(), WATCH),
             (held, shared_deleted("another"), none(), WATCH),
             (held, deleted("own"), own_gone(), Registration::None),
             (held, shared_deleted("own"), own_gone(), Registration::None),
@@ -942,7 +941,7 @@ mod tests {
             (held, ConversionLost(NotConverted), none(), WATCH),
             (converting, expired(), lost(LeaseExpired), WATCH),
             (converting, Ended(Closed), lost(Closed), WATCH),
-            (converting, deleted("own"), other_gone("own"), WATCH),
+            (converting, deleted("own"), gone_since(), WATCH),
             (converting, shared_deleted("own"), none(), WATCH),
             (converting, release(), lost(Closed), WATCH),
             (converting, BeginConversion, refused(), WATCH),
@@ -965,7 +964,7 @@ mod tests {
             (
                 kept,
                 deleted("own"),
-                other_gone("own"),
+                gone_since(),
                 Registration::Kept { until: UNTIL },
             ),
             (
@@ -1017,12 +1016,7 @@ mod tests {
             (gone, ConversionOver(Closed), none(), Registration::None),
             (released, expired(), none(), Registration::None),
             (released, Ended(Closed), none(), Registration::None),
-            (
-                released,
-                deleted("own"),
-                other_gone("own"),
-                Registration::None,
-            ),
+            (released, deleted("own"), gone_since(), Registration::None),
             (released, shared_deleted("own"), none(), Registration::None),
             (released, release(), none(), Registration::None),
             (released, BeginConversion, refused(), Registration::None),
@@ -1168,8 +1162,9 @@ mod tests {
         ];
         assert_eq!(effects(&[], deleted("own"), false), is_gone);
         assert_eq!(effects(&[], shared_deleted("own"), false), is_gone);
-        let forwarded = [ForwardNodeDeleted(node()), UpdateSession];
-        assert_eq!(effects(&[release()], deleted("own"), false), forwarded);
+        // The hold has passed the node on.
+        let sharers = [LoseSharers(node()), UpdateSession];
+        assert_eq!(effects(&[release()], deleted("own"), false), sharers);
         for before in [release(), expired()] {
             let once = effects(&[before], shared_deleted("own"), false);
             assert_eq!(

@@ -159,7 +159,7 @@ impl Core {
 
 /// Creates upwards from the leaf until a parent exists, then downwards. `NoNode` if one was deleted
 /// meanwhile: the client library's `mkdir` goes up and down for as long as that happens
-/// (docs/upstream/smaller.md).
+/// (docs/upstream/README.md).
 async fn mkdir(
     handle: &zk::Client,
     path: &str,

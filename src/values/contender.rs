@@ -394,7 +394,7 @@ impl Contender {
     /// That is when it began to queue, or of a permit when it got the permit. Since when it *holds*
     /// the lock is not known to others; of a holder that had to wait that is later. A node that was
     /// made by a [`downgrade`](crate::WriteGuard::downgrade) is as old as the downgrade, and a node
-    /// that a client keeps or hands over in memory may be older than the hold of any of its tasks.
+    /// that a client hands over in memory may be older than the hold of any of its tasks.
     #[must_use]
     pub fn since(&self) -> SystemTime {
         let millis = Duration::from_millis(u64::try_from(self.stat.ctime).unwrap_or_default());
@@ -410,9 +410,9 @@ impl Contender {
 
     /// Returns the fencing token of a grant by its node.
     ///
-    /// `None` for readers and for permits, whose tokens are not in the node. A client that hands a mutex over in memory raises the counter of the
-    /// token with each hand-over: then the token of the holder is this one or a greater one, with
-    /// the same zxid.
+    /// `None` for readers and for permits, whose tokens are not in the node. A client that hands a
+    /// mutex over in memory raises the counter of the token with each hand-over: then the token of
+    /// the holder is this one or a greater one, with the same zxid.
     #[must_use]
     pub fn token(&self) -> Option<FencingToken> {
         self.has_token

@@ -216,7 +216,8 @@ token! {
     /// an empty lock directory.
     ///
     /// Each grant to write has a separate token, greater than the tokens of all earlier readers and
-    /// writers, and smaller than those of all later ones. Guards that share a hold ([`reenter`](crate::LockGuard::reenter),
+    /// writers, and smaller than those of all later ones. Guards that share a hold
+    /// ([`reenter`](crate::LockGuard::reenter),
     /// [`WriteGuard::reenter_as_reader`](crate::WriteGuard::reenter_as_reader)) share the grant and
     /// its numbers. The tokens of readers have a separate type, [`ReadToken`].
     ///

@@ -235,7 +235,7 @@ fn comments_are_plain() {
 }
 
 /// The pages that compare the locks with others.
-const COMPARISONS: [&str; 2] = ["docs/redisson.md", "docs/redlock.md"];
+const COMPARISONS: [&str; 2] = ["docs/migrating/redisson.md", "docs/migrating/redlock.md"];
 
 /// Each section of theirs has an example that runs, or names the tests that show what it says.
 #[test]
@@ -243,7 +243,7 @@ fn comparisons_show_what_they_say() {
     for page in COMPARISONS {
         let text = read(page);
         let sections: Vec<&str> = text.split("\n## ").skip(1).collect();
-        assert!(sections.len() >= 8, "{page}: {}", sections.len());
+        assert!(sections.len() >= 4, "{page}: {}", sections.len());
         for section in sections {
             let lines: Vec<String> = section.lines().map(str::to_owned).collect();
             let is_test = |word: &str| word.contains("::") && !word.contains(char::is_uppercase);
@@ -291,8 +291,8 @@ fn comparisons_leave_nothing_out() {
         "`getHoldCount()`",
         "`remainTimeToLive()`",
     ];
-    names("docs/redisson.md", &of_lock);
-    names("docs/redisson.md", &of_rlock);
+    names("docs/migrating/redisson.md", &of_lock);
+    names("docs/migrating/redisson.md", &of_rlock);
     let of_redlock = [
         "independent",
         "`SET name value NX PX ttl`",
@@ -301,9 +301,9 @@ fn comparisons_leave_nothing_out() {
         "drift",
         "random value",
     ];
-    names("docs/redlock.md", &of_redlock);
+    names("docs/migrating/redlock.md", &of_redlock);
     names(
-        "docs/redlock.md",
+        "docs/migrating/redlock.md",
         &[
             "random delay",
             "unlock on all",
@@ -338,110 +338,6 @@ fn pages_are_plain() {
     assert!(found.is_empty(), "{found:#?}");
 }
 
-/// Phrases with the number of times that the comments of the library and the pages may contain
-/// them. A sentence with one of them is correct, and a page of such sentences is hard to read,
-/// because each lacks a noun or a verb: "is told" does not say who notifies whom, "of its own"
-/// means *separate* or *its own*, "one that" and "those that" stand for a noun that the reader must
-/// find. The numbers are those of the last revision: lower them, and do not raise them.
-const HEAVY: [(&str, usize, usize); 12] = [
-    ("told", 10, 6),
-    ("of its own", 9, 11),
-    ("of their own", 1, 0),
-    ("those that", 10, 0),
-    ("those who", 0, 0),
-    ("one that", 19, 5),
-    ("notes that", 3, 0),
-    ("has to", 21, 3),
-    ("is over", 31, 9),
-    ("beside", 0, 16),
-    ("for ever", 1, 4),
-    ("anew", 1, 7),
-];
-
-/// How often a phrase occurs as whole words, whatever the case and the punctuation around them.
-fn occurrences(text: &str, phrase: &str) -> usize {
-    let words: Vec<String> = text
-        .split_whitespace()
-        .map(|word| {
-            word.trim_matches(|c: char| !c.is_alphanumeric())
-                .to_lowercase()
-        })
-        .collect();
-    let phrase: Vec<&str> = phrase.split(' ').collect();
-    words
-        .windows(phrase.len())
-        .filter(|window| window.iter().eq(phrase.iter()))
-        .count()
-}
-
-#[test]
-fn occurrences_are_whole_words() {
-    assert_eq!(
-        occurrences(
-            "It is *told*, told-apart; a loss\n(of its own) retold",
-            "told"
-        ),
-        1
-    );
-    assert_eq!(
-        occurrences("A loss of its\nown. Of its own!", "of its own"),
-        2
-    );
-}
-
-#[test]
-fn heavy_phrases_do_not_come_back() {
-    let others = [
-        "README",
-        "ARCHITECTURE",
-        "CHANGELOG",
-        "CONTRIBUTING",
-        "PERFORMANCE",
-        "RELIABILITY",
-    ]
-    .iter()
-    .chain(&[
-        "examples/README",
-        "simulation/README",
-        "simulation/mutants",
-        "simulation/planted/README",
-    ])
-    .chain(&[
-        "simulation/reverted/README",
-        "test-server/README",
-        "zklock/README",
-    ])
-    .chain(&["zk-test-server/README"])
-    .map(|name| PathBuf::from(format!("{name}.md")));
-    let is_page = |file: &PathBuf| file.extension().is_some_and(|extension| extension == "md");
-    let pages: Vec<String> = files_below("docs")
-        .into_iter()
-        .filter(is_page)
-        .chain(others)
-        .map(read)
-        .collect();
-    assert!(pages.len() > 20, "{} pages", pages.len());
-    let comments: Vec<String> = sources()
-        .iter()
-        .map(|file| comment_text(&read(file)))
-        .collect();
-    for (phrase, in_comments, in_pages) in HEAVY {
-        let count = |texts: &[String]| -> usize {
-            texts.iter().map(|text| occurrences(text, phrase)).sum()
-        };
-        let (comments, pages) = (count(&comments), count(&pages));
-        println!("{phrase:?}: {comments} in comments, {pages} in pages");
-        assert!(
-            comments <= in_comments,
-            "{phrase:?} occurs {comments} times in comments, not {in_comments}"
-        );
-        assert!(
-            pages <= in_pages,
-            "{phrase:?} occurs {pages} times in pages, not {in_pages}"
-        );
-    }
-}
-
 /// The comments outside of the library are wrapped at 100 columns.
 #[test]
 fn comments_are_wrapped() {
@@ -452,6 +348,154 @@ fn comments_are_wrapped() {
             assert!(line.chars().count() <= 100, "{}: {line}", file.display());
         }
     }
+}
+
+/// The pages of the repository, apart from those of others.
+fn pages() -> Vec<PathBuf> {
+    let is_page = |file: &PathBuf| file.extension().is_some_and(|extension| extension == "md");
+    let directories = [
+        "docs",
+        "simulation",
+        "test-server",
+        "zk-test-server",
+        "zklock",
+        "examples",
+    ];
+    let below = directories.into_iter().flat_map(files_below);
+    let top = [
+        "README",
+        "ARCHITECTURE",
+        "CONTRIBUTING",
+        "PERFORMANCE",
+        "RELIABILITY",
+    ];
+    let top = top.map(|name| PathBuf::from(format!("{name}.md")));
+    let is_ours = |file: &PathBuf| !file.starts_with("simulation/zookeeper-client");
+    below.filter(is_page).filter(is_ours).chain(top).collect()
+}
+
+/// The pages that are modules of the documentation, as `pages!` of `src/lib.rs` lists them.
+fn pages_of_documentation() -> Vec<String> {
+    let lib = read("src/lib.rs");
+    let (_, list) = lib.split_once("\npages! {\n").unwrap();
+    let (list, _) = list.split_once("\n}\n").unwrap();
+    let files = list.split('"').skip(1).step_by(2);
+    files
+        .map(|file| file.trim_start_matches("../").to_owned())
+        .collect()
+}
+
+/// The labels and targets of the link definitions of a page.
+fn definitions(page: &str) -> Vec<(&str, &str)> {
+    page.lines()
+        .filter_map(|line| line.strip_prefix('[')?.split_once("]: "))
+        .collect()
+}
+
+/// A link works on a code host by the definition at the end of its page, and in the built
+/// documentation by that of docs/links.md, which is included first.
+#[test]
+fn links_work_on_both_hosts() {
+    let links = read("docs/links.md");
+    let inside = definitions(&links);
+    let mut checked = 0;
+    for page in pages_of_documentation() {
+        let text = read(&page);
+        let prose: String = text.split("```").step_by(2).collect();
+        for target in prose.split("](").skip(1) {
+            let target = target.split(')').next().unwrap_or_default();
+            let is_found = target.starts_with('#') || target.starts_with("https://");
+            assert!(is_found, "{page}: {target} is no link of both");
+        }
+        let outside = definitions(&text);
+        for (label, target) in &outside {
+            let (_, inner) = inside
+                .iter()
+                .find(|(it, _)| it == label)
+                .unwrap_or_else(|| panic!("{page}: docs/links.md lacks [{label}]"));
+            if let Some(file) = target.split('#').next().filter(|it| it.ends_with(".md")) {
+                let file = Path::new(&page).with_file_name(file);
+                assert!(super::root().join(&file).exists(), "{page}: {target}");
+            } else {
+                assert!(target.starts_with("https://"), "{page}: {target}");
+                let name = inner.rsplit(['#', ':']).next().unwrap_or_default();
+                assert!(target.contains(name), "{page}: {target} is not {inner}");
+            }
+            checked += 1;
+        }
+        let used = prose.split("][").skip(1).map(|rest| (rest, false));
+        let used = used.chain(prose.split("[`").skip(1).map(|rest| (rest, true)));
+        for (rest, is_code) in used {
+            let (label, after) = rest.split_once(']').unwrap_or_default();
+            // An inline link, or the text of a link whose label follows.
+            if is_code && after.starts_with(['(', '[', ':']) {
+                continue;
+            }
+            let label = format!("{}{label}", if is_code { "`" } else { "" });
+            let is_defined = outside.iter().any(|(it, _)| *it == label);
+            assert!(is_defined, "{page} lacks [{label}]: ..");
+        }
+    }
+    assert!(checked > 100, "{checked}");
+}
+
+/// The word after a phrase, without the punctuation behind it.
+fn word_after<'a>(text: &'a str, phrase: &str) -> Option<&'a str> {
+    let (_, rest) = text.split_once(phrase)?;
+    let word = rest.split_whitespace().next()?;
+    Some(word.trim_end_matches([',', '.', ':', ';']))
+}
+
+/// What a section with measurements must say, and does not.
+fn missing_of_measurement(text: &str) -> Vec<&'static str> {
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let is_date = |word: &str| {
+        let mut parts = word.split('-').map(str::len);
+        parts.by_ref().eq([4, 2, 2]) && word.chars().all(|c| c.is_ascii_digit() || c == '-')
+    };
+    let is_commit = |word: &str| word.len() == 7 && word.chars().all(|c| c.is_ascii_hexdigit());
+    let date = word_after(&text, "easured on ").is_some_and(is_date);
+    let commit = word_after(&text, " at commit ").is_some_and(is_commit);
+    let machine = ["processors", "cores"].iter().any(|it| text.contains(it));
+    [("date", date), ("commit", commit), ("machine", machine)]
+        .into_iter()
+        .filter_map(|(what, is_there)| (!is_there).then_some(what))
+        .collect()
+}
+
+#[test]
+fn measurement_needs_date_commit_machine() {
+    let whole = "Measured on 2026-11-25 at commit 9671b12, on two processors.";
+    assert!(missing_of_measurement(whole).is_empty());
+    let without = "Measured on a quiet day at commit main.";
+    assert_eq!(
+        missing_of_measurement(without),
+        ["date", "commit", "machine"]
+    );
+}
+
+/// A column of figures is aligned to the right, so a table with one holds measurements.
+#[test]
+fn measured_tables_name_date_commit_machine() {
+    let mut tables = 0;
+    for page in pages() {
+        let text = read(&page);
+        let mut sections = text.split("\n## ");
+        let intro = sections.next().unwrap_or_default();
+        for section in sections {
+            if section.contains("---:|") {
+                let missing = missing_of_measurement(&format!("{intro} {section}"));
+                let title = section.lines().next().unwrap_or_default();
+                assert!(
+                    missing.is_empty(),
+                    "{}: {title}: no {missing:?}",
+                    page.display()
+                );
+                tables += 1;
+            }
+        }
+    }
+    assert!(tables >= 4, "{tables} found");
 }
 
 /// What every caller asks of an error: which lock or node is it about, and is it worth another try?

@@ -43,14 +43,14 @@ pub(super) fn members<'a>(text: &'a str, declaration: &str) -> Vec<&'a str> {
         .filter(|_| is_type && declaration.ends_with('{'))
         .unwrap_or_default()
         .lines();
+    let mut is_in_attribute = false;
     let is_shown = |line: &&str| {
         let line = line.trim_start();
-        // Neither the text of an error, nor the form of the macro that defines it.
-        let ends_as_text = line.trim_end_matches(',').ends_with(['"', '\\']);
-        let is_text = line.starts_with('"') || ends_as_text || line.contains(" = ");
+        // An attribute of several lines has the text of an error, and what the text is made of.
+        let is_attribute = is_in_attribute || line.starts_with("#[");
+        is_in_attribute = is_attribute && !line.ends_with(']');
         line.starts_with("pub ")
-            || declaration.starts_with("pub enum")
-                && !(is_text || line.starts_with(['/', '#', ')']) || line == "} or {")
+            || declaration.starts_with("pub enum") && !(is_attribute || line.starts_with("//"))
     };
     lines
         .filter(is_shown)

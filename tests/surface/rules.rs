@@ -329,8 +329,8 @@ fn the_tests_that_the_promises_name_exist() {
     };
     for (page, least) in [
         ("RELIABILITY.md", 30),
-        ("docs/redlock.md", 12),
-        ("docs/redisson.md", 0),
+        ("docs/migrating/redlock.md", 12),
+        ("docs/migrating/redisson.md", 0),
         ("zklock/README.md", 2),
     ] {
         let text = read(page);

@@ -118,7 +118,7 @@ pub(crate) fn dashboard() {
 /// A client that was closed and a lease that was over lost nothing that its holder had not given
 /// up.
 pub(crate) fn losses() {
-    for text in [DASHBOARD, ALERTS, METRICS, OPERATING] {
+    for text in [DASHBOARD, ALERTS, OPERATING] {
         let queries: Vec<&str> = text
             .split("zookeeper_recipes_lock_losses_total{")
             .skip(1)

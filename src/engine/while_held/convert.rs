@@ -124,6 +124,8 @@ async fn finish(hold: Hold, own: &str, new: &str, downgraded: Downgraded) -> Con
             LostReason::LeaseExpired
         }
         Downgraded::NodeDeleted => {
+            // The holder is notified before the attempts that wait behind the node.
+            held.handle_event(HoldEvent::ConversionLost(LostReason::NodeDeleted));
             session.nodes.disown(&hold.path_lock.path().child(own));
             LostReason::NodeDeleted
         }

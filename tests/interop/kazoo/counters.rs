@@ -10,7 +10,7 @@ use zookeeper_recipes::{Client, DistributedAtomicLong};
 
 use crate::{Failure, Outcome, block_on};
 
-const PAGE: &str = "docs/do-i-need-this.md";
+const PAGE: &str = "docs/operating.md";
 /// What the command of the page is for.
 const EXAMPLE: &str = "zk1:2181 /orders/number 48151";
 
