@@ -8,8 +8,8 @@
 //! [`permits`].
 //!
 //! Where to look: the main loop is [`InSession::follow`]; a lock is granted in
-//! [`InSession::grant`]; everything else that ends an attempt, or its part in a session, ends
-//! in [`InSession::leave`], which leaves the orphans to cleanup.
+//! [`InSession::grant`]; everything that ends an attempt, or its part in a session, ends in
+//! [`InSession::leave`], which leaves the orphans to cleanup.
 
 use std::ops::{ControlFlow, Range};
 use std::pin::pin;
@@ -246,10 +246,7 @@ impl Attempt {
                 Ok(()) => here.follow(step).await,
                 Err(end) => Err(end),
             };
-            match result {
-                Ok(granted) => here.leave_with(granted),
-                Err(end) => here.leave(end).await,
-            }
+            here.leave(result).await;
         }
     }
 }
@@ -311,21 +308,23 @@ impl InSession<'_> {
         }
     }
 
-    /// Leaves the session with a grant for the caller, and the orphans to cleanup.
-    fn leave_with(mut self, granted: Granted) {
-        self.leave_all();
-        // If the session has ended, the grant is lost: its drop cleans up, and the caller goes on
-        // waiting.
-        if self.seat.session.end_reason().is_none() {
-            // This comes first: the caller may ask for another lock at once.
-            self.attempt.slot = None;
-            self.attempt.grant(granted);
-        }
-    }
-
-    /// Leaves the session without a grant: tells the caller the result, if there is one, and leaves
-    /// the orphans to cleanup.
-    async fn leave(mut self, end: End) {
+    /// Leaves the session, which is the only way out of it: tells the caller the result, if there
+    /// is one, and leaves the orphans to cleanup.
+    async fn leave(mut self, result: Result<Granted, End>) {
+        let end = match result {
+            Ok(granted) => {
+                self.leave_all();
+                // If the session has ended, the grant is lost: its drop cleans up, and the caller
+                // goes on waiting.
+                if self.seat.session.end_reason().is_none() {
+                    // The slot is free first: the caller may ask for another lock at once.
+                    self.attempt.slot = None;
+                    self.attempt.grant(granted);
+                }
+                return;
+            }
+            Err(end) => end,
+        };
         if !matches!(end, End::Again) {
             // From here on cleanup has the slot.
             self.attempt.slot = None;
