@@ -42,7 +42,7 @@ use crate::protocol::hold::{
 use crate::protocol::lease::LeaseState;
 use crate::protocol::node_name::Kind;
 use crate::session::contents::holds::{Bond, Bound, SessionLock};
-use crate::session::leftovers::cleanup::{Cleanup, Done, Item, Orphan, finish};
+use crate::session::leftovers::cleanup::{Cleanup, Done, Item, Orphan, Ticket, finish};
 use crate::session::live::zk_session::Session;
 use crate::session::reports::observer::{CallEnd, CallReport, EndReport};
 use crate::session::threads::clock;
@@ -218,8 +218,8 @@ impl Held {
     }
 
     /// Takes the node back from a hold that its caller has never had. Returns how the node is to be
-    /// deleted, unless it is gone. The session must still be notified, by
-    /// [`update_registration`](Self::update_registration).
+    /// deleted, unless it is gone. The session is notified by the next
+    /// [`release`](Self::release), which has no other effect.
     pub(crate) fn take_back(&self) -> Option<Deletion> {
         self.change(self.release_event()).into_deletion()
     }
@@ -275,6 +275,11 @@ impl Held {
     /// Returns the number of the attempt that was granted the lock, which is unique in the client.
     pub(crate) fn number(&self) -> u64 {
         self.number
+    }
+
+    /// Returns a ticket of that attempt, for a flush.
+    pub(crate) fn ticket(&self) -> Ticket {
+        self.cleanup.ticket(self.number)
     }
 
     /// Reads the clock, so that a starved task cannot hide a loss, and returns how the lock is lost
@@ -476,7 +481,7 @@ impl Held {
     fn process_event(self: &Arc<Self>, event: HoldEvent, mut done: Option<Done>) -> bool {
         // The ticket comes before the change, and is kept to the end: a flush counts the node from
         // before the lock is seen as released or lost.
-        let _ticket = event.may_delete().then(|| self.cleanup.ticket(self.number));
+        let _ticket = event.may_delete().then(|| self.ticket());
         let mut effects = self.change(event);
         // The session is kept for all of the effects. Without one nothing can be deleted any more,
         // and no caller may wait for that: the drop of `done` is the answer.

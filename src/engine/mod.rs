@@ -5,6 +5,7 @@ pub(crate) mod attempts;
 pub(crate) mod call;
 pub(crate) mod data;
 pub(crate) mod grant;
+pub(crate) mod granted;
 pub(crate) mod held;
 pub(crate) mod lock;
 pub(crate) mod multi_lock;

@@ -213,7 +213,8 @@ impl MultiAttempt {
                 // At the deadline it ends by itself, and reports which contenders were ahead.
                 granted = pending.result() => granted,
             };
-            let hold = granted.map_err(Why::Denied)?;
+            let grant = granted.map_err(Why::Denied)?;
+            let hold = Hold::new(Arc::clone(&member.path_lock), grant);
             let (path_lock, loss) = (Arc::clone(&member.path_lock), hold.when_lost());
             losses.push(Box::pin(async move { (path_lock, loss.await) }));
             holds.0.push(hold);

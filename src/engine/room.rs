@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, oneshot};
 
 use crate::engine::call::ProgressReceiver;
+use crate::engine::granted::{Grant, GrantedLock};
 use crate::engine::held::{Held, InRoom, LocalOwner};
 use crate::error::TryLockError;
 use crate::protocol::hold::{Deletion, EndedBy, HoldEvent};
@@ -68,7 +69,7 @@ struct RoomNode {
 
 /// A caller that waits in the room.
 pub(crate) struct Waiter {
-    pub(crate) reply: oneshot::Sender<Result<Granted, TryLockError>>,
+    pub(crate) reply: oneshot::Sender<Result<Grant, TryLockError>>,
     pub(crate) lease: Option<Duration>,
     pub(crate) location: &'static Location<'static>,
     pub(crate) began: Instant,
@@ -78,54 +79,6 @@ pub(crate) struct Waiter {
     pub(crate) grants: u64,
     /// The call, if that is observed.
     pub(crate) call: Option<CallNumber>,
-}
-
-/// The node of the room, granted to one caller. If it is dropped, the next has it.
-pub(crate) struct Granted {
-    /// `None` once it is taken.
-    held: Option<Arc<Held>>,
-    pub(crate) session: Arc<Session>,
-    /// The two numbers of the fencing token.
-    pub(crate) token: (i64, u64),
-    pub(crate) how: How,
-}
-
-impl Granted {
-    pub(crate) fn new(held: Arc<Held>, session: Arc<Session>, token: (i64, u64), how: How) -> Self {
-        Self {
-            held: Some(held),
-            session,
-            token,
-            how,
-        }
-    }
-
-    /// Returns the hold, which the caller must release from here on.
-    pub(crate) fn take(&mut self) -> Option<Arc<Held>> {
-        self.held.take()
-    }
-
-    /// Returns whether the hold has ended before the caller has it.
-    fn is_lost(&self) -> bool {
-        self.held
-            .as_ref()
-            .is_none_or(|held| held.is_lost_or_released())
-    }
-
-    /// Sets the lease that the caller has asked for.
-    pub(crate) fn begin_lease(&self, lease: Option<Duration>) {
-        if let Some(held) = &self.held {
-            held.begin_lease(lease);
-        }
-    }
-}
-
-impl Drop for Granted {
-    fn drop(&mut self) {
-        if let Some(held) = self.held.take() {
-            held.release(None);
-        }
-    }
 }
 
 impl SharedRoom {
@@ -168,7 +121,7 @@ impl SharedRoom {
         &self,
         location: &'static Location<'static>,
         otherwise: impl FnOnce(&mut RoomState) -> T,
-    ) -> Result<Granted, T> {
+    ) -> Result<Grant, T> {
         loop {
             // Dropped after the mutex.
             let session;
@@ -187,10 +140,13 @@ impl SharedRoom {
             let token = state.token;
             drop(state);
             held.register(session);
-            let granted = Granted::new(held, Arc::clone(session), token, How::Shared);
+            let grant = Grant::new(
+                GrantedLock::new(held, Arc::clone(session), token),
+                How::Shared,
+            );
             // The session, or the node, may have ended before it was registered.
-            if !granted.is_lost() {
-                return Ok(granted);
+            if !grant.held.is_lost_or_released() {
+                return Ok(grant);
             }
         }
     }
@@ -203,7 +159,7 @@ impl SharedRoom {
         at: Arrival,
         deadline: Option<Instant>,
         waiter: Waiter,
-    ) -> Result<Granted, Option<usize>> {
+    ) -> Result<Grant, Option<usize>> {
         let wait = |state: &mut RoomState| {
             let grants = state
                 .grants
@@ -216,7 +172,7 @@ impl SharedRoom {
 
     /// Handles a caller that waits for no other. `Err` if it has not got the node: `true` if
     /// another caller has it, `false` if the servers must be asked.
-    pub(crate) fn try_now(&self, location: &'static Location<'static>) -> Result<Granted, bool> {
+    pub(crate) fn try_now(&self, location: &'static Location<'static>) -> Result<Grant, bool> {
         let look = |state: &mut RoomState| state.room.hold().cloned();
         self.join_or(location, look).map_err(|holder| match holder {
             // A reader that is inside is in no other's way.
@@ -227,20 +183,25 @@ impl SharedRoom {
         })
     }
 
-    /// Has the hold of a caller that has asked the servers share its node, or hand it over when it
+    /// Has the grant of a caller that has asked the servers share its node, or hand it over when it
     /// is released, unless others have one, or are about to. Returns whether it does.
     pub(crate) fn adopt(
         self: &Arc<Self>,
-        held: &Arc<Held>,
-        session: &Arc<Session>,
-        token: (i64, u64),
+        grant: &mut Grant,
         location: &'static Location<'static>,
     ) -> bool {
-        let mut state = self.lock();
-        let holder = LocalOwner::new(held, location);
-        let is_adopted = self.enter(held) && state.room.adopt(held.number(), holder, clock::now());
+        let is_adopted = {
+            let (mut state, held) = (self.lock(), &grant.held);
+            let holder = LocalOwner::new(held, location);
+            let is_adopted =
+                self.enter(held) && state.room.adopt(held.number(), holder, clock::now());
+            if is_adopted {
+                self.opened(&mut state, grant.session(), grant.token());
+            }
+            is_adopted
+        };
         if is_adopted {
-            self.opened(&mut state, session, token);
+            grant.entered_room();
         }
         is_adopted
     }
@@ -317,16 +278,17 @@ impl SharedRoom {
 
     /// Grants the node that the attempt was granted: to the first that waits, or to all if they
     /// share it. If none waits, it is released.
-    pub(crate) fn granted(self: &Arc<Self>, granted: Granted) {
-        let Some(held) = granted.held.clone() else {
-            return;
-        };
-        let (session, token) = (Arc::clone(&granted.session), granted.token);
+    pub(crate) fn granted(self: &Arc<Self>, grant: Grant) {
+        let (held, session, token) = (
+            Arc::clone(&grant.held),
+            Arc::clone(grant.session()),
+            grant.token(),
+        );
         // Reads the clock, without the mutex.
         let is_lost = held.check_lost().is_some();
         // Dropped after the mutex.
-        let mut first = Some(granted);
-        let served: Vec<_> = {
+        let mut first = Some(grant);
+        let mut served: Vec<_> = {
             let mut state = self.lock();
             if is_lost || !self.enter(&held) {
                 // Over before anybody had it: another attempt goes on.
@@ -342,31 +304,33 @@ impl SharedRoom {
                 clock::now(),
             );
             let grant = |waiter: Waiter| {
-                let granted = first.take().unwrap_or_else(|| {
+                let grant = first.take().unwrap_or_else(|| {
                     let heir = held.heir(&session, held.next_number());
                     state
                         .room
                         .enter(heir.number(), LocalOwner::new(&heir, waiter.location));
-                    Granted::new(heir, Arc::clone(&session), token, How::Shared)
+                    Grant::new(
+                        GrantedLock::new(heir, Arc::clone(&session), token),
+                        How::Shared,
+                    )
                 });
-                (waiter, granted)
+                (waiter, grant)
             };
             let served = waiting.into_iter().map(grant).collect();
             self.opened(&mut state, &session, token);
             served
         };
-        // All of them, before one has the lock.
-        for heir in served
-            .iter()
-            .skip(1)
-            .filter_map(|(_, granted)| granted.held.as_ref())
-        {
-            heir.register(&session);
+        if let Some((_, first)) = served.first_mut() {
+            first.entered_room();
         }
-        for (waiter, granted) in served {
-            granted.begin_lease(waiter.lease);
+        // All of them, before one has the lock.
+        for (_, heir) in served.iter().skip(1) {
+            heir.held.register(&session);
+        }
+        for (waiter, grant) in served {
+            grant.held.begin_lease(waiter.lease);
             // If the caller has left, the drop releases it, to the next if it is not shared.
-            drop(waiter.reply.send(Ok(granted)));
+            drop(waiter.reply.send(Ok(grant)));
         }
     }
 }
@@ -413,16 +377,19 @@ impl InRoom for RoomNode {
         session: &Arc<Session>,
         deletion: Deletion,
     ) -> Option<Deletion> {
-        let (room, first) = (&self.room, held);
+        let room = &self.room;
         let (mut held, mut deletion) = (Arc::clone(held), deletion);
+        // A grant whose caller has left, until the next hold is registered.
+        let mut taken_back: Option<Grant> = None;
         loop {
-            if self.is_node_gone() {
-                return None;
-            }
             let healthy =
                 deletion.hand_over && session.is_healthy() && !held.is_revocation_requested();
             let (next, heir, token) = {
                 let mut state = room.lock();
+                // Under the mutex, as the record of it: the room forgets such a node right after.
+                if self.is_node_gone() {
+                    return None;
+                }
                 let next = state
                     .room
                     .released(self.number, held.number(), clock::now(), healthy);
@@ -443,9 +410,8 @@ impl InRoom for RoomNode {
             let is_deleted = matches!(next, PassOn::Delete);
             // Registered with the session before the earlier one is let go.
             let is_lost = heir.as_ref().is_some_and(|heir| !heir.register(session));
-            if !Arc::ptr_eq(first, &held) {
-                held.update_registration(session);
-            }
+            // The lock is released by then: all that the drop does is to have the session forget it.
+            drop(taken_back.take());
             let (Some(heir), PassOn::To(_, waiter)) = (heir, next) else {
                 return is_deleted.then_some(deletion);
             };
@@ -454,18 +420,21 @@ impl InRoom for RoomNode {
             }
             heir.begin_lease(waiter.lease);
             let node = heir.name();
-            let granted = Granted::new(heir, Arc::clone(session), token, How::Memory);
-            match waiter.reply.send(Ok(granted)) {
+            let grant = Grant::new(
+                GrantedLock::new(heir, Arc::clone(session), token),
+                How::Memory,
+            );
+            match waiter.reply.send(Ok(grant)) {
                 Ok(()) => {
                     observer::handed_over(&held.directory, &node, &node);
                     return None;
                 }
-                // The caller has left in this moment. Not by the drop, which would come back here
-                // once more for each that has left.
-                Err(Ok(mut granted)) => {
-                    let heir = granted.take()?;
-                    deletion = heir.take_back()?;
-                    held = heir;
+                // The caller has left in this moment. The drop alone would come back here once more
+                // for each that has left.
+                Err(Ok(grant)) => {
+                    held = Arc::clone(&grant.held);
+                    deletion = held.take_back()?;
+                    taken_back = Some(grant);
                 }
                 Err(Err(_)) => return None,
             }
@@ -545,7 +514,7 @@ mod tests {
         (room, at)
     }
 
-    fn waiter() -> (Waiter, oneshot::Receiver<Result<Granted, TryLockError>>) {
+    fn waiter() -> (Waiter, oneshot::Receiver<Result<Grant, TryLockError>>) {
         let (reply, told) = oneshot::channel();
         let (location, began) = (Location::caller(), Instant::now());
         (
@@ -572,7 +541,7 @@ mod tests {
     fn arrive_told(
         room: &SharedRoom,
         cleanup: &Cleanup,
-    ) -> oneshot::Receiver<Result<Granted, TryLockError>> {
+    ) -> oneshot::Receiver<Result<Grant, TryLockError>> {
         let (waiter, told) = waiter();
         assert!(
             room.arrive(Arrival::new(cleanup.number(), false), None, waiter)
@@ -596,27 +565,22 @@ mod tests {
             let room = SharedRoom::new(Kind::Exclusive, hand_off, None, GuardChanges::default());
             let mut told: Vec<_> = (0..4).map(|_| arrive_told(&room, &scene.cleanup)).collect();
             room.lock().room.attempt_begins();
-            room.granted(Granted::new(
-                scene.writer(),
-                Arc::clone(&scene.session),
-                (1, 0),
-                How::default(),
-            ));
-            let holder = told.remove(0).try_recv().unwrap().unwrap().take().unwrap();
+            room.granted(scene.writer());
+            let holder = told.remove(0).try_recv().unwrap().unwrap();
             let mut last = another_waits.then(|| told.pop().unwrap());
             drop(told);
-            holder.release(None);
+            drop(holder);
             if let Some(last) = &mut last {
-                let holder = last.try_recv().unwrap().unwrap().take().unwrap();
-                assert_eq!((scene.deleted(), holder.check_lost()), (0, None));
+                let holder = last.try_recv().unwrap().unwrap();
+                assert_eq!((scene.deleted(), holder.held.check_lost()), (0, None));
                 assert_eq!(
                     room.holders()
                         .iter()
                         .map(|owner| owner.held.number())
                         .collect::<Vec<_>>(),
-                    [holder.number()]
+                    [holder.held.number()]
                 );
-                holder.release(None);
+                drop(holder);
             }
             assert_eq!(scene.deleted(), 1);
             assert!(!scene.session.holds.any() && !room.lock().room.has_node());
@@ -629,9 +593,11 @@ mod tests {
         let server = Server::start().unwrap();
         let mut scene = Scene::new(&server).await;
         let (without_node, released, given_up) = (scene.writer(), scene.writer(), scene.writer());
-        without_node.node_deleted(without_node.name());
-        released.release(None);
-        given_up.handle_event(HoldEvent::Ended(LostReason::GivenUp));
+        without_node.held.node_deleted(without_node.held.name());
+        released.held.release(None);
+        given_up
+            .held
+            .handle_event(HoldEvent::Ended(LostReason::GivenUp));
         assert_eq!(scene.deleted(), 1);
         for (over, deletions) in [(without_node, 0), (released, 0), (given_up, 1)] {
             let room = SharedRoom::new(
@@ -642,12 +608,7 @@ mod tests {
             );
             let mut told = arrive_told(&room, &scene.cleanup);
             room.lock().room.attempt_begins();
-            room.granted(Granted::new(
-                over,
-                Arc::clone(&scene.session),
-                (1, 0),
-                How::default(),
-            ));
+            room.granted(over);
             assert_eq!(
                 told.try_recv().err(),
                 Some(oneshot::error::TryRecvError::Empty)
@@ -687,13 +648,13 @@ mod tests {
         SharedRoom::new(Kind::Shared, hand_off, None, GuardChanges::default())
     }
 
-    fn adopt(readers: &Arc<SharedRoom>, reader: &Arc<Held>, scene: &Scene) -> bool {
-        readers.adopt(reader, &scene.session, (1, 0), Location::caller())
+    fn adopt(room: &Arc<SharedRoom>, grant: &mut Grant) -> bool {
+        room.adopt(grant, Location::caller())
     }
 
     /// Another reader of the same node.
-    fn join(readers: &SharedRoom) -> Option<Arc<Held>> {
-        readers.try_now(Location::caller()).ok()?.take()
+    fn join(readers: &SharedRoom) -> Option<Grant> {
+        readers.try_now(Location::caller()).ok()
     }
 
     /// Does both at once, in two threads.
@@ -735,42 +696,42 @@ mod tests {
             self.session.lease().renewed(clock::now());
         }
 
-        fn reader(&self) -> Arc<Held> {
+        fn reader(&self) -> Grant {
+            self.grant("x-__READ__0000000000", Kind::Shared)
+        }
+
+        fn writer(&self) -> Grant {
+            self.grant("x-lock-0000000000", Kind::Exclusive)
+        }
+
+        fn grant(&self, node: &str, kind: Kind) -> Grant {
             let directory = LockPath::parse("", "/lock").unwrap();
-            let state = HoldState::new("x-__READ__0000000000".into(), Kind::Shared);
-            Held::new(
+            let held = Held::new(
                 &self.session,
                 &self.cleanup,
                 directory,
                 self.cleanup.number(),
-                state,
+                HoldState::new(node.into(), kind),
+            );
+            Grant::new(
+                GrantedLock::new(held, Arc::clone(&self.session), (1, 0)),
+                How::default(),
             )
         }
 
-        fn writer(&self) -> Arc<Held> {
-            let directory = LockPath::parse("", "/lock").unwrap();
-            let state = HoldState::new("x-lock-0000000000".into(), Kind::Exclusive);
-            Held::new(
-                &self.session,
-                &self.cleanup,
-                directory,
-                self.cleanup.number(),
-                state,
-            )
-        }
-
-        /// Returns a room of readers, and the reader who has opened its node.
-        fn writers(&self) -> (Arc<SharedRoom>, Arc<Held>) {
+        /// Returns a room of writers, and the writer that has its node.
+        fn writers(&self) -> (Arc<SharedRoom>, Grant) {
             let changes = GuardChanges::default();
             let writers = SharedRoom::new(Kind::Exclusive, UNBOUNDED, None, changes);
-            let writer = self.writer();
-            assert!(adopt(&writers, &writer, self));
+            let mut writer = self.writer();
+            assert!(adopt(&writers, &mut writer));
             (writers, writer)
         }
 
-        fn opened(&self, hand_off: HandOff) -> (Arc<SharedRoom>, Arc<Held>) {
-            let (readers, reader) = (shared(hand_off), self.reader());
-            assert!(adopt(&readers, &reader, self));
+        /// Returns a room of readers, and the reader who has opened its node.
+        fn opened(&self, hand_off: HandOff) -> (Arc<SharedRoom>, Grant) {
+            let (readers, mut reader) = (shared(hand_off), self.reader());
+            assert!(adopt(&readers, &mut reader));
             (readers, reader)
         }
 
@@ -787,19 +748,19 @@ mod tests {
         let server = Server::start().unwrap();
         let mut scene = Scene::new(&server).await;
         let readers = shared(UNBOUNDED);
-        let reader = scene.reader();
-        reader.release(None);
-        assert!(!adopt(&readers, &reader, &scene));
+        let mut reader = scene.reader();
+        reader.held.release(None);
+        assert!(!adopt(&readers, &mut reader));
         assert!(join(&readers).is_none(), "its node is on its way out");
         assert_eq!(scene.deleted(), 1);
         // Another one opens its node.
-        let reader = scene.reader();
-        assert!(adopt(&readers, &reader, &scene));
+        let mut reader = scene.reader();
+        assert!(adopt(&readers, &mut reader));
         let joined = join(&readers).unwrap();
         readers.close_node();
-        reader.release(None);
+        drop(reader);
         assert_eq!(scene.deleted(), 0, "another reader is inside");
-        joined.release(None);
+        drop(joined);
         assert_eq!(scene.deleted(), 1);
     }
 
@@ -810,15 +771,16 @@ mod tests {
         let mut scene = Scene::new(&server).await;
         let (readers, reader) = scene.opened(UNBOUNDED);
         let beside = join(&readers).unwrap();
-        reader.begin_write();
-        reader.release(None);
+        reader.held.begin_write();
+        drop(reader);
         assert!(join(&readers).is_none(), "a write may still come");
-        beside.release(None);
+        drop(beside);
         assert_eq!(scene.deleted(), 1);
         let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
         // Never renewed.
         scene.session = Session::new(2, handle, SessionOptions::default());
-        assert!(adopt(&readers, &scene.reader(), &scene));
+        let mut reader = scene.reader();
+        assert!(adopt(&readers, &mut reader));
         assert!(join(&readers).is_none(), "the session is in doubt");
     }
 
@@ -834,13 +796,17 @@ mod tests {
             let (writers, first) = scene.writers();
             let next = || arrive_told(&writers, &scene.cleanup);
             let (mut second, mut third) = (next(), next());
-            first.release(None);
-            let second = second.try_recv().unwrap().unwrap().take().unwrap();
-            at_once(|| first.node_deleted(first.name()), || second.release(None));
+            first.held.release(None);
+            let second = second.try_recv().unwrap().unwrap();
+            let held = &first.held;
+            at_once(
+                || held.node_deleted(held.name()),
+                || second.held.release(None),
+            );
             assert!(!writers.lock().room.has_node());
             if let Ok(granted) = third.try_recv() {
-                let third = granted.unwrap().take().unwrap();
-                assert_eq!(third.check_lost(), Some(LostReason::NodeDeleted));
+                let third = granted.unwrap();
+                assert_eq!(third.held.check_lost(), Some(LostReason::NodeDeleted));
             }
             // A release that was under way may still delete the node, which does not exist.
             assert!(scene.deleted() <= 1);
@@ -883,17 +849,18 @@ mod tests {
         let mut scene = Scene::new(&server).await;
         let (writers, writer) = scene.writers();
         let mut told = arrive_told(&writers, &scene.cleanup);
-        writer.release(None);
-        let next = told.try_recv().unwrap().unwrap().take().unwrap();
-        writer.take_out();
+        writer.held.release(None);
+        let next = told.try_recv().unwrap().unwrap();
+        writer.held.take_out();
         assert!(writers.lock().room.has_node(), "the node is the next one's");
-        next.release(None);
+        drop(next);
         assert_eq!(scene.deleted(), 1, "a node without an owner");
         for _ in 0..2_000 {
             scene.renew();
             let (_writers, writer) = scene.writers();
-            at_once(|| writer.set_lease(Duration::ZERO), || writer.take_out());
-            writer.release(None);
+            let held = &writer.held;
+            at_once(|| held.set_lease(Duration::ZERO), || held.take_out());
+            drop(writer);
             assert_eq!(scene.deleted(), 1, "a node without an owner");
         }
     }
@@ -910,9 +877,10 @@ mod tests {
             let (readers, reader) = scene.opened(UNBOUNDED);
             let short = join(&readers).unwrap();
             readers.close_node();
-            at_once(|| short.set_lease(Duration::ZERO), || short.release(None));
+            let held = &short.held;
+            at_once(|| held.set_lease(Duration::ZERO), || held.release(None));
             assert_eq!(scene.deleted(), 0, "the node of another reader");
-            reader.release(None);
+            drop(reader);
             assert_eq!(scene.deleted(), 1);
         }
     }
@@ -942,7 +910,7 @@ mod tests {
             });
             assert_eq!(joined.len(), 1);
             for reader in joined.into_iter().chain([reader]) {
-                reader.release(None);
+                drop(reader);
             }
             assert_eq!(scene.deleted(), 1);
         }
@@ -957,14 +925,15 @@ mod tests {
         for _ in 0..500 {
             scene.renew();
             let (readers, reader) = scene.opened(UNBOUNDED);
-            let joined = at_once(|| reader.node_deleted(reader.name()), || join(&readers));
-            assert_eq!(reader.check_lost(), Some(LostReason::NodeDeleted));
+            let held = &reader.held;
+            let joined = at_once(|| held.node_deleted(held.name()), || join(&readers));
+            assert_eq!(held.check_lost(), Some(LostReason::NodeDeleted));
             assert!(!readers.lock().room.has_node() && join(&readers).is_none());
-            if let Some(held) = joined {
-                assert_eq!(held.check_lost(), Some(LostReason::NodeDeleted));
+            if let Some(joined) = joined {
+                assert_eq!(joined.held.check_lost(), Some(LostReason::NodeDeleted));
             }
             assert!(!scene.session.holds.any(), "a hold that was not told");
-            reader.release(None);
+            drop(reader);
             assert_eq!(scene.deleted(), 0, "the node is gone");
         }
     }
@@ -981,13 +950,14 @@ mod tests {
             let second = join(&readers).unwrap();
             let third = a_third_reads.then(|| join(&readers).unwrap());
             for lost in [&first, &second] {
-                lost.handle_event(HoldEvent::Ended(LostReason::GivenUp));
+                lost.held
+                    .handle_event(HoldEvent::Ended(LostReason::GivenUp));
             }
-            first.node_deleted(first.name());
-            let reasons = [&first, &second].map(|held| held.check_lost());
+            first.held.node_deleted(first.held.name());
+            let reasons = [&first, &second].map(|reader| reader.held.check_lost());
             assert_eq!(reasons, [Some(LostReason::GivenUp); 2]);
             if let Some(third) = third {
-                assert_eq!(third.check_lost(), Some(LostReason::NodeDeleted));
+                assert_eq!(third.held.check_lost(), Some(LostReason::NodeDeleted));
             }
         }
     }

@@ -11,6 +11,7 @@ use crate::client::Client;
 use crate::engine::attempts::queued::Queued;
 use crate::engine::grant::hold::Hold;
 use crate::engine::grant::observe::Call;
+use crate::engine::granted::Grant;
 use crate::engine::lock::lock_options::Recipe;
 use crate::engine::lock::path_lock::{Ask, Budget, PathLock};
 use crate::error::{AcquireError, BuildError, TryLockError};
@@ -446,7 +447,8 @@ impl QueuedLock {
         Some(came.and_then(|guard| drained().map_or(Ok(guard), Err)))
     }
 
-    fn keep(&mut self, result: Result<Hold, TryLockError>) {
+    fn keep(&mut self, result: Result<Grant, TryLockError>) {
+        let result = result.map(|grant| Hold::new(Arc::clone(&self.path_lock), grant));
         let result =
             std::mem::take(&mut self.call).ended(&self.path_lock, result, std::slice::from_ref);
         let result = result

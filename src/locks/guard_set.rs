@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::engine::grant::hold::{Hold, first};
+use crate::engine::grant::hold::{Hold, LockRef, first};
 use crate::engine::held::Held;
 use crate::engine::while_held::revoke;
 use crate::error::{Lost, ReleaseError, TransactionError};
@@ -120,30 +120,35 @@ impl<'a> Shares<'a> {
         self,
         path: &str,
     ) -> Result<Option<(Vec<u8>, i32)>, TransactionError> {
-        let holds: Vec<_> = self.0.iter().map(|hold| &**hold).collect();
-        get_data(&holds, path).await
+        let locks: Vec<_> = self.0.iter().map(|hold| hold.lock_ref()).collect();
+        get_data(&locks.iter().collect::<Vec<_>>(), path).await
     }
 
     /// Waits until revocation of one is requested. Borrows nothing.
     pub(crate) fn revoked(self) -> impl Future<Output = ()> + Send + 'static + use<> {
-        let requests = self.0.iter().map(|hold| {
-            let (session, held) = (Arc::downgrade(hold.session()), Arc::clone(&hold.held));
-            let directory = hold.directory().clone();
-            let runtime = hold.path_lock.client().runtime.clone();
-            Box::pin(async move {
-                // Where the session runs: this future may be polled without any runtime.
-                let mut watch = AbortOnDrop(
-                    runtime.spawn(revoke::revocation_requested(session, directory, held)),
-                );
-                match (&mut watch.0).await {
-                    Ok(true) => {}
-                    // Released, or the session has ended: no request can come any more.
-                    _ => std::future::pending().await,
-                }
-            })
-        });
-        let mut requests: Vec<_> = requests.collect();
+        let mut requests: Vec<_> = self
+            .0
+            .iter()
+            .map(|hold| Box::pin(revoked(&hold.lock_ref())))
+            .collect();
         async move { first(&mut requests).await }
+    }
+}
+
+/// Waits until revocation of this lock is requested. Borrows nothing.
+pub(crate) fn revoked(hold: &LockRef) -> impl Future<Output = ()> + Send + 'static + use<> {
+    let (session, held) = (Arc::downgrade(hold.session()), Arc::clone(&hold.held));
+    let directory = hold.directory().clone();
+    let runtime = hold.path_lock.client().runtime.clone();
+    async move {
+        // Where the session runs: this future may be polled without any runtime.
+        let mut watch =
+            AbortOnDrop(runtime.spawn(revoke::revocation_requested(session, directory, held)));
+        match (&mut watch.0).await {
+            Ok(true) => {}
+            // Released, or the session has ended: no request can come any more.
+            _ => std::future::pending().await,
+        }
     }
 }
 

@@ -538,21 +538,20 @@ impl LockGuard<Write> {
             Ok(hold) => hold,
             Err(guard) => return Err(ConversionError::WouldDeadlock { guard, path }),
         };
-        // If the client is closed, the task ends with it and drops the hold, which is then lost;
-        // the hold that releases nothing is returned instead.
-        let without_release = hold.without_release();
+        // If the client is closed, the task ends with it and drops the hold.
+        let lock = hold.lock_ref();
         match convert::downgrade(hold).await {
             Some(Ok(hold)) => Ok(LockGuard::new(hold)),
             Some(Err(error)) => Err(error.map(Self::new)),
             None => {
-                without_release.held.handle_event(HoldEvent::ClientEnded);
-                let reason = without_release.check_lost().unwrap_or(LostReason::Closed);
+                lock.held.handle_event(HoldEvent::ClientEnded);
+                let reason = lock.check_lost().unwrap_or(LostReason::Closed);
                 let source = Lost {
                     path: path.into(),
                     reason,
                 };
                 Err(ConversionError::Lost {
-                    guard: Self::new(without_release),
+                    guard: Self::new(lock.into_hold()),
                     source,
                 })
             }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use crate::engine::grant::hold::Hold;
+use crate::engine::grant::hold::{Hold, LockRef};
 use crate::engine::while_held::read;
 use crate::engine::while_held::transact::{self, Operation};
 use crate::error::{Lost, TransactionError};
@@ -74,9 +74,8 @@ use crate::values::shown::Quoted;
 /// ```
 #[must_use = "it does nothing until `commit` is called"]
 pub struct Transaction<'a> {
-    /// All must be held. There is at least one, unless the transaction is refused. Their drop
-    /// releases nothing.
-    holds: Vec<Hold>,
+    /// All must be held. There is at least one, unless the transaction is refused.
+    holds: Vec<LockRef>,
     operations: Vec<Operation>,
     refused: Option<TransactionError>,
     /// Prevents the release of the guard while the transaction exists.
@@ -89,7 +88,7 @@ const MAX_BYTES: usize = 1_000_000;
 impl<'a> Transaction<'a> {
     /// Creates a transaction under these holds of one client.
     pub(crate) fn new(holds: impl IntoIterator<Item = &'a Hold>) -> Self {
-        let holds = holds.into_iter().map(Hold::without_release).collect();
+        let holds = holds.into_iter().map(Hold::lock_ref).collect();
         Self {
             holds,
             operations: Vec::new(),
@@ -99,7 +98,7 @@ impl<'a> Transaction<'a> {
     }
 
     /// Creates a transaction under a hold; a transaction of a lost hold is refused.
-    pub(crate) fn under(hold: Result<Hold, Lost>) -> Self {
+    pub(crate) fn under(hold: Result<LockRef, Lost>) -> Self {
         let (hold, lost) = match hold {
             Ok(hold) => (Some(hold), None),
             Err(lost) => (None, Some(lost.into())),
@@ -277,7 +276,7 @@ impl<'a> Transaction<'a> {
     }
 
     /// Returns the holds and the operations, if they can be sent.
-    pub(crate) fn checked(self) -> Result<(Vec<Hold>, Vec<Operation>), TransactionError> {
+    pub(crate) fn checked(self) -> Result<(Vec<LockRef>, Vec<Operation>), TransactionError> {
         if let Some(refused) = self.refused {
             return Err(refused);
         }
@@ -312,7 +311,7 @@ fn required(version: Option<i32>) -> Option<i32> {
 /// Reads a node under these holds of one client, and the version of its data; returns `None` if
 /// there is no such node.
 pub(crate) async fn get_data(
-    holds: &[&Hold],
+    holds: &[&LockRef],
     path: &str,
 ) -> Result<Option<(Vec<u8>, i32)>, TransactionError> {
     let namespace = holds

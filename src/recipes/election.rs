@@ -9,7 +9,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::engine::attempts::room;
-use crate::engine::grant::hold::Hold;
+use crate::engine::grant::hold::{Hold, LockRef};
+use crate::engine::granted::GrantedLock;
 use crate::engine::held::Held;
 use crate::engine::lock::path_lock::{Ask, Budget, PathLock};
 use crate::engine::who;
@@ -228,19 +229,16 @@ impl Term {
         FencingToken::from_parts(zxid, counter)
     }
 
-    /// Returns the hold of its node; its drop does not release anything. The error is the loss of
-    /// the term.
-    pub(crate) fn hold(&self) -> Result<Hold, Lost> {
+    /// Returns the lock of its node, for work in the term. The error is the loss of the term.
+    pub(crate) fn hold(&self) -> Result<LockRef, Lost> {
         if let Some(lost) = self.lost() {
             return Err(lost);
         }
         let kept = self.path_lock.upgrade().zip(self.held.session());
         let (path_lock, session) = kept.ok_or_else(|| self.lost_by(LostReason::Closed))?;
-        Ok(Hold::for_use(
+        Ok(LockRef::new(
             path_lock,
-            session,
-            Arc::clone(&self.held),
-            self.token,
+            GrantedLock::new(Arc::clone(&self.held), session, self.token),
         ))
     }
 

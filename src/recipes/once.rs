@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use crate::client::Client;
 use crate::engine::data::once::{Recorded, Records};
-use crate::engine::grant::hold::Hold;
+use crate::engine::grant::hold::LockRef;
 use crate::engine::while_held::read::ReadNode;
 use crate::error::{BuildError, OnceError, TransactionError};
 use crate::locks::guard::LockGuard;
-use crate::locks::guard_set::Shares;
+use crate::locks::guard_set::revoked;
 use crate::locks::mutex::InterProcessMutex;
 use crate::locks::transaction::{Transaction, get_data};
 use crate::protocol::once;
@@ -243,7 +243,7 @@ impl OnceJob {
         let run = OnceRun {
             occasion: self.occasion.as_str().into(),
             token: guard.fencing_token(),
-            hold: Arc::new(guard.hold().without_release()),
+            hold: guard.hold().lock_ref(),
             writes: Arc::clone(&writes),
         };
         let output = match guard.while_held(job(run)).await?.map_err(Into::into) {
@@ -260,7 +260,7 @@ impl OnceJob {
         };
         let recorded = self.record(&records, &guard, &writes).await;
         if matches!(recorded, Recorded::Ours) {
-            records.prune(guard.hold(), self.keep).await;
+            records.prune(&guard.hold().lock_ref(), self.keep).await;
         }
         let token = guard.hold().token();
         release(guard).await;
@@ -335,7 +335,7 @@ impl OnceJob {
             Some(timeout) => mutex.acquire(timeout).await?,
             None => mutex.lock().await?,
         };
-        let Some(found) = records.find_under(guard.hold()).await? else {
+        let Some(found) = records.find_under(&guard.hold().lock_ref()).await? else {
             return Ok(Ok(guard));
         };
         release(guard).await;
@@ -351,7 +351,9 @@ impl OnceJob {
             Ok((_, operations)) => {
                 let token = guard.hold().token();
                 let data = once::record(&self.client.core.process.who, token);
-                records.write(guard.hold(), operations, data, token).await
+                records
+                    .write(&guard.hold().lock_ref(), operations, data, token)
+                    .await
             }
             Err(error) => Recorded::No(error),
         }
@@ -392,7 +394,7 @@ type Writes = Arc<Mutex<Vec<AddWrites>>>;
 pub struct OnceRun {
     occasion: Arc<str>,
     token: FencingToken,
-    hold: Arc<Hold>,
+    hold: LockRef,
     writes: Writes,
 }
 
@@ -418,7 +420,7 @@ impl OnceRun {
     /// # Cancel safety
     /// If the future is dropped, the watch ends. The next one resolves for the same request.
     pub fn revoked(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
-        Shares(&[Arc::clone(&self.hold)]).revoked()
+        revoked(&self.hold)
     }
 
     /// Reads a node, with the version of its data for a write that is based on them. `None` if

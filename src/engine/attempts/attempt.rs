@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 use crate::engine::call::ProgressSender;
-use crate::engine::grant::hold::Hold;
+use crate::engine::granted::Grant;
 use crate::engine::lock::path_lock::{Ask, Budget, PathLock};
 use crate::engine::queue::NodeSlot;
 use crate::engine::request::look::until_deadline;
@@ -36,16 +36,20 @@ pub(crate) struct Attempt {
     pub(crate) slot: Option<NodeSlot>,
 }
 
-/// Where the result is sent.
+/// Where the result is sent: to a caller that waits for one grant, or for that of several permits.
 pub(crate) enum Reply {
-    Lock(oneshot::Sender<Result<Hold, TryLockError>>),
-    Permits(oneshot::Sender<Result<Vec<Hold>, TryLockError>>),
+    Lock(oneshot::Sender<Result<Grant, TryLockError>>),
+    Permits(oneshot::Sender<Result<Vec<Grant>, TryLockError>>),
 }
 
-/// How an attempt, or its part in one session, ended. It travels as the `Err` of a step, even if it
-/// is a grant, since only a step that goes on has an event.
+/// What an attempt is granted: a lock, or as many permits as were asked for.
+pub(crate) enum Granted {
+    Lock(Grant),
+    Permits(Vec<Grant>),
+}
+
+/// How an attempt, or its part in one session, ended without a grant.
 pub(crate) enum End {
-    Granted(Vec<Hold>),
     Denied(TryLockError),
     OutOfTime,
     /// The caller has left. [`Client::flush`](crate::Client::flush) waits until the ticket is
@@ -180,23 +184,29 @@ impl Attempt {
         self.ask.budget.if_busy()
     }
 
-    /// Tells the caller the result, if the attempt has ended.
+    /// Sends the grant to the caller, and has the attempt be over.
+    pub(crate) fn grant(&mut self, granted: Granted) {
+        if let Some(reply) = self.reply.take() {
+            reply.grant(granted);
+        }
+    }
+
+    /// Tells the caller why there is no grant, if the attempt has ended.
     /// [`Client::flush`](crate::Client::flush) waits until the returned ticket is dropped; it
     /// exists before the caller is told, so that a flush called after that counts it.
     pub(crate) fn tell(&mut self, end: End) -> Option<Ticket> {
         let ticket = || Some(self.path_lock.client().cleanup.ticket(self.number()));
-        let (ticket, answer) = match end {
+        let (ticket, error) = match end {
             End::Again => return None,
             End::CallerGone(ticket) => {
                 self.reply = None;
                 return ticket;
             }
-            End::Granted(holds) => (None, Ok(holds)),
-            End::Denied(error) => (ticket(), Err(error)),
-            End::OutOfTime => (ticket(), Err(self.out_of_time())),
+            End::Denied(error) => (ticket(), error),
+            End::OutOfTime => (ticket(), self.out_of_time()),
         };
         if let Some(reply) = self.reply.take() {
-            reply.send(answer);
+            reply.deny(error);
         }
         ticket
     }
@@ -225,19 +235,22 @@ impl Attempt {
 }
 
 impl Reply {
-    /// If the caller has left, the holds come back here, and their drop releases them.
-    fn send(self, answer: Result<Vec<Hold>, TryLockError>) {
+    /// If the caller has left, the grant comes back here, and its drop releases it.
+    fn grant(self, granted: Granted) {
+        match (self, granted) {
+            (Self::Lock(reply), Granted::Lock(grant)) => drop(reply.send(Ok(grant))),
+            (Self::Permits(reply), Granted::Permits(grants)) => drop(reply.send(Ok(grants))),
+            // Not expected: only a semaphore grants permits, and no caller asks it for a lock. The
+            // caller takes the attempt for ended, and the grant is released.
+            (Self::Lock(_), Granted::Permits(_)) | (Self::Permits(_), Granted::Lock(_)) => {}
+        }
+    }
+
+    /// A caller that has left needs no error.
+    fn deny(self, error: TryLockError) {
         match self {
-            Self::Permits(reply) => drop(reply.send(answer)),
-            // There is one. Without it the caller would take the attempt for ended.
-            Self::Lock(reply) => {
-                drop(
-                    answer
-                        .map(|mut holds| holds.pop())
-                        .transpose()
-                        .map(|one| reply.send(one)),
-                );
-            }
+            Self::Lock(reply) => drop(reply.send(Err(error))),
+            Self::Permits(reply) => drop(reply.send(Err(error))),
         }
     }
 }

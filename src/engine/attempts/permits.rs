@@ -2,14 +2,15 @@
 //! [`Taking`] says, until one transaction has exchanged its lock node for the leases
 //! (docs/protocol.md#permits-by-one-transaction).
 
+use std::ops::ControlFlow;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use zookeeper_client as zk;
 
-use crate::engine::attempts::attempt::{End, wait};
+use crate::engine::attempts::attempt::{End, Granted, wait};
 use crate::engine::attempts::in_session::InSession;
-use crate::engine::grant::hold::Hold;
+use crate::engine::granted::{Grant, GrantedLock};
 use crate::engine::held::Held;
 use crate::engine::lock::lock_options::SemaphoreOptions;
 use crate::engine::lock::path_lock::PathLock;
@@ -139,14 +140,14 @@ impl<'a> InSession<'a> {
         Ok(())
     }
 
-    /// Takes the permits at the head of the queue, where the attempt has the node `lock`. Returns
-    /// `Deleted` if another process has deleted that.
+    /// Takes the permits at the head of the queue, where the attempt has the node `lock`. Goes on
+    /// with `Deleted` if another process has deleted that.
     pub(crate) async fn take_permits(
         &mut self,
         semaphore: &'a SemaphoreOptions,
         lock: String,
         czxid: i64,
-    ) -> Result<AcquireEvent, End> {
+    ) -> Result<ControlFlow<Granted, AcquireEvent>, End> {
         // What the head sees counts from here on.
         self.stop.refuse_by(None);
         let (taking, mut step) = Taking::new(
@@ -186,7 +187,10 @@ impl<'a> InSession<'a> {
             }
         };
         match outcome {
-            Ok(PermitsOutcome::Granted { names }) => self.grant_permits(&head, names).await,
+            Ok(PermitsOutcome::Granted { names }) => {
+                let permits = self.grant_permits(&head, names).await?;
+                Ok(ControlFlow::Break(Granted::Permits(permits)))
+            }
             Ok(PermitsOutcome::LockDeleted { orphans }) => {
                 self.end_leases(orphans);
                 self.left = Orphans::default();
@@ -194,10 +198,10 @@ impl<'a> InSession<'a> {
                     name: head.lock,
                     czxid: Some(czxid),
                 };
-                Ok(AcquireEvent::Deleted {
+                Ok(ControlFlow::Continue(AcquireEvent::Deleted {
                     node,
                     waited: head.waited,
-                })
+                }))
             }
             Ok(PermitsOutcome::NotGranted { why, orphans }) => {
                 self.end_leases(orphans);
@@ -395,7 +399,7 @@ impl<'a> InSession<'a> {
         &mut self,
         head: &AtHead<'_>,
         names: Vec<String>,
-    ) -> Result<AcquireEvent, End> {
+    ) -> Result<Vec<Grant>, End> {
         let Seat {
             path_lock, session, ..
         } = self.seat;
@@ -408,7 +412,7 @@ impl<'a> InSession<'a> {
             .nodes
             .gone(&path_lock.path().child(&head.lock), Gone::Deleted);
         let leases = &head.semaphore.leases;
-        let hold = |(name, number): (String, u64)| {
+        let grant = |(name, number): (String, u64)| {
             // Its session has to know it: it beats while it has nodes.
             session.nodes.adopt(leases.child(&name), no_owner());
             let state = HoldState::new(name.into(), Kind::Exclusive).with_lease_end(lease_end);
@@ -419,13 +423,16 @@ impl<'a> InSession<'a> {
                 number,
                 state,
             );
-            let (path_lock, session) = (Arc::clone(path_lock), Arc::clone(session));
-            Hold::new(path_lock, session, held, (head.czxid, 0), ask.location).by(how)
+            Grant::new(
+                GrantedLock::new(held, Arc::clone(session), (head.czxid, 0)),
+                how,
+            )
+            .known_in(path_lock.outside_rooms(), ask.location)
         };
-        let holds = names
+        let grants = names
             .into_iter()
             .zip(self.attempt.numbers.clone())
-            .map(hold)
+            .map(grant)
             .collect();
         self.left = Orphans::default();
         self.end_leases(Orphans::default());
@@ -433,7 +440,7 @@ impl<'a> InSession<'a> {
         self.attempt.progress.set_waits_for(WaitsFor::Renewal);
         // As every lock (docs/protocol.md#suspended).
         self.wait(session.lease().until_valid()).await?;
-        Err(End::Granted(holds))
+        Ok(grants)
     }
 
     /// Returns how the attempt ends without permits. The last request was about `directory`.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::engine::attempts::run;
 use crate::engine::call::{Pending, ProgressReceiver};
-use crate::engine::grant::hold::Hold;
+use crate::engine::granted::Grant;
 use crate::engine::lock::path_lock::{Ask, PathLock};
 use crate::engine::request::look::{self, until_deadline};
 use crate::error::{AcquireError, TryLockError};
@@ -19,7 +19,7 @@ const ANOTHER_NODE: Duration = Duration::from_secs(1);
 /// An attempt under way, and its progress. Dropping it cancels the attempt, which then cleans up.
 pub(crate) struct Queued {
     path_lock: Arc<PathLock>,
-    pub(crate) pending: Pending<Hold>,
+    pub(crate) pending: Pending<Grant>,
     progress: ProgressReceiver,
 }
 
@@ -39,7 +39,7 @@ impl Queued {
     pub(crate) async fn result_until(
         &mut self,
         deadline: Instant,
-    ) -> Option<Result<Hold, TryLockError>> {
+    ) -> Option<Result<Grant, TryLockError>> {
         let (path_lock, asked) = (
             Arc::clone(&self.path_lock),
             deadline.saturating_duration_since(Instant::now()),
@@ -56,7 +56,7 @@ impl Queued {
 
     /// Waits until the attempt has a node in the queue. Returns the result if the attempt ends
     /// before.
-    pub(crate) async fn queued(&mut self) -> Option<Result<Hold, TryLockError>> {
+    pub(crate) async fn queued(&mut self) -> Option<Result<Grant, TryLockError>> {
         tokio::select! {
             biased;
             result = self.pending.result() => Some(result),

@@ -10,10 +10,11 @@ use tokio::sync::oneshot;
 use crate::engine::attempts::run;
 use crate::engine::call::Pending;
 use crate::engine::grant::hold::Hold;
+use crate::engine::granted::Grant;
 use crate::engine::lock::first::asks_at;
 use crate::engine::lock::path_lock::{Admission, Ask, Budget, PathLock};
 use crate::engine::request::look::ask_first;
-use crate::engine::room::{Granted, RoomState, SharedRoom, Waiter};
+use crate::engine::room::{RoomState, SharedRoom, Waiter};
 use crate::error::TryLockError;
 use crate::protocol::late::Ahead;
 use crate::protocol::node_name::Kind;
@@ -42,9 +43,10 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, 
             if let Some(result) = room.and_then(|room| try_now(&path_lock, room, ask)) {
                 return result;
             }
-            let hold = run::start(&path_lock, ask).0.result().await?;
+            let grant = run::start(&path_lock, ask).0.result().await?;
+            let mut hold = Hold::new(Arc::clone(&path_lock), grant);
             if let Some(room) = room {
-                adopt(&path_lock, room, &hold, ask);
+                hold.enter(room, ask.location);
             }
             return Ok(hold);
         }
@@ -53,7 +55,7 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, 
     let at = Arrival::new(number, ask.admission == Admission::Again);
     let (reply, told) = oneshot::channel();
     let ahead = match room.arrive(at, deadline, waiter(ask, reply)) {
-        Ok(granted) => return had(&path_lock, granted, ask.lease),
+        Ok(grant) => return Ok(with_lease(&path_lock, grant, ask.lease)),
         Err(ahead) => ahead,
     };
     let _leaves = Leaves {
@@ -78,7 +80,8 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, 
         .await
         .and_then(Result::ok)
     {
-        Some(granted) => granted.and_then(|granted| had(&path_lock, granted, None)),
+        // Its lease has begun with the grant.
+        Some(granted) => granted.map(|grant| Hold::new(Arc::clone(&path_lock), grant)),
         None => Err(path_lock.ended().into()),
     }
 }
@@ -91,7 +94,7 @@ fn try_now(
     ask: Ask,
 ) -> Option<Result<Hold, TryLockError>> {
     let unnamed = match room.try_now(ask.location) {
-        Ok(granted) => return Some(had(path_lock, granted, ask.lease)),
+        Ok(grant) => return Some(Ok(with_lease(path_lock, grant, ask.lease))),
         Err(is_held) => is_held.then_some(Ahead {
             count: 1,
             first: None,
@@ -105,15 +108,7 @@ fn try_now(
     Some(Err(path_lock.would_block(ask.kind, ahead)))
 }
 
-/// Makes the node of a hold that a try was granted the room's.
-fn adopt(path_lock: &Arc<PathLock>, room: &Arc<SharedRoom>, hold: &Hold, ask: Ask) {
-    if room.adopt(&hold.held, hold.session(), hold.token(), ask.location) {
-        // It is known as the room's.
-        drop(path_lock.lock_holders().remove(&hold.held.number()));
-    }
-}
-
-fn waiter(ask: Ask, reply: oneshot::Sender<Result<Granted, TryLockError>>) -> Waiter {
+fn waiter(ask: Ask, reply: oneshot::Sender<Result<Grant, TryLockError>>) -> Waiter {
     let asked = match ask.budget {
         Budget::Try { timeout } => timeout,
         Budget::Until { asked, .. } => asked,
@@ -130,15 +125,10 @@ fn waiter(ask: Ask, reply: oneshot::Sender<Result<Granted, TryLockError>>) -> Wa
     }
 }
 
-/// Returns the hold that a room has granted. `lease` must still be set; for a caller that has
-/// waited, the room sets it.
-fn had(
-    path_lock: &Arc<PathLock>,
-    granted: Granted,
-    lease: Option<Duration>,
-) -> Result<Hold, TryLockError> {
-    granted.begin_lease(lease);
-    Hold::of_room(Arc::clone(path_lock), granted).ok_or_else(|| path_lock.ended().into())
+/// Returns the hold of a caller that the room has granted its node at once, and has its lease begin.
+fn with_lease(path_lock: &Arc<PathLock>, grant: Grant, lease: Option<Duration>) -> Hold {
+    grant.held.begin_lease(lease);
+    Hold::new(Arc::clone(path_lock), grant)
 }
 
 /// A caller in the room, until it leaves.
@@ -199,7 +189,7 @@ struct Task {
     path_lock: Weak<PathLock>,
     /// The last attempt, which is cancelled by the next look at the room if that has none under
     /// way.
-    attempt: Option<Pending<Hold>>,
+    attempt: Option<Pending<Grant>>,
     /// The last deadline before which it has asked who is first.
     asked: Option<Instant>,
     /// Whether it has ended because no caller waits.
@@ -340,13 +330,13 @@ impl Task {
     }
 
     /// Handles the result of the attempt.
-    fn ended(&mut self, result: Result<Hold, TryLockError>) {
+    fn ended(&mut self, result: Result<Grant, TryLockError>) {
         // The ticket exists before a caller can leave with the grant on its way to it: the caller's
         // flush waits until the grant has come back.
-        let _pending = result.as_ref().ok().map(Hold::ticket);
+        let _pending = result.as_ref().ok().map(Grant::ticket);
         let is_wanted = self.room.lock().room.is_under_way();
         match result {
-            Ok(hold) if is_wanted => self.room.granted(hold.into_granted()),
+            Ok(grant) if is_wanted => self.room.granted(grant),
             Err(error) if is_wanted => {
                 let failed = self.room.lock().room.failed();
                 for waiter in failed {

@@ -11,19 +11,20 @@
 //! [`InSession::grant`]; everything that ends an attempt, or its part in a session, ends in
 //! [`InSession::leave`], which leaves the orphans to cleanup.
 
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use crate::engine::attempts::attempt::{Attempt, End, Patience, Reply, Stop, wait};
+use crate::engine::attempts::attempt::{Attempt, End, Granted, Patience, Reply, Stop, wait};
 use crate::engine::attempts::in_session::InSession;
 use crate::engine::attempts::permits;
 use crate::engine::call::{Caller, Pending, ProgressReceiver, ProgressSender};
 use crate::engine::grant::hold::Hold;
 use crate::engine::grant::observe;
+use crate::engine::granted::{Grant, GrantedLock};
 use crate::engine::held::Held;
 use crate::engine::lock::path_lock::{Admission, Ask, PathLock};
 use crate::engine::queue::{NodeSlot, Slots};
@@ -54,7 +55,7 @@ const TRY_LOOKS_EACH: Duration = Duration::from_secs(1);
 ///
 /// The attempt is a task on the session's runtime, so the caller needs no timer, and no particular
 /// runtime.
-pub(crate) fn start(path_lock: &Arc<PathLock>, ask: Ask) -> (Pending<Hold>, ProgressReceiver) {
+pub(crate) fn start(path_lock: &Arc<PathLock>, ask: Ask) -> (Pending<Grant>, ProgressReceiver) {
     start_as(
         path_lock,
         ask,
@@ -80,10 +81,10 @@ pub(crate) async fn acquire_permits(
         .into());
     }
     let numbers = path_lock.client().cleanup.numbers(wanted);
-    start_as(&path_lock, ask, numbers, Reply::Permits)
-        .0
-        .result()
-        .await
+    let (mut pending, _) = start_as(&path_lock, ask, numbers, Reply::Permits);
+    let grants: Vec<Grant> = pending.result().await?;
+    let hold = |grant| Hold::new(Arc::clone(&path_lock), grant);
+    Ok(grants.into_iter().map(hold).collect())
 }
 
 /// Starts an attempt with these numbers.
@@ -241,19 +242,19 @@ impl Attempt {
                 kind,
             };
             let (mut here, step) = InSession::begin(self, seat, stop);
-            let end = match here.look_first().await {
+            let result = match here.look_first().await {
                 Ok(()) => here.follow(step).await,
-                Err(end) => end,
+                Err(end) => Err(end),
             };
-            here.leave(end).await;
+            here.leave(result).await;
         }
     }
 }
 
 impl InSession<'_> {
     /// Carries out the steps of the state machine and returns their results to it, until the
-    /// attempt ends in this session.
-    async fn follow(&mut self, mut step: AcquireStep) -> End {
+    /// attempt is granted the lock, or ends in this session.
+    async fn follow(&mut self, mut step: AcquireStep) -> Result<Granted, End> {
         let Seat {
             path_lock, session, ..
         } = self.seat;
@@ -276,7 +277,11 @@ impl InSession<'_> {
                 AcquireStep::Finish(AcquireOutcome::Granted { name, czxid, also }) => {
                     self.leave_to_cleanup(also);
                     self.left.names.push(name.clone());
-                    self.grant(&name, czxid).await
+                    match self.grant(&name, czxid).await {
+                        Ok(ControlFlow::Break(granted)) => return Ok(granted),
+                        Ok(ControlFlow::Continue(event)) => Ok(event),
+                        Err(end) => Err(end),
+                    }
                 }
                 AcquireStep::Finish(AcquireOutcome::NotGranted { why, orphans }) => {
                     if let Some(list) = self.acquiring.take_list() {
@@ -287,10 +292,7 @@ impl InSession<'_> {
                     Err(self.not_granted(path_lock.path(), why))
                 }
             };
-            let event = match event {
-                Ok(event) => event,
-                Err(end) => return end,
-            };
+            let event = event?;
             if matches!(event, AcquireEvent::HandedOver) {
                 self.looked_at = clock::now();
             }
@@ -308,18 +310,21 @@ impl InSession<'_> {
 
     /// Leaves the session, which is the only way out of it: tells the caller the result, if there
     /// is one, and leaves the orphans to cleanup.
-    async fn leave(mut self, end: End) {
-        if let End::Granted(holds) = end {
-            self.leave_all();
-            // If the session has ended, the holds are lost: their drop cleans up, and the caller
-            // goes on waiting.
-            if self.seat.session.end_reason().is_none() {
-                // This comes first: the caller may ask for another lock at once.
-                self.attempt.slot = None;
-                drop(self.attempt.tell(End::Granted(holds)));
+    async fn leave(mut self, result: Result<Granted, End>) {
+        let end = match result {
+            Ok(granted) => {
+                self.leave_all();
+                // If the session has ended, the grant is lost: its drop cleans up, and the caller
+                // goes on waiting.
+                if self.seat.session.end_reason().is_none() {
+                    // The slot is free first: the caller may ask for another lock at once.
+                    self.attempt.slot = None;
+                    self.attempt.grant(granted);
+                }
+                return;
             }
-            return;
-        }
+            Err(end) => end,
+        };
         if !matches!(end, End::Again) {
             // From here on cleanup has the slot.
             self.attempt.slot = None;
@@ -520,8 +525,12 @@ impl InSession<'_> {
     }
 
     /// Grants the lock by the node `name`, which is first in the queue; to get permits, goes on at
-    /// its head. Returns `Outdated` if what shows that is too old.
-    async fn grant(&mut self, name: &str, czxid: i64) -> Result<AcquireEvent, End> {
+    /// its head. Goes on with `Outdated` if what shows that is too old.
+    async fn grant(
+        &mut self,
+        name: &str,
+        czxid: i64,
+    ) -> Result<ControlFlow<Granted, AcquireEvent>, End> {
         let Seat {
             path_lock,
             session,
@@ -542,10 +551,10 @@ impl InSession<'_> {
         if is_old || was_in_doubt && !self.looked_again {
             self.looked_again = true;
             self.left = Orphans::default();
-            return Ok(AcquireEvent::Outdated(OwnNode {
+            return Ok(ControlFlow::Continue(AcquireEvent::Outdated(OwnNode {
                 name: name.to_owned(),
                 czxid: Some(czxid),
-            }));
+            })));
         }
         path_lock
             .queue()
@@ -569,9 +578,12 @@ impl InSession<'_> {
         // Registered before the caller is told, so that the end of the session from here on marks
         // the hold as lost.
         self.left = Orphans::default();
-        let (path_lock, session, token) = (Arc::clone(path_lock), Arc::clone(session), (czxid, 0));
-        let hold = Hold::new(path_lock, session, held, token, ask.location).by(self.how);
-        Err(End::Granted(vec![hold]))
+        let grant = Grant::new(
+            GrantedLock::new(held, Arc::clone(session), (czxid, 0)),
+            self.how,
+        )
+        .known_in(path_lock.outside_rooms(), ask.location);
+        Ok(ControlFlow::Break(Granted::Lock(grant)))
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use zookeeper_client as zk;
 
-use crate::engine::grant::hold::Hold;
+use crate::engine::grant::hold::LockRef;
 use crate::engine::while_held::read::{self, ReadNode};
 use crate::engine::while_held::transact::{Operation, transact};
 use crate::error::{Cause, OnceError, TransactionError};
@@ -65,7 +65,7 @@ impl Records {
 
     /// Returns the record of the occasion, as the holder of the lock sees it: no other will write
     /// one while the lock is held.
-    pub(crate) async fn find_under(&self, hold: &Hold) -> Result<Option<ReadNode>, OnceError> {
+    pub(crate) async fn find_under(&self, hold: &LockRef) -> Result<Option<ReadNode>, OnceError> {
         read::get_data(&[hold], self.record.clone()).await
     }
 
@@ -73,7 +73,7 @@ impl Records {
     /// its outcome is known (docs/protocol.md#once-record).
     pub(crate) async fn write(
         &self,
-        hold: &Hold,
+        hold: &LockRef,
         mut writes: Vec<Operation>,
         data: String,
         token: (i64, u64),
@@ -84,7 +84,7 @@ impl Records {
             path: self.record.clone(),
             data: data.into_bytes(),
         });
-        let (records, shared) = (self.clone(), hold.without_release());
+        let (records, shared) = (self.clone(), hold.clone());
         // A task: the pauses need timers, and the outcome is to be known also if the caller does
         // not poll.
         let written = self
@@ -95,7 +95,12 @@ impl Records {
             .unwrap_or_else(|| Recorded::InDoubt(read::closed(hold).into()))
     }
 
-    async fn write_here(&self, hold: &Hold, writes: &[Operation], token: (i64, u64)) -> Recorded {
+    async fn write_here(
+        &self,
+        hold: &LockRef,
+        writes: &[Operation],
+        token: (i64, u64),
+    ) -> Recorded {
         let (policy, started) = (self.client.retry, Instant::now());
         let (mut failures, mut doubt, mut made) = (0, None, false);
         loop {
@@ -160,8 +165,8 @@ impl Records {
 
     /// Deletes the oldest records, beyond the last `keep`, while the lock is held. Records whose
     /// deletion fails are left to the next run.
-    pub(crate) async fn prune(&self, hold: &Hold, keep: usize) {
-        let (records, shared) = (self.clone(), hold.without_release());
+    pub(crate) async fn prune(&self, hold: &LockRef, keep: usize) {
+        let (records, shared) = (self.clone(), hold.clone());
         let pruned = self
             .client
             .run_while_polled(async move { records.prune_here(&shared, keep).await });
@@ -170,7 +175,7 @@ impl Records {
         }
     }
 
-    async fn prune_here(&self, hold: &Hold, keep: usize) -> Result<(), Cause> {
+    async fn prune_here(&self, hold: &LockRef, keep: usize) -> Result<(), Cause> {
         let session = hold.session();
         let old = session.request(|handle| async move { self.old(&handle, keep).await });
         let Ok(old) = old.await else { return Ok(()) };

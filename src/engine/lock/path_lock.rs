@@ -2,13 +2,14 @@
 //! local holders; and a registry of values by key, in which they find it.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::hash::Hash;
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use crate::engine::granted::LocalOwners;
 use crate::engine::held::LocalOwner;
 use crate::engine::lock::first::FirstSeen;
 use crate::engine::lock::lock_options::{LOCKS, LockOptions, Recipe, RequestedOptions};
@@ -175,9 +176,8 @@ pub(crate) struct PathLock {
     /// The rooms where attempts of a kind wait behind one node; none of a kind of which each has
     /// its own node.
     rooms: Vec<Arc<SharedRoom>>,
-    /// The holds of this path lock that are no room's, by the numbers of their attempts, so the
-    /// oldest is the first.
-    holders: Mutex<BTreeMap<u64, LocalOwner>>,
+    /// The local holders that no room knows.
+    outside_rooms: Arc<LocalOwners>,
     foreign_reported: AtomicBool,
     /// Whether a call that waits for a hold of the same client is being checked, or has been
     /// logged.
@@ -322,6 +322,7 @@ impl PathLock {
             }
             Recipe::FairLock | Recipe::Semaphore | Recipe::LeaderLatch => Vec::new(),
         };
+        let outside_rooms = LocalOwners::new(client.guard_changes.clone());
         Self {
             registry,
             client,
@@ -330,7 +331,7 @@ impl PathLock {
             options,
             queue,
             rooms,
-            holders: Mutex::default(),
+            outside_rooms,
             foreign_reported: AtomicBool::new(false),
             self_wait: AtomicBool::new(false),
             first_seen: FirstSeen::default(),
@@ -586,13 +587,13 @@ impl PathLock {
     /// Returns copies of the holders in the rooms, and of those of the others that `counts`.
     fn holders_with(&self, counts: impl Fn(&LocalOwner) -> bool) -> Vec<LocalOwner> {
         let mut all: Vec<_> = self.rooms.iter().flat_map(|room| room.holders()).collect();
-        let holders = self.lock_holders();
-        all.extend(holders.values().filter(|holder| counts(holder)).cloned());
+        all.extend(self.outside_rooms.holders_with(counts));
         all
     }
 
-    pub(crate) fn lock_holders(&self) -> MutexGuard<'_, BTreeMap<u64, LocalOwner>> {
-        self.holders.lock()
+    /// Returns the table of the local holders that no room knows.
+    pub(crate) fn outside_rooms(&self) -> &Arc<LocalOwners> {
+        &self.outside_rooms
     }
 
     /// Has no further reader share a node with others of this client.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use zookeeper_client as zk;
 
-use crate::engine::grant::hold::Hold;
+use crate::engine::grant::hold::{Hold, LockRef};
 use crate::engine::grant::observe;
 use crate::engine::lock::path_lock::PathLock;
 use crate::engine::request::requests::new_id;
@@ -32,7 +32,7 @@ pub(crate) type ConversionOutcome = Result<Hold, ConversionError<Hold>>;
 ///
 /// The task is counted until it is done: a flush waits for its node. The outcome is the caller's,
 /// which may take or drop it at any time, and is not waited for.
-pub(crate) async fn downgrade(hold: Hold) -> Option<ConversionOutcome> {
+pub(crate) async fn downgrade(mut hold: Hold) -> Option<ConversionOutcome> {
     // No other writer of this client has the node next, which becomes a reader's.
     hold.take_out();
     let (reply, outcome) = oneshot::channel();
@@ -63,7 +63,7 @@ async fn convert(hold: Hold) -> ConversionOutcome {
         return lost(hold, reason);
     };
     let mut unfinished = Unfinished {
-        hold: hold.without_release(),
+        hold: hold.lock_ref(),
         own: own.as_ref().to_owned(),
         new,
         finished: false,
@@ -161,12 +161,12 @@ fn lost(guard: Hold, reason: LostReason) -> ConversionOutcome {
 /// is gone.
 async fn delete(hold: &Hold, names: Vec<String>) {
     let (done, gone) = oneshot::channel();
-    submit(hold, names, Some(done));
+    submit(&hold.lock_ref(), names, Some(done));
     // Cleanup has logged a refusal, and there is nothing more to do.
     let _ = gone.await;
 }
 
-fn submit(hold: &Hold, names: Vec<String>, done: Option<Done>) {
+fn submit(hold: &LockRef, names: Vec<String>, done: Option<Done>) {
     hold.path_lock.client().cleanup.submit(Item {
         session: Arc::clone(hold.session()),
         directory: hold.path_lock.path().clone(),
@@ -181,7 +181,7 @@ fn submit(hold: &Hold, names: Vec<String>, done: Option<Done>) {
 /// the caller's) or with its runtime, the lock is lost, and its nodes are deleted, the new one
 /// first (docs/protocol.md#conversion-ends).
 struct Unfinished {
-    hold: Hold,
+    hold: LockRef,
     own: String,
     new: String,
     finished: bool,

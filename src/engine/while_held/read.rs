@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use zookeeper_client as zk;
 
-use crate::engine::grant::hold::{Hold, first};
+use crate::engine::grant::hold::{LockRef, first};
 use crate::error::{Error, Lost, LostReason, Purpose, RequestFailure};
 use crate::session::core::Core;
 use crate::session::live::zk_session::SessionGone;
@@ -38,7 +38,7 @@ pub(crate) async fn ask(handle: &zk::Client, path: &str) -> Result<Option<ReadNo
 /// Reads a node's data and its version in the session of these holds, not older than any of them
 /// (docs/protocol.md#read-under-lock). `None` if there is no such node.
 pub(crate) async fn get_data<E: From<Lost> + From<Error>>(
-    holds: &[&Hold],
+    holds: &[&LockRef],
     path: LockPath,
 ) -> Result<Option<ReadNode>, E> {
     let Some(owner) = holds.first() else {
@@ -97,7 +97,7 @@ pub(crate) async fn get_data<E: From<Lost> + From<Error>>(
 }
 
 /// Returns the loss of a lock whose client has ended.
-pub(crate) fn closed(hold: &Hold) -> Lost {
+pub(crate) fn closed(hold: &LockRef) -> Lost {
     hold.lost_by(hold.check_lost().unwrap_or(LostReason::Closed))
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use zookeeper_client as zk;
 
-use crate::engine::grant::hold::Hold;
+use crate::engine::grant::hold::LockRef;
 use crate::engine::held::Held;
 use crate::error::{Lost, LostReason, TransactionError};
 use crate::protocol::failure::FailureKind;
@@ -83,7 +83,7 @@ impl Operation {
 }
 
 /// Returns how many bytes the check of a hold's node has.
-pub(crate) fn check_bytes(hold: &Hold) -> usize {
+pub(crate) fn check_bytes(hold: &LockRef) -> usize {
     // This counts the slash and the header of the operation.
     hold.directory().server().len() + hold.node().len() + 30
 }
@@ -94,7 +94,7 @@ pub(crate) fn check_bytes(hold: &Hold) -> usize {
 /// The work is a task on the session's runtime: a caller that stops polling must not keep the
 /// session from being closed, and a caller that leaves must not keep the outcome from being known.
 pub(crate) async fn transact(
-    holds: &[&Hold],
+    holds: &[&LockRef],
     operations: Vec<Operation>,
 ) -> Result<(), TransactionError> {
     let Some(first) = holds.first() else {
@@ -110,7 +110,7 @@ pub(crate) async fn transact(
     }
     let write = PendingWrite::begin(holds);
     let was_sent = Arc::clone(&write.was_sent);
-    let shared = holds.iter().map(|hold| hold.without_release()).collect();
+    let shared = holds.iter().copied().cloned().collect();
     match first
         .path_lock
         .client()
@@ -125,11 +125,11 @@ pub(crate) async fn transact(
 }
 
 /// Returns the loss of a hold, by this reason if none is known yet.
-fn lost(hold: &Hold, reason: LostReason) -> TransactionError {
+fn lost(hold: &LockRef, reason: LostReason) -> TransactionError {
     hold.loss().unwrap_or_else(|| hold.lost_by(reason)).into()
 }
 
-fn unknown(hold: &Hold, error: zk::Error) -> TransactionError {
+fn unknown(hold: &LockRef, error: zk::Error) -> TransactionError {
     TransactionError::Unknown {
         path: hold.directory().user().to_owned(),
         source: cause(error),
@@ -147,7 +147,7 @@ struct PendingWrite {
 }
 
 impl PendingWrite {
-    fn begin(holds: &[&Hold]) -> Self {
+    fn begin(holds: &[&LockRef]) -> Self {
         let held: Vec<_> = holds.iter().map(|hold| Arc::clone(&hold.held)).collect();
         held.iter().for_each(|held| held.begin_write());
         Self {
@@ -167,7 +167,7 @@ impl Drop for PendingWrite {
 }
 
 async fn commit(
-    holds: Vec<Hold>,
+    holds: Vec<LockRef>,
     operations: Vec<Operation>,
     mut write: PendingWrite,
 ) -> Result<(), TransactionError> {
@@ -177,7 +177,7 @@ async fn commit(
     let session = first.session();
     let acls = to_library(&first.path_lock.options().acl);
     let options = zk::CreateMode::Persistent.with_acls(zk::Acls::new(&acls));
-    let nodes: Vec<_> = holds.iter().map(Hold::node).collect();
+    let nodes: Vec<_> = holds.iter().map(|hold| hold.node()).collect();
     let paths: Vec<_> = holds
         .iter()
         .zip(&nodes)
