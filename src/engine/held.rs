@@ -40,6 +40,7 @@ use crate::protocol::hold::{
     Deletion, Effect, Effects, EndedBy, HoldEvent, HoldState, LockState, Registration,
 };
 use crate::protocol::lease::LeaseState;
+use crate::protocol::moment::Moment;
 use crate::protocol::node_name::Kind;
 use crate::session::contents::holds::{Bond, Bound, SessionLock};
 use crate::session::leftovers::cleanup::{Cleanup, Done, Item, Orphan, Ticket, finish};
@@ -107,6 +108,7 @@ pub(crate) struct Held {
     revocation_requested: AtomicBool,
     /// Whether the caller has the lock; before that the lock is granted, and may be lost unseen.
     had: AtomicBool,
+    granted: Moment,
     /// The node as other holds share it; unset if the hold has its node alone. The room is kept by
     /// this, so that the end of the hold reaches the room even if the handles are gone.
     room: OnceLock<Arc<dyn InRoom>>,
@@ -125,7 +127,8 @@ impl Held {
         number: u64,
         state: HoldState,
     ) -> Arc<Self> {
-        let held = Self::unregistered(session, cleanup, directory, number, state, OnceLock::new());
+        let (granted, room) = (clock::now(), OnceLock::new());
+        let held = Self::unregistered(session, cleanup, directory, number, state, granted, room);
         held.register(session);
         held
     }
@@ -136,6 +139,7 @@ impl Held {
         directory: LockPath,
         number: u64,
         state: HoldState,
+        granted: Moment,
         room: OnceLock<Arc<dyn InRoom>>,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -146,6 +150,7 @@ impl Held {
             state: watch::Sender::new(state),
             revocation_requested: AtomicBool::new(false),
             had: AtomicBool::new(false),
+            granted,
             room,
             bound: Bound::default(),
             report: EndReport::default(),
@@ -181,8 +186,14 @@ impl Held {
             directory,
             number,
             state,
+            self.granted,
             self.room.clone(),
         )
+    }
+
+    /// Returns when this client was granted the node: of an heir, when the first hold was.
+    pub(crate) fn granted(&self) -> Moment {
+        self.granted
     }
 
     /// Returns a new number, greater than all before, for a hold of the same client.
@@ -614,7 +625,6 @@ mod tests {
     use zookeeper_test_server::Server;
 
     use super::*;
-    use crate::protocol::moment::Moment;
     use crate::session::leftovers::cleanup::CleanupQueue;
     use crate::session::live::zk_session::SessionOptions;
     use crate::session::threads::waker;

@@ -58,6 +58,14 @@ pub(crate) struct RoomState {
     pub(crate) task_sleeps_until: Option<Instant>,
 }
 
+/// What ends with an attempt: its progress, and the ticket for which a flush waits if all callers
+/// have left the attempt.
+#[must_use]
+pub(crate) struct EndedAttempt {
+    _progress: Option<ProgressReceiver>,
+    _left: Option<Ticket>,
+}
+
 /// A node of a room, as its holds know it.
 struct RoomNode {
     room: Arc<SharedRoom>,
@@ -194,7 +202,7 @@ impl SharedRoom {
             let (mut state, held) = (self.lock(), &grant.held);
             let holder = LocalOwner::new(held, location);
             let is_adopted =
-                self.enter(held) && state.room.adopt(held.number(), holder, clock::now());
+                self.enter(held) && state.room.adopt(held.number(), holder, held.granted());
             if is_adopted {
                 self.opened(&mut state, grant.session(), grant.token());
             }
@@ -265,17 +273,6 @@ impl SharedRoom {
         }
     }
 
-    /// Records that the task has no attempt any more, and that its grant, if any, was passed on or
-    /// released.
-    pub(crate) fn attempt_over(&self) {
-        let over = {
-            let mut state = self.lock();
-            (state.progress.take(), state.left.take())
-        };
-        // Outside of the mutex.
-        drop(over);
-    }
-
     /// Grants the node that the attempt was granted: to the first that waits, or to all if they
     /// share it. If none waits, it is released.
     pub(crate) fn granted(self: &Arc<Self>, grant: Grant) {
@@ -301,7 +298,7 @@ impl SharedRoom {
             let waiting = state.room.granted(
                 held.number(),
                 LocalOwner::new(&held, location),
-                clock::now(),
+                held.granted(),
             );
             let grant = |waiter: Waiter| {
                 let grant = first.take().unwrap_or_else(|| {
@@ -351,6 +348,16 @@ impl RoomState {
             self.grants
         } else {
             0
+        }
+    }
+
+    /// Records that the task has no attempt any more. Returns what ends with the attempt, to be
+    /// dropped outside of the mutex, when the grant of the attempt, if any, was passed on or
+    /// released.
+    pub(crate) fn attempt_over(&mut self) -> EndedAttempt {
+        EndedAttempt {
+            _progress: self.progress.take(),
+            _left: self.left.take(),
         }
     }
 
@@ -633,7 +640,7 @@ mod tests {
             assert_eq!(room.lock().room.wants_attempt(), another_comes);
             assert!(!room.lock().room.is_under_way());
             assert_eq!(cleanup.pending().borrow().count(), 1);
-            room.attempt_over();
+            drop(room.lock().attempt_over());
             assert_eq!(cleanup.pending().borrow().count(), 0);
         }
     }
@@ -784,6 +791,22 @@ mod tests {
         assert!(join(&readers).is_none(), "the session is in doubt");
     }
 
+    /// The task of a try, which asked the servers by itself, was paused between its grant and the
+    /// room.
+    // Shows: shared-read-node
+    #[tokio::test]
+    async fn bounds_count_from_the_grant() {
+        let time = Duration::from_millis(200);
+        let server = Server::start().unwrap();
+        let scene = Scene::new(&server).await;
+        let readers = shared(HandOff { max: 9, time });
+        let mut reader = scene.reader();
+        // Time is what is tested.
+        tokio::time::sleep(time).await;
+        assert!(adopt(&readers, &mut reader));
+        assert!(join(&readers).is_none());
+    }
+
     /// The answer about the node comes when its hold has passed the node on, and while the next one
     /// passes it on, too.
     // Shows: node-deleted-by-hand
@@ -831,14 +854,14 @@ mod tests {
         let mut scene = Scene::new(&server).await;
         let (_writers, writer) = scene.writers();
         let owner = std::sync::Weak::<NoOwner>::new();
-        let path = writer.directory.child(&writer.name());
+        let path = writer.directory().child(&writer.node());
         scene.session.nodes.adopt(path, owner);
-        writer.handle_event(HoldEvent::LeaseExpired {
+        writer.held.handle_event(HoldEvent::LeaseExpired {
             until: scene.session.lease().kept_until(),
         });
-        writer.node_deleted(writer.name());
+        writer.held.node_deleted(writer.node());
         assert_eq!(*scene.session.nodes.count().borrow(), 0);
-        writer.release(None);
+        drop(writer);
         assert_eq!(scene.deleted(), 0, "the node does not exist");
     }
 

@@ -254,9 +254,12 @@ impl Task {
     /// lock has no handle any more.
     fn work(&mut self) -> Option<Instant> {
         let path_lock = self.path_lock.upgrade()?;
-        let (is_over, wanted) = {
+        let (over, wanted) = {
             let mut state = self.room.lock();
+            // What ends with the attempt before is taken out before the next one begins: callers may
+            // leave that one at once, and a flush waits for it.
             let is_over = !state.room.is_under_way();
+            let over = is_over.then(|| state.attempt_over());
             // The attempt reports to the first caller whether it waits, and its grant has that
             // caller's line of code until the room has it.
             let first = state.room.first().filter(|_| state.room.wants_attempt());
@@ -264,10 +267,11 @@ impl Task {
             if wanted.is_some() {
                 state.room.attempt_begins();
             }
-            (is_over, wanted)
+            (over, wanted)
         };
-        if is_over {
-            self.end_attempt();
+        if let Some(over) = over {
+            self.attempt = None;
+            drop(over);
         }
         if let Some((call, location)) = wanted {
             let ask = Ask {
@@ -326,7 +330,8 @@ impl Task {
     fn end_attempt(&mut self) {
         self.attempt = None;
         // This comes last: a flush waits for the release of a grant that came too late.
-        self.room.attempt_over();
+        let over = self.room.lock().attempt_over();
+        drop(over);
     }
 
     /// Handles the result of the attempt.
