@@ -66,14 +66,10 @@ fn clients_that_never_read_share_a_limit() {
             server.set_data(&path, "").unwrap();
         }
     });
-    // Their tasks close them, which run on the server's thread.
-    let are_closed = |view: View<'_>| closed(view.log(), Reason::Slow) >= WATCHERS / 2;
-    let waited = server.wait_until_blocking(are_closed, SOON);
-    assert!(
-        waited,
-        "{} were closed",
-        closed(server.log().iter(), Reason::Slow)
-    );
+    // Their tasks close them, which run on the server's thread. How many is the kernel's choice: its
+    // buffers take some MiB of each connection.
+    let is_one_closed = |view: View<'_>| closed(view.log(), Reason::Slow) > 0;
+    assert!(server.wait_until_blocking(is_one_closed, SOON));
     let mut well = Raw::connect(server.addr(), T).unwrap();
     well.create("/well", 0);
 }
