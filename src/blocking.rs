@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_waits_for_a_wake_up_from_another_thread() {
+    fn waits_for_wake_from_another_thread() {
         for _ in 0..200 {
             let (send, receive) = oneshot::channel();
             let other = thread::spawn(move || send.send(7));
@@ -69,7 +69,7 @@ mod tests {
 
     /// A wake-up that comes before the thread sleeps, and from within the poll.
     #[test]
-    fn a_wake_up_during_the_poll_is_not_lost() {
+    fn wake_during_poll_is_not_lost() {
         let mut left = 1000;
         let count = std::future::poll_fn(move |context| {
             context.waker().wake_by_ref();

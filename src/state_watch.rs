@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_returned_once_from_the_latest_on() {
+    fn changes_are_returned_once() {
         let (sender, mut watch) = watch();
         assert_eq!(watch.get(), 1);
         assert_eq!(
@@ -226,7 +226,7 @@ mod tests {
 
     // Shows: no-lock-across-await
     #[test]
-    fn a_call_that_is_dropped_takes_nothing() {
+    fn dropped_call_takes_nothing() {
         let (sender, mut watch) = watch();
         assert_eq!(changes(&mut watch), Some(1));
         {
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_that_was_waited_for_is_returned_once() {
+    fn awaited_state_is_returned_once() {
         let (sender, mut watch) = watch();
         assert_ready_eq!(
             task::spawn(watch.wait_for(|state| *state == 1)).poll(),
@@ -272,7 +272,7 @@ mod tests {
 
     // Shows: no-lock-across-await
     #[test]
-    fn a_predicate_that_panics_takes_nothing() {
+    fn panicking_predicate_takes_nothing() {
         let (sender, mut watch) = watch();
         let panics = |_: &u32| panic!("as the test asked for");
         catch_unwind(AssertUnwindSafe(|| {
@@ -320,9 +320,9 @@ mod tests {
         assert_eq!(watch.get(), 2);
     }
 
-    /// What it is written to may block, while another state is told.
+    /// The writer to which the copy is formatted may block while another state is sent.
     #[test]
-    fn it_shows_a_copy_of_the_latest_state() {
+    fn shows_copy_of_latest_state() {
         struct Writer(Arc<watch::Sender<u32>>);
 
         impl fmt::Write for Writer {

@@ -115,19 +115,19 @@ async fn block(mutex: &InterProcessMutex) -> Pin<Box<impl Future<Output = Acquir
 
 type Acquired = Result<LockGuard, AcquireError>;
 
-/// One test: there is one subscriber for the process.
+/// A single test, since the process has one subscriber.
 // Shows: telling-a-loss, no-lock-across-await, told-apart
 #[tokio::test]
-async fn losses_are_told_without_the_log_and_logged_once() {
+async fn blocked_log_delays_no_notification() {
     listen_to_log(block_if_closed).unwrap();
-    a_subscriber_that_blocks_costs_no_lock().await;
-    a_close_waits_for_no_subscriber().await;
-    a_loss_is_told_while_the_sessions_thread_is_blocked().await;
-    a_lease_that_is_over_is_told_while_the_sessions_thread_is_blocked().await;
-    every_loss_is_logged_once_whatever_the_reason().await;
+    blocking_subscriber_costs_no_lock().await;
+    close_waits_for_no_subscriber().await;
+    blocked_session_thread_delays_no_loss().await;
+    blocked_session_thread_delays_no_lease_end().await;
+    every_loss_is_logged_once().await;
 }
 
-async fn a_subscriber_that_blocks_costs_no_lock() {
+async fn blocking_subscriber_costs_no_lock() {
     let _open = OpenOnDrop;
     let server = Server::builder().tick(TIMEOUT / 40).start().unwrap();
     server.create("/locks/strays/stray", "").unwrap();
@@ -182,7 +182,7 @@ async fn a_subscriber_that_blocks_costs_no_lock() {
     *state() = State::default();
 }
 
-async fn a_close_waits_for_no_subscriber() {
+async fn close_waits_for_no_subscriber() {
     let _open = OpenOnDrop;
     let server = Server::start().unwrap();
     let client = connect_as(Client::builder(), &server).await;
@@ -197,7 +197,7 @@ async fn a_close_waits_for_no_subscriber() {
     *state() = State::default();
 }
 
-async fn every_loss_is_logged_once_whatever_the_reason() {
+async fn every_loss_is_logged_once() {
     let server = Server::builder().tick(TIMEOUT / 40).start().unwrap();
     let client = connect_as(Client::builder().session_timeout(TIMEOUT), &server).await;
     let other = connect_as(Client::builder().session_timeout(TIMEOUT), &server).await;
@@ -237,7 +237,7 @@ async fn every_loss_is_logged_once_whatever_the_reason() {
     }
 }
 
-async fn a_lease_that_is_over_is_told_while_the_sessions_thread_is_blocked() {
+async fn blocked_session_thread_delays_no_lease_end() {
     let _open = OpenOnDrop;
     let server = Server::start().unwrap();
     let client = connect_as(Client::builder(), &server).await;
@@ -290,7 +290,7 @@ async fn a_lease_that_is_over_is_told_while_the_sessions_thread_is_blocked() {
     );
 }
 
-async fn a_loss_is_told_while_the_sessions_thread_is_blocked() {
+async fn blocked_session_thread_delays_no_loss() {
     let _open = OpenOnDrop;
     let server = Server::builder()
         .tick(TIMEOUT / 40)

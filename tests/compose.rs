@@ -58,7 +58,7 @@ fn texts(node: &Yaml<'_>) -> Vec<String> {
 }
 
 #[test]
-fn there_are_three_members_that_stay_up() {
+fn three_members_stay_up() {
     let (_, services) = compose();
     let names: Vec<_> = services.keys().map(String::as_str).collect();
     assert_eq!(names, ["zoo1", "zoo2", "zoo3"]);
@@ -70,7 +70,7 @@ fn there_are_three_members_that_stay_up() {
 }
 
 #[test]
-fn every_member_knows_itself_and_the_others() {
+fn members_know_themselves_and_the_others() {
     let (_, services) = compose();
     let mut lists = BTreeSet::new();
     for (index, (name, service)) in services.iter().enumerate() {
@@ -90,7 +90,7 @@ fn every_member_knows_itself_and_the_others() {
 }
 
 #[test]
-fn extended_types_and_four_letter_words_are_on() {
+fn extended_types_and_words_are_on() {
     for service in compose().1.values() {
         let environment = &service["environment"];
         assert_eq!(
@@ -119,7 +119,7 @@ fn only_the_loopback_interface_is_published() {
 }
 
 #[test]
-fn every_member_has_named_volumes_of_its_own() {
+fn members_have_named_volumes() {
     let (file, services) = compose();
     let declared: BTreeSet<_> = file["volumes"]
         .as_mapping()
@@ -143,7 +143,7 @@ fn every_member_has_named_volumes_of_its_own() {
     assert_eq!(used, declared);
 }
 
-/// What the command does is tried on a real server, in `test-support`.
+/// The command itself is tried on a real server, in `test-support`.
 #[test]
 fn every_member_has_a_health_check() {
     for service in compose().1.values() {
@@ -160,6 +160,6 @@ fn every_member_has_a_health_check() {
 }
 
 #[test]
-fn the_comment_names_the_published_ports() {
+fn comment_names_the_published_ports() {
     assert!(FILE.contains("ZK_CONNECT=127.0.0.1:2181,127.0.0.1:2182,127.0.0.1:2183 "));
 }

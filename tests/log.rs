@@ -28,20 +28,20 @@ fn collect(metadata: &Metadata<'_>, text: &str) {
     }
 }
 
-/// One test: there is one subscriber for the process.
+/// A single test, since the process has one subscriber.
 #[tokio::test]
-async fn what_becomes_of_locks_is_logged() {
+async fn lock_events_are_logged() {
     listen_to_log(collect).unwrap();
-    a_loss_by_refused_credentials_is_logged_with_the_end_of_the_session().await;
+    refused_credentials_log_the_loss().await;
     entries().clear();
-    locks_that_are_given_back_by_close_are_no_warnings().await;
+    locks_released_by_close_never_warn().await;
     entries().clear();
-    a_call_that_waits_for_its_own_client_is_logged_with_both_lines().await;
+    self_wait_is_logged_with_both_lines().await;
     entries().clear();
-    a_call_for_several_locks_that_waits_for_its_own_client_is_logged_too().await;
+    multi_lock_self_wait_is_logged().await;
     for how in [Stop::Close, Stop::Drain, Stop::Drop] {
         entries().clear();
-        an_orderly_stop_is_no_warning(how).await;
+        orderly_stop_is_no_warning(how).await;
     }
     entries().clear();
     lines_of_elections_and_nodes_say_why().await;
@@ -57,7 +57,7 @@ enum Stop {
 }
 
 /// A client with all that can be open, which is stopped by its user.
-async fn an_orderly_stop_is_no_warning(how: Stop) {
+async fn orderly_stop_is_no_warning(how: Stop) {
     let (_server, [client, other]) = with_clients(start(), connect).await;
     let led = LeaderLatch::new(&client, "/leads").unwrap();
     within("the leadership", led.leadership()).await.unwrap();
@@ -158,7 +158,7 @@ async fn lines_of_connecting_say_why() {
     client.close().await.unwrap();
 }
 
-async fn a_loss_by_refused_credentials_is_logged_with_the_end_of_the_session() {
+async fn refused_credentials_log_the_loss() {
     let server = start();
     let client = connect_as(Client::builder().auth("digest", "a:b"), &server).await;
     let guard = within("the lock", mutex(&client).lock()).await.unwrap();
@@ -184,7 +184,7 @@ async fn a_loss_by_refused_credentials_is_logged_with_the_end_of_the_session() {
     assert_eq!(logged(Level::INFO, "session over"), 1, "{entries:?}");
 }
 
-async fn locks_that_are_given_back_by_close_are_no_warnings() {
+async fn locks_released_by_close_never_warn() {
     let (_server, [client]) = with_clients(start(), connect).await;
     let mut guards = Vec::new();
     for path in ["/locks/first", "/locks/second"] {
@@ -205,7 +205,7 @@ async fn locks_that_are_given_back_by_close_are_no_warnings() {
     assert_eq!((grave, lost), (0, 2), "{entries:?}");
 }
 
-async fn a_call_that_waits_for_its_own_client_is_logged_with_both_lines() {
+async fn self_wait_is_logged_with_both_lines() {
     let (_server, [client]) = with_clients(start(), connect).await;
     let mutex = mutex(&client);
     let held_at = line!() + 1;
@@ -224,7 +224,7 @@ async fn a_call_that_waits_for_its_own_client_is_logged_with_both_lines() {
     client.close().await.unwrap();
 }
 
-async fn a_call_for_several_locks_that_waits_for_its_own_client_is_logged_too() {
+async fn multi_lock_self_wait_is_logged() {
     let (_server, [client]) = with_clients(start(), connect).await;
     let both =
         InterProcessMultiLock::from_paths(&client, ["/locks/first", "/locks/second"]).unwrap();

@@ -14,7 +14,7 @@ static ALLOCATED: PeakAlloc = PeakAlloc;
 
 /// The documentation says what a waiter costs this process; the server is another one here.
 #[tokio::test(flavor = "current_thread")]
-async fn the_memory_of_a_waiter_is_what_the_documentation_says() {
+async fn waiter_memory_matches_documentation() {
     const WAITERS: usize = 2_000;
     let server = Elsewhere::start().await;
     let client = server.client().await;
@@ -49,7 +49,7 @@ const MEMORY: usize = 6 * 1024;
 
 /// A waiter without a place has no node, no watch and no state machine.
 #[tokio::test(flavor = "current_thread")]
-async fn a_waiter_for_a_place_costs_less_than_one_in_the_queue() {
+async fn waiter_without_place_costs_less() {
     const WAITERS: usize = 10_000;
     let server = Elsewhere::start().await;
     let client = server.client().await;
@@ -84,7 +84,7 @@ async fn a_waiter_for_a_place_costs_less_than_one_in_the_queue() {
 /// How many bytes a waiter without a place costs at most.
 const WITHOUT_PLACE: usize = 1_450;
 
-/// What is left of a cycle would be left a million times.
+/// A leak of one cycle would be there a million times.
 #[tokio::test(flavor = "current_thread")]
 async fn cycles_leave_nothing() {
     const CYCLES: usize = 3_000;
@@ -141,7 +141,7 @@ impl Elsewhere {
         static ALONE: Mutex<()> = Mutex::const_new(());
         let alone = ALONE.lock().await;
         let mut server = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "a_server_in_another_process", "--nocapture"])
+            .args(["--exact", "server_in_another_process", "--nocapture"])
             .env(SERVE, "1")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -177,7 +177,7 @@ const SERVE: &str = "SERVE_FOR_THE_MEMORY_TEST ";
 
 /// No test of its own: the server of the one before, when that starts it, until its input ends.
 #[test]
-fn a_server_in_another_process() {
+fn server_in_another_process() {
     if std::env::var_os(SERVE).is_some() {
         let server = start();
         println!("{SERVE}{}", server.connect_string());

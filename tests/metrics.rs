@@ -105,9 +105,9 @@ fn values_of(field: &str) -> Vec<String> {
         .collect()
 }
 
-/// One test: there is one recorder for the process.
+/// A single test, since the process has one recorder.
 #[tokio::test]
-async fn what_becomes_of_locks_is_counted() {
+async fn lock_events_are_counted() {
     let metrics = PrometheusBuilder::new()
         .set_buckets(&[0.05, 60.0])
         .unwrap()

@@ -101,27 +101,27 @@ async fn until_told(session: i64) {
     until_among(&ENDED, "session over", vec![format!("{session:#x}")]).await;
 }
 
-/// One test: there is one subscriber for the process.
+/// A single test, since the process has one subscriber.
 // Shows: telling-a-loss, no-lock-across-await, permits-unknown-outcome, contained-lines
 #[tokio::test]
-async fn a_panic_costs_a_line() {
-    a_panic_at_any_line_costs_no_call_and_leaves_no_node().await;
+async fn panic_costs_a_line() {
+    panic_at_any_line_costs_nothing().await;
     for line in [
         "no session yet",
         "it is asked for again",
         "fails in connecting to",
     ] {
-        a_panic_while_there_is_no_server_costs_no_client(line).await;
+        panic_without_server_costs_no_client(line).await;
     }
-    a_panic_while_listing_does_not_stop_all_lists().await;
-    a_panic_during_a_conversion_leaves_no_node().await;
-    a_panic_while_permits_are_taken_leaves_none().await;
-    a_panic_while_a_loss_is_logged_costs_no_other_lock().await;
+    panic_while_listing_stops_no_lists().await;
+    panic_during_conversion_leaves_no_node().await;
+    panic_while_acquiring_leaves_no_permits().await;
+    panic_logging_loss_costs_no_lock().await;
 }
 
 /// The first line of a scenario with a fault for each kind of call, then the second, until it has
 /// no more.
-async fn a_panic_at_any_line_costs_no_call_and_leaves_no_node() {
+async fn panic_at_any_line_costs_nothing() {
     let mut line = 0;
     loop {
         trigger(Trigger::Line(line));
@@ -222,7 +222,7 @@ async fn faults_everywhere(what: &str) {
 }
 
 /// The last is a line of the client library's.
-async fn a_panic_while_there_is_no_server_costs_no_client(line: &str) {
+async fn panic_without_server_costs_no_client(line: &str) {
     let server = start();
     server.stop();
     panic_at(line);
@@ -247,7 +247,7 @@ async fn a_panic_while_there_is_no_server_costs_no_client(line: &str) {
         .expect(line);
 }
 
-async fn a_panic_while_listing_does_not_stop_all_lists() {
+async fn panic_while_listing_stops_no_lists() {
     let server = start();
     server.create(&format!("{DIRECTORY}/stray"), "").unwrap();
     let client = connect(&server).await;
@@ -262,7 +262,7 @@ async fn a_panic_while_listing_does_not_stop_all_lists() {
     );
 }
 
-async fn a_panic_during_a_conversion_leaves_no_node() {
+async fn panic_during_conversion_leaves_no_node() {
     let (server, [client]) = with_clients(start(), connect).await;
     let lock = InterProcessReadWriteLock::new(&client, DIRECTORY).unwrap();
     let writer = within("the lock", lock.write_lock().lock()).await.unwrap();
@@ -286,7 +286,7 @@ async fn a_panic_during_a_conversion_leaves_no_node() {
 
 /// The transaction is committed, its reply is lost, and the panic comes before anything else is
 /// asked.
-async fn a_panic_while_permits_are_taken_leaves_none() {
+async fn panic_while_acquiring_leaves_no_permits() {
     let (server, [client]) = with_clients(start(), connect).await;
     let semaphore = InterProcessSemaphore::new(&client, DIRECTORY, 2).unwrap();
     drop(
@@ -321,7 +321,7 @@ async fn a_panic_while_permits_are_taken_leaves_none() {
     );
 }
 
-async fn a_panic_while_a_loss_is_logged_costs_no_other_lock() {
+async fn panic_logging_loss_costs_no_lock() {
     let server = start_impatient();
     let timeout = Duration::from_secs(3);
     let client = connect_as(Client::builder().session_timeout(timeout), &server).await;

@@ -48,7 +48,7 @@ trait Otherwise {
 impl<T> Otherwise for Cloned<T> {}
 
 #[test]
-fn types_go_anywhere() {
+fn types_are_send_and_static() {
     let mut checked = Vec::new();
     macro_rules! all {
         ($check:ident: $($type:ty),+ $(,)?) => {
@@ -128,7 +128,7 @@ fn assert_well_put(error: &dyn Error) {
 }
 
 #[tokio::test]
-async fn errors_of_building_name_the_path_and_the_option() {
+async fn build_errors_name_path_and_option() {
     let (server, [client]) = with_clients(start(), connect).await;
     let invalid = InterProcessMutex::new(&client, "no/slash").unwrap_err();
     assert!(invalid.to_string().contains("\"no/slash\""), "{invalid}");
@@ -172,7 +172,7 @@ async fn errors_of_building_name_the_path_and_the_option() {
 }
 
 #[tokio::test]
-async fn errors_of_releasing_say_what_is_left() {
+async fn release_errors_say_what_remains() {
     let (server, [client]) = with_clients(start(), connect).await;
     let guard = within("the grant", mutex(&client).lock()).await.unwrap();
     assert!(server.expire_session(session(&client)));
@@ -191,7 +191,7 @@ async fn errors_of_releasing_say_what_is_left() {
 }
 
 #[tokio::test]
-async fn errors_of_transactions_say_that_none_is_to_be_sent_again_as_it_is() {
+async fn transaction_errors_forbid_resending() {
     let (server, [client]) = with_clients(start(), connect).await;
     let guard = within("the grant", mutex(&client).lock()).await.unwrap();
     let invalid = guard
@@ -368,7 +368,7 @@ fn is_optional(manifest: &str, name: &str) -> bool {
 }
 
 #[test]
-fn the_library_depends_on_ten_crates() {
+fn library_depends_on_ten_crates() {
     let manifest = read("Cargo.toml");
     let (optional, always): (Vec<_>, Vec<_>) = keys(&manifest, "[dependencies]")
         .into_iter()
@@ -411,7 +411,7 @@ fn the_library_depends_on_ten_crates() {
 }
 
 #[test]
-fn architecture_says_what_each_dependency_is_for() {
+fn architecture_explains_each_dependency() {
     let page = read("ARCHITECTURE.md");
     let (_, list) = page.split_once("\n## Dependencies\n").unwrap();
     for member in [
@@ -437,7 +437,7 @@ fn architecture_says_what_each_dependency_is_for() {
 }
 
 #[test]
-fn published_crates_say_what_they_are_and_carry_their_licences() {
+fn published_crates_have_metadata_and_licences() {
     for member in ["", "test-server/", "zk-test-server/", "zklock/"] {
         let manifest = read(format!("{member}Cargo.toml"));
         let fields = keys(&manifest, "[package]");
@@ -501,7 +501,7 @@ fn files_below(directory: &str) -> Vec<PathBuf> {
 
 /// CONTRIBUTING.md: where a test lets time pass, it says why.
 #[test]
-fn a_sleep_in_a_test_says_why() {
+fn sleeps_in_tests_are_explained() {
     let mut sleeps = 0;
     let all = [
         "tests",
@@ -546,7 +546,7 @@ fn a_sleep_in_a_test_says_why() {
 
 /// Texts that are shown.
 #[test]
-fn things_can_be_shown() {
+fn types_display_as_documented() {
     fn shown<T: Display>() {}
     shown::<FencingToken>();
     shown::<ReadToken>();
@@ -587,7 +587,7 @@ fn assert_brief(value: &dyn Debug) -> String {
 }
 
 #[tokio::test]
-async fn what_is_logged_is_one_short_line() {
+async fn log_lines_are_short() {
     let (_server, [client]) = with_clients(start(), connect).await;
     let lock = mutex(&client);
     let id = format!("{:#x}", session(&client));
@@ -631,7 +631,7 @@ async fn what_is_logged_is_one_short_line() {
 }
 
 #[tokio::test]
-async fn a_late_release_says_of_what_and_why() {
+async fn late_release_names_path_and_cause() {
     let (_server, [client]) = with_clients(start(), connect).await;
     let guard = within("the grant", mutex(&client).lock()).await.unwrap();
     client.close().await.unwrap();

@@ -127,7 +127,7 @@ async fn flights_held(server: SocketAddr) -> usize {
 }
 
 #[tokio::test]
-async fn the_second_request_of_a_flight_waits_for_the_first_answer() {
+async fn second_request_waits_for_first_answer() {
     let server = Server::start().unwrap();
     let mut held = Vec::new();
     // Not on every connection: on which depends on an address in memory,
@@ -162,10 +162,10 @@ fn waits_of_the_reactor() -> Option<u64> {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn each_answer_wakes_a_thread_that_does_not_read_it() {
+fn answers_wake_an_unconcerned_thread() {
     // In a process of its own, where nobody else wakes that thread.
     if std::env::var_os("UPSTREAM_ALONE").is_none() {
-        let name = "each_answer_wakes_a_thread_that_does_not_read_it";
+        let name = "answers_wake_an_unconcerned_thread";
         let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
         let status = alone
             .args([name, "--exact"])
@@ -196,7 +196,7 @@ fn each_answer_wakes_a_thread_that_does_not_read_it() {
 }
 
 #[tokio::test]
-async fn a_cancelled_lock_leaves_its_node() {
+async fn cancelled_lock_leaves_its_node() {
     let server = Server::start().unwrap();
     server.create("/lock", "").unwrap();
     let client = connect(&server.connect_string()).await;
@@ -217,7 +217,7 @@ async fn a_cancelled_lock_leaves_its_node() {
 }
 
 #[tokio::test]
-async fn dropping_a_clone_of_an_owned_lock_releases_it() {
+async fn dropped_clone_releases_owned_lock() {
     let server = Server::start().unwrap();
     server.create("/lock", "").unwrap();
     let client = connect(&server.connect_string()).await;
@@ -236,7 +236,7 @@ async fn dropping_a_clone_of_an_owned_lock_releases_it() {
 }
 
 #[tokio::test]
-async fn a_persistent_watch_is_lost_on_reconnect() {
+async fn reconnect_loses_persistent_watch() {
     let server = Server::start().unwrap();
     server.create("/n", "").unwrap();
     let client = connect(&server.connect_string()).await;
@@ -265,7 +265,7 @@ async fn a_persistent_watch_is_lost_on_reconnect() {
 }
 
 #[tokio::test]
-async fn too_many_watches_end_the_session_on_reconnect() {
+async fn too_many_watches_end_the_session() {
     let (server, client) = impatient(Duration::from_secs(2)).await;
     let path = |n| format!("/{}-{n:04}", "x".repeat(100));
     let mut watchers = Vec::new();
@@ -288,7 +288,7 @@ async fn too_many_watches_end_the_session_on_reconnect() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_too_large_looks_like_a_lost_connection() {
+async fn oversized_request_looks_like_disconnect() {
     let server = Server::start().unwrap();
     let client = connect(&server.connect_string()).await;
     let options = zk::CreateMode::Persistent.with_acls(open());
@@ -307,7 +307,7 @@ async fn a_request_that_is_too_large_looks_like_a_lost_connection() {
 }
 
 #[test]
-fn a_watcher_panics_when_the_runtime_of_its_session_ends() {
+fn watcher_panics_when_runtime_ends() {
     let server = Server::start().unwrap();
     let runtime = || {
         tokio::runtime::Builder::new_current_thread()
@@ -360,7 +360,7 @@ async fn answer_as(session: i64, mut stream: TcpStream) -> std::io::Result<()> {
 }
 
 #[tokio::test]
-async fn another_session_is_taken_for_the_same_one() {
+async fn another_session_passes_for_the_same() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let cut = Arc::new(Notify::new());
@@ -394,7 +394,7 @@ async fn another_session_is_taken_for_the_same_one() {
 }
 
 #[tokio::test]
-async fn an_unanswered_ping_is_not_noticed_while_events_arrive() {
+async fn events_hide_an_unanswered_ping() {
     let (server, client) = impatient(Duration::from_secs(5)).await;
     server.create("/n", "").unwrap();
     let mut watcher = within(
@@ -471,7 +471,7 @@ async fn tries(addresses: usize, count: usize) -> Vec<Duration> {
 /// are not longer is tested in virtual time: `pauses_between_tries_are_bounded`.
 // Shows: reconnect
 #[tokio::test]
-async fn the_pauses_between_tries_are_as_documented() {
+async fn retry_pauses_are_as_documented() {
     // Of three addresses: as many tenths of a second before the second pass, twice as many before
     // the third, and half tenths within a pass, each a little longer by chance.
     let least = [0, 0, 0, 300, 350, 450, 1_050, 1_100].map(Duration::from_millis);

@@ -199,7 +199,7 @@ fn everything() -> &'static Capture {
 }
 
 #[tokio::test]
-async fn a_call_and_its_hold_are_spans_in_the_caller_s() {
+async fn call_and_hold_are_callers_spans() {
     let (capture, _default) = Capture::of_this_test();
     let (_server, [client]) = with_clients(start(), connect).await;
     let mutex = mutex(&client);
@@ -272,7 +272,7 @@ async fn a_call_and_its_hold_are_spans_in_the_caller_s() {
 
 // Shows: told-apart
 #[tokio::test]
-async fn no_thread_but_one_of_its_own_tells() {
+async fn only_observers_thread_reports() {
     let (capture, _default) = Capture::of_this_test();
     let (_server, [client]) = with_clients(start(), connect).await;
     let mutex = InterProcessMutex::builder(&client, DIRECTORY)
@@ -300,7 +300,7 @@ async fn no_thread_but_one_of_its_own_tells() {
 }
 
 #[tokio::test]
-async fn a_wait_is_told_with_its_node_and_how_many_are_ahead() {
+async fn wait_reports_node_and_contenders_ahead() {
     let (capture, _default) = Capture::of_this_test();
     let (_server, [one, other]) = with_clients(start(), connect).await;
     let holder = within("the lock", mutex(&one).lock()).await.unwrap();
@@ -327,7 +327,7 @@ async fn a_wait_is_told_with_its_node_and_how_many_are_ahead() {
 
 // Shows: told-apart
 #[tokio::test]
-async fn a_call_without_a_lock_says_why() {
+async fn call_without_lock_says_why() {
     let (capture, _default) = Capture::of_this_test();
     let (_server, [one, other]) = with_clients(start(), connect).await;
     let _holder = within("the lock", mutex(&one).lock()).await.unwrap();
@@ -356,7 +356,7 @@ async fn a_call_without_a_lock_says_why() {
 }
 
 #[tokio::test]
-async fn grants_say_how() {
+async fn grants_report_their_origin() {
     let (capture, _default) = Capture::of_this_test();
     let (_server, [client]) = with_clients(start(), connect).await;
     let how = async |what: &str, path: &str, expected: &[&str]| {
@@ -412,7 +412,7 @@ async fn grants_say_how() {
 
 // Shows: told-apart
 #[tokio::test]
-async fn a_loss_ends_the_hold() {
+async fn loss_ends_the_hold() {
     let (capture, _default) = Capture::of_this_test();
     let server = start_impatient();
     let client = connect_as(
@@ -437,7 +437,7 @@ async fn a_loss_ends_the_hold() {
 }
 
 #[tokio::test]
-async fn downgrade_is_told_with_the_new_recipe() {
+async fn downgrade_reports_the_new_recipe() {
     let (capture, _default) = Capture::of_this_test();
     let (_server, [client]) = with_clients(start(), connect).await;
     let lock = InterProcessReadWriteLock::new(&client, DIRECTORY).unwrap();
@@ -463,7 +463,7 @@ async fn downgrade_is_told_with_the_new_recipe() {
 /// Several nodes, one call: it is over with the last.
 // Shows: told-apart
 #[tokio::test]
-async fn several_nodes_of_one_call_are_one_hold() {
+async fn nodes_of_call_are_one_hold() {
     let (capture, _default) = Capture::of_this_test();
     let (_server, [client]) = with_clients(start(), connect).await;
     let semaphore = InterProcessSemaphore::new(&client, DIRECTORY, 3).unwrap();
@@ -529,7 +529,7 @@ fn documented(heading: &str) -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn the_names_that_are_told_are_those_of_the_page() {
+async fn event_names_match_the_page() {
     let (capture, _default) = Capture::of_this_test();
     let server = start_impatient();
     let timeout = Duration::from_secs(1);

@@ -173,22 +173,23 @@ mod recorder {
     }
 }
 
-/// One test: there is one subscriber for the process, one recorder, and one thread that tells them.
+/// A single test, since the process has one subscriber, one recorder, and one thread that notifies
+/// them.
 // Shows: told-apart
 #[tokio::test]
-async fn a_watcher_costs_no_lock() {
+async fn watcher_costs_no_lock() {
     tracing::subscriber::set_global_default(Foreign).unwrap();
     #[cfg(feature = "metrics")]
     metrics::set_global_recorder(recorder::Foreign)
         .map_err(|_| ())
         .unwrap();
     for mood in [Mood::Blocks, Mood::Panics] {
-        locks_outlive_one_that(mood).await;
+        locks_outlive_a_watcher_that(mood).await;
     }
-    a_call_that_cannot_be_observed_is_counted().await;
+    unobservable_call_is_counted().await;
 }
 
-async fn locks_outlive_one_that(mood: Mood) {
+async fn locks_outlive_a_watcher_that(mood: Mood) {
     let server = start();
     let client = connect_as(Client::builder().session_timeout(TIMEOUT), &server).await;
     be(mood);
@@ -234,7 +235,7 @@ async fn locks_outlive_one_that(mood: Mood) {
     until("a grant", |state| state.granted > before).await;
 }
 
-async fn a_call_that_cannot_be_observed_is_counted() {
+async fn unobservable_call_is_counted() {
     let server = start();
     let client = connect_as(Client::builder().session_timeout(TIMEOUT), &server).await;
     // Readers that join one that is inside cost no request.

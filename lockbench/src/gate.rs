@@ -377,7 +377,7 @@ mod tests {
     );
 
     #[test]
-    fn the_median_of_the_rounds_ratios_counts() {
+    fn median_of_round_ratios_counts() {
         let verdict = TIME.judge(&reports(&[(1.1, 1.0), (2.2, 2.0), (9.0, 1.0)]));
         assert!(verdict.met);
         assert!((verdict.measured.unwrap().median - 1.1).abs() < 1e-9);
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_that_is_met_may_fall_short_of_its_aim() {
+    fn met_gate_may_miss_its_aim() {
         let gate = TIME.short_of(Bound::AtMost(1.05), "a limit");
         let verdict = |ours| gate.judge(&reports(&[(ours, 1.0)]));
         assert!(verdict(1.1).met && !verdict(1.1).aim.unwrap().reached);
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn an_aim_is_further_than_its_gate() {
+    fn aim_is_stricter_than_its_gate() {
         for gate in ALL {
             let further = match (gate.bound, gate.aim.map(|aim| aim.bound)) {
                 (_, None) => true,
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_must_be_high() {
+    fn rate_gate_sets_a_minimum() {
         let rate = Gate {
             quantity: Quantity::Rate,
             bound: Bound::AtLeast(2.0),
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn against_several_the_best_one_of_each_round_counts() {
+    fn best_rival_of_each_round_counts() {
         let both = Gate {
             against: Against::Best(&["bare", "ours"]),
             bound: Bound::AtMost(1.0),
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn against_another_scenario_its_median_counts() {
+    fn other_scenario_counts_by_its_median() {
         let mut all = reports(&[(30.0, 1.0)]);
         all.insert(
             "few".to_owned(),
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_must_not_grow_from_the_second_round_to_the_last() {
+    fn memory_gate_limits_growth() {
         let gate = absolute("free_awaited", "ours", Quantity::Growth, 1.0);
         let grown = |mebibytes: [u64; 3]| {
             let mut all = reports(&[(1.0, 1.0); 3]);
@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_is_not_met() {
+    fn unmeasured_gate_is_not_met() {
         assert!(!TIME.judge(&Reports::new()).met);
         let other = Gate {
             against: Against::Best(&["curator"]),
@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn every_gate_is_about_a_scenario_and_contenders_that_there_are() {
+    fn gates_name_existing_scenarios_and_contenders() {
         let scenarios = scenario::all();
         let find = |name: &str| scenarios.iter().find(|scenario| scenario.name == name);
         for gate in ALL {

@@ -127,7 +127,7 @@ mod tests {
         "counter_file": null}}"#;
 
     #[test]
-    fn an_order_is_read_as_it_is_documented() {
+    fn parses_documented_order() {
         let Order::Run(job) = serde_json::from_str(JOB).unwrap() else {
             panic!("a job")
         };
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_a_result_or_an_error() {
+    fn answer_is_result_or_error() {
         let done = r#"{"cycles": 3, "elapsed_micros": 10, "cpu_micros": 4, "lost_updates": 0,
             "latency_micros": {"p50": 1, "p90": 1, "p99": 2, "p999": 2, "max": 2}}"#;
         assert!(matches!(

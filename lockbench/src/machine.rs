@@ -148,14 +148,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_processors_are_read() {
+    fn reads_processor_times() {
         let stat = "cpu  100 1 20 300 4 5 6 7 0 0\ncpu0 1 2 3 4 5 6 7 8 0 0\n";
         assert_eq!(processors(stat), Some((443, 304, 7)));
         assert_eq!(processors("cpu 1 2 3"), None);
     }
 
     #[test]
-    fn a_process_is_read_whatever_its_name_is() {
+    fn reads_process_of_any_name() {
         assert_eq!(
             ticks_of("12 (a) b) S 1 1 1 0 -1 4 5 6 7 8 30 12 0 0"),
             Some(42)
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_neither_idle_nor_ours_belongs_to_others() {
+    fn foreign_load_excludes_idle_and_own() {
         let earlier = Reading {
             total: 1000,
             idle: 500,
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_can_be_read() {
+    fn reads_this_machine() {
         assert!(Memory::of([std::process::id()]).unwrap().resident > 0);
         let before = Reading::now(&[]).unwrap();
         assert!(Reading::now(&[]).unwrap().total >= before.total);

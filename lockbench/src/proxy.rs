@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn both_directions_of_all_connections_are_delayed() {
+    fn delays_both_directions_of_all_connections() {
         let (proxy, listener) = proxy(DELAY);
         let pairs: Vec<_> = (0..3).map(|_| pair(&proxy, &listener)).collect();
         for (client, server) in &pairs {
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_millisecond_is_hardly_more() {
+    fn millisecond_delay_is_accurate() {
         let delay = Duration::from_millis(1);
         let (proxy, listener) = proxy(delay);
         let (client, server) = pair(&proxy, &listener);
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_behind_something_takes_no_longer() {
+    fn queued_bytes_are_delayed_once() {
         let (proxy, listener) = proxy(10 * DELAY);
         let (client, server) = pair(&proxy, &listener);
         let sent = Instant::now();
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_stream_is_late_too_and_the_other_direction_goes_on() {
+    fn end_of_stream_is_delayed() {
         let (proxy, listener) = proxy(DELAY);
         let (client, server) = pair(&proxy, &listener);
         let ended = Instant::now();
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn dropping_it_ends_its_connections() {
+    fn drop_ends_connections() {
         let (proxy, listener) = proxy(DELAY);
         let (client, _server) = pair(&proxy, &listener);
         let (ended, end) = channel();

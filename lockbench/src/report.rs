@@ -361,7 +361,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lost_update_is_told_of_by_scenario_and_contender() {
+    fn lost_update_names_scenario_and_contender() {
         let of = |lost: &[(&str, u64)]| ScenarioReport {
             lost_updates: lost
                 .iter()

@@ -393,7 +393,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_two_scenarios_and_no_two_contenders_of_one_have_the_same_name() {
+    fn names_of_scenarios_and_contenders_differ() {
         let all = all();
         let names: BTreeSet<_> = all.iter().map(|scenario| &scenario.name).collect();
         assert_eq!(names.len(), all.len());
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scenario_of_several_processes_has_no_contender_that_shares_one_with_another() {
+    fn multi_process_scenarios_share_no_process() {
         for scenario in all().iter().filter(|scenario| scenario.processes > 1) {
             let processes: BTreeSet<_> = scenario
                 .contenders

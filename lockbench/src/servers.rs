@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_packets_are_read() {
+    fn reads_packet_counters() {
         let mntr = "zk_version\t3.8.0\nzk_packets_received\t4711\nzk_packets_sent\t5\n";
         assert_eq!(packets(mntr).unwrap(), 4711);
         assert!(packets("This ZooKeeper instance is not currently serving requests\n").is_err());

@@ -43,19 +43,19 @@ mod tests {
     }
 
     #[test]
-    fn the_order_of_the_numbers_does_not_matter() {
+    fn order_of_numbers_does_not_matter() {
         assert_eq!(spread(&[5.0, 1.0, 4.0, 2.0, 3.0]), Some((2.0, 3.0, 4.0)));
     }
 
     #[test]
-    fn between_two_numbers_it_is_interpolated() {
+    fn interpolates_between_two_numbers() {
         assert_eq!(spread(&[1.0, 2.0]), Some((1.25, 1.5, 1.75)));
         assert_eq!(spread(&[7.0]), Some((7.0, 7.0, 7.0)));
         assert_eq!(spread(&[]), None);
     }
 
     #[test]
-    fn one_that_is_far_out_moves_nothing() {
+    fn ignores_outlier() {
         assert_eq!(spread(&[1.0, 2.0, 3.0, 4.0, 1e9]), Some((2.0, 3.0, 4.0)));
     }
 }

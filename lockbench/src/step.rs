@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_step_is_read_as_the_peers_read_it() {
+    fn parses_step_as_peers_do() {
         let text = serde_json::to_string(&Step::Acquire(true)).unwrap();
         assert_eq!(text, r#"{"acquire":true}"#);
         let open = r#"{"open": {"servers": "a:1", "path": "/p", "millis": 4000, "careful": true, "journal": "/j"}}"#;
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_a_journal_is_read_whole_or_not() {
+    fn reads_only_whole_journal_lines() {
         assert_eq!(
             Poll::read("3 5 1"),
             Some(Poll {

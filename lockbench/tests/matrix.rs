@@ -25,13 +25,13 @@ fn main() {
         let name = format!(
             "{fault}::{}",
             if overlaps {
-                "two_hold_it_at_once"
+                "two_holders_overlap"
             } else {
-                "no_two_hold_it_at_once"
+                "holders_never_overlap"
             }
         );
         suite.add_needing(lock, &name, needs(lock), move |()| {
-            one_trial(lock, fault, overlaps)
+            run_trial(lock, fault, overlaps)
         });
     }
     suite.run()
@@ -49,7 +49,7 @@ fn needs(lock: &str) -> Result<(), Missing> {
     }
 }
 
-fn one_trial(lock: &str, fault: &str, overlaps: bool) -> Outcome {
+fn run_trial(lock: &str, fault: &str, overlaps: bool) -> Outcome {
     let file = tempfile::NamedTempFile::new()?;
     let mut matrix = Command::new(env!("CARGO_BIN_EXE_lockbench"));
     matrix.args([

@@ -86,14 +86,14 @@ fn main() {
         }
         if shares {
             add(
-                "mutex::excludes_with_one_object_for_all_tasks".to_owned(),
+                "mutex::excludes_with_shared_object".to_owned(),
                 excludes_with_one_object,
                 "mutex",
             );
         }
         if matches!(worker, "curator" | "kazoo") {
             add(
-                "none::loses_updates_and_says_so".to_owned(),
+                "none::loses_updates_and_reports_them".to_owned(),
                 loses_updates,
                 "none",
             );
@@ -105,7 +105,7 @@ fn main() {
         }
         if worker == "bare" {
             add(
-                "no_lock::loses_updates_and_says_so".to_owned(),
+                "no_lock::loses_updates_and_reports_them".to_owned(),
                 loses_updates,
                 "mutex",
             );

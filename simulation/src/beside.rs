@@ -481,7 +481,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_replays_and_only_the_lock_that_leaves_nodes_is_found_to() {
+    fn replays_seed_and_finds_leaking_lock() {
         let sum = |kind: Kind| {
             let mut sum = Found::default();
             (1..4).for_each(|seed| sum.add(play(kind, seed)));

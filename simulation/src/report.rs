@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_and_goes_on() {
+    fn report_round_trips_and_continues() {
         let world = |margin, violations: &[&str]| Report {
             grants: 2,
             virtual_ms: 1_800_000,

@@ -716,7 +716,7 @@ mod tests {
     }
 
     #[test]
-    fn every_variant_of_every_error_has_a_row() {
+    fn every_error_variant_has_a_row() {
         let kinds = declared(include_str!("../../src/error/request.rs"), "ErrorKind");
         let names =
             |rows: &[(&'static str, When)]| rows.iter().map(|(row, _)| *row).collect::<Vec<_>>();
@@ -738,7 +738,7 @@ mod tests {
     }
 
     #[test]
-    fn every_row_of_the_tables_of_promises_is_shown() {
+    fn every_row_of_promises_is_shown() {
         let page = include_str!("../../RELIABILITY.md");
         let (tables, _) = page
             .split_once("## Servers that are not ZooKeeper")
@@ -795,7 +795,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_never_occurred_fails_a_run_that_is_long_enough() {
+    fn missing_row_fails_a_long_run() {
         let sum = full(RARE);
         assert_eq!((missing(&sum), unknown(&sum)), (vec![], vec![]));
         let mut sum = full(RARE);
@@ -819,7 +819,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_machine_has_more_time_for_what_is_demanded() {
+    fn slow_machine_gets_more_time() {
         let limit = Duration::from_secs(10);
         let on = |begun, secs, is_demanded| {
             goes_on(begun, Duration::from_secs(secs), limit, is_demanded)
@@ -830,7 +830,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_no_world_should_have_is_said() {
+    fn reports_unknown_rows() {
         let mut sum = full(1);
         sum.sometimes.insert("refused AuthFailed".to_owned(), 1);
         sum.faults.insert("a new fault".to_owned(), 1);

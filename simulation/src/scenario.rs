@@ -119,7 +119,7 @@ mod tests {
     use super::tokio;
 
     #[tokio::test]
-    async fn time_passes_at_once() {
+    async fn virtual_time_passes_at_once() {
         let (begun, really) = (Instant::now(), simnet::real_now());
         tokio::time::sleep(Duration::from_secs(3600)).await;
         assert!(begun.elapsed() >= Duration::from_secs(3600));
@@ -128,7 +128,7 @@ mod tests {
 
     #[tokio::test]
     #[should_panic(expected = "tasks that panicked")]
-    async fn a_task_that_panics_fails_its_test() {
+    async fn panicking_task_fails_its_test() {
         tokio::spawn(async { panic!("on purpose") })
             .await
             .unwrap_err();

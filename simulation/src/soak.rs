@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn seeds_that_were_being_played_when_a_run_was_killed_are_played_by_the_next() {
+    fn replays_seeds_of_killed_run() {
         let mut sum = Sum::from_seed(1);
         let mut seeds = Seeds::after(&sum);
         let begun = [(); 4].map(|()| seeds.begin());
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_that_was_not_begun_again_in_time_stays_unfinished() {
+    fn late_seed_stays_unfinished() {
         let before = Sum {
             unfinished: BTreeSet::from([2, 3]),
             last_seed: 4,
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_goes_on_behind_its_last_whole_line() {
+    fn log_continues_after_last_whole_line() {
         let path = std::env::temp_dir().join(format!("soak-{}.jsonl", std::process::id()));
         let path = path.to_str().unwrap();
         let _ = fs::remove_file(path);

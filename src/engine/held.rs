@@ -644,7 +644,7 @@ mod tests {
     /// The thread that notices the loss may be paused before it wakes the waiting tasks.
     // Shows: lost-lock-keeps-its-node
     #[tokio::test]
-    async fn a_hold_that_is_given_up_by_the_clock_is_lost_before_that_is_told() {
+    async fn hold_is_lost_before_notification() {
         let server = Server::start().unwrap();
         let (session, held) = expired(&server).await;
         let told = held.state.subscribe();
@@ -664,7 +664,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_hold_that_expires_in_a_conversion_is_not_held_by_its_end() {
+    async fn hold_expiring_in_conversion_is_lost() {
         let server = Server::start().unwrap();
         let (session, held) = expired(&server).await;
         assert!(held.handle_event(HoldEvent::BeginConversion));
@@ -700,7 +700,7 @@ mod tests {
     /// Lost, then told, then deleted; and a flush that is called when it is told waits for the
     /// deletion.
     #[tokio::test]
-    async fn the_end_of_a_lease_is_told_before_the_node_goes_and_when_a_flush_counts_it() {
+    async fn lease_end_notifies_before_deletion() {
         let server = Server::start().unwrap();
         let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
         let session = Session::new(1, handle, SessionOptions::default());
@@ -828,9 +828,9 @@ mod tests {
         assert_eq!(held.state.borrow().lost(), Some(LostReason::LeaseOver));
     }
 
-    /// Those that wait in the room would wait for it.
+    /// The waiters of the same client would wait for it.
     #[tokio::test]
-    async fn a_room_is_told_of_a_release_without_a_session() {
+    async fn release_without_session_frees_waiters() {
         let server = Server::start().unwrap();
         let (session, held, room) = leased(&server).await;
         drop(session);
@@ -862,7 +862,7 @@ mod tests {
     /// node: the next attempt starts behind the deletion all the same.
     // Shows: lease-over
     #[tokio::test]
-    async fn release_in_a_waker_starts_no_attempt() {
+    async fn release_in_waker_starts_no_attempt() {
         let server = Server::start().unwrap();
         let (_session, held, room) = leased(&server).await;
         let guard = Arc::clone(&held);
@@ -906,11 +906,11 @@ mod tests {
         assert!(!session.holds.any());
     }
 
-    /// However the threads meet: each of the holds that are registered while the session ends is
-    /// told of that, or finds it out.
+    /// Each hold that is registered while the session ends is notified of that, or finds it out,
+    /// however the threads interleave.
     // Shows: telling-a-loss
     #[tokio::test]
-    async fn hold_registered_at_the_end() {
+    async fn hold_registered_at_session_end() {
         const THREADS: u64 = 4;
         const HOLDS: u64 = 50;
         let server = Server::start().unwrap();
@@ -946,7 +946,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_hold_of_a_session_that_has_ended_is_lost_from_the_beginning() {
+    async fn hold_of_ended_session_is_lost() {
         let server = Server::start().unwrap();
         let (session, other) = expired(&server).await;
         session.end(LostReason::SessionReplaced);

@@ -560,7 +560,7 @@ mod tests {
     /// Their threads were paused between the drop of the receiver and the way out of the room.
     // Shows: hand-off
     #[tokio::test]
-    async fn a_node_goes_past_those_that_leave_at_that_moment() {
+    async fn node_skips_departing_callers() {
         let server = Server::start().unwrap();
         let mut scene = Scene::new(&server).await;
         for another_waits in [true, false] {
@@ -596,7 +596,7 @@ mod tests {
 
     /// The task was paused before it took the result.
     #[tokio::test]
-    async fn a_grant_that_is_over_before_the_room_has_it_is_no_callers() {
+    async fn grant_lost_early_reaches_no_caller() {
         let server = Server::start().unwrap();
         let mut scene = Scene::new(&server).await;
         let (without_node, released, given_up) = (scene.writer(), scene.writer(), scene.writer());
@@ -628,7 +628,7 @@ mod tests {
     /// The task was paused between its decision to start the attempt and the end of that, for which
     /// no caller waits any more.
     #[test]
-    fn a_flush_waits_until_an_attempt_that_all_have_left_is_over() {
+    fn flush_waits_for_abandoned_attempt() {
         for another_comes in [false, true] {
             let (cleanup, _queue) = Cleanup::new();
             let (room, at) = waited_for(&cleanup);
@@ -748,10 +748,10 @@ mod tests {
         }
     }
 
-    /// Its task was paused between the grant and this.
+    /// The task of the reader was paused between the grant and this moment.
     // Shows: shared-read-node
     #[tokio::test]
-    async fn a_reader_that_is_over_already_is_joined_by_none() {
+    async fn ended_reader_is_not_joined() {
         let server = Server::start().unwrap();
         let mut scene = Scene::new(&server).await;
         let readers = shared(UNBOUNDED);
@@ -773,7 +773,7 @@ mod tests {
 
     /// From health only.
     #[tokio::test]
-    async fn a_reader_joins_neither_in_doubt_of_the_session_nor_of_a_write() {
+    async fn readers_do_not_join_in_doubt() {
         let server = Server::start().unwrap();
         let mut scene = Scene::new(&server).await;
         let (readers, reader) = scene.opened(UNBOUNDED);
@@ -849,7 +849,7 @@ mod tests {
     /// The attempts of the client that wait behind the node are notified by the session.
     // Shows: node-deleted-by-hand
     #[tokio::test]
-    async fn missing_node_of_lost_hold_is_forgotten() {
+    async fn lost_holds_missing_node_is_forgotten() {
         let server = Server::start().unwrap();
         let mut scene = Scene::new(&server).await;
         let (_writers, writer) = scene.writers();
@@ -892,7 +892,7 @@ mod tests {
     /// other's.
     // Shows: shared-read-node
     #[tokio::test]
-    async fn a_reader_that_is_ended_twice_leaves_its_node_once() {
+    async fn reader_ended_twice_leaves_once() {
         let server = Server::start().unwrap();
         let mut scene = Scene::new(&server).await;
         for _ in 0..2_000 {
@@ -910,7 +910,7 @@ mod tests {
 
     /// The bounds hold for readers that come at once, and a time beyond all clocks bounds no less.
     #[tokio::test]
-    async fn no_more_readers_join_than_may() {
+    async fn joining_readers_are_bounded() {
         let server = Server::start().unwrap();
         let mut scene = Scene::new(&server).await;
         for _ in 0..500 {
@@ -939,10 +939,10 @@ mod tests {
         }
     }
 
-    /// However the threads meet: one that is inside afterwards is notified.
+    /// A reader that holds the lock afterwards is notified, however the threads interleave.
     // Shows: shared-read-node
     #[tokio::test]
-    async fn a_reader_that_joins_while_the_node_ends_is_told_or_refused() {
+    async fn reader_joining_at_end_is_notified() {
         let server = Server::start().unwrap();
         let mut scene = Scene::new(&server).await;
         for _ in 0..500 {

@@ -111,7 +111,7 @@ fn assert_brief(value: &dyn fmt::Debug) -> String {
 }
 
 #[test]
-fn a_job_says_of_which_occasion_and_whether_to_try_again() {
+fn job_errors_name_occasion_and_retryability() {
     let (path, occasion) = (|| "/jobs/report".to_owned(), || "2026-11-22".to_owned());
     let unknown = || {
         Box::new(TransactionError::Unknown {
@@ -169,7 +169,7 @@ fn a_job_says_of_which_occasion_and_whether_to_try_again() {
 }
 
 #[test]
-fn a_node_says_which_and_whether_to_try_again() {
+fn node_errors_name_path_and_retryability() {
     let path = || "/services/web-1".to_owned();
     let late = |conflict, source| PersistentNodeError::TimedOut {
         path: path(),
@@ -260,7 +260,7 @@ fn failures() -> [(RequestFailure, ErrorKind); 16] {
 }
 
 #[test]
-fn errors_of_requests_name_the_path_and_are_the_same_in_every_enum() {
+fn request_errors_agree_in_every_enum() {
     for purpose in PURPOSES {
         for (failure, kind) in failures() {
             let sourced = matches!(
@@ -326,7 +326,7 @@ fn errors_of_requests_name_the_path_and_are_the_same_in_every_enum() {
 }
 
 #[test]
-fn errors_of_requests_say_what_is_to_be_done() {
+fn request_errors_name_a_remedy() {
     let error = |purpose, failure| {
         super::Error::new(purpose, PATH, failure)
             .at(node())
@@ -405,7 +405,7 @@ fn errors_of_requests_say_what_is_to_be_done() {
 }
 
 #[test]
-fn errors_of_permissions_say_which_acl_needs_what_and_whether_there_are_credentials() {
+fn permission_errors_name_acl_and_credentials() {
     let denied = |purpose, node: &str| {
         super::Error::new(purpose, PATH, RequestFailure::NoAuth)
             .at(node)
@@ -491,7 +491,7 @@ fn errors_of_permissions_say_which_acl_needs_what_and_whether_there_are_credenti
 }
 
 #[test]
-fn what_is_in_the_way_is_said() {
+fn contention_names_who_is_ahead() {
     assert_eq!(
         contention(1, None).to_string(),
         "another contender is ahead"
@@ -518,7 +518,7 @@ fn what_is_in_the_way_is_said() {
 }
 
 #[test]
-fn errors_of_acquiring_name_the_path_and_say_whether_to_try_again() {
+fn acquire_errors_name_path_and_retryability() {
     for (error, retryable) in acquire_errors() {
         assert!(error.to_string().contains("\"/stock/sku-42\""), "{error}");
         assert_eq!(error.path(), "/stock/sku-42");
@@ -548,7 +548,7 @@ fn errors_of_acquiring_name_the_path_and_say_whether_to_try_again() {
 }
 
 #[test]
-fn errors_of_connecting_name_the_servers_and_say_whether_to_try_again() {
+fn connect_errors_name_servers_and_retryability() {
     let servers = || "zk1:2181".to_owned();
     for (error, retryable) in [
         (
@@ -603,7 +603,7 @@ fn errors_of_connecting_name_the_servers_and_say_whether_to_try_again() {
 }
 
 #[test]
-fn errors_of_building_name_the_path() {
+fn build_errors_name_the_path() {
     let path = || "/stock".to_owned();
     for error in [
         BuildError::InvalidPath(InvalidPath::new("/stock", "it is only a test")),
@@ -651,7 +651,7 @@ fn errors_of_building_name_the_path() {
 }
 
 #[test]
-fn errors_of_converting_keep_the_guard_and_name_the_path() {
+fn conversion_errors_keep_guard_and_path() {
     let (guard, path) = (7, || PATH.to_owned());
     let lost = Lost {
         path: PATH.into(),
@@ -695,7 +695,7 @@ fn errors_of_converting_keep_the_guard_and_name_the_path() {
 }
 
 #[test]
-fn errors_of_releasing_say_whether_to_try_again() {
+fn release_errors_state_retryability() {
     for (error, retryable) in [
         (
             ReleaseError::Refused {
@@ -731,7 +731,7 @@ fn errors_of_releasing_say_whether_to_try_again() {
 }
 
 #[test]
-fn errors_of_transactions_name_the_path_and_are_not_to_be_sent_again() {
+fn transaction_errors_forbid_resending() {
     let path = || "/stock".to_owned();
     for error in [
         TransactionError::Rejected {
@@ -757,7 +757,7 @@ fn errors_of_transactions_name_the_path_and_are_not_to_be_sent_again() {
 }
 
 #[test]
-fn errors_of_counters_name_the_path_and_say_whether_to_try_again() {
+fn counter_errors_name_path_and_retryability() {
     let path = || "/stock".to_owned();
     for (error, retryable, sourced) in [
         (
@@ -818,7 +818,7 @@ fn errors_of_counters_name_the_path_and_say_whether_to_try_again() {
 }
 
 #[test]
-fn a_lock_that_was_not_waited_for_is_not_free() {
+fn zero_timeout_reports_not_free() {
     let text = |timeout| {
         let contention = contention(1, None);
         AcquireError::TimedOut {
@@ -836,7 +836,7 @@ fn a_lock_that_was_not_waited_for_is_not_free() {
 }
 
 #[test]
-fn or_busy_turns_busy_into_an_answer_and_nothing_else() {
+fn or_busy_changes_only_busy() {
     assert!(matches!(
         Ok::<_, AcquireError>(1).or_busy().unwrap(),
         Acquisition::Acquired(1)
@@ -872,7 +872,7 @@ fn or_busy_turns_busy_into_an_answer_and_nothing_else() {
 }
 
 #[test]
-fn errors_in_a_log_are_one_line_with_their_sources() {
+fn logged_errors_are_one_line() {
     for (error, _) in acquire_errors() {
         let shown = assert_brief(&error);
         assert!(
@@ -886,7 +886,7 @@ fn errors_in_a_log_are_one_line_with_their_sources() {
 }
 
 #[test]
-fn a_long_path_is_cut_in_messages_and_not_in_the_answer() {
+fn long_path_is_cut_in_messages() {
     let long = format!("/begin{}/end", "/x".repeat(8_000));
     let error = AcquireError::from(super::Error::new(
         Purpose::Lock,
@@ -904,7 +904,7 @@ fn a_long_path_is_cut_in_messages_and_not_in_the_answer() {
 }
 
 #[test]
-fn a_node_that_was_gone_at_each_try_is_no_silence_of_the_servers() {
+fn repeatedly_deleted_node_blames_no_server() {
     let told = |kind: FailureKind| {
         super::Error::new(Purpose::Lock, "/lock", Failure::from(kind).unanswered()).to_string()
     };

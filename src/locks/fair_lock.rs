@@ -469,7 +469,7 @@ mod tests {
 
     /// Waiting again and again, a little each time, as in a `select!` loop, leaves nothing behind.
     #[tokio::test]
-    async fn waiting_in_turns_leaves_no_tasks() {
+    async fn repeated_waits_leave_no_tasks() {
         const HOUR: Duration = Duration::from_secs(3_600);
         let server = zookeeper_test_server::Server::start().unwrap();
         let servers = server.connect_string();

@@ -754,7 +754,7 @@ mod tests {
     }
 
     #[test]
-    fn a_free_lock_is_granted_by_the_first_flight() {
+    fn first_flight_grants_free_lock() {
         let mut contender = waiting();
         let step = contender.step(created(
             A,
@@ -765,7 +765,7 @@ mod tests {
     }
 
     #[test]
-    fn a_predecessor_that_is_gone_has_changed() {
+    fn missing_predecessor_counts_as_changed() {
         let failed = |kind: FailureKind| AcquireEvent::WatchFailed(kind.into());
         for changed in [AcquireEvent::Changed, failed(FailureKind::NoNode)] {
             assert!(changed.is_change(), "{changed:?}");
@@ -781,7 +781,7 @@ mod tests {
     }
 
     #[test]
-    fn a_try_that_may_wait_after_all_waits_for_the_one_ahead() {
+    fn patient_try_waits_for_predecessor() {
         let (mut contender, _) = Acquiring::new(
             MUTEX,
             Kind::Exclusive,
@@ -802,11 +802,10 @@ mod tests {
         );
     }
 
-    /// What failed before a wait that ended with a hand-over was not in a row with what fails after
-    /// it.
+    /// The failures before a wait that ended with a hand-over are not in a row with those after it.
     // Shows: suspended
     #[test]
-    fn failures_before_a_hand_over_do_not_count() {
+    fn hand_over_resets_failures() {
         let mut contender = in_memory(IfBusy::Wait);
         let waitable = |name: &str| name.contains("ours");
         let lost = || Answer::no(FailureKind::Unknown);
@@ -832,10 +831,10 @@ mod tests {
         );
     }
 
-    /// It may have been deleted during the doubt.
+    /// The node may have been deleted during the doubt.
     // Shows: suspended
     #[test]
-    fn one_that_was_in_doubt_is_granted_by_another_list() {
+    fn doubted_contender_needs_another_list() {
         let mut contender = waiting();
         assert_eq!(
             contender.step(created(A, Answer::Is(node(A, 3)), list(&[name(A, 3)]))),
@@ -862,10 +861,10 @@ mod tests {
         );
     }
 
-    /// Its own node may be gone too.
+    /// The contender's own node may be gone too.
     // Shows: watch-one-node
     #[test]
-    fn the_only_one_before_us_gone_means_looking_again() {
+    fn only_predecessor_gone_needs_a_look() {
         let mut contender = waiting();
         let step = contender.step(created(
             A,
@@ -902,7 +901,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_node_of_the_session_is_waited_for_in_memory() {
+    fn own_predecessor_is_awaited_in_memory() {
         let all = [
             name(A, 5),
             name("theirs", 4),
@@ -939,7 +938,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_handed_over_is_ours_at_once() {
+    fn handed_over_lock_is_granted() {
         let mut contender = in_memory(IfBusy::Wait);
         let all = [name(A, 3), name(B, 2), name("c", 1)];
         contender.on(created(A, Answer::Is(node(A, 3)), list(&all)), &|_| true);
@@ -949,7 +948,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_watched_is_watched_in_its_place() {
+    fn inherited_predecessor_is_watched() {
         let mut contender = in_memory(IfBusy::Wait);
         contender.on(
             created(A, Answer::Is(node(A, 3)), list(&[name(A, 3), name(B, 2)])),
@@ -983,7 +982,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_knows_its_predecessor_needs_no_list() {
+    fn known_predecessor_needs_no_list() {
         let b = name(B, 2);
         let step = in_memory(IfBusy::Wait).step(created_behind(Answer::Is(node(A, 3)), Some(&b)));
         assert_eq!(step, wait_for(&b, true));
@@ -1026,7 +1025,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_does_not_wait_for_readers_and_looks_again_when_its_writer_goes() {
+    fn reader_waits_for_writers_only() {
         let naming = Naming {
             family: Family::ReadWrite,
             dialect: Dialect::Curator,
@@ -1087,7 +1086,7 @@ mod tests {
 
     // Shows: watch-limit
     #[test]
-    fn a_session_that_cannot_watch_more_ends_the_wait() {
+    fn watch_limit_ends_the_wait() {
         let mut contender = waiting();
         contender.step(created(
             A,
@@ -1101,7 +1100,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_several_before_us_gone_means_looking_again() {
+    fn any_departed_predecessor_needs_a_look() {
         let mut contender = waiting();
         let all = [name(A, 3), name(B, 2), name("c", 1)];
         assert_eq!(
@@ -1147,7 +1146,7 @@ mod tests {
     /// (docs/protocol.md#grant).
     // Shows: grant
     #[test]
-    fn a_list_that_lacks_our_node_grants_nothing() {
+    fn list_without_own_node_grants_nothing() {
         let mut contender = waiting();
         let step = contender.step(created(A, Answer::no(FailureKind::Unknown), list(&[])));
         assert_eq!(step, request_again(0));
@@ -1174,7 +1173,7 @@ mod tests {
     /// Whether the reply to the create, to the list that was sent with it, or to a later request
     /// says so.
     #[test]
-    fn an_own_node_that_is_missing_in_any_answer_is_queued_again_at_the_end() {
+    fn missing_own_node_queues_again() {
         let gone = || Answer::no(FailureKind::NoNode);
         let queues_again = |mut contender: Acquiring, event: AcquireEvent| {
             assert_eq!(contender.step(event), deleted(0));
@@ -1217,7 +1216,7 @@ mod tests {
 
     /// A list that shows nothing of the create is no answer to it.
     #[test]
-    fn a_caller_is_told_what_was_said_of_its_last_create() {
+    fn failure_of_last_create_is_reported() {
         let mut contender = waiting();
         let cause: Cause = Arc::new(FailureKind::NotNow);
         let failure = Failure {
@@ -1236,7 +1235,7 @@ mod tests {
     }
 
     #[test]
-    fn the_list_of_the_last_step_is_taken_once() {
+    fn last_steps_list_is_used_once() {
         let mut contender = waiting();
         contender.step(created(
             A,
@@ -1254,7 +1253,7 @@ mod tests {
 
     // Shows: owner-check
     #[test]
-    fn a_lost_reply_is_found_in_the_list_and_checked_before_it_counts() {
+    fn found_node_is_checked_first() {
         let mut contender = waiting();
         let step = contender.step(created(
             A,
@@ -1277,7 +1276,7 @@ mod tests {
 
     // Shows: extra-node
     #[test]
-    fn of_two_nodes_of_one_attempt_the_older_queues() {
+    fn older_of_two_nodes_queues() {
         let mut contender = waiting();
         assert_eq!(
             contender.step(created(
@@ -1317,7 +1316,7 @@ mod tests {
 
     // Shows: fencing-token
     #[test]
-    fn a_node_without_a_czxid_is_inspected_before_it_makes_a_token() {
+    fn node_without_czxid_is_inspected() {
         let mut contender = waiting();
         let unsaid = OwnNode {
             name: name(A, 1),
@@ -1332,7 +1331,7 @@ mod tests {
 
     // Shows: create-and-list
     #[test]
-    fn a_created_node_with_a_lost_list_is_listed_again() {
+    fn lost_list_is_requested_again() {
         let mut contender = waiting();
         let step = contender.step(created(
             A,
@@ -1351,7 +1350,7 @@ mod tests {
     }
 
     #[test]
-    fn parents_are_made_once_at_once_and_then_by_the_policy() {
+    fn missing_parents_follow_the_policy() {
         let mut contender = waiting();
         let no = || {
             created(
@@ -1381,7 +1380,7 @@ mod tests {
     }
 
     #[test]
-    fn an_own_node_deleted_by_hand_queues_again_at_the_end() {
+    fn deleted_own_node_queues_again() {
         let mut contender = waiting();
         contender.step(created(
             A,
@@ -1406,7 +1405,7 @@ mod tests {
 
     /// A wait may be long, and its node be deleted now and then.
     #[test]
-    fn deletions_by_hand_are_forgotten_after_a_turn_that_went_well() {
+    fn good_turn_resets_deletion_count() {
         let mut contender = waiting();
         let queue = |contender: &mut Acquiring, n| {
             let all = [name(A, n), name(B, 2), name("c", 1)];
@@ -1453,7 +1452,7 @@ mod tests {
     }
 
     #[test]
-    fn a_try_does_not_wait_and_takes_its_node_along() {
+    fn busy_try_deletes_its_node() {
         let (mut contender, _) = Acquiring::new(
             MUTEX,
             Kind::Exclusive,
@@ -1470,7 +1469,7 @@ mod tests {
 
     // Shows: node-owners
     #[test]
-    fn an_attempt_that_leaves_during_the_create_leaves_its_node_as_an_orphan() {
+    fn abandoned_create_leaves_an_orphan() {
         let leave = |event| {
             let mut contender = waiting();
             let step = contender.step(event);
@@ -1521,7 +1520,7 @@ mod tests {
 
     /// A watch that cannot be set is counted although every list in between succeeds.
     #[test]
-    fn a_watch_that_keeps_failing_comes_to_an_end() {
+    fn failing_watch_is_bounded() {
         let mut contender = waiting();
         let both = [name(A, 3), name(B, 2)];
         let watch = || {
@@ -1557,7 +1556,7 @@ mod tests {
     }
 
     #[test]
-    fn unusable_directories_end_it_and_leave_nothing() {
+    fn unusable_directories_end_the_attempt() {
         for (other, why) in [
             (
                 "x-__WRIT__0000000001",
@@ -1573,7 +1572,7 @@ mod tests {
     }
 
     #[test]
-    fn a_contender_of_another_order_that_came_later_ends_no_wait() {
+    fn later_foreign_contender_ends_no_wait() {
         let mut contender = waiting();
         contender.step(created(
             A,
@@ -1607,7 +1606,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_the_session_ends_it_everywhere() {
+    fn session_end_ends_every_state() {
         let over = || FailureKind::SessionGone;
         let mut contender = waiting();
         assert_eq!(

@@ -471,7 +471,7 @@ mod tests {
     const WRITTEN: CounterEvent = CounterEvent::Written { czxid: 7 };
 
     #[test]
-    fn a_free_change_is_a_read_and_a_write() {
+    fn free_change_reads_and_writes_once() {
         assert_eq!(
             after(
                 Change::Add(5),
@@ -483,7 +483,7 @@ mod tests {
 
     // Shows: counter-layout
     #[test]
-    fn a_missing_counter_is_created_as_0_and_then_changed() {
+    fn missing_counter_starts_at_zero() {
         let created = CounterEvent::Created { czxid: Some(7) };
         assert_eq!(
             after(
@@ -504,7 +504,7 @@ mod tests {
 
     // Shows: counter-writes
     #[test]
-    fn a_write_without_an_answer_is_repeated_with_the_same_version() {
+    fn unanswered_write_repeats_same_version() {
         assert_eq!(
             after(
                 Change::Add(1),
@@ -520,7 +520,7 @@ mod tests {
 
     // Shows: counter-writes
     #[test]
-    fn the_same_value_in_the_next_version_may_be_another_s() {
+    fn equal_value_may_be_foreign() {
         let lost = [
             (READ, seen(10, 3)),
             (write(11, 3), CounterEvent::Lost),
@@ -543,7 +543,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_leaves_a_lost_write_unknown() {
+    fn unreadable_counter_leaves_write_unknown() {
         let lost = [(READ, seen(10, 3)), (write(11, 3), CounterEvent::Lost)];
         let node_is_gone = (write(11, 3), CounterEvent::NoNode);
         assert_eq!(
@@ -559,7 +559,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_request_that_changes_what_the_caller_asked_for_can_leave_it_in_doubt() {
+    fn only_requested_change_can_be_unknown() {
         let writes = |change, events: &[CounterEvent]| {
             let mut changing = Changing::new(change).0;
             for event in events {
@@ -576,7 +576,7 @@ mod tests {
 
     // Shows: counter-ids
     #[test]
-    fn a_number_that_may_be_another_s_is_given_up() {
+    fn ambiguous_number_is_given_up() {
         assert_eq!(
             after(
                 Change::Reserve(1),
@@ -595,7 +595,7 @@ mod tests {
 
     // Shows: counter-writes
     #[test]
-    fn a_write_that_may_have_come_through_is_unknown_when_there_will_be_no_answer() {
+    fn unanswerable_write_is_unknown() {
         let lost = [
             (READ, seen(10, 3)),
             (write(11, 3), CounterEvent::Failed { lost: true }),
@@ -616,7 +616,7 @@ mod tests {
 
     // Shows: counter-deleted
     #[test]
-    fn a_write_to_another_node_of_the_same_version_is_no_answer() {
+    fn version_of_another_node_proves_nothing() {
         let other = CounterEvent::Written { czxid: 9 };
         assert_eq!(
             after(
@@ -649,7 +649,7 @@ mod tests {
 
     // Shows: counter-tries
     #[test]
-    fn a_directory_is_made_after_tries_that_others_came_before() {
+    fn directory_is_made_after_lost_races() {
         let gone = [
             (READ, CounterEvent::Read(None)),
             (CounterRequest::Create { value: 0 }, CounterEvent::NoParent),
@@ -664,7 +664,7 @@ mod tests {
 
     // Shows: counter-tries
     #[test]
-    fn tries_that_others_come_before_are_bounded() {
+    fn lost_races_are_bounded() {
         assert_eq!(
             after(Change::Add(1), &lost(1..MOST_TRIES)),
             CounterStep::Do(READ)
@@ -676,7 +676,7 @@ mod tests {
 
     // Shows: counter-deleted
     #[test]
-    fn nothing_is_written_over_what_cannot_be_counted() {
+    fn uncountable_data_is_never_overwritten() {
         let overflow = |change, value| after(change, &[(READ, seen(value, 3))]);
         for (change, value) in [
             (Change::Add(1), i64::MAX),
@@ -713,7 +713,7 @@ mod tests {
 
     // Shows: counter-writes
     #[test]
-    fn a_value_that_differs_is_read_again_behind_a_sync() {
+    fn differing_value_is_read_after_sync() {
         let compare = Change::CompareAndSet {
             expected: 4,
             new: 9,
@@ -730,7 +730,7 @@ mod tests {
 
     // Shows: counter-writes
     #[test]
-    fn a_lost_creation_is_told_by_the_value_with_which_it_was_created() {
+    fn lost_creation_is_recognised_by_value() {
         let create = CounterRequest::Create { value: 5 };
         let change = Change::Initialize(5);
         assert_eq!(
@@ -753,7 +753,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_is_deleted_again_and_again_comes_to_an_end() {
+    fn repeated_directory_deletions_end_the_call() {
         let again = [
             (CounterRequest::Create { value: 0 }, CounterEvent::NoParent),
             (CounterRequest::MakeParents, CounterEvent::ParentsMade),

@@ -491,13 +491,13 @@ proptest! {
 
     // Shows: counter-ids, counter-tries
     #[test]
-    fn no_schedule_hands_out_a_number_twice(bytes in prop::collection::vec(any::<u8>(), 20..800)) {
+    fn schedules_hand_out_numbers_once(bytes in prop::collection::vec(any::<u8>(), 20..800)) {
         simulate(&bytes, Rules { rises: true, late: true, deleted: false });
     }
 
     // Shows: counter-writes
     #[test]
-    fn no_schedule_makes_a_change_twice_or_reports_one_that_was_not_made(
+    fn schedules_report_each_change_once(
         bytes in prop::collection::vec(any::<u8>(), 20..800)
     ) {
         simulate(&bytes, Rules { rises: false, late: true, deleted: false });
@@ -507,7 +507,7 @@ proptest! {
     /// deleted.
     // Shows: counter-deleted
     #[test]
-    fn a_change_is_made_to_the_node_that_was_read(bytes in prop::collection::vec(any::<u8>(), 20..800)) {
+    fn change_applies_to_the_node_read(bytes in prop::collection::vec(any::<u8>(), 20..800)) {
         simulate(&bytes, Rules { rises: true, late: false, deleted: true });
     }
 }

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failures_of_one_kind_are_equal_whatever_their_cause() {
+    fn failures_compare_by_kind() {
         let unknown = Failure {
             kind: FailureKind::Unknown,
             cause: Arc::new(FailureKind::NoNode),
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_denial_is_reported_as_such() {
+    fn denial_is_reported_as_such() {
         let failure = |refusal| Failure::from(FailureKind::Refused(refusal)).refused();
         assert!(matches!(failure(Refusal::NoAuth), RequestFailure::NoAuth));
         assert!(matches!(
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn deletions_before_each_try_are_no_missing_answer() {
+    fn repeated_deletions_are_no_missing_answer() {
         let failure = |kind| Failure::from(kind).unanswered();
         assert!(matches!(
             failure(FailureKind::NoNode),

@@ -246,7 +246,7 @@ mod tests {
 
     // Shows: succession
     #[test]
-    fn the_next_number_is_first_and_no_other_is() {
+    fn next_number_alone_is_first() {
         for (sequence, first) in [(6, false), (7, false), (8, true), (9, false)] {
             assert_eq!(
                 after(&[writer(7)]).is_first(writer(sequence), DIRECTORY),
@@ -281,7 +281,7 @@ mod tests {
 
     // Shows: succession
     #[test]
-    fn behind_a_reader_a_writer_is_first_if_all_before_the_reader_are_gone() {
+    fn writer_needs_all_readers_gone() {
         assert!(
             !after(&[reader(7)]).is_first(writer(8), DIRECTORY),
             "other readers may be inside"
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_goes_before_an_older_one_shows_nothing_of_that() {
+    fn end_of_later_reader_proves_nothing() {
         let mut frontier = after(&[writer(6)]);
         frontier.granted("7", reader(7), true);
         frontier.granted("8", reader(8), true);
@@ -305,7 +305,7 @@ mod tests {
 
     // Shows: succession
     #[test]
-    fn while_the_holder_is_there_the_next_writer_is_not_first() {
+    fn present_holder_blocks_next_writer() {
         let mut frontier = after(&[writer(6)]);
         frontier.granted("7", writer(7), true);
         assert!(!frontier.is_first(writer(8), DIRECTORY));
@@ -321,7 +321,7 @@ mod tests {
 
     // Shows: succession
     #[test]
-    fn after_an_unclear_deletion_nothing_is_known() {
+    fn unclear_deletion_discards_all_knowledge() {
         let mut frontier = after(&[writer(6)]);
         frontier.granted("7", writer(7), true);
         frontier.gone("7", Gone::Unclear);
@@ -337,7 +337,7 @@ mod tests {
 
     // Shows: succession, directory-watch
     #[test]
-    fn what_is_known_of_an_earlier_directory_counts_for_nothing() {
+    fn knowledge_of_earlier_directory_is_discarded() {
         assert!(!after(&[writer(7)]).is_first(
             Numbered {
                 czxid: LATER + 1,
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_that_are_told_out_of_order_lose_nothing() {
+    fn readers_reported_unordered_lose_nothing() {
         let mut frontier = Frontier::default();
         frontier.granted("8", reader(8), true);
         frontier.granted("7", reader(7), true);
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn three_readers_without_a_wait_make_a_path_quiet_too() {
+    fn three_uncontended_readers_quiet_a_path() {
         let mut frontier = Frontier::default();
         for (sequence, quiet) in [(0, false), (1, false), (2, true)] {
             assert_eq!(
@@ -410,7 +410,7 @@ mod tests {
 
     // Shows: succession
     #[test]
-    fn three_grants_without_a_wait_make_a_path_quiet() {
+    fn three_uncontended_grants_quiet_a_path() {
         let mut frontier = Frontier::default();
         for (sequence, quiet) in [(0, false), (1, false), (2, true), (3, true)] {
             assert_eq!(
@@ -437,7 +437,7 @@ mod tests {
 
     // Shows: succession
     #[test]
-    fn behind_a_deletion_that_was_sent_the_next_writer_is_expected_to_be_first() {
+    fn sent_deletion_lets_writer_expect_grant() {
         let mut frontier = after(&[writer(5), writer(6), writer(7)]);
         frontier.granted("8", writer(8), true);
         assert!(!frontier.expects(Kind::Exclusive), "while it is there");
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn with_a_stranger_in_between_each_time_the_next_is_not_expected() {
+    fn recurring_stranger_prevents_expectation() {
         let mut frontier = Frontier::default();
         for sequence in [0, 2, 4, 6, 8] {
             frontier.granted(&sequence.to_string(), writer(sequence), true);
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn the_memory_of_holders_is_limited() {
+    fn memory_of_holders_is_bounded() {
         let mut frontier = Frontier::default();
         for sequence in 0..1000 {
             frontier.granted(&sequence.to_string(), reader(sequence), true);

@@ -479,26 +479,26 @@ const BOTH: [Kind; 2] = [Kind::Shared, Kind::Exclusive];
 
 // Shows: succession
 #[test]
-fn two_clients_with_a_directory_that_is_removed() {
+fn two_clients_with_removed_directory() {
     assert!(explore(&WRITERS, [3, 1], 1, 0, Mistake::None) > 10_000);
 }
 
 // Shows: succession
 #[test]
-fn mutexes_with_a_fault_at_any_point() {
+fn mutexes_with_fault_at_any_point() {
     assert!(explore(&WRITERS, [2, 1], 1, 1, Mistake::None) > 10_000);
 }
 
 // Shows: succession
 #[test]
-fn readers_and_writers_with_a_fault_at_any_point() {
+fn readers_and_writers_with_any_fault() {
     assert!(explore(&BOTH, [2, 1], 1, 1, Mistake::None) > 100_000);
 }
 
 /// The model proves something only if it would find these defects.
 // Shows: succession, directory-watch
 #[test]
-fn each_mistake_is_found() {
+fn model_finds_each_mistake() {
     for mistake in [
         Mistake::EventIgnored,
         Mistake::InterruptionIgnored,

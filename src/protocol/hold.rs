@@ -835,7 +835,7 @@ mod tests {
 
     // Shows: leaders-work
     #[test]
-    fn a_hold_that_is_given_up_keeps_its_node_until_its_release() {
+    fn abandoned_hold_keeps_node_until_release() {
         let mut hold = after(&[]);
         assert_eq!(
             hold.decide(HoldEvent::Ended(LostReason::GivenUp)),
@@ -862,7 +862,7 @@ mod tests {
 
     // Shows: one-value
     #[test]
-    fn what_comes_of_the_loss_of_another_hold_of_the_value() {
+    fn transitions_at_loss_of_sibling_hold() {
         use LostReason::{LeaseExpired, LeaseOver, NodeDeleted, SessionExpired};
         let of_others = |reason| HoldEvent::of_other(reason, true, UNTIL);
         assert_eq!(of_others(SessionExpired), None, "the session tells each");
@@ -907,7 +907,7 @@ mod tests {
 
     // Shows: lost-lock-keeps-its-node
     #[test]
-    fn what_comes_of_each_event() {
+    fn transitions_of_each_event() {
         use HoldEvent::{
             BeginConversion, ClientEnded, ConversionLost, ConversionOver, Ended, GraceOver,
         };
@@ -1233,7 +1233,7 @@ mod tests {
 
     // Shows: lease-over
     #[test]
-    fn what_comes_of_each_event_with_a_lease_of_the_callers() {
+    fn transitions_of_each_event_under_lease() {
         use HoldEvent::{BeginConversion, ConversionOver, Ended, GraceOver};
         use LostReason::{Closed, LeaseExpired, LeaseOver, SessionExpired};
         let none = Decision::default;
@@ -1386,7 +1386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_is_shown_by_its_name_and_the_reason_of_a_loss() {
+    fn state_displays_name_and_reason() {
         let lost = LockState::Lost(LostReason::LeaseOver);
         let shown = [LockState::Held, LockState::Suspended, lost].map(|state| state.to_string());
         assert_eq!(shown, ["held", "suspended", "lost: its lease is over"]);
@@ -1394,7 +1394,7 @@ mod tests {
 
     // Shows: lease-over
     #[test]
-    fn what_is_left_of_a_lease() {
+    fn remaining_lease_is_computed() {
         assert_eq!(after(&[]).lease_remaining(NOW), None);
         assert!(!after(&[]).has_lease());
         let from_the_grant = after(&[]).with_lease_end(Some(END));
@@ -1444,7 +1444,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_is_handed_over_only_with_a_lease_and_with_no_write_on_its_way() {
+    fn hand_over_needs_a_valid_lease() {
         for (lease, writes, expected) in [
             (LeaseState::Valid, 0, true),
             (LeaseState::Suspended, 0, true),
@@ -1468,7 +1468,7 @@ mod tests {
     }
 
     #[test]
-    fn a_conversion_says_by_which_node_a_lock_is_held_and_as_what() {
+    fn conversion_reports_node_and_mode() {
         let mut hold = after(&[]);
         assert!(hold.is_held_by("own"));
         let _ = hold.decide(HoldEvent::BeginConversion);
@@ -1483,7 +1483,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_lost_is_held_or_suspended_by_its_lease() {
+    fn lease_decides_held_or_suspended() {
         let hold = after(&[]);
         assert_eq!(
             (hold.state(true), hold.state(false)),
@@ -1552,7 +1552,7 @@ mod tests {
     proptest! {
         // Shows: lease-over, lost-lock-keeps-its-node
         #[test]
-        fn a_loss_is_told_once_and_the_node_goes_once(inputs in inputs()) {
+        fn loss_and_deletion_happen_once(inputs in inputs()) {
             let mut hold = HoldState::new("own".into(), Kind::Exclusive);
             let (mut lost, mut ended, mut writes) = (None, 0, 0_usize);
             // In the end the session ends, the conversion, if there is one, and the last guard.

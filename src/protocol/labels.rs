@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_prefix_is_the_label() {
+    fn longest_prefix_is_the_label() {
         let labels = Labels::new(&[
             "/inventory".into(),
             "inventory/vip/".into(),

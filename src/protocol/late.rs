@@ -154,7 +154,7 @@ mod tests {
 
     // Shows: live-contender
     #[test]
-    fn only_what_was_seen_is_busy() {
+    fn only_seen_contenders_are_busy() {
         for if_busy in [IfBusy::Wait, IfBusy::Fail] {
             for waits_for in [WaitsFor::Session, WaitsFor::List, WaitsFor::Deletion] {
                 let late = after(None, waits_for).late(if_busy, || None);
@@ -179,7 +179,7 @@ mod tests {
 
     // Shows: live-contender
     #[test]
-    fn a_deletion_by_others_is_no_missing_answer() {
+    fn foreign_deletion_is_no_missing_answer() {
         for if_busy in [IfBusy::Wait, IfBusy::Fail] {
             let late = after(None, WaitsFor::Retry { deleted: 2 }).late(if_busy, || None);
             assert_eq!(late, Late::Deleted(2));
@@ -190,7 +190,7 @@ mod tests {
 
     // Shows: live-contender
     #[test]
-    fn those_that_were_seen_last_are_ahead() {
+    fn last_seen_contenders_are_ahead() {
         let mut waiting = after(ahead(3), WaitsFor::Deletion);
         assert_eq!(waiting.ahead(), ahead(3).as_ref());
         waiting.saw(None);
@@ -199,7 +199,7 @@ mod tests {
 
     // Shows: live-contender
     #[test]
-    fn a_try_is_not_busy_while_an_answer_is_missing() {
+    fn unanswered_try_is_not_busy() {
         let missing = after(ahead(3), WaitsFor::List).late(IfBusy::Fail, || None);
         assert_eq!(missing, Late::NoAnswer(WaitsFor::List));
         let answered = after(ahead(3), WaitsFor::Deletion).late(IfBusy::Fail, || None);
@@ -213,14 +213,14 @@ mod tests {
     }
 
     #[test]
-    fn what_a_call_waits_for_says_which_answer_is_missing() {
+    fn waiting_call_names_missing_answer() {
         assert_eq!(WaitsFor::Session.to_string(), "no session");
         assert!(WaitsFor::Slot.to_string().contains("earlier calls"));
     }
 
     // Shows: live-contender
     #[test]
-    fn those_whose_end_was_told_are_not_in_the_way() {
+    fn departed_contenders_are_not_ahead() {
         let left = ahead(2).and_then(Ahead::without_one);
         assert_eq!(left, ahead(1));
         let left = left.and_then(Ahead::without_one);

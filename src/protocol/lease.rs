@@ -167,7 +167,7 @@ mod tests {
 
     // Shows: lease
     #[test]
-    fn a_lease_is_valid_for_two_thirds_of_the_timeout() {
+    fn lease_lasts_two_thirds_of_timeout() {
         let just_before = S(20) - Duration::from_nanos(1);
         assert_eq!(state(LeaseMargin::Standard, S(9)), LeaseState::Valid);
         assert_eq!(state(LeaseMargin::Standard, S(10)), LeaseState::Suspended);
@@ -180,14 +180,14 @@ mod tests {
 
     // Shows: lease
     #[test]
-    fn strict_is_three_tenths() {
+    fn strict_margin_is_three_tenths() {
         assert_eq!(state(LeaseMargin::Strict, S(5)), LeaseState::Valid);
         assert_eq!(state(LeaseMargin::Strict, S(6)), LeaseState::Suspended);
         assert_eq!(state(LeaseMargin::Strict, S(9)), LeaseState::Expired);
     }
 
     #[test]
-    fn a_lease_that_was_never_renewed_has_expired() {
+    fn unrenewed_lease_has_expired() {
         assert_eq!(
             Lease::new(S(30), LeaseMargin::Standard).state(None, Moment::at(S(0))),
             LeaseState::Expired
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_check_is_when_the_state_changes() {
+    fn next_check_is_at_state_change() {
         for margin in [LeaseMargin::Standard, LeaseMargin::Strict] {
             let (lease, renewal) = (Lease::new(S(30), margin), Moment::at(S(100)));
             let mut now = renewal;
@@ -237,7 +237,7 @@ mod tests {
 
     // Shows: lease
     #[test]
-    fn a_heartbeat_can_be_lost_with_either_margin() {
+    fn lost_heartbeat_fits_either_margin() {
         for margin in [LeaseMargin::Standard, LeaseMargin::Strict] {
             let lease = Lease::new(S(30), margin);
             // The one after it still has a whole interval to be answered in.
@@ -258,7 +258,7 @@ mod tests {
     /// wherever between two heartbeats they went: whatever the client library does meanwhile.
     // Shows: spare-connection
     #[test]
-    fn spare_tries_find_servers_that_are_back_in_time() {
+    fn spare_tries_find_returning_servers() {
         // In ms, as all below; with the strict margin the lease is shorter, and so is the outage.
         for (margin, outage) in [(LeaseMargin::Standard, 450), (LeaseMargin::Strict, 190)] {
             for timeout in [500, 2_000, 6_000, 15_000, 30_000, 120_000] {

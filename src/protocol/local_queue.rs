@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_come_one_after_the_other_do_not_wait() {
+    fn sequential_callers_do_not_wait() {
         let mut queue = Queue::default();
         for number in [5, 6, 4] {
             assert!(queue.may_create(number, 1, ""));
@@ -393,7 +393,7 @@ mod tests {
 
     // Shows: arrival-order
     #[test]
-    fn in_the_next_session_they_go_in_the_order_in_which_they_came() {
+    fn order_survives_into_next_session() {
         let mut queue = Queue::default();
         for number in 1..=4 {
             assert!(queue.may_create(number, 1, ""));
@@ -415,7 +415,7 @@ mod tests {
 
     // Shows: arrival-order
     #[test]
-    fn one_that_goes_on_for_another_is_waited_for_before_it_asks() {
+    fn claimed_turn_precedes_other_creates() {
         let mut queue = Queue::default();
         queue.claim_turn(1);
         assert!(!queue.may_create(2, 1, "second"));
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_has_to_try_again_keeps_those_behind_it_back() {
+    fn retrying_waiter_holds_followers_back() {
         let mut queue = Queue::default();
         for number in [1, 2] {
             assert!(queue.may_create(number, 1, ""));
@@ -470,7 +470,7 @@ mod tests {
 
     // Shows: shared-lists
     #[test]
-    fn a_list_is_for_those_that_asked_before_it_was_sent() {
+    fn list_serves_only_earlier_requests() {
         let mut queue = Queue::default();
         assert!(queue.ask_list(1, "first") && !queue.ask_list(1, "second"));
         assert_eq!(queue.next_list(1), Some(vec!["first", "second"]));
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_of_nodes_is_known_of_one_session() {
+    fn nodes_are_known_per_session() {
         let mut queue = Queue::default();
         assert!(queue.may_create(1, 1, "") && !queue.may_skip_list(1));
         queue.step_aside(1, 1);
@@ -510,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_in_memory_waits_in_its_session() {
+    fn waits_in_memory_belong_to_session() {
         let mut queue = Queue::default();
         assert_eq!(queue.created(1, "a", 1), None);
         let before = queue.created(1, "b", 2).unwrap();
@@ -543,7 +543,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_expected_of_the_next_node_is_expected_in_its_session() {
+    fn expectation_belongs_to_its_session() {
         let mut queue = Queue::default();
         let node = |sequence| Numbered {
             kind: Kind::Exclusive,
@@ -576,7 +576,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_session_clears_what_the_one_before_left() {
+    fn newer_session_clears_the_older() {
         let mut queue = Queue::default();
         for (number, name) in [(1, "a"), (2, "b")] {
             assert!(queue.may_create(number, 1, ""));

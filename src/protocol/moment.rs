@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lease_of_more_than_a_year_has_no_end() {
+    fn year_long_lease_has_no_end() {
         const YEAR: Duration = Duration::from_secs(31_536_000);
         let (now, nano) = (Moment::at(Duration::from_secs(5)), Duration::from_nanos(1));
         for lease in [Duration::ZERO, Duration::from_secs(3), YEAR] {

@@ -239,7 +239,7 @@ mod tests {
 
     // Shows: contenders
     #[test]
-    fn curator_go_and_bare_names_are_contenders() {
+    fn curator_go_and_bare_names_contend() {
         for (name, sequence) in [
             (
                 "_c_5f3b2a10-8c1d-4f6e-9a7b-0123456789ab-lock-0000000042",
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn other_orders_are_recognised_and_the_rest_is_foreign() {
+    fn recognises_other_orders_and_foreign_names() {
         for name in [
             "_c_x-__READ__0000000001",
             "_c_x-__WRIT__-000000001",
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn every_dialect_and_family_knows_its_own_and_refuses_the_others() {
+    fn dialects_know_only_their_names() {
         let names = [
             "_c_x-lock-0000000007",
             "_c_x-__READ__0000000007",
@@ -325,7 +325,7 @@ mod tests {
 
     // Shows: one-id-per-create
     #[test]
-    fn the_id_of_an_own_name_is_found_again() {
+    fn id_of_own_name_is_found() {
         let uuid = "5f3b2a10-8c1d-4f6e-9a7b-0123456789ab";
         let hex = "5f3b2a108c1d4f6e9a7b0123456789ab";
         for naming in [MUTEX, LATCH, READ_WRITE, KAZOO, KAZOO_READ_WRITE] {
@@ -372,7 +372,7 @@ mod tests {
     proptest! {
         // Shows: contenders
         #[test]
-        fn what_zookeeper_prints_is_read_back(sequence: i32, before in ".{0,40}") {
+        fn parses_zookeepers_sequence_format(sequence: i32, before in ".{0,40}") {
             // Java's %010d counts the sign, as Rust's {:010} does.
             let name = format!("{before}lock-{sequence:010}");
             prop_assert_eq!(exclusive(&name), writer(sequence));

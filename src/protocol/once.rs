@@ -49,7 +49,7 @@ mod tests {
 
     // Shows: once-record
     #[test]
-    fn a_record_says_who_and_which_run() {
+    fn record_names_process_and_run() {
         let data = record("web-1/4711/re\nport", (77, 2));
         assert_eq!(data, "web-1/4711/re port token 77.2");
         assert_eq!(by(data.as_bytes()), "web-1/4711/re port");
@@ -65,7 +65,7 @@ mod tests {
 
     // Shows: once-record
     #[test]
-    fn the_oldest_go_and_the_last_stay() {
+    fn pruning_deletes_oldest_records() {
         let records = |zxids: &[i64]| {
             zxids
                 .iter()

@@ -363,7 +363,7 @@ mod tests {
 
     // Shows: waiting-in-memory
     #[test]
-    fn numbers_in_a_row_say_that_none_is_between() {
+    fn consecutive_numbers_have_nothing_between() {
         let mut nodes: LocalNodes<()> = LocalNodes::default();
         assert!(!nodes.has_last());
         assert_eq!(nodes.created("a", 7), None);
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_comes_after_the_last_has_gone_is_behind_the_one_before() {
+    fn newcomer_follows_last_remaining_node() {
         let mut nodes = nodes(3);
         assert_eq!(
             gone(&mut nodes, "n2", Gone::Deleted),
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_comes_after_the_last_has_gone_is_not_next_to_one_that_was_not_next() {
+    fn newcomer_does_not_close_a_gap() {
         let mut nodes: LocalNodes<&str> = LocalNodes::default();
         assert_eq!(
             (nodes.created("a", 1), nodes.created("c", 3)),
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn how_many_are_ahead_is_counted_from_the_last_look() {
+    fn waiters_ahead_count_from_last_look() {
         let mut nodes = nodes(2);
         nodes.set_ahead("n1", 12);
         assert_eq!(nodes.created("n2", 2), Some(neighbour("n1", true)));
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn behind_one_that_leaves_those_before_it_are_in_the_way() {
+    fn predecessors_of_departing_node_are_ahead() {
         let mut nodes = nodes(3);
         assert!(nodes.is_live("n2", &|_| false));
         assert!(nodes.is_live("n2", &|name| name != "n0"));
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn those_behind_one_that_gives_up_are_put_behind_the_one_before_it_and_not_told() {
+    fn followers_move_up_without_notification() {
         let mut nodes = nodes(5);
         for (name, wake) in [("n2", "wake n2"), ("n1", "wake n1"), ("n3", "wake n3")] {
             assert_eq!(
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn two_that_are_not_neighbours_stay_apart_when_the_one_between_goes() {
+    fn separated_waiters_stay_apart() {
         for (first, second) in [(true, false), (false, true), (false, false)] {
             let mut nodes: LocalNodes<&str> = LocalNodes::default();
             for name in ["a", "b", "c"] {
@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn the_watch_on_another_sessions_node_is_inherited() {
+    fn foreign_watch_is_inherited() {
         let mut nodes = nodes(4);
         nodes.watch("n0", "theirs");
         let watch = Notice::Watch {
@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_deletion_by_another_process_all_waiting_nodes_look() {
+    fn foreign_deletion_makes_all_look() {
         let mut nodes = nodes(3);
         let look = [("wake n1", Notice::Look), ("wake n2", Notice::Look)];
         assert_eq!(gone(&mut nodes, "n1", Gone::Unclear), look);
@@ -519,7 +519,7 @@ mod tests {
 
     // Shows: hand-over
     #[test]
-    fn only_the_one_that_was_there_is_handed_the_lock() {
+    fn only_present_waiter_is_handed_lock() {
         let mut nodes = nodes(2);
         nodes.know("later");
         assert!(nodes.wait("later", &neighbour("n0", false), "wake later"));

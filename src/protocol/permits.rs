@@ -555,7 +555,7 @@ mod tests {
 
     // Shows: slots
     #[test]
-    fn the_smallest_free_slots_are_taken() {
+    fn smallest_free_slots_are_taken() {
         let (mut taking, _) = Taking::new(3, 6, IfBusy::Wait);
         assert_eq!(
             taking.on(seen(&[lease(1, 1, 6), lease(2, 3, 6), "java".to_owned()])),
@@ -565,7 +565,7 @@ mod tests {
 
     // Shows: semaphore-limit
     #[test]
-    fn the_node_with_the_limit_counts_and_names_do_not_then() {
+    fn limit_node_ignores_lease_names() {
         let (mut taking, _) = Taking::new(2, 2, IfBusy::Wait);
         let limit = LimitNode::Is {
             permits: 5,
@@ -593,7 +593,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_in_force_is_that_of_its_node_or_else_the_stated_one() {
+    fn limit_node_overrides_stated_limit() {
         let limit = |limit| {
             Seen {
                 leases: [].into(),
@@ -615,7 +615,7 @@ mod tests {
 
     // Shows: semaphore-limit
     #[test]
-    fn a_disagreement_says_both_limits() {
+    fn disagreement_names_both_limits() {
         let (mut taking, _) = Taking::new(1, 5, IfBusy::Wait);
         let other = lease(1, 0, 9);
         let step = taking.on(seen(&["java".to_owned(), other.clone()]));
@@ -638,7 +638,7 @@ mod tests {
 
     // Shows: try-permits
     #[test]
-    fn a_try_is_not_refused_for_leases_that_are_going() {
+    fn departing_leases_refuse_no_try() {
         let (mut taking, _) = Taking::new(1, 1, IfBusy::Fail);
         let leases = vec![lease(1, 0, 1)];
         let going = Seen {
@@ -659,7 +659,7 @@ mod tests {
 
     // Shows: permits-unknown-outcome
     #[test]
-    fn a_lost_reply_is_found_out_by_the_next_transaction() {
+    fn next_transaction_resolves_lost_reply() {
         let (mut taking, _) = Taking::new(2, 2, IfBusy::Wait);
         taking.on(seen(&[]));
         let step = taking.on(taken(&[1, 2], unknown()));
@@ -706,10 +706,11 @@ mod tests {
         );
     }
 
-    /// It waits again after a refusal, and what was not answered before that is left with it.
+    /// The head waits again after a refusal, and forgets the requests that were not answered before
+    /// that.
     // Shows: permits-unknown-outcome
     #[test]
-    fn a_lock_that_is_gone_while_its_head_waits_ends_the_wait() {
+    fn missing_lock_ends_heads_wait() {
         let (mut taking, _) = Taking::new(1, 1, IfBusy::Wait);
         let limit = |version| LimitNode::Is {
             permits: 1,
@@ -735,7 +736,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_is_gone_without_any_of_the_leases_was_deleted_by_another_process() {
+    fn missing_lock_without_leases_was_deleted() {
         let (mut taking, _) = Taking::new(1, 2, IfBusy::Wait);
         taking.on(seen(&[]));
         taking.on(taken(&[1], unknown()));
@@ -754,7 +755,7 @@ mod tests {
 
     // Shows: permits-unknown-outcome
     #[test]
-    fn what_is_left_of_a_grant_is_deleted_if_another_process_deleted_a_part() {
+    fn partly_deleted_grant_is_removed() {
         let (mut taking, _) = Taking::new(2, 2, IfBusy::Wait);
         taking.on(seen(&[]));
         taking.on(taken(&[1, 2], unknown()));
@@ -770,7 +771,7 @@ mod tests {
 
     // Shows: permits-unknown-outcome
     #[test]
-    fn a_refusal_after_an_unknown_outcome_leaves_what_may_have_happened_to_cleanup() {
+    fn refusal_after_unknown_needs_cleanup() {
         let (mut taking, _) = Taking::new(1, 2, IfBusy::Wait);
         taking.on(seen(&[]));
         taking.on(taken(&[1], unknown()));
@@ -788,7 +789,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_directory_is_made_and_one_that_vanishes_again_counts_as_a_failure() {
+    fn vanishing_directory_counts_as_failure() {
         let (mut taking, _) = Taking::new(1, 2, IfBusy::Wait);
         taking.on(seen(&[]));
         let make = PermitsStep::Do(PermitsRequest::MakeLeases);
@@ -808,7 +809,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_other_clients_have_no_slot() {
+    fn foreign_names_have_no_slot() {
         assert_eq!(slot_of(&lease(1, 7, 9)), Some((7, 9)));
         assert_eq!(
             slot_of(&format!("{}-2147483648", lease_beginning(&id(1), 7, 9))),

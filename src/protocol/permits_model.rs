@@ -677,7 +677,7 @@ fn take_turns(actors: Vec<Actor>, choices: &mut Choices) {
 }
 
 #[test]
-fn every_schedule_of_a_semaphore_with_few_deviations() {
+fn semaphore_schedules_with_few_deviations() {
     let semaphore = |wanted: &[Option<u32>], tries, most, at_least| {
         let what = format!("semaphore, {} contenders", wanted.len());
         count(&what, most, at_least, |choices| {
@@ -697,7 +697,7 @@ fn every_schedule_of_a_semaphore_with_few_deviations() {
 }
 
 #[test]
-fn without_a_fault_all_are_served() {
+fn all_are_served_without_faults() {
     assert_eq!(run(&[]), 12);
 }
 
@@ -706,7 +706,7 @@ proptest! {
 
     // Shows: permits-by-one-transaction, slots
     #[test]
-    fn no_schedule_grants_more_permits_than_the_limit_or_leaves_one(
+    fn schedules_respect_limit_and_leave_nothing(
         choices in proptest::collection::vec(any::<u8>(), 0..600)
     ) {
         run(&choices);

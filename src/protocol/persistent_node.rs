@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_state_is_shown_by_a_word() {
+    fn states_display_as_words() {
         use PersistentNodeState::{Absent, Closed, Conflict, Present, Refused};
         let words = [Absent, Present, Conflict, Refused, Closed].map(|state| state.to_string());
         assert_eq!(
@@ -91,7 +91,7 @@ mod tests {
 
     // Shows: persistent-node
     #[test]
-    fn a_node_is_ours_only_if_this_task_may_have_created_it() {
+    fn own_node_needs_a_possible_create() {
         use PersistentNodeState::{Absent, Conflict, Present};
         assert_eq!(state_by(7, 7, &[], true), Present);
         assert_eq!(state_by(7, 7, &[], false), Conflict);

@@ -284,7 +284,7 @@ mod tests {
 
     // Shows: sequence-order
     #[test]
-    fn the_lowest_number_is_first_whatever_stands_before_it() {
+    fn lowest_number_is_first() {
         let queue = read(
             &[
                 "zz-lock-0000000003",
@@ -322,7 +322,7 @@ mod tests {
 
     // Shows: identity
     #[test]
-    fn the_first_holds_the_lock_and_readers_that_are_first_do_together() {
+    fn leading_readers_hold_together() {
         let holders = |list: &[&str]| -> Vec<String> {
             read(list, READ_WRITE)
                 .holders()
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn unusable_directories() {
+    fn rejects_unusable_directories() {
         for wrapped in ["b-lock--2147483648", "b-__WRIT__-2147483648"] {
             let list = names(&["a-lock-2147483647", wrapped]);
             assert_eq!(Queue::read(list, MUTEX).unwrap_err(), Unusable::Exhausted);
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn contenders_of_another_order_are_in_the_way_of_those_behind_them_only() {
+    fn other_orders_block_those_behind() {
         let (first, later) = ("b-__WRIT__0000000002", "a-__READ__0000000005");
         let queue = read(
             &[
@@ -416,7 +416,7 @@ mod tests {
 
     // Shows: read-write
     #[test]
-    fn readers_wait_for_the_last_writer_before_them_and_writers_for_any_contender() {
+    fn readers_await_writers_writers_await_all() {
         let list = [
             "r-__READ__1",
             "s-__READ__2",
@@ -570,12 +570,12 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 4_000, ..ProptestConfig::default() })]
 
-        /// Whatever the names are, at most one exclusive contender holds the lock, and then no
+        /// At most one exclusive contender holds the lock, whatever the names are, and then no
         /// reader does. There always is a holder, and every other contender waits for one that
         /// exists and is before it.
         // Shows: grant
         #[test]
-        fn never_two_inside(
+        fn two_holders_never_coexist(
             mutexes in prop::collection::hash_set(any_name(&["lock-"]), 1..10),
             others in prop::collection::hash_set(any_name(&["__READ__", "__WRIT__"]), 1..10),
             mixed in prop::collection::hash_set(any_name(&["__READ__", "__WRIT__", "lock-", "__lock__", "__rlock__"]), 1..10),
@@ -627,7 +627,7 @@ mod tests {
         /// A downgraded node has the number of the write node that it replaced, and so keeps all
         /// later writers out, here and by Curator's rule, wherever it is in the list.
         #[test]
-        fn a_downgraded_reader_keeps_its_place(later in prop::collection::btree_set(6..100_i32, 1..10), at in 0..10_usize) {
+        fn downgraded_reader_keeps_its_place(later in prop::collection::btree_set(6..100_i32, 1..10), at in 0..10_usize) {
             let mut list: Vec<String> = later.iter().map(|n| format!("_c_w-__WRIT__{n:010}")).collect();
             let own = "_c_a-__READ__0000000005";
             list.insert(at % (list.len() + 1), own.to_owned());

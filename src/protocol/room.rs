@@ -467,7 +467,7 @@ mod tests {
     };
 
     #[test]
-    fn what_a_room_says_of_those_that_wait_and_of_its_node() {
+    fn reports_waiters_and_node() {
         let mut room = Room::<u64, u64, u64>::new(Kind::Exclusive, HandOff::NONE);
         assert_eq!((room.ahead_of_last(), room.next_late()), (0, None));
         for (number, deadline) in [(1, 30), (2, 20), (3, 40)] {
@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn all_readers_that_wait_share_a_grant() {
+    fn waiting_readers_share_a_grant() {
         let mut room = Room::<u64, (), u64>::new(Kind::Shared, HandOff::NONE);
         for number in [1, 2] {
             room.wait(Arrival::new(number, false), number, None);
@@ -567,7 +567,7 @@ mod tests {
     /// A hold that was granted a node by itself is the room's, unless others have one or are about
     /// to.
     #[test]
-    fn a_hold_is_adopted_where_there_is_no_other() {
+    fn sole_hold_is_adopted() {
         let now = Moment::at(Duration::ZERO);
         let mut room = Room::<u64, (), u64>::new(Kind::Exclusive, TWO);
         assert!(room.adopt(1, 1, now));

@@ -311,7 +311,7 @@ fn run(bounds: HandOff, events: &[Event]) {
 
 // Shows: hand-off
 #[test]
-fn every_short_schedule_of_a_room() {
+fn short_schedules() {
     const LENGTH: u32 = 5;
     let all = EVENTS.len();
     for bounds in [BOUNDS, HandOff::NONE] {
@@ -343,7 +343,7 @@ fn event() -> impl Strategy<Value = Event> {
 proptest! {
     // Shows: hand-off
     #[test]
-    fn no_schedule_of_a_room_grants_twice_or_forgets_one(
+    fn schedules_grant_once_and_forget_nobody(
         events in proptest::collection::vec(event(), 0..200),
         bounded in any::<bool>(),
     ) {
@@ -506,7 +506,7 @@ proptest! {
     /// notified of its end.
     // Shows: shared-read-node
     #[test]
-    fn a_shared_read_node_goes_once_and_with_its_last_hold(
+    fn shared_read_node_ends_once(
         max in 1..20_u32,
         events in proptest::collection::vec(shared(), 0..60),
     ) {

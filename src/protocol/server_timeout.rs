@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn an_eighth_of_the_session_timeout() {
+    fn starts_at_eighth_of_session_timeout() {
         assert_eq!(ServerTimeout::default().duration(T, S(60)), S(2));
         // At most a third of the connect timeout, and at least half a second.
         assert_eq!(ServerTimeout::default().duration(T, S(3)), S(1));
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn it_doubles_up_to_two_fifths() {
+    fn doubles_up_to_two_fifths() {
         let mut timeout = ServerTimeout::default();
         timeout.double();
         assert_eq!(timeout.duration(T, S(60)), S(4));
@@ -176,14 +176,14 @@ mod tests {
     }
 
     #[test]
-    fn the_library_replaces_one_that_is_too_long() {
+    fn library_replaces_too_long_timeout() {
         assert_eq!(effective(S(9), S(15)), S(9), "three fifths are not");
         assert_eq!(effective(S(9) + MS(1), S(15)), S(6));
     }
 
     // Shows: server-timeout
     #[test]
-    fn it_is_reset_after_a_session_that_lived_for_long() {
+    fn long_session_resets_the_timeout() {
         let mut timeout = grown(2);
         timeout.reset_after(10 * T - MS(1), T);
         assert_eq!(timeout.duration(T, S(60)), grown(2).duration(T, S(60)));
@@ -212,7 +212,7 @@ mod tests {
 
     // Shows: server-timeout
     #[test]
-    fn fruitless_connections_for_a_session_timeout_stall_a_session() {
+    fn fruitless_connections_stall_a_session() {
         assert_eq!(stalls(session(), |_| None), Some(18));
         // The one answered write was answered on the first connection.
         assert_eq!(stalls(session(), |_| Some(0)), Some(20));
@@ -221,7 +221,7 @@ mod tests {
     /// A heartbeat is sent as soon as there is a connection, which may be before the history knows
     /// of it.
     #[test]
-    fn a_write_that_is_answered_counts_although_it_was_sent_before_the_connection_was_seen() {
+    fn write_before_seen_connection_counts() {
         assert_eq!(
             stalls(session(), |second| Some(second.saturating_sub(3))),
             None
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_came_between_two_connections_counts() {
+    fn answer_between_two_connections_counts() {
         let mut session = session();
         for second in (2..200).step_by(2) {
             session.disconnected(at(second), Some(at(second - 2)), second > 4);
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_is_kept_for_a_session_timeout_after_the_last_write_that_was_answered() {
+    fn answered_write_keeps_session_one_timeout() {
         let mut session = session();
         for second in (2..18).step_by(2) {
             session.disconnected(at(second), None, true);
@@ -262,7 +262,7 @@ mod tests {
 
     /// An answer that came while the session was not in use is not counted again later.
     #[test]
-    fn an_answer_counts_once() {
+    fn answer_counts_once() {
         let mut session = session();
         session.disconnected(at(2), Some(at(1)), false);
         assert!(session.connected(at(2), Some(at(1))));
@@ -270,14 +270,14 @@ mod tests {
     }
 
     #[test]
-    fn one_fruitless_connection_is_not_enough_however_long_ago() {
+    fn single_fruitless_connection_stalls_nothing() {
         let mut session = session();
         session.disconnected(at(2), None, true);
         assert!(session.connected(at(100), None));
     }
 
     #[test]
-    fn an_answered_write_clears_the_fruitless_connections_before_it() {
+    fn answered_write_clears_fruitless_connections() {
         let mut session = session();
         session.disconnected(at(2), None, true);
         assert!(session.connected(at(2), None));
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_without_a_write_to_answer_is_not_fruitless() {
+    fn connection_without_write_is_not_fruitless() {
         let mut session = session();
         for second in (2..100).step_by(2) {
             session.disconnected(at(second), None, false);
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_broke_before_the_server_timeout_says_nothing() {
+    fn early_disconnect_is_not_fruitless() {
         let mut session = session();
         for second in 1..100 {
             session.disconnected(at(second), None, true);
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_timeout_that_cannot_grow_stalls_no_session() {
+    fn fixed_server_timeout_stalls_no_session() {
         let mut session = ConnectionHistory::new(MS(6_400), T, at(0));
         for second in (7..100).step_by(7) {
             session.disconnected(at(second), None, true);

@@ -484,7 +484,7 @@ mod tests {
 
     /// A session's beginning and its first event both say that it is connected.
     #[test]
-    fn a_state_is_told_once() {
+    fn state_is_reported_once() {
         let shared = Shared::new();
         shared.tell_state(ConnectionState::Connected);
         let mut states = shared.state.subscribe();

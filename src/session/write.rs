@@ -212,9 +212,9 @@ mod tests {
     use crate::error::LostReason;
     use crate::session::live::zk_session::SessionOptions;
 
-    /// Of which the one above is deleted before each create.
+    /// The directory above is deleted before each create.
     #[tokio::test]
-    async fn a_directory_that_cannot_be_made_is_given_up() {
+    async fn uncreatable_directory_is_given_up() {
         let server = Server::start().unwrap();
         let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
         let open = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
@@ -239,7 +239,7 @@ mod tests {
 
     // Shows: renewal, replaced-session
     #[tokio::test]
-    async fn a_create_renews_the_lease_of_no_other_session() {
+    async fn create_renews_no_other_session() {
         // Older ones answer a transaction without the owners of its nodes.
         let server = Server::builder()
             .zookeeper_version(Version::V3_9)

@@ -568,7 +568,7 @@ mod tests {
 
     // Shows: identity
     #[test]
-    fn what_a_process_writes_is_read_back() {
+    fn identity_round_trips() {
         for name in ["stock", "a/b since 7", " ", "ä"] {
             let before = now();
             let identity = Identity::read(&Process::new("web-3", Some(name)).unwrap().data());
@@ -594,7 +594,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_was_asked_to_release_its_lock_is_shown_as_that() {
+    fn revocation_request_is_shown() {
         let identity = Identity::read(REVOKED.as_bytes());
         assert_eq!(
             (identity.name(), identity.to_string().contains(REVOKED)),
@@ -608,7 +608,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_cannot_be_shown_on_a_line_are_refused() {
+    fn rejects_names_beyond_one_line() {
         let long = "x".repeat(LONGEST_NAME + 1);
         for bad in ["", "a\nb", "a\u{1b}[31m", long.as_str()] {
             assert!(Process::new("web-3", Some(bad)).is_err(), "{bad:?}");
@@ -640,7 +640,7 @@ mod tests {
     }
 
     #[test]
-    fn other_data_is_text() {
+    fn foreign_data_is_shown_as_text() {
         for text in [
             "",
             "10.0.0.7",
@@ -665,7 +665,7 @@ mod tests {
     }
 
     #[test]
-    fn a_contender_is_shown_on_one_line() {
+    fn contender_is_shown_on_one_line() {
         let mut holder = contender(b"web-3/4711/stock since 1763817600000");
         assert!(
             holder.age() > Duration::from_secs(50 * 365 * 24 * 3600),

@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_zookeeper_refuses_and_names_the_path() {
+    fn rejects_as_zookeeper_naming_the_path() {
         let long = format!("/{}", "x".repeat(MAX_PATH_BYTES));
         for path in [
             "",
@@ -518,7 +518,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_path_names_a_node_below_a_lock() {
+    fn node_path_is_below_a_lock() {
         for path in [
             "/l/lock-0000000000",
             "/a/b/_c_x-__READ__-2147483648",
@@ -551,7 +551,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_path_compares_with_strings() {
+    fn node_path_compares_with_strings() {
         let text = "/l/lock-0000000007";
         let node: NodePath = text.parse().unwrap();
         let owned = text.to_owned();
@@ -571,7 +571,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_is_a_prefix_and_does_not_show() {
+    fn namespace_is_hidden() {
         for given in ["shop", "/shop"] {
             let namespace = parse_namespace(given).unwrap();
             let path = LockPath::parse(&namespace, "/stock").unwrap();

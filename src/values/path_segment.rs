@@ -83,7 +83,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_key_is_a_segment_that_zookeeper_takes_and_comes_back(key in keys()) {
+        fn every_key_round_trips_as_segment(key in keys()) {
             let segment = LockPath::segment(&key);
             prop_assert_eq!(LockPath::key(&segment).unwrap(), key.as_str());
             // At the root, where more is reserved.
@@ -99,7 +99,7 @@ mod tests {
         }
 
         #[test]
-        fn no_two_segments_have_one_key(text in keys()) {
+        fn different_segments_have_different_keys(text in keys()) {
             if let Ok(key) = LockPath::key(&text) {
                 prop_assert_eq!(LockPath::segment(&key), text);
             }
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_segment_does_not_make_has_no_key() {
+    fn foreign_segment_has_no_key() {
         for segment in [
             "",
             "a/b",
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_no_escape_stays() {
+    fn safe_characters_stay_unescaped() {
         for key in [
             "sku-42",
             "...",

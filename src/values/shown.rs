@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_short_is_shown_whole() {
+    fn short_text_is_shown_whole() {
         let exact = "x".repeat(LONGEST);
         for text in ["", "/locks/a", "/Ä\"\n", &exact] {
             assert_eq!(Short(text).to_string(), text);
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_long_keeps_its_beginning_and_its_end() {
+    fn long_text_keeps_both_ends() {
         let long = format!("/begin/{}/end", "ä".repeat(16_000));
         for shown in [Short(&long).to_string(), Quoted(&long).to_string()] {
             assert!(shown.chars().count() <= LONGEST + 2, "{shown}");

@@ -441,7 +441,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_no_token_is_made_of_is_refused() {
+    fn rejects_impossible_tokens() {
         assert!(FencingToken::try_from((9, -1)).is_err());
         assert!(ReadToken::try_from([0; 15].as_slice()).is_err());
         assert!(ReadToken::try_from([0; 17].as_slice()).is_err());
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn only_texts_of_tokens_are_parsed() {
+    fn parses_only_texts_of_tokens() {
         assert_eq!("9-0".parse(), Ok(FencingToken::from_parts(9, 0)));
         assert_eq!("-9-0".parse(), Ok(FencingToken::from_parts(-9, 0)));
         assert_eq!(
@@ -507,7 +507,7 @@ mod tests {
     proptest! {
         // Shows: fencing-token
         #[test]
-        fn bytes_round_trip_and_sort_like_the_token(a: (i64, u64), b: (i64, u64)) {
+        fn bytes_round_trip_in_token_order(a: (i64, u64), b: (i64, u64)) {
             let (a, b) = (FencingToken::from_parts(a.0, a.1), FencingToken::from_parts(b.0, b.1));
             prop_assert_eq!(FencingToken::from_be_bytes(a.to_be_bytes()), a);
             prop_assert_eq!(a.to_be_bytes().cmp(&b.to_be_bytes()), a.cmp(&b));
@@ -535,7 +535,7 @@ mod tests {
         }
 
         #[test]
-        fn pairs_for_a_database_round_trip_and_sort_like_the_token(a: (i64, i64), b: (i64, i64)) {
+        fn database_pairs_round_trip_in_order(a: (i64, i64), b: (i64, i64)) {
             let (a, b) = ((a.0, a.1.max(0)), (b.0, b.1.max(0)));
             let (one, two) = (FencingToken::try_from(a).unwrap(), FencingToken::try_from(b).unwrap());
             prop_assert_eq!(<(i64, i64)>::from(one), a);

@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_written_as_java_writes_them() {
+    fn formats_addresses_as_java_does() {
         for (address, text) in [
             ("127.0.0.1", "127.0.0.1"),
             ("::1", "0:0:0:0:0:0:0:1"),
@@ -146,9 +146,9 @@ mod tests {
         );
     }
 
-    /// As `isValid` and `matches` of the class in ZooKeeper 3.9.6 reply.
+    /// The results are those of `isValid` and `matches` of the class in ZooKeeper 3.9.6.
     #[test]
-    fn networks_are_read_as_zookeeper_reads_them() {
+    fn parses_networks_as_zookeeper_does() {
         let valid = |id| Network::read(id).is_some();
         for id in [
             "::",

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_of_too_many_entries_go() {
+    fn evicts_oldest_entries() {
         let mut list = Bounded::default();
         for _ in 0..ENTRIES + 3 {
             list.push(1, |n| n);

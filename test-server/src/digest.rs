@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_identity_is_what_zookeeper_documents() {
+    fn digest_matches_zookeepers_documentation() {
         // The example of ZooKeeper's administrator guide and the vectors of RFC 3174 and RFC 4648.
         assert_eq!(
             identity("super:admin"),

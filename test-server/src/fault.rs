@@ -544,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn nth_and_times_count_matching_requests_only() {
+    fn nth_and_times_count_matches_only() {
         let mut plan = Plan::default();
         let _fault = plan.fault(
             Match::op(Op::Create).path_prefix("/a").nth(1).times(2),
@@ -560,7 +560,7 @@ mod tests {
     }
 
     #[test]
-    fn a_multi_matches_by_any_of_its_paths_but_one_path_must_pass_every_test() {
+    fn multi_matches_by_any_path() {
         let mut plan = Plan::default();
         let matcher = Match::op(Op::Multi)
             .path_prefix("/a")
@@ -598,7 +598,7 @@ mod tests {
     }
 
     #[test]
-    fn a_released_gate_holds_nothing_more() {
+    fn released_gate_holds_nothing() {
         let mut plan = Plan::default();
         let gate = plan.gate(Match::any().always(), Action::HoldReply);
         assert_eq!(plan.judge_reply(&asked(Op::Ping, &[])).hold.len(), 1);
@@ -608,7 +608,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_that_another_forestalls_keeps_its_turn_and_one_that_is_spent_goes() {
+    fn forestalled_fault_keeps_its_turn() {
         let mut plan = Plan::default();
         let _first = plan.fault(Match::any(), Action::Fail(-1));
         let _second = plan.fault(Match::any(), Action::Fail(-2));

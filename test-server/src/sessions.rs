@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_session_expires_within_one_tick_after_its_timeout() {
+    fn session_expires_within_one_tick() {
         let mut sessions = Sessions::new(50);
         for heard in [0, 1, 49, 50, 51, 99] {
             let id = sessions.create(100, heard);
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_of_one_millisecond_do_not_share_ids() {
+    fn simultaneous_servers_share_no_ids() {
         let ids: std::collections::HashSet<i64> =
             (0..100).map(|_| Sessions::new(50).create(1, 0)).collect();
         assert_eq!(ids.len(), 100);

@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_with_an_ephemeral_flag_has_no_children_in_its_multi() {
+    fn container_with_ephemeral_flag_stays_childless() {
         let create = |path: &str, opcode, flags| {
             Write::Create(Create {
                 opcode,
@@ -520,7 +520,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_failed_multi_leaves_no_trace(
+        fn failed_multi_leaves_no_trace(
             before in proptest::collection::vec(write(), 0..20),
             multi in proptest::collection::vec(write(), 1..8),
         ) {
@@ -542,7 +542,7 @@ mod tests {
         }
 
         #[test]
-        fn the_visible_numbers_count_what_happened(writes in proptest::collection::vec(write(), 0..60)) {
+        fn stat_numbers_count_changes(writes in proptest::collection::vec(write(), 0..60)) {
             let mut tree = Tree::new();
             let (mut created, mut deleted) = (0, 0);
             for (zxid, write) in writes.iter().enumerate() {
@@ -571,7 +571,7 @@ mod tests {
         }
 
         #[test]
-        fn no_path_breaks_the_rules(path in "[/.a\u{0}\u{1f}é\u{fff0}]{0,6}") {
+        fn random_paths_never_break_rules(path in "[/.a\u{0}\u{1f}é\u{fff0}]{0,6}") {
             let parts: Vec<&str> = path.split('/').collect();
             let wellformed = parts.len() > 1
                 && parts[0].is_empty()

@@ -612,7 +612,7 @@ fn date(ms: i64) -> String {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn dates_are_written_as_java_writes_them() {
+    fn formats_dates_as_java_does() {
         for (ms, text) in [
             (0, "Thu Jan 01 00:00:00 UTC 1970"),
             (951_827_696_789, "Tue Feb 29 12:34:56 UTC 2000"),

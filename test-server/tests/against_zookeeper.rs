@@ -972,7 +972,7 @@ fn is_caught(wrong: &Server) -> Result<(), String> {
 type Wrong = (&'static str, fn() -> io::Result<Server>);
 
 const WRONG: [Wrong; 5] = [
-    ("that_is_of_another_release", || {
+    ("server_of_another_release", || {
         let other = if release() == Version::V3_8 {
             Version::V3_9
         } else {
@@ -980,20 +980,20 @@ const WRONG: [Wrong; 5] = [
         };
         ours().zookeeper_version(other).start()
     }),
-    ("that_restores_no_session", || {
+    ("server_that_restores_no_session", || {
         ours().zookeeper_version(Version::ClickHouseKeeper).start()
     }),
-    ("that_replies_to_deletes_and_deletes_nothing", || {
+    ("server_that_deletes_nothing", || {
         let server = ours().zookeeper_version(release()).start()?;
         server.fail(Match::op(Op::Delete).always(), 0);
         Ok(server)
     }),
-    ("that_has_removed_every_watch_it_is_told_to_remove", || {
+    ("server_that_removes_any_watch", || {
         let server = ours().zookeeper_version(release()).start()?;
         server.fail(Match::op(Op::RemoveWatches).always(), 0);
         Ok(server)
     }),
-    ("that_lags_behind_the_others", || {
+    ("server_that_lags_behind", || {
         let server = ours().zookeeper_version(release()).members(3).start()?;
         server.set_member(0, Member::Behind);
         Ok(server)
@@ -1021,7 +1021,7 @@ fn remove(raw: &mut Raw, directory: &str) {
 
 /// Every create that succeeds is counted, and nothing else; a directory that is made again begins
 /// at 0.
-fn children_are_numbered_by_the_count_of_creates(addr: SocketAddr) -> io::Result<()> {
+fn creates_number_the_children(addr: SocketAddr) -> io::Result<()> {
     let mut raw = Raw::connect(addr, 30_000)?;
     let dir = unique_path("numbers");
     let child = |name: &str| format!("{dir}/{name}");
@@ -1100,7 +1100,7 @@ fn replace(raw: &mut Raw, directory: &str, at_once: bool) -> io::Result<i64> {
 /// A client watches a directory, and creates and deletes a child of it all the time, while another
 /// replaces the directory. Whatever comes after the deletion is answered after the client was told
 /// of it.
-fn a_deletion_is_told_before_any_later_reply(addr: SocketAddr) -> io::Result<()> {
+fn deletion_event_precedes_later_replies(addr: SocketAddr) -> io::Result<()> {
     const DELETED: i32 = 2;
     let dir = unique_path("replaced");
     let mut client = Raw::connect(addr, 30_000)?;
@@ -1564,7 +1564,7 @@ fn is_left([follower, other, leader]: [SocketAddr; 3]) -> io::Result<()> {
 }
 
 /// Members say that they lead, follow, or have no majority, as ZooKeeper's do.
-fn members_say_what_they_are(real: &ZooKeeper, ours: &Server) -> io::Result<()> {
+fn members_report_their_roles(real: &ZooKeeper, ours: &Server) -> io::Result<()> {
     let addrs = addresses(ours)?;
     let leads = real.leader().ok_or(io::ErrorKind::NotFound)?;
     let follows = (leads + 1) % 3;
@@ -1743,13 +1743,13 @@ fn main() {
     suite.last_line = Some(compared);
     add_on_both(
         &mut suite,
-        "children_are_numbered_by_the_count_of_creates",
-        children_are_numbered_by_the_count_of_creates,
+        "creates_number_the_children",
+        creates_number_the_children,
     );
     add_on_both(
         &mut suite,
-        "a_deletion_is_told_before_any_later_reply",
-        a_deletion_is_told_before_any_later_reply,
+        "deletion_event_precedes_later_replies",
+        deletion_event_precedes_later_replies,
     );
     suite.add_needing(
         "zookeeper",
@@ -1767,7 +1767,7 @@ fn main() {
     );
     suite.add_needing(
         "zookeeper",
-        "members_say_what_they_are",
+        "members_report_their_roles",
         peers::zookeeper(),
         |_| {
             let real =
@@ -1777,12 +1777,12 @@ fn main() {
                 .members(3)
                 .start()
                 .map_err(|error| error.to_string())?;
-            members_say_what_they_are(&real, &ours).map_err(|error| error.to_string())
+            members_report_their_roles(&real, &ours).map_err(|error| error.to_string())
         },
     );
     suite.add_needing(
         "zookeeper",
-        "what_was_missed_is_told_late",
+        "missed_events_arrive_late",
         peers::zookeeper(),
         |_| {
             let real = ZooKeeper::standalone(&Options::new()).map_err(|error| error.to_string())?;
@@ -1797,33 +1797,29 @@ fn main() {
             Ok::<_, String>(())
         },
     );
-    suite.add(
-        "in-process",
-        "a_member_without_the_others_is_read_only",
-        || {
-            let server = Server::builder().members(3).local_sessions(true).start()?;
-            server.create("/before", "").map_err(io::Error::other)?;
-            for (index, member) in [Member::ReadOnly, Member::Down, Member::Down]
-                .into_iter()
-                .enumerate()
-            {
-                server.set_member(index, member);
-            }
-            is_read_only(server.addr())?;
-            assert!(server.sessions().is_empty(), "{:?}", server.sessions());
-            let mut raw = Raw::read_only(server.addr(), 30_000)?;
-            server.set_member(0, Member::Current);
-            server.set_member(1, Member::Current);
-            assert!(
-                raw.recv().is_err() && server.sessions().is_empty(),
-                "its session ends with the mode"
-            );
-            Raw::connect(server.addr(), 30_000).map(|mut raw| drop(raw.create("/a", 0)))
-        },
-    );
+    suite.add("in-process", "lone_member_is_read_only", || {
+        let server = Server::builder().members(3).local_sessions(true).start()?;
+        server.create("/before", "").map_err(io::Error::other)?;
+        for (index, member) in [Member::ReadOnly, Member::Down, Member::Down]
+            .into_iter()
+            .enumerate()
+        {
+            server.set_member(index, member);
+        }
+        is_read_only(server.addr())?;
+        assert!(server.sessions().is_empty(), "{:?}", server.sessions());
+        let mut raw = Raw::read_only(server.addr(), 30_000)?;
+        server.set_member(0, Member::Current);
+        server.set_member(1, Member::Current);
+        assert!(
+            raw.recv().is_err() && server.sessions().is_empty(),
+            "its session ends with the mode"
+        );
+        Raw::connect(server.addr(), 30_000).map(|mut raw| drop(raw.create("/a", 0)))
+    });
     suite.add_needing(
         "zookeeper",
-        "a_member_without_the_others_is_read_only",
+        "lone_member_is_read_only",
         peers::zookeeper(),
         |_| {
             let options = Options::new()
@@ -1838,7 +1834,7 @@ fn main() {
             is_read_only(real.address(0)).map_err(|error| error.to_string())
         },
     );
-    let moves = "a_moved_session_leaves_its_connection";
+    let moves = "moved_session_leaves_its_connection";
     suite.add_needing(
         "zookeeper",
         "odd_requests_are_answered_alike",
@@ -1863,9 +1859,9 @@ fn main() {
     );
     for has_local in [false, true] {
         let name = if has_local {
-            "a_read_only_member_has_its_sessions"
+            "read_only_member_has_its_sessions"
         } else {
-            "a_read_only_member_opens_no_session"
+            "read_only_member_opens_no_session"
         };
         suite.add("in-process", name, move || {
             let server = Server::builder()
@@ -1959,7 +1955,7 @@ fn main() {
         move |_| scripts(runner),
     );
     for (name, start) in WRONG {
-        let name = format!("notices_a_server_{name}");
+        let name = format!("notices_{name}");
         suite.add_needing("zookeeper", &name, peers::zookeeper(), move |_| {
             is_caught(&start().map_err(|error| error.to_string())?)
         });

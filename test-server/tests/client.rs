@@ -38,7 +38,7 @@ async fn reaches(client: &Client, wanted: SessionState) {
 }
 
 #[tokio::test]
-async fn a_client_creates_reads_watches_and_closes() {
+async fn client_creates_reads_watches_and_closes() {
     let server = Server::start().unwrap();
     let client = client(&server).await;
     let (stat, _) = client
@@ -122,7 +122,7 @@ async fn every_kind_of_request_is_understood() {
 }
 
 #[tokio::test]
-async fn a_multi_answers_a_stat_in_3_9_and_an_invalid_one_in_3_8() {
+async fn multi_stat_depends_on_release() {
     for (version, invalid) in [(Version::V3_8, true), (Version::V3_9, false)] {
         let server = Server::builder()
             .zookeeper_version(version)
@@ -147,7 +147,7 @@ async fn a_multi_answers_a_stat_in_3_9_and_an_invalid_one_in_3_8() {
 }
 
 #[tokio::test]
-async fn a_client_survives_losing_its_connection_with_nodes_and_watches() {
+async fn disconnect_keeps_nodes_and_watches() {
     let server = Server::start().unwrap();
     for cut in [Cut::Fin, Cut::Reset] {
         let client = client(&server).await;
@@ -175,7 +175,7 @@ async fn a_client_survives_losing_its_connection_with_nodes_and_watches() {
 }
 
 #[tokio::test]
-async fn an_expired_session_ends_the_client_and_tells_the_others() {
+async fn expiry_ends_client_and_notifies_others() {
     let server = Server::start().unwrap();
     let (owner, other) = (client(&server).await, client(&server).await);
     owner
@@ -193,7 +193,7 @@ async fn an_expired_session_ends_the_client_and_tells_the_others() {
 }
 
 #[tokio::test]
-async fn a_lost_reply_of_a_committed_create_looks_like_it_does_on_zookeeper() {
+async fn lost_create_reply_matches_zookeeper() {
     for loss in [Loss::Close, Loss::Reset, Loss::Stall] {
         let server = Server::builder()
             .tick(Duration::from_millis(50))
@@ -218,7 +218,7 @@ async fn a_lost_reply_of_a_committed_create_looks_like_it_does_on_zookeeper() {
 }
 
 #[tokio::test]
-async fn a_stalled_client_loses_its_session_on_the_servers_clock() {
+async fn stalled_client_loses_its_session() {
     let server = Server::builder()
         .tick(Duration::from_millis(50))
         .start()
@@ -237,7 +237,7 @@ async fn a_stalled_client_loses_its_session_on_the_servers_clock() {
 }
 
 #[tokio::test]
-async fn a_client_comes_back_after_a_restart() {
+async fn client_returns_after_restart() {
     let server = Server::start().unwrap();
     let client = client(&server).await;
     client

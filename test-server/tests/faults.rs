@@ -54,7 +54,7 @@ fn silent(raw: &mut Raw) -> bool {
 }
 
 #[test]
-fn a_held_reply_is_committed_and_holds_what_follows() {
+fn held_reply_blocks_later_replies() {
     let (server, mut raw) = server();
     let gate = server.hold_reply(Match::op(Op::Create).path("/a"));
     let first = raw.send(op::CREATE, &create("/a")).unwrap();
@@ -81,7 +81,7 @@ fn a_held_reply_is_committed_and_holds_what_follows() {
 }
 
 #[test]
-fn a_delayed_reply_is_committed_at_once_and_holds_what_follows_for_so_long() {
+fn delayed_reply_blocks_later_replies() {
     let (server, mut raw) = server();
     let delay = Duration::from_millis(300);
     let fault = server.delay_reply(Match::op(Op::Create).always(), delay);
@@ -98,7 +98,7 @@ fn a_delayed_reply_is_committed_at_once_and_holds_what_follows_for_so_long() {
 }
 
 #[test]
-fn the_log_shows_that_two_requests_were_under_way_at_once() {
+fn log_shows_concurrent_requests() {
     let (server, mut raw) = server();
     let gate = server.hold_reply(Match::op(Op::Create));
     raw.send(op::CREATE, &create("/a")).unwrap();
@@ -131,7 +131,7 @@ fn the_log_shows_that_two_requests_were_under_way_at_once() {
 }
 
 #[test]
-fn a_held_request_is_not_applied_before_its_release_and_others_pass() {
+fn held_request_lets_others_pass() {
     let (server, mut raw) = server();
     let mut other = Raw::connect(server.addr(), T).unwrap();
     let gate = server.hold_request(Match::any().path("/a").session(raw.session()));
@@ -147,7 +147,7 @@ fn a_held_request_is_not_applied_before_its_release_and_others_pass() {
 }
 
 #[test]
-fn a_held_request_of_a_connection_that_is_gone_is_applied_unless_the_session_has_moved() {
+fn held_request_outlives_its_connection() {
     for moved in [false, true] {
         let (server, mut raw) = server();
         let gate = server.hold_request(Match::op(Op::Create));
@@ -172,7 +172,7 @@ fn a_held_request_of_a_connection_that_is_gone_is_applied_unless_the_session_has
 }
 
 #[test]
-fn a_held_request_stays_lost_when_the_connection_that_its_session_moved_to_has_gone_too() {
+fn held_request_stays_lost_after_move() {
     let (server, mut raw) = server();
     let gate = server.hold_request(Match::op(Op::Create));
     raw.send(op::CREATE, &create("/late")).unwrap();
@@ -193,7 +193,7 @@ fn fate_of(view: View<'_>, op: Op) -> Option<LogKind> {
 }
 
 #[test]
-fn a_stalled_link_does_not_tell_that_the_session_has_expired() {
+fn stalled_link_hides_expiry() {
     for direction in [Direction::ToClient, Direction::Both] {
         let (server, mut raw) = server();
         assert!(server.stall(raw.session(), direction));
@@ -209,7 +209,7 @@ fn a_stalled_link_does_not_tell_that_the_session_has_expired() {
 }
 
 #[test]
-fn what_was_said_before_a_session_expired_comes_before_the_end() {
+fn replies_precede_the_sessions_end() {
     let (server, mut raw) = server();
     assert!(server.stall(raw.session(), Direction::ToClient));
     let xid = raw.send(op::CREATE, &create("/a")).unwrap();
@@ -221,7 +221,7 @@ fn what_was_said_before_a_session_expired_comes_before_the_end() {
 }
 
 #[test]
-fn a_connection_lost_in_silence_stays_silent_when_its_session_expires() {
+fn silent_connection_hides_expiry() {
     let (server, mut raw) = server();
     let fault = server.drop_reply(Match::op(Op::Create), Loss::Stall);
     raw.send(op::CREATE, &create("/a")).unwrap();
@@ -234,7 +234,7 @@ fn a_connection_lost_in_silence_stays_silent_when_its_session_expires() {
 }
 
 #[test]
-fn an_expired_session_is_not_told_of_its_own_end() {
+fn expired_session_gets_no_own_events() {
     let (server, mut raw) = server();
     raw.create("/e", 1);
     let _ = raw.ask(op::EXISTS, &Body::path_watch("/e", true)).unwrap();
@@ -244,7 +244,7 @@ fn an_expired_session_is_not_told_of_its_own_end() {
 }
 
 #[test]
-fn a_stranger_does_not_heal_a_member() {
+fn stranger_does_not_heal_member() {
     let (server, mut raw) = server();
     assert!(server.isolate(raw.session(), Isolation::Follower));
     let stranger = Raw::reconnect(server.addr(), T, raw.session(), &[0; 16], 0).unwrap();
@@ -272,7 +272,7 @@ fn a_stranger_does_not_heal_a_member() {
 }
 
 #[test]
-fn a_lost_reply_leaves_what_was_committed() {
+fn lost_reply_keeps_the_commit() {
     for (loss, kind) in [
         (Loss::Close, ErrorKind::UnexpectedEof),
         (Loss::Reset, ErrorKind::ConnectionReset),
@@ -289,7 +289,7 @@ fn a_lost_reply_leaves_what_was_committed() {
 }
 
 #[test]
-fn faults_that_overlap_all_strike() {
+fn overlapping_faults_all_strike() {
     let (server, mut raw) = server();
     let (first, second) = (
         server.fail(Match::op(Op::Exists), -1),
@@ -335,7 +335,7 @@ fn faults_that_overlap_all_strike() {
 }
 
 #[test]
-fn faults_strike_what_a_cut_off_member_answers() {
+fn faults_strike_isolated_members_replies() {
     let (server, mut raw) = server();
     assert!(server.isolate(raw.session(), Isolation::Follower));
     let _ = server.fail(Match::op(Op::Exists), -4);
@@ -368,7 +368,7 @@ fn fate_of_last(server: &Server, op: Op) -> Option<LogKind> {
 }
 
 #[test]
-fn a_lost_request_leaves_nothing() {
+fn lost_request_leaves_nothing() {
     for (loss, kind) in [
         (Loss::Close, ErrorKind::UnexpectedEof),
         (Loss::Reset, ErrorKind::ConnectionReset),
@@ -389,7 +389,7 @@ fn a_lost_request_leaves_nothing() {
 }
 
 #[test]
-fn a_stalled_connection_hears_and_says_nothing_more_but_the_session_may_come_back() {
+fn stalled_connection_is_silent_both_ways() {
     let (server, mut raw) = server();
     let fault = server.drop_reply(Match::op(Op::Create), Loss::Stall);
     raw.send(op::CREATE, &create("/a")).unwrap();
@@ -408,7 +408,7 @@ fn a_stalled_connection_hears_and_says_nothing_more_but_the_session_may_come_bac
 }
 
 #[test]
-fn a_failed_request_answers_its_code_and_is_not_applied() {
+fn failed_request_returns_its_code() {
     let (server, mut raw) = server();
     let fault = server.fail(Match::op(Op::Create).nth(1).times(2), -127);
     let codes: Vec<i32> = ["/0", "/1", "/2", "/3"]
@@ -436,7 +436,7 @@ fn a_failed_request_answers_its_code_and_is_not_applied() {
 }
 
 #[test]
-fn a_multi_is_struck_by_the_path_of_any_of_its_operations() {
+fn multi_is_struck_by_any_path() {
     let (server, mut raw) = server();
     let _ = server.fail(Match::op(Op::Multi).path("/b"), -7);
     let multi = |paths: &[&str]| {
@@ -458,7 +458,7 @@ fn a_multi_is_struck_by_the_path_of_any_of_its_operations() {
 }
 
 #[test]
-fn a_connect_can_be_held_refused_and_lost() {
+fn connect_can_be_held_refused_lost() {
     let server = Server::start().unwrap();
     let gate = server.hold_reply(Match::op(Op::Connect));
     let addr = server.addr();
@@ -477,7 +477,7 @@ fn a_connect_can_be_held_refused_and_lost() {
 }
 
 #[test]
-fn clearing_the_faults_releases_what_is_held() {
+fn clearing_faults_releases_held_requests() {
     let (server, mut raw) = server();
     let gate = server.hold_reply(Match::any().always());
     let _ = server.fail(Match::op(Op::Delete), -4);
@@ -489,7 +489,7 @@ fn clearing_the_faults_releases_what_is_held() {
 }
 
 #[test]
-fn a_cut_keeps_the_session() {
+fn cut_keeps_the_session() {
     for (cut, kind) in [
         (Cut::Fin, ErrorKind::UnexpectedEof),
         (Cut::Reset, ErrorKind::ConnectionReset),
@@ -509,7 +509,7 @@ fn a_cut_keeps_the_session() {
 }
 
 #[test]
-fn a_stall_to_the_server_lets_events_through_and_the_session_expire() {
+fn stall_to_server_lets_session_expire() {
     let server = Server::builder()
         .tick(Duration::from_millis(20))
         .start()
@@ -533,7 +533,7 @@ fn a_stall_to_the_server_lets_events_through_and_the_session_expire() {
 }
 
 #[test]
-fn a_stall_to_the_client_lets_requests_through_until_it_ends() {
+fn stall_to_client_lets_requests_through() {
     let (server, mut raw) = server();
     assert!(server.stall(raw.session(), Direction::ToClient));
     raw.send(op::CREATE, &create("/a")).unwrap();
@@ -544,7 +544,7 @@ fn a_stall_to_the_client_lets_requests_through_until_it_ends() {
 }
 
 #[test]
-fn a_stall_holds_for_connections_to_come_and_forgets_those_that_gave_up() {
+fn stall_covers_new_connections() {
     let (server, mut raw) = server();
     let session = raw.session();
     assert!(server.stall(session, Direction::Both));
@@ -570,7 +570,7 @@ fn a_stall_holds_for_connections_to_come_and_forgets_those_that_gave_up() {
 }
 
 #[test]
-fn what_waited_in_a_stall_is_heard_when_it_ends() {
+fn stalled_data_arrives_after_the_stall() {
     let (server, mut raw) = server();
     assert!(server.stall(raw.session(), Direction::ToServer));
     for n in 0..100 {
@@ -597,7 +597,7 @@ fn refused_connections_end_at_once() {
 }
 
 #[test]
-fn a_restart_keeps_the_tree_and_the_sessions() {
+fn restart_keeps_tree_and_sessions() {
     let server = Server::builder()
         .tick(Duration::from_millis(20))
         .start()
@@ -621,7 +621,7 @@ fn a_restart_keeps_the_tree_and_the_sessions() {
 }
 
 #[test]
-fn restarts_at_once_leave_it_listening() {
+fn concurrent_restarts_leave_server_listening() {
     let (server, _) = server();
     for _ in 0..50 {
         let restarts: [_; 2] = thread::scope(|scope| {
@@ -639,7 +639,7 @@ fn restarts_at_once_leave_it_listening() {
 }
 
 #[test]
-fn a_restart_gives_every_session_a_fresh_timeout() {
+fn restart_renews_every_timeout() {
     let server = Server::builder()
         .tick(Duration::from_millis(20))
         .start()
@@ -660,7 +660,7 @@ fn a_restart_gives_every_session_a_fresh_timeout() {
 }
 
 #[test]
-fn dropping_the_server_ends_its_connections_and_frees_its_port() {
+fn drop_closes_connections_and_port() {
     let (server, mut raw) = server();
     let gate = server.hold_request(Match::any());
     raw.send(op::PING, &Body::new()).unwrap();
@@ -714,7 +714,7 @@ fn counters_tell_sessions_and_operations_apart() {
 }
 
 #[test]
-fn an_outsider_changes_the_tree_like_any_session() {
+fn outsider_changes_the_tree() {
     use zookeeper_test_server::{CreateMode, ServerError};
     let (server, mut raw) = server();
     let _ = raw
@@ -769,7 +769,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
 }
 
 #[test]
-fn waiting_needs_no_runtime_and_ends_in_time() {
+fn waiting_needs_no_runtime() {
     let (server, mut raw) = server();
     assert!(!block_on(server.wait_until(
         |view| view.exists("/a"),
@@ -791,7 +791,7 @@ fn waiting_needs_no_runtime_and_ends_in_time() {
 }
 
 #[test]
-fn replies_that_are_not_read_hold_further_requests_back() {
+fn unread_replies_block_further_requests() {
     let (server, mut raw) = server();
     server.create("/big", vec![b'x'; 1 << 20]).unwrap();
     // Replies that are not read stop the processing of further requests long before memory is a
@@ -815,7 +815,7 @@ fn replies_that_are_not_read_hold_further_requests_back() {
 
 /// "Never" may be said by the longest time there is.
 #[test]
-fn the_longest_times_there_are_do_not_end_the_server() {
+fn longest_durations_do_no_harm() {
     let longest = Duration::MAX;
     let builder = Server::builder()
         .container_check_interval(longest)

@@ -686,7 +686,7 @@ fn setting(name: &str) -> Option<u64> {
 }
 
 #[test]
-fn no_bytes_harm_the_server_or_the_clients_of_others() {
+fn arbitrary_bytes_harm_nobody() {
     let usual = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
         PANICS

@@ -24,7 +24,7 @@ fn events(server: &Server, since: u64) -> Vec<(i64, Event)> {
 }
 
 #[test]
-fn every_change_is_noted_with_its_session_and_its_transaction() {
+fn records_every_change_with_its_transaction() {
     let server = Server::start().unwrap();
     let mut raw = Raw::connect(server.addr(), T).unwrap();
     let session = raw.session();
@@ -97,7 +97,7 @@ fn every_change_is_noted_with_its_session_and_its_transaction() {
 }
 
 #[test]
-fn watches_are_noted_when_they_are_set_removed_and_fired() {
+fn records_watches_set_removed_fired() {
     let server = Server::start().unwrap();
     let mut raw = Raw::connect(server.addr(), T).unwrap();
     let session = raw.session();
@@ -137,7 +137,7 @@ fn watches_are_noted_when_they_are_set_removed_and_fired() {
 }
 
 #[test]
-fn what_becomes_of_a_session_is_noted() {
+fn records_fate_of_each_session() {
     let server = Server::start().unwrap();
     let raw = Raw::connect(server.addr(), T).unwrap();
     let session = raw.session();
@@ -156,7 +156,7 @@ fn what_becomes_of_a_session_is_noted() {
 }
 
 #[test]
-fn the_clock_is_moved_by_hand() {
+fn clock_moves_by_hand() {
     let server = Server::start().unwrap();
     let _raw = Raw::connect(server.addr(), T).unwrap();
     server
@@ -184,7 +184,7 @@ fn the_clock_is_moved_by_hand() {
 
 /// Sessions that are opened then do not expire for good at every tick.
 #[test]
-fn clients_are_served_when_the_clock_was_moved_as_far_as_it_goes() {
+fn clients_work_at_the_clocks_limit() {
     let server = Server::start().unwrap();
     for _ in 0..2 {
         server.advance_clock(Duration::MAX);

@@ -49,7 +49,7 @@ fn closed<'a>(log: impl Iterator<Item = &'a LogEntry>, reason: Reason) -> usize 
 }
 
 #[test]
-fn clients_that_never_read_share_a_limit() {
+fn unreading_clients_share_a_limit() {
     const WATCHERS: usize = 20;
     let server = start(Server::builder().max_queued(8 * MIB));
     let path = format!("/{}", "x".repeat(3000));
@@ -75,7 +75,7 @@ fn clients_that_never_read_share_a_limit() {
 }
 
 #[test]
-fn the_one_that_does_not_read_is_closed_and_not_the_one_that_does() {
+fn only_the_unreading_client_is_closed() {
     let server = start(Server::builder().max_queued(MIB));
     let path = format!("/{}", "x".repeat(3000));
     server.create(&path, "").unwrap();
@@ -111,7 +111,7 @@ fn the_one_that_does_not_read_is_closed_and_not_the_one_that_does() {
 }
 
 #[test]
-fn large_replies_share_their_data_with_the_tree() {
+fn large_replies_share_tree_data() {
     let server = start(Server::builder());
     server.create("/big", vec![b'x'; MIB]).unwrap();
     let reads = Body::multi(&vec![(op::GET_DATA, Body::path_watch("/big", false)); 40]);
@@ -143,7 +143,7 @@ fn large_replies_share_their_data_with_the_tree() {
 }
 
 #[test]
-fn a_reply_that_is_too_large_for_any_client_closes_its_connection_and_is_logged() {
+fn oversized_reply_closes_the_connection() {
     let server = Server::start().unwrap();
     server.create("/big", vec![b'x'; MIB]).unwrap();
     let mut raw = Raw::connect(server.addr(), T).unwrap();
@@ -154,7 +154,7 @@ fn a_reply_that_is_too_large_for_any_client_closes_its_connection_and_is_logged(
 }
 
 #[test]
-fn reads_of_a_connection_that_is_gone_are_not_done_and_writes_are() {
+fn gone_connection_completes_only_writes() {
     let server = start(Server::builder());
     server.create("/a", "").unwrap();
     let mut raw = Raw::connect(server.addr(), T).unwrap();
@@ -183,7 +183,7 @@ fn reads_of_a_connection_that_is_gone_are_not_done_and_writes_are() {
 }
 
 #[test]
-fn a_connection_whose_requests_wait_does_not_keep_others_waiting() {
+fn waiting_connection_delays_no_other() {
     const LEN: usize = 20_000;
     let server = start(Server::builder().max_queued(2 * LEN));
     let mut held = Raw::connect(server.addr(), T).unwrap();
@@ -204,7 +204,7 @@ fn a_connection_whose_requests_wait_does_not_keep_others_waiting() {
 }
 
 #[test]
-fn the_log_says_why_a_connection_was_closed() {
+fn log_explains_closed_connections() {
     let server = start(Server::builder().max_frame(1000));
     let logged = |reason, count| {
         server.wait_until_blocking(|view| closed(view.log(), reason) == count, SOON)
@@ -234,7 +234,7 @@ fn the_log_says_why_a_connection_was_closed() {
 }
 
 #[test]
-fn members_that_lag_share_the_tree() {
+fn lagging_members_share_the_tree() {
     const NODES: usize = 60_000;
     let turn = MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
     let server = start(Server::builder().members(3));

@@ -116,7 +116,7 @@ fn releases_are_named_as_compared() {
 }
 
 #[test]
-fn all_members_serve_one_tree_and_a_session_moves_between_them() {
+fn sessions_move_between_members() {
     let (server, addrs) = ensemble();
     let mut one = Raw::connect(addrs[0], T).unwrap();
     let mut other = Raw::connect(addrs[1], T).unwrap();
@@ -165,7 +165,7 @@ fn left_connections_keep_sessions_alive() {
 }
 
 #[test]
-fn a_member_that_lags_replies_with_the_past_and_tells_when_it_catches_up() {
+fn lagging_member_replies_with_the_past() {
     let (server, addrs) = ensemble();
     let mut raw = Raw::connect(addrs[0], T).unwrap();
     raw.create("/a", 0);
@@ -199,7 +199,7 @@ fn a_member_that_lags_replies_with_the_past_and_tells_when_it_catches_up() {
 }
 
 #[test]
-fn a_member_that_lags_refuses_a_client_that_has_seen_more() {
+fn lagging_member_refuses_newer_client() {
     let (server, addrs) = ensemble();
     let mut raw = Raw::connect(addrs[1], T).unwrap();
     server.set_member(0, Member::Behind);
@@ -213,7 +213,7 @@ fn a_member_that_lags_refuses_a_client_that_has_seen_more() {
 }
 
 #[test]
-fn a_member_that_lags_learns_late_that_a_session_has_expired() {
+fn lagging_member_learns_expiry_late() {
     let (server, addrs) = ensemble();
     let mut raw = Raw::connect(addrs[0], T).unwrap();
     raw.create("/a", 1);
@@ -225,7 +225,7 @@ fn a_member_that_lags_learns_late_that_a_session_has_expired() {
 }
 
 #[test]
-fn a_member_that_is_cut_off_reads_alone_and_the_others_go_on() {
+fn isolated_member_only_reads() {
     let (server, addrs) = ensemble();
     let mut raw = Raw::connect(addrs[0], T).unwrap();
     let mut other = Raw::connect(addrs[1], T).unwrap();
@@ -263,7 +263,7 @@ fn a_member_that_is_cut_off_reads_alone_and_the_others_go_on() {
 }
 
 #[test]
-fn without_a_majority_nothing_is_committed_and_no_session_expires() {
+fn minority_commits_and_expires_nothing() {
     for others in [CUT, Member::Down] {
         let server = Server::builder()
             .members(3)
@@ -311,7 +311,7 @@ fn without_a_majority_nothing_is_committed_and_no_session_expires() {
 }
 
 #[test]
-fn what_a_member_had_not_processed_is_lost_when_it_leaves_or_joins_the_others() {
+fn membership_change_loses_unprocessed_requests() {
     let elected = |server: &Server, _: &Raw| {
         server.set_member(1, CUT);
         server.set_member(2, CUT);
@@ -349,7 +349,7 @@ fn what_a_member_had_not_processed_is_lost_when_it_leaves_or_joins_the_others() 
 }
 
 #[test]
-fn a_member_that_is_down_closes_its_connections_and_new_ones() {
+fn downed_member_closes_all_connections() {
     let (server, addrs) = ensemble();
     let mut raw = Raw::connect(addrs[0], T).unwrap();
     server.set_member(0, Member::Down);
@@ -371,7 +371,7 @@ fn events_of(server: &Server, raw: &Raw) -> Vec<HistoryEvent> {
 }
 
 #[test]
-fn a_session_of_a_read_only_member_is_known_to_this_member_alone_and_ends_with_the_mode() {
+fn read_only_session_stays_with_member() {
     let (server, addrs) = started(Server::builder().local_sessions(true));
     server.set_member(0, Member::ReadOnly);
     let mut raw = Raw::read_only(addrs[0], T).unwrap();
@@ -405,7 +405,7 @@ fn a_session_of_a_read_only_member_is_known_to_this_member_alone_and_ends_with_t
 }
 
 #[test]
-fn the_sessions_of_another_read_only_member_go_on() {
+fn other_read_only_sessions_go_on() {
     // Three of them are a majority.
     let builder = Server::builder().members(5).local_sessions(true);
     let server = builder.start().unwrap();
@@ -427,7 +427,7 @@ fn the_sessions_of_another_read_only_member_go_on() {
 }
 
 #[test]
-fn a_clickhouse_keeper_has_no_read_only_mode() {
+fn keeper_has_no_read_only_mode() {
     let server = Server::builder()
         .zookeeper_version(Version::ClickHouseKeeper)
         .members(3)

@@ -101,7 +101,7 @@ fn curator(peer: &CuratorPeer) -> Outcome {
     }
 }
 
-/// So that what works here is what works there.
+/// Curator's recipes pass the same check on a real ZooKeeper.
 fn curator_on_zookeeper(peer: &CuratorPeer) -> Outcome {
     peers::zookeeper()?;
     let server = ZooKeeper::standalone(&Options::new())?;

@@ -28,7 +28,7 @@ fn closed(raw: &mut Raw) -> bool {
 }
 
 #[test]
-fn the_timeout_is_negotiated_within_bounds() {
+fn timeout_is_negotiated_within_bounds() {
     let tick = Duration::from_millis(500);
     let server = Server::builder().tick(tick).start().unwrap();
     let negotiated = |asked| Raw::connect(server.addr(), asked).unwrap().greeting.timeout;
@@ -49,7 +49,7 @@ fn the_timeout_is_negotiated_within_bounds() {
 }
 
 #[test]
-fn an_unknown_session_and_a_wrong_password_are_refused_with_zeros_and_a_close() {
+fn unknown_session_is_refused_with_zeros() {
     let server = Server::start().unwrap();
     let mut live = Raw::connect(server.addr(), T).unwrap();
     assert_eq!(live.greeting.password.len(), 16);
@@ -70,7 +70,7 @@ fn an_unknown_session_and_a_wrong_password_are_refused_with_zeros_and_a_close() 
 }
 
 #[test]
-fn a_client_that_has_seen_the_future_gets_no_answer() {
+fn newer_client_gets_no_answer() {
     let server = Server::start().unwrap();
     let mut stream = dial(server.addr()).unwrap();
     write_frame(&mut stream, &hello(i64::MAX, T, 0, &[0; 16]).0).unwrap();
@@ -79,7 +79,7 @@ fn a_client_that_has_seen_the_future_gets_no_answer() {
 }
 
 #[test]
-fn requests_may_be_sent_before_the_greeting() {
+fn requests_may_precede_the_greeting() {
     let server = Server::start().unwrap();
     let mut stream = dial(server.addr()).unwrap();
     write_frame(&mut stream, &hello(0, T, 0, &[0; 16]).0).unwrap();
@@ -101,7 +101,7 @@ fn requests_may_be_sent_before_the_greeting() {
 }
 
 #[test]
-fn a_client_older_than_the_read_only_flag_gets_none() {
+fn old_client_gets_no_readonly_flag() {
     let server = Server::start().unwrap();
     let mut stream = dial(server.addr()).unwrap();
     let hello = hello(0, T, 0, &[0; 16]).0;
@@ -110,7 +110,7 @@ fn a_client_older_than_the_read_only_flag_gets_none() {
 }
 
 #[test]
-fn coming_back_moves_the_session_and_closes_the_old_connection() {
+fn reconnect_moves_the_session() {
     let server = Server::start().unwrap();
     let mut old = Raw::connect(server.addr(), T).unwrap();
     old.create("/e", 1);
@@ -139,7 +139,7 @@ fn coming_back_moves_the_session_and_closes_the_old_connection() {
 }
 
 #[test]
-fn requests_sent_before_the_greeting_count_for_the_session_that_it_gives() {
+fn early_requests_belong_to_new_session() {
     let server = Server::start().unwrap();
     let mut stream = dial(server.addr()).unwrap();
     let gate = server.hold_request(zookeeper_test_server::Match::op(Op::Connect));
@@ -176,7 +176,7 @@ fn requests_sent_before_the_greeting_count_for_the_session_that_it_gives() {
 }
 
 #[test]
-fn a_multi_read_larger_than_any_client_takes_ends_the_connection() {
+fn oversized_multi_read_ends_connection() {
     let server = Server::start().unwrap();
     server.create("/big", vec![b'x'; 1 << 20]).unwrap();
     let mut raw = Raw::connect(server.addr(), T).unwrap();
@@ -192,7 +192,7 @@ fn a_multi_read_larger_than_any_client_takes_ends_the_connection() {
 }
 
 #[test]
-fn the_log_keeps_only_the_beginning_of_a_long_path() {
+fn log_cuts_long_paths() {
     let server = Server::start().unwrap();
     let mut raw = Raw::connect(server.addr(), T).unwrap();
     let path = format!("/{}", "é".repeat(100_000));
@@ -214,7 +214,7 @@ fn the_log_keeps_only_the_beginning_of_a_long_path() {
 }
 
 #[test]
-fn a_multi_changes_no_permissions() {
+fn multi_changes_no_permissions() {
     let server = Server::start().unwrap();
     let mut raw = Raw::connect(server.addr(), T).unwrap();
     let items = [
@@ -229,7 +229,7 @@ fn a_multi_changes_no_permissions() {
 }
 
 #[test]
-fn an_authentication_cut_short_ends_the_connection() {
+fn truncated_authentication_ends_connection() {
     let server = Server::start().unwrap();
     let mut raw = Raw::connect(server.addr(), T).unwrap();
     raw.send_as(-4, op::AUTH, &Body::new().i32(0).i32(6))
@@ -240,7 +240,7 @@ fn an_authentication_cut_short_ends_the_connection() {
 /// No port that a server or a client's connection is given at random is that of a server that is
 /// stopped for a while.
 #[test]
-fn a_stopped_server_keeps_its_port() {
+fn stopped_server_keeps_its_port() {
     let server = Server::start().unwrap();
     let take = || {
         tokio::net::TcpSocket::new_v4()
@@ -258,9 +258,10 @@ fn a_stopped_server_keeps_its_port() {
     assert_eq!(take(), ErrorKind::AddrInUse);
 }
 
-/// By one that asks for it, and may share it with what does not listen.
+/// The port is taken by a listener that asks for it, and that may share it with a socket that does
+/// not listen.
 #[test]
-fn a_restart_that_finds_its_port_taken_says_so() {
+fn restart_reports_taken_port() {
     let server = Server::start().unwrap();
     server.stop();
     let taken = std::net::TcpListener::bind(server.addr()).unwrap();
@@ -271,7 +272,7 @@ fn a_restart_that_finds_its_port_taken_says_so() {
 }
 
 #[test]
-fn watches_are_removed_by_the_kinds_that_the_release_knows() {
+fn watch_removal_depends_on_release() {
     for (version, persistent) in [(Version::V3_8, -5), (Version::V3_9, 0)] {
         let server = Server::builder()
             .zookeeper_version(version)
@@ -298,7 +299,7 @@ fn watches_are_removed_by_the_kinds_that_the_release_knows() {
 }
 
 #[test]
-fn releases_differ_in_what_one_table_of_watches_means() {
+fn watch_table_depends_on_release() {
     for (version, children) in [(Version::V3_8, 0), (Version::V3_9, NO_WATCHER)] {
         let server = Server::builder()
             .zookeeper_version(version)
@@ -318,7 +319,7 @@ fn releases_differ_in_what_one_table_of_watches_means() {
 }
 
 #[test]
-fn releases_differ_in_whether_a_stat_can_be_seen_without_a_permission() {
+fn stat_permission_depends_on_release() {
     for (version, error) in [(Version::V3_8, 0), (Version::V3_9, NO_AUTH)] {
         let server = Server::builder()
             .zookeeper_version(version)
@@ -346,7 +347,7 @@ fn releases_differ_in_whether_a_stat_can_be_seen_without_a_permission() {
 }
 
 #[test]
-fn a_frame_may_be_as_large_as_the_limit_and_no_larger() {
+fn frame_size_is_limited() {
     let server = Server::builder().max_frame(200).start().unwrap();
     let mut raw = Raw::connect(server.addr(), T).unwrap();
     // The rest of a create of /a with one permission is 8 + 6 + 4 + (4 + 4 + 9 + 10) + 4 bytes.
@@ -361,7 +362,7 @@ fn a_frame_may_be_as_large_as_the_limit_and_no_larger() {
 }
 
 #[test]
-fn a_stat_counts_like_zookeepers() {
+fn stat_counts_like_zookeeper() {
     let server = Server::start().unwrap();
     let mut raw = Raw::connect(server.addr(), T).unwrap();
     let (_, created) = raw.create("/a", 0);
@@ -416,7 +417,7 @@ fn a_stat_counts_like_zookeepers() {
 }
 
 #[test]
-fn the_sequence_wraps_as_documented() {
+fn sequence_wraps_as_documented() {
     let server = Server::start().unwrap();
     server.create("/q", "").unwrap();
     server.set_next_sequence("/q", i32::MAX).unwrap();
@@ -434,7 +435,7 @@ fn the_sequence_wraps_as_documented() {
 }
 
 #[test]
-fn every_write_takes_a_transaction_even_one_that_fails() {
+fn every_write_takes_a_transaction() {
     let server = Server::start().unwrap();
     let mut raw = Raw::connect(server.addr(), T).unwrap();
     let zxid = |raw: &mut Raw| raw.ask(op::PING, &Body::new()).unwrap().1.zxid;
@@ -466,7 +467,7 @@ fn every_write_takes_a_transaction_even_one_that_fails() {
 }
 
 #[test]
-fn a_multi_happens_as_a_whole_or_not_at_all() {
+fn multi_is_atomic() {
     let server = Server::start().unwrap();
     let mut raw = Raw::connect(server.addr(), T).unwrap();
     raw.create("/a", 0);
@@ -501,7 +502,7 @@ fn a_multi_happens_as_a_whole_or_not_at_all() {
 }
 
 #[test]
-fn releases_differ_in_the_stat_of_a_create_in_a_multi_and_in_the_zxid_of_events() {
+fn multi_create_stat_depends_on_release() {
     for (version, answer_op, event_zxid) in [
         (Version::V3_8, op::CREATE, false),
         (Version::V3_9, op::CREATE2, true),
@@ -533,7 +534,7 @@ fn releases_differ_in_the_stat_of_a_create_in_a_multi_and_in_the_zxid_of_events(
 }
 
 #[test]
-fn an_event_comes_before_any_answer_that_could_show_its_cause() {
+fn event_precedes_reply_showing_its_cause() {
     let server = Server::start().unwrap();
     let mut watcher = Raw::connect(server.addr(), T).unwrap();
     let mut writer = Raw::connect(server.addr(), T).unwrap();
@@ -572,7 +573,7 @@ fn an_event_comes_before_any_answer_that_could_show_its_cause() {
 }
 
 #[test]
-fn nodes_of_a_session_go_when_it_is_closed() {
+fn closed_session_deletes_its_nodes() {
     let server = Server::start().unwrap();
     let mut watcher = Raw::connect(server.addr(), T).unwrap();
     let mut owner = Raw::connect(server.addr(), T).unwrap();
@@ -658,7 +659,7 @@ fn permissions_are_enforced() {
 }
 
 #[test]
-fn a_container_goes_after_its_last_child_and_not_before_its_first() {
+fn container_ends_after_last_child() {
     let server = Server::start().unwrap();
     let mut raw = Raw::connect(server.addr(), T).unwrap();
     for path in ["/used", "/unused"] {
@@ -679,7 +680,7 @@ fn a_container_goes_after_its_last_child_and_not_before_its_first() {
 }
 
 #[test]
-fn containers_and_ttl_nodes_are_swept_in_time() {
+fn containers_and_ttl_nodes_expire() {
     let server = Server::builder()
         .container_check_interval(Duration::from_millis(20))
         .start()
@@ -700,7 +701,7 @@ fn containers_and_ttl_nodes_are_swept_in_time() {
 }
 
 #[test]
-fn a_silent_session_expires_and_a_pinging_one_does_not() {
+fn silent_session_expires_pinging_one_stays() {
     let timeout = Duration::from_millis(200);
     let server = Server::builder()
         .tick(Duration::from_millis(50))
@@ -816,7 +817,7 @@ fn four_letter_words_read_like_zookeepers() {
 }
 
 #[test]
-fn a_word_is_answered_to_a_client_that_closes_its_side_at_once() {
+fn half_closed_client_gets_its_word() {
     let server = Server::start().unwrap();
     let mut stream = dial(server.addr()).unwrap();
     stream.write_all(b"ruok").unwrap();
@@ -827,7 +828,7 @@ fn a_word_is_answered_to_a_client_that_closes_its_side_at_once() {
 }
 
 #[test]
-fn an_unknown_request_is_refused_and_ends_the_connection() {
+fn unknown_request_ends_the_connection() {
     let server = Server::start().unwrap();
     let mut raw = Raw::connect(server.addr(), T).unwrap();
     assert_eq!(raw.ask(4711, &Body::new()).unwrap().1.error, -6);
@@ -836,7 +837,7 @@ fn an_unknown_request_is_refused_and_ends_the_connection() {
 }
 
 #[test]
-fn a_check_outside_a_multi_has_no_reply_if_it_succeeds() {
+fn successful_bare_check_has_no_reply() {
     let server = Server::start().unwrap();
     let mut raw = Raw::connect(server.addr(), T).unwrap();
     let check = |version| Body::new().string("/").i32(version);
@@ -856,7 +857,7 @@ fn a_check_outside_a_multi_has_no_reply_if_it_succeeds() {
 }
 
 #[test]
-fn a_client_that_asks_for_a_session_once_more_is_greeted_once_more_and_gets_its_timeout() {
+fn repeated_session_request_is_greeted_again() {
     let server = Server::start().unwrap();
     let mut raw = Raw::connect(server.addr(), T).unwrap();
     raw.send(op::CREATE_SESSION, &Body::new().i32(5000))
@@ -872,7 +873,7 @@ fn a_client_that_asks_for_a_session_once_more_is_greeted_once_more_and_gets_its_
 }
 
 #[test]
-fn nothing_can_be_watched_or_found_on_the_null_path() {
+fn null_path_cannot_be_watched() {
     let server = Server::start().unwrap();
     let mut raw = Raw::connect(server.addr(), T).unwrap();
     let null = || Body::new().buffer(None);
@@ -890,7 +891,7 @@ fn nothing_can_be_watched_or_found_on_the_null_path() {
 }
 
 #[test]
-fn a_super_user_may_do_everything() {
+fn super_user_may_do_everything() {
     let server = Server::builder()
         .super_digest("super:xQJmxLMiHGwaqBvst5y6rkB6HQs=")
         .start()
@@ -934,7 +935,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn nothing_that_a_client_sends_harms_the_server(
+    fn malformed_requests_harm_no_server(
         requests in proptest::collection::vec(almost(), 1..8),
         noise in proptest::collection::vec(any::<u8>(), 0..200),
     ) {
@@ -959,7 +960,7 @@ const KEEPERS: [Version; 2] = [
 
 /// ClickHouse#116690: the client is not told, and its nodes stay until the old session expires.
 #[test]
-fn a_keeper_restores_no_session_and_does_not_say_so() {
+fn keeper_restores_no_session() {
     for version in KEEPERS {
         let server = Server::builder()
             .zookeeper_version(version)
@@ -997,7 +998,7 @@ fn a_keeper_restores_no_session_and_does_not_say_so() {
 }
 
 #[test]
-fn a_keeper_closes_the_connection_on_what_it_does_not_know() {
+fn keeper_closes_on_unknown_requests() {
     const CREATE_CONTAINER: i32 = 19;
     const WHO_AM_I: i32 = 107;
     for version in KEEPERS {
@@ -1026,7 +1027,7 @@ fn a_keeper_closes_the_connection_on_what_it_does_not_know() {
 }
 
 #[test]
-fn a_keeper_says_that_it_is_one() {
+fn keeper_identifies_itself() {
     let server = Server::builder()
         .zookeeper_version(Version::ClickHouseKeeper)
         .start()

@@ -108,7 +108,7 @@ impl Session {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_expires_by_the_clock_of_the_runtime() {
+async fn session_expires_by_the_runtimes_clock() {
     let world = serve(Server::builder());
     let mut session = Session::new(&world).await;
     // The paused clock jumps.
@@ -123,7 +123,7 @@ async fn a_session_expires_by_the_clock_of_the_runtime() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fast_clock_expires_a_session_early() {
+async fn fast_clock_expires_sessions_early() {
     let world = serve(Server::builder().clock_rate(2.0));
     let after = Session::new(&world).await.expires_after().await;
     assert!(
@@ -133,7 +133,7 @@ async fn a_fast_clock_expires_a_session_early() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_timeout_counts_from_the_last_report_to_the_leader() {
+async fn timeout_counts_from_last_report() {
     let world = serve(Server::builder().touch_interval(Duration::from_secs(4)));
     let mut session = Session::new(&world).await;
     // The paused clock jumps.
@@ -149,7 +149,7 @@ async fn a_timeout_counts_from_the_last_report_to_the_leader() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_stops_and_restarts_on_the_runtime_that_runs_it() {
+async fn stops_and_restarts_on_its_runtime() {
     let mut world = serve(Server::builder());
     let mut session = Session::new(&world).await;
     world.server.stop_async().await;
@@ -170,7 +170,7 @@ async fn it_stops_and_restarts_on_the_runtime_that_runs_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn its_drop_closes_its_connections() {
+async fn drop_closes_its_connections() {
     let world = serve(Server::builder());
     let mut session = Session::new(&world).await;
     drop(world);
@@ -178,7 +178,7 @@ async fn its_drop_closes_its_connections() {
 }
 
 #[test]
-fn it_needs_a_runtime() {
+fn needs_a_runtime() {
     let (_dial, dialled) = mpsc::unbounded_channel();
     let (stops, _stopped) = mpsc::unbounded_channel();
     Server::builder()

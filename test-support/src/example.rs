@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_is_fresh_until_one_of_its_sources_changes_or_goes() {
+    fn changed_source_makes_program_stale() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = |name: &str| dir.path().join(name);
         let (program, one, two) = (path("program"), path("a source.rs"), path("other.rs"));

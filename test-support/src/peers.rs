@@ -425,7 +425,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_peer_says_what_to_install() {
+    fn missing_peer_says_what_to_install() {
         let missing = Missing::new("ZooKeeper", "no zookeeper.jar", "apt-get install zookeeper");
         assert_eq!(
             missing.to_string(),
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_is_in_the_name_of_the_jar() {
+    fn version_comes_from_jar_name() {
         let dir = tempfile::tempdir().expect("a directory");
         for name in [
             "zookeeper.jar",
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_has_numbers() {
+    fn version_has_numbers() {
         let peer = |version: Option<&str>| ZooKeeperPeer {
             java: PathBuf::new(),
             classpath: String::new(),

@@ -561,7 +561,7 @@ mod tests {
     }
 
     #[test]
-    fn it_passes_everything_on_and_the_end_too() {
+    fn forwards_data_and_end() {
         let (proxy, client, server) = pair();
         arrives(&client, &server, b"there");
         arrives(&server, &client, b"and back");
@@ -574,7 +574,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delay_is_that_of_the_server() {
+    fn delay_applies_to_data_from_server() {
         let (proxy, client, server) = pair();
         let delay = Duration::from_millis(50);
         proxy.delay(delay);
@@ -585,7 +585,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stall_holds_back_its_direction_only() {
+    fn stall_holds_only_its_direction() {
         for direction in [Direction::Both, Direction::ToServer, Direction::ToClient] {
             let (proxy, client, server) = pair();
             proxy.stall(direction);
@@ -617,7 +617,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_stream_is_held_back_too() {
+    fn stall_holds_end_of_stream() {
         let (proxy, client, server) = pair();
         proxy.stall(Direction::ToServer);
         drop(client);
@@ -627,7 +627,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_made_during_a_stall_arrives_after_it() {
+    fn connection_during_stall_arrives_later() {
         let (proxy, arrived) = proxy();
         proxy.stall(Direction::ToServer);
         let mut client = connect(&proxy);
@@ -642,7 +642,7 @@ mod tests {
     }
 
     #[test]
-    fn mute_connections_stay_so_and_later_ones_work() {
+    fn muted_connections_stay_mute() {
         let (proxy, arrived) = proxy();
         let first = connect(&proxy);
         let mut server = arrived.recv_timeout(LONG).unwrap();
@@ -665,7 +665,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_is_seen_on_both_sides_as_what_it_is() {
+    fn cut_is_seen_on_both_sides() {
         for stalled in [false, true] {
             let (proxy, client, server) = pair();
             if stalled {
@@ -695,7 +695,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_from_the_server_is_silence_to_it() {
+    fn cut_from_server_is_silent() {
         let (proxy, client, mut server) = pair();
         proxy.cut_from_server(Cut::Reset);
         assert_eq!(
@@ -713,7 +713,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_connections_are_refused_and_the_others_stay() {
+    fn refusal_spares_existing_connections() {
         let (proxy, arrived) = proxy();
         let client = connect(&proxy);
         let server = arrived.recv_timeout(LONG).unwrap();
@@ -729,7 +729,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_server_behind_it_a_connection_is_reset() {
+    fn missing_server_resets_connections() {
         let ports = Ports::take().unwrap();
         let proxy = Proxy::start((Ipv4Addr::LOCALHOST, ports.port(0)).into()).unwrap();
         let client = connect(&proxy);
@@ -740,7 +740,7 @@ mod tests {
     }
 
     #[test]
-    fn a_patient_one_waits_for_its_server() {
+    fn patient_proxy_waits_for_its_server() {
         let ports = Ports::take().unwrap();
         let target = (Ipv4Addr::LOCALHOST, ports.port(0)).into();
         let proxy = Proxy::start_patient(target, LONG).unwrap();
@@ -752,7 +752,7 @@ mod tests {
     }
 
     #[test]
-    fn dropping_it_resets_everything() {
+    fn drop_resets_all_connections() {
         let (proxy, client, server) = pair();
         drop(proxy);
         for side in [&client, &server] {

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_run_is_counted_by_reason() {
+    fn skipped_trials_are_counted_by_reason() {
         let mut suite = Suite {
             require: false,
             ..Suite::new()
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_peer_fails_when_peers_are_required() {
+    fn required_missing_peer_fails() {
         let mut suite = Suite {
             require: true,
             ..Suite::new()

@@ -787,7 +787,7 @@ mod tests {
     }
 
     #[test]
-    fn each_member_is_told_its_own_view() {
+    fn members_get_their_own_view() {
         let at = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let member = |port| Member {
             dir: PathBuf::from("/data"),

@@ -28,31 +28,25 @@ fn main() {
     suite.at_once(4);
     for (name, test) in [
         (
-            "a_standalone_server_answers",
+            "standalone_server_answers",
             standalone as fn(ZooKeeperPeer) -> Outcome,
         ),
         ("options_reach_the_server", options),
-        ("a_killed_process_leaves_no_server_behind", orphans),
+        ("killed_process_leaves_no_server", orphans),
         ("dropping_kills_paused_members_too", drop_paused),
-        ("a_server_that_cannot_start_shows_its_log", bad_config),
-        (
-            "the_health_check_of_the_compose_file_sees_a_lost_quorum",
-            health_check,
-        ),
-        ("the_shared_server_is_one_and_stops", shared),
-        (
-            "with_zookeeper_names_a_command_that_is_not_there",
-            a_command_that_is_not_there,
-        ),
+        ("unstartable_server_shows_its_log", bad_config),
+        ("health_check_sees_lost_quorum", health_check),
+        ("shared_server_is_single_and_stops", shared),
+        ("with_zookeeper_names_a_missing_command", missing_command),
     ] {
         suite.add_needing("zookeeper", name, peers::zookeeper(), test);
     }
     suite.add(
         "no peer",
-        "with_zookeeper_names_what_is_missing",
-        what_is_missing,
+        "with_zookeeper_names_a_missing_peer",
+        missing_peer,
     );
-    suite.add_needing("redis", "a_server_answers_and_ends", peers::redis(), redis);
+    suite.add_needing("redis", "redis_answers_and_ends", peers::redis(), redis);
     suite.run()
 }
 
@@ -69,7 +63,7 @@ fn exists(pid: u32) -> bool {
     fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
 }
 
-fn what_is_missing() -> Outcome {
+fn missing_peer() -> Outcome {
     let said = |arguments: &[&str], path: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_with-zookeeper"));
         command
@@ -89,7 +83,7 @@ fn what_is_missing() -> Outcome {
     Ok(())
 }
 
-fn a_command_that_is_not_there(_: ZooKeeperPeer) -> Outcome {
+fn missing_command(_: ZooKeeperPeer) -> Outcome {
     let output = Command::new(env!("CARGO_BIN_EXE_with-zookeeper"))
         .arg("no-such-command")
         .output()?;

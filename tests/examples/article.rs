@@ -24,8 +24,8 @@ pub(crate) fn add_all(suite: &mut Suite) {
     );
     suite.add(
         "in-process",
-        "article::mutex_exits_1_when_a_lock_is_lost",
-        mutex_exits_1_when_a_lock_is_lost,
+        "article::mutex_exits_1_on_a_loss",
+        mutex_exits_1_on_a_loss,
     );
     suite.add("in-process", "article::read_write_on_its_own", || {
         read_write_in_some_order(None)
@@ -159,7 +159,7 @@ fn mutex_runs_tasks_of_one_client() -> TestResult {
 
 /// The session expires while a task has the lock. The program cannot know then that it was alone,
 /// and must say so.
-fn mutex_exits_1_when_a_lock_is_lost() -> TestResult {
+fn mutex_exits_1_on_a_loss() -> TestResult {
     let server = server_with(MUTEX_PATH)?;
     let release = server.hold_request(Match::op(Op::Delete).path_prefix(MUTEX_PATH));
     let mut program = example("article_mutex", Some(&server.connect_string()))?.spawn()?;

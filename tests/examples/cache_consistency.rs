@@ -15,17 +15,17 @@ use super::{TestResult, assert_numbers, command, number};
 pub(crate) fn add_all(suite: &mut Suite) {
     suite.add(
         "in-process",
-        "cache::who_has_no_patience_reads_the_table",
-        who_has_no_patience_reads_the_table,
+        "cache::timed_out_reader_uses_the_table",
+        timed_out_reader_uses_the_table,
     );
     suite.add(
         "in-process",
-        "cache::a_terminal_shows_why_it_waits",
-        a_terminal_shows_why_it_waits,
+        "cache::terminal_shows_why_it_waits",
+        terminal_shows_why_it_waits,
     );
     suite.add("in-process", "cache::is_consistent", || is_consistent(None));
-    suite.add("in-process", "cache::without_a_lock_it_goes_stale", || {
-        without_a_lock_it_goes_stale(None)
+    suite.add("in-process", "cache::goes_stale_without_a_lock", || {
+        goes_stale_without_a_lock(None)
     });
     suite.add(
         "in-process",
@@ -47,13 +47,13 @@ pub(crate) fn add_all(suite: &mut Suite) {
     });
     suite.add(
         "in-process",
-        "cache::says_what_is_wrong",
-        says_what_is_wrong,
+        "cache::reports_wrong_arguments",
+        reports_wrong_arguments,
     );
     suite.add(
         "in-process",
-        "cache::an_interrupt_ends_the_workers_too",
-        an_interrupt_ends_the_workers_too,
+        "cache::interrupt_ends_the_workers",
+        interrupt_ends_the_workers,
     );
     suite.add_needing(
         "zookeeper",
@@ -63,9 +63,9 @@ pub(crate) fn add_all(suite: &mut Suite) {
     );
     suite.add_needing(
         "zookeeper",
-        "cache::without_a_lock_it_goes_stale",
+        "cache::goes_stale_without_a_lock",
         peers::zookeeper(),
-        |_| without_a_lock_it_goes_stale(Some(&shared_standalone()?.connect_string())),
+        |_| goes_stale_without_a_lock(Some(&shared_standalone()?.connect_string())),
     );
     suite.add_needing(
         "zookeeper",
@@ -131,7 +131,7 @@ fn is_consistent(servers: Option<&str>) -> TestResult {
     Ok(())
 }
 
-fn without_a_lock_it_goes_stale(servers: Option<&str>) -> TestResult {
+fn goes_stale_without_a_lock(servers: Option<&str>) -> TestResult {
     let report = report(servers, &["--lock", "none"], 1)?;
     for name in ["stale_reads", "overlaps"] {
         assert!(number(&report, name) > 0, "{name} in {report}");
@@ -168,7 +168,7 @@ fn readers_take_read_locks() -> TestResult {
 
 /// The only writer is killed with the lock, which stays with its session for longer than readers
 /// wait. The cache is empty.
-fn who_has_no_patience_reads_the_table() -> TestResult {
+fn timed_out_reader_uses_the_table() -> TestResult {
     let args = [
         "--kill-one",
         "--writers",
@@ -224,7 +224,7 @@ fn refuses_a_paused(who: &str, servers: Option<&str>) -> TestResult {
     Ok(())
 }
 
-fn says_what_is_wrong() -> TestResult {
+fn reports_wrong_arguments() -> TestResult {
     let cases: [(&[&str], &str); 5] = [
         (&["--wait", "200"], "such as 200ms"),
         (&["--readers", "0"], "--readers"),
@@ -245,7 +245,7 @@ fn says_what_is_wrong() -> TestResult {
 }
 
 /// While the lock of a worker that was killed or stopped is not free, nothing is written.
-fn a_terminal_shows_why_it_waits() -> TestResult {
+fn terminal_shows_why_it_waits() -> TestResult {
     for (fault, words) in [
         ("--kill-one", "a writer was killed, session ends in 4."),
         ("--pause-one", "a reader is stopped, session ends in 4."),
@@ -259,7 +259,7 @@ fn a_terminal_shows_why_it_waits() -> TestResult {
     Ok(())
 }
 
-fn an_interrupt_ends_the_workers_too() -> TestResult {
+fn interrupt_ends_the_workers() -> TestResult {
     let mut command = run_on(None, &["--verbose", "--writes", "100000"])?;
     let mut run = command
         .stdout(Stdio::null())

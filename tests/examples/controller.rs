@@ -31,11 +31,11 @@ pub(crate) fn has_one_leader_at_a_time(servers: Option<&str>) -> TestResult {
     holds(servers, &[])
 }
 
-pub(crate) fn of_a_latch_has_one_leader_at_a_time() -> TestResult {
+pub(crate) fn latch_leads_one_at_a_time() -> TestResult {
     holds(None, &["--recipe", "latch"])
 }
 
-pub(crate) fn without_a_fence_takes_the_write_of_a_former_leader() -> TestResult {
+pub(crate) fn missing_fence_admits_former_leaders_write() -> TestResult {
     let report = led(None, &["--no-fence"], 1)?;
     assert_numbers(&report, &[("fenced", 0)]);
     assert!(number(&report, "stale_writes") > 0, "{report}");

@@ -23,7 +23,7 @@ pub(crate) fn is_done_once_a_day(servers: Option<&str>) -> TestResult {
     Ok(())
 }
 
-pub(crate) fn without_a_lock_is_done_by_all(servers: Option<&str>) -> TestResult {
+pub(crate) fn runs_everywhere_without_a_lock(servers: Option<&str>) -> TestResult {
     let report = report(servers, "daily_job", &["--lock", "none"], 1)?;
     for name in ["runs_started", "runs_recorded"] {
         assert!(number(&report, name) > 7, "{name} in {report}");
@@ -32,7 +32,7 @@ pub(crate) fn without_a_lock_is_done_by_all(servers: Option<&str>) -> TestResult
     Ok(())
 }
 
-pub(crate) fn that_died_half_way_is_done_again() -> TestResult {
+pub(crate) fn dead_job_is_done_again() -> TestResult {
     let report = report(
         None,
         "daily_job",
@@ -57,7 +57,7 @@ pub(crate) fn that_died_half_way_is_done_again() -> TestResult {
 
 /// A job of which a node does not know whether it is recorded is not done again: the node finds
 /// out.
-pub(crate) fn lost_replies_are_decided() -> TestResult {
+pub(crate) fn lost_replies_are_resolved() -> TestResult {
     let server = Server::start()?;
     let recorded = Match::op(Op::Multi).path_contains("/recorded/");
     let lost = server.drop_reply(recorded.clone().nth(1), Loss::Reset);

@@ -6,7 +6,7 @@ use crate::{TestResult, assert_numbers, report};
 
 const ARGS: [&str; 4] = ["--waiters", "20", "--releases", "5"];
 
-pub(crate) fn one_waiter_is_woken_or_all(servers: Option<&str>) -> TestResult {
+pub(crate) fn wakes_one_waiter_or_all(servers: Option<&str>) -> TestResult {
     let picture = tempfile::NamedTempFile::new()?;
     let path = picture.path().to_str().ok_or("a path that is no text")?;
     let report = report(servers, "herd", &[&ARGS[..], &["--svg", path]].concat(), 0)?;
@@ -29,7 +29,7 @@ pub(crate) fn one_waiter_is_woken_or_all(servers: Option<&str>) -> TestResult {
     Ok(())
 }
 
-pub(crate) fn is_counted_on_the_wire_as_by_the_server() -> TestResult {
+pub(crate) fn wire_count_matches_the_servers() -> TestResult {
     let server = Server::start()?;
     let report = report(Some(&server.connect_string()), "herd", &ARGS, 0)?;
     assert_eq!(report["counted_by"], "wire");

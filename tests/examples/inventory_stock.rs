@@ -24,62 +24,63 @@ const PATIENT: &str = "60s";
 /// Adds the trials, the longest first.
 pub(crate) fn add_all(suite: &mut Suite) {
     for lock in ["mutex", "fair", "read-write"] {
-        let name = format!(
-            "sale::both_faults_and_several_products_with_{}",
-            lock.replace('-', "_")
-        );
+        let name = format!("sale::survives_faults_with_{}", lock.replace('-', "_"));
         suite.add("in-process", &name, move || {
             both_faults_and_several_products(lock)
         });
     }
     let in_process: [(&str, Test); 20] = [
-        ("sale::the_rush", || the_rush(None)),
-        (
-            "sale::a_terminal_shows_why_it_waits",
-            a_terminal_shows_why_it_waits,
-        ),
-        ("sale::draws_what_happened", draws_what_happened),
-        ("sale::sells_what_there_is", || sells_what_there_is("mutex")),
-        ("sale::sells_what_there_is_fairly", || {
-            sells_what_there_is("fair")
+        ("sale::rush_sells_only_the_stock", || {
+            rush_sells_only_the_stock(None)
         }),
         (
-            "sale::with_a_fair_lock_every_user_has_a_node",
-            with_a_fair_lock_every_user_has_a_node,
+            "sale::terminal_shows_why_it_waits",
+            terminal_shows_why_it_waits,
+        ),
+        ("sale::draws_the_timeline", draws_the_timeline),
+        ("sale::sells_exactly_the_stock", || {
+            sells_exactly_the_stock("mutex")
+        }),
+        ("sale::sells_exactly_the_stock_fairly", || {
+            sells_exactly_the_stock("fair")
+        }),
+        (
+            "sale::fair_lock_gives_every_user_node",
+            fair_lock_gives_every_user_node,
         ),
         ("sale::looks_under_the_read_lock", looks_under_the_read_lock),
-        ("sale::a_hundred_thousand_users", a_hundred_thousand_users),
         (
-            "sale::without_a_lock_it_oversells",
-            without_a_lock_it_oversells,
+            "sale::hundred_thousand_users_are_served",
+            hundred_thousand_users_are_served,
         ),
-        ("sale::time_is_up_for_some", time_is_up_for_some),
+        ("sale::oversells_without_a_lock", oversells_without_a_lock),
+        ("sale::some_users_time_out", some_users_time_out),
         ("sale::keeps_its_database", keeps_its_database),
         (
             "sale::leaves_other_databases_alone",
             leaves_other_databases_alone,
         ),
-        ("sale::says_what_is_wrong", says_what_is_wrong),
+        ("sale::reports_wrong_arguments", reports_wrong_arguments),
         (
-            "sale::an_interrupt_ends_the_workers_too",
-            an_interrupt_ends_the_workers_too,
+            "sale::interrupt_ends_the_workers",
+            interrupt_ends_the_workers,
         ),
         (
-            "sale::workers_do_not_outlive_a_killed_sale",
-            workers_do_not_outlive_a_killed_sale,
+            "sale::workers_end_with_a_killed_sale",
+            workers_end_with_a_killed_sale,
         ),
         ("sale::goes_on_without_a_killed_worker", || {
             goes_on_without_a_killed_worker(None)
         }),
-        ("sale::a_lock_per_product", a_lock_per_product),
-        ("sale::draws_overlaps_as_such", draws_overlaps_as_such),
+        ("sale::each_product_has_its_lock", each_product_has_its_lock),
+        ("sale::draws_overlaps", draws_overlaps),
         (
-            "sale::releases_before_the_next_one_gets_the_lock",
-            releases_before_the_next_one_gets_the_lock,
+            "sale::releases_before_the_next_grant",
+            releases_before_the_next_grant,
         ),
         (
-            "sale::a_stopped_worker_ends_with_a_killed_sale",
-            a_stopped_worker_ends_with_a_killed_sale,
+            "sale::stopped_worker_ends_with_killed_sale",
+            stopped_worker_ends_with_killed_sale,
         ),
     ];
     for (name, test) in in_process {
@@ -102,14 +103,17 @@ pub(crate) fn add_all(suite: &mut Suite) {
         |_| refuses_a_paused_worker(Some(&shared_standalone()?.connect_string())),
     );
     for lock in ["mutex", "fair", "read-write"] {
-        let name = format!("sale::sells_what_there_is_with_{}", lock.replace('-', "_"));
+        let name = format!(
+            "sale::sells_exactly_the_stock_with_{}",
+            lock.replace('-', "_")
+        );
         suite.add_needing("zookeeper", &name, peers::zookeeper(), move |_| {
             sells_on(lock, &shared_standalone()?.connect_string())
         });
     }
     suite.add_needing(
         "zookeeper-3",
-        "sale::sells_what_there_is",
+        "sale::sells_exactly_the_stock",
         peers::zookeeper(),
         |_| sells_on("mutex", &shared_ensemble()?.connect_string()),
     );
@@ -141,7 +145,7 @@ fn report(sale: Command, exit_code: i32) -> Result<Value, Box<dyn Error>> {
     Ok(report)
 }
 
-fn sells_what_there_is(lock: &str) -> TestResult {
+fn sells_exactly_the_stock(lock: &str) -> TestResult {
     let report = report(sale(&["--lock", lock, "--wait", PATIENT])?, 0)?;
     assert_eq!(report["backend"], "in-process");
     sold_three(&report)
@@ -170,7 +174,7 @@ fn sold_three(report: &Value) -> TestResult {
 }
 
 /// With the mutex a process has 64 at most, and its other users wait in memory.
-fn with_a_fair_lock_every_user_has_a_node() -> TestResult {
+fn fair_lock_gives_every_user_node() -> TestResult {
     let peak = |lock| {
         let all_at_once = [
             "--scenario",
@@ -215,14 +219,14 @@ fn looks_under_the_read_lock() -> TestResult {
     Ok(())
 }
 
-fn a_hundred_thousand_users() -> TestResult {
+fn hundred_thousand_users_are_served() -> TestResult {
     let report = report(sale(&["--users", "100000", "--stock", "10"])?, 0)?;
     assert_eq!(number(&report, "sold"), 10, "{report}");
     assert_eq!(number(&report, "overlaps"), 0, "{report}");
     Ok(())
 }
 
-fn without_a_lock_it_oversells() -> TestResult {
+fn oversells_without_a_lock() -> TestResult {
     let report = report(sale(&["--lock", "none", "--think", "5ms"])?, 1)?;
     assert!(number(&report, "oversold") > 0, "{report}");
     assert!(number(&report, "overlaps") > 0, "{report}");
@@ -230,7 +234,7 @@ fn without_a_lock_it_oversells() -> TestResult {
 }
 
 /// The first buyer thinks for longer than the others wait.
-fn time_is_up_for_some() -> TestResult {
+fn some_users_time_out() -> TestResult {
     let args = [
         "--users",
         "16",
@@ -333,7 +337,7 @@ fn both_faults_and_several_products(lock: &str) -> TestResult {
     Ok(())
 }
 
-fn a_lock_per_product() -> TestResult {
+fn each_product_has_its_lock() -> TestResult {
     let report = survives(&["--skus", "8", "--stock", "4", "--wait", PATIENT], None)?;
     assert_eq!(number(&report, "stock"), 32, "{report}");
     let skus = report["skus"].as_array().ok_or("no skus")?;
@@ -353,7 +357,7 @@ fn a_lock_per_product() -> TestResult {
 }
 
 /// Ten orders of a second each, one after another, and a hundred thousand who want them.
-fn the_rush(servers: Option<&str>) -> TestResult {
+fn rush_sells_only_the_stock(servers: Option<&str>) -> TestResult {
     let report = survives(&["--scenario", "article-rush", "--wait", "4m"], servers)?;
     assert_eq!(
         (number(&report, "users"), number(&report, "sold")),
@@ -369,7 +373,7 @@ fn the_rush(servers: Option<&str>) -> TestResult {
     Ok(())
 }
 
-fn draws_what_happened() -> TestResult {
+fn draws_the_timeline() -> TestResult {
     let directory = tempfile::tempdir()?;
     let file = directory.path().join("sale.svg");
     let args = [
@@ -400,8 +404,8 @@ fn draws_what_happened() -> TestResult {
     Ok(())
 }
 
-/// What must not happen is drawn in a colour and with words of its own, and only where it happened.
-fn draws_overlaps_as_such() -> TestResult {
+/// An overlap is drawn in a colour and with words of its own, and only where it happened.
+fn draws_overlaps() -> TestResult {
     let directory = tempfile::tempdir()?;
     for (lock, exit_code) in [("none", 1), ("mutex", 0)] {
         let file = directory.path().join(format!("{lock}.svg"));
@@ -425,7 +429,7 @@ fn draws_overlaps_as_such() -> TestResult {
 }
 
 /// While the lock of a worker that was killed or stopped is not free, no user leaves.
-fn a_terminal_shows_why_it_waits() -> TestResult {
+fn terminal_shows_why_it_waits() -> TestResult {
     for (fault, words) in [
         ("--kill-one", "was killed, session ends in 4."),
         ("--pause-one", "is stopped, session ends in 4."),
@@ -439,7 +443,7 @@ fn a_terminal_shows_why_it_waits() -> TestResult {
 }
 
 /// Each process says what it does, so the order of the lines is that of what happened.
-fn releases_before_the_next_one_gets_the_lock() -> TestResult {
+fn releases_before_the_next_grant() -> TestResult {
     let output = sale(&["--verbose", "--wait", "30s"])?.output()?;
     let text = said(&output);
     assert_eq!(output.status.code(), Some(0), "{text}");
@@ -501,7 +505,7 @@ fn leaves_other_databases_alone() -> TestResult {
     Ok(())
 }
 
-fn says_what_is_wrong() -> TestResult {
+fn reports_wrong_arguments() -> TestResult {
     let cases: [(&[&str], &str); 9] = [
         (&["--wait", "200"], "such as 200ms"),
         (&["--users", "4294967295"], "--users"),
@@ -528,16 +532,16 @@ fn says_what_is_wrong() -> TestResult {
     Ok(())
 }
 
-fn an_interrupt_ends_the_workers_too() -> TestResult {
+fn interrupt_ends_the_workers() -> TestResult {
     ends_with_all_workers(|sale| Ok(kill_process(sale, Signal::INT)?), Some(130))
 }
 
-fn workers_do_not_outlive_a_killed_sale() -> TestResult {
+fn workers_end_with_a_killed_sale() -> TestResult {
     ends_with_all_workers(|sale| Ok(kill_process(sale, Signal::KILL)?), None)
 }
 
 /// Its session is longer than this test's patience, so it is stopped until the sale dies.
-fn a_stopped_worker_ends_with_a_killed_sale() -> TestResult {
+fn stopped_worker_ends_with_killed_sale() -> TestResult {
     let mut command = sale(&["--pause-one", "--verbose", "--session-timeout", "10m"])?;
     let mut sale = command
         .stdout(Stdio::null())

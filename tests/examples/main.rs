@@ -42,46 +42,43 @@ fn main() {
     // The longest first.
     let in_process: [(&str, Test); 11] = [
         (
-            "controller::of_a_latch_has_one_leader_at_a_time",
-            controller::of_a_latch_has_one_leader_at_a_time,
+            "controller::latch_leads_one_at_a_time",
+            controller::latch_leads_one_at_a_time,
         ),
         (
-            "controller::without_a_fence_takes_the_write_of_a_former_leader",
-            controller::without_a_fence_takes_the_write_of_a_former_leader,
+            "controller::missing_fence_admits_former_leaders_write",
+            controller::missing_fence_admits_former_leaders_write,
         ),
         (
             "order_numbers::go_on_without_a_killed_process",
             order_numbers::go_on_without_a_killed_process,
         ),
         (
-            "order_numbers::of_a_counter_outlive_a_killed_process",
-            order_numbers::of_a_counter_outlive_a_killed_process,
+            "order_numbers::counter_outlives_a_killed_process",
+            order_numbers::counter_outlives_a_killed_process,
         ),
         (
-            "order_numbers::lost_replies_are_decided",
-            order_numbers::lost_replies_are_decided,
+            "order_numbers::lost_replies_are_resolved",
+            order_numbers::lost_replies_are_resolved,
         ),
         (
-            "daily_job::that_died_half_way_is_done_again",
-            daily_job::that_died_half_way_is_done_again,
+            "daily_job::dead_job_is_done_again",
+            daily_job::dead_job_is_done_again,
         ),
         (
-            "daily_job::lost_replies_are_decided",
-            daily_job::lost_replies_are_decided,
+            "daily_job::lost_replies_are_resolved",
+            daily_job::lost_replies_are_resolved,
         ),
         (
-            "herd::is_counted_on_the_wire_as_by_the_server",
-            herd::is_counted_on_the_wire_as_by_the_server,
+            "herd::wire_count_matches_the_servers",
+            herd::wire_count_matches_the_servers,
         ),
-        ("examples::say_what_is_wrong", say_what_is_wrong),
+        ("examples::report_wrong_arguments", report_wrong_arguments),
         (
-            "examples::an_interrupt_ends_the_workers_too",
-            an_interrupt_ends_the_workers_too,
+            "examples::interrupt_ends_the_workers",
+            interrupt_ends_the_workers,
         ),
-        (
-            "examples::a_terminal_shows_how_far_it_is",
-            a_terminal_shows_how_far_it_is,
-        ),
+        ("examples::terminal_shows_progress", terminal_shows_progress),
     ];
     for (name, test) in in_process {
         suite.add("in-process", name, test);
@@ -93,38 +90,38 @@ fn main() {
         ),
         ("order_numbers::have_no_gaps", order_numbers::have_no_gaps),
         (
-            "order_numbers::of_a_counter_are_distinct",
-            order_numbers::of_a_counter_are_distinct,
+            "order_numbers::counter_numbers_are_distinct",
+            order_numbers::counter_numbers_are_distinct,
         ),
         (
-            "order_numbers::without_a_lock_are_given_twice",
-            order_numbers::without_a_lock_are_given_twice,
+            "order_numbers::repeat_without_a_lock",
+            order_numbers::repeat_without_a_lock,
         ),
         (
             "daily_job::is_done_once_a_day",
             daily_job::is_done_once_a_day,
         ),
         (
-            "daily_job::without_a_lock_is_done_by_all",
-            daily_job::without_a_lock_is_done_by_all,
+            "daily_job::runs_everywhere_without_a_lock",
+            daily_job::runs_everywhere_without_a_lock,
         ),
         (
-            "herd::one_waiter_is_woken_or_all",
-            herd::one_waiter_is_woken_or_all,
+            "herd::wakes_one_waiter_or_all",
+            herd::wakes_one_waiter_or_all,
         ),
         ("rate_of_n::is_never_exceeded", rate_of_n::is_never_exceeded),
         (
-            "rate_of_n::without_a_semaphore_is_exceeded",
-            rate_of_n::without_a_semaphore_is_exceeded,
+            "rate_of_n::is_exceeded_without_a_semaphore",
+            rate_of_n::is_exceeded_without_a_semaphore,
         ),
         ("transfer::loses_no_money", transfer::loses_no_money),
         (
-            "transfer::without_a_lock_loses_money",
-            transfer::without_a_lock_loses_money,
+            "transfer::loses_money_without_a_lock",
+            transfer::loses_money_without_a_lock,
         ),
         (
-            "transfer::with_nested_locks_deadlocks",
-            transfer::with_nested_locks_deadlocks,
+            "transfer::nested_locks_deadlock",
+            transfer::nested_locks_deadlock,
         ),
     ];
     for (name, test) in everywhere {
@@ -208,7 +205,7 @@ fn assert_numbers(report: &Value, expected: &[(&str, u64)]) {
     }
 }
 
-fn say_what_is_wrong() -> TestResult {
+fn report_wrong_arguments() -> TestResult {
     let cases: [(&str, &[&str], &str); 6] = [
         ("order_numbers", &["--wait", "200"], "such as 200ms"),
         (
@@ -261,7 +258,7 @@ fn say_what_is_wrong() -> TestResult {
     Ok(())
 }
 
-fn a_terminal_shows_how_far_it_is() -> TestResult {
+fn terminal_shows_progress() -> TestResult {
     let args = ["--kill-one", "--session-timeout", SHORT];
     let (status, shown) = shown_on_a_terminal(command(None, "daily_job", &args)?)?;
     assert!(status.success(), "{status}: {shown}");
@@ -271,7 +268,7 @@ fn a_terminal_shows_how_far_it_is() -> TestResult {
 }
 
 /// Nothing is left behind: no process, no session, no data.
-fn an_interrupt_ends_the_workers_too() -> TestResult {
+fn interrupt_ends_the_workers() -> TestResult {
     for (name, args, sessions) in [
         ("order_numbers", ["--orders", "5000"], 12),
         ("herd", ["--releases", "10000"], 3),

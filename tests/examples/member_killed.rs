@@ -18,8 +18,8 @@ pub(crate) fn add_all(suite: &mut Suite) {
     let on_members: [(&str, Test); 2] = [
         ("member_killed::keeps_the_lock", keeps_the_lock),
         (
-            "member_killed::tells_when_the_majority_is_gone",
-            tells_when_the_majority_is_gone,
+            "member_killed::reports_loss_of_the_majority",
+            reports_loss_of_the_majority,
         ),
     ];
     for (name, test) in on_members {
@@ -71,7 +71,7 @@ fn keeps_the_lock() -> TestResult {
     Ok(())
 }
 
-fn tells_when_the_majority_is_gone() -> TestResult {
+fn reports_loss_of_the_majority() -> TestResult {
     let report = report_of(program(&["--majority"])?, 1)?;
     assert_eq!(report["most_inside"], 1, "{report}");
     assert_eq!(report["tokens_rise"], true, "{report}");

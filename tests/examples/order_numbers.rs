@@ -31,7 +31,7 @@ pub(crate) fn have_no_gaps(servers: Option<&str>) -> TestResult {
     Ok(())
 }
 
-pub(crate) fn of_a_counter_are_distinct(servers: Option<&str>) -> TestResult {
+pub(crate) fn counter_numbers_are_distinct(servers: Option<&str>) -> TestResult {
     let report = report(servers, "order_numbers", &["--lock", "counter"], 0)?;
     assert_numbers(
         &report,
@@ -51,7 +51,7 @@ pub(crate) fn of_a_counter_are_distinct(servers: Option<&str>) -> TestResult {
 }
 
 /// The numbers that it had taken are in no order.
-pub(crate) fn of_a_counter_outlive_a_killed_process() -> TestResult {
+pub(crate) fn counter_outlives_a_killed_process() -> TestResult {
     let report = report(
         None,
         "order_numbers",
@@ -71,7 +71,7 @@ pub(crate) fn of_a_counter_outlive_a_killed_process() -> TestResult {
     Ok(())
 }
 
-pub(crate) fn without_a_lock_are_given_twice(servers: Option<&str>) -> TestResult {
+pub(crate) fn repeat_without_a_lock(servers: Option<&str>) -> TestResult {
     let report = report(servers, "order_numbers", &["--lock", "none"], 1)?;
     assert_numbers(&report, &[("issued", 200), ("missing", 0)]);
     assert!(number(&report, "duplicates") > 0, "{report}");
@@ -113,7 +113,7 @@ pub(crate) fn go_on_without_a_killed_process() -> TestResult {
 }
 
 /// The transactions are committed, and the workers do not know it.
-pub(crate) fn lost_replies_are_decided() -> TestResult {
+pub(crate) fn lost_replies_are_resolved() -> TestResult {
     let server = Server::start()?;
     let orders = Match::op(Op::Multi).path_contains("/orders/");
     let lost = server.drop_reply(orders.clone().nth(10), Loss::Reset);

@@ -19,7 +19,7 @@ pub(crate) fn is_never_exceeded(servers: Option<&str>) -> TestResult {
     Ok(())
 }
 
-pub(crate) fn without_a_semaphore_is_exceeded(servers: Option<&str>) -> TestResult {
+pub(crate) fn is_exceeded_without_a_semaphore(servers: Option<&str>) -> TestResult {
     let report = report(servers, "rate_of_n", &["--lock", "none"], 1)?;
     assert!(
         number(&report, "peak") > 3 && number(&report, "clashes") > 0,

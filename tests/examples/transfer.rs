@@ -26,7 +26,7 @@ pub(crate) fn loses_no_money(servers: Option<&str>) -> TestResult {
     Ok(())
 }
 
-pub(crate) fn without_a_lock_loses_money(servers: Option<&str>) -> TestResult {
+pub(crate) fn loses_money_without_a_lock(servers: Option<&str>) -> TestResult {
     let report = report(servers, "transfer", &["--lock", "none"], 1)?;
     assert_numbers(&report, &[("transfers", 120), ("expected_total", 500)]);
     assert!(number(&report, "wrong_accounts") > 0, "{report}");
@@ -34,7 +34,7 @@ pub(crate) fn without_a_lock_loses_money(servers: Option<&str>) -> TestResult {
 }
 
 /// Two processes have an account each, and wait for the other's, until one gives up.
-pub(crate) fn with_nested_locks_deadlocks(servers: Option<&str>) -> TestResult {
+pub(crate) fn nested_locks_deadlock(servers: Option<&str>) -> TestResult {
     let report = report(servers, "transfer", &["--lock", "nested"], 1)?;
     assert!(
         number(&report, "timed_out") > 0 && number(&report, "not_done") > 0,

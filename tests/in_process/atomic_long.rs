@@ -59,7 +59,7 @@ fn costs<const N: usize>(of: [(&str, u64); N]) -> BTreeMap<String, u64> {
 }
 
 #[tokio::test]
-async fn a_free_change_costs_two_requests_and_a_look_one() {
+async fn free_change_costs_two_requests() {
     let (server, [client]) = with_clients(start_at(0), calm).await;
     let counter = counter(&client);
     let free = costs([("GetData", 1), ("SetData", 1)]);
@@ -99,7 +99,7 @@ async fn a_free_change_costs_two_requests_and_a_look_one() {
 
 // Shows: counter-layout
 #[tokio::test]
-async fn a_counter_is_created_by_its_first_change_only() {
+async fn only_first_change_creates_counter() {
     let (server, [client]) = with_clients(start_empty(), calm).await;
     let counter = counter(&client);
     assert_eq!(counter.get().await.unwrap(), 0);
@@ -126,7 +126,7 @@ async fn a_counter_is_created_by_its_first_change_only() {
 }
 
 #[tokio::test]
-async fn a_block_costs_what_one_number_costs() {
+async fn block_costs_as_one_number() {
     let (server, [client]) = with_clients(start_at(0), calm).await;
     let ids = counter(&client).cached(100).unwrap();
     server.reset_counters();
@@ -152,7 +152,7 @@ fn lose(server: &Server, op: Op, applied: bool) {
 
 // Shows: counter-writes
 #[tokio::test]
-async fn a_write_that_never_arrived_is_made_once() {
+async fn unarrived_write_is_made_once() {
     for op in [Op::GetData, Op::SetData] {
         let (server, [client]) = with_clients(start_at(10), calm).await;
         let counter = counter(&client);
@@ -183,7 +183,7 @@ async fn a_write_that_never_arrived_is_made_once() {
 /// The answer was lost, and to repeat the write finds the next version: it may be another's.
 // Shows: counter-writes
 #[tokio::test]
-async fn a_sum_whose_answer_was_lost_is_unknown_and_made_once() {
+async fn unanswered_sum_is_unknown() {
     let (server, [client]) = with_clients(start_at(10), calm).await;
     let counter = counter(&client);
     lose(&server, Op::SetData, true);
@@ -204,7 +204,7 @@ async fn a_sum_whose_answer_was_lost_is_unknown_and_made_once() {
 
 // Shows: counter-ids
 #[tokio::test]
-async fn an_id_whose_answer_was_lost_is_a_gap() {
+async fn unanswered_id_is_a_gap() {
     let (server, [client]) = with_clients(start_at(10), calm).await;
     lose(&server, Op::SetData, true);
     assert_eq!(
@@ -221,10 +221,10 @@ async fn an_id_whose_answer_was_lost_is_a_gap() {
     );
 }
 
-/// It does not matter who set it, if it is so now.
+/// The value counts, and not its writer.
 // Shows: counter-writes
 #[tokio::test]
-async fn a_set_whose_answer_was_lost_is_seen_to_be_done() {
+async fn unanswered_set_is_recognised() {
     let (server, [client]) = with_clients(start_at(10), calm).await;
     lose(&server, Op::SetData, true);
     within("the set", counter(&client).set(3)).await.unwrap();
@@ -234,7 +234,7 @@ async fn a_set_whose_answer_was_lost_is_seen_to_be_done() {
 
 // Shows: counter-writes
 #[tokio::test]
-async fn a_creation_whose_answer_was_lost_is_unknown_if_the_value_is_the_same() {
+async fn unanswered_creation_of_same_value_unknown() {
     let server = start_empty();
     server.create("/shop", "").unwrap();
     let client = calm(&server).await;
@@ -272,7 +272,7 @@ fn written_in_between(server: &Server, others: &[i64]) -> impl Future<Output = (
 
 // Shows: counter-writes
 #[tokio::test]
-async fn what_others_wrote_in_between_decides() {
+async fn concurrent_writes_decide_the_outcome() {
     for (others, sum, id) in [
         // The first has come through late; or another has written the same.
         (&[11][..], None, 12),
@@ -326,7 +326,7 @@ async fn expire_during(server: &Server, client: &Client, gate: Gate) {
 /// The session ends while the write is under way; the same write is sent in the next one.
 // Shows: counter-writes
 #[tokio::test]
-async fn a_session_that_ends_during_a_write() {
+async fn session_end_repeats_the_write() {
     for applied in [false, true] {
         let (server, [client]) = with_clients(start_at(10), connect).await;
         let counter = counter(&client);
@@ -478,7 +478,7 @@ async fn closed_at_every_point() {
 }
 
 #[tokio::test]
-async fn no_server_is_an_error_by_the_retry_policy() {
+async fn missing_server_ends_by_policy() {
     let tick = Duration::from_millis(50);
     let server = Server::builder().tick(tick).start().unwrap();
     server.create(PATH, 10_i64.to_be_bytes()).unwrap();
@@ -507,7 +507,7 @@ async fn no_server_is_an_error_by_the_retry_policy() {
 
 // Shows: counter-tries
 #[tokio::test]
-async fn a_change_that_others_come_before_is_made_at_another_try() {
+async fn overtaken_change_is_tried_again() {
     let (server, [client]) = with_clients(start_at(10), calm).await;
     let counter = counter(&client);
     server.reset_counters();
@@ -521,7 +521,7 @@ async fn a_change_that_others_come_before_is_made_at_another_try() {
 
 // Shows: counter-layout
 #[tokio::test]
-async fn a_counter_that_is_deleted_while_it_is_contended_is_persistent_again() {
+async fn deleted_contended_counter_becomes_persistent() {
     let (server, [client]) = with_clients(start_at(10), calm).await;
     let counter = counter(&client);
     always_lose(&server, 5);
@@ -538,7 +538,7 @@ async fn a_counter_that_is_deleted_while_it_is_contended_is_persistent_again() {
 
 // Shows: counter-layout
 #[tokio::test]
-async fn what_is_no_counter_is_refused_and_left_as_it_is() {
+async fn foreign_data_is_refused_unchanged() {
     let (server, [client]) = with_clients(start_empty(), calm).await;
     for (path, data) in [
         ("/three", &b"foo"[..]),
@@ -581,7 +581,7 @@ async fn what_is_no_counter_is_refused_and_left_as_it_is() {
 
 // Shows: counter-layout
 #[tokio::test]
-async fn what_the_servers_may_delete_is_refused() {
+async fn refuses_nodes_servers_may_delete() {
     let (server, [client]) = with_clients(start_empty(), calm).await;
     server
         .create_as(
@@ -623,7 +623,7 @@ async fn what_the_servers_may_delete_is_refused() {
 
 // Shows: counter-ids
 #[tokio::test]
-async fn an_overflow_writes_nothing() {
+async fn overflow_writes_nothing() {
     let (server, [client]) = with_clients(start_at(i64::MAX - 2), calm).await;
     let counter = counter(&client);
     let ids = counter.cached(3).unwrap();
@@ -671,7 +671,7 @@ async fn an_overflow_writes_nothing() {
 }
 
 #[tokio::test]
-async fn bad_options_are_refused_without_a_request() {
+async fn bad_options_send_no_request() {
     let (server, [client]) = with_clients(start_empty(), calm).await;
     server.reset_counters();
     for path in ["", "/", "no/slash", "/zookeeper/quota", "/a//b"] {
@@ -695,7 +695,7 @@ async fn bad_options_are_refused_without_a_request() {
 }
 
 #[tokio::test]
-async fn permissions_and_namespaces() {
+async fn permissions_and_namespaces_apply() {
     let server = start_empty();
     let owner = Client::builder()
         .auth("digest", "shop:secret")
@@ -748,7 +748,7 @@ async fn permissions_and_namespaces() {
 /// The connected server may lag behind: "no" is said only of what is so now.
 // Shows: counter-writes
 #[tokio::test]
-async fn a_server_that_lags_behind_makes_no_comparison_false() {
+async fn lagging_server_fails_no_comparison() {
     let (server, [client, other]) = with_clients(start_at(10), calm).await;
     let counter = counter(&client);
     let id = session(&client);
@@ -775,10 +775,10 @@ async fn a_server_that_lags_behind_makes_no_comparison_false() {
     assert_eq!(value(&server), 12);
 }
 
-/// One reserves; the others wait for it, and share what is left.
+/// A single caller reserves; the others wait for it, and share what is left.
 // Shows: counter-ids
 #[tokio::test]
-async fn one_reservation_at_a_time() {
+async fn reservations_run_one_at_a_time() {
     let (server, [client]) = with_clients(start_at(0), calm).await;
     let ids = Arc::new(counter(&client).cached(10).unwrap());
     let gate = server.hold_request(Match::op(Op::SetData).path(PATH));
@@ -800,7 +800,7 @@ async fn one_reservation_at_a_time() {
 
 // Shows: counter-ids
 #[tokio::test]
-async fn a_reservation_whose_caller_leaves_loses_a_block_and_no_other_caller() {
+async fn departed_reserver_loses_only_its_block() {
     for applied in [false, true] {
         let (server, [client]) = with_clients(start_at(0), calm).await;
         let ids = Arc::new(counter(&client).cached(10).unwrap());
@@ -824,7 +824,7 @@ async fn a_reservation_whose_caller_leaves_loses_a_block_and_no_other_caller() {
 
 // Shows: counter-ids
 #[tokio::test]
-async fn a_caller_that_leaves_takes_nothing_from_the_block() {
+async fn departed_caller_takes_no_number() {
     let (server, [client]) = with_clients(start_at(0), calm).await;
     let ids = counter(&client).cached(3).unwrap();
     assert_eq!(within("an id", ids.next_id()).await.unwrap(), 1);
@@ -840,7 +840,7 @@ async fn a_caller_that_leaves_takes_nothing_from_the_block() {
 }
 
 #[tokio::test]
-async fn a_reservation_that_fails_is_tried_again_by_the_next_caller() {
+async fn next_caller_repeats_failed_reservation() {
     let server = start_at(0);
     let client = calm_with(&server, RetryPolicy::n_times(0, Duration::ZERO)).await;
     let ids = counter(&client).cached(10).unwrap();
@@ -855,7 +855,7 @@ async fn a_reservation_that_fails_is_tried_again_by_the_next_caller() {
 /// allows.
 // Shows: counter-ids
 #[tokio::test]
-async fn those_who_wait_for_a_reservation_share_its_failure() {
+async fn waiters_share_a_failed_reservation() {
     let server = start_at(0);
     let client = calm_with(&server, RetryPolicy::n_times(0, Duration::ZERO)).await;
     let ids = Arc::new(counter(&client).cached(10).unwrap());
@@ -886,7 +886,7 @@ async fn those_who_wait_for_a_reservation_share_its_failure() {
 /// A server that answers a write by the end of the session, whenever it is sent.
 // Shows: counter-writes
 #[tokio::test]
-async fn a_write_that_ends_each_session_is_given_up_by_the_retry_policy() {
+async fn write_ending_each_session_is_bounded() {
     let server = start_at(0);
     let client = calm_with(&server, RetryPolicy::n_times(2, Duration::ZERO)).await;
     let counter = counter(&client);

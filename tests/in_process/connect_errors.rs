@@ -75,7 +75,7 @@ fn failures(error: &ConnectError) -> Vec<(String, ServerFailure)> {
 
 // Shows: connect-errors
 #[tokio::test]
-async fn each_server_is_named_with_its_cause() {
+async fn error_names_each_servers_cause() {
     let cases = [
         (nothing_listens(), ServerFailure::ConnectionRefused),
         (
@@ -182,7 +182,7 @@ async fn ipv6_zone_is_connected() {
 /// The question makes no session, and no session is left by the tries of a client that gets none.
 // Shows: connect-errors
 #[tokio::test]
-async fn asking_makes_no_session() {
+async fn probe_makes_no_session() {
     let server = Server::start().unwrap();
     // The handshake is not answered, but the question is.
     let _handshakes = server.hold_request(Match::op(Op::Connect).always());
@@ -199,7 +199,7 @@ async fn asking_makes_no_session() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_named_twice_is_asked_once() {
+async fn duplicate_server_is_asked_once() {
     // Another process may begin to listen there meanwhile.
     let (mut found, mut expected) = (Vec::new(), Vec::new());
     for _ in 0..TRIES {
@@ -214,7 +214,7 @@ async fn a_server_that_is_named_twice_is_asked_once() {
 }
 
 #[tokio::test]
-async fn a_bad_connect_string_says_which_part_is_bad() {
+async fn bad_connect_string_names_the_part() {
     let error = fails("zk1:2181,zk2:21x1,zk3:2181/shop").await;
     assert!(
         matches!(error, ConnectError::InvalidConnectString { .. }),

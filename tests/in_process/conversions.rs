@@ -11,7 +11,7 @@ type Converted = Result<ReadGuard, ConversionError<WriteGuard>>;
 /// `flush` waits for what was dropped before it: a conversion too, whose answer is still out.
 // Shows: flush
 #[tokio::test]
-async fn a_flush_waits_for_a_dropped_conversion() {
+async fn flush_waits_for_dropped_conversion() {
     let (server, [client]) = with_clients(start(), calm).await;
     let barrier = Barrier::new(&client).await;
     let (gate, task) = downgrade(&server, &client, true).await;
@@ -31,7 +31,7 @@ async fn a_flush_waits_for_a_dropped_conversion() {
 
 /// The revocation is requested, and the lock converted: the request stands.
 #[tokio::test]
-async fn a_request_that_came_before_a_conversion_is_not_missed() {
+async fn request_before_conversion_is_kept() {
     let (_server, [client, other]) = with_clients(start(), calm).await;
     let writer = write(&client).await;
     other.attempt_revoke(&writer.node()).await.unwrap();
@@ -42,7 +42,7 @@ async fn a_request_that_came_before_a_conversion_is_not_missed() {
 
 /// The same for a request that was not looked for.
 #[tokio::test]
-async fn a_request_that_was_not_seen_survives_a_conversion() {
+async fn unseen_request_survives_a_conversion() {
     let (server, [client, other]) = with_clients(start(), calm).await;
     let writer = write(&client).await;
     other.attempt_revoke(&writer.node()).await.unwrap();
@@ -59,7 +59,7 @@ async fn a_request_that_was_not_seen_survives_a_conversion() {
 
 /// A guard is released with the client, although it is turning into another.
 #[tokio::test]
-async fn closing_a_client_during_conversions_leaves_nothing() {
+async fn close_during_conversions_leaves_nothing() {
     let server = start();
     for applied in [true, false] {
         let client = calm(&server).await;
@@ -97,10 +97,10 @@ async fn done_and_not_taken(
     downgrade
 }
 
-/// What a caller may take at any time is not left behind.
+/// A result that the caller may take at any time is not left behind.
 // Shows: flush
 #[tokio::test]
-async fn a_flush_does_not_wait_for_a_conversion_that_is_done() {
+async fn flush_ignores_completed_conversion() {
     let (server, [client]) = with_clients(start(), calm).await;
     let mut downgrade = done_and_not_taken(&server, &client).await;
     within("the flush", client.flush(SOON)).await.unwrap();
@@ -110,9 +110,9 @@ async fn a_flush_does_not_wait_for_a_conversion_that_is_done() {
     assert!(reader.unwrap().is_held());
 }
 
-/// It is from the moment that the caller goes away.
+/// The conversion counts as left behind from the moment that the caller drops it.
 #[tokio::test]
-async fn a_flush_waits_for_a_conversion_that_is_done_and_was_dropped_then() {
+async fn flush_waits_for_completed_dropped_conversion() {
     let (server, [client]) = with_clients(start(), calm).await;
     let downgrade = done_and_not_taken(&server, &client).await;
     let gate = server.hold_reply(Match::op(Op::Delete).session(session(&client)));
@@ -127,10 +127,10 @@ async fn a_flush_waits_for_a_conversion_that_is_done_and_was_dropped_then() {
     assert_eq!(server.children(DIRECTORY), [""; 0]);
 }
 
-/// By an ACL: nothing is created then, and nothing deleted.
+/// The ACL refuses it: nothing is created then, and nothing deleted.
 // Shows: downgrade, conversion-ends
 #[tokio::test]
-async fn a_downgrade_that_is_refused_gives_the_writer_back() {
+async fn refused_downgrade_returns_the_writer() {
     let (server, [client]) = with_clients(start(), calm).await;
     let writer = write(&client).await;
     server.fail(
@@ -162,7 +162,7 @@ async fn a_downgrade_that_is_refused_gives_the_writer_back() {
 /// The lock may be held by either node, and so as a reader or as the writer.
 // Shows: conversion-ends
 #[tokio::test]
-async fn refusal_after_unknown_outcome_is_a_loss() {
+async fn refusal_after_unknown_outcome_loses_lock() {
     for applied in [true, false] {
         let (server, [client, other]) = with_clients(start(), calm).await;
         let writer = write(&client).await;
@@ -223,7 +223,7 @@ async fn disturbed(
 /// Each write changes the version at which the node is deleted.
 // Shows: revocation
 #[tokio::test]
-async fn a_conversion_ends_although_its_node_is_written_again_and_again() {
+async fn conversion_ends_despite_repeated_writes() {
     let (server, [client]) = with_clients(start(), calm).await;
     let id = session(&client);
     for data in ["hello", "__REVOKE__"] {

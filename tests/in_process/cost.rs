@@ -39,7 +39,7 @@ fn requests(server: &Server, id: i64) -> Vec<(Op, u64)> {
 
 // Shows: cleanup
 #[tokio::test]
-async fn a_dropped_guard_costs_one_request() {
+async fn dropped_guard_costs_one_request() {
     let (server, [client]) = with_clients(start(), calm).await;
     let guard = hold(&client).await;
     server.reset_counters();
@@ -49,7 +49,7 @@ async fn a_dropped_guard_costs_one_request() {
 }
 
 #[tokio::test]
-async fn handles_and_clients_cost_nothing_until_they_are_used() {
+async fn unused_handles_and_clients_cost_nothing() {
     let (server, [client]) = with_clients(start(), calm).await;
     server.reset_counters();
     let handles: Vec<_> = (0..10).map(|_| mutex(&client)).collect();
@@ -60,7 +60,7 @@ async fn handles_and_clients_cost_nothing_until_they_are_used() {
 
 // Shows: directories
 #[tokio::test]
-async fn a_missing_directory_is_made_at_the_first_acquire_only() {
+async fn only_first_acquire_makes_directory() {
     let (server, [client]) = with_clients(start_empty(), calm).await;
     let id = session(&client);
     let mutex = InterProcessMutex::new(&client, "/shop/eu/stock/sku-42").unwrap();
@@ -81,10 +81,11 @@ async fn a_missing_directory_is_made_at_the_first_acquire_only() {
     guard.release().await.unwrap();
 }
 
-/// It looks once more before it has the lock: its own node may have been deleted by hand.
+/// The waiter looks once more before it has the lock: its own node may have been deleted by another
+/// process.
 // Shows: watch-one-node
 #[tokio::test]
-async fn the_next_in_line_costs_four_requests_and_one_notification() {
+async fn next_waiter_costs_four_requests() {
     let (server, [holder, next]) = with_clients(start(), calm).await;
     let guard = hold(&holder).await;
     server.reset_counters();
@@ -111,7 +112,7 @@ async fn the_next_in_line_costs_four_requests_and_one_notification() {
 
 // Shows: try-lock, held-by
 #[tokio::test]
-async fn a_try_costs_two_lists_and_a_sync_when_it_is_busy_and_writes_nothing() {
+async fn busy_try_costs_two_lists_sync() {
     let (server, [holder, other]) = with_clients(start(), calm).await;
     let guard = hold(&holder).await;
     let id = session(&other);
@@ -249,7 +250,7 @@ async fn no_watch_outlives_its_waiter() {
 
 /// Between its acquire and its release a holder asks nothing of the servers but pings.
 #[tokio::test]
-async fn a_thousand_cycles_cost_two_thousand_requests() {
+async fn thousand_cycles_cost_two_thousand_requests() {
     let (server, [client]) = with_clients(start(), calm).await;
     let mutex = mutex(&client);
     server.reset_counters();

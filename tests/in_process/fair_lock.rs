@@ -28,10 +28,11 @@ async fn waits(server: &Server, client: &Client) -> (JoinHandle<Acquired>, Strin
     (attempt, node)
 }
 
-/// One queue with the mutexes of all clients; those of one session do not watch each other.
+/// The fair lock shares one queue with the mutexes of all clients; nodes of one session do not
+/// watch each other.
 // Shows: waiting-in-memory
 #[tokio::test]
-async fn all_queue_in_one_line_and_own_nodes_are_not_watched() {
+async fn own_waiters_are_not_watched() {
     let (server, [a, b]) = with_clients(start(), calm).await;
     let holder = hold(&a).await;
     let (first, _) = waits(&server, &a).await;
@@ -68,7 +69,7 @@ async fn all_queue_in_one_line_and_own_nodes_are_not_watched() {
 /// holder's node.
 // Shows: hand-over
 #[tokio::test]
-async fn a_release_hands_over_by_the_deletion_of_its_node() {
+async fn release_hands_over_by_its_deletion() {
     let (server, [a, b]) = with_clients(start(), calm).await;
     let holder = within("the grant", lock(&a).lock()).await.unwrap();
     let (next, node) = waits(&server, &a).await;
@@ -93,10 +94,10 @@ async fn a_release_hands_over_by_the_deletion_of_its_node() {
     clean(&server, &[&a, &b]).await;
 }
 
-/// Where it is not known whether that request was carried out, the next in line looks.
+/// The next in line looks, where the outcome of that request is unknown.
 // Shows: hand-over
 #[tokio::test]
-async fn a_hand_over_without_an_answer_is_looked_at() {
+async fn unanswered_hand_over_needs_a_look() {
     for carried_out in [true, false] {
         let (server, [client]) = with_clients(start(), calm).await;
         let id = session(&client);
@@ -127,7 +128,7 @@ async fn a_hand_over_without_an_answer_is_looked_at() {
 /// its place.
 // Shows: hand-over
 #[tokio::test]
-async fn a_hand_over_to_one_that_gives_up_goes_to_the_one_behind_it() {
+async fn abandoned_hand_over_reaches_next_waiter() {
     for deleted_first in [true, false] {
         let (server, [client]) = with_clients(start(), calm).await;
         let holder = within("the grant", lock(&client).lock()).await.unwrap();
@@ -154,11 +155,11 @@ async fn a_hand_over_to_one_that_gives_up_goes_to_the_one_behind_it() {
     }
 }
 
-/// Who waits in memory for a node of its own session, with another session's in between, is not the
-/// next.
+/// A waiter that waits in memory for a node of its own session, with another session's in between,
+/// is not the next.
 // Shows: hand-over
 #[tokio::test]
-async fn a_release_hands_nothing_over_past_another_client() {
+async fn release_passes_no_other_client() {
     let (server, [a, b]) = with_clients(start(), calm).await;
     let holder = within("the grant", lock(&a).lock()).await.unwrap();
     let (between, node) = waits(&server, &b).await;
@@ -183,11 +184,10 @@ async fn a_release_hands_nothing_over_past_another_client() {
     clean(&server, &[&a, &b]).await;
 }
 
-/// What is handed over is a lock that is held. When it was lost, the next in line looks at the
-/// queue.
+/// Only a lock that is held is handed over. After a loss the next in line looks at the queue.
 // Shows: hand-over
 #[tokio::test]
-async fn a_lost_lock_is_not_handed_over() {
+async fn lost_lock_is_not_handed_over() {
     let server = start();
     server.freeze_expiry(true);
     let client = connect_for(&server, Duration::from_secs(4)).await;
@@ -226,7 +226,7 @@ async fn a_lost_lock_is_not_handed_over() {
 /// deletion.
 // Shows: shared-lists, fair-waiters
 #[tokio::test]
-async fn thousands_of_waiters_cost_a_node_each_and_few_lists() {
+async fn thousands_of_waiters_cost_few_lists() {
     const WAITERS: usize = 2_000;
     let (server, [client, other]) = with_clients(start(), calm).await;
     let (lock, id) = (lock(&client), session(&client));
@@ -317,10 +317,10 @@ async fn more_waiters_than_allowed_are_refused() {
     clean(&server, &[&client]).await;
 }
 
-/// However long its guard is kept.
+/// The guard of a lost lock does not count as a waiter, however long it is kept.
 // Shows: fair-waiters
 #[tokio::test]
-async fn a_guard_that_is_lost_is_no_waiter() {
+async fn lost_guard_is_no_waiter() {
     let (_server, [client]) = with_clients(start(), calm).await;
     let lock = InterProcessFairLock::builder(&client, DIRECTORY)
         .max_waiters(1)
@@ -345,7 +345,7 @@ async fn a_guard_that_is_lost_is_no_waiter() {
 }
 
 #[tokio::test]
-async fn a_place_tells_its_position_and_is_kept_over_a_timeout() {
+async fn queued_lock_keeps_position_over_timeout() {
     let (server, [a, b]) = with_clients(start(), calm).await;
     let holder = hold(&b).await;
     let mut first = within("a place", lock(&a).enqueue()).await.unwrap();
@@ -389,7 +389,7 @@ async fn a_place_tells_its_position_and_is_kept_over_a_timeout() {
 }
 
 #[tokio::test]
-async fn a_place_that_is_dropped_leaves_the_queue_whether_it_was_its_turn_or_not() {
+async fn dropped_queued_lock_leaves_the_queue() {
     let (server, [client]) = with_clients(start(), calm).await;
     let holder = within("the grant", lock(&client).lock()).await.unwrap();
     let waiting = within("a place", lock(&client).enqueue()).await.unwrap();

@@ -20,7 +20,7 @@ async fn pause_for_long(server: &Server, client: &Client) {
 
 // Shows: reader-tokens
 #[tokio::test]
-async fn paused_reader_is_refused_after_a_writer() {
+async fn paused_reader_is_refused_after_writer() {
     let (server, [a, b]) = with_clients(start(), connect).await;
     let gate = FenceGate::new();
     let reader = read(&b).await;
@@ -35,7 +35,7 @@ async fn paused_reader_is_refused_after_a_writer() {
 
 // Shows: paused-process, reader-tokens
 #[tokio::test]
-async fn a_paused_writer_is_refused_beside_a_later_reader() {
+async fn paused_writer_is_refused_beside_reader() {
     let (server, [a, b]) = with_clients(start(), connect).await;
     let gate = FenceGate::new();
     let writer = write(&a).await;
@@ -94,10 +94,10 @@ async fn write_token_is_between_its_neighbours() {
     );
 }
 
-/// What kind of token a guard has stays with it on its way through `dyn`.
+/// The kind of a guard's token is kept on the way through `dyn`.
 // Shows: reader-tokens
 #[tokio::test]
-async fn a_token_says_whether_it_is_a_readers() {
+async fn token_tells_reader_from_writer() {
     let (_server, [client]) = with_clients(start(), connect).await;
     let reader = read(&client).await;
     let token = reader.fencing_token();
@@ -176,7 +176,7 @@ proptest! {
     /// The rule: no contender after a later writer, no writer after a later reader.
     // Shows: reader-tokens
     #[test]
-    fn the_gate_and_the_sql_of_its_documentation_refuse_the_same(tokens in prop::collection::vec(token(), 1..12)) {
+    fn gate_and_documented_sql_agree(tokens in prop::collection::vec(token(), 1..12)) {
         let [table, writer, reader] = statements();
         let db = Connection::open_in_memory().unwrap();
         db.execute_batch(&table).unwrap();

@@ -42,7 +42,7 @@ fn numbers(guard: &LockGuard) -> (i64, u64) {
 /// The next one has the lock before the release returns, by the same node, and nobody is asked.
 // Shows: hand-off
 #[tokio::test]
-async fn a_hand_over_costs_no_request_and_keeps_the_order_of_arrival() {
+async fn hand_over_is_free_and_ordered() {
     let (server, [client]) = with_clients(start(), calm).await;
     let lock = unbounded(&client);
     let first = within("the grant", lock.lock()).await.unwrap();
@@ -76,10 +76,10 @@ async fn a_hand_over_costs_no_request_and_keeps_the_order_of_arrival() {
     clean(&server, &[&client]).await;
 }
 
-/// One that leaves is passed over, wherever it is: in the line, or with the lock on its way to it.
+/// A caller that leaves is skipped, both while it waits and while the lock is handed to it.
 // Shows: hand-off
 #[tokio::test]
-async fn those_that_leave_are_passed_over() {
+async fn departed_waiters_are_skipped() {
     let (server, [client]) = with_clients(start(), calm).await;
     let lock = unbounded(&client);
     let guard = within("the grant", lock.lock()).await.unwrap();
@@ -104,7 +104,7 @@ async fn those_that_leave_are_passed_over() {
 /// When all have left, the attempt goes too, and a flush waits for that.
 // Shows: hand-off
 #[tokio::test]
-async fn an_attempt_that_nobody_waits_for_is_cancelled() {
+async fn abandoned_attempt_is_cancelled() {
     let (server, [client, other]) = with_clients(start(), calm).await;
     let held = hold(&other).await;
     let lock = unbounded(&client);
@@ -126,10 +126,11 @@ async fn an_attempt_that_nobody_waits_for_is_cancelled() {
     clean(&server, &[&client]).await;
 }
 
-/// One that comes before the task has heard of the end of the cancelled attempt waits for another.
+/// A caller that arrives before the task has heard of the end of the cancelled attempt waits for
+/// another.
 // Shows: hand-off
 #[tokio::test]
-async fn one_that_comes_when_all_have_just_left_is_served() {
+async fn caller_after_abandoned_attempt_is_served() {
     let (server, [client, other]) = with_clients(start(), calm).await;
     for _ in 0..20 {
         let held = hold(&other).await;
@@ -152,7 +153,7 @@ async fn one_that_comes_when_all_have_just_left_is_served() {
 /// At the deadline the error says who is ahead, and since when this process holds the lock itself.
 // Shows: hand-off
 #[tokio::test]
-async fn a_wait_ends_at_its_deadline_and_says_who_is_ahead() {
+async fn deadline_error_names_contenders_ahead() {
     let (server, [client, other]) = with_clients(start(), calm).await;
     let lock = unbounded(&client);
     let guard = within("the grant", lock.lock()).await.unwrap();
@@ -204,10 +205,10 @@ async fn a_wait_ends_at_its_deadline_and_says_who_is_ahead() {
     clean(&server, &[&other]).await;
 }
 
-/// Where no server answers, the error says that, and not that another is ahead.
+/// The error says that no server answered, and not that another contender is ahead.
 // Shows: hand-off
 #[tokio::test]
-async fn a_wait_for_a_silent_server_is_no_wait_for_another() {
+async fn silent_server_is_no_contention() {
     let (server, [client]) = with_clients(start(), calm).await;
     let lock = unbounded(&client);
     let gate = server.hold_request(Match::op(Op::Create).path_prefix(format!("{DIRECTORY}/")));
@@ -220,10 +221,10 @@ async fn a_wait_for_a_silent_server_is_no_wait_for_another() {
     clean(&server, &[&client]).await;
 }
 
-/// What the attempt fails with, everybody who waits at that moment is told.
+/// An error of the attempt is returned to each caller that waits at that moment.
 // Shows: hand-off
 #[tokio::test]
-async fn an_error_of_the_attempt_is_everybody_s() {
+async fn failed_attempt_fails_all_waiters() {
     let server = start();
     server
         .create(&format!("{DIRECTORY}/x__lock__0000000000"), "")
@@ -248,10 +249,10 @@ async fn an_error_of_the_attempt_is_everybody_s() {
     assert_eq!(error.kind(), Some(ErrorKind::Closed), "{error}");
 }
 
-/// One that came while the attempt was under way has time and tries of its own.
+/// A caller that arrived while the attempt was under way has time and tries of its own.
 // Shows: hand-off
 #[tokio::test]
-async fn an_error_is_not_of_those_that_came_later() {
+async fn error_spares_later_callers() {
     let server = start();
     let other_kind = format!("{DIRECTORY}/x__lock__0000000000");
     server.create(&other_kind, "").unwrap();
@@ -276,7 +277,7 @@ async fn an_error_is_not_of_those_that_came_later() {
 
 // Shows: hand-off, try-lock
 #[tokio::test]
-async fn a_try_waits_for_nobody() {
+async fn try_waits_for_nobody() {
     let (server, [client, other]) = with_clients(start(), calm).await;
     let lock = unbounded(&client);
     let guard = within("the try", lock.try_lock()).await.unwrap();
@@ -333,7 +334,7 @@ async fn a_try_waits_for_nobody() {
 /// A lost lock is not handed over: those that wait queue by another node.
 // Shows: hand-off
 #[tokio::test]
-async fn a_lost_lock_is_not_handed_over() {
+async fn lost_lock_is_not_handed_over() {
     let (server, [client]) = with_clients(start(), calm).await;
     let lock = unbounded(&client);
     // The session.
@@ -416,7 +417,7 @@ async fn nothing_is_handed_over_in_doubt() {
 /// The hold of each is its own: its lease, its count, and the line that acquired it.
 // Shows: hand-off
 #[tokio::test]
-async fn each_holder_has_a_hold_of_its_own() {
+async fn each_holder_has_its_own_hold() {
     let (server, [client]) = with_clients(start(), calm).await;
     let lock = unbounded(&client);
     let guard = within("the grant", lock.acquire_with_lease(LONG, LONG))
@@ -459,7 +460,7 @@ async fn each_holder_has_a_hold_of_its_own() {
 /// A requested revocation is the holder's to decide on, and ends the row.
 // Shows: hand-off
 #[tokio::test]
-async fn a_requested_revocation_ends_the_row() {
+async fn revocation_request_ends_hand_overs() {
     let (server, [client, other]) = with_clients(start(), calm).await;
     let lock = unbounded(&client);
     let guard = within("the grant", lock.lock()).await.unwrap();
@@ -480,7 +481,7 @@ async fn a_requested_revocation_ends_the_row() {
 /// Other locks of the same client at the path are others.
 // Shows: hand-off
 #[tokio::test]
-async fn other_locks_of_the_client_have_nodes_of_their_own() {
+async fn other_locks_have_their_own_nodes() {
     let (server, [client]) = with_clients(start(), calm).await;
     let lock = bounded(&client, 2, LONG);
     let guard = within("the grant", lock.lock()).await.unwrap();
@@ -520,7 +521,7 @@ async fn other_locks_of_the_client_have_nodes_of_their_own() {
 /// with holds shorter than the way to the servers and back, it always comes after the release.
 // Shows: hand-off
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_heartbeat_finds_is_told_to_the_holder_of_that_moment() {
+async fn heartbeats_answer_reaches_current_holder() {
     let server = start();
     // The connection outlives a reply that is held for 3 s.
     let client = connect_for(&server, Duration::from_secs(24)).await;

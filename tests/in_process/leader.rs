@@ -142,7 +142,7 @@ async fn terms(seen: &mut watch::Receiver<Vec<FencingToken>>, count: usize) -> V
 /// Curator's: `_c_<uuid>-latch-<number>` with the id as data.
 // Shows: election
 #[tokio::test]
-async fn a_latch_has_curators_node() {
+async fn latch_node_matches_curators() {
     let (server, [client]) = with_clients(Server::start().unwrap(), connect).await;
     for (id, data) in [("web-3 ä", "web-3 ä"), ("", "")] {
         let latch = latch(&client, id);
@@ -168,7 +168,7 @@ async fn a_latch_has_curators_node() {
 /// Curator's: a mutex, with the id as data if it is not empty.
 // Shows: election
 #[tokio::test]
-async fn a_selector_has_the_node_of_a_mutex() {
+async fn selector_node_is_a_mutexs() {
     let (server, [client]) = with_clients(start(), connect).await;
     for (id, data) in [("web-3", Some("web-3")), ("", None)] {
         let selector = LeaderSelector::builder(&client, PATH)
@@ -204,7 +204,7 @@ async fn a_selector_has_the_node_of_a_mutex() {
 }
 
 #[tokio::test]
-async fn participants_are_seen_in_order_with_their_ids() {
+async fn participants_are_listed_with_ids() {
     let server = start();
     let (clients, latches, leadership) = pair(&server).await;
     let seen = |latch: LeaderLatch| async move {
@@ -247,7 +247,7 @@ async fn participants_are_seen_in_order_with_their_ids() {
 
 // Shows: election
 #[tokio::test]
-async fn a_latch_and_a_lock_do_not_share_a_path() {
+async fn latch_and_lock_share_no_path() {
     let (server, [client, other]) = with_clients(start(), connect).await;
     let latch = latch(&client, "a");
     let leadership = leads(&latch).await;
@@ -285,7 +285,7 @@ async fn a_latch_and_a_lock_do_not_share_a_path() {
 /// Another id of the same client at the same path is another participant, which its own client
 /// makes.
 #[tokio::test]
-async fn latches_of_one_client_share_an_id() {
+async fn latches_of_client_share_an_id() {
     let (server, [client]) = with_clients(start(), connect).await;
     let _first = latch(&client, "a");
     let error = LeaderLatch::builder(&client, PATH)
@@ -311,7 +311,7 @@ async fn latches_of_one_client_share_an_id() {
 // The life of a latch.
 
 #[tokio::test]
-async fn leadership_goes_to_the_next_when_it_is_given_up() {
+async fn leadership_passes_to_the_next() {
     let server = start();
     let (clients, [first, second], leadership) = pair(&server).await;
     assert!(first.has_leadership() && leadership.is_held() && !second.has_leadership());
@@ -369,7 +369,7 @@ async fn leadership_goes_to_the_next_when_it_is_given_up() {
 /// Nothing of a latch is left when it is dropped, wherever it stands, and it does not keep its
 /// client.
 #[tokio::test]
-async fn a_dropped_latch_leaves_no_node_and_no_session() {
+async fn dropped_latch_leaves_nothing() {
     let server = start();
     let (clients, [first, second], leadership) = pair(&server).await;
     drop(second);
@@ -395,10 +395,10 @@ async fn a_dropped_latch_leaves_no_node_and_no_session() {
     assert_eq!(queue(&server), [""; 0]);
 }
 
-/// What a caller keeps of a term that is over keeps nothing on the servers.
+/// A handle of a term that is over keeps nothing on the servers.
 // Shows: leaders-work
 #[tokio::test]
-async fn a_leadership_that_is_kept_keeps_no_session() {
+async fn ended_leadership_keeps_no_session() {
     let (server, [client]) = with_clients(start(), connect).await;
     let latch = latch(&client, "a");
     let leadership = leads(&latch).await;
@@ -425,7 +425,7 @@ async fn a_leadership_that_is_kept_keeps_no_session() {
 /// The work is over when the next one is let in: while it is not dropped, the node stays.
 // Shows: leaders-work
 #[tokio::test]
-async fn work_is_dropped_before_the_node_is_deleted() {
+async fn work_is_dropped_before_node_deletion() {
     for is_closed in [true, false] {
         let server = start();
         let (clients, [first, second], leadership) = pair(&server).await;
@@ -458,7 +458,7 @@ async fn work_is_dropped_before_the_node_is_deleted() {
 /// Work that its task does not poll keeps the leadership for the session timeout, and not for ever.
 // Shows: leaders-work
 #[tokio::test]
-async fn work_that_is_not_polled_does_not_keep_the_leadership() {
+async fn unpolled_work_keeps_no_leadership() {
     let (server, clients) = with_clients(start_impatient(), impatient).await;
     let (_clients, [first, second], leadership) = pair_of(&server, clients).await;
     let (work, dropped) = endless();
@@ -474,7 +474,7 @@ async fn work_that_is_not_polled_does_not_keep_the_leadership() {
 }
 
 #[tokio::test]
-async fn the_state_is_told() {
+async fn state_follows_the_leadership() {
     let (server, [client]) = with_clients(start_impatient(), impatient).await;
     let latch = latch(&client, "a");
     let leader = |state| matches!(state, LeadershipState::Leader(_));
@@ -540,7 +540,7 @@ fn connect_blocking(runtime: &tokio::runtime::Runtime, server: &Server) -> Clien
 
 /// CURATOR-498: a latch took the node of its dying session for its own.
 #[tokio::test]
-async fn curator_498_a_node_of_another_session_is_not_taken_for_ours() {
+async fn curator_498_ignores_foreign_node() {
     let (server, [client, dying]) = with_clients(start(), connect).await;
     let create = Match::op(Op::Create).session(session(&client));
     let lost = server.drop_request(create.clone(), Loss::Close);
@@ -570,7 +570,7 @@ async fn curator_498_a_node_of_another_session_is_not_taken_for_ours() {
 /// CURATOR-62: a participant that was interrupted while it joined left a node, and the election
 /// stood still.
 #[tokio::test]
-async fn curator_62_a_cancelled_participant_leaves_no_node() {
+async fn curator_62_cancelled_participant_leaves_nothing() {
     let (server, [client, other]) = with_clients(start(), connect).await;
     for is_lost in [false, true] {
         let create = Match::op(Op::Create).session(session(&client));
@@ -596,9 +596,9 @@ async fn curator_62_a_cancelled_participant_leaves_no_node() {
     }
 }
 
-/// Not a deletion by another hand: the latch itself was closed.
+/// The reason is the closed latch, not a deletion by another process.
 #[tokio::test]
-async fn what_a_leadership_is_asked_after_its_end_says_why() {
+async fn ended_leadership_says_why() {
     let (server, [client]) = with_clients(start(), connect).await;
     let latch = latch(&client, "1");
     let leadership = leads(&latch).await;
@@ -650,7 +650,7 @@ async fn what_a_leadership_is_asked_after_its_end_says_why() {
 /// CURATOR-202: a leader that came back to the session that it had given up for lost left its node
 /// for ever, and there was no leader.
 #[tokio::test]
-async fn curator_202_the_node_of_a_lost_term_goes_although_the_session_lives() {
+async fn curator_202_lost_term_deletes_node() {
     let (server, clients) = with_clients(start_impatient(), impatient).await;
     let ([client, _other], [first, second], leadership) = pair_of(&server, clients).await;
     let id = session(&client);
@@ -672,7 +672,7 @@ async fn curator_202_the_node_of_a_lost_term_goes_although_the_session_lives() {
 
 /// CURATOR-171, -49: a leader whose node was deleted by hand was not told, beside the next one.
 #[tokio::test]
-async fn curator_171_a_leader_whose_node_is_deleted_is_told() {
+async fn curator_171_deleted_leader_is_notified() {
     let (server, clients) = with_clients(start_impatient(), impatient).await;
     let (_clients, [first, second], leadership) = pair_of(&server, clients).await;
     server.delete(&leadership.node()).unwrap();
@@ -764,7 +764,7 @@ async fn curator_644_a_reconnect_changes_nothing() {
 /// was gone.
 // Shows: election
 #[tokio::test]
-async fn curator_653_a_list_from_before_the_own_node_was_deleted_makes_no_leader() {
+async fn curator_653_stale_list_elects_nobody() {
     let server = start();
     let (clients, [first, second], leadership) = pair(&server).await;
     let own = queue(&server)[1].clone();
@@ -781,7 +781,7 @@ async fn curator_653_a_list_from_before_the_own_node_was_deleted_makes_no_leader
 
 /// CURATOR-724: a participant whose directory had vanished was stuck.
 #[tokio::test]
-async fn curator_724_an_election_whose_directory_vanishes_goes_on() {
+async fn curator_724_election_survives_lost_directory() {
     let (server, clients) = with_clients(start_impatient(), impatient).await;
     let (_clients, [first, second], leadership) = pair_of(&server, clients).await;
     // The follower first: it is not let in by the end of the leader.
@@ -806,7 +806,7 @@ async fn curator_724_an_election_whose_directory_vanishes_goes_on() {
 
 /// CURATOR-518: two interrupts in a row cost the selector its place for ever.
 #[tokio::test]
-async fn curator_518_two_interrupts_in_a_row_do_not_end_an_election() {
+async fn curator_518_interrupts_end_no_election() {
     let (server, [client]) = with_clients(start(), connect).await;
     let selector = selector(&client);
     assert!(!selector.interrupt_leadership(), "it does not lead");
@@ -829,7 +829,7 @@ async fn curator_518_two_interrupts_in_a_row_do_not_end_an_election() {
 
 /// CURATOR-671: a selector that had just been the leader could not join again.
 #[tokio::test]
-async fn curator_671_a_participant_may_join_again_at_once() {
+async fn curator_671_participant_rejoins_at_once() {
     let (server, [client]) = with_clients(start(), connect).await;
     let selector = selector(&client);
     let mut last = FencingToken::from_parts(0, 0);
@@ -849,7 +849,7 @@ async fn curator_671_a_participant_may_join_again_at_once() {
 /// term.
 // Shows: leaders-work
 #[tokio::test]
-async fn the_work_of_a_lost_term_is_dropped_and_begun_again() {
+async fn lost_work_restarts_in_next_term() {
     let (server, [client, other]) = with_clients(start_impatient(), impatient).await;
     let (begun, mut seen) = watch::channel(0);
     let dropped = Arc::new(AtomicBool::new(false));
@@ -896,7 +896,7 @@ async fn the_work_of_a_lost_term_is_dropped_and_begun_again() {
 }
 
 #[tokio::test]
-async fn a_dropped_lead_drops_its_work_and_leaves() {
+async fn dropped_lead_leaves_the_election() {
     let (server, [client, other]) = with_clients(start(), connect).await;
     let selector = selector(&client);
     let (work, dropped) = endless();
@@ -925,10 +925,10 @@ async fn a_dropped_lead_drops_its_work_and_leaves() {
 
 // Faults on the way to a leadership.
 
-/// However long the servers are away, and whatever the retry policy says of a single call.
+/// The length of the outage does not matter, nor does the retry policy of a single call.
 // Shows: election
 #[tokio::test]
-async fn a_participant_outlasts_an_outage_that_is_longer_than_its_retries() {
+async fn participant_outlasts_long_outage() {
     let server = start_impatient();
     let builder = Client::builder()
         .retry_policy(RetryPolicy::n_times(0, Duration::ZERO))
@@ -959,10 +959,10 @@ fn selector_at(client: &Client, path: &str) -> LeaderSelector {
     LeaderSelector::new(client, path).unwrap()
 }
 
-/// What no repetition changes is said, and ends the participation.
+/// A failure that no repetition changes is reported, and ends the participation.
 // Shows: election
 #[tokio::test]
-async fn a_refusal_ends_the_participation() {
+async fn refusal_ends_the_participation() {
     let server = start();
     let client = connect_with(&server, eager()).await;
     let _refused = server.fail(Match::op(Op::Create).always(), NO_AUTH);
@@ -990,7 +990,7 @@ async fn next(leaders: &mut LeaderWatch) -> Option<String> {
 
 // Shows: leader-watch
 #[tokio::test]
-async fn a_watch_follows_the_leaders_without_taking_part() {
+async fn watch_follows_leaders_without_taking_part() {
     let server = Server::start().unwrap();
     let watcher = connect(&server).await;
     let mut leaders = LeaderLatch::builder(&watcher, PATH).watch_leader().unwrap();
@@ -1025,7 +1025,7 @@ async fn a_watch_follows_the_leaders_without_taking_part() {
 
 // Shows: leader-watch
 #[tokio::test]
-async fn a_watch_of_the_leader_outlives_sessions_until_its_client_is_closed() {
+async fn leader_watch_outlives_sessions() {
     let server = start();
     let (clients, [first, second], _) = pair(&server).await;
     // Of a client that takes part with another option.
@@ -1054,7 +1054,7 @@ async fn a_watch_of_the_leader_outlives_sessions_until_its_client_is_closed() {
 
 // Shows: leader-watch
 #[tokio::test]
-async fn a_watch_is_no_handle_and_knows_the_elections_of_both_recipes() {
+async fn leader_watch_knows_both_recipes() {
     let (server, [client]) = with_clients(start(), connect).await;
     let mut leaders = LeaderSelector::builder(&client, PATH)
         .watch_leader()

@@ -19,7 +19,7 @@ const LONG: Duration = Duration::from_secs(3600);
 /// release.
 // Shows: lease-over
 #[tokio::test]
-async fn a_blocked_executor_keeps_neither_the_lock_nor_the_truth() {
+async fn blocked_executor_keeps_no_leased_lock() {
     let (server, [a, b]) = with_clients(start(), calm).await;
     let guard = within("the grant", mutex(&a).lock()).await.unwrap();
     let mut lost = ByHand::new(guard.lost()).start();
@@ -42,10 +42,10 @@ async fn a_blocked_executor_keeps_neither_the_lock_nor_the_truth() {
     next.release().await.unwrap();
 }
 
-/// By the clock at each question, whoever else has noticed it.
+/// The state is by the clock at each query, whichever thread has noticed it.
 // Shows: lease-over
 #[tokio::test]
-async fn a_question_reads_the_clock() {
+async fn state_reads_the_clock() {
     let (server, [client]) = with_clients(start(), calm).await;
     for question in 0..6 {
         let guard = within("the grant", mutex(&client).lock()).await.unwrap();
@@ -69,7 +69,7 @@ async fn a_question_reads_the_clock() {
 }
 
 #[tokio::test]
-async fn wakers_that_panic_keep_neither_others_from_being_told_nor_the_node() {
+async fn panicking_wakers_stop_no_lease_end() {
     let (server, [client]) = with_clients(start(), calm).await;
     let guard = within("the grant", mutex(&client).lock()).await.unwrap();
     let waker = broken_waker();
@@ -96,7 +96,7 @@ async fn wakers_that_panic_keep_neither_others_from_being_told_nor_the_node() {
 /// holds, and one that has not says so.
 // Shows: lease-over
 #[tokio::test]
-async fn an_extension_races_with_the_end() {
+async fn extension_races_with_lease_end() {
     let (server, [client]) = with_clients(start(), calm).await;
     let (mut extended, mut over) = (0, 0);
     // In the end both have happened: the distance to the end goes from 1 ms to nothing and back.
@@ -143,10 +143,10 @@ async fn an_extension_races_with_the_end() {
     );
 }
 
-/// One that no caller could ever see ends, although the time of the call is not over.
+/// A grant that no caller could ever see ends the call, although its time is not over.
 // Shows: lease-over
 #[tokio::test]
-async fn a_lease_that_is_too_short_to_be_seen_ends_the_call() {
+async fn too_short_lease_ends_the_call() {
     let (server, [client]) = with_clients(start(), calm).await;
     let shortest = Duration::from_nanos(1);
     let error = within(

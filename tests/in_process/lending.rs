@@ -5,7 +5,7 @@ use zookeeper_client as zk;
 
 // Shows: lent-session
 #[tokio::test]
-async fn work_is_done_in_the_clients_session() {
+async fn work_runs_in_clients_session() {
     let (server, [client]) = with_clients(start(), calm).await;
     let guard = hold(&client).await;
     let path = "/mine";
@@ -34,7 +34,7 @@ async fn work_is_done_in_the_clients_session() {
 
 // Shows: lent-session
 #[tokio::test]
-async fn work_waits_for_a_session_and_ends_with_it() {
+async fn work_waits_for_a_session() {
     let (server, [client]) = with_clients(start(), calm).await;
     // Both pieces of work have it until they are dropped.
     let kept = Arc::new(());
@@ -81,7 +81,7 @@ async fn work_waits_for_a_session_and_ends_with_it() {
 /// The client library closes a session with the last clone of its handle.
 // Shows: lent-session
 #[tokio::test]
-async fn a_clone_that_is_kept_is_what_close_waits_for() {
+async fn close_waits_for_kept_clone() {
     let server = start();
     let builder = Client::builder()
         .session_timeout(Duration::from_secs(2))

@@ -34,7 +34,7 @@ fn assert_empty(server: &Server) {
 
 // Shows: multi-lock
 #[tokio::test]
-async fn members_that_cannot_be_held_together_are_refused() {
+async fn incompatible_members_are_refused() {
     let server = start_empty();
     let builder = Client::builder().namespace("shop");
     let (client, other) = (
@@ -103,7 +103,7 @@ async fn members_that_cannot_be_held_together_are_refused() {
 /// Curator gives each member the whole time, and goes on after an error.
 // Shows: multi-lock
 #[tokio::test]
-async fn there_is_one_deadline_and_it_stops_at_the_first_error() {
+async fn deadline_is_shared_until_first_error() {
     let (server, [client, other]) = with_clients(start_empty(), calm).await;
     let held = [
         hold_one(&other, A).await,
@@ -157,10 +157,10 @@ async fn there_is_one_deadline_and_it_stops_at_the_first_error() {
     assert_empty(&server);
 }
 
-/// Its member has a node of its own, behind the one that the tasks of its client hand over.
+/// The member has a node of its own, behind the one that the tasks of its client hand over.
 // Shows: multi-lock
 #[tokio::test]
-async fn it_waits_for_the_row_of_its_client() {
+async fn waits_for_callers_of_own_client() {
     let (server, [client]) = with_clients(start_empty(), calm).await;
     let narrow = InterProcessMutex::builder(&client, B)
         .hand_off(9, SOON)
@@ -185,7 +185,7 @@ async fn it_waits_for_the_row_of_its_client() {
 
 // Shows: one-value, multi-lock-loss
 #[tokio::test]
-async fn the_loss_of_one_is_the_loss_of_all() {
+async fn loss_of_one_loses_all() {
     let (server, [client]) = with_clients(start_empty(), calm).await;
     let guard = hold(&client, &[C, A, B]).await;
     let lost = tokio::spawn(guard.lost());
@@ -219,7 +219,7 @@ async fn the_loss_of_one_is_the_loss_of_all() {
 /// Further ones wait in memory, and those that have left count until their nodes are gone.
 // Shows: bounded-nodes, live-contender
 #[tokio::test]
-async fn a_client_has_no_more_nodes_in_a_queue_than_it_may() {
+async fn nodes_of_client_are_bounded() {
     const MOST: usize = 64;
     let (server, [client, other]) = with_clients(start_empty(), calm).await;
     let held = hold_one(&other, A).await;
@@ -276,7 +276,7 @@ async fn a_client_has_no_more_nodes_in_a_queue_than_it_may() {
 /// All slots are those of readers without an answer, and of orphans: no reader is in another's way.
 // Shows: bounded-nodes, live-contender
 #[tokio::test]
-async fn readers_that_have_all_slots_are_in_no_readers_way() {
+async fn readers_with_all_slots_block_none() {
     let (server, [client]) = with_clients(start_empty(), calm).await;
     let lock = InterProcessReadWriteLock::new(&client, A).unwrap();
     let multi = InterProcessMultiLock::new(&[&lock.read_lock()]).unwrap();
@@ -295,7 +295,7 @@ async fn readers_that_have_all_slots_are_in_no_readers_way() {
 /// Without the caller: its guard is kept.
 // Shows: one-value, multi-lock-loss
 #[tokio::test]
-async fn the_end_of_one_releases_all() {
+async fn end_of_one_releases_all() {
     let (server, [client]) = with_clients(start_empty(), calm).await;
     let guard = hold(&client, &[A, B, C]).await;
     assert_eq!(
@@ -331,7 +331,7 @@ async fn the_end_of_one_releases_all() {
 /// connection if it is too large.
 // Shows: multi-lock-loss
 #[tokio::test]
-async fn a_transaction_is_too_large_with_the_checks_of_all_members() {
+async fn transaction_size_includes_members_checks() {
     let server = start_empty();
     server.create("/balance", "").unwrap();
     let client = calm(&server).await;
@@ -364,7 +364,7 @@ async fn a_transaction_is_too_large_with_the_checks_of_all_members() {
 
 // Shows: multi-lock-loss
 #[tokio::test]
-async fn revocation_of_any_member_is_told() {
+async fn revocation_of_any_member_is_reported() {
     let (_server, [client, other]) = with_clients(start_empty(), calm).await;
     for index in 0..2 {
         let guard = hold(&client, &[A, B]).await;
@@ -379,7 +379,7 @@ async fn revocation_of_any_member_is_told() {
 /// The timers are the client's: its caller may have none, and no runtime at all.
 // Shows: multi-lock
 #[test]
-fn it_needs_no_runtime_of_its_caller_s() {
+fn needs_no_runtime_of_its_caller() {
     let server = start_empty();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
@@ -405,7 +405,7 @@ fn it_needs_no_runtime_of_its_caller_s() {
 
 // Shows: multi-lock
 #[tokio::test]
-async fn a_thousand_members_are_held_and_lost_as_one() {
+async fn thousand_members_act_as_one() {
     let server = start_empty();
     let paths: Vec<String> = (0..1_000).map(|index| format!("/many/{index}")).collect();
     paths

@@ -66,7 +66,7 @@ async fn gets_the_lock_behind<T, G: Debug + Send + 'static>(
 
 // Shows: live-contender, try-lock
 #[tokio::test]
-async fn tries_wait_for_nodes_of_dropped_calls() {
+async fn tries_wait_for_dropped_calls() {
     let (server, [client]) = with_clients(start(), calm).await;
     let mutex = mutex(&client);
     let calls = (Op::Create, mutex.lock());
@@ -86,7 +86,7 @@ async fn tries_wait_for_nodes_of_dropped_calls() {
 
 // Shows: live-contender, multi-lock-try
 #[tokio::test]
-async fn multi_lock_tries_wait_for_such_nodes() {
+async fn multi_lock_tries_wait_likewise() {
     let (server, [client]) = with_clients(start(), calm).await;
     server.create("/other", "").unwrap();
     let lock = InterProcessMultiLock::from_paths(&client, [DIRECTORY, "/other"]).unwrap();
@@ -97,7 +97,7 @@ async fn multi_lock_tries_wait_for_such_nodes() {
 /// The node of a dropped call in the queue, and then the leases of one.
 // Shows: live-contender, try-permits
 #[tokio::test]
-async fn tries_for_permits_wait_for_such_nodes() {
+async fn permit_tries_wait_likewise() {
     let (server, [client]) = with_clients(start(), calm).await;
     let permits = InterProcessSemaphore::new(&client, DIRECTORY, 2).unwrap();
     drop(within("permits", permits.acquire(SOON)).await.unwrap());
@@ -108,10 +108,10 @@ async fn tries_for_permits_wait_for_such_nodes() {
     }
 }
 
-/// Of the contenders ahead, only those count, and are named, that are live.
+/// Only live contenders count as ahead, and are named.
 // Shows: live-contender, held-by
 #[tokio::test]
-async fn errors_name_no_node_of_dropped_calls() {
+async fn errors_name_no_dropped_calls() {
     let (server, [client, other]) = with_clients(start(), calm).await;
     let lock = mutex(&client);
     let deletions = leave_unknown(&server, &client, Op::Create, lock.lock()).await;

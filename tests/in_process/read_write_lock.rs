@@ -64,7 +64,7 @@ async fn waits_for<G: Send + 'static>(
 
 // Shows: read-write
 #[tokio::test]
-async fn readers_are_inside_together_and_a_writer_alone_in_order_of_arrival() {
+async fn readers_share_and_writers_exclude() {
     let server = start();
     let clients = [
         calm(&server).await,
@@ -102,7 +102,7 @@ async fn readers_are_inside_together_and_a_writer_alone_in_order_of_arrival() {
 /// there.
 // Shows: read-write
 #[tokio::test]
-async fn a_reader_whose_writer_gives_up_looks_for_the_one_before() {
+async fn reader_falls_back_to_earlier_writer() {
     let (server, [a, b]) = with_clients(start(), calm).await;
     let holder = write(&a).await;
     let between = waits_for(&server, &b, &holder.node(), lock(&b).write_lock().lock()).await;
@@ -118,7 +118,7 @@ async fn a_reader_whose_writer_gives_up_looks_for_the_one_before() {
 /// A writer of the client waits already when the node of its readers is granted: none joins them
 /// after that.
 #[tokio::test]
-async fn no_reader_joins_ahead_of_a_writer_of_its_client() {
+async fn reader_does_not_overtake_own_writer() {
     let (server, [client, other]) = with_clients(start(), calm).await;
     let held = within("the lock", write(&other)).await;
     let lock = InterProcessReadWriteLock::builder(&client, DIRECTORY)
@@ -156,10 +156,10 @@ async fn no_reader_joins_ahead_of_a_writer_of_its_client() {
     clean(&server, &[&client, &other]).await;
 }
 
-/// Whatever is lost on the way, the outcome is found out, and there is one node.
+/// The outcome is found out whatever is lost on the way, and there is one node.
 // Shows: downgrade
 #[tokio::test]
-async fn a_downgrade_whose_reply_is_lost_is_found_out() {
+async fn unanswered_downgrade_is_resolved() {
     let server = start();
     for applied in [true, false] {
         for loss in [Loss::Close, Loss::Reset] {
@@ -184,7 +184,7 @@ async fn a_downgrade_whose_reply_is_lost_is_found_out() {
 /// The beats that go out while a conversion is under way ask for neither of its nodes.
 // Shows: conversion-ends
 #[tokio::test]
-async fn a_heartbeat_during_a_conversion_loses_nothing() {
+async fn heartbeat_during_conversion_loses_nothing() {
     let server = start();
     let client = connect_for(&server, Duration::from_secs(12)).await;
     let guard = write(&client).await;
@@ -212,7 +212,7 @@ async fn a_heartbeat_during_a_conversion_loses_nothing() {
 
 // Shows: conversion-ends
 #[tokio::test]
-async fn a_dropped_conversion_gives_the_lock_back() {
+async fn dropped_conversion_releases_the_lock() {
     let server = start();
     for applied in [true, false] {
         let client = calm(&server).await;
@@ -232,7 +232,7 @@ async fn a_dropped_conversion_gives_the_lock_back() {
 
 // Shows: would-deadlock
 #[tokio::test]
-async fn a_lock_that_is_shared_is_not_converted() {
+async fn shared_lock_is_not_converted() {
     let (server, [client]) = with_clients(start(), calm).await;
     let writer = write(&client).await;
     // By value, without waiting for oneself.
@@ -266,7 +266,7 @@ async fn a_lock_that_is_shared_is_not_converted() {
 }
 
 #[tokio::test]
-async fn a_session_that_ends_during_a_conversion_takes_the_lock_along() {
+async fn session_end_during_conversion_loses_lock() {
     let (server, [client]) = with_clients(start(), calm).await;
     let (gate, task) = downgrade(&server, &client, false).await;
     assert!(server.expire_session(session(&client)));
@@ -282,7 +282,7 @@ async fn a_session_that_ends_during_a_conversion_takes_the_lock_along() {
 /// The node of a converted lock is looked after like any other.
 // Shows: node-deleted-by-hand
 #[tokio::test]
-async fn a_converted_lock_that_is_deleted_by_hand_is_told() {
+async fn deletion_of_converted_node_is_noticed() {
     let server = start();
     let client = connect_for(&server, Duration::from_secs(12)).await;
     let reader = within("the downgrade", write(&client).await.downgrade())
@@ -307,7 +307,7 @@ async fn a_converted_lock_that_is_deleted_by_hand_is_told() {
 
 // Shows: mixed-recipes
 #[tokio::test]
-async fn recipes_of_another_order_are_refused_here_and_there() {
+async fn recipes_of_other_order_are_refused() {
     let (server, [a, b]) = with_clients(start(), calm).await;
     let reader = read(&a).await;
     for error in [
@@ -351,7 +351,7 @@ async fn recipes_of_another_order_are_refused_here_and_there() {
 }
 
 #[tokio::test]
-async fn kazoos_names_are_used_when_asked_for() {
+async fn kazoo_names_are_used_on_request() {
     let (server, [client]) = with_clients(start(), calm).await;
     let lock = InterProcessReadWriteLock::builder(&client, DIRECTORY)
         .dialect(Dialect::Kazoo)
@@ -444,7 +444,7 @@ async fn mutex_and_fair_lock_share_dialect() {
 /// In kazoo's dialect a writer's node and a mutex's look alike. Where the two meet, one is refused.
 // Shows: mixed-recipes
 #[tokio::test]
-async fn a_kazoo_mutex_does_not_come_in_beside_a_downgraded_reader() {
+async fn kazoo_mutex_excludes_downgraded_reader() {
     let (server, [a, b]) = with_clients(start(), calm).await;
     let lock = InterProcessReadWriteLock::builder(&a, DIRECTORY)
         .dialect(Dialect::Kazoo)

@@ -13,7 +13,7 @@ use test_support::prelude::*;
 /// over.
 // Shows: server-timeout
 #[tokio::test]
-async fn a_server_that_hangs_does_not_use_up_the_time_of_the_others() {
+async fn hanging_server_leaves_others_time() {
     let server = start();
     // Connections come about, and no server ever answers.
     let hung = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -36,7 +36,7 @@ async fn a_server_that_hangs_does_not_use_up_the_time_of_the_others() {
 }
 
 #[test]
-fn an_acl_in_a_log_does_not_show_the_hash_of_a_password() {
+fn logged_acl_hides_password_hash() {
     let acl = Acl::new("digest", "shop:aGFzaA==", Permissions::READ);
     let shown = format!(
         "{acl:?} {:?}",
@@ -96,7 +96,7 @@ fn every_wait_works_without_tokio() {
 }
 
 #[test]
-fn every_wait_works_on_a_runtime_without_timers() {
+fn every_wait_works_without_runtime_timers() {
     tokio::runtime::Builder::new_current_thread()
         .build()
         .unwrap()

@@ -35,7 +35,7 @@ async fn tried(semaphore: InterProcessSemaphore) -> SemaphorePermit {
 
 // Shows: slots, try-permits
 #[tokio::test]
-async fn ten_tries_at_once_for_ten_permits_all_succeed() {
+async fn ten_tries_take_ten_permits() {
     let (_server, [client]) = with_clients(start_empty(), calm).await;
     let semaphore = semaphore(&client, 10);
     let mut tries = JoinSet::new();
@@ -62,7 +62,7 @@ async fn ten_tries_at_once_for_ten_permits_all_succeed() {
 /// The limit is what counts first. Below it the error says how many one request has room for.
 // Shows: semaphore-limit
 #[tokio::test]
-async fn permits_that_one_request_has_no_room_for_are_said_to_be_too_many() {
+async fn too_many_permits_for_one_request() {
     let (server, [client]) = with_clients(start_empty(), calm).await;
     let small = semaphore(&client, 10);
     for n in [5_000, u32::MAX] {
@@ -123,7 +123,7 @@ async fn permits_that_one_request_has_no_room_for_are_said_to_be_too_many() {
 
 /// The limit of several semaphores, or of a count that exists already.
 #[tokio::test]
-async fn the_limit_may_be_stored_elsewhere() {
+async fn limit_may_be_stored_elsewhere() {
     let (server, [client]) = with_clients(start_empty(), calm).await;
     server.create("/counts/calls", 2_i32.to_be_bytes()).unwrap();
     let build =
@@ -209,7 +209,7 @@ async fn the_limit_may_be_stored_elsewhere() {
 
 /// The lease is counted from the grant, and its end is the loss of all.
 #[tokio::test]
-async fn permits_for_a_lease() {
+async fn permits_end_with_their_lease() {
     let (_server, [client]) = with_clients(start_empty(), calm).await;
     let pool = semaphore(&client, 2);
     let error = pool

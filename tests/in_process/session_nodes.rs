@@ -135,7 +135,7 @@ async fn nodes_of_all_recipes_count() {
 /// A node of a create without an answer counts until it is known what has become of it.
 // Shows: session-nodes, unknown-outcome
 #[tokio::test]
-async fn lost_replies_give_room_back() {
+async fn lost_replies_free_their_nodes() {
     let server = start_empty();
     let client = with_room_for(&server, 4).await;
     let id = session(&client);

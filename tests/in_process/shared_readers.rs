@@ -31,7 +31,7 @@ fn at_once(lock: &InterProcessReadWriteLock) -> ReadGuard {
 
 // Shows: shared-read-node
 #[tokio::test]
-async fn readers_share_a_node_without_a_request() {
+async fn readers_share_node_without_request() {
     let (server, [client]) = with_clients(start(), calm).await;
     let lock = sharing(&client);
     let one = first(&lock).await;
@@ -122,7 +122,7 @@ async fn no_reader_joins_after_the_time() {
 /// A writer of the same client closes the node at once, whatever the bounds.
 // Shows: shared-read-node
 #[tokio::test]
-async fn a_writer_of_the_client_closes_the_node() {
+async fn own_writer_closes_the_node() {
     let (server, [client]) = with_clients(start(), calm).await;
     let lock = sharing(&client);
     let one = first(&lock).await;
@@ -151,7 +151,7 @@ async fn a_writer_of_the_client_closes_the_node() {
 /// also before a writer that has come since.
 // Shows: shared-read-node
 #[tokio::test]
-async fn readers_that_wait_together_share_a_node() {
+async fn waiting_readers_share_a_node() {
     let (server, [client, other]) = with_clients(start(), calm).await;
     let lock = sharing(&client);
     let writer = read_write::write(&other).await;
@@ -227,7 +227,7 @@ async fn readers_that_wait_together_share_a_node() {
 /// The end of one reader's lease is not the end of the others.
 // Shows: shared-read-node
 #[tokio::test]
-async fn a_lease_ends_one_reader() {
+async fn lease_ends_one_reader() {
     let (server, [client]) = with_clients(start(), calm).await;
     let lock = sharing(&client);
     let one = first(&lock).await;
@@ -251,7 +251,7 @@ async fn a_lease_ends_one_reader() {
 /// Where a reader was asked to give the lock up, none joins its node after its release.
 // Shows: shared-read-node
 #[tokio::test]
-async fn a_requested_revocation_closes_the_node() {
+async fn revocation_request_closes_the_node() {
     let (server, [client, other]) = with_clients(start(), calm).await;
     let lock = sharing(&client);
     let asked = first(&lock).await;
@@ -280,7 +280,7 @@ async fn all_lost(readers: &[&ReadGuard]) {
 /// A heartbeat tells all readers of a node that it is gone.
 // Shows: shared-read-node
 #[tokio::test]
-async fn all_readers_hear_that_their_node_is_gone() {
+async fn heartbeat_notifies_all_readers() {
     let (server, [client]) = with_clients(start(), connect).await;
     let lock = sharing(&client);
     let one = first(&lock).await;
@@ -297,7 +297,7 @@ async fn all_readers_hear_that_their_node_is_gone() {
 /// without a heartbeat.
 // Shows: shared-read-node
 #[tokio::test]
-async fn all_readers_hear_of_the_end_that_a_transaction_finds() {
+async fn transaction_notifies_all_readers() {
     let (server, [client]) = with_clients(start(), calm).await;
     let lock = sharing(&client);
     let one = first(&lock).await;
@@ -324,7 +324,7 @@ async fn all_readers_hear_of_the_end_that_a_transaction_finds() {
 /// So does a reader that joins between a heartbeat and its answer.
 // Shows: shared-read-node
 #[tokio::test]
-async fn a_reader_that_joins_during_a_heartbeat_hears_what_it_finds() {
+async fn heartbeat_notifies_joining_reader() {
     let server = start();
     let client = connect_for(&server, Duration::from_secs(12)).await;
     let lock = sharing(&client);
@@ -348,7 +348,7 @@ async fn a_reader_that_joins_during_a_heartbeat_hears_what_it_finds() {
 /// The watch for a revocation finds that the node is gone.
 // Shows: shared-read-node
 #[tokio::test]
-async fn a_watch_tells_of_the_end() {
+async fn watch_reports_the_end() {
     let (server, [client]) = with_clients(start(), calm).await;
     let lock = sharing(&client);
     let one = first(&lock).await;
@@ -364,7 +364,7 @@ async fn a_watch_tells_of_the_end() {
 
 // Shows: shared-read-node
 #[tokio::test]
-async fn trouble_closes_the_node() {
+async fn session_trouble_closes_the_node() {
     let (server, [client]) = with_clients(start(), calm).await;
     let lock = sharing(&client);
     // An interruption.

@@ -54,7 +54,7 @@ async fn slow_to_return_at_6_s() {
 /// library is left alone for a while; not in the next outage.
 // Shows: spare-connection
 #[tokio::test]
-async fn a_rest_of_one_outage_is_not_taken_in_the_next() {
+async fn spare_pause_ends_with_its_outage() {
     const T: Duration = Duration::from_secs(12);
     for round in 1.. {
         let machine = Steadiness::watch();

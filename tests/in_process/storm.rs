@@ -5,7 +5,7 @@ use test_support::in_process::read_write::write;
 use test_support::prelude::*;
 
 #[tokio::test]
-async fn who_waits_to_be_asked_keeps_neither_the_session_nor_the_client() {
+async fn revocation_listener_keeps_no_session() {
     let server = start();
     for answered in [true, false] {
         let client = connect(&server).await;
@@ -28,7 +28,7 @@ async fn who_waits_to_be_asked_keeps_neither_the_session_nor_the_client() {
 
 /// A request that comes while the node is being exchanged, whichever comes first at the server.
 #[tokio::test]
-async fn a_request_during_a_conversion_is_not_missed() {
+async fn request_during_conversion_is_seen() {
     let server = start();
     for before in [true, false] {
         let client = connect(&server).await;
@@ -63,7 +63,7 @@ async fn a_request_during_a_conversion_is_not_missed() {
 /// own.
 // Shows: conversion-ends
 #[test]
-fn a_runtime_that_goes_during_a_conversion() {
+fn conversion_outlives_its_runtime() {
     let server = start();
     let other = tokio::runtime::Runtime::new().unwrap();
     let client = other.block_on(connect(&server));

@@ -42,7 +42,7 @@ async fn replace(server: &Server, other: &Client, next: i32) -> LockGuard {
 /// the very number that it expects, behind a holder.
 // Shows: directory-watch
 #[tokio::test]
-async fn the_number_that_follows_in_another_directory_grants_nothing() {
+async fn successor_in_other_directory_grants_nothing() {
     let (server, [client, other]) = with_clients(start(), calm).await;
     let (mutex, next) = hot(&server, &client).await;
     server.reset_counters();
@@ -65,10 +65,10 @@ async fn the_number_that_follows_in_another_directory_grants_nothing() {
     granted(attempt).await.release().await.unwrap();
 }
 
-/// The same for a reader, for which a writer before it would be in the way.
+/// A reader would have a writer before it that it does not know of.
 // Shows: directory-watch
 #[tokio::test]
-async fn a_reader_s_number_in_another_directory_grants_nothing() {
+async fn reader_in_other_directory_grants_nothing() {
     let (server, [client, other]) = with_clients(start(), calm).await;
     let lock = read_write::lock(&client).read_lock();
     for _ in 0..4 {
@@ -100,7 +100,7 @@ async fn a_reader_s_number_in_another_directory_grants_nothing() {
 /// was.
 // Shows: directory-watch
 #[tokio::test]
-async fn a_watch_on_a_later_directory_says_nothing_of_the_earlier_one() {
+async fn watch_ignores_earlier_directory() {
     let (server, [client, other]) = with_clients(start(), calm).await;
     let (mutex, id) = (mutex(&client), session(&client));
     for _ in 0..2 {
@@ -130,10 +130,10 @@ async fn a_watch_on_a_later_directory_says_nothing_of_the_earlier_one() {
     granted(attempt).await.release().await.unwrap();
 }
 
-/// The same for readers, of whom the next is let in beside the last.
+/// The next reader would be granted the lock beside the last.
 // Shows: directory-watch
 #[tokio::test]
-async fn a_watch_on_a_later_directory_says_nothing_of_readers_in_the_earlier_one() {
+async fn watch_ignores_readers_of_earlier_directory() {
     let (server, [client, other]) = with_clients(start(), calm).await;
     // A reader does not share the node of one that is inside.
     let lock = InterProcessReadWriteLock::builder(&client, DIRECTORY)
@@ -189,11 +189,11 @@ async fn a_watch_on_a_later_directory_says_nothing_of_readers_in_the_earlier_one
     third.release().await.unwrap_err();
 }
 
-/// Whatever may have been missed: after an interruption of the connection, the next grant lists,
-/// and sets another watch.
+/// The next grant after an interruption of the connection lists, and sets another watch, whatever
+/// was missed.
 // Shows: directory-watch
 #[tokio::test]
-async fn after_an_interruption_the_watch_counts_for_nothing() {
+async fn interruption_discards_the_watch() {
     for cut in [Cut::Fin, Cut::Reset] {
         let (server, [client]) = with_clients(start(), calm).await;
         let (mutex, _) = hot(&server, &client).await;
@@ -226,7 +226,7 @@ async fn after_an_interruption_the_watch_counts_for_nothing() {
 /// The create is sent without a list, and its reply is lost with the connection.
 // Shows: succession
 #[tokio::test]
-async fn an_unanswered_create_is_found_by_a_list() {
+async fn unanswered_create_is_found_by_list() {
     for loss in [Loss::Close, Loss::Reset] {
         let (server, [client]) = with_clients(start(), calm).await;
         let (mutex, _) = hot(&server, &client).await;
@@ -241,7 +241,7 @@ async fn an_unanswered_create_is_found_by_a_list() {
 /// The data of the directory are no matter of its numbers, but the watch is gone.
 // Shows: directory-watch
 #[tokio::test]
-async fn a_changed_directory_is_watched_again() {
+async fn changed_directory_is_watched_again() {
     let (server, [client]) = with_clients(start(), calm).await;
     let (mutex, _) = hot(&server, &client).await;
     server.set_data(DIRECTORY, "a note").unwrap();
@@ -261,7 +261,7 @@ async fn a_changed_directory_is_watched_again() {
 /// Foreign children take numbers too.
 // Shows: succession
 #[tokio::test]
-async fn a_foreign_child_in_between_means_a_list() {
+async fn foreign_child_causes_a_list() {
     let (server, [client]) = with_clients(start(), calm).await;
     let (mutex, _) = hot(&server, &client).await;
     let child = format!("{DIRECTORY}/note");
@@ -280,7 +280,7 @@ async fn a_foreign_child_in_between_means_a_list() {
 /// While the deletion of the node is not answered, the next node is behind it.
 // Shows: succession
 #[tokio::test]
-async fn behind_a_node_that_is_being_deleted_is_not_first() {
+async fn node_behind_pending_deletion_waits() {
     let (server, [client]) = with_clients(start(), calm).await;
     let (mutex, _) = hot(&server, &client).await;
     let guard = within("the grant", mutex.lock()).await.unwrap();
@@ -309,7 +309,7 @@ async fn behind_a_node_that_is_being_deleted_is_not_first() {
 /// The deletion is answered before the create that was sent after it.
 // Shows: succession
 #[tokio::test]
-async fn behind_a_dropped_guard_s_deletion_no_list_is_sent() {
+async fn dropped_guards_deletion_needs_no_list() {
     let (server, [client]) = with_clients(start(), calm).await;
     let (mutex, _) = hot(&server, &client).await;
     server.reset_counters();
@@ -348,7 +348,7 @@ async fn behind_a_dropped_guard_s_deletion_no_list_is_sent() {
 /// A conversion takes a number, and leaves a node with an older one.
 // Shows: succession
 #[tokio::test]
-async fn after_a_conversion_the_next_one_lists() {
+async fn conversion_causes_a_list() {
     let (server, [client]) = with_clients(start(), calm).await;
     let (lock, write) = (
         read_write::lock(&client),

@@ -2,10 +2,10 @@
 
 use test_support::prelude::*;
 
-/// One budget covers the whole call, also where a grant was lost before the caller looked.
+/// A single budget covers the whole call, also where a grant was lost before the caller looked.
 // Shows: attempt-outlives-caller, deadline
 #[tokio::test]
-async fn an_acquire_whose_grant_was_lost_unseen_ends_at_its_deadline() {
+async fn unseen_loss_keeps_the_deadline() {
     let server = start_impatient();
     let client = connect_for(&server, Duration::from_millis(1500)).await;
     let id = session(&client);
@@ -33,10 +33,10 @@ async fn an_acquire_whose_grant_was_lost_unseen_ends_at_its_deadline() {
     );
 }
 
-/// What `acquire` does not hand out `try_lock` does not either.
+/// A lost lock that `acquire` does not hand out is not handed out by `try_lock` either.
 // Shows: attempt-outlives-caller
 #[tokio::test]
-async fn a_try_whose_grant_was_lost_unseen_does_not_hand_out_a_lost_lock() {
+async fn try_hands_out_no_lost_lock() {
     let (server, [client]) = with_clients(start(), connect).await;
     let mut attempt = ByHand::new(mutex(&client).try_lock()).start();
     attempt.woken().await;

@@ -17,7 +17,7 @@ async fn first(lock: &InterProcessMutex) -> Contender {
 }
 
 #[tokio::test]
-async fn a_name_that_cannot_be_shown_is_refused() {
+async fn rejects_undisplayable_name() {
     let server = start();
     for name in ["", "two\nlines", &"x".repeat(101)] {
         let error = Client::builder()
@@ -34,7 +34,7 @@ async fn a_name_that_cannot_be_shown_is_refused() {
 }
 
 #[tokio::test]
-async fn a_look_costs_a_list_and_a_read_of_each_node() {
+async fn look_costs_list_and_reads() {
     let (server, [client, other]) = with_clients(start(), connect).await;
     let guard = hold(&client).await;
     let waiter = enqueue(&server, &other).await;
@@ -73,10 +73,10 @@ async fn a_look_costs_a_list_and_a_read_of_each_node() {
     assert_clean(&server, "looks").await;
 }
 
-/// Its reads are sent in parts, so that not more are unanswered at a time.
+/// The reads are sent in parts, so that no more are unanswered at a time.
 // Shows: identity
 #[tokio::test]
-async fn a_long_queue_is_read_in_parts() {
+async fn long_queue_is_read_in_parts() {
     const NODES: usize = 100;
     let (server, [client]) = with_clients(start(), connect).await;
     for _ in 0..NODES {
@@ -117,7 +117,7 @@ async fn a_long_queue_is_read_in_parts() {
 
 // Shows: identity
 #[tokio::test]
-async fn a_contender_that_goes_while_the_queue_is_read_is_left_out() {
+async fn departing_contender_is_left_out() {
     let (server, [client, other]) = with_clients(start(), connect).await;
     let guard = hold(&other).await;
     let stays = server
@@ -146,7 +146,7 @@ async fn a_contender_that_goes_while_the_queue_is_read_is_left_out() {
 
 /// The reads are repeated with the list's answer, and in the next session too.
 #[tokio::test]
-async fn a_look_outlasts_lost_replies_and_the_end_of_the_session() {
+async fn look_outlasts_lost_replies_and_session() {
     let (server, [client, other]) = with_clients(start(), connect).await;
     let guard = hold(&other).await;
     let lock = mutex(&client);
@@ -171,7 +171,7 @@ async fn a_look_outlasts_lost_replies_and_the_end_of_the_session() {
 
 // Shows: identity
 #[tokio::test]
-async fn a_node_that_may_not_be_read_is_in_the_queue_without_an_identity() {
+async fn unreadable_node_has_no_identity() {
     let (server, [client, other]) = with_clients(start(), connect).await;
     let guard = hold(&other).await;
     let lock = mutex(&client);
@@ -197,7 +197,7 @@ async fn a_node_that_may_not_be_read_is_in_the_queue_without_an_identity() {
 /// ZooKeeper from 3.9.3.
 // Shows: identity
 #[tokio::test]
-async fn a_node_whose_stat_may_not_be_read_either_is_named() {
+async fn node_without_readable_stat_is_named() {
     let (server, [client, other]) = with_clients(start(), connect).await;
     let guard = hold(&other).await;
     server.fail(Match::op(Op::GetData), ServerError::NoAuth.code());
@@ -212,7 +212,7 @@ async fn a_node_whose_stat_may_not_be_read_either_is_named() {
 
 // Shows: break-lock
 #[tokio::test]
-async fn a_deletion_without_an_answer_is_repeated_and_was_done() {
+async fn unanswered_deletion_is_repeated() {
     for applied in [true, false] {
         let (server, [client, other]) = with_clients(start(), connect).await;
         let guard = hold(&other).await;
@@ -236,7 +236,7 @@ async fn a_deletion_without_an_answer_is_repeated_and_was_done() {
 /// Names without an id come back in a directory that is made anew.
 // Shows: break-lock
 #[tokio::test]
-async fn a_deletion_without_an_answer_spares_another_s_node_of_that_name() {
+async fn repeated_deletion_spares_recreated_node() {
     const NODE: &str = "/locks/sku-42/lock-0000000000";
     let (server, [client, other]) = with_clients(start(), connect).await;
     let make = || {
@@ -259,7 +259,7 @@ async fn a_deletion_without_an_answer_spares_another_s_node_of_that_name() {
 
 // Shows: break-lock
 #[tokio::test]
-async fn a_node_that_is_written_to_while_it_is_broken_goes_all_the_same() {
+async fn break_succeeds_despite_a_write() {
     let (server, [client, other]) = with_clients(start(), connect).await;
     let guard = hold(&other).await;
     let (lock, node) = (mutex(&client), guard.node().to_string());
@@ -290,7 +290,7 @@ async fn a_node_that_is_written_to_while_it_is_broken_goes_all_the_same() {
 
 // Shows: break-lock
 #[tokio::test]
-async fn a_lock_that_may_not_be_broken_says_so() {
+async fn forbidden_break_is_reported() {
     let server = start();
     let client = calm_with(&server, RetryPolicy::n_times(0, SOON)).await;
     let other = connect(&server).await;
@@ -325,7 +325,7 @@ async fn a_lock_that_may_not_be_broken_says_so() {
 
 // Shows: break-lock
 #[tokio::test]
-async fn a_hold_that_was_handed_over_is_broken_for_the_one_who_has_it() {
+async fn break_hits_the_current_holder() {
     let server = start();
     let (client, operator) = (beating(&server).await, connect(&server).await);
     let lock = InterProcessMutex::builder(&client, DIRECTORY)

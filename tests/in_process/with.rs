@@ -10,7 +10,7 @@ fn stock(client: &Client) -> InterProcessMutex {
 }
 
 #[tokio::test]
-async fn every_lock_runs_work_while_it_is_held() {
+async fn every_lock_runs_work() {
     let (_server, [client]) = with_clients(start_empty(), connect).await;
     /// In a task, so that it shows that the future is `Send`.
     macro_rules! run {
@@ -39,7 +39,7 @@ async fn every_lock_runs_work_while_it_is_held() {
 }
 
 #[tokio::test]
-async fn a_loss_shows_beside_the_output_of_the_work() {
+async fn loss_shows_beside_the_output() {
     let (server, [client]) = with_clients(start_empty(), connect).await;
     let lock = stock(&client);
     let work = lock.with(WAIT, async |guard| {
@@ -59,7 +59,7 @@ async fn a_loss_shows_beside_the_output_of_the_work() {
 }
 
 #[tokio::test]
-async fn work_is_not_called_while_another_holds_the_lock() {
+async fn work_waits_for_the_lock() {
     let (_server, [client, other]) = with_clients(start_empty(), connect).await;
     let held = stock(&other).lock().await.unwrap();
     let (lock, called) = (stock(&client), AtomicBool::new(false));
@@ -75,7 +75,7 @@ async fn work_is_not_called_while_another_holds_the_lock() {
 
 /// Another client is granted the lock after a drop of the call, and finds the work dropped.
 #[tokio::test]
-async fn a_dropped_call_drops_its_work_and_then_releases() {
+async fn dropped_call_drops_work_before_release() {
     let (server, [client, other]) = with_clients(start_empty(), connect).await;
     let (works, begun) = oneshot::channel();
     let (alive, mut dropped) = oneshot::channel::<()>();
@@ -137,7 +137,7 @@ async fn keys_are_escaped_and_differ() {
 
 /// A look comes behind the release in the same session, so it needs no `flush` before it.
 #[tokio::test]
-async fn a_look_after_a_drop_sees_the_lock_free() {
+async fn look_after_drop_sees_free_lock() {
     let (_server, [client]) = with_clients(start_empty(), connect).await;
     let (lock, calls) = (
         stock(&client),

@@ -441,7 +441,7 @@ pub(crate) mod trials {
         }
     }
 
-    pub(crate) fn accepts_what_a_lock_does() -> Result<(), String> {
+    pub(crate) fn accepts_a_locks_history() -> Result<(), String> {
         let one = "enter a-1.0 x 5; read a-1.0 0; intent a-1.0 1; commit a-1.0 1; leave a-1.0";
         let two = "enter b-1.0 x 7; read b-1.0 1; intent b-1.0 2; commit b-1.0 2; leave b-1.0";
         accepts(&format!("{one}; {two}"), 2)?;

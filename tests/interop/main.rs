@@ -102,8 +102,8 @@ pub(crate) fn add_controls(suite: &mut Suite) {
     use check::trials;
     suite.add(
         "checker",
-        "check::accepts_what_a_lock_does",
-        trials::accepts_what_a_lock_does,
+        "check::accepts_a_locks_history",
+        trials::accepts_a_locks_history,
     );
     suite.add("checker", "check::sees_overlaps", trials::sees_overlaps);
     suite.add(
@@ -124,9 +124,9 @@ pub(crate) fn add_controls(suite: &mut Suite) {
     add_controls_of_permits(suite);
     suite.add_needing(
         "zookeeper",
-        "check::a_worker_that_fails_ends_the_run",
+        "check::failing_worker_ends_the_run",
         peers::zookeeper(),
-        |_| a_worker_that_fails_ends_the_run(),
+        |_| failing_worker_ends_the_run(),
     );
     suite.add_needing(
         "zookeeper",
@@ -141,8 +141,8 @@ fn add_controls_of_permits(suite: &mut Suite) {
     use permits::trials;
     suite.add(
         "checker",
-        "permits::accepts_what_a_semaphore_does",
-        trials::accepts_what_a_semaphore_does,
+        "permits::accepts_a_semaphores_history",
+        trials::accepts_a_semaphores_history,
     );
     suite.add(
         "checker",
@@ -151,13 +151,13 @@ fn add_controls_of_permits(suite: &mut Suite) {
     );
     suite.add(
         "checker",
-        "permits::sees_slots_and_tokens_that_are_wrong",
-        trials::sees_slots_and_tokens_that_are_wrong,
+        "permits::sees_wrong_slots_and_tokens",
+        trials::sees_wrong_slots_and_tokens,
     );
 }
 
 /// A run in which one thread of a worker fails, while the others go on, ends with what it said.
-fn a_worker_that_fails_ends_the_run() -> Outcome {
+fn failing_worker_ends_the_run() -> Outcome {
     let servers = shared_standalone()?;
     let sides = [
         rust("none", &["x"]),
@@ -180,7 +180,7 @@ fn a_worker_that_fails_ends_the_run() -> Outcome {
     }
 }
 
-/// The same workers, only without the lock.
+/// The check sees the same workers without the lock.
 fn workers_without_a_lock_are_seen() -> Outcome {
     let servers = shared_standalone()?;
     let sides = [

@@ -136,7 +136,7 @@ impl Room {
 pub(crate) mod trials {
     use super::super::check::trials::{accepts, refuses};
 
-    pub(crate) fn accepts_what_a_semaphore_does() -> Result<(), String> {
+    pub(crate) fn accepts_a_semaphores_history() -> Result<(), String> {
         let two =
             "limit 2; asks a-1.0; asks b-1.0; enter b-1.0 1 6; enter a-1.0 1@0 5; leave b-1.0";
         let findings = accepts(&format!("{two}; leave a-1.0"), 0)?;
@@ -191,7 +191,7 @@ pub(crate) mod trials {
         refuses("limit 2; enter a-1.0 1 5; leave a-1.0", 0, "has not asked")
     }
 
-    pub(crate) fn sees_slots_and_tokens_that_are_wrong() -> Result<(), String> {
+    pub(crate) fn sees_wrong_slots_and_tokens() -> Result<(), String> {
         let one = "limit 3; asks a-1.0; enter a-1.0 1@0 5";
         let left = "leave a-1.0; leave b-1.0";
         refuses(

@@ -13,28 +13,30 @@ const TWO: Clients = Clients::Of(&[1, 1, 1, 2, 2, 1]);
 
 pub(crate) fn add_all(suite: &mut Suite) {
     // Shows: seen-from-outside
-    add(suite, "fair_lock::only_others_are_watched", only_others);
     add(
         suite,
-        "fair_lock::one_client_watches_no_other_node",
-        one_client,
+        "fair_lock::only_foreign_nodes_are_watched",
+        only_others,
+    );
+    add(
+        suite,
+        "fair_lock::client_watches_no_own_node",
+        no_own_watches,
     );
     for (end, name) in [
         (End::Dropped, "dropped"),
         (End::Closed, "closed"),
         (End::Expired, "expired"),
     ] {
-        let name = format!(
-            "fair_lock::who_stands_behind_those_of_another_client_waits_for_its_own::{name}"
-        );
+        let name = format!("fair_lock::waiter_behind_foreign_nodes_awaits_own::{name}");
         add(suite, &name, move |outside| death(outside, end));
     }
-    let name = "fair_lock::the_successor_of_a_waiter_that_goes_watches_the_next";
-    add(suite, name, one_dies_after_the_other);
+    let name = "fair_lock::successor_of_departed_waiter_watches_next";
+    add(suite, name, several_die_in_turn);
     // Shows: seen-from-outside
     add(
         suite,
-        "fair_lock::a_wait_in_memory_becomes_a_watch_when_its_predecessor_goes",
+        "fair_lock::memory_wait_becomes_a_watch",
         memory_to_watch,
     );
 }
@@ -63,7 +65,7 @@ async fn only_others(outside: Outside) {
     cast.ends_clean().await;
 }
 
-async fn one_client(outside: Outside) {
+async fn no_own_watches(outside: Outside) {
     let mut cast = Cast::new(outside, &[Role::Fair; 6], Clients::One).await;
     let queue = [1, 2, 3, 4, 5, 6];
     for joined in 1..=6 {
@@ -95,7 +97,7 @@ async fn death(outside: Outside, end: End) {
     cast.ends_clean().await;
 }
 
-async fn one_dies_after_the_other(outside: Outside) {
+async fn several_die_in_turn(outside: Outside) {
     let mut cast = queue(outside, None).await;
     cast.ends(3, End::Dropped).await;
     cast.shows(&[1, 2, 4, 5, 6], &[(4, 2)]).await;

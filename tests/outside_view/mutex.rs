@@ -8,17 +8,13 @@ use crate::view::Outside;
 
 pub(crate) fn add_all(suite: &mut Suite) {
     // Shows: seen-from-outside
-    add(
-        suite,
-        "mutex::each_is_watched_by_its_successor_only",
-        successors,
-    );
+    add(suite, "mutex::only_successor_watches_a_node", successors);
     for (end, name) in [
         (End::Dropped, "dropped"),
         (End::Closed, "closed"),
         (End::Expired, "expired"),
     ] {
-        let name = format!("mutex::the_successor_of_a_waiter_that_goes_watches_the_next::{name}");
+        let name = format!("mutex::successor_of_departed_waiter_watches_next::{name}");
         add(suite, &name, move |outside| death(outside, end));
     }
 }

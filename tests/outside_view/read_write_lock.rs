@@ -24,18 +24,17 @@ pub(crate) fn add_all(suite: &mut Suite) {
         (End::Expired, "expired"),
     ];
     for (who, goes) in [
-        (2, "reader_behind_the_holder"),
+        (2, "reader_behind_holder"),
         (3, "writer_between_readers"),
         (4, "reader_between_writers"),
     ] {
         for (end, name) in ends {
-            let name =
-                format!("read_write_lock::the_successor_of_a_{goes}_watches_the_next::{name}");
+            let name = format!("read_write_lock::watch_moves_past_{goes}::{name}");
             add(suite, &name, move |outside| death(outside, end, who));
         }
     }
     // Shows: seen-from-outside
-    let name = "read_write_lock::readers_move_on_to_the_writer_before_the_one_that_goes";
+    let name = "read_write_lock::readers_fall_back_to_earlier_writer";
     add(suite, name, readers_move_on);
     // Shows: seen-from-outside
     add(

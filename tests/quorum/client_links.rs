@@ -88,7 +88,7 @@ pub(crate) fn silent_with_shares_and_work(title: &str, direction: Direction) -> 
 }
 
 /// Of three links the one in use falls silent, and who tries it again is refused: the client moves.
-pub(crate) fn one_of_three_dead(title: &str) -> Outcome {
+pub(crate) fn dead_member_of_three(title: &str) -> Outcome {
     let ensemble = Ensemble::undisturbed()?;
     let servers = ensemble.servers();
     run(async {
@@ -111,7 +111,7 @@ pub(crate) fn one_of_three_dead(title: &str) -> Outcome {
 
 /// Of three links the one in use falls silent, and who tries it again meets silence too: the client
 /// moves, if it does not try this member too often first, which is up to chance.
-pub(crate) fn one_of_three_silent(title: &str) -> Outcome {
+pub(crate) fn silent_member_of_three(title: &str) -> Outcome {
     let ensemble = Ensemble::undisturbed()?;
     let servers = ensemble.servers();
     run(async {

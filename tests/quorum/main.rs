@@ -42,12 +42,12 @@ fn main() {
     add("leaders::all_killed", leaders::all_killed);
     // Shows: renewal
     add(
-        "partitions::a_leader_that_its_followers_left",
+        "partitions::leader_left_by_its_followers",
         partitions::leader,
     );
     // Shows: renewal
     add(
-        "partitions::a_follower_that_its_leader_cannot_hear",
+        "partitions::follower_unheard_by_its_leader",
         partitions::follower,
     );
     add("leaders::stopped_for_a_while", leaders::stopped);
@@ -79,29 +79,30 @@ fn main() {
     });
     // Shows: lease
     add("client_links::all_silent", client_links::all_silent);
-    add(
-        "client_links::silent_to_the_client_with_shares_and_work",
-        |t| client_links::silent_with_shares_and_work(t, Direction::ToClient),
-    );
-    add(
-        "client_links::silent_to_the_server_with_shares_and_work",
-        |t| client_links::silent_with_shares_and_work(t, Direction::ToServer),
-    );
-    add("client_links::silent_both_ways_with_shares_and_work", |t| {
+    add("client_links::shares_and_work_silent_to_client", |t| {
+        client_links::silent_with_shares_and_work(t, Direction::ToClient)
+    });
+    add("client_links::shares_and_work_silent_to_server", |t| {
+        client_links::silent_with_shares_and_work(t, Direction::ToServer)
+    });
+    add("client_links::shares_and_work_silent_both_ways", |t| {
         client_links::silent_with_shares_and_work(t, Direction::Both)
     });
     add(
-        "client_links::one_of_three_dead",
-        client_links::one_of_three_dead,
+        "client_links::dead_member_of_three",
+        client_links::dead_member_of_three,
     );
     add(
-        "client_links::one_of_three_silent",
-        client_links::one_of_three_silent,
+        "client_links::silent_member_of_three",
+        client_links::silent_member_of_three,
     );
     // Shows: reconnect
-    add("client_links::away_for_3_2_s_at_6_s", client_links::outage);
+    add(
+        "client_links::outage_3200_ms_after_6_s",
+        client_links::outage,
+    );
     add("client_links::forgotten", |t| client_links::forgotten(t, 0));
-    add("client_links::forgotten_and_two_more_in_vain", |t| {
+    add("client_links::forgotten_and_two_failed_tries", |t| {
         client_links::forgotten(t, 2)
     });
     add(

@@ -7,17 +7,17 @@ use crate::harness::{Behaviour, Env, behaviours};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
-        a_directory_that_we_may_not_create_in_is_no_lock,
-        a_parent_that_we_may_not_create_in_is_no_lock,
-        a_directory_that_we_may_not_list_is_no_lock,
-        a_node_that_we_may_not_delete_is_reported,
-        a_node_that_we_may_delete_later_is_deleted,
-        a_digest_entry_is_for_one_user,
+        denied_create_in_directory_fails,
+        denied_create_in_parent_fails,
+        denied_list_of_directory_fails,
+        denied_deletion_is_reported,
+        node_is_deleted_once_permitted,
+        digest_entry_is_for_one_user,
         creator_all_keeps_strangers_out.on_an_ensemble_too(),
-        an_acl_goes_to_parents_and_nodes.curator("TestLockACLs"),
-        an_acl_that_zookeeper_refuses_is_rejected,
-        an_acl_for_credentials_that_there_are_not_is_refused_before_any_request,
-        a_predecessor_that_we_may_not_read_is_no_lock,
+        acl_covers_parents_and_nodes.curator("TestLockACLs"),
+        rejects_acl_that_zookeeper_refuses,
+        rejects_acl_without_its_credentials,
+        denied_read_of_predecessor_fails,
     ]
 }
 
@@ -70,7 +70,7 @@ async fn check_no_auth(mutex: &InterProcessMutex, path: &str) {
     assert!(!mutex.is_acquired_in_this_process());
 }
 
-async fn a_directory_that_we_may_not_create_in_is_no_lock(env: &Env) {
+async fn denied_create_in_directory_fails(env: &Env) {
     let path = env.lock_path();
     directory(env, &path, zk::Permission::READ).await;
     let mutex = env.mutex().await;
@@ -103,7 +103,7 @@ async fn a_directory_that_we_may_not_create_in_is_no_lock(env: &Env) {
     );
 }
 
-async fn a_parent_that_we_may_not_create_in_is_no_lock(env: &Env) {
+async fn denied_create_in_parent_fails(env: &Env) {
     let parent = env.path("closed");
     directory(env, &parent, zk::Permission::READ).await;
     let path = format!("{parent}/a/lock");
@@ -131,7 +131,7 @@ async fn a_parent_that_we_may_not_create_in_is_no_lock(env: &Env) {
     );
 }
 
-async fn a_directory_that_we_may_not_list_is_no_lock(env: &Env) {
+async fn denied_list_of_directory_fails(env: &Env) {
     let path = env.lock_path();
     directory(env, &path, zk::Permission::CREATE | zk::Permission::DELETE).await;
     let client = env.client().await;
@@ -145,7 +145,7 @@ async fn a_directory_that_we_may_not_list_is_no_lock(env: &Env) {
 }
 
 // Shows: refused-orphan
-async fn a_node_that_we_may_not_delete_is_reported(env: &Env) {
+async fn denied_deletion_is_reported(env: &Env) {
     let path = env.lock_path();
     directory(env, &path, zk::Permission::CREATE | zk::Permission::READ).await;
     let (client, theirs) = (env.client().await, env.mutex().await);
@@ -197,7 +197,7 @@ async fn allow(outsider: &zk::Client, path: &str, permission: zk::Permission) {
     outsider.set_acl(path, &acls, None).await.unwrap();
 }
 
-async fn a_node_that_we_may_delete_later_is_deleted(env: &Env) {
+async fn node_is_deleted_once_permitted(env: &Env) {
     let path = env.lock_path();
     directory(env, &path, zk::Permission::ALL).await;
     let outsider = env.outsider().await;
@@ -262,7 +262,7 @@ async fn creator_all_keeps_strangers_out(env: &Env) {
 }
 
 /// The hash is the server's: it lets the user in by its password, and no other.
-async fn a_digest_entry_is_for_one_user(env: &Env) {
+async fn digest_entry_is_for_one_user(env: &Env) {
     let path = env.lock_path();
     let acl = Acl::digest("us", "geheim: \u{e4}", Permissions::ALL);
     let builder = || env.builder().acl([acl.clone()]);
@@ -305,7 +305,7 @@ async fn acl(env: &Env, node: &str) -> Vec<(String, String, zk::Permission)> {
 /// have it, the directory, and what had to be made above it, but no directory that was there.
 /// (Curator asks an object for the ACL of each path; here who wants another one for a parent makes
 /// that first.)
-async fn an_acl_goes_to_parents_and_nodes(env: &Env) {
+async fn acl_covers_parents_and_nodes(env: &Env) {
     let path = env.path("a/lock");
     let client = env.client().await;
     let read = Acl::new(
@@ -371,7 +371,7 @@ async fn an_acl_goes_to_parents_and_nodes(env: &Env) {
     reader.release().await.unwrap();
 }
 
-async fn an_acl_that_zookeeper_refuses_is_rejected(env: &Env) {
+async fn rejects_acl_that_zookeeper_refuses(env: &Env) {
     let client = env.client().await;
     let acl = Acl::new("nonsense", "x", Permissions::ALL);
     let mutex = InterProcessMutex::builder(&client, env.lock_path())
@@ -382,7 +382,7 @@ async fn an_acl_that_zookeeper_refuses_is_rejected(env: &Env) {
     assert_eq!(error.kind(), Some(ErrorKind::Rejected), "{error:?}");
 }
 
-async fn an_acl_for_credentials_that_there_are_not_is_refused_before_any_request(env: &Env) {
+async fn rejects_acl_without_its_credentials(env: &Env) {
     let builder = env.builder().acl([Acl::creator_all()]);
     let error = builder.connect(&env.connect_string()).await.unwrap_err();
     assert!(
@@ -436,7 +436,7 @@ async fn an_acl_for_credentials_that_there_are_not_is_refused_before_any_request
 }
 
 // Shows: no-access
-async fn a_predecessor_that_we_may_not_read_is_no_lock(env: &Env) {
+async fn denied_read_of_predecessor_fails(env: &Env) {
     let path = env.lock_path();
     let client = env.client().await;
     let mutex = InterProcessMutex::new(&client, &path).unwrap();

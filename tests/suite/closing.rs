@@ -6,23 +6,23 @@ use crate::harness::{BRIEFLY, Behaviour, Env, Need, behaviours};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
-        whatever_is_called_later_says_so,
-        it_ends_those_who_wait_in_memory,
-        twice_answers_the_same,
-        a_drain_ends_waiters_and_waits_for_guards.on_an_ensemble_too(),
-        a_drain_ends_those_who_wait_for_permits_and_for_several_locks,
-        a_drain_out_of_time_says_what_was_held_and_closes,
-        a_drain_waits_for_no_lock_that_is_lost,
-        a_drain_that_is_dropped_leaves_the_guards_and_refuses_the_rest,
-        it_goes_on_when_it_is_not_waited_for,
-        dropping_the_last_handle_ends_the_session.on_an_ensemble_too(),
+        later_calls_report_the_close,
+        ends_waiters_in_memory,
+        second_close_answers_the_same,
+        drain_ends_waiters_awaits_guards.on_an_ensemble_too(),
+        drain_ends_permit_and_multi_waiters,
+        drain_timeout_reports_held_locks,
+        drain_ignores_lost_locks,
+        dropped_drain_keeps_guards,
+        dropped_close_goes_on,
+        dropping_last_handle_ends_session.on_an_ensemble_too(),
         full_sessions_let_servers_start
             .needs(Need::OwnServers)
             .on_an_ensemble_too(),
     ]
 }
 
-async fn whatever_is_called_later_says_so(env: &Env) {
+async fn later_calls_report_the_close(env: &Env) {
     let client = env.client().await;
     let path = env.lock_path();
     let early = InterProcessMutex::new(&client, &path).unwrap();
@@ -69,7 +69,7 @@ async fn whatever_is_called_later_says_so(env: &Env) {
 }
 
 // Shows: hand-off
-async fn it_ends_those_who_wait_in_memory(env: &Env) {
+async fn ends_waiters_in_memory(env: &Env) {
     let client = env.client().await;
     let mutex = InterProcessMutex::builder(&client, env.lock_path())
         .build()
@@ -91,7 +91,7 @@ async fn it_ends_those_who_wait_in_memory(env: &Env) {
     env.wait_count(&env.lock_path(), 0).await;
 }
 
-async fn twice_answers_the_same(env: &Env) {
+async fn second_close_answers_the_same(env: &Env) {
     let client = env.client().await;
     let clone = client.clone();
     let (one, other) = tokio::join!(client.close(), clone.close());
@@ -129,7 +129,7 @@ async fn draining(client: &Client, timeout: Duration) -> JoinHandle<Result<(), R
 }
 
 // Shows: drain
-async fn a_drain_ends_waiters_and_waits_for_guards(env: &Env) {
+async fn drain_ends_waiters_awaits_guards(env: &Env) {
     let (client, theirs) = (env.client().await, env.client().await);
     let (free, busy) = (env.path("free"), env.path("busy"));
     let others = InterProcessMutex::new(&theirs, &busy)
@@ -186,7 +186,7 @@ async fn a_drain_ends_waiters_and_waits_for_guards(env: &Env) {
     assert!(others.is_held());
 }
 
-async fn a_drain_ends_those_who_wait_for_permits_and_for_several_locks(env: &Env) {
+async fn drain_ends_permit_and_multi_waiters(env: &Env) {
     let client = env.client().await;
     let semaphore = InterProcessSemaphore::new(&client, env.lock_path(), 1).unwrap();
     let permit = semaphore.acquire(SOON).await.unwrap();
@@ -208,7 +208,7 @@ async fn a_drain_ends_those_who_wait_for_permits_and_for_several_locks(env: &Env
     within("the drain", drain).await.unwrap().unwrap();
 }
 
-async fn a_drain_out_of_time_says_what_was_held_and_closes(env: &Env) {
+async fn drain_timeout_reports_held_locks(env: &Env) {
     let client = env.client().await;
     let (first, second) = (env.path("a"), env.path("b"));
     let mutex = InterProcessMutex::new(&client, &second).unwrap();
@@ -257,7 +257,7 @@ async fn a_drain_out_of_time_says_what_was_held_and_closes(env: &Env) {
 }
 
 // Shows: close-confirmed, drain
-async fn a_drain_waits_for_no_lock_that_is_lost(env: &Env) {
+async fn drain_ignores_lost_locks(env: &Env) {
     let (client, link) = env.linked(env.builder()).await;
     let mutex = InterProcessMutex::new(&client, env.lock_path()).unwrap();
     let guard = mutex.lock().await.unwrap();
@@ -270,7 +270,7 @@ async fn a_drain_waits_for_no_lock_that_is_lost(env: &Env) {
     drop(guard);
 }
 
-async fn a_drain_that_is_dropped_leaves_the_guards_and_refuses_the_rest(env: &Env) {
+async fn dropped_drain_keeps_guards(env: &Env) {
     let client = env.client().await;
     let mutex = InterProcessMutex::new(&client, env.lock_path()).unwrap();
     let guard = mutex.lock().await.unwrap();
@@ -288,7 +288,7 @@ async fn a_drain_that_is_dropped_leaves_the_guards_and_refuses_the_rest(env: &En
     within("the second", client.drain(SOON)).await.unwrap();
 }
 
-async fn it_goes_on_when_it_is_not_waited_for(env: &Env) {
+async fn dropped_close_goes_on(env: &Env) {
     let client = env.client().await;
     let session = client.session_id().unwrap();
     let guard = InterProcessMutex::new(&client, env.lock_path())
@@ -308,7 +308,7 @@ async fn it_goes_on_when_it_is_not_waited_for(env: &Env) {
 
 /// A mutex, a guard or a waiter alone keeps the session, and a future of `lost` does not.
 // Shows: session-lifetime
-async fn dropping_the_last_handle_ends_the_session(env: &Env) {
+async fn dropping_last_handle_ends_session(env: &Env) {
     let client = env.client().await;
     let session = client.session_id().unwrap();
     let mutex = InterProcessMutex::new(&client, env.lock_path()).unwrap();

@@ -8,20 +8,20 @@ use crate::harness::{BRIEFLY, Behaviour, Env, LATE, SESSION_LIMITS, behaviours};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
-        to_nothing_fails_in_time_and_says_where.once(),
-        to_a_server_that_says_nothing_fails_in_time.once(),
-        to_a_server_that_hangs_up_fails_in_time.once(),
+        missing_server_fails_in_time.once(),
+        silent_server_fails_in_time.once(),
+        disconnecting_server_fails_in_time.once(),
         goes_on_to_the_next_address,
-        unusable_connect_strings_are_refused_at_once.once(),
-        unusable_namespaces_are_refused_at_once.once(),
+        rejects_unusable_connect_strings_at_once.once(),
+        rejects_unusable_namespaces_at_once.once(),
         unknown_credentials_are_refused,
-        lazily_a_client_connects_by_itself.on_an_ensemble_too(),
-        lazily_what_is_asked_for_waits_for_the_first_session,
-        lazily_unknown_credentials_close_the_client,
-        lazily_it_can_be_closed_before_it_has_a_session,
-        the_servers_have_the_last_word_on_the_session_timeout.on_an_ensemble_too(),
-        a_client_knows_its_session,
-        connected_means_connected,
+        lazy_client_connects_by_itself.on_an_ensemble_too(),
+        lazy_connect_defers_requests,
+        lazy_client_closes_on_unknown_credentials,
+        lazy_client_closes_without_a_session,
+        servers_decide_the_session_timeout.on_an_ensemble_too(),
+        client_knows_its_session,
+        connect_returns_with_a_session,
         clones_share_everything,
     ]
 }
@@ -51,7 +51,7 @@ async fn check_timeout(env: &Env, address: &str) {
     }
 }
 
-async fn to_nothing_fails_in_time_and_says_where(env: &Env) {
+async fn missing_server_fails_in_time(env: &Env) {
     let closed = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
         .unwrap()
         .local_addr()
@@ -59,13 +59,13 @@ async fn to_nothing_fails_in_time_and_says_where(env: &Env) {
     check_timeout(env, &closed.to_string()).await;
 }
 
-async fn to_a_server_that_says_nothing_fails_in_time(env: &Env) {
+async fn silent_server_fails_in_time(env: &Env) {
     // The kernel accepts for it.
     let mute = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     check_timeout(env, &mute.local_addr().unwrap().to_string()).await;
 }
 
-async fn to_a_server_that_hangs_up_fails_in_time(env: &Env) {
+async fn disconnecting_server_fails_in_time(env: &Env) {
     env.server().refuse_connections(true);
     check_timeout(env, &env.connect_string()).await;
     env.server().refuse_connections(false);
@@ -92,7 +92,7 @@ async fn goes_on_to_the_next_address(env: &Env) {
     }
 }
 
-async fn unusable_connect_strings_are_refused_at_once(env: &Env) {
+async fn rejects_unusable_connect_strings_at_once(env: &Env) {
     for servers in [
         "",
         " ",
@@ -126,7 +126,7 @@ async fn unusable_connect_strings_are_refused_at_once(env: &Env) {
     }
 }
 
-async fn unusable_namespaces_are_refused_at_once(env: &Env) {
+async fn rejects_unusable_namespaces_at_once(env: &Env) {
     for namespace in ["a//b", "a/", "../a", "zookeeper", "/zookeeper/quota", "a\0"] {
         let error = env
             .builder()
@@ -174,7 +174,7 @@ async fn unknown_credentials_are_refused(env: &Env) {
     }
 }
 
-async fn lazily_a_client_connects_by_itself(env: &Env) {
+async fn lazy_client_connects_by_itself(env: &Env) {
     let client = env.builder().connect_lazy(&env.connect_string()).unwrap();
     let mut states = client.watch_state();
     within(
@@ -195,7 +195,7 @@ async fn lazily_a_client_connects_by_itself(env: &Env) {
 }
 
 // Shows: next-round
-async fn lazily_what_is_asked_for_waits_for_the_first_session(env: &Env) {
+async fn lazy_connect_defers_requests(env: &Env) {
     let link = env.link();
     link.cut();
     let client = env.builder().connect_lazy(link.connect_string()).unwrap();
@@ -219,7 +219,7 @@ async fn lazily_what_is_asked_for_waits_for_the_first_session(env: &Env) {
     client.close().await.unwrap();
 }
 
-async fn lazily_unknown_credentials_close_the_client(env: &Env) {
+async fn lazy_client_closes_on_unknown_credentials(env: &Env) {
     let builder = env.builder().auth("nonsense", "us:secret");
     let client = builder.connect_lazy(&env.connect_string()).unwrap();
     let mut states = client.watch_state();
@@ -234,7 +234,7 @@ async fn lazily_unknown_credentials_close_the_client(env: &Env) {
     assert_eq!(error.kind(), Some(ErrorKind::AuthFailed), "{error:?}");
 }
 
-async fn lazily_it_can_be_closed_before_it_has_a_session(env: &Env) {
+async fn lazy_client_closes_without_a_session(env: &Env) {
     let link = env.link();
     link.cut();
     let client = env.builder().connect_lazy(link.connect_string()).unwrap();
@@ -250,7 +250,7 @@ async fn lazily_it_can_be_closed_before_it_has_a_session(env: &Env) {
 }
 
 // Shows: session-timeout
-async fn the_servers_have_the_last_word_on_the_session_timeout(env: &Env) {
+async fn servers_decide_the_session_timeout(env: &Env) {
     let (least, most) = SESSION_LIMITS;
     let middle = Duration::from_secs(7);
     let less = least - Duration::from_millis(100);
@@ -280,7 +280,7 @@ async fn the_servers_have_the_last_word_on_the_session_timeout(env: &Env) {
     );
 }
 
-async fn a_client_knows_its_session(env: &Env) {
+async fn client_knows_its_session(env: &Env) {
     let client = env.client().await;
     assert_eq!(client.state(), ConnectionState::Connected);
     assert_eq!(client.watch_state().get(), ConnectionState::Connected);
@@ -302,7 +302,7 @@ async fn a_client_knows_its_session(env: &Env) {
     env.wait_session_gone(session).await;
 }
 
-async fn connected_means_connected(env: &Env) {
+async fn connect_returns_with_a_session(env: &Env) {
     for _ in 0..20 {
         let client = env.builder().connect(&env.connect_string()).await.unwrap();
         assert_eq!(client.state(), ConnectionState::Connected);

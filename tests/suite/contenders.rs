@@ -7,18 +7,18 @@ use crate::harness::{Behaviour, Env, behaviours};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
-        nodes_of_no_recipe_neither_block_nor_are_touched,
-        curator_s_go_s_and_bare_names_are_queued_behind,
-        a_foreign_contender_waits_behind_us,
-        a_queue_of_kazoo_s_is_refused,
-        a_queue_of_a_read_write_lock_is_refused,
-        another_recipe_that_comes_while_we_wait_ends_no_wait,
+        foreign_nodes_are_ignored_and_kept,
+        queues_behind_curator_go_bare_names,
+        foreign_contender_waits_behind_own,
+        kazoo_queue_is_refused,
+        read_write_queue_is_refused,
+        later_foreign_recipe_ends_no_wait,
         used_up_sequence_numbers_are_refused,
     ]
 }
 
 // Shows: contenders
-async fn nodes_of_no_recipe_neither_block_nor_are_touched(env: &Env) {
+async fn foreign_nodes_are_ignored_and_kept(env: &Env) {
     let path = env.lock_path();
     let strays = [
         "0",
@@ -53,7 +53,7 @@ async fn nodes_of_no_recipe_neither_block_nor_are_touched(env: &Env) {
 }
 
 // Shows: contenders
-async fn curator_s_go_s_and_bare_names_are_queued_behind(env: &Env) {
+async fn queues_behind_curator_go_bare_names(env: &Env) {
     let path = env.lock_path();
     let mutex = env.mutex().await;
     for prefix in [
@@ -88,7 +88,7 @@ async fn curator_s_go_s_and_bare_names_are_queued_behind(env: &Env) {
     }
 }
 
-async fn a_foreign_contender_waits_behind_us(env: &Env) {
+async fn foreign_contender_waits_behind_own(env: &Env) {
     let path = env.lock_path();
     let (ours, theirs) = (env.mutex().await, env.mutex().await);
     let guard = ours.lock().await.unwrap();
@@ -163,18 +163,18 @@ async fn check_refused(env: &Env, foreign: &str) {
 }
 
 // Shows: mixed-recipes
-async fn a_queue_of_kazoo_s_is_refused(env: &Env) {
+async fn kazoo_queue_is_refused(env: &Env) {
     check_refused(env, "0123456789abcdef0123456789abcdef__lock__").await;
 }
 
 // Shows: mixed-recipes
-async fn a_queue_of_a_read_write_lock_is_refused(env: &Env) {
+async fn read_write_queue_is_refused(env: &Env) {
     check_refused(env, "_c_5f3b2a10-8c1d-4f6e-9a7b-0123456789ab-__READ__").await;
     check_refused(env, "_c_5f3b2a10-8c1d-4f6e-9a7b-0123456789ab-__WRIT__").await;
 }
 
 // Shows: mixed-recipes
-async fn another_recipe_that_comes_while_we_wait_ends_no_wait(env: &Env) {
+async fn later_foreign_recipe_ends_no_wait(env: &Env) {
     let path = env.lock_path();
     let (ours, theirs) = (env.mutex().await, env.mutex().await);
     let guard = ours.lock().await.unwrap();

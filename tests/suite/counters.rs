@@ -11,20 +11,18 @@ pub(crate) fn all() -> Vec<Behaviour> {
         every_number_is_handed_out_once
             .whatever_breaks()
             .on_an_ensemble_too(),
-        what_was_added_is_there
-            .whatever_breaks()
-            .on_an_ensemble_too(),
+        additions_sum_up.whatever_breaks().on_an_ensemble_too(),
         numbers_go_on_over_sessions.not_on_keeper(NO_EXPIRY),
         numbers_go_on_over_an_election
             .needs(Need::OwnServers)
             .only_on_an_ensemble(),
         numbers_go_on_over_a_restart.needs(Need::OwnServers),
-        a_counter_is_not_swept_away
+        counter_is_not_swept_away
             .needs(Need::OwnServers)
             .not_on_keeper(NO_CONTAINERS),
-        the_node_is_curators,
-        one_comparison_of_many_succeeds,
-        one_initialization_of_many_succeeds,
+        node_is_curators,
+        only_one_comparison_succeeds,
+        only_one_initialization_succeeds,
     ]
 }
 
@@ -75,7 +73,7 @@ async fn every_number_is_handed_out_once(env: &Env) {
 }
 
 // Shows: counter-writes
-async fn what_was_added_is_there(env: &Env) {
+async fn additions_sum_up(env: &Env) {
     let mut tasks = JoinSet::new();
     for delta in [1, 10, -3] {
         let counter = counter(env, &env.client().await);
@@ -168,9 +166,9 @@ async fn numbers_go_on_over_a_restart(env: &Env) {
     assert!(within("a number", counter.next_id()).await.unwrap() > number);
 }
 
-/// Its directory is a container, and it is none.
+/// The directory of the counter is a container, and the counter is none.
 // Shows: counter-layout
-async fn a_counter_is_not_swept_away(env: &Env) {
+async fn counter_is_not_swept_away(env: &Env) {
     let counter = counter(env, &env.client().await);
     assert_eq!(within("a number", counter.next_id()).await.unwrap(), 1);
     // Another goes with its directory, which shows that they were swept.
@@ -183,7 +181,7 @@ async fn a_counter_is_not_swept_away(env: &Env) {
 }
 
 // Shows: counter-layout
-async fn the_node_is_curators(env: &Env) {
+async fn node_is_curators(env: &Env) {
     let counter = counter(env, &env.client().await);
     let path = env.path("counter");
     assert_eq!(within("the value", counter.get()).await.unwrap(), 0);
@@ -212,7 +210,7 @@ async fn the_node_is_curators(env: &Env) {
 }
 
 /// Of six clients that try the same with other values one succeeds, and its value is there.
-async fn one_of_many_succeeds<F>(env: &Env, attempt: fn(DistributedAtomicLong, i64) -> F)
+async fn exactly_one_succeeds<F>(env: &Env, attempt: fn(DistributedAtomicLong, i64) -> F)
 where
     F: Future<Output = Result<bool, AtomicLongError>> + Send + 'static,
 {
@@ -232,15 +230,15 @@ where
     assert_eq!(winners, [value]);
 }
 
-async fn one_comparison_of_many_succeeds(env: &Env) {
-    one_of_many_succeeds(env, |counter, new| async move {
+async fn only_one_comparison_succeeds(env: &Env) {
+    exactly_one_succeeds(env, |counter, new| async move {
         counter.compare_and_set(0, new).await
     })
     .await;
 }
 
-async fn one_initialization_of_many_succeeds(env: &Env) {
-    one_of_many_succeeds(env, |counter, value| async move {
+async fn only_one_initialization_succeeds(env: &Env) {
+    exactly_one_succeeds(env, |counter, value| async move {
         counter.initialize(value).await
     })
     .await;

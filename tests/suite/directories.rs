@@ -7,28 +7,28 @@ use crate::harness::{Behaviour, Env, NO_CONTAINERS, Need, behaviours};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
-        they_are_made_as_containers_and_so_is_everything_above.needs(Need::SeeKinds),
-        they_are_made_to_stay_where_asked.needs(Need::SeeKinds),
-        those_that_exist_are_left_as_they_are,
-        one_deleted_between_two_locks_is_made_again.on_an_ensemble_too(),
-        one_deleted_as_soon_as_it_is_made_is_made_again
+        directories_and_parents_are_containers.needs(Need::SeeKinds),
+        directories_persist_on_request.needs(Need::SeeKinds),
+        existing_directories_are_left_alone,
+        deleted_directory_is_made_again.on_an_ensemble_too(),
+        quickly_deleted_directory_is_made_again
             .needs(Need::HoldReplies)
             .not_on_keeper(NO_CONTAINERS),
-        many_contenders_make_it_at_once
+        many_contenders_make_a_directory
             .whatever_breaks()
             .on_an_ensemble_too(),
-        a_namespace_is_a_prefix_that_does_not_show.curator("testWithNamespace"),
-        a_namespace_can_be_part_of_the_connect_string,
-        namespaces_of_connect_string_and_builder_add_up,
-        a_namespace_keeps_apart,
-        any_path_of_zookeeper_s_will_do,
+        namespace_is_hidden.curator("testWithNamespace"),
+        connect_string_may_have_a_namespace,
+        namespaces_of_both_places_add_up,
+        namespaces_are_isolated,
+        accepts_any_zookeeper_path,
         any_text_makes_a_path.on_an_ensemble_too(),
-        bad_paths_are_refused_before_anything_is_sent.once(),
-        a_path_below_an_ephemeral_node_is_rejected,
+        rejects_bad_paths_before_sending.once(),
+        rejects_path_below_ephemeral_node,
     ]
 }
 
-async fn they_are_made_as_containers_and_so_is_everything_above(env: &Env) {
+async fn directories_and_parents_are_containers(env: &Env) {
     let path = env.path("a/b/c/lock");
     let client = env.client().await;
     let guard = InterProcessMutex::new(&client, &path)
@@ -55,7 +55,7 @@ async fn they_are_made_as_containers_and_so_is_everything_above(env: &Env) {
     guard.release().await.unwrap();
 }
 
-async fn they_are_made_to_stay_where_asked(env: &Env) {
+async fn directories_persist_on_request(env: &Env) {
     let path = env.path("a/lock");
     let client = env.client().await;
     let mutex = InterProcessMutex::builder(&client, &path)
@@ -73,7 +73,7 @@ async fn they_are_made_to_stay_where_asked(env: &Env) {
     guard.release().await.unwrap();
 }
 
-async fn those_that_exist_are_left_as_they_are(env: &Env) {
+async fn existing_directories_are_left_alone(env: &Env) {
     let path = env
         .create(&env.lock_path(), zk::CreateMode::Persistent)
         .await;
@@ -90,7 +90,7 @@ async fn those_that_exist_are_left_as_they_are(env: &Env) {
     assert_eq!(env.get_data(&path).await.unwrap().0, b"not yours");
 }
 
-async fn one_deleted_between_two_locks_is_made_again(env: &Env) {
+async fn deleted_directory_is_made_again(env: &Env) {
     let mutex = env.mutex().await;
     for deep in [false, true] {
         mutex.lock().await.unwrap().release().await.unwrap();
@@ -106,7 +106,7 @@ async fn one_deleted_between_two_locks_is_made_again(env: &Env) {
 }
 
 // Shows: directories
-async fn one_deleted_as_soon_as_it_is_made_is_made_again(env: &Env) {
+async fn quickly_deleted_directory_is_made_again(env: &Env) {
     let mutex = env.mutex().await;
     let path = env
         .create(&env.lock_path(), zk::CreateMode::Persistent)
@@ -128,7 +128,7 @@ async fn one_deleted_as_soon_as_it_is_made_is_made_again(env: &Env) {
         .unwrap();
 }
 
-async fn many_contenders_make_it_at_once(env: &Env) {
+async fn many_contenders_make_a_directory(env: &Env) {
     let mutexes = [env.mutex().await, env.mutex().await, env.mutex().await];
     let mut contenders = JoinSet::new();
     for mutex in mutexes.iter().cycle().take(12) {
@@ -175,7 +175,7 @@ async fn check_namespace(env: &Env, client: &Client, namespace: &str) {
     guard.release().await.unwrap();
 }
 
-async fn a_namespace_is_a_prefix_that_does_not_show(env: &Env) {
+async fn namespace_is_hidden(env: &Env) {
     let namespace = env.path("ns/eu");
     // With or without the slash.
     let client = env
@@ -184,14 +184,14 @@ async fn a_namespace_is_a_prefix_that_does_not_show(env: &Env) {
     check_namespace(env, &client, &namespace).await;
 }
 
-async fn a_namespace_can_be_part_of_the_connect_string(env: &Env) {
+async fn connect_string_may_have_a_namespace(env: &Env) {
     let namespace = env.path("ns");
     let servers = format!("{}{namespace}", env.connect_string());
     let client = env.connect_to(&servers, env.builder()).await;
     check_namespace(env, &client, &namespace).await;
 }
 
-async fn namespaces_of_connect_string_and_builder_add_up(env: &Env) {
+async fn namespaces_of_both_places_add_up(env: &Env) {
     let servers = format!("{}{}", env.connect_string(), env.path("ns"));
     let client = env
         .connect_to(&servers, env.builder().namespace("/eu"))
@@ -199,7 +199,7 @@ async fn namespaces_of_connect_string_and_builder_add_up(env: &Env) {
     check_namespace(env, &client, &env.path("ns/eu")).await;
 }
 
-async fn a_namespace_keeps_apart(env: &Env) {
+async fn namespaces_are_isolated(env: &Env) {
     let mut guards = Vec::new();
     for namespace in ["a", "b"] {
         let client = env
@@ -211,7 +211,7 @@ async fn a_namespace_keeps_apart(env: &Env) {
     assert!(guards.iter().all(LockGuard::is_held));
 }
 
-async fn any_path_of_zookeeper_s_will_do(env: &Env) {
+async fn accepts_any_zookeeper_path(env: &Env) {
     let client = env.client().await;
     for name in [
         "库存/sku-42",
@@ -241,7 +241,7 @@ async fn any_path_of_zookeeper_s_will_do(env: &Env) {
         .unwrap();
 }
 
-/// What is unescaped here the servers accept, and what they would refuse is escaped.
+/// The servers accept all that is left unescaped, and all that they would refuse is escaped.
 async fn any_text_makes_a_path(env: &Env) {
     let client = env.client().await;
     // The ends of what ZooKeeper refuses.
@@ -292,7 +292,7 @@ async fn any_text_makes_a_path(env: &Env) {
     }
 }
 
-async fn bad_paths_are_refused_before_anything_is_sent(env: &Env) {
+async fn rejects_bad_paths_before_sending(env: &Env) {
     let client = env.client().await;
     let requests = env.server().counters().total_requests();
     for path in [
@@ -313,7 +313,7 @@ async fn bad_paths_are_refused_before_anything_is_sent(env: &Env) {
     assert_eq!(env.server().counters().total_requests(), requests);
 }
 
-async fn a_path_below_an_ephemeral_node_is_rejected(env: &Env) {
+async fn rejects_path_below_ephemeral_node(env: &Env) {
     let parent = env
         .create(&env.path("ephemeral"), zk::CreateMode::Ephemeral)
         .await;

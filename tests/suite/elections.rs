@@ -6,17 +6,17 @@ use crate::harness::{Behaviour, CriticalSection, Env, behaviours};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
-        one_selector_leads_at_a_time
+        selectors_lead_one_at_a_time
             .whatever_breaks()
             .on_an_ensemble_too(),
-        one_latch_leads_at_a_time
+        latches_lead_one_at_a_time
             .whatever_breaks()
             .on_an_ensemble_too(),
-        the_next_latch_leads_when_the_leaders_session_ends.on_an_ensemble_too(),
+        leaders_session_end_elects_next.on_an_ensemble_too(),
     ]
 }
 
-async fn one_selector_leads_at_a_time(env: &Env) {
+async fn selectors_lead_one_at_a_time(env: &Env) {
     let section = Arc::<CriticalSection>::default();
     let terms = Arc::new(Mutex::new(Vec::new()));
     let mut participants = JoinSet::new();
@@ -40,7 +40,7 @@ async fn one_selector_leads_at_a_time(env: &Env) {
     env.wait_count(&env.lock_path(), 0).await;
 }
 
-async fn one_latch_leads_at_a_time(env: &Env) {
+async fn latches_lead_one_at_a_time(env: &Env) {
     let section = Arc::<CriticalSection>::default();
     let mut participants = JoinSet::new();
     for _ in 0..3 {
@@ -71,7 +71,7 @@ async fn leads(latch: &LeaderLatch) -> Leadership {
 }
 
 // Shows: election
-async fn the_next_latch_leads_when_the_leaders_session_ends(env: &Env) {
+async fn leaders_session_end_elects_next(env: &Env) {
     let (client, link) = env.linked(env.builder()).await;
     let first = latch(&client, env, "first");
     let leadership = leads(&first).await;

@@ -6,11 +6,11 @@ use crate::harness::{Behaviour, CriticalSection, Env, behaviours};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
-        tasks_of_one_client_lose_no_increment
+        tasks_of_client_lose_no_increment
             .curator("testReentrantSingleLock")
             .whatever_breaks()
             .on_an_ensemble_too(),
-        tasks_of_several_clients_lose_no_increment
+        tasks_of_clients_lose_no_increment
             .whatever_breaks()
             .on_an_ensemble_too(),
         locks_of_different_paths_are_independent.whatever_breaks(),
@@ -47,11 +47,11 @@ pub(crate) async fn visit(env: &Env, mutexes: Vec<InterProcessMutex>, tasks: usi
     env.wait_count(&env.lock_path(), 0).await;
 }
 
-async fn tasks_of_one_client_lose_no_increment(env: &Env) {
+async fn tasks_of_client_lose_no_increment(env: &Env) {
     visit(env, vec![env.mutex().await], 8, 15).await;
 }
 
-async fn tasks_of_several_clients_lose_no_increment(env: &Env) {
+async fn tasks_of_clients_lose_no_increment(env: &Env) {
     let mut mutexes = Vec::new();
     for _ in 0..4 {
         mutexes.push(env.mutex().await);

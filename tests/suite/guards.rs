@@ -9,16 +9,16 @@ use crate::harness::{Behaviour, Env, OUTLIVED, behaviours};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
-        a_release_goes_on_when_it_is_not_waited_for.whatever_breaks(),
-        it_can_be_released_by_another_task_or_thread,
-        it_outlives_the_runtime_that_it_was_got_in,
-        the_last_handle_of_all_reports_its_release_too.not_on_keeper(OUTLIVED),
-        it_knows_its_path_and_its_node.curator("testLockPath"),
-        lost_resolves_for_those_who_hold_only_the_future,
-        deleted_nodes_are_noticed_and_no_others,
-        a_transaction_commits_while_it_is_held.on_an_ensemble_too(),
-        a_transaction_of_one_who_has_lost_writes_nothing.on_an_ensemble_too(),
-        what_the_previous_holder_wrote_is_read.on_an_ensemble_too(),
+        dropped_release_goes_on.whatever_breaks(),
+        released_by_another_task_or_thread,
+        guard_outlives_its_runtime,
+        last_handle_reports_its_release.not_on_keeper(OUTLIVED),
+        guard_knows_path_and_node.curator("testLockPath"),
+        lost_resolves_without_the_guard,
+        only_deleted_nodes_are_noticed,
+        transaction_commits_while_held.on_an_ensemble_too(),
+        lost_holders_transaction_writes_nothing.on_an_ensemble_too(),
+        reads_previous_holders_write.on_an_ensemble_too(),
     ]
 }
 
@@ -27,7 +27,7 @@ fn is_send<T: Send + 'static>(value: T) -> T {
 }
 
 // Shows: cleanup
-async fn a_release_goes_on_when_it_is_not_waited_for(env: &Env) {
+async fn dropped_release_goes_on(env: &Env) {
     let mutex = env.mutex().await;
     for _ in 0..5 {
         // Not even polled: it is the call that counts.
@@ -45,7 +45,7 @@ async fn a_release_goes_on_when_it_is_not_waited_for(env: &Env) {
     }
 }
 
-async fn it_can_be_released_by_another_task_or_thread(env: &Env) {
+async fn released_by_another_task_or_thread(env: &Env) {
     let (ours, theirs) = (env.mutex().await, env.mutex().await);
     let guard = is_send(ours.lock().await.unwrap());
     tokio::spawn(async move { guard.release().await.unwrap() })
@@ -64,7 +64,7 @@ async fn it_can_be_released_by_another_task_or_thread(env: &Env) {
         .unwrap();
 }
 
-async fn it_outlives_the_runtime_that_it_was_got_in(env: &Env) {
+async fn guard_outlives_its_runtime(env: &Env) {
     let (builder, servers, path) = (env.builder(), env.connect_string(), env.lock_path());
     let elsewhere = thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -92,7 +92,7 @@ async fn it_outlives_the_runtime_that_it_was_got_in(env: &Env) {
 }
 
 // Shows: session-lifetime
-async fn the_last_handle_of_all_reports_its_release_too(env: &Env) {
+async fn last_handle_reports_its_release(env: &Env) {
     for _ in 0..5 {
         let client = env.client().await;
         let session = client.session_id().unwrap();
@@ -108,7 +108,7 @@ async fn the_last_handle_of_all_reports_its_release_too(env: &Env) {
     }
 }
 
-async fn it_knows_its_path_and_its_node(env: &Env) {
+async fn guard_knows_path_and_node(env: &Env) {
     let mutex = env.mutex().await;
     let path = env.lock_path();
     let guard = mutex.lock().await.unwrap();
@@ -133,7 +133,7 @@ async fn it_knows_its_path_and_its_node(env: &Env) {
     assert!(env.stat(&node).await.is_none());
 }
 
-async fn lost_resolves_for_those_who_hold_only_the_future(env: &Env) {
+async fn lost_resolves_without_the_guard(env: &Env) {
     let client = env.client().await;
     let guard = InterProcessMutex::new(&client, env.lock_path())
         .unwrap()
@@ -155,7 +155,7 @@ async fn lost_resolves_for_those_who_hold_only_the_future(env: &Env) {
     assert_eq!(within("the loss", late).await.reason(), LostReason::Closed);
 }
 
-async fn deleted_nodes_are_noticed_and_no_others(env: &Env) {
+async fn only_deleted_nodes_are_noticed(env: &Env) {
     let client = env
         .connect(env.builder().session_timeout(Duration::from_secs(12)))
         .await;
@@ -181,7 +181,7 @@ async fn deleted_nodes_are_noticed_and_no_others(env: &Env) {
     }
 }
 
-async fn a_transaction_commits_while_it_is_held(env: &Env) {
+async fn transaction_commits_while_held(env: &Env) {
     let data = env
         .create(&env.path("data"), zk::CreateMode::Persistent)
         .await;
@@ -211,7 +211,7 @@ async fn a_transaction_commits_while_it_is_held(env: &Env) {
 }
 
 // Shows: transaction
-async fn a_transaction_of_one_who_has_lost_writes_nothing(env: &Env) {
+async fn lost_holders_transaction_writes_nothing(env: &Env) {
     let data = env
         .create(&env.path("data"), zk::CreateMode::Persistent)
         .await;
@@ -235,7 +235,7 @@ async fn a_transaction_of_one_who_has_lost_writes_nothing(env: &Env) {
 /// Through whichever member each of them writes and reads: the version that was read is always the
 /// right one.
 // Shows: read-under-lock
-async fn what_the_previous_holder_wrote_is_read(env: &Env) {
+async fn reads_previous_holders_write(env: &Env) {
     let (path, log) = (env.path("count"), env.path("log"));
     env.create(&path, zk::CreateMode::Persistent).await;
     env.create(&log, zk::CreateMode::Persistent).await;

@@ -8,8 +8,10 @@ use crate::harness::{Behaviour, Env, behaviours};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
-        one_of_many_runs_each.whatever_breaks().on_an_ensemble_too(),
-        one_that_dies_is_followed
+        each_occasion_runs_once
+            .whatever_breaks()
+            .on_an_ensemble_too(),
+        dead_runner_is_replaced
     ]
 }
 
@@ -17,7 +19,7 @@ pub(crate) fn all() -> Vec<Behaviour> {
 /// call may end with an error, and is made again; a run of which it is not known whether it is
 /// recorded is not one that counts.
 // Shows: once-record
-async fn one_of_many_runs_each(env: &Env) {
+async fn each_occasion_runs_once(env: &Env) {
     let ran: Arc<Mutex<BTreeMap<String, u32>>> = Arc::default();
     let mut processes = JoinSet::new();
     for _ in 0..3 {
@@ -55,7 +57,7 @@ async fn one_of_many_runs_each(env: &Env) {
 }
 
 // Shows: once-record
-async fn one_that_dies_is_followed(env: &Env) {
+async fn dead_runner_is_replaced(env: &Env) {
     let (client, link) = env.linked(env.builder()).await;
     let path = env.path("job");
     let (began, begun) = oneshot::channel();

@@ -12,16 +12,16 @@ const LONG: Duration = Duration::from_secs(3600);
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
-        its_holder_is_told_and_then_the_next_is_granted
+        lease_end_precedes_next_grant
             .whatever_breaks()
             .on_an_ensemble_too(),
-        a_line_moves_on_by_itself_when_leases_are_over
+        expired_leases_advance_the_queue
             .whatever_breaks()
             .on_an_ensemble_too(),
     ]
 }
 
-async fn its_holder_is_told_and_then_the_next_is_granted(env: &Env) {
+async fn lease_end_precedes_next_grant(env: &Env) {
     let (ours, theirs) = (env.mutex().await, env.mutex().await);
     for _ in 0..3 {
         let guard = within("a free lock", ours.acquire_with_lease(SOON, LEASE))
@@ -50,7 +50,7 @@ async fn its_holder_is_told_and_then_the_next_is_granted(env: &Env) {
 
 /// None of them releases, and none is let in before those before it were told.
 // Shows: lease-over
-async fn a_line_moves_on_by_itself_when_leases_are_over(env: &Env) {
+async fn expired_leases_advance_the_queue(env: &Env) {
     let (ours, theirs) = (env.client().await, env.client().await);
     let turns: Arc<Mutex<Vec<LockGuard>>> = Arc::default();
     let mut line = JoinSet::new();

@@ -7,9 +7,11 @@ use crate::harness::{Behaviour, Env, behaviours};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
-        they_come_back_after_their_sessions.on_an_ensemble_too(),
-        they_come_and_go.whatever_breaks().on_an_ensemble_too(),
-        a_name_is_taken_over_when_its_owner_goes.on_an_ensemble_too(),
+        members_return_after_their_sessions.on_an_ensemble_too(),
+        joins_and_departures_are_seen
+            .whatever_breaks()
+            .on_an_ensemble_too(),
+        name_passes_to_the_next_owner.on_an_ensemble_too(),
     ]
 }
 
@@ -22,7 +24,7 @@ async fn join(env: &Env, id: &str) -> GroupMember {
 }
 
 // Shows: persistent-node
-async fn they_come_back_after_their_sessions(env: &Env) {
+async fn members_return_after_their_sessions(env: &Env) {
     let (client, link) = env.linked(env.builder()).await;
     let node = PersistentNode::new(&client, env.path("node"), "a").unwrap();
     within("the creation", node.wait_for_initial_create(SOON))
@@ -47,7 +49,7 @@ async fn they_come_back_after_their_sessions(env: &Env) {
     assert!(env.stat(&env.path("node")).await.is_none());
 }
 
-async fn they_come_and_go(env: &Env) {
+async fn joins_and_departures_are_seen(env: &Env) {
     let one = join(env, "1").await;
     let mut watch = one.watch();
     let mut others = Vec::new();
@@ -69,7 +71,7 @@ async fn they_come_and_go(env: &Env) {
     within("one member", until(&["1"])).await;
 }
 
-async fn a_name_is_taken_over_when_its_owner_goes(env: &Env) {
+async fn name_passes_to_the_next_owner(env: &Env) {
     let first = join(env, "1").await;
     let second = GroupMember::new(&env.client().await, env.path("group"), "1", "second").unwrap();
     let mut states = second.watch_state();

@@ -9,14 +9,14 @@ pub(crate) fn all() -> Vec<Behaviour> {
         all_members_are_held_and_released
             .whatever_breaks()
             .on_an_ensemble_too(),
-        tokens_are_the_zxids_of_the_nodes.on_an_ensemble_too(),
-        members_of_any_kind_exclude_their_rivals,
-        multi_locks_in_any_order_come_to_an_end
+        tokens_are_zxids_of_nodes.on_an_ensemble_too(),
+        members_of_any_kind_exclude,
+        multi_locks_never_deadlock
             .whatever_breaks()
             .on_an_ensemble_too(),
-        nested_locks_in_the_order_of_the_paths_come_to_an_end.whatever_breaks(),
-        a_busy_member_leaves_nothing_in_the_others.on_an_ensemble_too(),
-        a_transaction_checks_every_member.on_an_ensemble_too(),
+        ordered_nested_locks_never_deadlock.whatever_breaks(),
+        busy_member_leaves_nothing_behind.on_an_ensemble_too(),
+        transaction_checks_every_member.on_an_ensemble_too(),
         many_members_are_acquired,
     ]
 }
@@ -61,7 +61,7 @@ async fn all_members_are_held_and_released(env: &Env) {
     assert_free(env).await;
 }
 
-async fn tokens_are_the_zxids_of_the_nodes(env: &Env) {
+async fn tokens_are_zxids_of_nodes(env: &Env) {
     let multi = multi(env, &env.client().await);
     let mut last = Vec::new();
     for _ in 0..2 {
@@ -81,7 +81,7 @@ async fn tokens_are_the_zxids_of_the_nodes(env: &Env) {
 }
 
 // Shows: multi-lock
-async fn members_of_any_kind_exclude_their_rivals(env: &Env) {
+async fn members_of_any_kind_exclude(env: &Env) {
     let (ours, theirs) = (env.client().await, env.client().await);
     let [b, c, a] = paths(env);
     let fair = InterProcessFairLock::new(&ours, &b).unwrap();
@@ -120,11 +120,11 @@ async fn members_of_any_kind_exclude_their_rivals(env: &Env) {
 
 /// Each pair of three members in both orders, by several clients.
 // Shows: multi-lock
-async fn multi_locks_in_any_order_come_to_an_end(env: &Env) {
+async fn multi_locks_never_deadlock(env: &Env) {
     visit(env, false).await;
 }
 
-async fn nested_locks_in_the_order_of_the_paths_come_to_an_end(env: &Env) {
+async fn ordered_nested_locks_never_deadlock(env: &Env) {
     visit(env, true).await;
 }
 
@@ -184,7 +184,7 @@ async fn visit(env: &Env, nested: bool) {
 }
 
 // Shows: multi-lock-try, multi-lock
-async fn a_busy_member_leaves_nothing_in_the_others(env: &Env) {
+async fn busy_member_leaves_nothing_behind(env: &Env) {
     let (ours, theirs) = (env.client().await, env.client().await);
     let [b, c, a] = paths(env);
     let held = within("a free lock", mutex(&theirs, &b).lock())
@@ -227,7 +227,7 @@ async fn a_busy_member_leaves_nothing_in_the_others(env: &Env) {
     assert_free(env).await;
 }
 
-async fn a_transaction_checks_every_member(env: &Env) {
+async fn transaction_checks_every_member(env: &Env) {
     let client = env.client().await;
     let guard = within("free locks", multi(env, &client).lock())
         .await

@@ -9,14 +9,14 @@ const LONG: Duration = Duration::from_secs(3600);
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
         handles_with_other_options_conflict.once(),
-        options_left_open_follow_the_first_handle.needs(Need::CountRequests),
-        options_can_change_when_the_last_handle_is_gone.once(),
+        unset_options_follow_first_handle.needs(Need::CountRequests),
+        options_change_after_last_handle.once(),
         clients_do_not_share_options,
-        values_that_cannot_work_are_refused.once(),
-        the_data_of_the_nodes_can_be_seen
+        rejects_unworkable_values.once(),
+        node_data_is_visible
             .curator("testSetNodeData")
             .on_an_ensemble_too(),
-        the_most_data_that_is_accepted_fits,
+        largest_accepted_data_fits,
     ]
 }
 
@@ -65,7 +65,7 @@ async fn handles_with_other_options_conflict(env: &Env) {
     first.lock().await.unwrap().release().await.unwrap();
 }
 
-async fn options_left_open_follow_the_first_handle(env: &Env) {
+async fn unset_options_follow_first_handle(env: &Env) {
     let client = env.client().await;
     let path = env.lock_path();
     let first = InterProcessMutex::builder(&client, &path)
@@ -103,7 +103,7 @@ async fn options_left_open_follow_the_first_handle(env: &Env) {
         .unwrap();
 }
 
-async fn options_can_change_when_the_last_handle_is_gone(env: &Env) {
+async fn options_change_after_last_handle(env: &Env) {
     let client = env.client().await;
     let path = env.lock_path();
     let build = |max| {
@@ -148,7 +148,7 @@ async fn clients_do_not_share_options(env: &Env) {
     many.try_lock().await.unwrap().release().await.unwrap();
 }
 
-async fn values_that_cannot_work_are_refused(env: &Env) {
+async fn rejects_unworkable_values(env: &Env) {
     let client = env.client().await;
     let builder = || InterProcessMutex::builder(&client, "/stock");
     let bad = [
@@ -167,7 +167,7 @@ async fn values_that_cannot_work_are_refused(env: &Env) {
     }
 }
 
-async fn the_data_of_the_nodes_can_be_seen(env: &Env) {
+async fn node_data_is_visible(env: &Env) {
     let client = env.client().await;
     let path = env.lock_path();
     for data in [&b"host-7:4711"[..], b"", b"\0\xff not text"] {
@@ -198,7 +198,7 @@ async fn the_data_of_the_nodes_can_be_seen(env: &Env) {
 }
 
 // Shows: data-limit
-async fn the_most_data_that_is_accepted_fits(env: &Env) {
+async fn largest_accepted_data_fits(env: &Env) {
     let client = env.client().await;
     // The longest path that there may be.
     let path = env.path(&"x".repeat(16 * 1024 - env.path("").len()));

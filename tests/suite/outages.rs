@@ -8,15 +8,14 @@ use crate::harness::{Behaviour, Env, Need, behaviours};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
-        an_election_costs_no_lock
+        election_costs_no_lock
             .needs(Need::OwnServers)
             .only_on_an_ensemble(),
-        lock_says_so_when_the_policy_is_exhausted,
-        lock_waits_for_ever_where_the_policy_does,
-        participants_without_an_answer_says_so,
-        a_lock_let_go_of_during_an_outage_is_free_after_it
-            .curator("TestFailedDeleteManager.testBasic"),
-        a_release_during_an_outage_reports_after_it,
+        lock_reports_exhausted_policy,
+        lock_waits_under_endless_policy,
+        participants_reports_missing_answer,
+        lock_released_in_outage_is_freed.curator("TestFailedDeleteManager.testBasic"),
+        release_reports_after_outage,
     ]
 }
 
@@ -40,7 +39,7 @@ where
     }
 }
 
-async fn an_election_costs_no_lock(env: &Env) {
+async fn election_costs_no_lock(env: &Env) {
     let (ours, theirs) = (env.mutex().await, env.mutex().await);
     let guard = ours.lock().await.unwrap();
     let waiter = tokio::spawn(theirs.lock());
@@ -65,7 +64,7 @@ async fn an_election_costs_no_lock(env: &Env) {
     guard.release().await.unwrap();
 }
 
-async fn lock_says_so_when_the_policy_is_exhausted(env: &Env) {
+async fn lock_reports_exhausted_policy(env: &Env) {
     let policy = RetryPolicy::n_times(1, Duration::from_millis(10));
     let builder = env
         .builder()
@@ -104,7 +103,7 @@ async fn lock_says_so_when_the_policy_is_exhausted(env: &Env) {
     answered(|| free.lock()).await.release().await.unwrap();
 }
 
-async fn lock_waits_for_ever_where_the_policy_does(env: &Env) {
+async fn lock_waits_under_endless_policy(env: &Env) {
     let policy = RetryPolicy::forever(Duration::from_millis(10));
     let builder = env
         .builder()
@@ -131,7 +130,7 @@ async fn lock_waits_for_ever_where_the_policy_does(env: &Env) {
         .unwrap();
 }
 
-async fn participants_without_an_answer_says_so(env: &Env) {
+async fn participants_reports_missing_answer(env: &Env) {
     let policy = RetryPolicy::n_times(1, Duration::from_millis(10));
     let builder = env
         .builder()
@@ -148,7 +147,7 @@ async fn participants_without_an_answer_says_so(env: &Env) {
     assert_eq!(answered(|| free.participants()).await, [""; 0]);
 }
 
-async fn a_lock_let_go_of_during_an_outage_is_free_after_it(env: &Env) {
+async fn lock_released_in_outage_is_freed(env: &Env) {
     let (client, link) = env.linked(env.builder()).await;
     let theirs = env.mutex().await;
     let guard = mutex(&client, env).lock().await.unwrap();
@@ -168,7 +167,7 @@ async fn a_lock_let_go_of_during_an_outage_is_free_after_it(env: &Env) {
     assert_eq!(env.children(&env.lock_path()).await, [""; 0]);
 }
 
-async fn a_release_during_an_outage_reports_after_it(env: &Env) {
+async fn release_reports_after_outage(env: &Env) {
     let link = env.link();
     // Long enough that the session outlives it.
     let client = env.connect_to(link.connect_string(), env.builder()).await;

@@ -6,11 +6,11 @@ use crate::harness::{Behaviour, Env, behaviours};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
-        first_come_first_served_across_clients.on_an_ensemble_too(),
-        participants_come_in_order_the_holder_first
+        fifo_across_clients.on_an_ensemble_too(),
+        participants_begin_with_the_holder
             .curator("testGetParticipantNodes")
             .on_an_ensemble_too(),
-        a_lock_that_was_never_used_has_no_participants,
+        unused_lock_has_no_participants,
     ]
 }
 
@@ -32,7 +32,7 @@ async fn queue_up(
     waiter
 }
 
-async fn first_come_first_served_across_clients(env: &Env) {
+async fn fifo_across_clients(env: &Env) {
     let served = Arc::default();
     let guard = env.mutex().await.lock().await.unwrap();
     let mut waiters = Vec::new();
@@ -60,7 +60,7 @@ async fn all_participants(mutex: &InterProcessMutex, count: usize) -> Vec<NodePa
     .await
 }
 
-async fn participants_come_in_order_the_holder_first(env: &Env) {
+async fn participants_begin_with_the_holder(env: &Env) {
     let (ours, theirs) = (env.mutex().await, env.mutex().await);
     let path = env.lock_path();
     let guard = ours.lock().await.unwrap();
@@ -92,7 +92,7 @@ async fn participants_come_in_order_the_holder_first(env: &Env) {
     }
 }
 
-async fn a_lock_that_was_never_used_has_no_participants(env: &Env) {
+async fn unused_lock_has_no_participants(env: &Env) {
     let mutex = env.mutex().await;
     assert_eq!(mutex.participants().await.unwrap(), [""; 0]);
     assert!(!mutex.is_acquired_in_this_process());

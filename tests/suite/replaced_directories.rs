@@ -15,7 +15,11 @@ use zookeeper_client as zk;
 use crate::harness::{Behaviour, CriticalSection, Env, behaviours};
 
 pub(crate) fn all() -> Vec<Behaviour> {
-    behaviours![they_let_no_two_in.whatever_breaks().on_an_ensemble_too()]
+    behaviours![
+        replacement_never_grants_two
+            .whatever_breaks()
+            .on_an_ensemble_too()
+    ]
 }
 
 /// How long they are replaced at least.
@@ -142,7 +146,7 @@ async fn replace(outsider: &zk::Client, path: &str, dice: &mut Random) -> bool {
 }
 
 // Shows: directory-watch
-async fn they_let_no_two_in(env: &Env) {
+async fn replacement_never_grants_two(env: &Env) {
     let (mut locks, mut contenders) = (Vec::new(), Vec::new());
     let without_list = Arc::<AtomicU64>::default();
     for n in 0..2 {

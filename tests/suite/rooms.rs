@@ -10,10 +10,10 @@ const LONG: Duration = Duration::from_secs(3600);
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
-        tasks_that_hand_over_lose_no_increment
+        hand_overs_lose_no_increment
             .whatever_breaks()
             .on_an_ensemble_too(),
-        another_client_comes_in_between,
+        other_client_gets_its_turn,
         readers_that_share_exclude_writers
             .whatever_breaks()
             .on_an_ensemble_too(),
@@ -48,11 +48,11 @@ async fn mutexes(
     mutexes
 }
 
-async fn tasks_that_hand_over_lose_no_increment(env: &Env) {
+async fn hand_overs_lose_no_increment(env: &Env) {
     visit(env, mutexes(env, handing_over).await, 7, 10).await;
 }
 
-async fn another_client_comes_in_between(env: &Env) {
+async fn other_client_gets_its_turn(env: &Env) {
     let client = env.client().await;
     let (ours, theirs) = (handing_over(&client, env), env.mutex().await);
     let guard = within("the lock", ours.lock()).await.unwrap();

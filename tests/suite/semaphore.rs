@@ -9,42 +9,44 @@ use crate::harness::{Behaviour, Env, Need, Room, behaviours, in_vain};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
-        so_many_at_a_time.whatever_breaks().on_an_ensemble_too(),
-        many_at_once_or_none.on_an_ensemble_too(),
-        first_come_first_served.on_an_ensemble_too(),
-        of_one_client_too_first_come_first_served,
-        much_is_not_overtaken_by_little,
-        a_question_does_not_wait.on_an_ensemble_too(),
-        a_wait_ends_in_time_and_leaves_nothing,
-        the_limit_is_set_while_it_is_used.on_an_ensemble_too(),
-        a_smaller_limit_takes_nothing_away,
-        a_smaller_limit_ends_the_wait_for_more_than_it,
+        holders_never_exceed_the_limit
+            .whatever_breaks()
+            .on_an_ensemble_too(),
+        permits_are_acquired_atomically.on_an_ensemble_too(),
+        semaphore_fifo_across_clients.on_an_ensemble_too(),
+        semaphore_fifo_within_client,
+        large_request_not_starved,
+        query_does_not_block.on_an_ensemble_too(),
+        timed_out_wait_leaves_nothing,
+        limit_is_set_while_used.on_an_ensemble_too(),
+        smaller_limit_takes_nothing_away,
+        smaller_limit_ends_larger_waits,
         permits_are_split_and_merged.on_an_ensemble_too(),
         permits_of_others_are_not_merged,
-        slots_are_those_that_are_free,
-        tokens_rise.on_an_ensemble_too(),
-        a_permit_says_where_it_is,
-        dropping_it_returns_it.whatever_breaks(),
-        a_permit_is_lost_with_its_session.on_an_ensemble_too(),
-        a_transaction_commits_while_it_is_held.on_an_ensemble_too(),
-        it_can_be_asked_back,
-        the_end_of_a_client_returns_all.on_an_ensemble_too(),
+        free_slots_are_assigned,
+        tokens_rise_with_each_grant.on_an_ensemble_too(),
+        permit_knows_its_node,
+        drop_returns_the_permit.whatever_breaks(),
+        session_end_loses_the_permit.on_an_ensemble_too(),
+        transaction_commits_while_held.on_an_ensemble_too(),
+        permit_revocation,
+        closed_client_returns_all_permits.on_an_ensemble_too(),
         cancelling_at_random_moments_leaves_nothing
             .whatever_breaks()
             .on_an_ensemble_too(),
-        cancelling_a_waiter_lets_the_next_in.whatever_breaks(),
-        an_outage_is_outlived
+        cancelled_waiter_grants_the_next.whatever_breaks(),
+        permits_survive_an_outage
             .needs(Need::OwnServers)
             .on_an_ensemble_too(),
-        its_directories_are_containers.needs(Need::SeeKinds),
-        its_directories_are_swept_away_and_made_again.needs(Need::OwnServers),
-        a_namespace_does_not_show,
-        an_acl_goes_to_all_its_nodes,
-        directories_that_we_may_not_create_in_are_an_error,
-        limits_of_zero_and_too_much_are_refused.once(),
-        permits_of_zero_and_too_much_are_refused,
-        two_limits_are_refused.on_an_ensemble_too(),
-        a_limit_that_is_none_is_refused,
+        directories_are_containers.needs(Need::SeeKinds),
+        swept_directories_are_made_again.needs(Need::OwnServers),
+        namespace_is_hidden,
+        acl_covers_all_nodes,
+        denied_create_in_directories_fails,
+        rejects_zero_and_excessive_limits.once(),
+        rejects_zero_and_excessive_permits,
+        conflicting_limits_are_refused.on_an_ensemble_too(),
+        rejects_malformed_limit_node,
     ]
 }
 
@@ -59,10 +61,9 @@ fn spawn(
     tokio::spawn(semaphore.acquire_many(n, SOON))
 }
 
-/// As many as there are, whatever they want: never more are inside, and all
-/// come in.
+/// The holders are never more than the permits, whatever they ask for, and all are served.
 // Shows: permits-by-one-transaction, permit-tokens
-async fn so_many_at_a_time(env: &Env) {
+async fn holders_never_exceed_the_limit(env: &Env) {
     const ROUNDS: usize = 5;
     let room = Arc::new(Room::of(3));
     let mut tasks = JoinSet::new();
@@ -94,8 +95,8 @@ async fn so_many_at_a_time(env: &Env) {
     env.wait_no_permits().await;
 }
 
-/// Who waits for several holds none.
-async fn many_at_once_or_none(env: &Env) {
+/// A waiter for several permits holds none.
+async fn permits_are_acquired_atomically(env: &Env) {
     let (ours, theirs) = (env.semaphore(5).await, env.semaphore(5).await);
     let two = within("two of five", ours.acquire_many(2, SOON))
         .await
@@ -128,7 +129,7 @@ async fn many_at_once_or_none(env: &Env) {
 }
 
 /// In the order in which they came, of whichever client they are; each release lets one in.
-async fn first_come_first_served(env: &Env) {
+async fn semaphore_fifo_across_clients(env: &Env) {
     let holder = env.semaphore(2).await;
     let mut held = vec![
         holder.acquire(SOON).await.unwrap(),
@@ -161,8 +162,8 @@ async fn first_come_first_served(env: &Env) {
     env.wait_no_permits().await;
 }
 
-/// The same when most of them wait in memory.
-async fn of_one_client_too_first_come_first_served(env: &Env) {
+/// The order holds when most of them wait in memory.
+async fn semaphore_fifo_within_client(env: &Env) {
     let client = env.client().await;
     let semaphore = InterProcessSemaphore::builder(&client, env.lock_path(), 1)
         .max_znodes(1)
@@ -192,9 +193,9 @@ async fn of_one_client_too_first_come_first_served(env: &Env) {
     env.wait_no_permits().await;
 }
 
-/// As in tokio: a permit that is free is of no use to one behind the one that waits for more.
+/// A free permit is of no use to a waiter behind one that waits for more, as in tokio.
 // Shows: semaphore-queue
-async fn much_is_not_overtaken_by_little(env: &Env) {
+async fn large_request_not_starved(env: &Env) {
     let (ours, theirs, others) = (
         env.semaphore(3).await,
         env.semaphore(3).await,
@@ -228,7 +229,7 @@ async fn much_is_not_overtaken_by_little(env: &Env) {
     env.wait_no_permits().await;
 }
 
-async fn a_question_does_not_wait(env: &Env) {
+async fn query_does_not_block(env: &Env) {
     let (ours, theirs) = (env.semaphore(3).await, env.semaphore(3).await);
     let two = ours.try_acquire_many(2).await.unwrap();
     assert!(matches!(
@@ -259,7 +260,7 @@ async fn a_question_does_not_wait(env: &Env) {
     env.wait_no_permits().await;
 }
 
-async fn a_wait_ends_in_time_and_leaves_nothing(env: &Env) {
+async fn timed_out_wait_leaves_nothing(env: &Env) {
     let (ours, theirs) = (&env.semaphore(3).await, &env.semaphore(3).await);
     let permit = ours.acquire_many(2, SOON).await.unwrap();
     for n in [2, 3] {
@@ -299,7 +300,7 @@ async fn a_wait_ends_in_time_and_leaves_nothing(env: &Env) {
 /// Four bytes, as Curator's SharedCount writes them, and all go by them: those who wait, and those
 /// whose handle says something else.
 // Shows: semaphore-limit
-async fn the_limit_is_set_while_it_is_used(env: &Env) {
+async fn limit_is_set_while_used(env: &Env) {
     let (ours, theirs) = (env.semaphore(1).await, env.semaphore(1).await);
     assert_eq!(
         (
@@ -337,7 +338,7 @@ async fn the_limit_is_set_while_it_is_used(env: &Env) {
 }
 
 // Shows: semaphore-limit
-async fn a_smaller_limit_takes_nothing_away(env: &Env) {
+async fn smaller_limit_takes_nothing_away(env: &Env) {
     let (ours, theirs) = (env.semaphore(3).await, env.semaphore(3).await);
     let mut three = ours.acquire_many(3, SOON).await.unwrap();
     theirs.set_limit(1).await.unwrap();
@@ -370,7 +371,7 @@ async fn a_smaller_limit_takes_nothing_away(env: &Env) {
     env.wait_no_permits().await;
 }
 
-async fn a_smaller_limit_ends_the_wait_for_more_than_it(env: &Env) {
+async fn smaller_limit_ends_larger_waits(env: &Env) {
     let (ours, theirs) = (env.semaphore(3).await, env.semaphore(3).await);
     let one = ours.acquire(SOON).await.unwrap();
     let three = spawn(&theirs, 3);
@@ -445,7 +446,7 @@ async fn permits_of_others_are_not_merged(env: &Env) {
     env.wait_no_permits().await;
 }
 
-async fn slots_are_those_that_are_free(env: &Env) {
+async fn free_slots_are_assigned(env: &Env) {
     let (ours, theirs) = (env.semaphore(4).await, env.semaphore(4).await);
     let zero = ours.acquire(SOON).await.unwrap();
     let some = theirs.acquire_many(2, SOON).await.unwrap();
@@ -469,7 +470,7 @@ async fn slots_are_those_that_are_free(env: &Env) {
 }
 
 // Shows: permit-tokens
-async fn tokens_rise(env: &Env) {
+async fn tokens_rise_with_each_grant(env: &Env) {
     let semaphores = [env.semaphore(3).await, env.semaphore(3).await];
     let mut newest = None;
     for round in 0..4 {
@@ -493,7 +494,7 @@ async fn tokens_rise(env: &Env) {
     env.wait_no_permits().await;
 }
 
-async fn a_permit_says_where_it_is(env: &Env) {
+async fn permit_knows_its_node(env: &Env) {
     let client = env.client().await;
     let semaphore = InterProcessSemaphore::builder(&client, env.lock_path(), 2)
         .data("worker-7")
@@ -518,7 +519,7 @@ async fn a_permit_says_where_it_is(env: &Env) {
     env.wait_no_permits().await;
 }
 
-async fn dropping_it_returns_it(env: &Env) {
+async fn drop_returns_the_permit(env: &Env) {
     let (ours, theirs) = (env.semaphore(2).await, env.semaphore(2).await);
     for _ in 0..4 {
         let permit = within("both", ours.acquire_many(2, SOON)).await.unwrap();
@@ -532,7 +533,7 @@ async fn dropping_it_returns_it(env: &Env) {
 }
 
 /// The permits of a session that is over are free, and those who held them are told.
-async fn a_permit_is_lost_with_its_session(env: &Env) {
+async fn session_end_loses_the_permit(env: &Env) {
     let (client, link) = env.linked(env.builder()).await;
     let (ours, theirs) = (at(&client, &env.lock_path(), 2), env.semaphore(2).await);
     let mut lost = ours.acquire_many(2, SOON).await.unwrap();
@@ -578,7 +579,7 @@ async fn a_permit_is_lost_with_its_session(env: &Env) {
 }
 
 // Shows: permit-tokens
-async fn a_transaction_commits_while_it_is_held(env: &Env) {
+async fn transaction_commits_while_held(env: &Env) {
     let semaphore = env.semaphore(3).await;
     let (permit, path) = (
         semaphore.acquire_many(2, SOON).await.unwrap(),
@@ -606,7 +607,7 @@ async fn a_transaction_commits_while_it_is_held(env: &Env) {
 }
 
 // Shows: permit-tokens
-async fn it_can_be_asked_back(env: &Env) {
+async fn permit_revocation(env: &Env) {
     let (semaphore, other) = (env.semaphore(3).await, env.client().await);
     let permit = semaphore.acquire_many(2, SOON).await.unwrap();
     let revoked = tokio::spawn(permit.revoked());
@@ -620,7 +621,7 @@ async fn it_can_be_asked_back(env: &Env) {
     env.wait_no_permits().await;
 }
 
-async fn the_end_of_a_client_returns_all(env: &Env) {
+async fn closed_client_returns_all_permits(env: &Env) {
     let client = env.client().await;
     let (ours, theirs) = (at(&client, &env.lock_path(), 2), env.semaphore(2).await);
     let permit = ours.acquire_many(2, SOON).await.unwrap();
@@ -679,7 +680,7 @@ async fn cancelling_at_random_moments_leaves_nothing(env: &Env) {
         .unwrap();
 }
 
-async fn cancelling_a_waiter_lets_the_next_in(env: &Env) {
+async fn cancelled_waiter_grants_the_next(env: &Env) {
     let (ours, theirs) = (env.semaphore(2).await, env.semaphore(2).await);
     let held = within("one", ours.acquire(SOON)).await.unwrap();
     for _ in 0..3 {
@@ -701,7 +702,7 @@ async fn cancelling_a_waiter_lets_the_next_in(env: &Env) {
     env.wait_no_permits().await;
 }
 
-async fn an_outage_is_outlived(env: &Env) {
+async fn permits_survive_an_outage(env: &Env) {
     // Longer than three servers on a busy machine take to come back.
     let patient = || env.connect(env.builder().session_timeout(Duration::from_secs(60)));
     let (ours, theirs) = (
@@ -731,7 +732,7 @@ async fn an_outage_is_outlived(env: &Env) {
     env.wait_no_permits().await;
 }
 
-async fn its_directories_are_containers(env: &Env) {
+async fn directories_are_containers(env: &Env) {
     let semaphore = env.semaphore(2).await;
     semaphore.set_limit(2).await.unwrap();
     let permit = semaphore.acquire(SOON).await.unwrap();
@@ -750,7 +751,7 @@ async fn its_directories_are_containers(env: &Env) {
     permit.release().await.unwrap();
 }
 
-async fn its_directories_are_swept_away_and_made_again(env: &Env) {
+async fn swept_directories_are_made_again(env: &Env) {
     let semaphore = env.semaphore(2).await;
     for _ in 0..2 {
         let permit = within("both", semaphore.acquire_many(2, SOON))
@@ -773,7 +774,7 @@ async fn its_directories_are_swept_away_and_made_again(env: &Env) {
         .unwrap();
 }
 
-async fn a_namespace_does_not_show(env: &Env) {
+async fn namespace_is_hidden(env: &Env) {
     let namespace = env.path("ns");
     let client = env.connect(env.builder().namespace(&namespace)).await;
     let semaphore = at(&client, "/foo/bar", 2);
@@ -808,7 +809,7 @@ async fn a_namespace_does_not_show(env: &Env) {
         .unwrap();
 }
 
-async fn an_acl_goes_to_all_its_nodes(env: &Env) {
+async fn acl_covers_all_nodes(env: &Env) {
     let client = env
         .connect(env.builder().auth("digest", "shop:secret"))
         .await;
@@ -867,7 +868,7 @@ async fn an_acl_goes_to_all_its_nodes(env: &Env) {
 
 /// Each of the directories, and the one above them: an error that names it, and nothing is left
 /// behind.
-async fn directories_that_we_may_not_create_in_are_an_error(env: &Env) {
+async fn denied_create_in_directories_fails(env: &Env) {
     let acls = [zk::Acl::new(zk::Permission::READ, zk::AuthId::anyone())];
     let closed = zk::CreateMode::Persistent.with_acls(zk::Acls::new(&acls));
     let client = env.client().await;
@@ -893,7 +894,7 @@ async fn directories_that_we_may_not_create_in_are_an_error(env: &Env) {
     }
 }
 
-async fn limits_of_zero_and_too_much_are_refused(env: &Env) {
+async fn rejects_zero_and_excessive_limits(env: &Env) {
     let client = env.client().await;
     for limit in [0, 10_001, u32::MAX] {
         let error = InterProcessSemaphore::new(&client, env.lock_path(), limit).unwrap_err();
@@ -925,7 +926,7 @@ async fn limits_of_zero_and_too_much_are_refused(env: &Env) {
 }
 
 /// Refused, with the semaphore as it was.
-async fn permits_of_zero_and_too_much_are_refused(env: &Env) {
+async fn rejects_zero_and_excessive_permits(env: &Env) {
     let semaphore = env.semaphore(3).await;
     let permit = semaphore.acquire(SOON).await.unwrap();
     let acquired = |n| within("an answer", semaphore.acquire_many(n, SOON));
@@ -988,7 +989,7 @@ async fn permits_of_zero_and_too_much_are_refused(env: &Env) {
 
 /// Two processes that disagree: an error that says both numbers, until a limit is set for both.
 // Shows: semaphore-limit
-async fn two_limits_are_refused(env: &Env) {
+async fn conflicting_limits_are_refused(env: &Env) {
     let (ours, theirs) = (env.semaphore(3).await, env.semaphore(5).await);
     let permit = ours.acquire(SOON).await.unwrap();
     for error in [
@@ -1021,7 +1022,7 @@ async fn two_limits_are_refused(env: &Env) {
 }
 
 /// The limit's node has something else in it, or there is no limit that is none.
-async fn a_limit_that_is_none_is_refused(env: &Env) {
+async fn rejects_malformed_limit_node(env: &Env) {
     let semaphore = env.semaphore(3).await;
     let node = env
         .create(

@@ -8,10 +8,10 @@ use crate::harness::{Behaviour, Env, Need, behaviours};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
-        a_waiter_survives_the_end_of_its_session.on_an_ensemble_too(),
+        waiter_survives_session_end.on_an_ensemble_too(),
         credentials_go_into_the_next_session,
         states_follow_the_connection,
-        a_blocked_executor_costs_no_lock.needs(Need::CountRequests),
+        blocked_executor_costs_no_lock.needs(Need::CountRequests),
     ]
 }
 
@@ -20,7 +20,7 @@ fn mutex(client: &Client, env: &Env) -> InterProcessMutex {
 }
 
 // Shows: session-end
-async fn a_waiter_survives_the_end_of_its_session(env: &Env) {
+async fn waiter_survives_session_end(env: &Env) {
     let (client, link) = env.linked(env.builder()).await;
     let theirs = env.mutex().await;
     let guard = theirs.lock().await.unwrap();
@@ -120,7 +120,7 @@ async fn states_follow_the_connection(env: &Env) {
 }
 
 // Shows: session-thread
-async fn a_blocked_executor_costs_no_lock(env: &Env) {
+async fn blocked_executor_costs_no_lock(env: &Env) {
     let timeout = Duration::from_secs(5);
     let builder = env.builder().session_timeout(timeout);
     let (servers, path) = (env.connect_string(), env.lock_path());

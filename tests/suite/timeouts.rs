@@ -9,15 +9,15 @@ use crate::harness::{BRIEFLY, Behaviour, Env, LATE, behaviours, in_vain};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
-        a_wait_ends_in_time_and_leaves_nothing
+        timed_out_wait_leaves_nothing
             .curator("testContention")
             .on_an_ensemble_too(),
-        a_question_is_answered_at_once.on_an_ensemble_too(),
-        a_deadline_is_kept,
+        query_does_not_block.on_an_ensemble_too(),
+        deadline_is_kept,
         endless_durations_do_no_harm,
-        or_busy_turns_only_busy_into_an_answer,
-        the_error_names_this_process_s_own_hold,
-        the_error_names_no_holder_when_other_clients_hold,
+        or_busy_converts_only_busy,
+        error_names_own_hold,
+        error_names_no_foreign_holder,
     ]
 }
 
@@ -32,7 +32,7 @@ fn assert_timed_out(error: &AcquireError, path: &str) {
     assert!(error.to_string().contains(path), "{error}");
 }
 
-async fn a_wait_ends_in_time_and_leaves_nothing(env: &Env) {
+async fn timed_out_wait_leaves_nothing(env: &Env) {
     let (ours, theirs) = (&env.mutex().await, &env.mutex().await);
     let path = env.lock_path();
     let guard = ours.lock().await.unwrap();
@@ -71,7 +71,7 @@ type Question = Pin<Box<dyn Future<Output = Result<LockGuard, TryLockError>> + S
 
 /// A try, no time, and a deadline in the past: they wait for nobody, and leave nothing where the
 /// lock is taken.
-async fn a_question_is_answered_at_once(env: &Env) {
+async fn query_does_not_block(env: &Env) {
     let (ours, theirs) = (env.mutex().await, env.mutex().await);
     let path = env.lock_path();
     let past = Instant::now();
@@ -108,7 +108,7 @@ async fn a_question_is_answered_at_once(env: &Env) {
     }
 }
 
-async fn a_deadline_is_kept(env: &Env) {
+async fn deadline_is_kept(env: &Env) {
     let (ours, theirs) = (&env.mutex().await, &env.mutex().await);
     let guard = ours.lock().await.unwrap();
     let (error, _) = in_vain(|timeout| async move {
@@ -169,7 +169,7 @@ async fn endless_durations_do_no_harm(env: &Env) {
     within("the end", patient.close()).await.unwrap();
 }
 
-async fn or_busy_turns_only_busy_into_an_answer(env: &Env) {
+async fn or_busy_converts_only_busy(env: &Env) {
     let (ours, theirs) = (env.mutex().await, env.client().await);
     let free = ours
         .acquire(Duration::from_secs(10))
@@ -195,7 +195,7 @@ async fn or_busy_turns_only_busy_into_an_answer(env: &Env) {
     );
 }
 
-async fn the_error_names_this_process_s_own_hold(env: &Env) {
+async fn error_names_own_hold(env: &Env) {
     let mutex = env.mutex().await;
     let line = line!() + 1;
     let guard = mutex.lock().await.unwrap();
@@ -230,7 +230,7 @@ async fn the_error_names_this_process_s_own_hold(env: &Env) {
 }
 
 // Shows: would-deadlock
-async fn the_error_names_no_holder_when_other_clients_hold(env: &Env) {
+async fn error_names_no_foreign_holder(env: &Env) {
     let (ours, theirs) = (env.mutex().await, env.mutex().await);
     // We have held it, but do not any more.
     ours.lock().await.unwrap().release().await.unwrap();

@@ -7,10 +7,10 @@ use crate::harness::{Behaviour, Env, behaviours};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
-        they_rise_over_grants_and_clients
+        tokens_rise_over_grants_and_clients
             .whatever_breaks()
             .on_an_ensemble_too(),
-        they_are_the_zxid_of_the_node_s_creation,
+        tokens_are_zxids_of_nodes,
     ]
 }
 
@@ -22,7 +22,7 @@ async fn grant(mutex: &InterProcessMutex) -> FencingToken {
 }
 
 // Shows: token-order
-async fn they_rise_over_grants_and_clients(env: &Env) {
+async fn tokens_rise_over_grants_and_clients(env: &Env) {
     let mutexes = [env.mutex().await, env.mutex().await];
     let mut last = FencingToken::from_parts(0, 0);
     for turn in 0..10 {
@@ -42,7 +42,7 @@ async fn they_rise_over_grants_and_clients(env: &Env) {
 }
 
 // Shows: fencing-token
-async fn they_are_the_zxid_of_the_node_s_creation(env: &Env) {
+async fn tokens_are_zxids_of_nodes(env: &Env) {
     let mutex = env.mutex().await;
     let guard = mutex.lock().await.unwrap();
     let stat = env.stat(&guard.node()).await.unwrap();

@@ -7,17 +7,17 @@ use crate::harness::{Behaviour, Env, behaviours};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
-        a_queue_says_who_is_in_it
+        queue_lists_its_contenders
             .whatever_breaks()
             .on_an_ensemble_too(),
-        readers_that_are_first_hold_the_lock_together,
-        a_semaphore_has_those_with_permits_and_those_who_wait,
-        data_of_others_is_shown_as_it_is,
-        a_timeout_and_a_try_say_who_holds_the_lock,
-        a_broken_holder_is_told_and_the_next_is_granted.on_an_ensemble_too(),
-        a_broken_waiter_queues_again_at_the_end,
-        a_broken_permit_is_lost_and_free,
-        no_other_node_is_broken_in_its_place,
+        leading_readers_hold_together,
+        semaphore_shows_holders_and_waiters,
+        foreign_data_is_shown_unchanged,
+        timeout_and_try_name_the_holder,
+        broken_holder_is_notified.on_an_ensemble_too(),
+        broken_waiter_requeues_at_end,
+        broken_permit_is_lost_and_free,
+        break_spares_other_nodes,
     ]
 }
 
@@ -34,7 +34,7 @@ fn names(contenders: &[Contender]) -> Vec<&str> {
 }
 
 // Shows: identity
-async fn a_queue_says_who_is_in_it(env: &Env) {
+async fn queue_lists_its_contenders(env: &Env) {
     let path = env.lock_path();
     let (stock, shop) = (named(env, "stock").await, named(env, "shop").await);
     let holder = InterProcessMutex::new(&stock, &path).unwrap();
@@ -99,7 +99,7 @@ async fn a_queue_says_who_is_in_it(env: &Env) {
 }
 
 // Shows: identity
-async fn readers_that_are_first_hold_the_lock_together(env: &Env) {
+async fn leading_readers_hold_together(env: &Env) {
     let path = env.lock_path();
     let (one, two) = (named(env, "one").await, named(env, "two").await);
     let lock = InterProcessReadWriteLock::new(&one, &path).unwrap();
@@ -153,7 +153,7 @@ async fn readers_that_are_first_hold_the_lock_together(env: &Env) {
 }
 
 // Shows: identity
-async fn a_semaphore_has_those_with_permits_and_those_who_wait(env: &Env) {
+async fn semaphore_shows_holders_and_waiters(env: &Env) {
     let path = env.lock_path();
     let (one, two) = (named(env, "one").await, named(env, "two").await);
     let semaphore = InterProcessSemaphore::new(&one, &path, 3).unwrap();
@@ -207,7 +207,7 @@ async fn a_semaphore_has_those_with_permits_and_those_who_wait(env: &Env) {
 }
 
 // Shows: identity
-async fn data_of_others_is_shown_as_it_is(env: &Env) {
+async fn foreign_data_is_shown_unchanged(env: &Env) {
     let path = env.lock_path();
     let mutex = env.mutex().await;
     let prefix = format!("{path}/lock-");
@@ -254,7 +254,7 @@ async fn data_of_others_is_shown_as_it_is(env: &Env) {
 }
 
 // Shows: held-by
-async fn a_timeout_and_a_try_say_who_holds_the_lock(env: &Env) {
+async fn timeout_and_try_name_the_holder(env: &Env) {
     let path = env.lock_path();
     let (stock, second) = (named(env, "stock").await, env.mutex().await);
     let guard = within(
@@ -326,7 +326,7 @@ async fn beating(env: &Env) -> InterProcessMutex {
 }
 
 // Shows: break-lock
-async fn a_broken_holder_is_told_and_the_next_is_granted(env: &Env) {
+async fn broken_holder_is_notified(env: &Env) {
     let path = env.lock_path();
     let (ours, theirs) = (beating(env).await, env.mutex().await);
     let guard = within("the grant", ours.lock()).await.unwrap();
@@ -352,7 +352,7 @@ async fn a_broken_holder_is_told_and_the_next_is_granted(env: &Env) {
 }
 
 // Shows: break-lock
-async fn a_broken_waiter_queues_again_at_the_end(env: &Env) {
+async fn broken_waiter_requeues_at_end(env: &Env) {
     let path = env.lock_path();
     let (ours, theirs, third) = (env.mutex().await, env.mutex().await, env.mutex().await);
     let guard = within("the grant", ours.lock()).await.unwrap();
@@ -378,7 +378,7 @@ async fn a_broken_waiter_queues_again_at_the_end(env: &Env) {
 }
 
 // Shows: break-lock
-async fn a_broken_permit_is_lost_and_free(env: &Env) {
+async fn broken_permit_is_lost_and_free(env: &Env) {
     let client = env
         .connect(env.builder().session_timeout(Duration::from_secs(12)))
         .await;
@@ -402,7 +402,7 @@ async fn a_broken_permit_is_lost_and_free(env: &Env) {
 /// Names without an id come back when the directory was made anew, and a lock's node is no other
 /// lock's.
 // Shows: break-lock
-async fn no_other_node_is_broken_in_its_place(env: &Env) {
+async fn break_spares_other_nodes(env: &Env) {
     let path = env.lock_path();
     let mutex = env.mutex().await;
     let node = format!("{path}/lock-0000000007");

@@ -473,7 +473,7 @@ fn assert_none(found: &[String], rule: &str) {
 }
 
 #[test]
-fn imports_point_down_the_layers() {
+fn imports_follow_the_layers() {
     let imports = Modules::read().imports();
     assert!(imports.len() > 100, "{}", imports.len());
     let upward = imports
@@ -501,7 +501,7 @@ fn circles(imports: &[Import]) -> Vec<String> {
 }
 
 #[test]
-fn no_files_import_each_other_in_a_circle() {
+fn files_have_no_import_cycles() {
     assert_none(
         &circles(&Modules::read().imports()),
         "No files of src import each other in a circle.",
@@ -511,7 +511,7 @@ fn no_files_import_each_other_in_a_circle() {
 /// A folder is a room, and so is a file beside the folders of the engine: what it uses does not use
 /// it.
 #[test]
-fn no_folders_import_each_other_in_a_circle() {
+fn folders_have_no_import_cycles() {
     let folder = |file: &str| {
         file.rsplit_once('/')
             .map_or("", |(folder, _)| folder)
@@ -543,10 +543,10 @@ fn no_folders_import_each_other_in_a_circle() {
     );
 }
 
-/// It says what the folder, or the file beside the engine's folders, is for, who may use it, and
-/// what it never does.
+/// The comment says what the folder, or the file beside the engine's folders, is for, who may use
+/// it, and what it never does.
 #[test]
-fn each_folder_says_what_it_is_for() {
+fn each_folder_states_its_purpose() {
     let is_room =
         |path: &&PathBuf| path.ends_with("mod.rs") || path.parent().unwrap().ends_with("engine");
     for path in sources().iter().filter(is_room) {
@@ -590,7 +590,7 @@ fn forbidden(
 }
 
 #[test]
-fn the_protocol_is_pure() {
+fn protocol_is_pure() {
     let impure = |segments: &[String]| {
         let has = |words: &[&str], is: fn(&str, &str) -> bool| {
             segments
@@ -640,7 +640,7 @@ fn the_protocol_is_pure() {
 }
 
 #[test]
-fn only_the_engine_and_the_session_speak_zookeeper() {
+fn zookeeper_stays_in_engine_and_session() {
     let is_meant =
         |file: &str| !matches!(Layer::of(file), Layer::Engine | Layer::Session) && file != CLIENT;
     let speaks = |segments: &[String]| {
@@ -671,7 +671,7 @@ fn only_the_engine_and_the_session_speak_zookeeper() {
 /// else (docs/protocol.md#contained-lines).
 // Shows: contained-lines
 #[test]
-fn nothing_is_logged_but_by_lines_of_the_journal() {
+fn logging_goes_through_the_journal() {
     // The macros, and what is told of calls.
     let allowed =
         ["log", "journal", "observer"].map(|name| format!("src/session/reports/{name}.rs"));
@@ -691,7 +691,7 @@ fn signatures(code: &str) -> Vec<String> {
     code.split("pub ").skip(1).map(end).collect()
 }
 
-/// What a receiver lends, its sender waits for: here, the session's thread
+/// The sender of a channel waits for what its receiver lends: here, the session's thread
 /// (docs/protocol.md#no-lock-across-await).
 #[test]
 fn no_channel_is_public() {
@@ -716,9 +716,9 @@ fn types(path: &Path) -> Vec<String> {
     code(path).lines().filter_map(name).collect()
 }
 
-/// Who reads a name inside need not ask which of two types it is. Recipes stand for themselves.
+/// A reader of a name need not ask which of two types it is. Recipes stand for themselves.
 #[test]
-fn no_two_types_have_one_name_and_four_are_built_on_hold() {
+fn type_names_are_unique() {
     let inside = sources()
         .into_iter()
         .filter(|path| !is_model(path) && !path.starts_with("src/recipes"));
@@ -734,7 +734,7 @@ fn no_two_types_have_one_name_and_four_are_built_on_hold() {
 /// A simulation has its own in place of `background.rs`, so nothing else may start what it could
 /// not see.
 #[test]
-fn threads_and_runtimes_are_started_in_one_place() {
+fn threads_start_in_one_place() {
     let begins = [
         "thread::spawn",
         "thread::Builder",
@@ -809,7 +809,7 @@ fn faces_have_no_protocol() {
 /// No wall clock decides anything, and nothing sleeps where it could block an executor. What nodes
 /// say of their owners has times for people.
 #[test]
-fn no_wall_clock_and_no_blocking_sleep() {
+fn wall_clock_and_sleep_are_unused() {
     for path in sources() {
         if path != Path::new(FOR_PEOPLE) {
             assert_without(&path, &["SystemTime", "UNIX_EPOCH"]);

@@ -121,7 +121,7 @@ const TYPES_WITH_EXAMPLES: usize = 51;
 const METHODS_WITH_EXAMPLES: usize = 76;
 
 #[test]
-fn what_people_hold_has_examples() {
+fn public_types_have_examples() {
     let (methods, types): (Vec<_>, Vec<_>) = items().into_iter().partition(Item::is_method);
     for (items, least) in [
         (types, TYPES_WITH_EXAMPLES),
@@ -159,7 +159,7 @@ fn examples_run() {
 }
 
 #[test]
-fn what_may_fail_or_be_cancelled_says_how() {
+fn fallible_cancellable_calls_say_how() {
     let methods: Vec<Item> = items().into_iter().filter(Item::is_method).collect();
     assert!(methods.len() > 90, "{} found", methods.len());
     for method in methods {
@@ -239,7 +239,7 @@ const COMPARISONS: [&str; 2] = ["docs/migrating/redisson.md", "docs/migrating/re
 
 /// Each section of theirs has an example that runs, or names the tests that show what it says.
 #[test]
-fn comparisons_show_what_they_say() {
+fn comparisons_have_examples_or_tests() {
     for page in COMPARISONS {
         let text = read(page);
         let sections: Vec<&str> = text.split("\n## ").skip(1).collect();
@@ -498,9 +498,10 @@ fn measured_tables_name_date_commit_machine() {
     assert!(tables >= 4, "{tables} found");
 }
 
-/// What every caller asks of an error: which lock or node is it about, and is it worth another try?
+/// An error answers each caller's questions: which lock or node is it about, and is it worth
+/// another try?
 #[test]
-fn every_error_says_of_which_path_and_whether_to_try_again() {
+fn every_error_names_path_and_retryability() {
     let mut errors = 0;
     for file in sources()
         .into_iter()

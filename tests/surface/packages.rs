@@ -14,7 +14,7 @@ fn link(text: &str) -> Option<(&str, &str, &str)> {
 }
 
 #[test]
-fn pages_of_packages_have_no_relative_link() {
+fn pages_of_packages_link_absolutely() {
     for page in [
         "test-server/README.md",
         "zk-test-server/README.md",
@@ -61,7 +61,7 @@ pub(super) fn members<'a>(text: &'a str, declaration: &str) -> Vec<&'a str> {
 /// The interface as a list, so that a change of it shows in the review. Implementations of traits
 /// are not on it.
 #[test]
-fn the_interface_is_as_listed() {
+fn public_interface_is_as_listed() {
     let (mut list, mut file) = (String::new(), None);
     for item in items() {
         if file.as_ref() != Some(&item.file) {

@@ -132,7 +132,7 @@ fn anchors(page: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn every_anchor_that_is_cited_exists() {
+fn every_cited_anchor_exists() {
     let page = read(PAGE);
     let anchors = anchors(&page);
     let (mark, mut cited) = (format!("{PAGE}#"), 0);
@@ -318,10 +318,10 @@ fn every_rule_has_a_test() {
     assert!(shown.len() > 600, "{}", shown.len());
 }
 
-/// What RELIABILITY.md promises, and what the comparisons with others claim, names the tests that
-/// show it.
+/// The promises of RELIABILITY.md, and the claims of the comparisons with others, name the tests
+/// that show them.
 #[test]
-fn the_tests_that_the_promises_name_exist() {
+fn promised_tests_exist() {
     let tests = files(&TESTS);
     let is_name = |word: &&str| {
         word.chars()

@@ -70,7 +70,7 @@ outlives! {
 
 /// A new method whose future captures what it need not, or that no shape above is of, fails here.
 #[test]
-fn futures_that_borrow_nothing_say_so_and_are_compiled() {
+fn unborrowed_futures_are_declared_as_such() {
     let mut found = BTreeSet::new();
     for item in items() {
         let Some((name, future)) = item.declaration.split_once("-> impl Future<") else {
@@ -124,7 +124,7 @@ fn futures_of_guards_are_sync(
 
 /// Locks of which only the futures stay.
 #[tokio::test]
-async fn locks_of_an_iterator_are_asked_for_at_once() {
+async fn lock_iterator_is_consumed_at_once() {
     let (_server, [client]) = with_clients(start(), connect).await;
     let asked: Result<Vec<_>, BuildError> = (0..3)
         .map(|sku| Ok(InterProcessMutex::new(&client, format!("/inventory/{sku}"))?.lock()))
@@ -183,7 +183,7 @@ async fn pointers_to_locks_are_locks() {
 }
 
 #[tokio::test]
-async fn multi_locks_are_made_of_any_iterator_of_locks() {
+async fn multi_locks_accept_any_iterator() {
     let (_server, [client]) = with_clients(start(), connect).await;
     let locks: Vec<InterProcessMutex> = ["/b", "/a"]
         .iter()
@@ -231,7 +231,7 @@ async fn worker<G: Guard>(guard: G) -> Result<G, Lost> {
 }
 
 #[tokio::test]
-async fn guards_of_all_kinds_are_one_trait() {
+async fn guards_share_one_trait() {
     let (server, [client]) = with_clients(start(), connect).await;
     let mutex = InterProcessMutex::new(&client, "/a").unwrap();
     let multi = InterProcessMultiLock::from_paths(&client, ["/b", "/c"]).unwrap();
@@ -282,7 +282,7 @@ const THREADS: [(&str, &str); 6] = [
 /// Linux cuts names of threads off after fifteen bytes, so that `top` and a core dump show another
 /// one.
 #[test]
-fn names_of_threads_are_whole_and_documented() {
+fn thread_names_are_whole_and_documented() {
     let page = super::read("ARCHITECTURE.md");
     let mut found = BTreeSet::new();
     for file in super::sources()
@@ -322,7 +322,7 @@ fn names_of_threads_are_whole_and_documented() {
     );
 }
 
-/// As `top -H` shows them.
+/// The names are those that `top -H` shows.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn threads_show_their_names() {

@@ -293,7 +293,7 @@ fn setting(name: &str) -> Option<u64> {
 }
 
 #[test]
-fn each_line_has_a_reply_and_none_harms_the_server() {
+fn each_line_has_a_reply() {
     let seconds = setting("FUZZ_SECONDS").unwrap_or(3);
     let seed = setting("FUZZ_SEED").unwrap_or_else(|| RandomState::new().hash_one(0) >> 36);
     println!("FUZZ_SEED={seed}");

@@ -17,13 +17,13 @@ fn main() {
     let mut suite = Suite::new();
     suite.add_needing(
         "zk-test-server",
-        "the_readmes_python_works",
+        "readme_python_works",
         peers::kazoo(),
         python,
     );
     suite.add_needing(
         "zk-test-server",
-        "the_readmes_java_works",
+        "readme_java_works",
         peers::curator(),
         java,
     );

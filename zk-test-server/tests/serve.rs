@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use served::{Served, T, command};
 
 #[test]
-fn serves_until_its_input_ends_if_asked_and_says_so() {
+fn serves_until_its_input_ends() {
     let served = Served::start(&[]);
     let mut client = TcpStream::connect(served.addrs[0]).unwrap();
     client.write_all(b"ruok").unwrap();
@@ -47,7 +47,7 @@ fn serves_on_without_an_input() {
 }
 
 #[test]
-fn says_what_is_wrong_with_its_options() {
+fn reports_wrong_options() {
     for (options, wrong) in [
         (["--port", "nonsense"], "--port: nonsense is not valid"),
         (["--port", "65536"], "--port: 65536 is not valid"),
@@ -71,7 +71,7 @@ fn says_what_is_wrong_with_its_options() {
 }
 
 #[test]
-fn its_options_are_those_of_the_builder() {
+fn options_are_those_of_builder() {
     let options = [
         "--tick",
         "50",
@@ -105,7 +105,7 @@ fn its_options_are_those_of_the_builder() {
 }
 
 #[test]
-fn a_reply_is_held_and_released() {
+fn reply_is_held_and_released() {
     let mut served = Served::start(&[]);
     let mut raw = served.connect();
     let session = format!("{:#x}", raw.session());
@@ -158,7 +158,7 @@ fn faults_strike_what_they_match() {
 }
 
 #[test]
-fn sessions_are_cut_stalled_isolated_and_expired() {
+fn sessions_are_cut_stalled_isolated_expired() {
     let mut served = Served::start(&[]);
     let mut raw = served.connect();
     let (session, password) = (raw.session(), raw.greeting.password.clone());
@@ -198,7 +198,7 @@ fn sessions_are_cut_stalled_isolated_and_expired() {
 }
 
 #[test]
-fn a_member_of_an_ensemble_lags_and_another_clients_node_is_made() {
+fn member_of_ensemble_lags() {
     let mut served = Served::start(&["--cluster", "3"]);
     assert_eq!(served.addrs.len(), 3);
     let mut raw = served.connect();
@@ -217,7 +217,7 @@ fn a_member_of_an_ensemble_lags_and_another_clients_node_is_made() {
 }
 
 #[test]
-fn counters_and_the_log_are_told() {
+fn counters_and_log_are_reported() {
     let mut served = Served::start(&[]);
     let mut raw = served.connect();
     raw.create("/a", 0);
@@ -253,7 +253,7 @@ fn counters_and_the_log_are_told() {
 }
 
 #[test]
-fn the_clock_is_moved_and_the_history_tells_what_follows() {
+fn clock_is_moved_and_recorded() {
     let mut served = Served::start(&[]);
     let mut raw = served.connect();
     raw.create("/e", 1);
@@ -288,7 +288,7 @@ fn the_clock_is_moved_and_the_history_tells_what_follows() {
 }
 
 #[test]
-fn a_line_that_is_too_long_is_refused_and_what_is_behind_it_is_not_done() {
+fn too_long_line_is_refused() {
     const LINE: usize = 16 << 20;
     let mut served = Served::start(&[]);
     let command = r#"{"do":"create","path":"/behind"}"#;
@@ -321,7 +321,7 @@ fn open_files() -> Option<usize> {
 }
 
 #[test]
-fn ten_thousand_connections_and_a_hundred_thousand_watches_are_held() {
+fn ten_thousand_connections_are_held() {
     const CONNECTIONS: usize = 10_000;
     const WATCHERS: usize = 100;
     const PATHS: usize = 1000;
@@ -363,7 +363,7 @@ fn ten_thousand_connections_and_a_hundred_thousand_watches_are_held() {
 }
 
 #[test]
-fn a_line_that_is_no_text_is_refused() {
+fn line_without_text_is_refused() {
     let mut served = Served::start(&[]);
     served
         .admin
@@ -430,7 +430,7 @@ fn unknown_fields_are_refused_everywhere() {
 }
 
 #[test]
-fn a_command_that_is_wrong_is_refused_with_the_reason() {
+fn wrong_command_is_refused_with_reason() {
     let mut served = Served::start(&[]);
     for (line, reason) in [
         ("nonsense", "not JSON: expected ident at line 1 column 2"),

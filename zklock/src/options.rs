@@ -360,7 +360,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_definition_is_consistent() {
+    fn definition_is_consistent() {
         Options::command().debug_assert();
     }
 

@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn two_who_are_answered_that_they_hold_it_overlap() {
+    fn two_confirmed_holders_overlap() {
         let next = belief(100, &[(105, true), (150, true), (160, false)]);
         let former = belief(
             0,
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn one_who_was_told_before_the_grant_does_not_overlap() {
+    fn notified_holder_does_not_overlap() {
         let next = belief(100, &[(105, true), (150, true)]);
         let former = belief(0, &[(5, true), (90, false), (120, false)]);
         assert_eq!(overlap(&former, &next), None);
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_to_a_question_from_before_the_grant_is_no_overlap() {
+    fn answer_from_before_grant_never_overlaps() {
         let next = belief(100, &[(105, true), (150, true)]);
         let asked_before = Poll {
             asked: 99,

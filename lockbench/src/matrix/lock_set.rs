@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_store_refuses_a_token_below_one_that_it_has_seen() {
+    fn store_refuses_lower_token() {
         let mut store = Store::default();
         assert!(store.admits(None) && store.admits(Some((5, 0))) && store.admits(Some((5, 0))));
         assert!(!store.admits(Some((4, 9))));
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_is_read_as_it_is_written() {
+    fn lock_set_round_trips() {
         assert_eq!(elements("1,203,5"), BTreeSet::from([1, 5, 203]));
         assert_eq!(elements(""), BTreeSet::new());
     }

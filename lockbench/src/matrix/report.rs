@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overlap_is_shown_and_is_not_fine() {
+    fn report_flags_overlap() {
         let fine = report(Outcome {
             margin_ms: Some(1250.0),
             ..Outcome::default()

@@ -81,12 +81,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_number_after_is_one_more() {
+    fn successor_is_one_more() {
         assert_eq!((next(0), next(41)), (1, 42));
     }
 
     #[test]
-    fn a_lost_update_is_seen() {
+    fn detects_lost_update() {
         let counters = Counters::Memory(vec![AtomicU64::new(0), AtomicU64::new(0)]);
         for path in [0, 1, 1] {
             counters.write(path, counters.read(path).unwrap()).unwrap();

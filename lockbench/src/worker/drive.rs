@@ -390,7 +390,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn so_many_cycles_in_a_hundred_read() {
+    fn read_share_holds_per_hundred_cycles() {
         for percent in [0, 50, 95, 100] {
             for task in 0..5 {
                 assert_eq!(

@@ -19,8 +19,8 @@ fn main() {
     let mut suite = Suite::new();
     let in_process: [(&str, fn()); 16] = [
         (
-            "service::orders_are_sold_until_none_is_left",
-            orders::sold_until_none_is_left,
+            "service::sells_until_the_stock_ends",
+            orders::sells_until_the_stock_ends,
         ),
         ("service::callers_create_no_directories", orders::keys),
         (
@@ -28,51 +28,36 @@ fn main() {
             orders::busy_is_503_with_the_holder,
         ),
         (
-            "service::a_blocked_database_blocks_nothing_else",
-            orders::a_blocked_database_blocks_nothing_else,
+            "service::blocked_database_blocks_nothing_else",
+            orders::blocked_database_blocks_nothing_else,
         ),
         (
-            "service::a_caller_who_leaves_a_sale_does_not_end_it",
+            "service::leaving_caller_does_not_end_sale",
             orders::leaving_a_sale,
         ),
         (
-            "service::a_caller_who_leaves_the_queue_is_out_of_it",
+            "service::leaving_caller_leaves_the_queue",
             orders::leaving_the_queue,
         ),
         (
-            "service::the_database_refuses_a_former_holder",
-            orders::a_former_holder,
+            "service::database_refuses_a_former_holder",
+            orders::former_holder,
         ),
+        ("service::starts_before_zookeeper", stops::before_zookeeper),
         (
-            "service::it_starts_before_zookeeper",
-            stops::before_zookeeper,
-        ),
-        (
-            "service::a_stop_waits_for_the_sales_under_way",
+            "service::stop_waits_for_running_sales",
             stops::waits_for_sales,
         ),
-        (
-            "service::a_stop_does_not_wait_longer",
-            stops::waits_no_longer,
-        ),
+        ("service::stop_wait_is_bounded", stops::waits_no_longer),
         ("service::sigterm_ends_the_process_in_order", stops::sigterm),
-        ("kubernetes::the_grace_period_is_long_enough", files::grace),
+        ("kubernetes::grace_period_is_long_enough", files::grace),
+        ("kubernetes::probes_match_the_service", files::probes),
         (
-            "kubernetes::the_probes_are_those_of_the_service",
-            files::probes,
-        ),
-        (
-            "monitoring::the_dashboard_shows_metrics_that_exist",
+            "monitoring::dashboard_shows_existing_metrics",
             files::dashboard,
         ),
-        (
-            "monitoring::the_alerts_are_about_metrics_that_exist",
-            files::alerts,
-        ),
-        (
-            "monitoring::a_loss_that_the_holder_wanted_is_none",
-            files::losses,
-        ),
+        ("monitoring::alerts_use_existing_metrics", files::alerts),
+        ("monitoring::wanted_loss_raises_no_alert", files::losses),
     ];
     for (name, test) in in_process {
         suite.add("in-process", name, test);
@@ -80,12 +65,12 @@ fn main() {
     #[cfg(feature = "metrics")]
     suite.add(
         "in-process",
-        "monitoring::a_scrape_has_what_the_dashboard_shows",
+        "monitoring::scrape_has_the_dashboards_metrics",
         scrape::has_what_the_dashboard_shows,
     );
     suite.add_needing(
         "prometheus",
-        "monitoring::the_first_loss_fires",
+        "monitoring::first_loss_fires",
         peers::promtool(),
         files::first_loss,
     );

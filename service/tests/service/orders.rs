@@ -5,7 +5,7 @@ use test_support::within;
 
 use crate::shop::{FOREVER, Running, answer, ask, leave, run};
 
-pub(crate) fn sold_until_none_is_left() {
+pub(crate) fn sells_until_the_stock_ends() {
     run(async {
         let shop = Running::waiting(FOREVER).await;
         let (first, second) = tokio::join!(shop.order(), shop.order());
@@ -58,7 +58,7 @@ pub(crate) fn busy_is_503_with_the_holder() {
     });
 }
 
-pub(crate) fn a_blocked_database_blocks_nothing_else() {
+pub(crate) fn blocked_database_blocks_nothing_else() {
     run(async {
         let shop = Running::waiting(WAIT).await;
         let database = shop.block_database();
@@ -107,7 +107,7 @@ pub(crate) fn leaving_the_queue() {
 }
 
 /// While a sale hangs in the database, its lock is lost, and the next holder writes.
-pub(crate) fn a_former_holder() {
+pub(crate) fn former_holder() {
     run(async {
         let shop = Running::waiting(FOREVER).await;
         let database = shop.block_database();

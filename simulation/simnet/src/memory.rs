@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_freed_is_counted() {
+    fn counts_unfreed_memory() {
         let before = held();
         let kept = vec![0_u8; 4096];
         assert_eq!(held() - before, 4096);

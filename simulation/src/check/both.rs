@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_at_once_are_found_once() {
+    fn reports_overlap_once() {
         let mut both = Both::default();
         assert!(both.look(&[]).is_empty() && both.look(&[1]).is_empty());
         assert_eq!(both.look(&[1, 2]), [(1, 2)]);

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_holder_that_is_not_told_of_its_nodes_end_is_a_violation() {
+    fn flags_holder_unaware_of_deletion() {
         let node = ["/a".to_owned()];
         let mut broken = Broken::default();
         broken.look(1_000, &node, 0, true, 10, || 0).unwrap();
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_by_a_node_that_is_long_gone_is_a_violation() {
+    fn flags_grant_by_deleted_node() {
         let node = ["/a".to_owned()];
         let mut broken = Broken::default();
         broken.granted(1_000, &node, 10).unwrap();
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deletion_that_is_told_and_was_not_is_a_violation() {
+    fn flags_false_report_of_deletion() {
         let node = ["/a".to_owned(), "/b".to_owned()];
         let mut broken = Broken::default();
         broken.told(&node).unwrap_err();

@@ -22,8 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lock_that_outlives_its_client_is_a_violation_and_so_is_one_that_a_drain_has_not_waited_for()
-     {
+    fn flags_hold_after_close_or_drain() {
         ended(0, 0, true).unwrap();
         ended(0, 1, false).unwrap();
         ended(1, 1, false).unwrap_err();

@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_twice_or_an_old_one_is_a_violation() {
+    fn flags_repeated_or_old_number() {
         let mut numbers = Numbers::default();
         let floor = numbers.begin();
         numbers.taken(floor, 2).unwrap();

@@ -57,20 +57,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_caller_that_does_not_end_is_a_violation() {
+    fn flags_call_that_never_ends() {
         callers(0).unwrap();
         callers(1).unwrap_err();
     }
 
     #[test]
-    fn an_end_that_is_refused_or_late_is_a_violation() {
+    fn flags_refused_or_late_end() {
         confirmed::<&str>(1, "flushed", Some(Ok(()))).unwrap();
         confirmed(1, "flushed", Some(Err("no"))).unwrap_err();
         confirmed::<&str>(1, "flushed", None).unwrap_err();
     }
 
     #[test]
-    fn a_session_whose_end_is_not_confirmed_is_a_violation_but_on_long_links() {
+    fn flags_unconfirmed_end_of_session() {
         #[derive(Debug)]
         enum Why {
             SessionNotClosed,
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_work_when_nothing_is_broken_is_a_violation() {
+    fn flags_failure_without_a_fault() {
         works::<&str>("/a", 1, Ok(())).unwrap();
         works("/a", 1, Err("no")).unwrap_err();
         released::<&str>("/a", Ok(())).unwrap();

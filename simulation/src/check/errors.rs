@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_that_says_what_was_not_so_is_a_violation() {
+    fn flags_error_with_false_claim() {
         let quiet = Scene {
             undisturbed: true,
             ..Scene::default()
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_does_not_answer_has_a_cause() {
+    fn server_silence_needs_a_cause() {
         let calm = Scene {
             reachable: true,
             ..Scene::default()
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_of_elections_counters_and_jobs_say_what_was_so() {
+    fn checks_errors_of_elections_counters_jobs() {
         let quiet = Scene {
             undisturbed: true,
             ..Scene::default()
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_without_a_cause_is_a_violation() {
+    fn flags_loss_without_a_cause() {
         let quiet = Scene {
             undisturbed: true,
             ..Scene::default()

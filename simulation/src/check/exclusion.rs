@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn two_who_exclude_each_other_are_a_violation() {
+    fn flags_two_exclusive_holders() {
         for (first, second, fine) in [
             (Share::Exclusive, Share::Exclusive, false),
             (Share::Shared, Share::Exclusive, false),
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn one_who_was_told_or_has_left_is_not_inside() {
+    fn notified_or_released_holder_is_out() {
         let mut inside = Exclusion::default();
         let lost = guard();
         inside
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_permit_too_many_is_a_violation() {
+    fn flags_permit_beyond_limit() {
         let mut inside = Exclusion::default();
         inside.enter(1, Share::Permits(3), 2, guard()).unwrap();
         inside.enter(2, Share::Permits(3), 1, guard()).unwrap();

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_earlier_holder_that_is_let_in_is_a_violation() {
+    fn flags_write_of_former_holder() {
         let mut fenced = Fenced::default();
         fenced.shown(1, 1, true, true).unwrap();
         fenced.shown(2, 2, true, true).unwrap();
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_that_is_refused_without_a_later_one_is_a_violation() {
+    fn flags_refusal_of_latest_holder() {
         let mut fenced = Fenced::default();
         fenced.shown(1, 1, true, true).unwrap();
         fenced.shown(2, 2, true, false).unwrap_err();
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_share_are_refused_behind_the_next_who_does_not() {
+    fn next_exclusive_holder_fences_sharers() {
         let mut fenced = Fenced::default();
         fenced.shown(1, 1, true, true).unwrap();
         fenced.shown(2, 1, false, true).unwrap();

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_who_is_overtaken_is_a_violation() {
+    fn flags_overtaken_waiter() {
         let mut fifo = Fifo::default();
         let [overtaken, early] = [(); 2].map(|()| fifo.asks(1, 100));
         fifo.granted(early, 1).unwrap();

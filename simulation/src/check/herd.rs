@@ -16,7 +16,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_deletion_that_wakes_two_is_a_violation() {
+    fn flags_deletion_waking_two_waiters() {
         few(3, 3).unwrap();
         few(4, 3).unwrap_err();
     }

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_denied_to_others_elsewhere_or_before_is_not_denied_to_the_call() {
+    fn denial_counts_for_its_call_only() {
         let is_denied = |entry: Entry<'_>| {
             denied(
                 [Entry {
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_connection_of_the_client_counts() {
+    fn last_connection_of_client_counts() {
         let connected = |since| {
             let log = [
                 entry(14, 2, ""),
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_node_of_another_call_is_in_the_way() {
+    fn only_nodes_of_other_calls_block() {
         let came = |entries: &[Entry<'_>]| {
             let created = entries.iter().map(|entry| Entry {
                 is_create: true,

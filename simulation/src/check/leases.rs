@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lease_that_ends_at_another_time() {
+    fn flags_lease_end_at_wrong_time() {
         let end = Some(End::of(Duration::from_millis(100), 1_000, 1_010));
         look(end, 1_110 + GRAIN, true).unwrap();
         look(end, 1_111 + GRAIN, false).unwrap();

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_is_a_violation() {
+    fn flags_leftover_nodes() {
         no_node("/a", &[]).unwrap();
         no_node("/a", &["/a/1".to_owned()]).unwrap_err();
         no_session::<u64>(&[]).unwrap();

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_counts_until_the_next_is_set() {
+    fn limit_counts_until_the_next() {
         let mut limits = Limits::new(5);
         assert_eq!(limits.most(0), 5);
         let set = limits.begin(2, 10);
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_without_an_answer_may_still_come() {
+    fn unanswered_limit_may_apply_later() {
         let mut limits = Limits::new(2);
         limits.begin(4, 10);
         let set = limits.begin(1, 20);

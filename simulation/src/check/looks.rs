@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_holder_that_is_not_found_is_a_violation() {
+    fn flags_holder_missing_from_look() {
         let own = ["/a".to_owned()];
         let look = |queue: bool, holders: bool, is_locked| Look {
             is_queued: true,

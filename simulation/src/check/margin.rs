@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_least_of_all_is_kept() {
+    fn keeps_smallest_margin() {
         let mut margins = Margins::default();
         margins.granted(0, 5);
         assert_eq!(margins.least, None);

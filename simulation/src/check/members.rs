@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn old_data_and_data_of_no_one_are_violations() {
+    fn flags_old_or_foreign_data() {
         let mut members = Members::default();
         members.wants("a", 1);
         members.has("a", 1);
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_does_not_find_itself_is_a_violation() {
+    fn flags_member_missing_from_own_view() {
         has_itself("a", 1, Some(&found("a", "1"))).unwrap();
         has_itself("a", 1, Some(&found("a", "0"))).unwrap_err();
         has_itself("a", 1, Some(&found("b", "1"))).unwrap_err();
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_has_left_is_a_violation() {
+    fn flags_member_that_left() {
         let mut members = Members::default();
         members.wants("a", 1);
         let before = members.clone();
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn one_too_many_or_too_few_is_a_violation() {
+    fn flags_wrong_number_of_members() {
         let ids = |all: &[&str]| all.iter().map(ToString::to_string).collect::<BTreeSet<_>>();
         exactly(&ids(&["a", "b"]), &ids(&["b", "a"])).unwrap();
         exactly(&ids(&["a", "b"]), &ids(&["a"])).unwrap_err();

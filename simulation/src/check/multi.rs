@@ -16,7 +16,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_of_a_multi_lock_is_a_violation() {
+    fn flags_partial_multi_lock() {
         let strings = |all: &[&str]| all.iter().map(ToString::to_string).collect::<Vec<_>>();
         let paths = strings(&["/a", "/b"]);
         all(&paths, &strings(&["/a/1", "/b/1"]), 2).unwrap();

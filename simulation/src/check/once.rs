@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_recorded_runs_are_a_violation() {
+    fn flags_two_recorded_runs() {
         let mut runs = Runs::default();
         runs.ended("a", 1, Outcome::NotRecorded).unwrap();
         runs.ended("a", 2, Outcome::Ran).unwrap();
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_without_its_writes_is_a_violation_and_so_are_writes_without_it() {
+    fn flags_record_without_its_writes() {
         let runs = Runs::default();
         runs.check("a", &[], false, false).unwrap();
         runs.check("a", &[], true, false).unwrap_err();
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_is_told_wrongly_is_a_violation() {
+    fn flags_wrong_outcome_of_run() {
         for (outcome, writes, fine) in [
             (Outcome::Ran, &[1][..], true),
             (Outcome::Ran, &[2], false),

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_is_kept_even_if_it_is_caught() {
+    fn records_caught_panic() {
         watch();
         assert!(panic::catch_unwind(|| panic!("on purpose")).is_err());
         let seen = seen();

@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn old_data_no_node_and_a_node_that_stays_are_violations() {
+    fn flags_old_missing_or_leftover_node() {
         has("/a", b"1", Some(b"1")).unwrap();
         has("/a", b"1", Some(b"0")).unwrap_err();
         has("/a", b"1", None).unwrap_err();

@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_older_number_or_a_later_holders_is_a_violation() {
+    fn flags_read_outside_the_hold() {
         let mut reads = Reads::default();
         reads.written(3);
         reads.written(2);

@@ -155,12 +155,12 @@ mod tests {
     const LIMIT: u64 = 13_000;
 
     #[test]
-    fn twice_the_session_timeout_and_five_seconds_are_the_most() {
+    fn recovery_bound_is_two_timeouts() {
         assert_eq!(limit(4_000), LIMIT);
     }
 
     #[test]
-    fn one_who_is_not_granted_what_is_free_is_a_violation() {
+    fn flags_waiter_for_free_lock() {
         let mut waits = Waits::default();
         waits.enters();
         waits.begins(1_000, "slow");
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn one_who_waits_for_several_paths_waits_from_when_all_are_free() {
+    fn multi_lock_wait_starts_when_free() {
         let mut waits = Waits::<()>::default();
         waits.enters();
         assert_eq!(
@@ -200,14 +200,14 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_is_not_made_in_time_is_a_violation() {
+    fn flags_late_node_creation() {
         made::<&str>("a", LIMIT, LIMIT, Ok(())).unwrap();
         made::<&str>("a", LIMIT + 1, LIMIT, Ok(())).unwrap_err();
         made("a", 1, LIMIT, Err("no")).unwrap_err();
     }
 
     #[test]
-    fn who_is_granted_something_has_waited_since_it_was_free() {
+    fn granted_wait_counts_from_release() {
         let mut waits = Waits::default();
         waits.enters();
         let ticket = waits.begins(1_000, ());
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_is_alone_if_nobody_is_there_before_it_ends() {
+    fn call_is_alone_without_contenders() {
         let mut waits = Waits::default();
         let first = waits.begins(10, ());
         assert_eq!(waits.alone_since(first), Some(0));

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_in_an_order_are_fine() {
+    fn accepts_operations_in_an_order() {
         check(
             &[(1, 10, 20), (2, 30, 40)],
             &[(0, 5, 12), (1, 15, 25), (1, 21, 29), (2, 35, 50)],
@@ -163,20 +163,20 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_comes_back_is_a_violation() {
+    fn flags_return_of_old_value() {
         check(&[(1, 10, 20), (2, 30, 40)], &[(1, 50, 60)]).unwrap_err();
         check(&[(1, 10, 40), (2, 10, 40)], &[(1, 50, 60), (2, 70, 80)]).unwrap_err();
         check(&[(1, 10, 20)], &[(0, 30, 40)]).unwrap_err();
     }
 
     #[test]
-    fn a_value_before_its_write_or_of_no_write_is_a_violation() {
+    fn flags_value_without_earlier_write() {
         check(&[(1, 10, 20)], &[(1, 5, 9)]).unwrap_err();
         check(&[], &[(7, 5, 9)]).unwrap_err();
     }
 
     #[test]
-    fn a_write_without_an_answer_may_be_there_or_not() {
+    fn unanswered_write_may_have_happened() {
         let mut register = Register::default();
         register.begin(1, 10);
         register.check().unwrap();
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_is_replaced_twice_is_a_violation() {
+    fn flags_value_replaced_twice() {
         let mut register = Register::default();
         for (by, at) in [(1, 10), (2, 12)] {
             register.begin(by, at);

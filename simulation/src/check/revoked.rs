@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_who_is_not_told_is_a_violation_and_so_is_one_who_was_not_asked() {
+    fn flags_missing_or_unrequested_revocation() {
         let node = ["/a".to_owned()];
         let mut revoked = Revoked::default();
         revoked.told(&node).unwrap_err();

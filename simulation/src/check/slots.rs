@@ -18,7 +18,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slot_that_two_have_is_a_violation() {
+    fn flags_slot_of_two_permits() {
         unique(&[0, 2], [(1, vec![1]), (2, vec![3])]).unwrap();
         unique(&[0, 2], [(1, vec![1, 2])]).unwrap_err();
     }

@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stale_write_that_is_accepted_is_a_violation() {
+    fn flags_accepted_stale_write() {
         let mut grants = Grants::default();
         let writer = grants.granted(true);
         assert!(!grants.is_stale(writer));

@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_that_does_not_rise_is_a_violation() {
+    fn flags_token_that_does_not_rise() {
         let mut tokens = Tokens::default();
         tokens.granted(1, 5).unwrap();
         tokens.granted(2, 6).unwrap();

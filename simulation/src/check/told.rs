@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_who_is_not_told_is_a_violation_and_so_is_one_who_is_told_wrongly() {
+    fn flags_missing_or_wrong_notification() {
         let mut told = Told::default();
         told.look(0, 1, true, false).unwrap();
         told.look(10, 1, false, false).unwrap();
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frozen_process_cannot_be_told() {
+    fn frozen_process_needs_no_notification() {
         let mut told = Told::default();
         told.look(0, 1, false, true).unwrap();
         told.look(1000, 1, false, true).unwrap();

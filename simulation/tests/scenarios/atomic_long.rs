@@ -8,7 +8,7 @@ const PATH: &str = "/shop/orders";
 /// A write that was sent, and then no server any more.
 // Shows: counter-writes
 #[tokio::test]
-async fn a_write_before_an_outage_is_unknown_and_an_id_only_not_there() {
+async fn write_before_outage_is_unknown() {
     for id in [false, true] {
         let server = start_impatient();
         server.create(PATH, 10_i64.to_be_bytes()).unwrap();

@@ -69,7 +69,7 @@ fn leased(scene: &Scene) -> Call<AcquireError> {
 }
 
 #[tokio::test]
-async fn dropped_before_it_was_polled() {
+async fn dropped_before_the_first_poll() {
     let (server, [client]) = with_clients(start(), calm).await;
     let mutex = mutex(&client);
     server.reset_counters();
@@ -91,7 +91,7 @@ async fn dropped_at_every_point() {
 /// The flush is called while the point is still held: it waits.
 // Shows: flush, permits-unknown-outcome, multi-lock
 #[tokio::test]
-async fn a_flush_waits_for_what_was_dropped_at_any_point() {
+async fn flush_waits_for_dropped_call() {
     for case in Case::all() {
         let mut scene = Scene::set(case).await;
         let attempt = ByHand::new(lock(&scene)).start();
@@ -139,7 +139,7 @@ async fn timed_out_at_every_point() {
 }
 
 #[tokio::test]
-async fn timed_out_and_expired_at_every_point() {
+async fn expired_after_timeout_at_every_point() {
     for case in Case::all() {
         let mut scene = timed_out(case).await;
         scene.expire().await;
@@ -166,10 +166,10 @@ async fn cut_at_every_point() {
     }
 }
 
-/// The same for a call with a lease, whichever of these happens.
+/// A call with a lease leaves nothing, whichever of these faults happens.
 // Shows: lease-over
 #[tokio::test]
-async fn with_a_lease_at_every_point() {
+async fn leased_at_every_point() {
     for case in Case::all() {
         dropped(case, leased, None).await;
         served(case, leased, Blow::Expired).await;
@@ -183,7 +183,7 @@ async fn with_a_lease_at_every_point() {
 /// lease.
 // Shows: lease-over
 #[tokio::test]
-async fn forgotten_with_a_lease_at_every_point() {
+async fn unpolled_with_lease_at_every_point() {
     for case in Case::all() {
         let mut scene = Scene::set(case).await;
         let attempt = ByHand::new(scene.lock.acquire_with_lease(Duration::from_millis(50))).start();
@@ -241,7 +241,7 @@ async fn closed_at_every_point() {
 /// A try that is dropped while it looks, looks again, or creates.
 // Shows: try-lock, try-permits, multi-lock-try
 #[tokio::test]
-async fn a_try_dropped_at_every_point() {
+async fn try_dropped_at_every_point() {
     for case in Case::tries() {
         let mut scene = Scene::set(case).await;
         let attempt = ByHand::new(scene.lock.try_lock()).start();
@@ -289,7 +289,7 @@ async fn dropped_with_the_grant_in_flight() {
     }
 }
 
-/// The same where the future is dropped while its owner is about to be told that it was too late.
+/// The future is dropped while its owner is about to be notified that it was too late.
 #[tokio::test]
 async fn dropped_with_the_refusal_in_flight() {
     let (server, [client, holder]) = with_clients(start(), calm).await;

@@ -11,7 +11,7 @@ const BRIEF: Duration = Duration::from_millis(1500);
 
 /// A lock that was lost on the way occupies no place, however long its guard is kept.
 #[tokio::test]
-async fn a_lock_that_is_lost_during_a_downgrade_gives_its_place_up() {
+async fn lost_downgrade_gives_up_its_place() {
     let server = start_impatient();
     let client = connect_for(&server, BRIEF).await;
     let id = session(&client);
@@ -89,7 +89,7 @@ async fn downgrade_without_directory_leaves_no_heartbeats() {
 /// is under way.
 // Shows: telling-a-loss
 #[tokio::test]
-async fn a_loss_during_a_conversion_is_told_in_time() {
+async fn conversion_does_not_delay_loss_notification() {
     for converting in [false, true] {
         let server = start_impatient();
         let client = connect_for(&server, BRIEF).await;

@@ -91,7 +91,7 @@ async fn creates(server: &Server, client: &Client) -> usize {
 /// of them.
 // Shows: request-window
 #[tokio::test]
-async fn a_crowd_of_waiters_costs_no_lock_elsewhere() {
+async fn crowd_costs_no_other_lock() {
     const CROWD: usize = 5_000;
     let server = Arc::new(start());
     let builder = Client::builder()
@@ -161,7 +161,7 @@ async fn a_crowd_of_waiters_costs_no_lock_elsewhere() {
 /// none keeps another out.
 // Shows: request-window
 #[tokio::test]
-async fn creates_wait_for_answers_and_locks_take_turns() {
+async fn creates_take_turns_between_locks() {
     let server = start();
     server.create(OTHER, "").unwrap();
     let client = calm(&server).await;
@@ -211,7 +211,7 @@ async fn creates_wait_for_answers_and_locks_take_turns() {
 /// A create that was sent keeps its slot until it is answered, also when its caller has gone.
 // Shows: request-window
 #[tokio::test]
-async fn a_cancelled_create_keeps_its_slot() {
+async fn cancelled_create_keeps_its_slot() {
     let (server, [client]) = with_clients(start(), calm).await;
     let gate = server.hold_request(Match::op(Op::Create).session(session(&client)));
     let lock = fair(&client, DIRECTORY);
@@ -234,7 +234,7 @@ async fn a_cancelled_create_keeps_its_slot() {
 /// Others wait for a lock that is given back, and none for those that gave up.
 // Shows: request-window
 #[tokio::test]
-async fn a_release_does_not_wait_for_a_crowd_that_gives_up() {
+async fn release_overtakes_abandoned_waits() {
     let (server, [client, holder]) = with_clients(start(), calm).await;
     let id = session(&client);
     let _first = within("the grant", fair(&holder, DIRECTORY).lock())
@@ -273,7 +273,7 @@ async fn a_release_does_not_wait_for_a_crowd_that_gives_up() {
     assert!(most <= WINDOW + 1, "{most} deletions were unanswered");
 }
 
-/// One that gives up is followed by the one behind it, which knows whom to wait for.
+/// The waiter behind one that gives up knows which node to watch next, and needs no list.
 #[tokio::test]
 async fn fair_waiters_time_out_without_lists() {
     const WAITERS: usize = 1_000;

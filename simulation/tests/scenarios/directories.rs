@@ -6,7 +6,7 @@ use zookeeper_client as zk;
 
 // Shows: directories
 #[tokio::test]
-async fn have_the_acl_of_the_lock() {
+async fn directories_have_the_locks_acl() {
     let (server, [client]) = with_clients(start_empty(), calm).await;
     let permissions =
         Permissions::READ | Permissions::WRITE | Permissions::CREATE | Permissions::DELETE;

@@ -42,7 +42,7 @@ async fn next_session(server: &Server, client: &Client) {
 /// The session wakes those who have waited for it in no particular order.
 // Shows: arrival-order
 #[tokio::test]
-async fn callers_who_come_before_the_session_are_served_in_their_order() {
+async fn callers_before_session_keep_order() {
     let server = server();
     for _ in 0..10 {
         let client = Client::connect_lazy(&server.connect_string()).unwrap();
@@ -59,12 +59,11 @@ async fn callers_who_come_before_the_session_are_served_in_their_order() {
     }
 }
 
-/// What was written under the lock is written before the next holder is let in
-/// (docs/protocol.md#transaction): a transaction whose answer was not waited for is decided before,
-/// not after.
+/// A write under the lock is decided before the next holder is granted the lock
+/// (docs/protocol.md#transaction), also if nothing waited for the answer of its transaction.
 // Shows: hand-over, transaction
 #[tokio::test]
-async fn a_transaction_that_was_given_up_is_not_committed_under_the_next_holder() {
+async fn abandoned_transaction_never_commits_after_release() {
     let server = server();
     server.create("/stock", "1").unwrap();
     let client = client(&server).await;
@@ -91,7 +90,7 @@ async fn a_transaction_that_was_given_up_is_not_committed_under_the_next_holder(
 /// at the end.
 // Shows: waiter-without-node
 #[tokio::test]
-async fn a_waiter_without_a_node_is_not_handed_the_lock() {
+async fn waiter_without_node_is_not_granted() {
     let (server, [client, other]) = with_clients(server(), client).await;
     let held = within("the grant", fair(&client).lock()).await.unwrap();
     let mut robbed = place(&fair(&client)).await;
@@ -119,7 +118,7 @@ async fn a_waiter_without_a_node_is_not_handed_the_lock() {
 /// process takes it.
 // Shows: waiter-without-node
 #[tokio::test]
-async fn a_directory_deleted_by_hand_lets_no_waiter_in_without_a_node() {
+async fn deleted_directory_grants_no_waiter() {
     let server = server();
     let timeout = Duration::from_secs(3);
     let (client, other) = (connect_for(&server, timeout).await, client(&server).await);
@@ -182,7 +181,7 @@ async fn nothing_is_granted_while_suspended() {
 /// A place that came to the front, and whose session ended before the caller asked for the lock, is
 /// no lock.
 #[tokio::test]
-async fn a_place_does_not_hand_out_a_lock_that_is_lost_already() {
+async fn queued_lock_hands_out_no_loss() {
     let (server, [client, other]) = with_clients(server(), client).await;
     let mut place = place(&fair(&client)).await;
     next_session(&server, &client).await;
@@ -203,10 +202,10 @@ async fn a_place_does_not_hand_out_a_lock_that_is_lost_already() {
     );
 }
 
-/// The same where the node was deleted by hand: the position is not asked of a client that is
-/// "closed".
+/// The position of a waiter whose node was deleted by another process is not answered with "the
+/// client is closed".
 #[tokio::test]
-async fn a_lost_place_does_not_say_that_the_client_is_closed() {
+async fn lost_queued_lock_is_not_closed() {
     let server = server();
     let client = connect_for(&server, Duration::from_secs(3)).await;
     let mut place = place(&fair(&client)).await;
@@ -222,7 +221,7 @@ async fn a_lost_place_does_not_say_that_the_client_is_closed() {
 
 /// Asking for a position does not wait for others to give the lock back.
 #[tokio::test]
-async fn a_position_is_answered_though_the_node_was_deleted() {
+async fn position_is_answered_after_node_deletion() {
     let (server, [client]) = with_clients(server(), client).await;
     let _held = within("the grant", fair(&client).lock()).await.unwrap();
     let mut place = place(&fair(&client)).await;
@@ -240,7 +239,7 @@ async fn a_position_is_answered_though_the_node_was_deleted() {
 /// Waiters of one client are in the order in which they came, also in the next session.
 // Shows: arrival-order
 #[tokio::test]
-async fn the_order_among_waiters_of_a_client_outlives_its_session() {
+async fn waiter_order_outlives_session() {
     const WAITERS: usize = 32;
     let (server, [client, other]) = with_clients(server(), client).await;
     let held = within("the grant", fair(&other).lock()).await.unwrap();
@@ -274,7 +273,7 @@ async fn the_order_among_waiters_of_a_client_outlives_its_session() {
 /// more.
 // Shows: waiting-in-memory
 #[tokio::test]
-async fn a_predecessor_that_could_not_be_deleted_is_not_waited_for_for_ever() {
+async fn deletion_of_predecessor_is_repeated() {
     let (server, [client, other]) = with_clients(server(), client).await;
     let held = within("the grant", fair(&other).lock()).await.unwrap();
     let gives_up = place(&fair(&client)).await;
@@ -298,7 +297,7 @@ async fn a_predecessor_that_could_not_be_deleted_is_not_waited_for_for_ever() {
 /// Creates whose outcome is unknown are looked for together, not each with a list of its own.
 // Shows: write-barrier
 #[tokio::test]
-async fn a_crowd_of_unknown_creates_is_settled_by_few_lists() {
+async fn few_lists_resolve_many_unknown_creates() {
     const CROWD: usize = 100;
     let (server, [client, other]) = with_clients(server(), client).await;
     let barrier = Barrier::new(&client).await;
@@ -340,7 +339,7 @@ async fn a_crowd_of_unknown_creates_is_settled_by_few_lists() {
 /// A place whose client has been closed, or whose runtime has gone, returns an error, however it is
 /// asked.
 #[tokio::test]
-async fn a_place_of_a_closed_client_answers_with_an_error() {
+async fn queued_lock_of_closed_client_fails() {
     let (_server, [client, other]) = with_clients(server(), client).await;
     let _held = within("the grant", fair(&other).lock()).await.unwrap();
     let (mut locked, mut acquired) = (place(&fair(&client)).await, place(&fair(&client)).await);
@@ -361,7 +360,7 @@ async fn a_place_of_a_closed_client_answers_with_an_error() {
 /// stands between. There is nothing to be learned from one list after the other.
 // Shows: waiting-in-memory
 #[tokio::test]
-async fn a_deletion_that_is_repeated_does_not_make_those_behind_list_without_a_pause() {
+async fn repeated_deletion_lists_with_pauses() {
     let (server, [client, other]) = with_clients(server(), client).await;
     let held = within("the grant", fair(&client).lock()).await.unwrap();
     let first = held.node();
@@ -396,7 +395,7 @@ async fn a_deletion_that_is_repeated_does_not_make_those_behind_list_without_a_p
 /// A place whose lock was lost is taken anew. If that is refused, the position says why, and not
 /// that a client is closed that is connected.
 #[tokio::test]
-async fn a_place_that_cannot_be_taken_anew_says_why() {
+async fn refused_requeue_names_its_cause() {
     let (server, [client]) = with_clients(server(), client).await;
     let mut place = place(&fair(&client)).await;
     next_session(&server, &client).await;
@@ -414,7 +413,7 @@ async fn a_place_that_cannot_be_taken_anew_says_why() {
 /// A lock that was lost without contact is given up, and its place is taken anew, as soon as it can
 /// be; that the old node is still there is no reason to end it.
 #[tokio::test]
-async fn a_place_is_taken_anew_although_its_old_node_is_not_deleted_yet() {
+async fn requeues_before_old_node_is_deleted() {
     let server = server();
     let client = connect_for(&server, Duration::from_secs(3)).await;
     let lock = InterProcessFairLock::builder(&client, DIRECTORY)
@@ -442,11 +441,11 @@ async fn a_place_is_taken_anew_although_its_old_node_is_not_deleted_yet() {
     }
 }
 
-/// One refusal is about one request: what else has come of the creates that are settled with it is
-/// deleted all the same, or by the next that lists the directory.
+/// A refusal concerns one request: the other creates that are settled with it are deleted all the
+/// same, or by the next call that lists the directory.
 // Shows: write-barrier
 #[tokio::test]
-async fn one_refusal_does_not_leave_a_whole_group_behind() {
+async fn refusal_leaves_no_other_node_behind() {
     const CROWD: usize = 5;
     let server = server();
     let policy = RetryPolicy::n_times(0, Duration::from_millis(1));
@@ -485,7 +484,7 @@ async fn one_refusal_does_not_leave_a_whole_group_behind() {
 /// their nodes, as a container does.
 // Shows: arrival-order
 #[tokio::test]
-async fn the_order_outlives_the_directory() {
+async fn waiter_order_outlives_directory() {
     const WAITERS: usize = 400;
     let (server, [client]) = with_clients(server(), client).await;
     let mut places = Vec::new();
@@ -516,7 +515,7 @@ async fn the_order_outlives_the_directory() {
 /// Two clients take turns, as several instances do: the watches of their waiters must have room.
 // Shows: waiting-in-memory
 #[tokio::test]
-async fn the_waiters_of_two_clients_that_take_turns_have_room() {
+async fn alternating_clients_have_enough_watches() {
     const PAIRS: usize = 2_000;
     let (server, [one, two]) = with_clients(server(), client).await;
     let held = within("the grant", fair(&one).lock()).await.unwrap();

@@ -58,7 +58,7 @@ async fn until_state(guard: &LockGuard, wanted: impl Fn(LockState) -> bool + Sen
 
 // Shows: renewal
 #[tokio::test]
-async fn a_held_lock_is_renewed_by_committed_checks_every_sixth_of_the_timeout() {
+async fn renews_every_sixth_of_session_timeout() {
     let (server, [client]) = with_clients(server(), client).await;
     let guard = hold(&client).await;
     let start = Instant::now();
@@ -90,7 +90,7 @@ async fn a_held_lock_is_renewed_by_committed_checks_every_sixth_of_the_timeout()
 /// Other writes prove that the session lives, but not that a held node does.
 // Shows: renewal
 #[tokio::test]
-async fn a_busy_client_still_checks_its_held_nodes() {
+async fn busy_client_checks_held_nodes() {
     let (server, [client]) = with_clients(server(), client).await;
     let guard = hold(&client).await;
     let other = InterProcessMutex::new(&client, "/locks/other").unwrap();
@@ -115,7 +115,7 @@ async fn a_busy_client_still_checks_its_held_nodes() {
 /// lost.
 // Shows: renewal
 #[tokio::test]
-async fn a_released_lock_is_not_reported_as_deleted() {
+async fn released_lock_is_not_reported_deleted() {
     let (server, [client]) = with_clients(server(), client).await;
     let first = hold(&client).await;
     let second = InterProcessMutex::new(&client, "/locks/other")
@@ -143,7 +143,7 @@ async fn a_released_lock_is_not_reported_as_deleted() {
 
 // Shows: close-confirmed, lease
 #[tokio::test]
-async fn a_cut_off_holder_is_suspended_then_lost_before_another_client_is_granted() {
+async fn cut_off_holder_loses_before_grant() {
     let cut_off = async |direction| {
         let (server, [holder, waiter]) = with_clients(server(), client).await;
         let guard = hold(&holder).await;
@@ -181,7 +181,7 @@ async fn a_cut_off_holder_is_suspended_then_lost_before_another_client_is_grante
 /// others give its lock away; who relies on those answers is not.
 // Shows: renewal
 #[tokio::test]
-async fn a_member_that_is_cut_off_does_not_fool_the_holder() {
+async fn isolated_member_renews_no_lease() {
     for isolation in [Isolation::Follower, Isolation::DeposedLeader] {
         let (server, [holder, waiter]) = with_clients(server(), client).await;
         let reader = zk::Client::connector().with_session_timeout(LONG);
@@ -220,10 +220,10 @@ async fn a_member_that_is_cut_off_does_not_fool_the_holder() {
     }
 }
 
-/// The same, but the client can reach another member: it moves there in time and keeps its lock.
+/// The client can reach another member: it moves there in time and keeps its lock.
 // Shows: renewal
 #[tokio::test]
-async fn a_holder_moves_from_a_member_that_is_cut_off_and_keeps_its_lock() {
+async fn holder_leaves_isolated_member_in_time() {
     let moves = async |isolation| {
         let (server, [client]) = with_clients(server(), client).await;
         let guard = hold(&client).await;
@@ -242,7 +242,7 @@ async fn a_holder_moves_from_a_member_that_is_cut_off_and_keeps_its_lock() {
 
 // Shows: lease
 #[tokio::test]
-async fn the_strict_margin_gives_up_earlier() {
+async fn strict_margin_gives_up_earlier() {
     let (server, [strict]) = with_clients(server(), strict_client).await;
     let guard = hold(&strict).await;
     let id = session(&strict);
@@ -261,7 +261,7 @@ async fn the_strict_margin_gives_up_earlier() {
 
 // Shows: reconnect
 #[tokio::test]
-async fn a_short_interruption_suspends_and_loses_nothing() {
+async fn short_outage_suspends_without_loss() {
     let (server, [client]) = with_clients(server(), client).await;
     let guard = hold(&client).await;
     server.stall(session(&client), Direction::ToServer);
@@ -272,10 +272,11 @@ async fn a_short_interruption_suspends_and_loses_nothing() {
     assert_eq!(server.children(DIRECTORY), [] as [&str; 0]);
 }
 
-/// By the clock alone, on a connection that stands: of a lock, and of several as one.
+/// The clock alone changes the state, on a connection that stands: of a lock, and of several as
+/// one.
 // Shows: suspended
 #[tokio::test]
-async fn changes_of_state_are_told() {
+async fn clock_alone_reports_state_changes() {
     for several in [false, true] {
         let (server, [client]) = with_clients(server(), client).await;
         let both =
@@ -310,10 +311,10 @@ async fn changes_of_state_are_told() {
     }
 }
 
-/// By the connection, long before a proof would be overdue.
+/// The connection changes the state, long before a proof would be overdue.
 // Shows: suspended
 #[tokio::test]
-async fn an_interruption_and_its_end_are_told() {
+async fn interruption_and_its_end_are_reported() {
     let (server, [client]) = with_clients(server(), rarely_beating).await;
     let guard = hold(&client).await;
     server.stop_async().await;
@@ -349,7 +350,7 @@ impl Wake for Count {
 /// change does not pay for them.
 // Shows: suspended
 #[tokio::test]
-async fn those_who_wait_for_a_change_are_woken_by_changes_alone() {
+async fn renewals_wake_no_state_waiters() {
     const WAITING: usize = 100;
     let (server, [client]) = with_clients(server(), rarely_beating).await;
     let guard = hold(&client).await;
@@ -387,7 +388,7 @@ async fn those_who_wait_for_a_change_are_woken_by_changes_alone() {
 /// no node, waiters keep their places.
 // Shows: lost-lock-keeps-its-node
 #[tokio::test]
-async fn a_hold_lost_in_a_session_that_comes_back_leaves_no_node() {
+async fn expired_hold_leaves_no_node() {
     let server = server();
     server.freeze_expiry(true);
     let (first, second) = (client(&server).await, client(&server).await);
@@ -492,7 +493,7 @@ fn deletions(server: &Server, node: &str) -> Vec<Instant> {
 /// The node of the lock still exists, so the servers would commit the write.
 // Shows: transaction
 #[tokio::test]
-async fn lock_lost_by_the_clock_writes_nothing() {
+async fn lock_lost_by_clock_writes_nothing() {
     let (server, [holder, waiter]) = with_clients(server(), strict_client).await;
     server.create("/stock", "1").unwrap();
     let ExpiredHold {
@@ -518,7 +519,7 @@ async fn lock_lost_by_the_clock_writes_nothing() {
 /// next holder comes in.
 // Shows: lost-lock-keeps-its-node
 #[tokio::test]
-async fn a_lost_lock_stays_until_its_last_guard_is_gone() {
+async fn lost_lock_stays_until_guards_drop() {
     for release in [false, true] {
         let (server, [holder, waiter]) = with_clients(server(), strict_client).await;
         let ExpiredHold {
@@ -563,7 +564,7 @@ async fn a_lost_lock_stays_until_its_last_guard_is_gone() {
 /// A holder that does not stop keeps the others waiting no longer than its session would have.
 // Shows: lost-lock-keeps-its-node
 #[tokio::test]
-async fn a_lost_lock_whose_guard_is_kept_goes_when_the_session_timeout_is_over() {
+async fn lost_lock_ends_after_session_timeout() {
     let (server, [holder, waiter]) = with_clients(server(), strict_client).await;
     let expired = expired_hold(&server, &holder, &waiter).await;
     let ExpiredHold {
@@ -616,7 +617,7 @@ type Contender = JoinHandle<Result<LockGuard, AcquireError>>;
 
 // Shows: lost-lock-keeps-its-node
 #[tokio::test]
-async fn a_lost_lock_keeps_its_place_as_long_as_its_node() {
+async fn lost_lock_keeps_place_with_node() {
     let (server, [client]) = with_clients(server(), strict_client).await;
     let (guard, contender, answers) = expired_hold_and_contender(&server, &client).await;
     answers.release();
@@ -634,7 +635,7 @@ async fn a_lost_lock_keeps_its_place_as_long_as_its_node() {
 
 // Shows: lost-lock-keeps-its-node
 #[tokio::test]
-async fn a_lost_lock_keeps_no_other_out_beyond_the_end_of_its_session() {
+async fn lost_lock_blocks_nobody_after_session() {
     let (server, [client]) = with_clients(server(), strict_client).await;
     let (guard, contender, _answers) = expired_hold_and_contender(&server, &client).await;
     server.expire_session(session(&client));
@@ -648,7 +649,7 @@ async fn a_lost_lock_keeps_no_other_out_beyond_the_end_of_its_session() {
 /// servers answer.
 // Shows: suspended
 #[tokio::test]
-async fn nothing_is_granted_while_the_session_is_in_doubt() {
+async fn doubted_session_is_granted_nothing() {
     let server = server();
     server.freeze_expiry(true);
     let (holder, waiter) = (client(&server).await, client(&server).await);
@@ -687,7 +688,7 @@ const OPERATION_TIMEOUT: i32 = -7;
 /// hand deletes its node, and the next one is granted the lock.
 // Shows: suspended
 #[tokio::test]
-async fn a_contender_that_was_in_doubt_looks_again_before_its_grant() {
+async fn doubted_contender_looks_before_its_grant() {
     let server = server();
     server.freeze_expiry(true);
     let (first, second) = (client(&server).await, client(&server).await);
@@ -740,8 +741,8 @@ async fn lost_lock_keeps_its_node() {
     drop(guard);
 }
 
-/// It has looked again after a first doubt. A second one, in which its node is deleted, outlasts
-/// that look.
+/// The contender has looked again after a first doubt. A second doubt, in which its node is
+/// deleted, outlasts that look.
 // Shows: suspended
 #[tokio::test]
 async fn looks_again_after_a_long_doubt() {
@@ -793,7 +794,7 @@ async fn looks_again_after_a_long_doubt() {
 /// prevents a second grant.
 // Shows: suspended
 #[tokio::test]
-async fn list_that_is_too_old_grants_nothing() {
+async fn stale_list_grants_nothing() {
     let server = server();
     server.freeze_expiry(true);
     let policy = RetryPolicy::n_times(1_000, Duration::from_millis(20));
@@ -857,7 +858,7 @@ async fn list_that_is_too_old_grants_nothing() {
 
 // Shows: node-deleted-by-hand
 #[tokio::test]
-async fn a_node_deleted_by_hand_is_noticed_within_a_heartbeat() {
+async fn heartbeat_notices_deleted_node() {
     let (server, [client]) = with_clients(server(), client).await;
     let guard = hold(&client).await;
     let other = InterProcessMutex::new(&client, "/locks/other")
@@ -903,7 +904,7 @@ async fn delete_all(server: &Server, client: &Client, guards: &[LockGuard]) {
 
 // Shows: node-deleted-by-hand
 #[tokio::test]
-async fn many_nodes_deleted_at_once_cost_two_requests() {
+async fn mass_deletion_costs_two_requests() {
     let server = server();
     let (client, guards) = many_holds(&server, 201).await;
     server.reset_counters();
@@ -919,7 +920,7 @@ async fn many_nodes_deleted_at_once_cost_two_requests() {
 /// Servers before 3.6 refuse that read, or close the connection over it.
 // Shows: node-deleted-by-hand
 #[tokio::test]
-async fn many_nodes_deleted_at_once_are_noticed_without_multi_reads() {
+async fn mass_deletion_noticed_without_multi_reads() {
     for closes in [false, true] {
         let server = server();
         let (client, guards) = many_holds(&server, 8).await;
@@ -974,7 +975,7 @@ async fn denied_checks_hide_no_missing_node() {
 
 // Shows: renewal
 #[tokio::test]
-async fn a_root_that_may_not_be_read_stops_no_heartbeat() {
+async fn unreadable_root_stops_no_heartbeat() {
     // Servers before 3.9 tell the Stat of any node.
     let tick = Duration::from_millis(50);
     let builder = Server::builder()
@@ -1016,7 +1017,7 @@ async fn a_root_that_may_not_be_read_stops_no_heartbeat() {
 }
 
 #[tokio::test]
-async fn while_held_answers_with_the_result_and_drops_the_work_on_a_loss() {
+async fn while_held_returns_result_or_loss() {
     let (server, [client]) = with_clients(server(), rarely_beating).await;
     let guard = hold(&client).await;
     assert_eq!(guard.while_held(async { 7 }).await.unwrap(), 7);
@@ -1071,7 +1072,7 @@ impl Drop for Work {
 }
 
 #[tokio::test]
-async fn while_held_owned_gives_the_guard_back_with_the_output() {
+async fn while_held_owned_returns_the_guard() {
     let (_server, [client]) = with_clients(server(), rarely_beating).await;
     let work = tokio::spawn(hold(&client).await.while_held_owned(async { 7 }));
     let (output, guard) = within("the work", work).await.unwrap().unwrap();
@@ -1081,7 +1082,7 @@ async fn while_held_owned_gives_the_guard_back_with_the_output() {
 }
 
 #[tokio::test]
-async fn while_held_owned_drops_the_work_on_a_loss() {
+async fn while_held_owned_drops_lost_work() {
     let (server, [client]) = with_clients(server(), rarely_beating).await;
     let mutex = mutex(&client);
     let (work, held) = Work::new(&mutex);
@@ -1103,7 +1104,7 @@ async fn while_held_owned_drops_the_work_on_a_loss() {
 
 /// The work may rely on the lock until it is gone.
 #[tokio::test]
-async fn a_cancelled_while_held_owned_drops_the_work_and_then_releases_the_lock() {
+async fn cancelled_work_drops_before_the_release() {
     let (server, [client]) = with_clients(server(), rarely_beating).await;
     let mutex = mutex(&client);
     for polled in [false, true] {
@@ -1131,7 +1132,7 @@ async fn a_cancelled_while_held_owned_drops_the_work_and_then_releases_the_lock(
 
 // Shows: transaction
 #[tokio::test]
-async fn a_transaction_without_an_answer_is_unknown() {
+async fn unanswered_transaction_is_unknown() {
     let (server, [client]) = with_clients(server(), rarely_beating).await;
     server.create("/data", b"0").unwrap();
     let guard = hold(&client).await;
@@ -1150,7 +1151,7 @@ async fn a_transaction_without_an_answer_is_unknown() {
 
 // Shows: data-limit
 #[tokio::test]
-async fn bad_transactions_are_refused_before_they_are_sent() {
+async fn rejects_bad_transactions_before_sending() {
     let (server, [client]) = with_clients(server(), rarely_beating).await;
     let guard = hold(&client).await;
     server.reset_counters();

@@ -56,7 +56,7 @@ fn all_kinds(client: &Client) -> Vec<Box<dyn InterProcessLock>> {
 /// Ten seconds of lease and thirty of work, five times as fast.
 // Shows: lease-over
 #[tokio::test]
-async fn lease_shorter_than_work() {
+async fn short_lease_ends_longer_work() {
     let (server, [a, b]) = with_clients(start(), calm).await;
     let (lease, work) = (PATIENT, PATIENT * 3);
     // The release, when it comes to the server.
@@ -97,7 +97,7 @@ async fn lease_shorter_than_work() {
 }
 
 #[tokio::test]
-async fn every_kind_of_lock_has_leases() {
+async fn every_lock_kind_has_leases() {
     let (server, [client]) = with_clients(start(), calm).await;
     for lock in all_kinds(&client) {
         let guard = within("the grant", lock.acquire_with_lease(SOON, LONG))
@@ -131,7 +131,7 @@ async fn every_kind_of_lock_has_leases() {
 }
 
 #[tokio::test]
-async fn a_lease_of_zero_is_refused_and_nothing_is_sent() {
+async fn rejects_zero_lease_without_request() {
     let (server, [client]) = with_clients(start(), calm).await;
     server.reset_counters();
     for lock in all_kinds(&client) {
@@ -150,10 +150,10 @@ async fn a_lease_of_zero_is_refused_and_nothing_is_sent() {
     assert_eq!(server.counters().total_requests(), 0);
 }
 
-/// Not refused, as when the lock is acquired: there the caller could have meant "without a lease",
-/// here it has the lock.
+/// An extension of zero is not refused, as a lease of zero is: there the caller could have meant
+/// "without a lease", here it has the lock.
 #[tokio::test]
-async fn an_extension_of_zero_ends_the_lock() {
+async fn zero_extension_ends_the_lock() {
     let (server, [client]) = with_clients(start(), calm).await;
     for lease in [None, Some(LONG)] {
         let guard = match lease {
@@ -173,7 +173,7 @@ async fn an_extension_of_zero_ends_the_lock() {
 }
 
 #[tokio::test]
-async fn a_lease_that_is_too_long_is_none() {
+async fn too_long_lease_has_no_end() {
     let (_server, [client]) = with_clients(start(), calm).await;
     for lease in [NONE, Duration::MAX] {
         let guard = within("the grant", mutex(&client).acquire_with_lease(SOON, lease))
@@ -201,7 +201,7 @@ async fn a_lease_that_is_too_long_is_none() {
 }
 
 #[tokio::test]
-async fn a_busy_lock_is_not_waited_for_longer_than_asked() {
+async fn wait_for_leased_lock_is_bounded() {
     let (server, [a, b]) = with_clients(start(), calm).await;
     let held = within("the grant", mutex(&a).acquire_with_lease(SOON, LONG))
         .await
@@ -251,7 +251,7 @@ async fn waited<T>(
 }
 
 #[tokio::test]
-async fn a_call_has_waited_since_it_was_given_its_time() {
+async fn waited_time_counts_from_the_call() {
     let (server, [a, b]) = with_clients(start(), calm).await;
     let held = within("the grant", mutex(&a).lock()).await.unwrap();
     let several = InterProcessMultiLock::from_paths(&b, [DIRECTORY]).unwrap();
@@ -271,10 +271,10 @@ async fn a_call_has_waited_since_it_was_given_its_time() {
     assert_clean(&server, "timed out").await;
 }
 
-/// It begins with the grant, not with the call.
+/// The lease begins with the grant, not with the call.
 // Shows: lease-over
 #[tokio::test]
-async fn the_wait_is_not_counted() {
+async fn lease_starts_at_the_grant() {
     let (server, [a, b]) = with_clients(start(), calm).await;
     let held = within("the grant", mutex(&a).lock()).await.unwrap();
     let lease = PATIENT;
@@ -298,7 +298,7 @@ async fn the_wait_is_not_counted() {
 }
 
 #[tokio::test]
-async fn a_lease_is_set_moved_and_taken_away() {
+async fn lease_is_set_moved_and_removed() {
     let (server, [client]) = with_clients(start(), calm).await;
     let guard = within("the grant", mutex(&client).lock()).await.unwrap();
     assert_eq!(guard.lease_remaining(), None);
@@ -340,7 +340,7 @@ async fn a_lease_is_set_moved_and_taken_away() {
 /// second apart.
 // Shows: lease-over
 #[tokio::test]
-async fn the_lock_is_released_at_the_end_and_not_at_the_next_look() {
+async fn lock_is_released_at_lease_end() {
     let server = start();
     // With a shorter timeout the heartbeat looks more often than once a second.
     let client = connect_as(
@@ -367,10 +367,10 @@ async fn the_lock_is_released_at_the_end_and_not_at_the_next_look() {
     }
 }
 
-/// Wherever the guard is, or if there is none yet.
+/// The lease ends wherever the guard is, and also if there is none yet.
 // Shows: lease-over
 #[tokio::test]
-async fn a_grant_that_is_never_taken_is_over_too() {
+async fn untaken_grant_ends_with_its_lease() {
     let (server, [a, b]) = with_clients(start(), calm).await;
     let lease = PATIENT;
     let mut attempt = granted_unseen(&server, &a, mutex(&a).acquire_with_lease(SOON, lease)).await;
@@ -412,7 +412,7 @@ async fn a_grant_that_is_never_taken_is_over_too() {
 }
 
 #[tokio::test]
-async fn a_release_in_time_is_a_release() {
+async fn release_before_lease_end_succeeds() {
     let (server, [client]) = with_clients(start(), calm).await;
     let guard = within(
         "the grant",
@@ -445,7 +445,7 @@ async fn a_release_in_time_is_a_release() {
 /// has asked for.
 // Shows: lease-over
 #[tokio::test]
-async fn leases_of_readers_that_waited() {
+async fn waiting_readers_keep_their_own_leases() {
     let (server, [client, other]) = with_clients(start(), calm).await;
     let writer = read_write::write(&other).await;
     let lock = read_write::lock(&client);
@@ -465,7 +465,7 @@ async fn leases_of_readers_that_waited() {
 }
 
 #[tokio::test]
-async fn shares_of_a_hold_share_its_lease() {
+async fn shares_of_hold_share_its_lease() {
     let (server, [client]) = with_clients(start(), calm).await;
     let guard = within("the grant", mutex(&client).acquire_with_lease(SOON, LONG))
         .await
@@ -489,9 +489,9 @@ async fn shares_of_a_hold_share_its_lease() {
     assert_eq!(deletions(&server, &client).len(), 1);
 }
 
-/// What was told to be lost is on its way to be deleted, and a flush waits for it.
+/// The node of a lock that was reported as lost is about to be deleted, and a flush waits for that.
 #[tokio::test]
-async fn a_flush_waits_for_the_release() {
+async fn flush_waits_for_lease_release() {
     let (server, [client]) = with_clients(start(), calm).await;
     let gate = server.hold_request(deletion(&client));
     let guard = leased(&client).await;
@@ -508,7 +508,7 @@ async fn a_flush_waits_for_the_release() {
 /// The reply to the deletion, or the request, is lost with the connection.
 // Shows: lease-over
 #[tokio::test]
-async fn a_release_that_is_lost_is_repeated_and_hits_no_other_node() {
+async fn lost_release_spares_other_nodes() {
     for carried_out in [true, false] {
         let (server, [a, b]) = with_clients(start(), calm).await;
         let fault = lose(&server, deletion(&a), carried_out, Loss::Reset);
@@ -532,7 +532,7 @@ async fn a_release_that_is_lost_is_repeated_and_hits_no_other_node() {
 
 /// No server is needed to be told, and the node goes when one is there again.
 #[tokio::test]
-async fn an_end_without_a_connection_is_told_and_made_up_for() {
+async fn lease_ends_without_a_connection() {
     let (server, [client]) = with_clients(start(), calm).await;
     let id = session(&client);
     let guard = within("the grant", mutex(&client).lock()).await.unwrap();
@@ -551,7 +551,7 @@ async fn an_end_without_a_connection_is_told_and_made_up_for() {
 /// The lock ends with its session, whatever is left of the lease.
 // Shows: lease-over
 #[tokio::test]
-async fn a_lease_does_not_outlive_the_session() {
+async fn lease_does_not_outlive_session() {
     let (server, [client]) = with_clients(start(), calm).await;
     let guard = within("the grant", mutex(&client).acquire_with_lease(SOON, LONG))
         .await
@@ -584,7 +584,7 @@ async fn a_lease_does_not_outlive_the_session() {
 
 /// The node is in the way then, as after any release that is refused.
 #[tokio::test]
-async fn a_release_that_is_refused_is_reported() {
+async fn refused_release_is_reported() {
     let (server, [client]) = with_clients(start(), calm).await;
     let fault = server.fail(deletion(&client).always(), ServerError::NoAuth.code());
     let guard = leased(&client).await;
@@ -610,10 +610,10 @@ async fn a_release_that_is_refused_is_reported() {
         .unwrap();
 }
 
-/// It keeps what is left of the lease, as a writer and as a reader.
+/// The conversion keeps the rest of the lease, as a writer and as a reader.
 // Shows: lease-over
 #[tokio::test]
-async fn a_conversion_keeps_the_lease() {
+async fn conversion_keeps_the_lease() {
     let (server, [client]) = with_clients(start(), calm).await;
     let lock = read_write::lock(&client);
     let writer = within(
@@ -651,7 +651,7 @@ async fn a_conversion_keeps_the_lease() {
 /// and no node is left of either kind.
 // Shows: lease-over
 #[tokio::test]
-async fn a_lease_that_is_over_during_a_conversion() {
+async fn lease_ends_during_a_conversion() {
     let is_over = async |answered| {
         let (server, [client]) = with_clients(start(), calm).await;
         let (lock, id) = (read_write::lock(&client), session(&client));
@@ -688,7 +688,7 @@ async fn a_lease_that_is_over_during_a_conversion() {
 /// looks.
 // Shows: lease-over
 #[tokio::test]
-async fn a_fair_lock_is_not_handed_over_after_its_lease() {
+async fn expired_lock_is_not_handed_over() {
     for in_time in [true, false] {
         let (server, [client]) = with_clients(start(), calm).await;
         let holder = within("the grant", fair(&client).acquire_with_lease(SOON, LONG))
@@ -725,10 +725,10 @@ async fn a_fair_lock_is_not_handed_over_after_its_lease() {
     }
 }
 
-/// It is committed before the release, or not at all.
+/// The transaction is committed before the release, or not at all.
 // Shows: lease-over
 #[tokio::test]
-async fn a_transaction_under_way_is_committed_before_the_release() {
+async fn running_transaction_commits_before_release() {
     let server = start();
     server.create("/data", "0").unwrap();
     let client = calm(&server).await;
@@ -770,7 +770,7 @@ async fn a_transaction_under_way_is_committed_before_the_release() {
 
 /// Many at once, with ends in no order: each is told at its own end, and its node goes.
 #[tokio::test]
-async fn each_of_many_ends_by_itself() {
+async fn leases_end_independently() {
     let (server, [client]) = with_clients(start(), calm).await;
     let mut guards = Vec::new();
     for number in 0_u32..40 {
@@ -819,7 +819,7 @@ async fn each_of_many_ends_by_itself() {
 /// The wait for the other members is no work under the lock.
 // Shows: multi-lock-loss
 #[tokio::test]
-async fn a_lease_begins_when_all_are_held_and_ends_all() {
+async fn multi_lock_lease_starts_when_complete() {
     const A: &str = "/multi/a";
     const B: &str = "/multi/b";
     let (server, [client, other]) = with_clients(start_empty(), calm).await;

@@ -10,7 +10,7 @@ const B: &str = PATHS[1];
 /// The reply to a create, or to a list, is lost, or the request is.
 // Shows: multi-lock
 #[tokio::test]
-async fn what_is_lost_on_the_way_is_found_out() {
+async fn lost_requests_and_replies_are_resolved() {
     for (op, nth) in [(Op::Create, 0), (Op::Create, 2), (Op::GetChildren, 2)] {
         for fault in 0..3 {
             let server = start_empty();
@@ -55,7 +55,7 @@ async fn what_is_lost_on_the_way_is_found_out() {
 /// A try waits for the servers for the connect timeout, not for that long for each member.
 // Shows: multi-lock
 #[tokio::test]
-async fn a_try_has_one_deadline_for_all_members() {
+async fn try_has_one_deadline_for_all() {
     let server = start_empty();
     PATHS
         .iter()
@@ -97,7 +97,7 @@ async fn beating(server: &Server, policy: RetryPolicy) -> Client {
 /// given up, and it starts over.
 // Shows: multi-lock-loss
 #[tokio::test]
-async fn a_member_deleted_while_another_is_waited_for_starts_all_over() {
+async fn member_deletion_restarts_the_acquire() {
     let server = start_empty();
     PATHS
         .iter()
@@ -134,7 +134,7 @@ async fn a_member_deleted_while_another_is_waited_for_starts_all_over() {
 /// Deletions in a row are counted against the retry policy.
 // Shows: multi-lock-loss
 #[tokio::test]
-async fn members_deleted_again_and_again_end_the_call() {
+async fn repeated_member_deletions_end_the_call() {
     let server = start_empty();
     PATHS
         .iter()

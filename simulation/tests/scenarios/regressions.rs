@@ -72,7 +72,7 @@ async fn until_state(client: &Client, wanted: ConnectionState) {
 
 /// A create whose caller has gone is under way when its session expires: its attempt ends there.
 #[tokio::test]
-async fn an_attempt_that_was_given_up_ends_with_its_session() {
+async fn abandoned_attempt_ends_with_session() {
     for cancelled in [false, true] {
         let (server, [client]) = with_clients(server(), client).await;
         hold(&client).await.release().await.unwrap();
@@ -114,10 +114,9 @@ async fn an_attempt_that_was_given_up_ends_with_its_session() {
     }
 }
 
-/// The same with a create that waits for a connection, which does not come before the client gives
-/// up the session.
+/// The create waits for a connection, which does not come before the client gives up the session.
 #[tokio::test]
-async fn an_attempt_that_was_given_up_without_a_server_ends_with_its_session() {
+async fn abandoned_unsent_attempt_ends_with_session() {
     let server = server();
     let client = brief_client(&server, patient()).await;
     hold(&client).await.release().await.unwrap();
@@ -142,10 +141,10 @@ async fn an_attempt_that_was_given_up_without_a_server_ends_with_its_session() {
     guard.release().await.unwrap();
 }
 
-/// It is refused, or costs the connection each time.
+/// The watch is refused, or costs the connection each time.
 // Shows: bounded-retries
 #[tokio::test]
-async fn a_watch_that_fails_again_and_again_comes_to_an_end_by_the_policy() {
+async fn failing_watch_ends_by_retry_policy() {
     for refused in [true, false] {
         let (server, [holder]) = with_clients(server(), client).await;
         let guard = hold(&holder).await;
@@ -175,7 +174,7 @@ async fn a_watch_that_fails_again_and_again_comes_to_an_end_by_the_policy() {
 
 // Shows: bounded-retries
 #[tokio::test]
-async fn until_elapsed_does_not_count_the_time_in_the_queue() {
+async fn until_elapsed_excludes_queue_time() {
     let (server, [holder]) = with_clients(server(), client).await;
     let guard = hold(&holder).await;
     let most = ms(100);
@@ -203,7 +202,7 @@ async fn until_elapsed_does_not_count_the_time_in_the_queue() {
 /// Creates that may still happen are remembered by directory, however many there are elsewhere.
 // Shows: write-barrier
 #[tokio::test]
-async fn a_create_that_comes_to_light_later_is_deleted_by_the_next_list() {
+async fn next_list_deletes_late_create() {
     let server = server();
     let policy = RetryPolicy::n_times(0, ms(1));
     let client = client_with(&server, patient().retry_policy(policy)).await;
@@ -246,7 +245,7 @@ async fn a_create_that_comes_to_light_later_is_deleted_by_the_next_list() {
 }
 
 #[tokio::test]
-async fn lost_of_a_released_guard_does_not_resolve_by_the_clock() {
+async fn clock_does_not_lose_released_guard() {
     let server = server();
     let client = brief_client(&server, patient()).await;
     let guard = hold(&client).await;
@@ -266,7 +265,7 @@ async fn lost_of_a_released_guard_does_not_resolve_by_the_clock() {
 
 // Shows: session-lifetime
 #[tokio::test]
-async fn lost_keeps_neither_the_session_nor_the_client() {
+async fn lost_keeps_neither_session_nor_client() {
     let (server, [client]) = with_clients(server(), client).await;
     let guard = hold(&client).await;
     let mut lost = task::spawn(guard.lost());
@@ -280,7 +279,7 @@ async fn lost_keeps_neither_the_session_nor_the_client() {
 
 // Shows: session-end
 #[tokio::test]
-async fn refused_credentials_are_told_to_every_caller() {
+async fn refused_credentials_reach_every_caller() {
     let (server, [client]) = with_clients(server(), client).await;
     let (busy, released) = (
         hold(&client).await,
@@ -326,7 +325,7 @@ async fn refused_credentials_are_told_to_every_caller() {
 }
 
 #[tokio::test]
-async fn credentials_that_are_refused_for_the_next_session_are_told_to_waiters() {
+async fn later_refused_credentials_reach_waiters() {
     let server = server();
     let builder = Client::builder().auth("digest", "shop:secret");
     let client = client_with(&server, builder).await;
@@ -348,7 +347,7 @@ async fn credentials_that_are_refused_for_the_next_session_are_told_to_waiters()
 }
 
 #[tokio::test]
-async fn a_deadline_without_a_server_is_no_busy_lock() {
+async fn deadline_without_server_is_not_busy() {
     let server = server();
     let builder = Client::builder()
         .connect_timeout(ms(1_500))
@@ -384,7 +383,7 @@ async fn a_deadline_without_a_server_is_no_busy_lock() {
 }
 
 #[tokio::test]
-async fn a_grant_that_was_not_taken_yet_is_known_in_the_process() {
+async fn untaken_grant_counts_as_acquired() {
     let (_server, [client]) = with_clients(server(), client).await;
     hold(&client).await.release().await.unwrap();
     let mutex = mutex(&client);
@@ -415,7 +414,7 @@ async fn a_grant_that_was_not_taken_yet_is_known_in_the_process() {
 
 // Shows: attempt-outlives-caller
 #[tokio::test]
-async fn a_waiter_that_is_not_polled_leaves_the_queue_at_its_deadline() {
+async fn unpolled_waiter_leaves_at_deadline() {
     let (server, [holder, client]) = with_clients(server(), client).await;
     let guard = hold(&holder).await;
     let mut forgotten = task::spawn(mutex(&client).acquire(ms(3_000)));
@@ -439,7 +438,7 @@ async fn a_waiter_that_is_not_polled_leaves_the_queue_at_its_deadline() {
 
 // Shows: bounded-retries
 #[tokio::test]
-async fn a_server_that_asks_for_patience_gets_it_from_the_first_repetition_on() {
+async fn throttling_server_delays_first_retry() {
     let server = server();
     let pause = ms(200);
     let client = client_with(
@@ -464,7 +463,7 @@ async fn a_server_that_asks_for_patience_gets_it_from_the_first_repetition_on() 
 
 // Shows: flush
 #[tokio::test]
-async fn flush_does_not_wait_for_what_begins_after_it() {
+async fn flush_ignores_later_work() {
     let (server, [client]) = with_clients(server(), client).await;
     let before = hold(&client).await;
     // Deletions are not done until then.
@@ -496,7 +495,7 @@ async fn flush_does_not_wait_for_what_begins_after_it() {
 
 // Shows: session-lifetime
 #[tokio::test]
-async fn participants_that_are_not_polled_do_not_keep_the_session() {
+async fn unpolled_participants_keep_no_session() {
     let (server, [client]) = with_clients(server(), client).await;
     let guard = hold(&client).await;
     let mutex = mutex(&client);
@@ -511,7 +510,7 @@ async fn participants_that_are_not_polled_do_not_keep_the_session() {
 /// Servers before 3.6 answer a request that they do not know by closing the connection.
 // Shows: replaced-session
 #[tokio::test]
-async fn a_reconnect_asks_nothing_but_what_old_servers_know() {
+async fn reconnect_works_with_old_servers() {
     let (server, [holder, client]) = with_clients(server(), client).await;
     let guard = hold(&holder).await;
     // A hold of its own, which it beats for.
@@ -569,7 +568,7 @@ async fn a_reconnect_asks_nothing_but_what_old_servers_know() {
 /// A caller that does not want to wait for a server drops the future: the session is closed all the
 /// same when one comes.
 #[tokio::test]
-async fn close_without_a_server_ends_the_guards_at_once_and_the_session_when_there_is_one() {
+async fn close_without_server_ends_guards() {
     let server = server();
     server.freeze_expiry(true);
     let client = client(&server).await;
@@ -590,10 +589,10 @@ async fn close_without_a_server_ends_the_guards_at_once_and_the_session_when_the
     within("the close", client.close()).await.unwrap();
 }
 
-/// They need no server for that.
+/// The waiters need no server to be ended.
 // Shows: close-confirmed
 #[tokio::test]
-async fn close_without_a_server_ends_those_who_wait_for_one_at_once() {
+async fn close_without_server_ends_waiters() {
     for lost in [false, true] {
         let server = server();
         let (client, state) = match lost {
@@ -622,7 +621,7 @@ async fn close_without_a_server_ends_those_who_wait_for_one_at_once() {
 /// would wait for, and than the session lives.
 // Shows: session-lifetime
 #[tokio::test]
-async fn close_is_not_held_up_by_a_call_that_is_in_its_pause() {
+async fn close_interrupts_retry_pause() {
     for refused in [Op::GetChildren, Op::SetData] {
         let server = server();
         server.freeze_expiry(true);
@@ -661,11 +660,11 @@ async fn close_is_not_held_up_by_a_call_that_is_in_its_pause() {
     }
 }
 
-/// It was sent, and what came of it is not heard any more, or not asked for: it is not polled, as
-/// beside a `select!` that had another branch, and keeps no session.
+/// The transaction was sent, and nothing polls it any more, as beside a `select!` that had another
+/// branch. It keeps no session, and its outcome is unknown.
 // Shows: transaction
 #[tokio::test]
-async fn a_transaction_that_is_under_way_when_the_client_is_closed_is_unknown() {
+async fn transaction_during_close_is_unknown() {
     for is_answered in [false, true] {
         let (server, [client]) = with_clients(server(), client).await;
         let guard = hold(&client).await;
@@ -700,7 +699,7 @@ async fn a_transaction_that_is_under_way_when_the_client_is_closed_is_unknown() 
 }
 
 #[tokio::test]
-async fn connect_goes_on_beyond_the_session_timeout() {
+async fn connect_outlasts_session_timeout() {
     let server = server();
     server.stop_async().await;
     let timeout = ms(200);
@@ -740,7 +739,7 @@ fn sessions_established(server: &Server) -> Vec<i64> {
 /// granted; the library fixes it when it connects, by the one that was asked for.
 // Shows: server-timeout
 #[tokio::test]
-async fn a_session_of_another_timeout_is_exchanged_once_for_one_with_the_right_server_timeout() {
+async fn replaces_session_of_other_timeout() {
     let server = server();
     // Of 40 s it would be 5 s, of the 20 s that are granted it is 2.5 s.
     let builder = Client::builder()
@@ -770,7 +769,7 @@ async fn a_session_of_another_timeout_is_exchanged_once_for_one_with_the_right_s
 /// The process ends after that, and nobody would close it.
 // Shows: close-confirmed
 #[tokio::test]
-async fn close_waits_for_the_end_of_a_session_that_was_exchanged() {
+async fn close_waits_for_replaced_session() {
     let server = server();
     let gate = server.hold_request(Match::op(Op::CloseSession));
     let builder = Client::builder()
@@ -796,7 +795,7 @@ async fn close_waits_for_the_end_of_a_session_that_was_exchanged() {
 /// which have been stopped for as long, keep it until then after they are started.
 // Shows: close-confirmed
 #[tokio::test]
-async fn close_confirms_no_session_that_only_the_client_has_given_up() {
+async fn close_confirms_no_abandoned_session() {
     for before in [ConnectionState::Suspended, ConnectionState::Lost] {
         let server = server();
         server.freeze_expiry(true);
@@ -821,7 +820,7 @@ async fn close_confirms_no_session_that_only_the_client_has_given_up() {
 /// The node of a guard that was dropped meanwhile is still there.
 // Shows: flush
 #[tokio::test]
-async fn a_flush_waits_for_the_end_of_a_session_that_only_the_client_has_given_up() {
+async fn flush_waits_for_abandoned_session() {
     for is_closed in [false, true] {
         let server = server();
         server.freeze_expiry(true);
@@ -854,7 +853,7 @@ async fn a_flush_waits_for_the_end_of_a_session_that_only_the_client_has_given_u
 /// The servers come back: they would keep its nodes for a session timeout more.
 // Shows: close-confirmed
 #[tokio::test]
-async fn a_session_that_only_the_client_has_given_up_is_closed_when_there_are_servers_again() {
+async fn abandoned_session_is_closed_after_outage() {
     for is_closed in [false, true] {
         let server = server();
         server.freeze_expiry(true);
@@ -882,7 +881,7 @@ async fn a_session_that_only_the_client_has_given_up_is_closed_when_there_are_se
 /// The close begins before the client gives the session up, and there is a server after that.
 // Shows: close-confirmed
 #[tokio::test]
-async fn close_goes_on_when_the_client_gives_its_session_up_meanwhile() {
+async fn close_continues_when_session_is_abandoned() {
     let server = server();
     server.freeze_expiry(true);
     let client = brief_client(&server, patient()).await;
@@ -902,7 +901,7 @@ async fn close_goes_on_when_the_client_gives_its_session_up_meanwhile() {
 /// A server that was reached again has said so, as one does after most outages that cost a session.
 // Shows: close-confirmed
 #[tokio::test]
-async fn close_confirms_a_session_that_the_servers_have_expired_meanwhile() {
+async fn close_confirms_session_reported_expired() {
     let server = server();
     let client = brief_client(&server, patient()).await;
     let (guard, id) = (hold(&client).await, session(&client));
@@ -919,7 +918,7 @@ async fn close_confirms_a_session_that_the_servers_have_expired_meanwhile() {
 /// A server that was asked has said that it is gone.
 // Shows: close-confirmed
 #[tokio::test]
-async fn close_confirms_a_session_that_the_servers_have_ended() {
+async fn close_confirms_session_found_gone() {
     let server = server();
     let builder = patient().retry_policy(RetryPolicy::n_times(0, Duration::ZERO));
     let client = client_with(&server, builder).await;
@@ -935,7 +934,7 @@ async fn close_confirms_a_session_that_the_servers_have_ended() {
 }
 
 #[tokio::test]
-async fn a_session_whose_other_timeout_changes_nothing_is_kept() {
+async fn keeps_session_if_timeout_fits() {
     let server = server();
     // A third of the connect timeout, whichever of the two it is.
     let builder = Client::builder()
@@ -946,9 +945,9 @@ async fn a_session_whose_other_timeout_changes_nothing_is_kept() {
     assert_eq!(sessions_established(&server).len(), 1);
 }
 
-/// As above, and there is one server that gives no second session.
+/// The only server gives no second session.
 #[tokio::test]
-async fn a_session_that_cannot_be_exchanged_will_do() {
+async fn keeps_session_that_cannot_be_replaced() {
     let server = Server::builder()
         .tick(ms(50))
         .max_session_timeout(ms(4_000))
@@ -976,7 +975,7 @@ async fn a_session_that_cannot_be_exchanged_will_do() {
 /// connection is cut before that.
 // Shows: server-timeout
 #[tokio::test]
-async fn a_client_becomes_usable_again_when_every_write_takes_longer_than_a_server_may_be_silent() {
+async fn client_recovers_from_slow_writes() {
     let server = server();
     let timeout = ms(3_000);
     let policy = RetryPolicy::forever(ms(50));
@@ -1001,7 +1000,7 @@ async fn a_client_becomes_usable_again_when_every_write_takes_longer_than_a_serv
 /// A client that has no lock, and so no heartbeat, has writes all the same.
 // Shows: server-timeout
 #[tokio::test]
-async fn a_persistent_node_gets_there_when_every_write_takes_longer_than_a_server_may_be_silent() {
+async fn persistent_node_recovers_from_slow_writes() {
     let server = server();
     let builder = Client::builder()
         .session_timeout(ms(3_000))
@@ -1023,7 +1022,7 @@ async fn a_persistent_node_gets_there_when_every_write_takes_longer_than_a_serve
 /// each try in vain; that the session is then not to be had with the usual patience must not cost
 /// it.
 #[tokio::test]
-async fn a_client_gets_a_session_when_that_takes_longer_than_a_server_may_be_silent() {
+async fn session_starts_despite_slow_writes() {
     let server = server();
     let builder = Client::builder()
         .session_timeout(ms(3_000))
@@ -1044,7 +1043,7 @@ async fn a_client_gets_a_session_when_that_takes_longer_than_a_server_may_be_sil
 /// first is the beat that is sent as soon as there is a connection.
 // Shows: server-timeout
 #[tokio::test]
-async fn a_session_is_kept_while_each_of_its_connections_answers_a_write() {
+async fn answered_writes_keep_the_session() {
     let timeout = ms(6_000);
     let server = Server::builder()
         .tick(ms(100))
@@ -1068,7 +1067,7 @@ async fn a_session_is_kept_while_each_of_its_connections_answers_a_write() {
 }
 
 #[tokio::test]
-async fn a_connect_that_is_dropped_leaves_no_session_for_longer_than_its_timeout() {
+async fn dropped_connect_leaves_no_session() {
     let server = server();
     server.freeze_expiry(true);
     let gate = server.hold_reply(Match::op(Op::Connect));

@@ -18,7 +18,7 @@ async fn listening_writer(server: &Server, client: &Client) -> (WriteGuard, Join
 /// Written to the old node, which a conversion exchanged before it was read.
 // Shows: revocation
 #[tokio::test]
-async fn a_request_that_a_conversion_overtakes_is_not_lost() {
+async fn request_overtaken_by_conversion_is_seen() {
     let (server, [a, b]) = with_clients(start(), connect).await;
     let (guard, revoked) = listening_writer(&server, &a).await;
     let id = session(&a);
@@ -36,7 +36,7 @@ async fn a_request_that_a_conversion_overtakes_is_not_lost() {
 
 // Shows: revocation
 #[tokio::test]
-async fn request_behind_a_conversion() {
+async fn request_after_conversion_is_seen() {
     let (server, [a, b]) = with_clients(start(), connect).await;
     let (guard, revoked) = listening_writer(&server, &a).await;
     let guard = within("the downgrade", guard.downgrade()).await.unwrap();
@@ -55,7 +55,7 @@ async fn request_behind_a_conversion() {
 /// The look behind the event of a deletion by another hand tells of the loss, without a heartbeat.
 // Shows: node-deleted-by-hand
 #[tokio::test]
-async fn a_look_that_finds_no_node_tells_of_the_loss() {
+async fn look_reports_deleted_node() {
     let (server, [client]) = with_clients(start(), calm).await;
     let (guard, revoked) = listening_writer(&server, &client).await;
     server.delete(&guard.node()).unwrap();
@@ -69,7 +69,7 @@ async fn a_look_that_finds_no_node_tells_of_the_loss() {
 }
 
 #[tokio::test]
-async fn what_is_lost_on_the_way_is_asked_again() {
+async fn lost_requests_and_replies_are_repeated() {
     let (server, [a, b]) = with_clients(start(), connect).await;
     for applied in [true, false] {
         let guard = within("the lock", mutex(&a).lock()).await.unwrap();
@@ -124,7 +124,7 @@ async fn what_is_lost_on_the_way_is_asked_again() {
 /// leaves nothing behind; revocation goes first, and is polled then.
 // Shows: watch-limit
 #[tokio::test]
-async fn a_session_that_watches_too_much_says_so() {
+async fn watch_limit_is_reported() {
     let server = start();
     let (holder, client) = (
         connect(&server).await,
@@ -222,7 +222,7 @@ async fn a_session_that_watches_too_much_says_so() {
 /// The look that sets the watch shows it.
 // Shows: revocation
 #[tokio::test]
-async fn earlier_request_is_told() {
+async fn earlier_request_is_reported() {
     let (server, [client, other]) = with_clients(start(), calm).await;
     let guard = hold(&client).await;
     other.attempt_revoke(&guard.node()).await.unwrap();

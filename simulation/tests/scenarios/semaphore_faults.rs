@@ -113,7 +113,7 @@ async fn lost_replies_give_all_permits_once() {
 /// beside the next head.
 // Shows: semaphore-queue
 #[tokio::test]
-async fn a_head_whose_lock_node_is_deleted_queues_again_at_the_end() {
+async fn deleted_head_requeues_at_end() {
     let server = start();
     let (holder, first, second) = (
         calm(&server).await,
@@ -144,10 +144,10 @@ async fn a_head_whose_lock_node_is_deleted_queues_again_at_the_end() {
     assert_clean(&server, "a deleted lock node").await;
 }
 
-/// The same between the look and the transaction, and so often that the attempt ends.
+/// The node is deleted between the look and the transaction, so often that the attempt ends.
 // Shows: permits-by-one-transaction
 #[tokio::test]
-async fn a_lock_node_deleted_again_and_again_ends_the_attempt() {
+async fn repeated_lock_node_deletions_end_attempt() {
     let server = start();
     let client = calm_with(&server, RetryPolicy::n_times(2, Duration::from_millis(1))).await;
     let id = session(&client);
@@ -169,7 +169,7 @@ async fn a_lock_node_deleted_again_and_again_ends_the_attempt() {
 
 // Shows: slots, permit-tokens
 #[tokio::test]
-async fn a_lease_that_another_process_deletes_is_the_loss_of_all_in_one_permit() {
+async fn deleted_lease_loses_whole_permit() {
     let server = start();
     let client = connect_for(&server, Duration::from_secs(12)).await;
     let semaphore = semaphore(&client, 4);
@@ -191,7 +191,7 @@ async fn a_lease_that_another_process_deletes_is_the_loss_of_all_in_one_permit()
 /// the value.
 // Shows: one-value
 #[tokio::test]
-async fn a_lease_that_is_over_returns_all_permits_of_its_value() {
+async fn expired_lease_returns_all_permits() {
     let (server, [client]) = with_clients(start(), calm).await;
     let semaphore = semaphore(&client, 6);
     let none_left = |what| until(&server, what, |view| view.children(LEASES).is_empty());
@@ -231,7 +231,7 @@ async fn a_lease_that_is_over_returns_all_permits_of_its_value() {
 
 // Shows: one-value
 #[tokio::test]
-async fn split_permits_are_lost_by_themselves() {
+async fn split_permits_are_lost_separately() {
     for ends_split in [false, true] {
         let (server, [client]) = with_clients(start(), calm).await;
         let mut rest = acquired(&semaphore(&client, 3), 3).await;
@@ -253,7 +253,7 @@ async fn split_permits_are_lost_by_themselves() {
 /// The holder has time to stop, as after any loss that it has not chosen, and no longer.
 // Shows: one-value
 #[tokio::test]
-async fn the_permits_beside_one_that_was_deleted_by_hand_are_returned_in_time() {
+async fn permits_beside_deleted_one_return() {
     let server = start();
     let client = connect_for(&server, Duration::from_secs(4)).await;
     let value = acquired(&semaphore(&client, 3), 3).await;
@@ -285,7 +285,7 @@ async fn the_permits_beside_one_that_was_deleted_by_hand_are_returned_in_time() 
 /// session, and must not be kept by a value that is lost.
 // Shows: one-value
 #[tokio::test]
-async fn a_permit_merged_with_one_of_an_ended_session_is_returned() {
+async fn permit_merged_with_lost_one_returns() {
     let server = start();
     let client = connect_for(&server, Duration::from_secs(4)).await;
     let semaphore = semaphore(&client, 2);
@@ -314,7 +314,7 @@ async fn a_permit_merged_with_one_of_an_ended_session_is_returned() {
 /// The transaction is committed only under the limit that was read.
 // Shows: semaphore-limit
 #[tokio::test]
-async fn a_limit_that_shrinks_while_permits_are_taken() {
+async fn limit_change_refuses_stale_transaction() {
     let (server, [client, other]) = with_clients(start(), calm).await;
     semaphore(&other, 2).set_limit(2).await.unwrap();
     let held = acquired(&semaphore(&other, 2), 1).await;
@@ -333,7 +333,7 @@ async fn a_limit_that_shrinks_while_permits_are_taken() {
     assert_clean(&server, "a limit that shrinks").await;
 }
 
-/// Also by the first write of it, before which the limit of the handle counts.
+/// The first write of the limit wakes it too, before which the limit of the handle counts.
 // Shows: semaphore-limit
 #[tokio::test]
 async fn raised_limit_wakes_the_head() {
@@ -348,7 +348,7 @@ async fn raised_limit_wakes_the_head() {
     held.release().await.unwrap();
 }
 
-/// What is known of the session is too old when it is found that the permits were taken.
+/// The knowledge of the session is too old by the time that the permits are found to be taken.
 // Shows: suspended
 #[tokio::test]
 async fn waits_out_a_doubt_with_permits() {
@@ -424,7 +424,7 @@ async fn leases_of_other_clients_count() {
 /// An outage that is longer than a lease does not cost the head its place: it only waits.
 // Shows: reconnect, semaphore-queue
 #[tokio::test]
-async fn a_head_keeps_its_place_while_its_session_lives() {
+async fn head_keeps_place_during_outage() {
     let server = Server::builder()
         .tick(Duration::from_millis(100))
         .max_session_timeout(in_process::HOUR)
@@ -463,7 +463,7 @@ async fn a_head_keeps_its_place_while_its_session_lives() {
 /// A lease that the servers do not let its own client delete blocks a permit, and this client says
 /// so.
 #[tokio::test]
-async fn a_lease_that_may_not_be_deleted_is_said() {
+async fn undeletable_lease_is_reported() {
     let (server, [client]) = with_clients(start(), calm).await;
     let semaphore = semaphore(&client, 1);
     let permit = acquired(&semaphore, 1).await;
@@ -486,10 +486,10 @@ async fn a_lease_that_may_not_be_deleted_is_said() {
     assert_clean(&server, "a lease that may not be deleted").await;
 }
 
-/// As of a server that has replaced the session.
+/// A server that has replaced the session lists leases of another one.
 // Shows: permits-unknown-outcome
 #[tokio::test]
-async fn leases_that_are_found_in_a_list_must_be_this_sessions() {
+async fn listed_leases_must_belong_to_session() {
     let (server, [one, two]) = with_clients(start(), calm).await;
     let id = session(&one);
     let _lost = server.drop_reply(takes(id), Loss::Close);
@@ -516,10 +516,10 @@ async fn leases_that_are_found_in_a_list_must_be_this_sessions() {
     }
 }
 
-/// That too many are asked for is claimed only behind a `sync`.
+/// A request for too many permits is refused only behind a `sync`.
 // Shows: try-permits
 #[tokio::test]
-async fn a_limit_read_from_a_server_that_lags_behind_refuses_none() {
+async fn lagging_limit_refuses_no_permits() {
     let (server, [client, other]) = with_clients(start(), calm).await;
     let id = session(&client);
     server.create(LIMIT, 1_i32.to_be_bytes()).unwrap();
@@ -565,7 +565,7 @@ async fn a_limit_read_from_a_server_that_lags_behind_refuses_none() {
 /// a node.
 // Shows: semaphore-queue, bounded-nodes
 #[tokio::test]
-async fn the_order_among_waiters_of_a_client_outlives_its_session() {
+async fn waiter_order_outlives_session() {
     for nodes in [64, 1] {
         let (server, [holder, client]) = with_clients(start(), calm).await;
         let _options = InterProcessSemaphore::builder(&client, PATH, 1)
@@ -600,7 +600,7 @@ async fn the_order_among_waiters_of_a_client_outlives_its_session() {
 /// The error names the node whose ACL refuses, whichever of the semaphore's it is.
 // Shows: semaphore-limit
 #[tokio::test]
-async fn a_limit_that_may_not_be_read_or_written_is_named() {
+async fn denied_limit_node_is_named() {
     let server = start();
     let owner = connect_as(Client::builder().auth("digest", "shop:secret"), &server).await;
     let stranger = calm(&server).await;
@@ -694,7 +694,7 @@ async fn a_limit_that_may_not_be_read_or_written_is_named() {
 /// The lock node is deleted in one directory, and the leases are created in the other.
 // Shows: permits-by-one-transaction
 #[tokio::test]
-async fn a_transaction_that_is_refused_names_the_directory_that_refuses_it() {
+async fn refused_transaction_names_its_directory() {
     for (directory, denied) in [
         (LOCKS, zk::Permission::DELETE),
         (LEASES, zk::Permission::CREATE),
@@ -745,7 +745,7 @@ async fn a_transaction_that_is_refused_names_the_directory_that_refuses_it() {
 /// nothing.
 // Shows: live-contender
 #[tokio::test]
-async fn a_full_semaphore_is_busy_from_the_first_look_on() {
+async fn first_look_reports_full_semaphore() {
     let (server, [holder, client]) = with_clients(start(), calm).await;
     let held = acquired(&semaphore(&holder, 2), 2).await;
     let looks = Match::op(Op::GetChildren)
@@ -766,7 +766,7 @@ async fn a_full_semaphore_is_busy_from_the_first_look_on() {
 /// A head that waits was seen, but whether it still does is what the try asks.
 // Shows: live-contender
 #[tokio::test]
-async fn a_try_whose_look_is_not_answered_is_no_busy_semaphore() {
+async fn unanswered_try_is_not_busy() {
     let (server, [holder, waiter]) = with_clients(start(), calm).await;
     let held = acquired(&semaphore(&holder, 3), 1).await;
     let large = at_head(&server, &waiter, 3, 3).await;
@@ -801,7 +801,7 @@ async fn a_try_whose_look_is_not_answered_is_no_busy_semaphore() {
 /// A server that closes the connection at the transaction must not be asked for ever.
 // Shows: permits-unknown-outcome
 #[tokio::test]
-async fn a_transaction_that_costs_the_connection_each_time_ends_by_the_policy() {
+async fn disconnecting_transaction_ends_by_policy() {
     let server = Server::builder().max_frame(16 * 1024).start().unwrap();
     let client = connect_as(
         Client::builder().retry_policy(RetryPolicy::n_times(3, Duration::from_millis(5))),

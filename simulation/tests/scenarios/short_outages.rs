@@ -196,7 +196,7 @@ async fn forgotten_at_12_s() {
 
 // Shows: spare-connection
 #[tokio::test]
-async fn each_link_in_its_way() {
+async fn links_fail_in_different_ways() {
     let links = [Link::Refuses, Link::Holds, Link::Forgets];
     for seconds in [2, 3, 6] {
         cost_no_lock(Duration::from_secs(seconds), &links, &OUTAGES).await;
@@ -206,7 +206,7 @@ async fn each_link_in_its_way() {
 /// The others stay silent, and delay no try of the one that is back.
 // Shows: spare-connection
 #[tokio::test]
-async fn one_member_is_back() {
+async fn single_member_is_back() {
     let links = [Link::StaysAway, Link::Forgets, Link::StaysAway];
     for seconds in [2, 6] {
         cost_no_lock(Duration::from_secs(seconds), &links, &[449]).await;

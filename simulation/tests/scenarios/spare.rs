@@ -72,7 +72,7 @@ async fn spare_connection_in_later_sessions() {
     }
 }
 
-/// One of several members may refuse credentials that the others accept.
+/// A single member may refuse credentials that the others accept.
 // Shows: spare-connection
 #[tokio::test]
 async fn spare_failure_ends_no_session() {

@@ -24,7 +24,7 @@ fn held_by(error: &AcquireError) -> Contender {
 /// The read that sets the watch has said it.
 // Shows: held-by
 #[tokio::test]
-async fn a_timeout_of_the_next_in_line_says_who_holds_the_lock_for_nothing() {
+async fn timeout_names_holder_without_request() {
     let (server, [client]) = with_clients(start(), connect).await;
     let stock = connect_as(Client::builder().name("stock"), &server).await;
     let guard = hold(&stock).await;
@@ -68,10 +68,10 @@ async fn a_timeout_of_the_next_in_line_says_who_holds_the_lock_for_nothing() {
     guard.release().await.unwrap();
 }
 
-/// However many wait in memory behind others, one of them asks, shortly before its deadline.
+/// The waiters of a client share one lookup, shortly before the first deadline.
 // Shows: held-by
 #[tokio::test]
-async fn those_further_back_ask_once_together_who_holds_the_lock() {
+async fn waiters_further_back_share_one_lookup() {
     let (server, [first, second, client]) = with_clients(start(), connect).await;
     let guard = hold(&first).await;
     let waiter = enqueue(&server, &second).await;
@@ -94,10 +94,10 @@ async fn those_further_back_ask_once_together_who_holds_the_lock() {
     waiter.attempt.abort();
 }
 
-/// By the last list the first was another.
+/// The last list had another node first.
 // Shows: held-by
 #[tokio::test]
-async fn one_that_was_first_is_not_said_to_hold_the_lock() {
+async fn former_first_is_not_the_holder() {
     let (server, [first, second, client]) = with_clients(start(), connect).await;
     let guard = hold(&first).await;
     let waiter = enqueue(&server, &second).await;
@@ -133,7 +133,7 @@ async fn one_that_was_first_is_not_said_to_hold_the_lock() {
 
 // Shows: held-by
 #[tokio::test]
-async fn a_reader_behind_a_writer_that_waits_is_told_of_the_readers_inside() {
+async fn reader_behind_writer_names_reading_holders() {
     let (server, [one, two, three]) = with_clients(start(), connect).await;
     let inside = read_write::read(&one).await;
     let writer = tokio::spawn(read_write::lock(&two).write_lock().lock());

@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_cannot_work_are_refused_by_name() {
+    fn rejects_unworkable_values_by_name() {
         let bad = [
             (
                 RequestedOptions {
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn an_acl_of_the_creator_s_needs_credentials() {
+    fn creator_acl_needs_credentials() {
         let asked = RequestedOptions {
             acl: Some([Acl::creator_all()].into()),
             ..RequestedOptions::default()
@@ -387,7 +387,7 @@ mod tests {
 
     // Shows: one-path-lock
     #[test]
-    fn what_a_handle_leaves_open_never_conflicts() {
+    fn unset_options_never_conflict() {
         let path_lock = RequestedOptions {
             node_limit: Some(3),
             ..RequestedOptions::default()

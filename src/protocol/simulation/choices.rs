@@ -272,7 +272,7 @@ pub(in crate::protocol) fn every(most: usize, mut run: impl FnMut(&mut Choices))
 }
 
 #[test]
-fn every_string_of_choices_comes() {
+fn enumerates_every_string_of_choices() {
     let all = |most| {
         let mut seen = std::collections::BTreeSet::new();
         let count = every(most, |choices| {

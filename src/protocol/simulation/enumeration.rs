@@ -295,7 +295,7 @@ fn enumerate(what: &str, family: Family, team: &[Role], most: usize, at_least: u
 }
 
 #[test]
-fn every_schedule_of_a_mutex_with_few_deviations() {
+fn mutex_schedules_with_few_deviations() {
     let mutex =
         |team: &[Role], most, at_least| enumerate("mutex", Family::Exclusive, team, most, at_least);
     let first = mutex(&[twice(MUTEX), twice(MUTEX)], 1, 220);
@@ -312,7 +312,7 @@ fn every_schedule_of_a_mutex_with_few_deviations() {
 }
 
 #[test]
-fn every_schedule_of_a_fair_lock_with_few_deviations() {
+fn fair_lock_schedules_with_few_deviations() {
     let fair = |team: &[Role], most, at_least| {
         enumerate("fair lock", Family::Exclusive, team, most, at_least)
     };
@@ -323,7 +323,7 @@ fn every_schedule_of_a_fair_lock_with_few_deviations() {
 }
 
 #[test]
-fn every_schedule_of_readers_and_writers_with_few_deviations() {
+fn read_write_schedules_with_few_deviations() {
     let locks = |team: &[Role], most, at_least| {
         enumerate("read-write lock", Family::ReadWrite, team, most, at_least)
     };

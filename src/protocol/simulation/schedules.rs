@@ -89,7 +89,7 @@ proptest! {
 
     // Shows: grant, extra-node, node-owners, arrival-order, succession
     #[test]
-    fn no_schedule_gives_two_holders_or_leaves_a_node(
+    fn schedules_exclude_and_leave_nothing(
         few: bool,
         bytes in prop::collection::vec(any::<u8>(), 50..1_500),
     ) {
@@ -98,7 +98,7 @@ proptest! {
 
     // Shows: read-write, succession
     #[test]
-    fn no_schedule_lets_a_writer_in_beside_anybody(
+    fn schedules_keep_writers_alone(
         few: bool,
         bytes in prop::collection::vec(any::<u8>(), 50..1_500),
     ) {

@@ -361,7 +361,7 @@ fn other(caller: Caller) -> Caller {
 }
 
 #[test]
-fn every_schedule_of_shared_read_nodes_with_few_deviations() {
+fn shared_read_schedules_with_few_deviations() {
     let reads = |team: &[Caller], most, at_least| {
         count(
             &format!("shared read nodes, {} contenders", team.len()),

@@ -301,7 +301,7 @@ mod tests {
     const AT: fn(u64) -> Moment = |seconds| Moment::at(Duration::from_secs(seconds));
 
     #[test]
-    fn the_nodes_of_lost_locks_are_kept_until_their_time() {
+    fn lost_nodes_are_kept_until_due() {
         let holds = SessionLocks::default();
         let update = |number, registration| {
             let lock: Arc<dyn SessionLock> = lock(number, registration);
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_of_leases_are_those_of_the_locks_that_are_held_now() {
+    fn lease_ends_cover_current_holds() {
         let holds = SessionLocks::default();
         let update = |number, registration| {
             let lock: Arc<dyn SessionLock> = lock(number, registration);
@@ -388,7 +388,7 @@ mod tests {
 
     // Shows: one-value
     #[test]
-    fn the_locks_of_a_value_are_told_once_that_one_is_lost() {
+    fn sibling_holds_are_notified_once() {
         let event = |seconds| HoldEvent::OtherLost {
             reason: LostReason::LeaseOver,
             until: Some(AT(seconds)),

@@ -193,7 +193,7 @@ mod tests {
 
     // Shows: watch-limit
     #[test]
-    fn a_path_counts_once_and_until_its_last_watch_goes() {
+    fn path_counts_until_last_watch_ends() {
         let limit = Arc::new(WatchLimit::default());
         let path = "/".repeat(MAX_BYTES - 4);
         let first = limit.watch(&path, WatchUse::Queue).unwrap();

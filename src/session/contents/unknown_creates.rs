@@ -69,7 +69,7 @@ mod tests {
 
     /// docs/protocol.md#write-barrier
     #[test]
-    fn the_node_of_an_unknown_create_is_found_once_and_in_its_directory() {
+    fn node_of_unknown_create_is_found() {
         let path = |path| LockPath::parse("", path).unwrap();
         let children = [A, B].map(|id| format!("_c_{id}-lock-0000000001"));
         let creates = UnknownCreates::default();
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_not_listed_yet_is_found_later() {
+    fn unlisted_node_is_found_later() {
         let directory = LockPath::parse("", "/a").unwrap();
         let children = [A, B].map(|id| format!("_c_{id}-lock-0000000001"));
         let creates = UnknownCreates::default();
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_of_too_many_is_forgotten() {
+    fn oldest_of_too_many_is_forgotten() {
         let directory = LockPath::parse("", "/a").unwrap();
         let children = [A, B].map(|id| format!("_c_{id}-lock-0000000001"));
         let creates = UnknownCreates::default();

@@ -265,7 +265,7 @@ mod tests {
 
     // Shows: connect-errors
     #[test]
-    fn bad_options_are_not_blamed_on_the_connect_string_nor_on_the_servers() {
+    fn bad_options_blame_no_server() {
         assert!(is_setup_error(&zk::Error::BadArguments(&"no tls ca")));
         assert!(
             !is_setup_error(&zk::Error::ConnectionLoss) && !is_setup_error(&zk::Error::Timeout)

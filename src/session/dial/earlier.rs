@@ -196,7 +196,7 @@ mod tests {
 
     // Shows: close-confirmed
     #[tokio::test]
-    async fn a_panic_confirms_no_end() {
+    async fn panic_confirms_no_end() {
         let mut earlier = Earlier::default();
         earlier.ending.spawn(async {});
         assert!(earlier.all_ended().await);
@@ -209,7 +209,7 @@ mod tests {
 
     /// Servers that are back during the pause are asked at once when a close waits for the answer.
     #[tokio::test]
-    async fn a_close_ends_the_pause_after_a_try_that_failed() {
+    async fn close_ends_the_retry_pause() {
         const T: Duration = Duration::from_secs(2);
         let server = Server::builder().min_session_timeout(T).start().unwrap();
         server.freeze_expiry(true);

@@ -291,7 +291,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reset_after_accept_is_no_missing_route() {
+    fn reset_after_accept_is_closed_connection() {
         use ServerFailure as Kind;
         for (error, kind) in [
             (ErrorKind::ConnectionRefused, Kind::ConnectionRefused),
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_says_what_a_server_is() {
+    fn answer_identifies_the_server() {
         use ServerFailure as Kind;
         let version =
             b"Zookeeper version: 3.8.0-5a02a05, built on 2022-02-25\nLatency min/avg/max: 0/0.0/0\n";

@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_library_would_send_wrongly_is_refused_and_not_shown() {
+    fn unsendable_credentials_are_refused_and_hidden() {
         for (user, password) in [
             ("", "x"),
             ("a\"b", "x"),

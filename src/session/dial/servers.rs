@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_and_namespace() {
+    fn parses_addresses_and_namespace() {
         for (given, hosts, namespace) in [
             ("a:1", "a:1", ""),
             ("a:1, b:2", "a:1,b:2", ""),
@@ -225,7 +225,7 @@ mod tests {
 
     // Shows: reconnect
     #[test]
-    fn the_list_is_repeated_so_that_a_pass_takes_a_session_timeout() {
+    fn server_list_lasts_a_session_timeout() {
         let count = |given, ms| {
             let repeated = Servers::parse(given)
                 .unwrap()
@@ -255,7 +255,7 @@ mod tests {
 
     /// When a client library whose list has `n` addresses tries servers that refuse it at once,
     /// from the loss of the connection on, with its longest random delays: a model of
-    /// `IterableEndpoints` in its `endpoint.rs`, which `the_pauses_between_tries_are_as_documented`
+    /// `IterableEndpoints` in its `endpoint.rs`, which `retry_pauses_are_as_documented`
     /// in `tests/upstream.rs` watches.
     fn tries(n: u32) -> impl Iterator<Item = Duration> {
         let ms = |ms: u32| Duration::from_millis(ms.into());
@@ -275,7 +275,7 @@ mod tests {
     /// The client library is back while the session lives, whenever the servers are.
     // Shows: reconnect
     #[test]
-    fn the_client_library_pauses_for_no_longer_than_a_session_timeout() {
+    fn library_pause_fits_session_timeout() {
         for (session_timeout, longest) in [
             (500, 500),
             (1_000, 600),
@@ -311,7 +311,7 @@ mod tests {
 
     #[test]
     #[cfg(feature = "tls")]
-    fn tls_is_for_all_servers_or_none() {
+    fn tls_is_for_all_or_none() {
         let servers = Servers::parse("a:1, tcp+tls://b:2,[::1]:3/shop")
             .unwrap()
             .by_tls()
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_an_address_is_said_of_that_address() {
+    fn address_errors_name_the_address() {
         for (given, wrong) in [
             (
                 "a:1,b:port,c:3",
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_connect_to_is_refused() {
+    fn rejects_an_empty_server_list() {
         for bad in [
             "",
             " ",

@@ -380,7 +380,7 @@ mod tests {
     /// the servers have just renewed it.
     // Shows: close-confirmed
     #[tokio::test]
-    async fn a_session_kept_by_a_spare_connection_is_not_taken_for_expired() {
+    async fn spare_connection_prevents_assumed_expiry() {
         let server = Server::start().unwrap();
         let (connector, servers) = (zk::Client::connector(), server.connect_string());
         let handle = connector.clone().connect(&servers).await.unwrap();

@@ -382,10 +382,11 @@ mod tests {
         }
     }
 
-    /// Whatever is known of the session's nodes, and although other writes renew the lease.
+    /// A held node is checked whatever is known of the session's nodes, and although other writes
+    /// renew the lease.
     // Shows: node-deleted-by-hand
     #[tokio::test]
-    async fn a_lock_that_is_held_is_checked_although_the_session_has_no_nodes() {
+    async fn held_lock_is_checked_without_nodes() {
         let server = Server::start().unwrap();
         let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
         let session = Session::new(1, handle, SessionOptions::default());
@@ -421,7 +422,7 @@ mod tests {
 
     // Shows: shared-read-node
     #[test]
-    fn a_node_that_several_locks_share_is_checked_once() {
+    fn shared_node_is_checked_once() {
         let held = [(1, "/a"), (2, "/b"), (3, "/a"), (4, "/a")].map(|(number, directory)| {
             let lock: Arc<dyn SessionLock> =
                 Arc::new(Lock(number, LockPath::parse("", directory).unwrap()));

@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_whose_lock_is_released_is_forgotten_at_the_next_look_by_the_clock_only() {
+    fn clock_forgets_sessions_without_locks() {
         let leases = Leases::default();
         let session: Arc<dyn Leased> = Arc::new(Nothing);
         leases.armed.lock().sessions.push(Arc::downgrade(&session));
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_session_that_has_ended_is_not_watched_although_its_guards_live() {
+    async fn ended_session_is_not_watched() {
         let server = Server::start().unwrap();
         let client = Client::connect(&server.connect_string()).await.unwrap();
         let mutex = InterProcessMutex::new(&client, "/locks/a").unwrap();

@@ -230,7 +230,7 @@ mod tests {
     use crate::protocol::failure::Refusal;
 
     #[test]
-    fn what_is_unknown_is_asked_again_for_as_long_as_the_policy_says() {
+    fn unknown_outcome_repeats_within_policy() {
         let second = Duration::from_secs(1);
         let twice = RetryPolicy::n_times(2, second);
         let next = |kind, failures| after(kind, &twice, failures, Duration::ZERO);

@@ -268,7 +268,7 @@ mod tests {
     const S: Duration = Duration::from_secs(1);
 
     #[test]
-    fn contenders_pause_at_random_up_to_a_bound_that_doubles() {
+    fn contention_pause_is_random_and_bounded() {
         for (tries, most) in [
             (0, 1),
             (1, 2),
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_is_curators_exponential_1s_3_5s() {
+    fn default_is_curators_exponential() {
         assert_eq!(
             RetryPolicy::default(),
             RetryPolicy::exponential(S, 3, 5 * S)
@@ -314,13 +314,13 @@ mod tests {
     }
 
     #[test]
-    fn the_pauses_of_cleanup_double_up_to_a_second() {
+    fn cleanup_pauses_double_to_a_second() {
         let pauses = [0, 1, 2, 6, 7, u32::MAX].map(|failures| clean_up_pause(failures).as_millis());
         assert_eq!(pauses, [10, 20, 40, 640, 1_000, 1_000]);
     }
 
     #[test]
-    fn no_value_overflows() {
+    fn pauses_never_overflow() {
         let wild = RetryPolicy::exponential(Duration::MAX, u32::MAX, Duration::MAX);
         assert_eq!(
             wild.pause_with(u32::MAX - 1, Duration::MAX, u64::MAX),
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn the_others() {
+    fn remaining_policies_pause_as_documented() {
         assert_eq!(RetryPolicy::one_time(S).pause(0, 9 * S), Some(S));
         assert_eq!(RetryPolicy::one_time(S).pause(1, S), None);
         assert_eq!(RetryPolicy::n_times(0, S).pause(0, S), None);

@@ -96,7 +96,7 @@ mod tests {
 
     // Shows: telling-a-loss
     #[test]
-    fn a_forked_child_makes_a_value_of_its_own() {
+    fn forked_child_makes_its_own_value() {
         let value = OfProcess::new();
         assert!(value.get().is_none());
         value
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_thread_ends_with_its_work_and_drops_its_tasks() {
+    async fn thread_ends_and_drops_its_tasks() {
         let (over, ended) = tokio::sync::oneshot::channel::<()>();
         let (go, gone) = tokio::sync::oneshot::channel();
         let handle = start("test", async move { drop(gone.await) }).unwrap();

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_goes_on_and_never_back() {
+    fn clock_never_goes_back() {
         let mut last = now();
         for _ in 0..1_000 {
             let now = now();
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_moment_counts_whatever_the_order() {
+    fn latest_moment_counts() {
         let (latest, at) = (Latest::default(), |nanos| {
             Moment::at(Duration::from_nanos(nanos))
         });
@@ -85,7 +85,7 @@ mod tests {
     // Shows: lease
     #[test]
     #[cfg(target_os = "linux")]
-    fn it_counts_from_the_boot_as_the_kernel_does() {
+    fn clock_counts_from_boot() {
         let uptime = || -> Duration {
             let text = std::fs::read_to_string("/proc/uptime").unwrap();
             Duration::from_secs_f64(text.split_whitespace().next().unwrap().parse().unwrap())

@@ -117,7 +117,7 @@ mod tests {
         b"\0\0\0\x02/a\0\0\0\x02\x01\x02\0\0\0\x01\0\0\0\x1f\0\0\0\x05world\0\0\0\x06anyone\0\0\0\x03";
 
     #[test]
-    fn requests_are_read_as_clients_write_them() {
+    fn reads_requests_as_clients_write() {
         let acl = Some(vec![AskedAcl::new(31, "world", "anyone")]);
         let create = Create {
             opcode: opcode::CREATE2,
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_multi_is_read_up_to_what_zookeeper_trips_over() {
+    fn multi_is_read_up_to_error() {
         // A create without an access control list, and an operation that is none.
         let mut multi = b"\0\0\0\x0f\0\xff\xff\xff\xff".to_vec();
         multi.extend(b"\0\0\0\x02/a\xff\xff\xff\xff\xff\xff\xff\xff\0\0\0\0");
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_are_written_as_clients_read_them() {
+    fn writes_replies_as_clients_read() {
         let zeros = "\0".repeat(16);
         let refused = format!("\0\0\0\x25\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x10{zeros}\0");
         let bytes = |frame: Frame| frame.pieces().flatten().copied().collect::<Vec<_>>();
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn large_data_is_shared_and_written_once() {
+    fn large_data_is_not_copied() {
         let data: std::sync::Arc<[u8]> = vec![7; 5000].into();
         let mut writer = reply::header(1, 2, 0);
         Outcome::Data(Some(std::sync::Arc::clone(&data)), Stat::default()).encode(&mut writer);
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn strings_are_javas() {
+    fn strings_are_encoded_as_in_java() {
         let read = |bytes: &[u8]| {
             let mut framed = (bytes.len() as i32).to_be_bytes().to_vec();
             framed.extend(bytes);
@@ -286,7 +286,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_makes_the_reader_fail_badly(op in -12..120i32, body in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn malformed_input_never_panics(op in -12..120i32, body in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = Connect::decode(&body);
             if let Ok(request) = decode(op, &body) {
                 let _ = request.path().len();
@@ -294,12 +294,12 @@ mod tests {
         }
 
         #[test]
-        fn a_cut_request_is_malformed(end in 0..CREATE2.len()) {
+        fn cut_request_is_malformed(end in 0..CREATE2.len()) {
             prop_assert_eq!(decode(opcode::CREATE2, &CREATE2[..end]), Err(Malformed));
         }
 
         #[test]
-        fn a_vector_that_lies_about_its_length_is_malformed(count in 1_000..i32::MAX) {
+        fn wrong_vector_length_is_malformed(count in 1_000..i32::MAX) {
             let mut body = 0i64.to_be_bytes().to_vec();
             body.extend(count.to_be_bytes());
             prop_assert_eq!(decode(opcode::SET_WATCHES, &body), Err(Malformed));

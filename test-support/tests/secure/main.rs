@@ -48,61 +48,53 @@ fn main() {
         });
     };
     add(
-        "tls::a_lock_over_tls_however_the_ca_is_given",
-        tls::a_lock_over_tls_however_the_ca_is_given,
+        "tls::lock_works_with_any_ca_form",
+        tls::lock_works_with_any_ca_form,
     );
     add(
-        "tls::a_client_certificate_is_a_credential",
-        tls::a_client_certificate_is_a_credential,
-    );
-    // Shows: connect-errors
-    add("tls::an_unknown_ca_is_named", tls::an_unknown_ca_is_named);
-    // Shows: connect-errors
-    add("tls::another_host_is_named", tls::another_host_is_named);
-    // Shows: connect-errors
-    add(
-        "tls::a_missing_client_certificate_is_named",
-        tls::a_missing_client_certificate_is_named,
+        "tls::client_certificate_is_a_credential",
+        tls::client_certificate_is_a_credential,
     );
     // Shows: connect-errors
+    add("tls::unknown_ca_is_named", tls::unknown_ca_is_named);
+    // Shows: connect-errors
+    add("tls::wrong_host_is_named", tls::wrong_host_is_named);
+    // Shows: connect-errors
     add(
-        "tls::a_refused_client_certificate_is_named",
-        tls::a_refused_client_certificate_is_named,
-    );
-    add(
-        "tls::a_port_without_tls_is_named",
-        tls::a_port_without_tls_is_named,
-    );
-    add(
-        "tls::a_port_with_tls_is_named",
-        tls::a_port_with_tls_is_named,
-    );
-    add(
-        "tls::each_server_is_asked_by_itself",
-        tls::each_server_is_asked_by_itself,
-    );
-    add(
-        "sasl::a_user_is_known_to_acls",
-        sasl::a_user_is_known_to_acls,
+        "tls::missing_client_certificate_is_named",
+        tls::missing_client_certificate_is_named,
     );
     // Shows: connect-errors
     add(
-        "sasl::a_wrong_password_is_refused_at_once",
-        sasl::a_wrong_password_is_refused_at_once,
+        "tls::refused_client_certificate_is_named",
+        tls::refused_client_certificate_is_named,
     );
+    add(
+        "tls::port_without_tls_is_named",
+        tls::port_without_tls_is_named,
+    );
+    add("tls::port_with_tls_is_named", tls::port_with_tls_is_named);
+    add(
+        "tls::servers_are_asked_separately",
+        tls::servers_are_asked_separately,
+    );
+    add("sasl::user_is_known_to_acls", sasl::user_is_known_to_acls);
     // Shows: connect-errors
     add(
-        "sasl::a_password_that_is_wrong_later_closes_the_client",
-        |_| sasl::a_password_that_is_wrong_later_closes_the_client(),
+        "sasl::wrong_password_is_refused_at_once",
+        sasl::wrong_password_is_refused_at_once,
     );
+    // Shows: connect-errors
+    add("sasl::later_wrong_password_closes_the_client", |_| {
+        sasl::later_wrong_password_closes_the_client()
+    });
     add(
-        "sasl::servers_without_sasl_do_not_know_the_user",
-        sasl::servers_without_sasl_do_not_know_the_user,
+        "sasl::servers_without_sasl_ignore_the_user",
+        sasl::servers_without_sasl_ignore_the_user,
     );
-    add(
-        "sasl::servers_that_want_a_user_refuse_a_client_without",
-        |_| sasl::servers_that_want_a_user_refuse_a_client_without(),
-    );
+    add("sasl::required_sasl_refuses_anonymous_client", |_| {
+        sasl::required_sasl_refuses_anonymous_client()
+    });
     add(
         "nothing_secret_is_shown_or_logged",
         nothing_secret_is_shown_or_logged,
@@ -110,8 +102,8 @@ fn main() {
     drop(servers);
     suite.add(
         "-",
-        "tls::options_that_cannot_be_used_say_why",
-        tls::options_that_cannot_be_used_say_why,
+        "tls::unusable_options_say_why",
+        tls::unusable_options_say_why,
     );
     suite.add(
         "-",

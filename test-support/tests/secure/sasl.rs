@@ -14,7 +14,7 @@ use super::servers::{PASSWORD, Servers, USER, builder, run, with_sasl, write_jaa
 /// The pause before another try, where there must be none.
 const PAUSE: Duration = Duration::from_millis(400);
 
-pub(crate) fn a_user_is_known_to_acls(servers: &Servers) -> Outcome {
+pub(crate) fn user_is_known_to_acls(servers: &Servers) -> Outcome {
     run(async {
         let server = servers.mutual()?;
         let path = unique_path("sasl");
@@ -40,7 +40,7 @@ pub(crate) fn a_user_is_known_to_acls(servers: &Servers) -> Outcome {
     })
 }
 
-pub(crate) fn a_wrong_password_is_refused_at_once(servers: &Servers) -> Outcome {
+pub(crate) fn wrong_password_is_refused_at_once(servers: &Servers) -> Outcome {
     run(async {
         let at = servers.mutual()?.plain();
         for (user, password) in [(USER, "geheim-wrong"), ("nobody", "geheim-wrong")] {
@@ -63,8 +63,9 @@ pub(crate) fn a_wrong_password_is_refused_at_once(servers: &Servers) -> Outcome 
     })
 }
 
-/// It is not tried again and again: neither the session's next connection, nor the next session.
-pub(crate) fn a_password_that_is_wrong_later_closes_the_client() -> Outcome {
+/// The password is not tried again and again: neither in the session's next connection, nor in the
+/// next session.
+pub(crate) fn later_wrong_password_closes_the_client() -> Outcome {
     run(async {
         let directory = TempDir::new()?;
         let server = ZooKeeper::standalone(&with_sasl(Options::new(), &directory, PASSWORD))?;
@@ -91,7 +92,7 @@ pub(crate) fn a_password_that_is_wrong_later_closes_the_client() -> Outcome {
     })
 }
 
-pub(crate) fn servers_without_sasl_do_not_know_the_user(servers: &Servers) -> Outcome {
+pub(crate) fn servers_without_sasl_ignore_the_user(servers: &Servers) -> Outcome {
     run(async {
         let server = servers.one_sided()?;
         let builder = builder().sasl_digest(USER, PASSWORD);
@@ -111,7 +112,7 @@ pub(crate) fn servers_without_sasl_do_not_know_the_user(servers: &Servers) -> Ou
     })
 }
 
-pub(crate) fn servers_that_want_a_user_refuse_a_client_without() -> Outcome {
+pub(crate) fn required_sasl_refuses_anonymous_client() -> Outcome {
     run(async {
         let directory = TempDir::new()?;
         let options = with_sasl(Options::new(), &directory, PASSWORD)

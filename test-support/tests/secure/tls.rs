@@ -40,7 +40,7 @@ async fn fails(builder: ClientBuilder, servers: &str) -> (Vec<ServerFailure>, St
     within("an answer of every server", told).await
 }
 
-pub(crate) fn a_lock_over_tls_however_the_ca_is_given(servers: &Servers) -> Outcome {
+pub(crate) fn lock_works_with_any_ca_form(servers: &Servers) -> Outcome {
     run(async {
         let server = servers.one_sided()?;
         let (at, ca) = (server.secure("localhost"), &server.certificates.ca);
@@ -74,7 +74,7 @@ pub(crate) fn a_lock_over_tls_however_the_ca_is_given(servers: &Servers) -> Outc
     })
 }
 
-pub(crate) fn a_client_certificate_is_a_credential(servers: &Servers) -> Outcome {
+pub(crate) fn client_certificate_is_a_credential(servers: &Servers) -> Outcome {
     run(async {
         let server = servers.mutual()?;
         let (at, path) = (server.secure("127.0.0.1"), unique_path("mutual"));
@@ -127,7 +127,7 @@ pub(crate) fn a_client_certificate_is_a_credential(servers: &Servers) -> Outcome
     })
 }
 
-pub(crate) fn an_unknown_ca_is_named(servers: &Servers) -> Outcome {
+pub(crate) fn unknown_ca_is_named(servers: &Servers) -> Outcome {
     run(async {
         let server = servers.one_sided()?;
         // Also one that has been made anew, with the same name.
@@ -144,7 +144,7 @@ pub(crate) fn an_unknown_ca_is_named(servers: &Servers) -> Outcome {
     })
 }
 
-pub(crate) fn another_host_is_named(servers: &Servers) -> Outcome {
+pub(crate) fn wrong_host_is_named(servers: &Servers) -> Outcome {
     run(async {
         let server = servers.one_sided()?;
         let (kinds, text) =
@@ -155,7 +155,7 @@ pub(crate) fn another_host_is_named(servers: &Servers) -> Outcome {
     })
 }
 
-pub(crate) fn a_missing_client_certificate_is_named(servers: &Servers) -> Outcome {
+pub(crate) fn missing_client_certificate_is_named(servers: &Servers) -> Outcome {
     run(async {
         let server = servers.mutual()?;
         let (kinds, text) =
@@ -165,7 +165,7 @@ pub(crate) fn a_missing_client_certificate_is_named(servers: &Servers) -> Outcom
     })
 }
 
-pub(crate) fn a_refused_client_certificate_is_named(servers: &Servers) -> Outcome {
+pub(crate) fn refused_client_certificate_is_named(servers: &Servers) -> Outcome {
     run(async {
         let server = servers.mutual()?;
         let strange = Certificates::new(&[]).client;
@@ -178,7 +178,7 @@ pub(crate) fn a_refused_client_certificate_is_named(servers: &Servers) -> Outcom
     })
 }
 
-pub(crate) fn a_port_without_tls_is_named(servers: &Servers) -> Outcome {
+pub(crate) fn port_without_tls_is_named(servers: &Servers) -> Outcome {
     run(async {
         let server = servers.one_sided()?;
         let (kinds, text) = fails(builder().tls(server.options()), &server.plain()).await;
@@ -187,7 +187,7 @@ pub(crate) fn a_port_without_tls_is_named(servers: &Servers) -> Outcome {
     })
 }
 
-pub(crate) fn a_port_with_tls_is_named(servers: &Servers) -> Outcome {
+pub(crate) fn port_with_tls_is_named(servers: &Servers) -> Outcome {
     run(async {
         let server = servers.one_sided()?;
         let (kinds, text) = fails(builder(), &server.secure("localhost")).await;
@@ -199,7 +199,7 @@ pub(crate) fn a_port_with_tls_is_named(servers: &Servers) -> Outcome {
 }
 
 /// Two servers that refuse the client for two reasons, and none of them hides the other's.
-pub(crate) fn each_server_is_asked_by_itself(servers: &Servers) -> Outcome {
+pub(crate) fn servers_are_asked_separately(servers: &Servers) -> Outcome {
     run(async {
         let (one, other) = (servers.one_sided()?, servers.mutual()?);
         let both = format!("{},{}", one.secure("127.0.0.1"), other.secure("127.0.0.1"));
@@ -216,7 +216,7 @@ pub(crate) fn each_server_is_asked_by_itself(servers: &Servers) -> Outcome {
     })
 }
 
-pub(crate) fn options_that_cannot_be_used_say_why() -> Outcome {
+pub(crate) fn unusable_options_say_why() -> Outcome {
     run(async {
         let directory = tempfile::tempdir()?;
         let file = |name: &str, bytes: &[u8]| {

@@ -46,7 +46,7 @@ async fn waiting(
 
 // Shows: multi-lock
 #[tokio::test]
-async fn eight_free_locks_cost_two_requests_each_and_their_release_one() {
+async fn free_multi_lock_costs_two_each() {
     let (server, [client]) = with_clients(start(), calm).await;
     let (id, multi) = (session(&client), multi(&client));
     for _ in 0..2 {
@@ -65,7 +65,7 @@ async fn eight_free_locks_cost_two_requests_each_and_their_release_one() {
 
 // Shows: multi-lock
 #[tokio::test]
-async fn the_deletions_of_a_release_go_out_in_one_flight() {
+async fn release_deletes_in_one_flight() {
     let (server, [client]) = with_clients(start(), calm).await;
     let id = session(&client);
     let guard = within("the grant", multi(&client).lock()).await.unwrap();
@@ -82,7 +82,7 @@ async fn the_deletions_of_a_release_go_out_in_one_flight() {
 /// A contender that wants several, and waits for the first, finds the others free.
 // Shows: multi-lock
 #[tokio::test]
-async fn a_release_begins_with_the_last_member() {
+async fn release_begins_with_last_member() {
     for how in ["released", "dropped", "given up"] {
         let (server, [client, other]) = with_clients(start(), calm).await;
         let held = match how {
@@ -132,7 +132,7 @@ async fn a_release_begins_with_the_last_member() {
 /// A node behind it would be in the way of others, or let others deadlock with this client.
 // Shows: multi-lock
 #[tokio::test]
-async fn nothing_is_created_behind_a_member_that_is_busy() {
+async fn busy_member_stops_further_creates() {
     let (server, [client, other]) = with_clients(start(), calm).await;
     let held = hold(&other, "/m/d").await;
     server.reset_counters();
@@ -157,7 +157,7 @@ async fn nothing_is_created_behind_a_member_that_is_busy() {
 
 // Shows: multi-lock-try
 #[tokio::test]
-async fn a_try_that_finds_a_member_busy_writes_nothing() {
+async fn busy_try_writes_nothing() {
     let (server, [client, other]) = with_clients(start(), calm).await;
     let id = session(&client);
     let held = hold(&other, "/m/f").await;
@@ -186,7 +186,7 @@ async fn a_try_that_finds_a_member_busy_writes_nothing() {
 /// A request over 1 MiB is answered by a closed connection.
 // Shows: multi-lock-try
 #[tokio::test]
-async fn a_try_of_many_or_large_paths_does_not_look_at_all_in_one_request() {
+async fn large_try_looks_in_several_requests() {
     let (server, [client]) = with_clients(start(), calm).await;
     let large: Vec<String> = (10..80)
         .map(|member| format!("/{member}{}", "x".repeat(16_000)))
@@ -212,7 +212,7 @@ async fn a_try_of_many_or_large_paths_does_not_look_at_all_in_one_request() {
 /// nodes.
 // Shows: multi-lock-try
 #[tokio::test]
-async fn servers_without_multi_reads_cost_a_try_a_list_for_each_member() {
+async fn missing_multi_reads_cost_single_lists() {
     let (server, [client]) = with_clients(start(), calm).await;
     let (id, multi) = (session(&client), multi(&client));
     // Unimplemented, as ZooKeeper 3.4 and 3.5 answer.

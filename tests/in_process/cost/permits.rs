@@ -30,7 +30,7 @@ const FREE: [(Op, u64); 4] = [
 
 // Shows: permits-by-one-transaction
 #[tokio::test]
-async fn a_free_permit_costs_five_requests_and_its_release_one() {
+async fn free_permit_costs_five_requests() {
     let (server, [client]) = with_clients(start(), calm).await;
     let (semaphore, id) = (semaphore(&client, 3), session(&client));
     for _ in 0..2 {
@@ -51,7 +51,7 @@ async fn a_free_permit_costs_five_requests_and_its_release_one() {
 /// free permit takes three round trips.
 // Shows: permits-by-one-transaction
 #[tokio::test]
-async fn the_leases_and_the_limit_are_asked_for_in_one_flight() {
+async fn leases_and_limit_share_one_flight() {
     let (server, [client]) = with_clients(start(), calm).await;
     let id = session(&client);
     let gate = server.hold_reply(Match::op(Op::GetChildren).session(id).path(LEASES));
@@ -75,7 +75,7 @@ async fn the_leases_and_the_limit_are_asked_for_in_one_flight() {
 
 /// All of them by one transaction; that it is no more than the limit is asked beside the queue.
 #[tokio::test]
-async fn many_permits_cost_one_request_more_than_one() {
+async fn many_permits_cost_one_request_more() {
     let (server, [client]) = with_clients(start(), calm).await;
     let (semaphore, id) = (semaphore(&client, 100), session(&client));
     server.reset_counters();
@@ -92,7 +92,7 @@ async fn many_permits_cost_one_request_more_than_one() {
 /// A permit that is returned wakes the first in line and no other.
 // Shows: semaphore-queue
 #[tokio::test]
-async fn a_returned_permit_wakes_one_of_five_waiters() {
+async fn returned_permit_wakes_one_waiter() {
     let (server, [holder]) = with_clients(start(), calm).await;
     let held = acquired(&semaphore(&holder, 1), 1).await;
     let mut waiters = Vec::new();
@@ -149,7 +149,7 @@ async fn a_returned_permit_wakes_one_of_five_waiters() {
 
 // Shows: try-permits
 #[tokio::test]
-async fn a_try_without_a_free_permit_costs_five_reads_and_writes_nothing() {
+async fn busy_try_costs_five_reads() {
     let (server, [holder, client]) = with_clients(start(), calm).await;
     let held = acquired(&semaphore(&holder, 1), 1).await;
     server.reset_counters();
@@ -186,7 +186,7 @@ async fn a_try_without_a_free_permit_costs_five_reads_and_writes_nothing() {
 
 // Shows: try-permits
 #[tokio::test]
-async fn a_try_behind_a_head_that_waits_ends_soon() {
+async fn try_behind_waiting_head_ends_soon() {
     let (server, [holder, head, client]) = with_clients(start(), calm).await;
     let held = acquired(&semaphore(&holder, 3), 2).await;
     let large = tokio::spawn(semaphore(&head, 3).acquire_many(2, SOON));

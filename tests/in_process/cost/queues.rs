@@ -66,7 +66,7 @@ const CREATE_LIST_WATCH: [(Op, u64); 3] = [(Op::Create, 1), (Op::GetChildren, 1)
 
 // Shows: create-and-list
 #[tokio::test]
-async fn a_free_lock_of_any_kind_costs_two_requests_and_its_release_one() {
+async fn free_lock_costs_two_requests() {
     for kind in [Kind::Mutex, Kind::Fair, Kind::Read, Kind::Write] {
         let (server, [client]) = with_clients(start(), calm).await;
         let id = session(&client);
@@ -86,9 +86,9 @@ async fn a_free_lock_of_any_kind_costs_two_requests_and_its_release_one() {
     }
 }
 
-/// Where others read, a reader costs as much as on a free lock; its release wakes no contender.
+/// A reader beside others costs as much as on a free lock; its release wakes no contender.
 #[tokio::test]
-async fn a_reader_among_readers_costs_two_requests_and_its_release_one() {
+async fn reader_among_readers_costs_two_requests() {
     let (server, [first, second]) = with_clients(start(), calm).await;
     let others = [Kind::Read.get(&first).await, Kind::Read.get(&second).await];
     for client in [&calm(&server).await, &calm(&server).await] {
@@ -112,7 +112,7 @@ async fn a_reader_among_readers_costs_two_requests_and_its_release_one() {
 /// other does anything.
 // Shows: watch-one-node
 #[tokio::test]
-async fn a_release_wakes_one_waiter_of_other_clients() {
+async fn release_wakes_one_foreign_waiter() {
     for kind in [Kind::Mutex, Kind::Fair, Kind::Write] {
         let (server, [first]) = with_clients(start(), calm).await;
         let mut held = kind.get(&first).await;
@@ -156,7 +156,7 @@ async fn a_release_wakes_one_waiter_of_other_clients() {
 /// Six tasks of one client, each with a node of its own: the deletion and the hand-over are one
 /// request, and a new waiter costs its create.
 #[tokio::test]
-async fn a_release_of_a_fair_lock_wakes_one_waiter_of_the_same_client() {
+async fn fair_release_wakes_one_own_waiter() {
     let (server, [client]) = with_clients(start(), calm).await;
     let id = session(&client);
     let mut held = Kind::Fair.get(&client).await;
@@ -188,7 +188,7 @@ const FEW: u64 = 5;
 /// with their number.
 // Shows: waiting-in-memory
 #[tokio::test]
-async fn fair_waiters_come_and_give_up_without_lists() {
+async fn fair_waiters_need_no_lists() {
     const WAITERS: usize = 1_000;
     let (server, [client, other]) = with_clients(start(), calm).await;
     let id = session(&client);
@@ -241,7 +241,7 @@ const READERS: usize = 30;
 /// again.)
 // Shows: read-write
 #[tokio::test]
-async fn a_writer_s_release_does_not_wake_the_readers_behind_the_next() {
+async fn writers_release_wakes_no_later_readers() {
     for each in [false, true] {
         let (server, [first, second]) = with_clients(start(), calm).await;
         let held = Kind::Write.get(&first).await;

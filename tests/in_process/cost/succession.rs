@@ -41,7 +41,7 @@ async fn warm_up(server: &Server, id: i64, lock: &Arc<dyn InterProcessLock>) {
 
 // Shows: succession
 #[tokio::test]
-async fn a_hot_free_lock_costs_one_request_and_its_release_one() {
+async fn hot_free_lock_costs_one_request() {
     for kind in KINDS {
         let (server, [client]) = with_clients(start(), calm).await;
         let (id, lock) = (session(&client), kind.lock(&client));
@@ -53,11 +53,11 @@ async fn a_hot_free_lock_costs_one_request_and_its_release_one() {
     }
 }
 
-/// Where another client has taken the lock in between, the next one lists, and so do those after
-/// it, until three were free again. The watch stays.
+/// The next grant after another client's lists, and so do those after it, until three were free
+/// again. The watch stays.
 // Shows: succession
 #[tokio::test]
-async fn after_a_stranger_three_grants_list_again() {
+async fn stranger_causes_three_more_lists() {
     for kind in KINDS {
         let (server, [client, other]) = with_clients(start(), calm).await;
         let (id, lock) = (session(&client), kind.lock(&client));
@@ -89,7 +89,7 @@ async fn after_a_stranger_three_grants_list_again() {
 /// Readers that are inside together, each by a node of its own, follow each other.
 // Shows: succession
 #[tokio::test]
-async fn readers_beside_each_other_need_no_list() {
+async fn concurrent_readers_need_no_list() {
     let (server, [client]) = with_clients(start(), calm).await;
     let pair = InterProcessReadWriteLock::builder(&client, DIRECTORY)
         .hand_off(1, SOON)
@@ -116,7 +116,7 @@ async fn readers_beside_each_other_need_no_list() {
 /// Readers and writers in turns, as long as each is gone before the next comes.
 // Shows: succession
 #[tokio::test]
-async fn readers_and_writers_in_turns_need_no_list() {
+async fn alternating_readers_writers_need_no_list() {
     let (server, [client]) = with_clients(start(), calm).await;
     let (id, read, write) = (
         session(&client),
@@ -132,7 +132,7 @@ async fn readers_and_writers_in_turns_need_no_list() {
 
 /// A try looks before it creates, but not after.
 #[tokio::test]
-async fn a_free_try_of_a_hot_lock_costs_one_list() {
+async fn hot_free_try_costs_one_list() {
     let (server, [client]) = with_clients(start(), calm).await;
     let (id, lock) = (session(&client), Kind::Mutex.lock(&client));
     warm_up(&server, id, &lock).await;
@@ -148,7 +148,7 @@ async fn a_free_try_of_a_hot_lock_costs_one_list() {
 
 /// Beside the leases and the limit, which a permit is judged by.
 #[tokio::test]
-async fn a_hot_free_permit_costs_four_requests() {
+async fn hot_free_permit_costs_four_requests() {
     let (server, [client]) = with_clients(start(), calm).await;
     let semaphore = InterProcessSemaphore::new(&client, DIRECTORY, 3).unwrap();
     let id = session(&client);
@@ -172,7 +172,7 @@ async fn a_hot_free_permit_costs_four_requests() {
 /// A lock that is not used for some heartbeats gives its watch back; so does the last handle.
 // Shows: directory-watch
 #[tokio::test]
-async fn an_idle_lock_is_not_watched() {
+async fn idle_lock_is_not_watched() {
     let server = start_impatient();
     server.freeze_expiry(true);
     let client = connect_as(

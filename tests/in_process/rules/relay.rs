@@ -74,11 +74,11 @@ async fn replace(server: &Server, relay: &Relay, id: i64) {
     .await;
 }
 
-/// Its node lives as long as its session does, which no handle keeps any more; with the node the
+/// The node lives as long as its session does, which no handle keeps any more; with the node the
 /// lock is lost.
 // Shows: replaced-session
 #[tokio::test]
-async fn a_holder_whose_session_is_replaced_loses_the_lock_with_its_node() {
+async fn replaced_session_loses_the_lock() {
     let server = start();
     let relay = Relay::start(server.addr()).await;
     let (client, other) = (client_behind(&relay).await, connect(&server).await);
@@ -113,7 +113,7 @@ async fn a_holder_whose_session_is_replaced_loses_the_lock_with_its_node() {
 /// Nothing was held, so nothing was lost; the first create tells by its owner.
 // Shows: replaced-session
 #[tokio::test]
-async fn an_idle_session_that_is_replaced_is_found_out_by_the_next_create() {
+async fn next_create_reveals_replaced_session() {
     let server = start();
     let relay = Relay::start(server.addr()).await;
     let client = client_behind(&relay).await;
@@ -172,10 +172,10 @@ impl Created {
     }
 }
 
-/// What was created in the session that has replaced the client's goes with it.
+/// The nodes that were created in the session that has replaced the client's go with it.
 // Shows: replaced-session
 #[tokio::test]
-async fn in_a_session_that_is_replaced_no_node_is_left() {
+async fn replaced_session_leaves_no_node() {
     for (version, created) in [
         (Version::V3_8, Created::Lock),
         (Version::V3_8, Created::Locks),
@@ -219,7 +219,7 @@ async fn in_a_session_that_is_replaced_no_node_is_left() {
 /// way.
 // Shows: persistent-node
 #[tokio::test]
-async fn a_persistent_node_of_a_session_that_was_replaced_is_waited_for() {
+async fn persistent_node_outwaits_replaced_session() {
     let server = start();
     server.freeze_expiry(true);
     let relay = Relay::start(server.addr()).await;
@@ -257,7 +257,7 @@ async fn a_persistent_node_of_a_session_that_was_replaced_is_waited_for() {
 /// Repeated after a lost answer, the create says only that the node exists: whose it is decides.
 // Shows: owner-check, replaced-session
 #[tokio::test]
-async fn a_conversion_in_a_session_that_was_replaced_is_a_loss() {
+async fn conversion_in_replaced_session_loses_lock() {
     let server = Server::builder()
         .zookeeper_version(Version::V3_9)
         .start()

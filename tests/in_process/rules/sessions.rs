@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 // Shows: cleanup
 #[tokio::test]
-async fn drops_need_no_runtime_and_no_session() {
+async fn drops_need_no_runtime_or_session() {
     let (server, [client]) = with_clients(start(), connect).await;
     let elsewhere = |drops: Box<dyn FnOnce() + Send>| std::thread::spawn(drops).join().unwrap();
 
@@ -70,7 +70,7 @@ impl Wake for TellingBroken {
 /// answered.
 // Shows: contained-lines
 #[tokio::test]
-async fn a_panic_in_the_middle_of_a_create_leaves_no_node() {
+async fn panic_during_create_leaves_no_node() {
     let (server, [client]) = with_clients(start(), connect).await;
     let created = server.hold_reply(Match::op(Op::Create).session(session(&client)));
     let lock = fair(&client);
@@ -96,11 +96,10 @@ async fn a_panic_in_the_middle_of_a_create_leaves_no_node() {
     .await;
 }
 
-/// They are foreign code, and run where the session's end is told.
+/// Wakers are foreign code, and run where the end of the session is reported.
 // Shows: telling-a-loss, no-lock-across-await
 #[tokio::test]
-async fn wakers_that_panic_keep_neither_others_from_being_told_nor_the_client_from_its_next_session()
- {
+async fn panicking_wakers_block_nothing() {
     let (server, [client]) = with_clients(start(), connect).await;
     let mut guards = Vec::new();
     for path in ["/locks/a", "/locks/b", "/locks/c"] {

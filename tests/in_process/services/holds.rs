@@ -4,7 +4,7 @@ use test_support::prelude::*;
 
 /// Waits for a hold of each recipe, from before it is asked for, and for its end.
 #[tokio::test]
-async fn it_sees_the_guards_of_every_recipe() {
+async fn holds_of_every_recipe_are_seen() {
     let (_server, [client]) = with_clients(start(), connect).await;
     let all = [
         "/mutex", "/room", "/fair", "/read", "/write", "/permits", "/a", "/b",
@@ -93,7 +93,7 @@ async fn not_before_the_guard<G>(
 }
 
 #[tokio::test]
-async fn a_grant_is_not_seen_before_its_caller_has_the_guard() {
+async fn grant_is_hidden_until_guard_exists() {
     let (_server, [client]) = with_clients(start(), connect).await;
     let mutex = |path| InterProcessMutex::builder(&client, path);
     let semaphore = InterProcessSemaphore::new(&client, "/permits", 2).unwrap();
@@ -108,7 +108,7 @@ async fn a_grant_is_not_seen_before_its_caller_has_the_guard() {
 }
 
 #[tokio::test]
-async fn a_lost_lock_is_released_although_its_guard_is_kept() {
+async fn lost_lock_ends_despite_kept_guard() {
     let (server, [client]) = with_clients(start(), connect).await;
     let guard = InterProcessMutex::new(&client, "/mutex")
         .unwrap()
@@ -123,7 +123,7 @@ async fn a_lost_lock_is_released_although_its_guard_is_kept() {
 }
 
 #[tokio::test]
-async fn a_closed_client_holds_nothing_any_more() {
+async fn closed_client_holds_nothing() {
     let (_server, [client]) = with_clients(start(), connect).await;
     let _guard = InterProcessMutex::new(&client, "/mutex")
         .unwrap()
@@ -139,7 +139,7 @@ async fn a_closed_client_holds_nothing_any_more() {
 
 /// A lock that is handed over in memory is held by the next from the same moment on.
 #[tokio::test]
-async fn it_sees_a_lock_that_is_handed_over_in_memory() {
+async fn handed_over_lock_is_seen() {
     let (_server, [client]) = with_clients(start(), connect).await;
     let mutex = InterProcessMutex::builder(&client, "/room")
         .hand_off(10, SOON)
@@ -160,7 +160,7 @@ async fn it_sees_a_lock_that_is_handed_over_in_memory() {
 
 /// The grant was on its way to a caller who left.
 #[tokio::test]
-async fn a_grant_that_its_caller_never_took_is_released() {
+async fn untaken_grant_is_released() {
     let (_server, [client]) = with_clients(start(), connect).await;
     let mutex = InterProcessMutex::builder(&client, "/room")
         .hand_off(10, SOON)

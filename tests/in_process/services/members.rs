@@ -49,10 +49,10 @@ async fn members_know_each_other() {
     );
 }
 
-/// Not one that an escape would make of another.
+/// An id that needs an escape is refused, since its node would have another name.
 // Shows: group-watch
 #[tokio::test]
-async fn an_id_is_the_name_of_a_node() {
+async fn id_is_the_nodes_name() {
     let (server, [client]) = with_clients(Server::start().unwrap(), connect).await;
     let mut members = Vec::new();
     for id in ["50%", "50%25", "\u{5e93}\u{5b58}", "10.0.0.7:80"] {
@@ -80,10 +80,10 @@ async fn an_id_is_the_name_of_a_node() {
     assert_eq!(server.children(GROUP).len(), members.len());
 }
 
-/// Its name could be told, but not what it has registered.
+/// The name of the member could be listed, but not the data that it has registered.
 // Shows: group-watch
 #[tokio::test]
-async fn a_member_that_may_not_be_read_is_left_out() {
+async fn unreadable_member_is_left_out() {
     let (server, [client, other]) = with_clients(Server::start().unwrap(), connect).await;
     let (one, two) = (join(&client, "1").await, join(&client, "2").await);
     let mut watch = GroupMember::new(&other, GROUP, "1", "").unwrap().watch();
@@ -100,7 +100,7 @@ async fn a_member_that_may_not_be_read_is_left_out() {
 
 // Shows: group-watch
 #[tokio::test]
-async fn comings_and_goings_are_told_together() {
+async fn joins_and_departures_are_batched() {
     let (server, [client, other]) = with_clients(Server::start().unwrap(), connect).await;
     let one = join(&client, "1").await;
     let mut watch = one.watch();
@@ -125,10 +125,10 @@ async fn comings_and_goings_are_told_together() {
     assert_eq!(ids(&within("the change", waiting).await.unwrap()), ["1"]);
 }
 
-/// One that has left and come back has another session, and other data perhaps.
+/// A member that has left and returned has another session, and perhaps other data.
 // Shows: group-watch
 #[tokio::test]
-async fn one_that_comes_back_is_a_change() {
+async fn returning_member_is_a_change() {
     let (server, [client, other]) = with_clients(Server::start().unwrap(), connect).await;
     let one = join(&client, "1").await;
     let two = join(&other, "2").await;
@@ -151,7 +151,7 @@ async fn one_that_comes_back_is_a_change() {
 /// The next session may be at a server that lags behind: it shows what it knew before.
 // Shows: group-watch
 #[tokio::test]
-async fn after_a_session_nothing_older_is_told() {
+async fn next_session_shows_nothing_older() {
     let (server, [client, watcher]) = with_clients(Server::start().unwrap(), connect).await;
     let one = join(&client, "1").await;
     let gone = join(&watcher, "w").await;
@@ -196,7 +196,7 @@ async fn after_a_session_nothing_older_is_told() {
 /// New data alone are no change, and cost no look.
 // Shows: group-watch
 #[tokio::test]
-async fn a_watch_costs_two_lists_and_the_reads() {
+async fn watch_costs_two_lists_and_reads() {
     let (server, [client, other, watcher]) = with_clients(Server::start().unwrap(), calm).await;
     let one = join(&client, "1").await;
     let gone = join(&watcher, "w").await;
@@ -229,7 +229,7 @@ async fn a_watch_costs_two_lists_and_the_reads() {
 
 // Shows: group-watch
 #[tokio::test]
-async fn a_group_without_members_is_watched_too() {
+async fn empty_group_is_watched() {
     let (server, [client, other]) = with_clients(Server::start().unwrap(), connect).await;
     let mut watch = join(&client, "1").await.watch();
     until(&server, "no members", |view| {

@@ -39,7 +39,7 @@ fn others_node(server: &Server, data: &str, owner: i64) {
 
 // Shows: persistent-node
 #[tokio::test]
-async fn it_is_created_written_and_deleted() {
+async fn creates_writes_and_deletes() {
     let (server, [client]) = with_clients(Server::start().unwrap(), connect).await;
     let node = present(&server, &client, "a").await;
     assert_eq!(node.state(), PersistentNodeState::Present);
@@ -60,7 +60,7 @@ async fn it_is_created_written_and_deleted() {
 /// CURATOR-241: new data while the node is away are those that it comes back with.
 // Shows: persistent-node
 #[tokio::test]
-async fn data_set_while_it_is_away_are_those_of_the_next() {
+async fn data_set_while_absent_are_used() {
     let (server, [client]) = with_clients(Server::start().unwrap(), connect).await;
     let node = present(&server, &client, "a").await;
     let before = session(&client);
@@ -80,7 +80,7 @@ async fn data_set_while_it_is_away_are_those_of_the_next() {
 /// to none before.
 // Shows: persistent-node
 #[tokio::test]
-async fn a_node_of_an_earlier_session_is_waited_for_by_every_handle() {
+async fn node_of_earlier_session_is_awaited() {
     let server = Server::builder()
         .tick(Duration::from_millis(100))
         .start()
@@ -128,11 +128,11 @@ async fn a_node_of_an_earlier_session_is_waited_for_by_every_handle() {
     within("the end", again.close()).await.unwrap();
 }
 
-/// With no server to say so, it is not certain that the node is gone: it is there until the session
+/// The end of the node is not certain if no server confirms it: the node is there until the session
 /// expires.
 // Shows: persistent-node
 #[tokio::test]
-async fn its_end_is_confirmed_by_a_server_or_an_error() {
+async fn close_is_confirmed_or_fails() {
     let server = Server::builder()
         .tick(Duration::from_millis(100))
         .start()
@@ -148,10 +148,10 @@ async fn its_end_is_confirmed_by_a_server_or_an_error() {
     assert!(server.exists(PATH));
 }
 
-/// By its session alone neither could tell whose node it is, when both creates are not answered.
+/// The session alone could not tell whose node it is, when both creates are not answered.
 // Shows: persistent-node
 #[tokio::test]
-async fn two_of_one_client_take_turns() {
+async fn nodes_of_client_take_turns() {
     let (server, [client]) = with_clients(Server::start().unwrap(), connect).await;
     let id = session(&client);
     let lost = server.drop_reply(Match::op(Op::Create).path(PATH).session(id), Loss::Close);
@@ -178,7 +178,7 @@ async fn two_of_one_client_take_turns() {
 /// CURATOR-97: a lost connection, however often, costs nothing.
 // Shows: persistent-node
 #[tokio::test]
-async fn a_lost_connection_costs_nothing() {
+async fn lost_connection_costs_nothing() {
     let (server, [client]) = with_clients(Server::start().unwrap(), connect).await;
     let node = present(&server, &client, "a").await;
     let id = session(&client);
@@ -193,7 +193,7 @@ async fn a_lost_connection_costs_nothing() {
 /// CURATOR-258: also after its data were changed, by us or by another hand.
 // Shows: persistent-node
 #[tokio::test]
-async fn deleted_by_hand_it_is_there_again() {
+async fn deleted_node_is_created_again() {
     let (server, [client]) = with_clients(Server::start().unwrap(), connect).await;
     let node = present(&server, &client, "a").await;
     let id = session(&client);
@@ -226,7 +226,7 @@ async fn deleted_by_hand_it_is_there_again() {
 /// goes with the session of before; the node of then would go on with stale data, and go.
 // Shows: persistent-node
 #[tokio::test]
-async fn a_node_of_another_session_is_left_alone_until_it_goes() {
+async fn node_of_another_session_is_awaited() {
     let (server, [client, other]) = with_clients(Server::start().unwrap(), connect).await;
     others_node(&server, "old", session(&other));
     let node = PersistentNode::new(&client, PATH, "new").unwrap();
@@ -263,7 +263,7 @@ async fn a_node_of_another_session_is_left_alone_until_it_goes() {
 
 // Shows: persistent-node
 #[tokio::test]
-async fn closed_in_a_conflict_it_deletes_no_other_node() {
+async fn close_in_conflict_deletes_nothing() {
     let (server, [client, other]) = with_clients(Server::start().unwrap(), connect).await;
     others_node(&server, "theirs", session(&other));
     let node = PersistentNode::new(&client, PATH, "ours").unwrap();
@@ -284,7 +284,7 @@ async fn closed_in_a_conflict_it_deletes_no_other_node() {
 /// A persistent node does not go by itself.
 // Shows: persistent-node
 #[tokio::test]
-async fn a_node_that_is_not_ephemeral_is_a_conflict() {
+async fn persistent_name_is_a_conflict() {
     let (server, [client]) = with_clients(Server::start().unwrap(), connect).await;
     server.create(PATH, "by hand").unwrap();
     let node = PersistentNode::new(&client, PATH, "ours").unwrap();
@@ -297,7 +297,7 @@ async fn a_node_that_is_not_ephemeral_is_a_conflict() {
 /// Another process takes the name between two sessions of this client.
 // Shows: persistent-node
 #[tokio::test]
-async fn a_name_that_is_taken_between_two_sessions_is_a_conflict() {
+async fn name_taken_between_sessions_conflicts() {
     let (server, [client]) = with_clients(Server::start().unwrap(), connect).await;
     let node = present(&server, &client, "a").await;
     let first = session(&client);
@@ -317,7 +317,7 @@ async fn a_name_that_is_taken_between_two_sessions_is_a_conflict() {
 /// A create, a write or a deletion whose answer is lost, or which never arrived, is done once.
 // Shows: persistent-node
 #[tokio::test]
-async fn what_is_not_answered_is_found_out() {
+async fn unanswered_requests_are_resolved() {
     for applied in [true, false] {
         let (server, [client]) = with_clients(Server::start().unwrap(), connect).await;
         server.create("/services/web", "").unwrap();
@@ -345,10 +345,10 @@ async fn what_is_not_answered_is_found_out() {
     }
 }
 
-/// What was on its way when it was closed, or dropped, leaves nothing.
+/// A request that was on its way when the node was closed, or dropped, leaves nothing.
 // Shows: persistent-node
 #[tokio::test]
-async fn closed_while_it_is_created_it_leaves_nothing() {
+async fn close_during_creation_leaves_nothing() {
     for (drop_it, reply) in [(false, true), (false, false), (true, true), (true, false)] {
         let (server, [client]) = with_clients(Server::start().unwrap(), connect).await;
         server.create("/services/web", "").unwrap();
@@ -378,7 +378,7 @@ async fn closed_while_it_is_created_it_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn dropped_it_goes_and_with_the_client_too() {
+async fn drop_deletes_the_node() {
     let (server, [client]) = with_clients(Server::start().unwrap(), connect).await;
     drop(present(&server, &client, "a").await);
     until(&server, "the end of the node", |view| !view.exists(PATH)).await;
@@ -394,10 +394,10 @@ async fn dropped_it_goes_and_with_the_client_too() {
     assert!(!server.exists(PATH));
 }
 
-/// Of a closed client nothing comes any more, and no call waits for it.
+/// No request of a closed client follows, and no call waits for one.
 // Shows: persistent-node
 #[tokio::test]
-async fn a_closed_client_ends_it() {
+async fn closed_client_ends_the_node() {
     let (server, [client]) = with_clients(Server::start().unwrap(), connect).await;
     let node = present(&server, &client, "a").await;
     within("the end", client.close()).await.unwrap();
@@ -432,7 +432,7 @@ async fn a_closed_client_ends_it() {
 }
 
 #[tokio::test]
-async fn a_protected_name_is_no_other_s() {
+async fn protected_names_are_distinct() {
     let (server, [client, other]) = with_clients(Server::start().unwrap(), connect).await;
     let builder = |client| {
         PersistentNode::builder(client, PATH, "a")
@@ -467,7 +467,7 @@ async fn a_protected_name_is_no_other_s() {
 }
 
 #[tokio::test]
-async fn a_refusal_is_said_and_asked_again() {
+async fn refusal_is_reported_and_retried() {
     let server = Server::builder()
         .tick(Duration::from_millis(100))
         .start()
@@ -504,10 +504,10 @@ async fn a_refusal_is_said_and_asked_again() {
     assert!(server.exists(PATH));
 }
 
-/// Neither data that came before, nor a connection that was lost since.
+/// The refusal concerns neither data that came before, nor a connection that was lost since.
 // Shows: persistent-node
 #[tokio::test]
-async fn a_refusal_is_told_of_what_was_refused() {
+async fn refusal_belongs_to_refused_data() {
     let (server, [client]) = with_clients(Server::start().unwrap(), connect).await;
     let node = present(&server, &client, "a").await;
     until(&server, "its watch", |view| view.watches() == 1).await;
@@ -555,7 +555,7 @@ async fn a_refusal_is_told_of_what_was_refused() {
 /// A session that cannot watch more polls, every sixth of the session timeout.
 // Shows: persistent-node
 #[tokio::test]
-async fn without_room_for_a_watch_it_is_polled() {
+async fn polls_where_watches_are_used_up() {
     let server = Server::builder()
         .tick(Duration::from_millis(100))
         .start()
@@ -587,7 +587,7 @@ async fn without_room_for_a_watch_it_is_polled() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_is_refused_before_it_is_sent() {
+async fn rejects_impossible_values_before_sending() {
     let server = Server::start().unwrap();
     let client = connect_with(&server, RetryPolicy::n_times(1, Duration::from_millis(1))).await;
     let before = server.counters().total_requests();

@@ -42,7 +42,7 @@ async fn lock_is_free(server: &Server) {
 /// occasion is a name, and the record stays.
 // Shows: once-record
 #[tokio::test]
-async fn a_process_whose_clock_is_late_finds_the_record() {
+async fn late_clock_finds_the_record() {
     let server = start();
     let runs = Arc::new(AtomicU32::new(0));
     let (early, late) = (connect(&server).await, connect(&server).await);
@@ -70,7 +70,7 @@ async fn a_process_whose_clock_is_late_finds_the_record() {
 
 // Shows: once-record
 #[tokio::test]
-async fn a_run_that_fails_is_run_again_by_the_next() {
+async fn failed_run_is_run_again() {
     let (server, [client, other]) = with_clients(start(), connect).await;
     let failed =
         today(&client).run(|_| async { Err::<u32, _>(std::io::Error::other("the disk is full")) });
@@ -99,7 +99,7 @@ async fn a_run_that_fails_is_run_again_by_the_next() {
 
 // Shows: once-record
 #[tokio::test]
-async fn a_panic_goes_through_and_leaves_neither_lock_nor_record() {
+async fn panic_leaves_no_lock_or_record() {
     let (server, [client]) = with_clients(start(), connect).await;
     let panicking = tokio::spawn({
         let job = today(&client);
@@ -125,7 +125,7 @@ async fn a_panic_goes_through_and_leaves_neither_lock_nor_record() {
 
 // Shows: once-record
 #[tokio::test]
-async fn dropped_at_any_point_it_leaves_no_lock() {
+async fn drop_at_any_point_leaves_nothing() {
     // At each of its requests: the look, the create and the list of the lock, the read under it,
     // the record.
     for op in [
@@ -161,7 +161,7 @@ async fn dropped_at_any_point_it_leaves_no_lock() {
 /// The record is committed, and the reply is lost: the repetition finds it.
 // Shows: once-record
 #[tokio::test]
-async fn a_lost_reply_is_made_up_for() {
+async fn lost_reply_finds_the_record() {
     for sent in [true, false] {
         let (server, [client]) = with_clients(start(), connect).await;
         server.create("/balance", "100").unwrap();
@@ -195,7 +195,7 @@ async fn a_lost_reply_is_made_up_for() {
 /// The session ends with the reply: whether the record is there is seen under the next grant.
 // Shows: once-record
 #[tokio::test]
-async fn a_session_that_ends_with_the_reply_leaves_no_doubt() {
+async fn session_end_leaves_no_doubt() {
     for committed in [true, false] {
         let server = start();
         // Its heartbeats are like what is counted here.
@@ -234,11 +234,11 @@ async fn a_session_that_ends_with_the_reply_leaves_no_doubt() {
     }
 }
 
-/// What is to be committed with the record is refused: nothing is recorded, and the error says
-/// what.
+/// A write that is to be committed with the record is refused: nothing is recorded, and the error
+/// says what.
 // Shows: once-record
 #[tokio::test]
-async fn a_write_that_is_refused_keeps_the_job_from_being_recorded() {
+async fn refused_write_records_nothing() {
     let (server, [client]) = with_clients(start(), connect).await;
     server.create("/balance", "100").unwrap();
     let run = today(&client).run(|run| async move {
@@ -260,7 +260,7 @@ async fn a_write_that_is_refused_keeps_the_job_from_being_recorded() {
 /// A lock whose node is deleted by hand: the record is not written beside the next holder's.
 // Shows: once-record
 #[tokio::test]
-async fn without_its_lock_a_run_is_not_recorded() {
+async fn lost_lock_records_nothing() {
     let (server, [client]) = with_clients(start(), connect).await;
     let server = Arc::new(server);
     let run = today(&client).run({
@@ -285,7 +285,7 @@ async fn without_its_lock_a_run_is_not_recorded() {
 /// The last ones stay, whatever their names are, and a run deletes the others.
 // Shows: once-record
 #[tokio::test]
-async fn old_records_are_pruned_and_the_last_are_kept() {
+async fn old_records_are_pruned() {
     let (server, [client]) = with_clients(start(), connect).await;
     let runs = Arc::default();
     // Not in the order of their names.
@@ -304,11 +304,10 @@ async fn old_records_are_pruned_and_the_last_are_kept() {
     assert_eq!(runs.load(Ordering::Relaxed), 6);
 }
 
-/// One that has children, which an administrator has made, and one that is gone since it was looked
-/// at.
+/// The record may have children, which an administrator has made, or be gone since it was listed.
 // Shows: once-record
 #[tokio::test]
-async fn a_record_that_cannot_be_deleted_keeps_no_other_from_it() {
+async fn undeletable_record_blocks_no_other() {
     let (server, [client]) = with_clients(start(), connect).await;
     let runs = Arc::default();
     for day in ["a", "b", "c", "d"] {
@@ -342,7 +341,7 @@ async fn a_record_that_cannot_be_deleted_keeps_no_other_from_it() {
 /// record.
 // Shows: once-record
 #[tokio::test]
-async fn records_are_pruned_with_the_lock_only() {
+async fn pruning_needs_the_lock() {
     let (server, [client]) = with_clients(start(), connect).await;
     let runs = Arc::default();
     assert!(matches!(
@@ -373,7 +372,7 @@ async fn records_are_pruned_with_the_lock_only() {
 
 // Shows: once-record
 #[tokio::test]
-async fn a_record_is_read_without_the_lock() {
+async fn record_is_read_without_lock() {
     let (server, [client, other]) = with_clients(start(), connect).await;
     count(today(&client), &Arc::default()).await.unwrap();
     let before = server.counters().total_requests_of(session(&other));
@@ -384,10 +383,10 @@ async fn a_record_is_read_without_the_lock() {
     );
 }
 
-/// Whoever has waited runs it or finds the record, without a look of its own at any clock.
+/// A waiter runs the job or finds the record, without a look of its own at any clock.
 // Shows: once-record
 #[tokio::test]
-async fn those_that_wait_find_the_record() {
+async fn waiters_find_the_record() {
     let (server, [client, other]) = with_clients(start(), connect).await;
     let (began, mut begun) = mpsc::channel(1);
     let (end, ended) = oneshot::channel::<()>();
@@ -415,7 +414,7 @@ async fn those_that_wait_find_the_record() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_is_refused_before_it_is_sent() {
+async fn rejects_impossible_values_before_sending() {
     let (server, [client]) = with_clients(start(), connect).await;
     let before = server.counters().total_requests();
     for (job, path) in [
@@ -437,7 +436,7 @@ async fn what_cannot_be_is_refused_before_it_is_sent() {
 
 /// An occasion from outside.
 #[tokio::test]
-async fn an_occasion_is_any_text() {
+async fn occasion_is_any_text() {
     let (server, [client]) = with_clients(start(), connect).await;
     let runs = Arc::default();
     for (number, occasion) in ["2026/11/22", "2026", "..", ""].into_iter().enumerate() {
@@ -455,7 +454,7 @@ async fn an_occasion_is_any_text() {
 }
 
 #[tokio::test]
-async fn no_answer_to_the_look_ends_it() {
+async fn unanswered_look_ends_the_call() {
     let server = start();
     let client = connect_with(&server, RetryPolicy::n_times(1, Duration::from_millis(1))).await;
     server.fail(Match::op(Op::GetData).path(RECORD).always(), -127);

@@ -8,7 +8,7 @@ const RATES: &str = "/rates";
 /// Read, check, write, without another client.
 // Shows: read-under-lock
 #[tokio::test]
-async fn what_is_read_has_the_version_for_the_write() {
+async fn read_returns_version_for_the_write() {
     let (server, [client]) = with_clients(start(), connect).await;
     server.create(RATES, "1").unwrap();
     server.set_data(RATES, "2").unwrap();
@@ -47,7 +47,7 @@ async fn what_is_read_has_the_version_for_the_write() {
 
 // Shows: read-under-lock
 #[tokio::test]
-async fn a_read_costs_a_sync_and_a_read_in_one_flight() {
+async fn read_costs_one_flight() {
     let (server, [client]) = with_clients(start(), connect).await;
     server.create(RATES, "1").unwrap();
     let guard = hold(&client).await;
@@ -123,7 +123,7 @@ async fn every_guard_with_transactions_reads() {
 
 // Shows: read-under-lock
 #[tokio::test]
-async fn a_lost_answer_is_asked_for_again() {
+async fn lost_answer_is_asked_again() {
     let (server, [client]) = with_clients(start(), connect).await;
     server.create(RATES, "1").unwrap();
     let guard = hold(&client).await;
@@ -141,7 +141,7 @@ async fn a_lost_answer_is_asked_for_again() {
 }
 
 #[tokio::test]
-async fn no_answer_is_said_within_the_policy() {
+async fn missing_answer_ends_by_policy() {
     let server = start();
     let client = connect_with(&server, RetryPolicy::n_times(2, Duration::from_millis(1))).await;
     let guard = hold(&client).await;
@@ -156,7 +156,7 @@ async fn no_answer_is_said_within_the_policy() {
 }
 
 #[tokio::test]
-async fn a_refusal_is_said_at_once() {
+async fn refusal_is_reported_at_once() {
     let (server, [client]) = with_clients(start(), connect).await;
     let maker = within("a session", zk::Client::connect(&server.connect_string()))
         .await
@@ -186,10 +186,10 @@ async fn a_refusal_is_said_at_once() {
     );
 }
 
-/// What is read may be changed under the next holder.
+/// The data that was read may be changed under the next holder.
 // Shows: read-under-lock
 #[tokio::test]
-async fn a_loss_ends_a_read_that_is_under_way() {
+async fn loss_ends_a_running_read() {
     let (server, [client]) = with_clients(start(), connect).await;
     let guard = hold(&client).await;
     let gate = server.hold_reply(Match::op(Op::Sync).session(session(&client)));

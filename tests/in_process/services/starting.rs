@@ -38,7 +38,7 @@ async fn granted(mutex: &InterProcessMutex) -> LockGuard {
 /// The policy ends a round, and the call that waits for it, but not the client.
 // Shows: next-round
 #[tokio::test]
-async fn a_server_that_comes_up_late_is_found_without_a_call() {
+async fn late_server_is_found_without_call() {
     let server = Server::start().unwrap();
     server.stop();
     // Half of it is for the question why there is no session.
@@ -95,7 +95,7 @@ async fn short_wait_names_failed_servers() {
 
 /// A lost session is replaced as that of any other client: the state is `Lost`, not `Connecting`.
 #[tokio::test]
-async fn later_sessions_are_those_of_any_client() {
+async fn lost_session_is_replaced() {
     // Longer than a busy machine pauses.
     let timeout = Duration::from_secs(4);
     let server = Server::builder()
@@ -118,7 +118,7 @@ async fn later_sessions_are_those_of_any_client() {
 
 /// Nothing is left running of a client that is dropped before it has a session.
 #[tokio::test]
-async fn a_client_that_is_dropped_gives_up() {
+async fn dropped_client_stops_connecting() {
     let server = Server::start().unwrap();
     server.stop();
     let client = one_try().connect_lazy(&server.connect_string()).unwrap();

@@ -52,7 +52,7 @@ impl<S: Copy + Debug + PartialEq + Send + Sync + 'static> Slow<S> {
 /// client.
 // Shows: session-thread, no-lock-across-await
 #[tokio::test]
-async fn a_predicate_that_blocks_costs_no_lock() {
+async fn blocking_predicate_costs_no_lock() {
     let server = start();
     // Its lease outlasts the pauses of a busy machine.
     let client = connect_for(&server, Duration::from_secs(6)).await;
@@ -125,9 +125,9 @@ async fn last<S: Copy + Send + Sync>(mut states: StateWatch<S>) -> Option<S> {
     last
 }
 
-/// As after a close, whose states the examples show.
+/// The watches end as after a close, whose states the examples show.
 #[tokio::test]
-async fn each_ends_when_what_it_watches_is_dropped_and_keeps_nothing() {
+async fn watches_end_with_their_subject() {
     let (server, [client]) = with_clients(start(), connect).await;
     let latch = LeaderLatch::new(&client, "/scheduler/leader").unwrap();
     within("the leadership", latch.leadership()).await.unwrap();

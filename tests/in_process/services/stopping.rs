@@ -5,7 +5,7 @@ use test_support::prelude::*;
 /// A release that is under way is answered before the session is closed.
 // Shows: drain
 #[tokio::test]
-async fn a_release_whose_reply_is_lost_is_still_confirmed() {
+async fn unanswered_release_is_confirmed() {
     let (server, [client]) = with_clients(start(), connect).await;
     let guard = within("the grant", mutex(&client).lock()).await.unwrap();
     let lost = server.drop_reply(Match::op(Op::Delete).path_prefix(DIRECTORY), Loss::Reset);
@@ -22,7 +22,7 @@ async fn a_release_whose_reply_is_lost_is_still_confirmed() {
 
 /// The time that the caller gives covers the wait for releases too.
 #[tokio::test]
-async fn a_release_that_is_not_answered_in_time_ends_with_the_session() {
+async fn late_release_ends_with_session() {
     let (server, [client]) = with_clients(start(), connect).await;
     let guard = within("the grant", mutex(&client).lock()).await.unwrap();
     let held = server.hold_request(Match::op(Op::Delete).path_prefix(DIRECTORY).always());
@@ -44,7 +44,7 @@ async fn a_release_that_is_not_answered_in_time_ends_with_the_session() {
 /// A leadership ends when it is asked to, and its work is told before another leads.
 // Shows: drain
 #[tokio::test]
-async fn a_leader_that_is_drained_leads_no_more() {
+async fn drained_leader_steps_down() {
     let (server, [ours, theirs]) = with_clients(start(), connect).await;
     let latch = LeaderLatch::new(&ours, "/leader").unwrap();
     let leads = |state: &LeadershipState| matches!(state, LeadershipState::Leader(_));
@@ -67,7 +67,7 @@ async fn a_leader_that_is_drained_leads_no_more() {
 /// The drain may have looked before the grant: its caller must not begin to work.
 // Shows: drain
 #[tokio::test]
-async fn a_grant_that_was_not_taken_before_the_drain_is_given_back() {
+async fn drain_returns_untaken_grant() {
     let (_server, [client]) = with_clients(start(), calm).await;
     let both = InterProcessMultiLock::from_paths(&client, ["/multi/a", "/multi/b"]).unwrap();
     let tried = pending(both.try_lock());
@@ -93,10 +93,10 @@ async fn a_grant_that_was_not_taken_before_the_drain_is_given_back() {
     within("the drain", drain).await.unwrap();
 }
 
-/// The same of a selector, whose work must not begin.
+/// The work of a selector must not begin.
 // Shows: drain
 #[tokio::test]
-async fn a_leadership_that_was_not_taken_before_the_drain_begins_no_work() {
+async fn drain_ends_untaken_leadership() {
     let (server, [client]) = with_clients(start(), calm).await;
     let selector = LeaderSelector::new(&client, "/leader").unwrap();
     let mut began = false;
@@ -118,7 +118,7 @@ async fn a_leadership_that_was_not_taken_before_the_drain_begins_no_work() {
 /// longer.
 // Shows: drain
 #[tokio::test]
-async fn a_grant_that_is_dropped_during_a_drain_ends_it() {
+async fn dropped_grant_ends_a_drain() {
     let (_server, [client]) = with_clients(start(), calm).await;
     let lock = mutex(&client);
     let guard = within("the grant", lock.lock()).await.unwrap();
@@ -132,7 +132,7 @@ async fn a_grant_that_is_dropped_during_a_drain_ends_it() {
 
 /// Without a guard it is a close.
 #[tokio::test]
-async fn an_idle_client_is_drained_without_a_write() {
+async fn idle_drain_writes_nothing() {
     let (server, [client]) = with_clients(start(), calm).await;
     let id = session(&client);
     within("the grant", mutex(&client).lock())
@@ -150,9 +150,9 @@ async fn an_idle_client_is_drained_without_a_write() {
     assert!(server.sessions().is_empty());
 }
 
-/// Also before there is a session, and when there never is one.
+/// The drain ends also before there is a session, and when there never is one.
 #[tokio::test]
-async fn a_client_that_never_connected_is_drained() {
+async fn unconnected_client_is_drained() {
     let server = start();
     server.stop();
     let client = Client::connect_lazy(&server.connect_string()).unwrap();
@@ -165,7 +165,7 @@ async fn a_client_that_never_connected_is_drained() {
 /// The wakers of others that wait are foreign code.
 // Shows: drain, no-lock-across-await
 #[tokio::test]
-async fn wakers_that_panic_keep_no_other_from_being_told_of_a_drain() {
+async fn panicking_wakers_block_no_drain() {
     let (_server, [client]) = with_clients(start(), connect).await;
     let fair = InterProcessFairLock::builder(&client, "/fair")
         .max_waiters(1_000)

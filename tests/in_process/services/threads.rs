@@ -7,7 +7,7 @@ use test_support::prelude::*;
 const BRIEFLY: Duration = Duration::from_millis(50);
 
 #[test]
-fn threads_of_two_clients_exclude_each_other() {
+fn threads_of_clients_exclude_each_other() {
     let server = start();
     let clients = [0, 1].map(|_| {
         Client::builder()
@@ -40,7 +40,7 @@ fn threads_of_two_clients_exclude_each_other() {
 
 /// An error names the caller's line, not one of this library.
 #[test]
-fn every_lock_has_them_and_they_know_their_caller() {
+fn errors_name_the_callers_line() {
     let server = start();
     let client = Client::blocking_connect(&server.connect_string()).unwrap();
     let mutex = InterProcessMutex::new(&client, "/mutex").unwrap();
@@ -128,7 +128,7 @@ fn every_lock_has_them_and_they_know_their_caller() {
 
 /// The thread of a runtime is blocked, and nothing more: the session has its own.
 #[tokio::test(flavor = "current_thread")]
-async fn on_a_runtime_s_thread_they_work_but_block_it() {
+async fn blocks_only_the_runtimes_thread() {
     let server = start();
     let client = Client::connect(&server.connect_string()).await.unwrap();
     let mutex = InterProcessMutex::new(&client, "/mutex").unwrap();

@@ -59,8 +59,9 @@ fn has_the_bug(peer: &CuratorPeer) -> bool {
     (numbers.next(), numbers.next()) < (Some(5), Some(5))
 }
 
-/// The same with our writer: one transaction puts the read node where the write node was.
-pub(crate) fn our_downgrade(peer: &CuratorPeer) -> Outcome {
+/// The library's own writer downgrades: one transaction puts the read node where the write node
+/// was.
+pub(crate) fn own_downgrade(peer: &CuratorPeer) -> Outcome {
     steps(peer, async |servers, curator, path, client| {
         let lock = InterProcessReadWriteLock::new(client, path)?;
         let writer = lock.write_lock().lock().await?;

@@ -306,8 +306,8 @@ fn check(journal: &str, (ids, sum): (i64, i64)) -> Outcome {
     }
 }
 
-/// What the check must see.
-pub(crate) fn the_check_sees_what_is_wrong() -> Outcome {
+/// The check must see a number given twice, and a wrong counter, sum or share.
+pub(crate) fn check_sees_wrong_numbers() -> Outcome {
     let record = |text: &str| format!("\n{text} .");
     let fair: String = (1..=NUMBERS / 2)
         .flat_map(|n| {

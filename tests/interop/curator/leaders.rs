@@ -44,7 +44,7 @@ pub(crate) fn latches(peer: &CuratorPeer) -> Outcome {
     })
 }
 
-/// The same of selectors.
+/// The selectors of Java and of Rust lead in turn in one election.
 pub(crate) fn selectors(peer: &CuratorPeer) -> Outcome {
     steps(peer, async |servers, curator, path, client| {
         curator.ask(

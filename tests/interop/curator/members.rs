@@ -21,7 +21,7 @@ fn curator_sees(curator: &mut Puppet, members: &str) -> Outcome {
     })?
 }
 
-pub(crate) fn one_group(peer: &CuratorPeer) -> Outcome {
+pub(crate) fn peers_share_a_group(peer: &CuratorPeer) -> Outcome {
     steps(peer, async |_, curator, path, client| {
         let rust = GroupMember::new(client, path, "rust", "1")?;
         within("our join", rust.wait_for_initial_create(SOON)).await?;

@@ -72,28 +72,28 @@ pub(crate) fn add_all(suite: &mut Suite) {
     );
     // Shows: downgrade
     add(
-        "conversions::our_downgrade_lets_no_writer_in",
-        conversions::our_downgrade,
+        "conversions::own_downgrade_excludes_writers",
+        conversions::own_downgrade,
     );
     // Shows: revocation
     add(
-        "revocation::curators_revoker_reaches_our_guards",
-        revocation::curators_revoker_reaches_our_guards,
+        "revocation::curators_revoker_reaches_own_guards",
+        revocation::curators_revoker_reaches_own_guards,
     );
     // Shows: revocation
     add(
-        "revocation::our_request_reaches_curators_listeners",
-        revocation::our_request_reaches_curators_listeners,
+        "revocation::own_request_reaches_curators_listeners",
+        revocation::own_request_reaches_curators_listeners,
     );
     // Shows: group-watch
-    add("members::one_group", members::one_group);
+    add("members::peers_share_a_group", members::peers_share_a_group);
     // Shows: mixed-recipes
     add(
-        "mixed::a_mutex_among_read_write_nodes",
+        "mixed::mutex_among_read_write_nodes",
         mixed::mutex_among_read_write_nodes,
     );
     add(
-        "mixed::a_read_write_lock_among_mutex_nodes",
+        "mixed::read_write_lock_among_mutex_nodes",
         mixed::read_write_lock_among_mutex_nodes,
     );
     add(
@@ -102,7 +102,7 @@ pub(crate) fn add_all(suite: &mut Suite) {
     );
     suite.add(
         "checker",
-        "counters::the_check_sees_what_is_wrong",
-        counters::the_check_sees_what_is_wrong,
+        "counters::check_sees_wrong_numbers",
+        counters::check_sees_wrong_numbers,
     );
 }

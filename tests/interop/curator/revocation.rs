@@ -11,7 +11,7 @@ use crate::curator::java::{puppet, steps};
 use crate::outside::children;
 use crate::{Outcome, block_on, connect};
 
-pub(crate) fn curators_revoker_reaches_our_guards(peer: &CuratorPeer) -> Outcome {
+pub(crate) fn curators_revoker_reaches_own_guards(peer: &CuratorPeer) -> Outcome {
     let servers = shared_standalone()?;
     let mut curator = puppet(peer, &servers)?;
     let (mutex, fair, read_write) = (
@@ -58,7 +58,7 @@ pub(crate) fn curators_revoker_reaches_our_guards(peer: &CuratorPeer) -> Outcome
     })
 }
 
-pub(crate) fn our_request_reaches_curators_listeners(peer: &CuratorPeer) -> Outcome {
+pub(crate) fn own_request_reaches_curators_listeners(peer: &CuratorPeer) -> Outcome {
     steps(peer, async |servers, curator, _, client| {
         for kind in ["mutex", "read", "write"] {
             let path = unique_path("revoked");

@@ -34,17 +34,17 @@ pub(crate) fn add_all(suite: &mut Suite) {
     );
     // Shows: election
     add(
-        "elections::one_election_with_kazoos",
-        elections::one_election,
+        "elections::election_is_shared_with_kazoo",
+        elections::election_is_shared_with_kazoo,
     );
     add(
-        "readers::kazoos_readers_wait_for_writers_behind_them",
-        readers::kazoos_readers_wait_for_writers_behind_them,
+        "readers::kazoos_readers_await_later_writers",
+        readers::kazoos_readers_await_later_writers,
     );
     add(
         "mixed::curators_dialect_among_kazoos_nodes",
         mixed::curators_dialect_among_kazoos_nodes,
     );
-    add("mixed::a_mutex_among_readers", mixed::mutex_among_readers);
+    add("mixed::mutex_among_readers", mixed::mutex_among_readers);
     add("counters::counter_set_by_hand", counters::set_by_hand);
 }

@@ -11,7 +11,7 @@ use crate::{Outcome, connect};
 /// python-zk/kazoo#649: until 2.9 a reader waits for the last writer there is, also for one behind
 /// it, which waits for the reader. Only a timeout ends that. Ours wait for no contender behind
 /// them.
-pub(crate) fn kazoos_readers_wait_for_writers_behind_them(peer: &KazooPeer) -> Outcome {
+pub(crate) fn kazoos_readers_await_later_writers(peer: &KazooPeer) -> Outcome {
     steps(peer, async |servers, kazoo, path, client| {
         let session = kazoo.session()?;
         let other = connect(servers).await?;

@@ -7,7 +7,7 @@ use crate::harness::Behaviour;
 
 pub(crate) fn all() -> Vec<Behaviour> {
     ported![Kind::Mutex;
-        test_compare_and_set_with_fresh_instance =
+        test_compare_and_set_fresh_instance =
             "TestDistributedAtomicLong.testCompareAndSetWithFreshInstance",
         test_force_set = "TestDistributedAtomicLong.testForceSet",
         test_simulation = "TestDistributedAtomicLong.testSimulation".on_an_ensemble_too(),
@@ -22,7 +22,7 @@ fn counter(stage: &Stage<'_>, client: &Client) -> DistributedAtomicLong {
 
 /// A counter that does not exist is 0 to a comparison too, where Curator's fails: its loops of
 /// `get` and `compareAndSet` do not end on a new counter.
-async fn test_compare_and_set_with_fresh_instance(stage: &Stage<'_>) {
+async fn test_compare_and_set_fresh_instance(stage: &Stage<'_>) {
     let counter = counter(stage, &stage.client().await);
     assert!(
         !within("the answer", counter.compare_and_set(1, 2))

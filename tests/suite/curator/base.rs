@@ -226,8 +226,8 @@ async fn test_reentrant_single_lock(stage: &Stage<'_>) {
     assert_eq!(critical.visits(), 10);
 }
 
-/// Who has entered three times keeps the other out until it has left three times. What the other
-/// finds when it comes in is looked at: the failure of Curator's second thread is not.
+/// A holder that has entered three times excludes the other until it has left three times. The
+/// result of the second holder is checked: the failure of Curator's second thread is not.
 async fn test_reentrant(stage: &Stage<'_>) {
     let client = stage.client().await;
     let ours = stage.any_lock(&client);

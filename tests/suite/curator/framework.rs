@@ -12,9 +12,9 @@ pub(crate) fn all() -> Vec<Behaviour> {
         test_protection_with_killed_session = "TestFrameworkEdges.testProtectionWithKilledSession"
             .needs(Need::HoldReplies),
         test_lost_session = "TestFailedDeleteManager.testLostSession",
-        test_guaranteed_delete_on_non_existent_node_in_foreground =
+        test_guaranteed_delete_in_foreground =
             "TestFailedDeleteManager.testGuaranteedDeleteOnNonExistentNodeInForeground",
-        test_guaranteed_delete_on_non_existent_node_in_background =
+        test_guaranteed_delete_in_background =
             "TestFailedDeleteManager.testGuaranteedDeleteOnNonExistentNodeInBackground",
     ]
 }
@@ -100,7 +100,7 @@ async fn test_lost_session(stage: &Stage<'_>) {
 }
 
 /// A node that another client has deleted: the release says so, once.
-async fn test_guaranteed_delete_on_non_existent_node_in_foreground(stage: &Stage<'_>) {
+async fn test_guaranteed_delete_in_foreground(stage: &Stage<'_>) {
     let client = stage.client().await;
     let lock = stage.lock(&client);
     let guard = within("a free lock", lock.lock()).await.unwrap();
@@ -124,8 +124,8 @@ async fn test_guaranteed_delete_on_non_existent_node_in_foreground(stage: &Stage
         .unwrap();
 }
 
-/// The same with a guard that is dropped.
-async fn test_guaranteed_delete_on_non_existent_node_in_background(stage: &Stage<'_>) {
+/// A dropped guard does it in the background.
+async fn test_guaranteed_delete_in_background(stage: &Stage<'_>) {
     let client = stage.client().await;
     let lock = stage.lock(&client);
     let guard = within("a free lock", lock.lock()).await.unwrap();

@@ -13,29 +13,29 @@
 //! | `TestInterProcessMultiMutex` | both | [`multi_lock`] |
 //! | `TestInterProcessMutex` | `testRevoking` | [`revoking`], for every lock |
 //! | `TestInterProcessReadWriteLock` | all eight | [`read_write_lock`] |
-//! | `TestLockACLs` | both | `acls::an_acl_goes_to_parents_and_nodes` |
-//! | `TestLockInternals` | both | `outcomes::a_node_deleted_three_times_ends_the_attempt`, `outcomes::a_refusal_is_not_repeated` |
-//! | `TestInterProcessSemaphore` | `testAcquireAfterLostServer` | `semaphore_faults::lost_replies_give_all_permits_once`, `semaphore::an_outage_is_outlived` |
-//! | `TestInterProcessSemaphore` | `testThreads`, `testMaxPerSession`, `testReleaseInChunks` | `semaphore::so_many_at_a_time` |
-//! | `TestInterProcessSemaphore` | `testSimple`, `testSimple2` | `semaphore::a_wait_ends_in_time_and_leaves_nothing` |
-//! | `TestInterProcessSemaphore` | `testRelease1AtATime` | `semaphore::first_come_first_served` |
-//! | `TestInterProcessSemaphore` | `testThreadedLeaseIncrease` | `semaphore::the_limit_is_set_while_it_is_used` |
-//! | `TestInterProcessSemaphore` | `testClientClose` | `semaphore::the_end_of_a_client_returns_all` |
-//! | `TestInterProcessSemaphore` | `testGetParticipantNodes` | `semaphore::a_permit_says_where_it_is` |
-//! | `TestInterProcessSemaphore` | `testInterruptAcquire` | `semaphore::cancelling_a_waiter_lets_the_next_in` |
+//! | `TestLockACLs` | both | `acls::acl_covers_parents_and_nodes` |
+//! | `TestLockInternals` | both | `outcomes::three_deletions_end_the_attempt`, `outcomes::refusal_is_not_repeated` |
+//! | `TestInterProcessSemaphore` | `testAcquireAfterLostServer` | `semaphore_faults::lost_replies_give_all_permits_once`, `semaphore::permits_survive_an_outage` |
+//! | `TestInterProcessSemaphore` | `testThreads`, `testMaxPerSession`, `testReleaseInChunks` | `semaphore::holders_never_exceed_the_limit` |
+//! | `TestInterProcessSemaphore` | `testSimple`, `testSimple2` | `semaphore::timed_out_wait_leaves_nothing` |
+//! | `TestInterProcessSemaphore` | `testRelease1AtATime` | `semaphore::semaphore_fifo_across_clients` |
+//! | `TestInterProcessSemaphore` | `testThreadedLeaseIncrease` | `semaphore::limit_is_set_while_used` |
+//! | `TestInterProcessSemaphore` | `testClientClose` | `semaphore::closed_client_returns_all_permits` |
+//! | `TestInterProcessSemaphore` | `testGetParticipantNodes` | `semaphore::permit_knows_its_node` |
+//! | `TestInterProcessSemaphore` | `testInterruptAcquire` | `semaphore::cancelled_waiter_grants_the_next` |
 //! | `TestInterProcessSemaphore` | `testNoOrphanedNodes` | `simulation/tests/scenarios/semaphore_faults.rs` |
-//! | `TestInterProcessSemaphoreCluster` | both | [`semaphore`]; of `testKilledServerWithEnsembleProvider` what happens to those inside: `semaphore::a_permit_is_lost_with_its_session`, see below |
-//! | `TestInterProcessSemaphoreMutex` | all six that are not re-entrant | `semaphore`: `a_wait_ends_in_time_and_leaves_nothing`, `dropping_it_returns_it`, `an_outage_is_outlived`, `a_permit_is_lost_with_its_session`, `its_directories_are_swept_away_and_made_again`, `a_namespace_does_not_show` |
+//! | `TestInterProcessSemaphoreCluster` | both | [`semaphore`]; of `testKilledServerWithEnsembleProvider` what happens to those inside: `semaphore::session_end_loses_the_permit`, see below |
+//! | `TestInterProcessSemaphoreMutex` | all six that are not re-entrant | `semaphore`: `timed_out_wait_leaves_nothing`, `drop_returns_the_permit`, `permits_survive_an_outage`, `session_end_loses_the_permit`, `swept_directories_are_made_again`, `namespace_is_hidden` |
 //! | `TestFrameworkEdges` | `testProtectionWithKilledSession` | [`framework`] |
-//! | `TestFrameworkEdges` | `testProtectedCreateNodeDeletion`, `testPathsFromProtectingInBackground` | `outcomes::an_unanswered_create_leaves_one_node`, `outcomes::an_unknown_create_of_a_cancelled_attempt_is_settled` |
+//! | `TestFrameworkEdges` | `testProtectedCreateNodeDeletion`, `testPathsFromProtectingInBackground` | `outcomes::unanswered_create_leaves_one_node`, `outcomes::cancelled_unknown_create_is_resolved` |
 //! | `TestFailedDeleteManager` | `testLostSession`, both `testGuaranteedDeleteOnNonExistentNode...` | [`framework`] |
-//! | `TestFailedDeleteManager` | `testBasic` | `outages::a_lock_let_go_of_during_an_outage_is_free_after_it` |
+//! | `TestFailedDeleteManager` | `testBasic` | `outages::lock_released_in_outage_is_freed` |
 //! | `TestDistributedAtomicLong` | four of six | [`atomic`] |
-//! | `TestDistributedAtomicLong` | `testCompareAndSet` | `counters::one_comparison_of_many_succeeds` |
-//! | `TestDistributedAtomicLong` | `testCorruptedValue` | `atomic_long::what_is_no_counter_is_refused_and_left_as_it_is` |
-//! | `TestCachedAtomicCounter` | `testWithError` | `atomic_long::a_reservation_that_fails_is_tried_again_by_the_next_caller` |
-//! | `TestCachedAtomicCounter` | `testBasic` | `atomic_long::a_block_costs_what_one_number_costs` |
-//! | `TestAsyncWrappers` | `testBasic`, `testContention` | every call is asynchronous here; `timeouts::a_wait_ends_in_time_and_leaves_nothing` |
+//! | `TestDistributedAtomicLong` | `testCompareAndSet` | `counters::only_one_comparison_succeeds` |
+//! | `TestDistributedAtomicLong` | `testCorruptedValue` | `atomic_long::foreign_data_is_refused_unchanged` |
+//! | `TestCachedAtomicCounter` | `testWithError` | `atomic_long::next_caller_repeats_failed_reservation` |
+//! | `TestCachedAtomicCounter` | `testBasic` | `atomic_long::block_costs_as_one_number` |
+//! | `TestAsyncWrappers` | `testBasic`, `testContention` | every call is asynchronous here; `timeouts::timed_out_wait_leaves_nothing` |
 //!
 //! Not ported:
 //!
@@ -43,7 +43,7 @@
 //! |---|---|
 //! | `TestInterProcessMutex.testWithSchema` | Curator's schemas are checks in its client, set up in its client; there are none here |
 //! | `TestInterProcessMutex.testPersistentLock` | it swaps the driver, so that lock nodes are persistent and outlive their session: there are no drivers here, and a lock that outlives its holder's session is what this library is to prevent |
-//! | `TestFailedDeleteManager.testWithNamespaceAndLostSession`, `testWithNamespaceAndLostSessionAlt` | the same in a namespace, where `directories::a_namespace_is_a_prefix_that_does_not_show` deletes its nodes |
+//! | `TestFailedDeleteManager.testWithNamespaceAndLostSession`, `testWithNamespaceAndLostSessionAlt` | the same in a namespace, where `directories::namespace_is_hidden` deletes its nodes |
 //! | thread-bound re-entrance (part of `testReentrant...`) | a second `acquire` of the same thread: there is no owner but the guard; entering again is `reenter` |
 //! | the other servers in `TestInterProcessSemaphoreCluster.testKilledServerWithEnsembleProvider` | an `EnsembleProvider` sends a client to another ensemble while it runs: a client has one list of servers here, and a lock is of one ensemble |
 //! | `TestInterProcessSemaphoreMutex.testReentrant`, `testReentrant2Threads`, `testReentrantSingleLock` | Curator leaves them out too: permits are not re-entrant |

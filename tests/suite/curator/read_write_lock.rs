@@ -20,10 +20,10 @@ pub(crate) fn all() -> Vec<Behaviour> {
         test_basic = "TestInterProcessReadWriteLock.testBasic".whatever_breaks().on_an_ensemble_too(),
         test_set_node_data = "TestInterProcessReadWriteLock.testSetNodeData",
         test_lock_path = "TestInterProcessReadWriteLock.testLockPath",
-        readers_and_writers_of_one_client_keep_apart,
+        own_readers_and_writers_exclude,
         downgrades_keep_writers_alone.whatever_breaks().on_an_ensemble_too(),
-        a_conversion_keeps_those_who_listen,
-        downgrades_need_no_place_in_the_queue,
+        conversion_keeps_its_listeners,
+        downgrades_need_no_queue_place,
     ]
 }
 
@@ -125,7 +125,7 @@ async fn test_that_upgrading_is_disallowed(stage: &Stage<'_>) {
         .unwrap();
 }
 
-/// That one task writes lets no other read, not even by the same handle.
+/// A writing task lets no other read, not even by the same handle.
 async fn test_that_downgrading_respects_threads(stage: &Stage<'_>) {
     let client = stage.client().await;
     let (read, write) = pair(stage, &client);
@@ -200,8 +200,8 @@ async fn test_downgrading(stage: &Stage<'_>) {
         .unwrap();
 }
 
-/// The same with the guard itself turned into a reader's: other readers come in, no writer does,
-/// and the token stays.
+/// The guard itself is turned into a reader's: other readers share the lock, no writer does, and
+/// the token stays.
 async fn test_downgrading_at_once(stage: &Stage<'_>) {
     let (ours, theirs) = (stage.client().await, stage.client().await);
     let path = stage.env.lock_path();
@@ -399,7 +399,7 @@ async fn test_lock_path(stage: &Stage<'_>) {
 }
 
 /// Many handles of one client: the same rules as between clients.
-async fn readers_and_writers_of_one_client_keep_apart(stage: &Stage<'_>) {
+async fn own_readers_and_writers_exclude(stage: &Stage<'_>) {
     let client = stage.client().await;
     let library = Arc::new(Library::default());
     let meeting = Arc::new(Barrier::new(4));
@@ -460,9 +460,8 @@ async fn downgrades_keep_writers_alone(stage: &Stage<'_>) {
     all_done("every client", tasks).await;
 }
 
-/// Who listens for a request, or for the loss, goes on doing so when the node is exchanged for
-/// another.
-async fn a_conversion_keeps_those_who_listen(stage: &Stage<'_>) {
+/// A listener for a request, or for the loss, stays when the node is exchanged for another.
+async fn conversion_keeps_its_listeners(stage: &Stage<'_>) {
     let (ours, link) = stage.linked().await;
     let theirs = stage.client().await;
     let writer = within("a free lock", pair(stage, &ours).1.lock())
@@ -488,7 +487,7 @@ async fn a_conversion_keeps_those_who_listen(stage: &Stage<'_>) {
 /// A client that may have one contender at a time: who has been let in does not take the place of
 /// those who wait, also as a reader.
 // Shows: downgrade, bounded-nodes
-async fn downgrades_need_no_place_in_the_queue(stage: &Stage<'_>) {
+async fn downgrades_need_no_queue_place(stage: &Stage<'_>) {
     let client = stage.client().await;
     let lock = InterProcessReadWriteLock::builder(&client, stage.env.lock_path())
         .build()

@@ -10,10 +10,10 @@ use crate::harness::Behaviour;
 pub(crate) fn all(kind: Kind) -> Vec<Behaviour> {
     ported![kind;
         test_revoking = "TestInterProcessMutex.testRevoking".on_an_ensemble_too(),
-        a_request_before_the_holder_listens_is_heard,
-        a_request_to_a_waiter_is_heard_when_it_holds,
-        a_listener_that_goes_takes_its_watch_along,
-        what_curator_writes_is_a_request,
+        request_before_listening_is_seen,
+        request_to_waiter_reaches_holder,
+        departing_listener_removes_its_watch,
+        curators_data_is_a_request,
     ]
 }
 
@@ -58,7 +58,7 @@ async fn test_revoking(stage: &Stage<'_>) {
         .unwrap();
 }
 
-async fn a_request_before_the_holder_listens_is_heard(stage: &Stage<'_>) {
+async fn request_before_listening_is_seen(stage: &Stage<'_>) {
     let ours = stage.newcomer().await;
     let guard = within("a free lock", ours.lock()).await.unwrap();
     let revoked = guard.revoked();
@@ -75,7 +75,7 @@ async fn a_request_before_the_holder_listens_is_heard(stage: &Stage<'_>) {
 }
 
 // Shows: revocation
-async fn a_request_to_a_waiter_is_heard_when_it_holds(stage: &Stage<'_>) {
+async fn request_to_waiter_reaches_holder(stage: &Stage<'_>) {
     let path = stage.env.lock_path();
     let holder = within("a free lock", stage.rival().await.lock())
         .await
@@ -107,7 +107,7 @@ async fn a_request_to_a_waiter_is_heard_when_it_holds(stage: &Stage<'_>) {
     guard.release().await.unwrap();
 }
 
-async fn a_listener_that_goes_takes_its_watch_along(stage: &Stage<'_>) {
+async fn departing_listener_removes_its_watch(stage: &Stage<'_>) {
     let guard = within("a free lock", stage.newcomer().await.lock())
         .await
         .unwrap();
@@ -126,7 +126,7 @@ async fn a_listener_that_goes_takes_its_watch_along(stage: &Stage<'_>) {
     listener.abort();
 }
 
-async fn what_curator_writes_is_a_request(stage: &Stage<'_>) {
+async fn curators_data_is_a_request(stage: &Stage<'_>) {
     let (node, holder, waiter) = held_and_waited_for(stage).await;
     let outsider = stage.env.outsider().await;
     // Any other data is none.

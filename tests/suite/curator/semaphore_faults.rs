@@ -9,7 +9,7 @@ use crate::harness::{Behaviour, Room};
 pub(crate) fn all() -> Vec<Behaviour> {
     ported![Kind::Semaphore;
         deadlock_by_quantity.on_an_ensemble_too(),
-        directories_that_go_meanwhile = "CURATOR-180",
+        vanishing_directories_are_made_again = "CURATOR-180",
     ]
 }
 
@@ -47,7 +47,7 @@ async fn deadlock_by_quantity(stage: &Stage<'_>) {
 /// Both directories and the one above them go whenever they are empty, as containers do, between
 /// any two requests: no acquire fails for it. (Through a member of an ensemble that lags behind one
 /// would: no try succeeds that takes longer to be answered than the directories last.)
-async fn directories_that_go_meanwhile(stage: &Stage<'_>) {
+async fn vanishing_directories_are_made_again(stage: &Stage<'_>) {
     let mut clients = JoinSet::new();
     for _ in 0..2 {
         let semaphore = stage.semaphore(&stage.client().await, 2);

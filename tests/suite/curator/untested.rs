@@ -9,18 +9,20 @@ pub(crate) fn all(kind: Kind) -> Vec<Behaviour> {
     let mut all = ported![kind;
         re_entry_after_session_loss.on_an_ensemble_too(),
         cancellation_at_random_moments.whatever_breaks().on_an_ensemble_too(),
-        sequence_overflow.needs(Need::SetSequence),
+        overflowing_sequence_is_refused.needs(Need::SetSequence),
         watch_leak_on_timeout.on_an_ensemble_too(),
         watch_leak_on_cancellation.on_an_ensemble_too(),
-        a_holder_deleted_by_hand,
-        the_end_of_a_client.on_an_ensemble_too(),
+        deleted_holder_is_notified,
+        closed_client_leaves_the_queue.on_an_ensemble_too(),
     ];
     // Of locks that one may hold at a time.
     if kind != Kind::Read {
-        all.extend(ported![kind; comings_and_goings.whatever_breaks().on_an_ensemble_too()]);
+        all.extend(
+            ported![kind; departures_leave_holders_alone.whatever_breaks().on_an_ensemble_too()],
+        );
     }
     if kind == Kind::Mutex {
-        all.extend(ported![kind; sequence_overflow_as_servers_refuse_it.needs(Need::HoldReplies)]);
+        all.extend(ported![kind; refused_sequential_create_is_reported.needs(Need::HoldReplies)]);
     }
     all
 }
@@ -90,7 +92,7 @@ async fn re_entry_after_session_loss(stage: &Stage<'_>) {
     }
 }
 
-/// The same at any moment, on servers that cannot be told to wait.
+/// The calls are cancelled at any moment, on servers that cannot hold a reply.
 async fn cancellation_at_random_moments(stage: &Stage<'_>) {
     let client = stage.client().await;
     let ours = stage.lock(&client);
@@ -112,7 +114,7 @@ async fn cancellation_at_random_moments(stage: &Stage<'_>) {
 /// A contender that would have a number after the last is refused: it would be let in beside the
 /// holder.
 // Shows: sequence-order
-async fn sequence_overflow(stage: &Stage<'_>) {
+async fn overflowing_sequence_is_refused(stage: &Stage<'_>) {
     let (ours, theirs) = (stage.newcomer().await, stage.rival().await);
     let path = stage.env.lock_path();
     within("a free lock", ours.lock())
@@ -154,7 +156,7 @@ async fn sequence_overflow(stage: &Stage<'_>) {
 /// ZooKeeper 3.8 gives no numbers beyond the last: every further sequential create is refused,
 /// because "the node exists". A name with an id of its own cannot exist, so this has no other
 /// cause, and the remedy is that of the other test.
-async fn sequence_overflow_as_servers_refuse_it(stage: &Stage<'_>) {
+async fn refused_sequential_create_is_reported(stage: &Stage<'_>) {
     let ours = stage.newcomer().await;
     let path = stage.env.lock_path();
     within("a free lock", ours.lock())
@@ -213,7 +215,7 @@ async fn watch_leak_on_timeout(stage: &Stage<'_>) {
     guard.release().await.unwrap();
 }
 
-/// So does one that is cancelled.
+/// A wait that is cancelled removes its watch too.
 async fn watch_leak_on_cancellation(stage: &Stage<'_>) {
     let theirs = stage.newcomer().await;
     let guard = within("a free lock", stage.rival().await.lock())
@@ -231,7 +233,7 @@ async fn watch_leak_on_cancellation(stage: &Stage<'_>) {
 
 /// The holder's node is deleted by hand: the holder is told, and the next in line gets the lock, of
 /// whichever client it is.
-async fn a_holder_deleted_by_hand(stage: &Stage<'_>) {
+async fn deleted_holder_is_notified(stage: &Stage<'_>) {
     let builder = stage.env.builder().session_timeout(Duration::from_secs(12));
     let client = stage.connect(builder).await;
     let ours = stage.lock(&client);
@@ -252,7 +254,7 @@ async fn a_holder_deleted_by_hand(stage: &Stage<'_>) {
 }
 
 /// A client that is closed takes its hold and its place in the queue along.
-async fn the_end_of_a_client(stage: &Stage<'_>) {
+async fn closed_client_leaves_the_queue(stage: &Stage<'_>) {
     let (holder, waiter) = (stage.env.client().await, stage.env.client().await);
     let guard = within("a free lock", stage.lock(&holder).lock())
         .await
@@ -278,7 +280,7 @@ async fn the_end_of_a_client(stage: &Stage<'_>) {
 
 /// Some stay until they are served, some give up, some are cancelled, some only ask; never are two
 /// inside, and those who stay are all served.
-async fn comings_and_goings(stage: &Stage<'_>) {
+async fn departures_leave_holders_alone(stage: &Stage<'_>) {
     const ROUNDS: u64 = 8;
     let critical = Arc::new(CriticalSection::default());
     let mut tasks = JoinSet::new();

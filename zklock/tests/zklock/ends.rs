@@ -52,7 +52,7 @@ pub(crate) fn nohup() {
     assert_eq!(started.end().code, 143);
 }
 
-pub(crate) fn a_waiting_zklock() {
+pub(crate) fn signal_ends_a_waiting_zklock() {
     let server = server();
     let mut holder = Started::new(zklock(
         &server.connect_string(),
@@ -68,7 +68,7 @@ pub(crate) fn a_waiting_zklock() {
     until_queued(&server, "/a", 1);
 }
 
-pub(crate) fn without_a_command() {
+pub(crate) fn holds_and_prints_without_a_command() {
     let server = server();
     let mut holder = Started::new(zklock(&server.connect_string(), "--permits 3 /a", ""));
     let lines = [holder.line(), holder.line(), holder.line(), holder.line()];
@@ -86,7 +86,7 @@ pub(crate) fn without_a_command() {
     assert_eq!(leased.code, 0, "{leased:?}");
 }
 
-pub(crate) fn a_lease() {
+pub(crate) fn lease_ends_child_then_lock() {
     let (server, files) = (server(), Files::new());
     let ignores = "trap '' TERM; echo $$; while :; do echo; sleep 0.01; done >alive";
     let mut first = zklock(
@@ -115,7 +115,7 @@ pub(crate) fn a_lease() {
     assert_eq!(heeds.code, 125, "{heeds:?}");
 }
 
-pub(crate) fn a_killed_zklock() {
+pub(crate) fn child_ends_with_a_killed_zklock() {
     let server = server();
     let mut started = Started::new(zklock(
         &server.connect_string(),
@@ -131,7 +131,7 @@ pub(crate) fn a_killed_zklock() {
     until_dead(grandchild);
 }
 
-pub(crate) fn what_a_child_leaves_behind() {
+pub(crate) fn grandchild_outlives_a_normal_end() {
     let server = server();
     let ended = run(zklock(
         &server.connect_string(),
@@ -182,7 +182,7 @@ pub(crate) fn foreground() {
 }
 
 /// The child ends while its watchdog is stopped.
-pub(crate) fn a_stopped_watchdog_keeps_no_lock() {
+pub(crate) fn stopped_watchdog_keeps_no_lock() {
     let server = server();
     let mut command = zklock(&server.connect_string(), "/a", "echo $$; read line; exit 3");
     command.stdin(Stdio::piped());
@@ -196,7 +196,7 @@ pub(crate) fn a_stopped_watchdog_keeps_no_lock() {
 }
 
 /// Neither of the two has the time to kill the child.
-pub(crate) fn a_child_dies_with_both() {
+pub(crate) fn child_dies_with_both_processes() {
     let server = server();
     for options in ["", "--foreground"] {
         let arguments = format!("{options} /a{options}");
@@ -245,7 +245,7 @@ pub(crate) fn watchdog_name() {
     assert_eq!(name, "zklock-watchdog\n");
 }
 
-/// As a terminal that was closed, or a reader that has ended.
+/// Standard error is broken as that of a terminal that was closed, or a reader that has ended.
 pub(crate) fn broken_standard_error() {
     let server = server();
     let mut command = zklock(&server.connect_string(), "-v /a", "exit 7");

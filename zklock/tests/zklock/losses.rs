@@ -107,7 +107,7 @@ fn sequence(name: &str) -> String {
     name.rsplit('-').next().unwrap_or_default().to_owned()
 }
 
-pub(crate) fn a_child_that_ignores_term_is_dead() {
+pub(crate) fn child_ignoring_term_is_dead() {
     let mut pair = Pair::new(T, "", STUBBORN);
     pair.cut_off();
     pair.assert_dead_before_the_next();
@@ -116,8 +116,8 @@ pub(crate) fn a_child_that_ignores_term_is_dead() {
     assert!(ended.err.contains("the command was ended"), "{ended:?}");
 }
 
-/// The same on real servers, from which a proxy cuts the holder off.
-pub(crate) fn a_child_that_ignores_term_is_dead_on(servers: &str, is_watchdog_stopped: bool) {
+/// A proxy cuts the holder off from real servers.
+pub(crate) fn child_ignoring_term_is_dead_on(servers: &str, is_watchdog_stopped: bool) {
     let proxy = Proxy::start(servers.parse().unwrap()).unwrap();
     let (near, path) = (
         proxy.address().to_string(),
@@ -133,7 +133,7 @@ pub(crate) fn a_child_that_ignores_term_is_dead_on(servers: &str, is_watchdog_st
 }
 
 /// `timeout` leads a process group, which its child is in.
-pub(crate) fn kills_a_command_that_left_the_group() {
+pub(crate) fn kills_a_command_outside_the_group() {
     for (arguments, is_stopped) in [("--kill-after 10s", false), ("", true)] {
         let command = format!("exec timeout 1000 sh -c {}", quoted(STUBBORN));
         let mut pair = Pair::new(6, arguments, &command);
@@ -147,7 +147,7 @@ pub(crate) fn kills_a_command_that_left_the_group() {
 }
 
 /// The command heeds a signal of its own timers, which it sends to its group.
-pub(crate) fn signals_to_the_group_spare_the_watchdog() {
+pub(crate) fn group_signals_spare_the_watchdog() {
     let server = server();
     for signal in ["ALRM", "VTALRM", "PROF", "IO", "XCPU"] {
         let command = format!("trap : {signal}; kill -{signal} 0; sleep 0.1; exit 3");
@@ -161,7 +161,7 @@ fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 
-pub(crate) fn a_stopped_zklock_cannot_save_its_child() {
+pub(crate) fn stopped_zklock_saves_no_child() {
     let mut pair = Pair::new(T, "", STUBBORN);
     pair.holder.signal(Signal::STOP);
     pair.assert_dead_before_the_next();
@@ -170,7 +170,7 @@ pub(crate) fn a_stopped_zklock_cannot_save_its_child() {
 }
 
 /// Whatever wakes it: `zklock` kills the child itself.
-pub(crate) fn a_stopped_watchdog_saves_no_child() {
+pub(crate) fn stopped_watchdog_saves_no_child() {
     let mut pair = Pair::new(T, "", STUBBORN);
     let stopped = KeptStopped::new(group_of(pair.child));
     pair.cut_off();
@@ -237,7 +237,7 @@ pub(crate) fn terminal_stops_spare_the_watchdog() {
 }
 
 /// The watchdog kills the child before the lock is lost, because nothing moves its deadline.
-pub(crate) fn a_stopped_zklock_says_so() {
+pub(crate) fn stopped_zklock_reports_the_loss() {
     let pair = Pair::new(T, "", STUBBORN);
     // By a heartbeat, so that the lock is not lost before the deadline.
     let requests = pair.server.log().len();
@@ -254,7 +254,7 @@ pub(crate) fn a_stopped_zklock_says_so() {
 }
 
 /// The watchdog has killed the child before `zklock` learns of the loss.
-pub(crate) fn a_stopped_zklock_does_not_warn() {
+pub(crate) fn stopped_zklock_does_not_warn() {
     let mut pair = Pair::new(T, "--on-lost warn", STUBBORN);
     pair.holder.signal(Signal::STOP);
     pair.assert_dead_before_the_next();
@@ -263,8 +263,8 @@ pub(crate) fn a_stopped_zklock_does_not_warn() {
     assert_eq!(ended.code, 125, "{ended:?}");
 }
 
-/// It does not leave the election, as after a loss.
-pub(crate) fn a_stopped_leader_contends_again() {
+/// The leader stays in the election, as after a loss.
+pub(crate) fn stopped_leader_contends_again() {
     let (server, files) = (server(), Files::new());
     let mut command = zklock(
         &server.connect_string(),
@@ -285,7 +285,7 @@ pub(crate) fn a_stopped_leader_contends_again() {
     leader.end();
 }
 
-pub(crate) fn a_child_may_end_in_time() {
+pub(crate) fn child_may_end_after_a_loss() {
     let mut pair = Pair::new(
         LONG,
         "",
@@ -297,7 +297,7 @@ pub(crate) fn a_child_may_end_in_time() {
     assert_eq!(ended.code, 125, "{ended:?}");
 }
 
-pub(crate) fn a_short_interruption() {
+pub(crate) fn short_interruption_ends_nothing() {
     let mut pair = Pair::new(LONG, "", "echo $$; sleep 3; echo again; sleep 3; exit 6");
     let session = pair.cut_off();
     assert_eq!(pair.holder.line(), "again");
@@ -342,7 +342,7 @@ pub(crate) fn on_lost_command() {
     assert_eq!(pair.holder.end().code, 125);
 }
 
-pub(crate) fn a_job_is_killed() {
+pub(crate) fn lost_lock_kills_the_job() {
     let (server, files) = (server(), Files::new());
     let mut command = zklock(
         &server.connect_string(),
@@ -361,7 +361,7 @@ pub(crate) fn a_job_is_killed() {
     assert_eq!(holder.end().code, 125);
 }
 
-pub(crate) fn a_lost_term_is_followed_by_another() {
+pub(crate) fn lost_term_is_followed_by_another() {
     let server = server();
     let command = "echo $ZKLOCK_TOKEN; sleep 1000";
     let mut leader = Started::new(zklock(&server.connect_string(), "lead /a", command));
@@ -372,7 +372,7 @@ pub(crate) fn a_lost_term_is_followed_by_another() {
     assert_eq!(leader.end().code, 143);
 }
 
-pub(crate) fn a_killed_watchdog() {
+pub(crate) fn killed_watchdog_ends_the_child() {
     let server = server();
     let mut holder = Started::new(zklock(
         &server.connect_string(),

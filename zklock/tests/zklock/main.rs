@@ -28,55 +28,55 @@ fn main() {
     // The longest first.
     let in_process: [(&str, Test); 62] = [
         (
-            "zklock::the_child_is_dead_before_the_next_is_granted",
-            losses::a_child_that_ignores_term_is_dead,
+            "zklock::child_dies_before_the_next_grant",
+            losses::child_ignoring_term_is_dead,
         ),
         (
-            "zklock::also_if_zklock_is_stopped",
-            losses::a_stopped_zklock_cannot_save_its_child,
+            "zklock::stopped_zklock_saves_no_child",
+            losses::stopped_zklock_saves_no_child,
         ),
         (
-            "zklock::one_that_did_not_run_is_no_signal",
-            losses::a_stopped_zklock_says_so,
+            "zklock::stopped_zklock_reports_the_loss",
+            losses::stopped_zklock_reports_the_loss,
         ),
         (
-            "zklock::one_that_did_not_run_does_not_warn",
-            losses::a_stopped_zklock_does_not_warn,
+            "zklock::stopped_zklock_does_not_warn",
+            losses::stopped_zklock_does_not_warn,
         ),
         (
-            "zklock::a_leader_that_did_not_run_contends_again",
-            losses::a_stopped_leader_contends_again,
+            "zklock::stopped_leader_contends_again",
+            losses::stopped_leader_contends_again,
         ),
         (
-            "zklock::a_job_is_killed_when_its_lock_is_lost",
-            losses::a_job_is_killed,
+            "zklock::lost_lock_kills_the_job",
+            losses::lost_lock_kills_the_job,
         ),
         ("zklock::unreachable_servers_are_69", codes::unreachable),
         (
-            "zklock::a_child_may_end_in_time_after_a_loss",
-            losses::a_child_may_end_in_time,
+            "zklock::child_may_end_after_a_loss",
+            losses::child_may_end_after_a_loss,
         ),
         (
-            "zklock::a_short_interruption_ends_nothing",
-            losses::a_short_interruption,
+            "zklock::short_interruption_ends_nothing",
+            losses::short_interruption_ends_nothing,
         ),
         ("zklock::on_lost_kill_comes_at_once", losses::on_lost_kill),
         (
-            "zklock::on_lost_warn_lets_the_child_go_on",
+            "zklock::on_lost_warn_spares_the_child",
             losses::on_lost_warn,
         ),
         ("zklock::on_lost_runs_a_command", losses::on_lost_command),
         (
-            "zklock::a_lost_term_is_followed_by_another",
-            losses::a_lost_term_is_followed_by_another,
+            "zklock::lost_term_is_followed_by_another",
+            losses::lost_term_is_followed_by_another,
         ),
         (
-            "zklock::a_killed_watchdog_is_the_end_of_the_child",
-            losses::a_killed_watchdog,
+            "zklock::killed_watchdog_ends_the_child",
+            losses::killed_watchdog_ends_the_child,
         ),
         (
-            "zklock::a_stopped_watchdog_saves_no_child",
-            losses::a_stopped_watchdog_saves_no_child,
+            "zklock::stopped_watchdog_saves_no_child",
+            losses::stopped_watchdog_saves_no_child,
         ),
         (
             "zklock::full_standard_error_delays_no_signal",
@@ -91,34 +91,34 @@ fn main() {
             losses::terminal_stops_spare_the_watchdog,
         ),
         (
-            "zklock::kills_a_command_that_left_the_group",
-            losses::kills_a_command_that_left_the_group,
+            "zklock::kills_a_command_outside_the_group",
+            losses::kills_a_command_outside_the_group,
         ),
         (
-            "zklock::signals_to_the_group_spare_the_watchdog",
-            losses::signals_to_the_group_spare_the_watchdog,
+            "zklock::group_signals_spare_the_watchdog",
+            losses::group_signals_spare_the_watchdog,
         ),
         (
-            "zklock::a_stopped_watchdog_keeps_no_lock",
-            ends::a_stopped_watchdog_keeps_no_lock,
+            "zklock::stopped_watchdog_keeps_no_lock",
+            ends::stopped_watchdog_keeps_no_lock,
         ),
         (
-            "zklock::a_child_dies_with_both",
-            ends::a_child_dies_with_both,
+            "zklock::child_dies_with_both_processes",
+            ends::child_dies_with_both_processes,
         ),
         ("zklock::stopped_commands_are_told", ends::stopped_commands),
         ("zklock::watchdog_has_a_name", ends::watchdog_name),
         (
-            "zklock::a_broken_standard_error_ends_nothing",
+            "zklock::broken_standard_error_ends_nothing",
             ends::broken_standard_error,
         ),
         (
-            "zklock::readers_of_the_terminal_are_told",
-            terminal::a_reader_is_told,
+            "zklock::readers_of_terminal_are_warned",
+            terminal::readers_of_terminal_are_warned,
         ),
         (
             "zklock::shells_without_the_terminal_end",
-            terminal::a_shell_ends,
+            terminal::shells_without_the_terminal_end,
         ),
         (
             "zklock::signals_wake_stopped_children",
@@ -129,37 +129,31 @@ fn main() {
             terminal::foreground_reads,
         ),
         (
-            "zklock::a_child_does_not_outlive_a_killed_zklock",
-            ends::a_killed_zklock,
+            "zklock::child_ends_with_a_killed_zklock",
+            ends::child_ends_with_a_killed_zklock,
         ),
         (
-            "zklock::a_lease_ends_the_child_and_then_the_lock",
-            ends::a_lease,
+            "zklock::lease_ends_child_then_lock",
+            ends::lease_ends_child_then_lock,
+        ),
+        ("zklock::signals_reach_child_lock_is_kept", ends::signals),
+        ("zklock::ignored_signal_stays_ignored", ends::nohup),
+        (
+            "zklock::signal_ends_a_waiting_zklock",
+            ends::signal_ends_a_waiting_zklock,
         ),
         (
-            "zklock::signals_are_passed_on_and_the_lock_is_kept",
-            ends::signals,
-        ),
-        ("zklock::an_ignored_signal_stays_ignored", ends::nohup),
-        (
-            "zklock::a_waiting_zklock_leaves_by_a_signal",
-            ends::a_waiting_zklock,
+            "zklock::holds_and_prints_without_a_command",
+            ends::holds_and_prints_without_a_command,
         ),
         (
-            "zklock::without_a_command_it_holds_and_prints",
-            ends::without_a_command,
+            "zklock::grandchild_outlives_a_normal_end",
+            ends::grandchild_outlives_a_normal_end,
         ),
-        (
-            "zklock::a_child_of_a_child_goes_on_after_a_normal_end",
-            ends::what_a_child_leaves_behind,
-        ),
-        (
-            "zklock::a_child_may_stay_in_the_foreground",
-            ends::foreground,
-        ),
+        ("zklock::child_may_stay_in_the_foreground", ends::foreground),
         ("zklock::codes_are_passed_on", codes::passed_on),
         (
-            "zklock::commands_that_cannot_run_are_126_and_127",
+            "zklock::unrunnable_commands_are_126_and_127",
             codes::cannot_run,
         ),
         ("zklock::kill_of_own_group_is_125", codes::killed_groups),
@@ -168,7 +162,7 @@ fn main() {
             "zklock::moved_session_timeout_is_told",
             codes::moved_session_timeouts,
         ),
-        ("zklock::busy_is_75_or_what_was_asked_for", codes::busy),
+        ("zklock::busy_is_75_or_as_asked", codes::busy),
         ("zklock::no_permission_is_77", codes::no_permission),
         ("zklock::wrong_usage_is_64", codes::usage),
         (
@@ -179,19 +173,16 @@ fn main() {
             "zklock::readers_share_and_writers_do_not",
             kinds::readers_and_writers,
         ),
-        ("zklock::verbose_names_who_is_waited_for", kinds::verbose),
+        ("zklock::verbose_names_the_holder", kinds::verbose),
         ("zklock::permits_have_slots", kinds::permits),
         ("zklock::permits_meet_no_other_kind", kinds::kinds_meet),
-        ("zklock::once_is_once", kinds::once),
-        ("zklock::one_leads_until_it_ends", kinds::lead),
+        ("zklock::once_runs_a_single_time", kinds::once),
+        ("zklock::leader_leads_until_it_ends", kinds::lead),
         (
             "zklock::standard_output_is_the_childs_alone",
             kinds::standard_output,
         ),
-        (
-            "zklock::status_tells_who_holds_and_who_waits",
-            tools::status,
-        ),
+        ("zklock::status_names_holders_and_waiters", tools::status),
         (
             "zklock::status_shows_the_lock_of_once",
             tools::status_of_once,
@@ -201,11 +192,8 @@ fn main() {
         ("zklock::revoke_asks_a_job_of_once", tools::revoke_of_once),
         ("zklock::break_asks_first", tools::break_lock),
         ("zklock::break_names_the_lock_of_once", tools::break_of_once),
-        ("zklock::the_examples_of_the_pages_run", pages::examples),
-        (
-            "zklock::the_pages_are_those_of_the_program",
-            pages::up_to_date,
-        ),
+        ("zklock::examples_of_the_pages_run", pages::examples),
+        ("zklock::pages_match_the_program", pages::up_to_date),
     ];
     for (name, test) in in_process {
         suite.add("in-process", name, test);
@@ -220,15 +208,12 @@ fn main() {
         },
     );
     for (name, is_watchdog_stopped) in [
-        (
-            "zklock::the_child_is_dead_before_the_next_is_granted",
-            false,
-        ),
-        ("zklock::a_stopped_watchdog_saves_no_child", true),
+        ("zklock::child_dies_before_the_next_grant", false),
+        ("zklock::stopped_watchdog_saves_no_child", true),
     ] {
         suite.add_needing("zookeeper", name, peers::zookeeper(), move |_| {
             let servers = shared_standalone().unwrap().connect_string();
-            losses::a_child_that_ignores_term_is_dead_on(&servers, is_watchdog_stopped);
+            losses::child_ignoring_term_is_dead_on(&servers, is_watchdog_stopped);
         });
     }
     let both = peers::curator().and_then(|curator| peers::zookeeper().map(|_| curator));

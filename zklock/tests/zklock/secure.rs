@@ -15,7 +15,7 @@ pub(crate) fn add_all(suite: &mut Suite) {
         );
         suite.add_needing(
             "zookeeper",
-            "secure::a_lock_over_tls",
+            "secure::lock_works_over_tls",
             test_support::peers::zookeeper(),
             |peer| {
                 over_tls(&peer.java.with_file_name("keytool"));
@@ -25,10 +25,10 @@ pub(crate) fn add_all(suite: &mut Suite) {
     #[cfg(feature = "sasl-digest-md5")]
     suite.add_needing(
         "zookeeper",
-        "secure::a_user_of_sasl",
+        "secure::sasl_user_gets_the_lock",
         test_support::peers::zookeeper(),
         |_| {
-            a_user_of_sasl();
+            sasl_user_gets_the_lock();
         },
     );
 }
@@ -106,7 +106,7 @@ fn over_tls(keytool: &std::path::Path) {
 }
 
 #[cfg(feature = "sasl-digest-md5")]
-fn a_user_of_sasl() {
+fn sasl_user_gets_the_lock() {
     use test_support::{Options, ZooKeeper, unique_path};
     let (files, path) = (crate::started::Files::new(), unique_path("sasl"));
     let module = "org.apache.zookeeper.server.auth.DigestLoginModule";

@@ -71,7 +71,7 @@ impl Terminal {
 /// What `zklock` says when its command wants the terminal.
 const HINT: &str = "--foreground";
 
-pub(crate) fn a_reader_is_told() {
+pub(crate) fn readers_of_terminal_are_warned() {
     let server = server();
     let mut terminal = Terminal::start(&server.connect_string(), &["/a", "--", "cat"]);
     terminal.until(HINT);
@@ -81,7 +81,7 @@ pub(crate) fn a_reader_is_told() {
 }
 
 /// A shell stops again when it continues, and ignores SIGTERM.
-pub(crate) fn a_shell_ends() {
+pub(crate) fn shells_without_the_terminal_end() {
     let server = server();
     for keys in ["\x03", "\x1c", ""] {
         let command = ["/a", "--", "bash", "--norc", "-i"];

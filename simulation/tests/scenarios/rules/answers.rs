@@ -42,7 +42,7 @@ async fn impatient(server: &Server) -> Client {
 
 // Shows: live-contender
 #[tokio::test]
-async fn a_deadline_without_an_answer_to_the_create_is_no_busy_lock() {
+async fn unanswered_create_is_not_busy() {
     let (server, [client]) = with_clients(start(), connect).await;
     let gate = server.hold_reply(Match::op(Op::Create).session(session(&client)));
     let error = within("the end", mutex(&client).acquire(BRIEFLY))
@@ -55,7 +55,7 @@ async fn a_deadline_without_an_answer_to_the_create_is_no_busy_lock() {
 
 // Shows: live-contender
 #[tokio::test]
-async fn an_outage_during_a_clean_up_is_no_busy_lock() {
+async fn outage_during_cleanup_is_not_busy() {
     let (server, [client]) = with_clients(start(), impatient).await;
     let lock = mutex(&client);
     within("the grant", lock.lock())
@@ -99,7 +99,7 @@ async fn in_clean_up(server: &Server, client: &Client) -> (InterProcessMutex, Ga
 }
 
 #[tokio::test]
-async fn a_question_waits_for_a_node_that_is_in_clean_up() {
+async fn try_waits_for_node_in_cleanup() {
     let (server, [client]) = with_clients(start(), connect).await;
     let (lock, deletion) = in_clean_up(&server, &client).await;
     let question = tokio::spawn(lock.try_lock());
@@ -114,7 +114,7 @@ async fn a_question_waits_for_a_node_that_is_in_clean_up() {
 }
 
 #[tokio::test]
-async fn a_question_that_waits_for_a_deletion_is_told_when_another_contender_gets_the_lock() {
+async fn try_behind_cleanup_reports_new_holder() {
     let (server, [client]) = with_clients(start(), connect).await;
     let (lock, deletion) = in_clean_up(&server, &client).await;
     let first = ByHand::new(lock.lock()).start();
@@ -133,7 +133,7 @@ async fn a_question_that_waits_for_a_deletion_is_told_when_another_contender_get
 /// A contender of this client that had the lock at any time of the wait was in the way.
 // Shows: live-contender
 #[tokio::test]
-async fn a_wait_that_began_behind_a_live_contender_is_a_busy_lock() {
+async fn wait_behind_live_contender_is_busy() {
     let (server, [client]) = with_clients(start(), calm).await;
     let lock = InterProcessMutex::builder(&client, DIRECTORY)
         .hand_off(1, SOON)
@@ -162,7 +162,7 @@ async fn a_wait_that_began_behind_a_live_contender_is_a_busy_lock() {
 
 // Shows: live-contender
 #[tokio::test]
-async fn a_node_of_our_own_that_is_being_deleted_is_no_contender() {
+async fn own_node_being_deleted_never_contends() {
     let (server, [client]) = with_clients(start(), impatient).await;
     let deletion = server.hold_request(Match::op(Op::Delete).session(session(&client)).always());
     drop(hold(&client).await);
@@ -222,7 +222,7 @@ async fn behind_a_dropped_call<T, F, G>(
 
 // Shows: live-contender
 #[tokio::test]
-async fn nodes_of_dropped_calls_keep_nothing_busy() {
+async fn dropped_calls_keep_nothing_busy() {
     behind_a_dropped_call(
         Op::Create,
         async |client| mutex(client).lock().await,
@@ -303,7 +303,7 @@ async fn slow_answers_keep_nothing_busy() {
 /// A call that leaves right behind its grant leaves a node that is about to be deleted.
 // Shows: live-contender
 #[tokio::test]
-async fn try_behind_a_dropped_grant() {
+async fn try_behind_dropped_grant_succeeds() {
     let (server, [client]) = with_clients(start(), calm).await;
     let lock = mutex(&client);
     drop(within("the grant", lock.lock()).await.unwrap());
@@ -352,7 +352,7 @@ async fn one_turn() {
 
 // Shows: live-contender
 #[tokio::test]
-async fn a_timeout_says_how_many_are_ahead_and_whose_node_is_first() {
+async fn timeout_reports_contenders_ahead() {
     let (server, [holder, waiter, last]) = with_clients(start(), connect).await;
     let held = hold(&holder).await;
     let waiting = enqueue(&server, &waiter).await;
@@ -405,7 +405,7 @@ async fn a_timeout_says_how_many_are_ahead_and_whose_node_is_first() {
 /// A waiter knows the contenders of the session in which it saw them.
 // Shows: one-session
 #[tokio::test]
-async fn a_contender_seen_in_an_earlier_session_is_not_in_the_way_of_the_next() {
+async fn contender_of_earlier_session_is_ignored() {
     let (server, [other, client]) = with_clients(start(), connect).await;
     let held = within("the grant", fair(&other).lock()).await.unwrap();
     let mut place = within("a place", fair(&client).enqueue()).await.unwrap();
@@ -427,7 +427,7 @@ async fn a_contender_seen_in_an_earlier_session_is_not_in_the_way_of_the_next() 
 
 // Shows: live-contender
 #[tokio::test]
-async fn a_predecessor_that_has_gone_is_not_in_the_way() {
+async fn departed_predecessor_is_not_ahead() {
     let (server, [other, client]) = with_clients(start(), connect).await;
     let held = hold(&other).await;
     let attempt = tokio::spawn(mutex(&client).acquire(A_WHILE));
@@ -448,7 +448,7 @@ async fn a_predecessor_that_has_gone_is_not_in_the_way() {
 
 // Shows: live-contender
 #[tokio::test]
-async fn a_contender_that_was_ahead_of_a_node_deleted_by_hand_is_not_in_the_way() {
+async fn contender_before_deleted_node_is_ignored() {
     let (server, [other, client]) = with_clients(start(), connect).await;
     let held = hold(&other).await;
     let id = session(&client);
@@ -470,7 +470,7 @@ async fn a_contender_that_was_ahead_of_a_node_deleted_by_hand_is_not_in_the_way(
 
 // Shows: try-lock, bounded-nodes
 #[tokio::test]
-async fn more_readers_than_may_have_nodes_get_a_free_lock_by_asking() {
+async fn surplus_readers_get_free_lock() {
     let (server, [client]) = with_clients(start(), connect).await;
     let lock = read_write::lock(&client);
     let questions: Vec<_> = (0..200)
@@ -488,7 +488,7 @@ async fn more_readers_than_may_have_nodes_get_a_free_lock_by_asking() {
 
 // Shows: live-contender
 #[tokio::test]
-async fn readers_without_an_answer_are_in_no_readers_way() {
+async fn unanswered_readers_block_no_reader() {
     let (server, [client]) = with_clients(start(), impatient).await;
     let lock = read_write::lock(&client);
     let id = session(&client);
@@ -520,7 +520,7 @@ async fn readers_without_an_answer_are_in_no_readers_way() {
 }
 
 #[tokio::test]
-async fn readers_that_wait_for_another_clients_writer_are_ahead_of_the_next_reader() {
+async fn readers_behind_foreign_writer_stay_ahead() {
     let (server, [other, client]) = with_clients(start(), connect).await;
     let held = within("the grant", read_write::lock(&other).write_lock().lock())
         .await
@@ -563,7 +563,7 @@ async fn make_ordinary_directories(server: &Server, client: &Client) {
 
 // Shows: directories
 #[tokio::test]
-async fn servers_that_do_not_know_containers_get_ordinary_directories() {
+async fn unknown_containers_become_ordinary_directories() {
     let server = Server::start().unwrap();
     let client = connect(&server).await;
     let containers = || {
@@ -579,7 +579,7 @@ async fn servers_that_do_not_know_containers_get_ordinary_directories() {
 
 // Shows: directories
 #[tokio::test]
-async fn servers_that_close_the_connection_at_containers_get_ordinary_directories() {
+async fn disconnect_at_containers_makes_ordinary_directories() {
     let server = Server::start().unwrap();
     // No repetition is needed for it.
     let client = connect_with(&server, RetryPolicy::n_times(0, BRIEFLY)).await;
@@ -598,10 +598,10 @@ async fn servers_that_close_the_connection_at_containers_get_ordinary_directorie
     );
 }
 
-/// One lost connection proves nothing.
+/// A single lost connection proves nothing.
 // Shows: directories
 #[tokio::test]
-async fn a_connection_that_is_lost_once_at_a_container_changes_nothing() {
+async fn single_disconnect_at_container_changes_nothing() {
     let server = Server::start().unwrap();
     let client = connect(&server).await;
     let matcher = Match::any()
@@ -642,7 +642,7 @@ async fn outage_at_containers_changes_nothing() {
 /// An attempt that has its slot waits for the servers, and not for the other attempts that have one.
 // Shows: live-contender
 #[tokio::test]
-async fn outage_behind_a_slot_is_no_contention() {
+async fn outage_behind_slot_is_no_contention() {
     let (server, [client, other]) = with_clients(start_empty(), calm).await;
     let semaphore = |client| InterProcessSemaphore::builder(client, "/slots", 1).max_znodes(1);
     let permit = semaphore(&other).build().unwrap().acquire(SOON);
@@ -672,7 +672,7 @@ async fn outage_behind_a_slot_is_no_contention() {
 /// Callers of this client have had the lock meanwhile, in a session that has ended.
 // Shows: live-contender
 #[tokio::test]
-async fn a_deadline_in_an_outage_is_none_behind_holders_of_an_earlier_session() {
+async fn outage_deadline_ignores_earlier_holders() {
     let (server, [client]) = with_clients(start(), calm).await;
     let lock = InterProcessMutex::builder(&client, DIRECTORY)
         .hand_off(9, HOUR)

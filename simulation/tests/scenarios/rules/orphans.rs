@@ -69,10 +69,10 @@ fn assert_orphaned(error: &AcquireError, node: &str) {
     );
 }
 
-/// Its node is found by a list, and was nobody's until then (seed 773).
+/// A list finds the node of the create, which no client had claimed until then (seed 773).
 // Shows: refused-orphan
 #[tokio::test]
-async fn the_node_of_a_create_without_an_answer_is_a_refused_orphan_too() {
+async fn node_of_unanswered_create_becomes_orphan() {
     let (server, [client]) = with_clients(start(), connect).await;
     let create = Match::op(Op::Create).session(session(&client));
     let gate = server.hold_request(create.clone());
@@ -111,7 +111,7 @@ async fn the_node_of_a_create_without_an_answer_is_a_refused_orphan_too() {
 
 // Shows: refused-orphan
 #[tokio::test]
-async fn a_flush_reports_what_could_not_be_deleted() {
+async fn flush_reports_undeleted_nodes() {
     let (server, [client]) = with_clients(start(), connect).await;
     let guard = hold(&client).await;
     let node = guard.node();
@@ -140,7 +140,7 @@ async fn a_flush_reports_what_could_not_be_deleted() {
 
 // Shows: flush
 #[tokio::test]
-async fn a_flush_that_gets_no_answer_to_another_deletion_counts_the_node() {
+async fn flush_counts_unanswered_deletion() {
     let (server, [client]) = with_clients(start(), connect).await;
     let (fault, _) = leave_an_orphan(&server, &client).await;
     fault.remove();
@@ -158,7 +158,7 @@ async fn a_flush_that_gets_no_answer_to_another_deletion_counts_the_node() {
 }
 
 #[tokio::test]
-async fn a_flush_counts_the_others_and_forgets_what_is_gone() {
+async fn flush_counts_only_remaining_nodes() {
     let (server, [client, other]) = with_clients(start(), connect).await;
     let held = hold(&other).await;
     let (fault, error) = leave_orphans(&server, &client, 3).await;
@@ -180,7 +180,7 @@ async fn a_flush_counts_the_others_and_forgets_what_is_gone() {
 
 // Shows: refused-orphan
 #[tokio::test]
-async fn an_orphan_in_the_way_is_said_and_no_other_is_made() {
+async fn orphan_ahead_is_reported() {
     let (server, [client]) = with_clients(start(), connect).await;
     let (fault, node) = leave_an_orphan(&server, &client).await;
     let mutex = mutex(&client);
@@ -212,10 +212,10 @@ async fn an_orphan_in_the_way_is_said_and_no_other_is_made() {
     assert_clean(&server, "after the deletion").await;
 }
 
-/// One refusal says all that the caller has to know.
+/// The first refusal tells the caller all that it has to know.
 // Shows: refused-orphan
 #[tokio::test]
-async fn an_attempt_among_many_orphans_asks_for_one_deletion() {
+async fn attempt_asks_for_one_deletion() {
     let (server, [client, other]) = with_clients(start(), connect).await;
     let _held = hold(&other).await;
     let _refused = leave_orphans(&server, &client, 10).await;
@@ -234,7 +234,7 @@ async fn an_attempt_among_many_orphans_asks_for_one_deletion() {
 /// it is handed over, as the holder has let go: nothing can come between the two.
 // Shows: refused-orphan
 #[tokio::test]
-async fn a_waiter_behind_a_node_that_becomes_an_orphan_has_the_lock() {
+async fn waiter_behind_orphan_gets_the_lock() {
     for is_fair in [false, true] {
         let (server, [client, other]) = with_clients(start(), connect).await;
         let (first, second) = if is_fair {
@@ -274,7 +274,7 @@ async fn a_waiter_behind_a_node_that_becomes_an_orphan_has_the_lock() {
 /// refused: the node stays, so no event comes.
 // Shows: refused-orphan
 #[tokio::test]
-async fn watcher_of_an_orphan_is_told() {
+async fn watcher_of_orphan_is_notified() {
     let (server, [client, other]) = with_clients(start(), calm).await;
     let held = hold(&other).await;
     let multi = InterProcessMultiLock::from_paths(&client, [DIRECTORY]).unwrap();
@@ -301,7 +301,7 @@ async fn watcher_of_an_orphan_is_told() {
 /// deleted.
 // Shows: refused-orphan
 #[tokio::test]
-async fn a_late_create_that_may_not_be_deleted_is_said() {
+async fn undeletable_late_create_is_reported() {
     let (server, [client]) = with_clients(start(), connect).await;
     let gate = server.hold_reply(Match::op(Op::Create).session(session(&client)));
     let fault = forbid(&server, &client);

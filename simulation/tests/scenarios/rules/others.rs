@@ -54,7 +54,7 @@ async fn names_of_any_kind_are_ignored() {
 /// A contender of another make, with a long name and much data, is waited for like any other.
 // Shows: contenders
 #[tokio::test]
-async fn a_huge_contender_is_waited_for() {
+async fn waits_for_huge_foreign_contender() {
     let (server, [client, other]) = with_clients(start(), connect).await;
     let name = format!("{DIRECTORY}/{}-lock-", "ß".repeat(30_000));
     let node = server
@@ -74,7 +74,7 @@ async fn a_huge_contender_is_waited_for() {
 
 /// Thousands of contenders of other makers: one list, one watch.
 #[tokio::test]
-async fn a_crowd_of_others_is_waited_for() {
+async fn waits_behind_thousands_of_foreign_contenders() {
     let (server, [client, other]) = with_clients(start(), connect).await;
     let id = session(&other);
     let path = format!("{DIRECTORY}/crowd-lock-");

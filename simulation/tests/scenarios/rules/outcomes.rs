@@ -38,10 +38,10 @@ async fn one_node_then_none(server: &Server, client: &Client, what: &str) {
     assert_eq!(session(client), id, "{what}: the session goes on");
 }
 
-/// It is repeated if it has not arrived.
+/// The create is repeated if it has not arrived.
 // Shows: unknown-outcome
 #[tokio::test]
-async fn an_unanswered_create_leaves_one_node() {
+async fn unanswered_create_leaves_one_node() {
     let server = start();
     for (applied, loss) in [true, false]
         .into_iter()
@@ -62,7 +62,7 @@ async fn an_unanswered_create_leaves_one_node() {
 /// The repetition is lost as the first was, in every mixture of before and after the commit.
 // Shows: unknown-outcome
 #[tokio::test]
-async fn a_create_and_its_repetition_that_are_both_lost_leave_one_node() {
+async fn two_lost_creates_leave_one_node() {
     let server = start();
     for first_applied in [true, false] {
         for second_applied in [true, false] {
@@ -85,10 +85,10 @@ async fn a_create_and_its_repetition_that_are_both_lost_leave_one_node() {
     }
 }
 
-/// Of the nodes that one attempt made, the oldest queues: the repetition does not cost the place.
+/// The oldest of the nodes that one attempt made queues: the repetition does not cost the place.
 // Shows: extra-node
 #[tokio::test]
-async fn a_create_that_was_found_keeps_its_place() {
+async fn found_create_keeps_its_place() {
     let (server, [holder, client, later]) = with_clients(start(), calm).await;
     let held = hold(&holder).await;
     let create = Match::op(Op::Create).session(session(&client));
@@ -118,7 +118,7 @@ async fn a_create_that_was_found_keeps_its_place() {
 
 // Shows: unknown-outcome
 #[tokio::test]
-async fn lost_lists_watches_and_looks_are_repeated() {
+async fn lost_lists_watches_looks_are_repeated() {
     let server = start();
     for loss in LOSSES {
         for op in [Op::GetChildren, Op::GetData] {
@@ -152,7 +152,7 @@ async fn lost_lists_watches_and_looks_are_repeated() {
 /// A release is repeated until the node is gone, and says so.
 // Shows: cleanup
 #[tokio::test]
-async fn a_release_without_an_answer_is_repeated() {
+async fn unanswered_release_is_repeated() {
     let server = start();
     for loss in LOSSES {
         for applied in [true, false] {
@@ -174,7 +174,7 @@ async fn a_release_without_an_answer_is_repeated() {
 
 // Shows: cleanup
 #[tokio::test]
-async fn a_release_that_the_server_puts_off_or_refuses() {
+async fn throttled_release_repeats_refused_one_fails() {
     let (server, [client]) = with_clients(start(), calm).await;
     let mutex = mutex(&client);
     // Overloaded, read-only, unheard of, failed while it was answered: again.
@@ -200,7 +200,8 @@ async fn a_release_that_the_server_puts_off_or_refuses() {
     assert_eq!(server.children(DIRECTORY), [""; 0]);
 }
 
-/// What is definitely not done is repeated by the policy, as often as it says and no more.
+/// A request that was definitely not carried out is repeated by the policy, as often as it says and
+/// no more.
 // Shows: bounded-retries
 #[tokio::test]
 async fn repetitions_end_with_the_policy() {
@@ -290,10 +291,10 @@ async fn first_repetition_waits_for_nothing() {
     }
 }
 
-/// The same for the requests behind the create.
+/// The requests behind the create are repeated by the policy too.
 // Shows: bounded-retries
 #[tokio::test]
-async fn repetitions_of_lists_and_watches_end_with_the_policy() {
+async fn list_and_watch_retries_are_bounded() {
     let (server, [holder]) = with_clients(start(), calm).await;
     let client = connect_with(&server, RetryPolicy::n_times(2, Duration::from_millis(1))).await;
     let held = hold(&holder).await;
@@ -311,10 +312,10 @@ async fn repetitions_of_lists_and_watches_end_with_the_policy() {
     held.release().await.unwrap();
 }
 
-/// What no repetition changes is said at once.
+/// A failure that no repetition changes is reported at once.
 // Shows: unknown-outcome
 #[tokio::test]
-async fn a_refusal_is_not_repeated() {
+async fn refusal_is_not_repeated() {
     let (server, [client]) = with_clients(start(), calm).await;
     for (code, no_auth) in [(-102, true), (-108, false), (-114, false), (-125, false)] {
         let fault = server.fail(Match::op(Op::Create).always(), code);
@@ -357,7 +358,7 @@ async fn a_refusal_is_not_repeated() {
 /// No two creates share an id: a late commit of one can never be taken for another.
 // Shows: one-id-per-create
 #[tokio::test]
-async fn every_create_has_an_id_of_its_own() {
+async fn every_create_has_its_own_id() {
     let (server, [client]) = with_clients(start(), calm).await;
     let id = session(&client);
     server.drop_request(Match::op(Op::Create).session(id).times(3), Loss::Close);
@@ -394,7 +395,7 @@ async fn every_create_has_an_id_of_its_own() {
 /// settled.
 // Shows: write-barrier
 #[tokio::test]
-async fn an_unknown_create_of_a_cancelled_attempt_is_settled() {
+async fn cancelled_unknown_create_is_resolved() {
     let server = start();
     for loss in LOSSES {
         for applied in [true, false] {
@@ -435,10 +436,10 @@ async fn give_up_a_create(server: &Server, client: &Client) -> String {
     lost.hits()[0].path.clone()
 }
 
-/// The same where the client only tries, or looks.
+/// A client that only tries, or looks, deletes it too.
 // Shows: write-barrier
 #[tokio::test]
-async fn a_late_create_is_deleted_by_the_next_try_or_look() {
+async fn try_or_look_deletes_late_create() {
     let (server, [client]) = with_clients(start(), calm).await;
     for look in [false, true] {
         let path = give_up_a_create(&server, &client).await;
@@ -471,7 +472,7 @@ async fn a_late_create_is_deleted_by_the_next_try_or_look() {
 /// not deleted.
 // Shows: owner-check
 #[tokio::test]
-async fn a_node_found_by_its_id_must_be_this_sessions() {
+async fn found_node_must_belong_to_session() {
     let server = start();
     for planted_as in [
         CreateMode::EphemeralSequential,
@@ -509,7 +510,7 @@ async fn a_node_found_by_its_id_must_be_this_sessions() {
 /// policy has.
 // Shows: waiter-without-node
 #[tokio::test]
-async fn a_node_deleted_three_times_ends_the_attempt() {
+async fn three_deletions_end_the_attempt() {
     let server = start();
     let client = connect_with(&server, RetryPolicy::n_times(2, Duration::from_millis(1))).await;
     let id = session(&client);
@@ -535,7 +536,7 @@ async fn a_node_deleted_three_times_ends_the_attempt() {
 /// answered.
 // Shows: deadline
 #[tokio::test]
-async fn a_deadline_after_a_deletion_by_others_says_so() {
+async fn deadline_after_deletion_reports_it() {
     let server = start();
     let client = connect_with(&server, RetryPolicy::n_times(2, SOON)).await;
     let id = session(&client);

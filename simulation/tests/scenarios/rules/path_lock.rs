@@ -5,7 +5,7 @@ use ::simulation::scenario::tokio;
 use test_support::prelude::*;
 
 /// A thousand tasks of one process, and one of another process that comes when all of them wait.
-async fn a_thousand_tasks(in_a_row: u32) -> Server {
+async fn thousand_tasks(in_a_row: u32) -> Server {
     const TASKS: usize = 1000;
     let (server, [client, other]) = with_clients(start(), calm).await;
     let mutex = InterProcessMutex::builder(&client, DIRECTORY);
@@ -64,9 +64,9 @@ async fn a_thousand_tasks(in_a_row: u32) -> Server {
 /// Handed on in memory, or with a node each.
 // Shows: arrival-order
 #[tokio::test]
-async fn a_thousand_tasks_are_served_in_order() {
+async fn serves_thousand_tasks_in_order() {
     for in_a_row in [64, 1] {
-        let server = a_thousand_tasks(in_a_row).await;
+        let server = thousand_tasks(in_a_row).await;
         assert_clean(&server, "a thousand tasks").await;
     }
 }
@@ -75,7 +75,7 @@ async fn a_thousand_tasks_are_served_in_order() {
 /// holds the lock.
 // Shows: bounded-nodes, live-contender
 #[tokio::test]
-async fn a_node_on_its_way_out_is_waited_for() {
+async fn waits_for_own_node_being_deleted() {
     let (server, [client]) = with_clients(start(), calm).await;
     let id = session(&client);
     let mutex = mutex(&client);
@@ -107,10 +107,10 @@ async fn a_node_on_its_way_out_is_waited_for() {
     assert!(most_nodes(&server) <= 2);
 }
 
-/// By default another process waits for a client with many tasks for some milliseconds more than
-/// for one holder.
+/// Another process waits for a client with many tasks for some milliseconds more than for one
+/// holder, by default.
 #[tokio::test]
-async fn a_busy_client_delays_another_by_milliseconds() {
+async fn busy_client_delays_others_by_milliseconds() {
     const ROW: Duration = Duration::from_millis(5);
     const HOLD: Duration = Duration::from_micros(200);
     let (server, [client, other]) = with_clients(start(), calm).await;
@@ -171,7 +171,7 @@ const NO_NODE: i32 = -101;
 /// pause is over.
 // Shows: arrival-order
 #[tokio::test]
-async fn one_that_pauses_keeps_no_other_of_its_path_waiting() {
+async fn paused_contender_delays_no_other() {
     // Without a directory, the first repetition goes out at once.
     for (code, times) in [(THROTTLED, 1), (NO_NODE, 3)] {
         let (server, [client]) = with_clients(start(), patient).await;

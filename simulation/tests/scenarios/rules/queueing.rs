@@ -4,11 +4,10 @@
 use ::simulation::scenario::tokio;
 use test_support::prelude::*;
 
-/// Neither waits for the other's answer: the list arrives while the create is neither applied nor
-/// answered.
+/// The list arrives while the create is neither applied nor answered.
 // Shows: create-and-list
 #[tokio::test]
-async fn create_and_list_go_out_in_one_flight() {
+async fn create_and_list_share_one_flight() {
     let (server, [client]) = with_clients(start(), calm).await;
     let id = session(&client);
     for held_before_it_is_applied in [true, false] {
@@ -40,7 +39,7 @@ async fn create_and_list_go_out_in_one_flight() {
 /// The list is answered, the create is not known: another client may be first, and is.
 // Shows: grant
 #[tokio::test]
-async fn a_list_without_our_node_grants_nothing() {
+async fn list_without_own_node_grants_nothing() {
     let (server, [hasty, other]) = with_clients(start(), calm).await;
     let create = || Match::op(Op::Create).session(session(&hasty));
     // An unknown code says nothing about what was done.
@@ -67,7 +66,7 @@ async fn a_list_without_our_node_grants_nothing() {
 /// holder.
 // Shows: grant
 #[tokio::test]
-async fn a_node_deleted_before_the_list_grants_nothing() {
+async fn deletion_before_list_grants_nothing() {
     let (server, [client, other]) = with_clients(start(), calm).await;
     let id = session(&client);
     for held_by_another in [false, true] {
@@ -120,11 +119,11 @@ async fn line(server: &Server, length: usize) -> Line {
     Line { clients, waiters }
 }
 
-/// One in the middle gives up, or its process dies: its successor watches the one before it, and no
-/// contender is granted.
+/// A waiter in the middle gives up, or its process dies: its successor watches the node before it,
+/// and no contender is granted.
 // Shows: watch-one-node
 #[tokio::test]
-async fn a_waiter_that_goes_closes_the_line() {
+async fn departing_waiter_closes_the_gap() {
     for dies in [false, true] {
         let (server, [holder]) = with_clients(start(), calm).await;
         let held = hold(&holder).await;
@@ -168,7 +167,7 @@ async fn a_waiter_that_goes_closes_the_line() {
 /// must not take the short cut.
 // Shows: watch-one-node
 #[tokio::test]
-async fn no_short_cut_past_the_holder() {
+async fn successor_cannot_bypass_the_holder() {
     let (server, [holder]) = with_clients(start(), calm).await;
     let held = hold(&holder).await;
     let mut line = line(&server, 2).await;
@@ -187,7 +186,7 @@ async fn no_short_cut_past_the_holder() {
 
 // Shows: watch-one-node
 #[tokio::test]
-async fn a_change_of_the_predecessor_is_no_deletion() {
+async fn change_of_predecessor_is_no_deletion() {
     let (server, [holder, waiter]) = with_clients(start(), calm).await;
     let held = hold(&holder).await;
     let waiting = enqueue(&server, &waiter).await;
@@ -209,7 +208,7 @@ async fn a_change_of_the_predecessor_is_no_deletion() {
 /// The predecessor went between the list and the watch.
 // Shows: watch-one-node
 #[tokio::test]
-async fn a_predecessor_gone_before_the_watch_is_not_waited_for() {
+async fn vanished_predecessor_is_not_awaited() {
     let (server, [holder, waiter]) = with_clients(start(), calm).await;
     let held = hold(&holder).await;
     let gate = server.hold_request(Match::op(Op::GetData).session(session(&waiter)));
@@ -225,7 +224,7 @@ async fn a_predecessor_gone_before_the_watch_is_not_waited_for() {
 /// it.
 // Shows: watch-one-node
 #[tokio::test]
-async fn a_deletion_missed_while_disconnected_is_made_up_for() {
+async fn reconnect_notices_missed_deletion() {
     let (server, [holder, waiter]) = with_clients(start(), calm).await;
     for how in [Cut::Fin, Cut::Reset] {
         let held = hold(&holder).await;
@@ -249,7 +248,7 @@ async fn a_deletion_missed_while_disconnected_is_made_up_for() {
 /// A contender of another order that is about to leave is no reason to show nothing.
 // Shows: mixed-recipes
 #[tokio::test]
-async fn a_look_waits_for_a_contender_of_another_order_that_leaves() {
+async fn look_waits_for_departing_foreign_contender() {
     let (server, [client, other]) = with_clients(start(), calm).await;
     let held = hold(&client).await;
     let path = format!("{DIRECTORY}/_c_5f3b2a10-8c1d-4f6e-9a7b-0123456789ab-__WRIT__");
@@ -286,7 +285,7 @@ async fn a_look_waits_for_a_contender_of_another_order_that_leaves() {
 /// retry policy.
 // Shows: waiter-without-node
 #[tokio::test]
-async fn a_deletion_by_hand_is_forgotten_after_a_turn_that_went_well() {
+async fn good_turn_resets_deletion_count() {
     let server = start();
     let policy = RetryPolicy::n_times(1, Duration::from_millis(1));
     let (holder, client) = (calm(&server).await, connect_with(&server, policy).await);
@@ -327,7 +326,7 @@ async fn a_deletion_by_hand_is_forgotten_after_a_turn_that_went_well() {
 /// "Busy" is only said by a list right behind a `sync`; the holder may have gone meanwhile.
 // Shows: try-lock
 #[tokio::test]
-async fn a_try_asks_again_behind_a_sync() {
+async fn busy_try_looks_again_after_sync() {
     let (server, [holder, other]) = with_clients(start(), calm).await;
     let id = session(&other);
     let held = hold(&holder).await;
@@ -349,7 +348,7 @@ async fn a_try_asks_again_behind_a_sync() {
 /// A try that lost the race for a free lock does not wait, and leaves nothing.
 // Shows: try-lock
 #[tokio::test]
-async fn a_try_that_comes_second_goes_again() {
+async fn losing_try_leaves_nothing() {
     let (server, [first, second]) = with_clients(start(), calm).await;
     let gate = server.hold_request(Match::op(Op::Create).session(session(&second)));
     let attempt = tokio::spawn(mutex(&second).try_lock());
@@ -366,7 +365,7 @@ async fn a_try_that_comes_second_goes_again() {
 /// A try does not wait for a server for ever either.
 // Shows: try-lock
 #[tokio::test]
-async fn a_try_without_an_answer_ends() {
+async fn unanswered_try_ends() {
     let server = start();
     let patience = Duration::from_millis(200);
     let client = connect_as(Client::builder().connect_timeout(patience), &server).await;

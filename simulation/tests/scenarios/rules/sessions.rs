@@ -24,7 +24,7 @@ async fn next_session(client: &Client, old: i64) -> i64 {
 
 // Shows: flush
 #[tokio::test]
-async fn flush_waits_for_what_runs_in_the_background() {
+async fn flush_waits_for_background_work() {
     let (server, [client]) = with_clients(start(), connect).await;
     let other = InterProcessMutex::new(&client, "/locks/other").unwrap();
     let guards = [
@@ -51,7 +51,7 @@ async fn flush_waits_for_what_runs_in_the_background() {
 /// The deadline of the call goes on over sessions.
 // Shows: session-end, deadline
 #[tokio::test]
-async fn the_deadline_of_a_call_goes_on_in_the_next_session() {
+async fn deadline_continues_in_next_session() {
     let (server, [holder, client]) = with_clients(start(), connect).await;
     let held = hold(&holder).await;
     let started = Instant::now();
@@ -77,7 +77,7 @@ async fn the_deadline_of_a_call_goes_on_in_the_next_session() {
 /// deletes nothing.
 // Shows: one-session
 #[tokio::test]
-async fn a_holder_whose_session_ends_has_lost_the_lock() {
+async fn session_end_loses_the_lock() {
     let (server, [client]) = with_clients(start(), calm).await;
     let (old, handle) = (session(&client), mutex(&client));
     let mut guards = Vec::new();
@@ -132,11 +132,10 @@ async fn a_holder_whose_session_ends_has_lost_the_lock() {
     current.release().await.unwrap();
 }
 
-/// As after an outage that was longer than the session timeout: a service that is out of use
-/// meanwhile asks for no lock.
+/// A service that is out of use during an outage longer than the session timeout asks for no lock.
 // Shows: next-round
 #[tokio::test]
-async fn after_an_outage_another_session_is_found_without_a_call() {
+async fn session_is_replaced_without_a_call() {
     let server = start_impatient();
     let builder = Client::builder()
         .session_timeout(Duration::from_secs(1))
@@ -167,7 +166,7 @@ async fn after_an_outage_another_session_is_found_without_a_call() {
 /// A look is repeated in the next session, but not for ever: a server that answers it by the end of
 /// the session would be asked in one session after the other.
 #[tokio::test]
-async fn a_look_that_ends_each_session_is_given_up_by_the_retry_policy() {
+async fn look_ending_each_session_is_bounded() {
     let server = start();
     let client = connect_with(&server, RetryPolicy::n_times(2, Duration::ZERO)).await;
     server.fail(Match::op(Op::GetChildren).path(DIRECTORY).always(), -112);
@@ -189,7 +188,7 @@ async fn a_look_that_ends_each_session_is_given_up_by_the_retry_policy() {
 /// The lock does not expire under the job, however long that takes: ShedLock#6.
 // Shows: once-record
 #[tokio::test]
-async fn a_job_that_outlasts_the_session_timeout_keeps_its_lock() {
+async fn long_job_keeps_its_lock() {
     const JOB: &str = "/jobs/report";
     const TODAY: &str = "2026-11-22";
     let today = |client: &Client| OnceJob::new(client, JOB, TODAY);
