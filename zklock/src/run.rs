@@ -456,6 +456,13 @@ async fn once(
         signal = before(&is_begun, &mut waiting) => return Ok(exit::by_signal(signal)),
     };
     match outcome {
+        Ok(OnceOutcome::AlreadyRun { by, .. }) if is_begun.load(Ordering::Relaxed) => {
+            let text = format!(
+                "the command succeeded, but the lock was lost before that was recorded for {occasion}, and another \
+                 process has run it, too: {by}"
+            );
+            return Err(Failure::new(LOST, text));
+        }
         Ok(OnceOutcome::AlreadyRun { .. }) => {
             options.work.say(&format!("it has run for {occasion}"));
         }

@@ -361,6 +361,32 @@ pub(crate) fn a_job_is_killed() {
     assert_eq!(holder.end().code, 125);
 }
 
+/// The job has ended when its session expires, and is not recorded, so that another process runs it.
+pub(crate) fn a_second_run_is_told() {
+    let (server, files) = (server(), Files::new());
+    let servers = server.connect_string();
+    let once = "--session-timeout 10s --once today /job";
+    let job = "echo $$; until test -e end; do sleep 0.01; done";
+    let mut command = zklock(&servers, once, job);
+    command.current_dir(files.path());
+    let mut first = Started::new(command);
+    let child = pid(&first.line());
+    let session = server.sessions()[0].id;
+    assert!(server.stall(session, Direction::Both));
+    std::fs::write(files.of("end"), "").unwrap();
+    until_dead(child);
+    assert!(server.expire_session(session));
+    let second = run(zklock(&servers, once, "echo ran"));
+    assert_eq!((second.code, &*second.out), (0, "ran\n"), "{second:?}");
+    server.resume(session);
+    let ended = first.end();
+    assert_eq!(ended.code, 125, "{ended:?}");
+    assert!(
+        ended.err.contains("another process has run it, too"),
+        "{ended:?}"
+    );
+}
+
 pub(crate) fn a_lost_term_is_followed_by_another() {
     let server = server();
     let command = "echo $ZKLOCK_TOKEN; sleep 1000";

@@ -26,7 +26,7 @@ type Test = fn();
 fn main() {
     let mut suite = Suite::new();
     // The longest first.
-    let in_process: [(&str, Test); 62] = [
+    let in_process: [(&str, Test); 63] = [
         (
             "zklock::the_child_is_dead_before_the_next_is_granted",
             losses::a_child_that_ignores_term_is_dead,
@@ -50,6 +50,10 @@ fn main() {
         (
             "zklock::a_job_is_killed_when_its_lock_is_lost",
             losses::a_job_is_killed,
+        ),
+        (
+            "zklock::second_run_of_a_job_is_told",
+            losses::a_second_run_is_told,
         ),
         ("zklock::unreachable_servers_are_69", codes::unreachable),
         (
