@@ -9,7 +9,7 @@ use zookeeper_test_server::{Direction, Server};
 
 use crate::started::{
     Files, KeptStopped, LONG, Started, T, group_of, is_alive, is_stopped, pid, run, server,
-    until_dead, until_queued, until_so_many_wait, zklock,
+    until_dead, until_queued, until_so_many_wait, watchdog_of, zklock,
 };
 
 /// Says when it was alive last, and ignores a TERM.
@@ -251,6 +251,26 @@ pub(crate) fn a_stopped_zklock_says_so() {
     let ended = pair.holder.end();
     assert_eq!(ended.code, 125, "{ended:?}");
     assert!(!ended.err.contains("the watchdog was killed"), "{ended:?}");
+}
+
+/// `zklock` goes on first, and knows of the deadline although it was not the watchdog that killed.
+pub(crate) fn two_that_did_not_run_say_so() {
+    for arguments in ["", "--foreground"] {
+        let pair = Pair::new(LONG, arguments, STUBBORN);
+        pair.holder.signal(Signal::STOP);
+        kill_process(watchdog_of(&pair.holder), Signal::STOP).unwrap();
+        // The deadline of another job, which is stopped later, is later.
+        let later = Pair::new(LONG, "", STUBBORN);
+        later.holder.signal(Signal::STOP);
+        until_dead(later.child);
+        assert!(is_alive(pair.child));
+        pair.holder.signal(Signal::CONT);
+        let ended = pair.holder.end();
+        assert_eq!(ended.code, 125, "{arguments:?}: {ended:?}");
+        let is_told = ended.err.contains("did not run for so long");
+        assert!(is_told, "{arguments:?}: {ended:?}");
+        later.holder.signal(Signal::CONT);
+    }
 }
 
 /// The watchdog has killed the child before `zklock` learns of the loss.

@@ -26,10 +26,14 @@ type Test = fn();
 fn main() {
     let mut suite = Suite::new();
     // The longest first.
-    let in_process: [(&str, Test); 63] = [
+    let in_process: [(&str, Test); 65] = [
         (
             "zklock::the_child_is_dead_before_the_next_is_granted",
             losses::a_child_that_ignores_term_is_dead,
+        ),
+        (
+            "zklock::two_that_did_not_run_say_so",
+            losses::two_that_did_not_run_say_so,
         ),
         (
             "zklock::also_if_zklock_is_stopped",
@@ -139,6 +143,10 @@ fn main() {
         (
             "zklock::a_lease_ends_the_child_and_then_the_lock",
             ends::a_lease,
+        ),
+        (
+            "zklock::lease_ends_without_zklock",
+            ends::a_lease_ends_without_zklock,
         ),
         (
             "zklock::signals_are_passed_on_and_the_lock_is_kept",
