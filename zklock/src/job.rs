@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use zookeeper_recipes::{Lost, LostReason};
 
 use crate::clock;
-use crate::exit::{self, Failure, LOST};
+use crate::exit::{self, End, Failure, LOST};
 use crate::messages::say;
 use crate::options::{OnLost, Work};
 use crate::signals::{Signals, Stop, Stops};
@@ -94,8 +94,8 @@ impl Ended {
         }
     }
 
-    /// The exit code that tells it.
-    pub(crate) fn code(&self) -> Result<u8, Failure> {
+    /// The end of this process that tells it.
+    pub(crate) fn told(&self) -> Result<End, Failure> {
         match self {
             Self::Itself(status) => Ok(exit::of_status(*status)),
             Self::LeaseOver => Err(Failure::new(

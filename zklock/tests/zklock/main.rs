@@ -26,7 +26,7 @@ type Test = fn();
 fn main() {
     let mut suite = Suite::new();
     // The longest first.
-    let in_process: [(&str, Test); 65] = [
+    let in_process: [(&str, Test); 67] = [
         (
             "zklock::the_child_is_dead_before_the_next_is_granted",
             losses::a_child_that_ignores_term_is_dead,
@@ -136,6 +136,11 @@ fn main() {
             "zklock::foreground_children_read_the_terminal",
             terminal::foreground_reads,
         ),
+        (
+            "zklock::interrupt_ends_loops_of_a_shell",
+            terminal::a_loop_ends,
+        ),
+        ("zklock::keys_of_a_terminal_kill", terminal::keys_end_both),
         (
             "zklock::a_child_does_not_outlive_a_killed_zklock",
             ends::a_killed_zklock,
