@@ -213,7 +213,8 @@ fn fill(mut pipe: &File) {
 }
 
 pub(crate) fn orders_wake_a_stopped_watchdog() {
-    let pair = Pair::new(T, "", STUBBORN);
+    // One process: a shell that is stopped while it starts another is not in the state of a stop.
+    let pair = Pair::new(T, "", "echo $$; exec sleep 1000");
     let watchdog = group_of(pair.child);
     kill_process_group(watchdog, Signal::STOP).unwrap();
     let are_apart = || (!is_stopped(watchdog) && is_stopped(pair.child)).then_some(());
