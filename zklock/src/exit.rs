@@ -33,6 +33,10 @@ const NOT_FOUND: u8 = 127;
 /// What a shell adds to the number of the signal that ended a process.
 const BY_SIGNAL: i32 = 128;
 
+/// The signals of a terminal's keys, which a shell that gets them too heeds if a program dies of
+/// them.
+const OF_TERMINAL: [Signal; 2] = [Signal::INT, Signal::QUIT];
+
 /// What the system says if it has no more processes or threads, memory, or file descriptors.
 const SHORTAGES: [Errno; 4] = [Errno::AGAIN, Errno::NOMEM, Errno::MFILE, Errno::NFILE];
 
@@ -108,21 +112,37 @@ impl Failure {
     }
 }
 
-/// The exit code of a process that was ended by this signal.
-pub(crate) fn by_signal(signal: Signal) -> u8 {
-    code_of_signal(signal.as_raw())
+/// How this process ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// With an exit code.
+    Code(u8),
+    /// By a signal of the terminal.
+    Signal(Signal),
 }
 
-fn code_of_signal(number: i32) -> u8 {
+/// The end of a process that was asked to end by this signal.
+pub(crate) fn by_signal(signal: Signal) -> End {
+    if OF_TERMINAL.contains(&signal) {
+        End::Signal(signal)
+    } else {
+        End::Code(code_of_signal(signal.as_raw()))
+    }
+}
+
+/// The exit code of a process that was ended by the signal of this number.
+pub(crate) fn code_of_signal(number: i32) -> u8 {
     u8::try_from(BY_SIGNAL + number).unwrap_or(u8::MAX)
 }
 
-/// The exit code that passes on how a command ended.
-pub(crate) fn of_status(status: ExitStatus) -> u8 {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => u8::try_from(code).unwrap_or(u8::MAX),
-        (None, Some(signal)) => code_of_signal(signal),
-        (None, None) => u8::MAX,
+/// The end that passes on how a command ended.
+pub(crate) fn of_status(status: ExitStatus) -> End {
+    let by_name = status.signal().and_then(Signal::from_named_raw);
+    match (status.code(), status.signal(), by_name) {
+        (Some(code), ..) => End::Code(u8::try_from(code).unwrap_or(u8::MAX)),
+        (None, _, Some(signal)) => by_signal(signal),
+        (None, Some(number), None) => End::Code(code_of_signal(number)),
+        (None, None, None) => End::Code(u8::MAX),
     }
 }
 
@@ -243,8 +263,14 @@ mod tests {
 
     #[test]
     fn codes_are_those_of_a_shell() {
-        assert_eq!(by_signal(Signal::TERM), 143);
-        assert_eq!(of_status(ExitStatus::from_raw(7 << 8)), 7);
-        assert_eq!(of_status(ExitStatus::from_raw(9)), 137);
+        assert_eq!(by_signal(Signal::TERM), End::Code(143));
+        for (status, end) in [
+            (7 << 8, End::Code(7)),
+            (9, End::Code(137)),
+            (130 << 8, End::Code(130)),
+            (2, End::Signal(Signal::INT)),
+        ] {
+            assert_eq!(of_status(ExitStatus::from_raw(status)), end);
+        }
     }
 }

@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use zookeeper_recipes::{Lost, LostReason};
 
 use crate::clock;
-use crate::exit::{self, Failure, LOST};
+use crate::exit::{self, End, Failure, LOST};
 use crate::messages::say;
 use crate::options::{OnLost, Work};
 use crate::signals::{Signals, Stop, Stops};
@@ -94,8 +94,8 @@ impl Ended {
         }
     }
 
-    /// The exit code that tells it.
-    pub(crate) fn code(&self) -> Result<u8, Failure> {
+    /// The end of this process that tells it.
+    pub(crate) fn told(&self) -> Result<End, Failure> {
         match self {
             Self::Itself(status) => Ok(exit::of_status(*status)),
             Self::LeaseOver => Err(Failure::new(
@@ -122,7 +122,8 @@ pub(crate) struct Job {
     target: Target,
     watchdog: Watchdog,
     deadline: Duration,
-    /// The end of its time after a lease, whatever is proved.
+    /// When its time after a lease ends, whatever is proved. The watchdog knows it from the start,
+    /// so that a lease ends also if this process is stopped.
     end_by: Duration,
 }
 
@@ -182,7 +183,12 @@ impl Job {
         };
         let of_watchdog = |error| Failure::system("the watchdog", &error);
         let mut watchdog = Watchdog::start().await?;
-        let deadline = held.proved(tokio::task::yield_now()).await;
+        let end_by = held.lease.map_or(Duration::MAX, |lease| {
+            let time = lease.saturating_add(work.kill_after);
+            clock::now().saturating_add(time)
+        });
+        let proved = held.proved(tokio::task::yield_now()).await;
+        let deadline = proved.min(end_by);
         watchdog
             .orders
             .kill_at(deadline)
@@ -219,7 +225,7 @@ impl Job {
             target,
             watchdog,
             deadline,
-            end_by: Duration::MAX,
+            end_by,
         };
         // A watchdog that is gone is noticed once the command is waited for.
         let _ = job.watchdog.orders.set_target(target).await;
@@ -252,14 +258,19 @@ impl Job {
                 () = &mut lease, if !is_over => {
                     is_over = true;
                     target.send(Signal::TERM);
-                    self.end_by = clock::now() + work.kill_after;
                 }
             }
         };
         let ended = ended.map_err(|error| Failure::system("the command", &error))?;
         Ok(match ended {
             _ if is_over => Ended::LeaseOver,
-            ended if ended.is_of_the_watchdog() && clock::now() >= self.deadline => Ended::Overdue,
+            ended if ended.is_of_the_watchdog() && clock::now() >= self.deadline => {
+                if self.deadline >= self.end_by {
+                    Ended::LeaseOver
+                } else {
+                    Ended::Overdue
+                }
+            }
             ended => ended,
         })
     }
@@ -437,6 +448,11 @@ pub(crate) async fn lease_over(lease: Option<Duration>) {
 async fn beat(orders: &mut Orders, deadline: &mut Duration, end_by: Duration, held: &Held<'_>) {
     loop {
         let proved = held.proved(sleep(held.session.beat())).await;
+        // A deadline that has passed stays, since the command is killed at it: by the thread of
+        // this process, or by a watchdog that reads a later order too late.
+        if clock::now() >= *deadline {
+            return std::future::pending().await;
+        }
         let next = (*deadline).max(proved).min(end_by);
         if orders.kill_at(next).await.is_err() {
             return;

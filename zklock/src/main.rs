@@ -3,6 +3,7 @@
 mod clock;
 mod connect;
 mod deadline;
+mod death;
 mod exit;
 mod job;
 mod look;
@@ -20,7 +21,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser as _};
 
-use exit::Failure;
+use exit::{End, Failure};
 use messages::say;
 use options::{Action, Options};
 
@@ -35,6 +36,7 @@ fn dispatch() -> ExitCode {
     match arguments.next() {
         Some(first) if first == watchdog::ARGUMENT => return watchdog::run(),
         Some(first) if first == stage::ARGUMENT => return stage::run(arguments),
+        Some(first) if first == death::ARGUMENT => return death::run(arguments),
         _ => {}
     }
     let options = match Options::try_parse() {
@@ -52,7 +54,11 @@ fn dispatch() -> ExitCode {
         }
     };
     match act(&options) {
-        Ok(code) => code.into(),
+        Ok(End::Code(code)) => code.into(),
+        Ok(End::Signal(signal)) => {
+            messages::finish();
+            death::die(signal)
+        }
         Err(Failure { code, text }) => {
             say(&text);
             code.into()
@@ -60,10 +66,10 @@ fn dispatch() -> ExitCode {
     }
 }
 
-fn act(options: &Options) -> Result<u8, Failure> {
-    match &options.action {
-        None => block_on(run::run(&options.run)),
-        Some(Action::Lead(options)) => block_on(run::lead(options)),
+fn act(options: &Options) -> Result<End, Failure> {
+    let code = match &options.action {
+        None => return block_on(run::run(&options.run)),
+        Some(Action::Lead(options)) => return block_on(run::lead(options)),
         Some(Action::Status(options)) => block_on(look::status(options)),
         Some(Action::Revoke(options)) => block_on(look::revoke(options)),
         Some(Action::Break(options)) => block_on(look::break_lock(options)),
@@ -79,7 +85,8 @@ fn act(options: &Options) -> Result<u8, Failure> {
             rendered.map_err(|error| Failure::system("the manual page", &error))?;
             print(&page).map(|()| 0)
         }
-    }
+    };
+    code.map(End::Code)
 }
 
 /// Writes to standard output.
@@ -89,7 +96,7 @@ fn print(bytes: &[u8]) -> Result<(), Failure> {
     printed.map_err(|error| Failure::system("standard output", &error))
 }
 
-fn block_on(work: impl Future<Output = Result<u8, Failure>>) -> Result<u8, Failure> {
+fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     resources::check()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -33,8 +33,9 @@ const SESSION_TIMEOUT: &str = "30s";
 
 const AFTER_HELP: &str = "\
 Exit codes: that of the command, or 128 + n if signal n ended it; 75 if the lock was not free in time; 125
-if it was or might be lost, or its lease was over, and the command was ended; 69 if no server answered; 77
-without permission; 64 for wrong usage; 126 or 127 if the command could not be run or found; 71 if this
+if it was or might be lost, or its lease was over, and the command was ended, or if a job of --once was also
+run by another process; 69 if no server answered, or if a job of --once ran and is not recorded, or may not
+be, so that it may run again; 77 without permission; 64 for wrong usage; 126 or 127 if the command could not be run or found; 71 if this
 machine gave no process, thread or file descriptor, or standard output cannot be written.
 
 A TIME is a number of seconds, as 1.5, or has a unit: 500ms, 90s, 15m, 2h.";
@@ -91,20 +92,22 @@ pub(crate) struct Run {
     /// Keep the order of arrival among all processes
     #[arg(long, group = "kind")]
     pub(crate) fair: bool,
-    /// Let N processes in at a time, each with a slot below N. The path must be of no other kind of
-    /// lock
-    #[arg(long, value_name = "N", group = "kind", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Let N processes in at a time, 10,000 at most, each with a slot below N. The path must be of
+    /// no other kind of lock
+    #[arg(long, value_name = "N", group = "kind", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     #[arg(verbatim_doc_comment)]
     pub(crate) permits: Option<u32>,
     /// Run the command once for this occasion, as 2026-11-25, whichever process comes first. If the
-    /// command fails, the next process runs it. At a loss it is killed without SIGTERM. It locks
-    /// PATH/lock, and does not exclude commands that run under PATH without --once
+    /// command fails, the next process runs it, and so it does if the record cannot be written. At
+    /// a loss it is killed without SIGTERM, so there is no --on-lost. It locks PATH/lock, and does
+    /// not exclude commands that run under PATH without --once
     #[arg(
         long,
         value_name = "OCCASION",
         value_parser = occasion,
         group = "kind",
         requires = "command",
+        conflicts_with = "on_lost",
         verbatim_doc_comment
     )]
     pub(crate) once: Option<String>,

@@ -10,7 +10,7 @@ use std::thread::{Builder, scope};
 
 use crate::exit::Failure;
 
-/// More file descriptors than a run opens.
+/// More file descriptors than a run opens, besides those that it was started with.
 const DESCRIPTORS: usize = 32;
 
 /// More threads and processes than a run starts.
@@ -22,7 +22,7 @@ pub(crate) fn check() -> Result<(), Failure> {
     let files: io::Result<Vec<_>> = (0..DESCRIPTORS)
         .map(|_| io::stdin().as_fd().try_clone_to_owned())
         .collect();
-    drop(files.map_err(|error| needs(DESCRIPTORS, "file descriptors", &error))?);
+    drop(files.map_err(|error| needs(DESCRIPTORS, "more file descriptors", &error))?);
     let gate = Mutex::new(());
     scope(|scope| {
         // All are there at once.

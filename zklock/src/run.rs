@@ -13,7 +13,7 @@ use zookeeper_recipes::{
 };
 
 use crate::connect::{close, connect};
-use crate::exit::{self, BUSY, Failure, LOST};
+use crate::exit::{self, BUSY, End, Failure, LOST};
 use crate::job::{Ended, Held, Job, Proof, Session};
 use crate::look::of_holder;
 use crate::messages::say;
@@ -50,12 +50,12 @@ struct Task<'a> {
 
 /// How a hold ended.
 enum Outcome {
-    Code(u8),
+    Ended(End),
     Lost(Failure),
 }
 
 /// Runs a command under a lock, or holds the lock.
-pub(crate) async fn run(options: &Run) -> Result<u8, Failure> {
+pub(crate) async fn run(options: &Run) -> Result<End, Failure> {
     let mut signals = catch()?;
     let client = match or_signal(&mut signals, connect(&options.connection)).await {
         Ok(client) => client?,
@@ -70,7 +70,7 @@ pub(crate) async fn run(options: &Run) -> Result<u8, Failure> {
     match result {
         Err(busy) if busy.code == BUSY && options.conflict_exit_code == 0 => {
             options.work.say(&busy.text);
-            Ok(0)
+            Ok(End::Code(0))
         }
         Err(busy) if busy.code == BUSY => Err(Failure {
             code: options.conflict_exit_code,
@@ -81,7 +81,7 @@ pub(crate) async fn run(options: &Run) -> Result<u8, Failure> {
 }
 
 /// Runs a command in each term of this process as the leader.
-pub(crate) async fn lead(options: &Lead) -> Result<u8, Failure> {
+pub(crate) async fn lead(options: &Lead) -> Result<End, Failure> {
     let mut signals = catch()?;
     let client = match or_signal(&mut signals, connect(&options.connection)).await {
         Ok(client) => client?,
@@ -92,7 +92,7 @@ pub(crate) async fn lead(options: &Lead) -> Result<u8, Failure> {
     result
 }
 
-async fn terms(client: &Client, options: &Lead, signals: &mut Signals) -> Result<u8, Failure> {
+async fn terms(client: &Client, options: &Lead, signals: &mut Signals) -> Result<End, Failure> {
     let asked = Asked::Lock(Box::new(InterProcessMutex::new(client, &options.path)?));
     let task = Task {
         client,
@@ -108,7 +108,7 @@ async fn terms(client: &Client, options: &Lead, signals: &mut Signals) -> Result
         };
         signals.forget();
         match granted.hold(&options.path, &task, signals).await? {
-            Outcome::Code(code) => return Ok(code),
+            Outcome::Ended(end) => return Ok(end),
             Outcome::Lost(failure) => say(&failure.text),
         }
         // Asked to end while the command of the lost term was ended.
@@ -136,7 +136,7 @@ async fn locked(
     path: &str,
     options: &Run,
     signals: &mut Signals,
-) -> Result<u8, Failure> {
+) -> Result<End, Failure> {
     let asked = Asked::new(client, path, options)?;
     let started = Instant::now();
     let wait = if options.nonblock {
@@ -161,7 +161,7 @@ async fn locked(
         lease: options.lease,
     };
     match granted.hold(path, &task, signals).await? {
-        Outcome::Code(code) => Ok(code),
+        Outcome::Ended(end) => Ok(end),
         Outcome::Lost(failure) => Err(failure),
     }
 }
@@ -334,10 +334,10 @@ impl Task<'_> {
         match guard.while_held(running).await {
             Ok(ended) => {
                 let ended = ended?;
-                match ended.code() {
+                match ended.told() {
                     // As after a loss, a candidate contends again.
                     Err(failure) if matches!(ended, Ended::Overdue) => Ok(Outcome::Lost(failure)),
-                    code => code.map(Outcome::Code),
+                    told => told.map(Outcome::Ended),
                 }
             }
             // The guard is dropped once the command is dead: until then the node of the lock stays.
@@ -375,7 +375,7 @@ impl Task<'_> {
         match ended {
             Some(Ended::Itself(status)) if matches!(self.work.on_lost, OnLost::Warn) => {
                 say(&format!("the command went on after the loss: {lost}"));
-                Ok(Outcome::Code(exit::of_status(status)))
+                Ok(Outcome::Ended(exit::of_status(status)))
             }
             Some(_) => {
                 let text = format!("{lost}; the command was ended");
@@ -400,7 +400,7 @@ impl Task<'_> {
             () = guard.revoked() => self.work.say("another process asks for the lock"),
             () = crate::job::lease_over(self.lease) => self.work.say("the lease is over"),
         }
-        Ok(Outcome::Code(0))
+        Ok(Outcome::Ended(End::Code(0)))
     }
 }
 
@@ -421,7 +421,7 @@ async fn once(
     occasion: &str,
     options: &Run,
     signals: &mut Signals,
-) -> Result<u8, Failure> {
+) -> Result<End, Failure> {
     if client
         .session_timeout()
         .is_some_and(|timeout| timeout < LEAST_OF_ONCE)
@@ -456,6 +456,13 @@ async fn once(
         signal = before(&is_begun, &mut waiting) => return Ok(exit::by_signal(signal)),
     };
     match outcome {
+        Ok(OnceOutcome::AlreadyRun { by, .. }) if is_begun.load(Ordering::Relaxed) => {
+            let text = format!(
+                "the command succeeded, but the lock was lost before that was recorded for {occasion}, and another \
+                 process has run it, too: {by}"
+            );
+            return Err(Failure::new(LOST, text));
+        }
         Ok(OnceOutcome::AlreadyRun { .. }) => {
             options.work.say(&format!("it has run for {occasion}"));
         }
@@ -471,7 +478,7 @@ async fn once(
             }
         }
     }
-    Ok(0)
+    Ok(End::Code(0))
 }
 
 /// Waits for a signal before the command is begun, which gets them afterwards.
@@ -485,13 +492,13 @@ async fn before(is_begun: &AtomicBool, signals: &mut Signals) -> Signal {
 }
 
 impl Task<'_> {
-    /// Runs the command; an error has its exit code in `code`, and is not recorded.
+    /// Runs the command; an error has its end in `code`, and is not recorded.
     async fn run_once(
         &self,
         environment: Environment,
         revoked: impl Future<Output = ()> + Send,
         job: &mut Option<Job>,
-        code: &mut Option<Result<u8, Failure>>,
+        code: &mut Option<Result<End, Failure>>,
         signals: &mut Signals,
     ) -> Result<(), &'static str> {
         let proof = || Proof::NotLost;
@@ -500,8 +507,8 @@ impl Task<'_> {
             ..self.held(&proof, &environment)
         };
         let ended = Job::run(job, self.argv, self.work, &held, signals, revoked).await;
-        match ended.and_then(|ended| ended.code()) {
-            Ok(0) => Ok(()),
+        match ended.and_then(|ended| ended.told()) {
+            Ok(End::Code(0)) => Ok(()),
             failed => {
                 *code = Some(failed);
                 Err("the command failed")

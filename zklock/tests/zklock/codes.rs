@@ -174,6 +174,7 @@ pub(crate) fn usage() {
         "--on-lost= /a -- true",
         "--on-lost=\u{2003} /a -- true",
         "--once today --session-timeout 9s /a -- true",
+        "--once today --on-lost warn /a -- true",
         "--private /a",
         "--auth-file /no/such/file /a",
         "lead /a",
@@ -188,6 +189,9 @@ pub(crate) fn usage() {
         let is_of_library = ["Duration", "builder", "call `"].map(|word| ended.err.contains(word));
         assert_eq!(is_of_library, [false; 3], "{ended:?}");
     }
+    let many = run(zklock(&servers, "--permits 10001 /a -- true", ""));
+    let is_told = many.err.contains("--permits") && many.err.contains("1..=10000");
+    assert!(many.code == 64 && is_told, "{many:?}");
     for arguments in ["/a true", "-n /a ./report --yesterday", "lead /a true"] {
         let ended = run(zklock(&servers, arguments, ""));
         let is_told = ended.err.contains("tip: a command comes behind '--'");

@@ -115,6 +115,24 @@ pub(crate) fn lease_ends_child_then_lock() {
     assert_eq!(heeds.code, 125, "{heeds:?}");
 }
 
+/// The session would keep the lock for longer.
+pub(crate) fn a_lease_ends_without_zklock() {
+    let server = server();
+    let arguments = "--lease 0.2 --kill-after 0.3 --session-timeout 60 /a";
+    let mut holder = Started::new(zklock(
+        &server.connect_string(),
+        arguments,
+        "trap '' TERM; echo $$; while :; do sleep 0.01; done",
+    ));
+    let child = pid(&holder.line());
+    holder.signal(Signal::STOP);
+    until_dead(child);
+    holder.signal(Signal::CONT);
+    let ended = holder.end();
+    assert_eq!(ended.code, 125, "{ended:?}");
+    assert!(ended.err.contains("the lease is over"), "{ended:?}");
+}
+
 pub(crate) fn child_ends_with_a_killed_zklock() {
     let server = server();
     let mut started = Started::new(zklock(

@@ -9,7 +9,7 @@ use zookeeper_test_server::{Direction, Server};
 
 use crate::started::{
     Files, KeptStopped, LONG, Started, T, group_of, is_alive, is_stopped, pid, run, server,
-    until_dead, until_queued, until_so_many_wait, zklock,
+    until_dead, until_queued, until_so_many_wait, watchdog_of, zklock,
 };
 
 /// Says when it was alive last, and ignores a TERM.
@@ -213,7 +213,8 @@ fn fill(mut pipe: &File) {
 }
 
 pub(crate) fn orders_wake_a_stopped_watchdog() {
-    let pair = Pair::new(T, "", STUBBORN);
+    // One process: a shell that is stopped while it starts another is not in the state of a stop.
+    let pair = Pair::new(T, "", "echo $$; exec sleep 1000");
     let watchdog = group_of(pair.child);
     kill_process_group(watchdog, Signal::STOP).unwrap();
     let are_apart = || (!is_stopped(watchdog) && is_stopped(pair.child)).then_some(());
@@ -251,6 +252,26 @@ pub(crate) fn stopped_zklock_reports_the_loss() {
     let ended = pair.holder.end();
     assert_eq!(ended.code, 125, "{ended:?}");
     assert!(!ended.err.contains("the watchdog was killed"), "{ended:?}");
+}
+
+/// `zklock` goes on first, and knows of the deadline although it was not the watchdog that killed.
+pub(crate) fn stopped_pair_reports_its_deadline() {
+    for arguments in ["", "--foreground"] {
+        let pair = Pair::new(LONG, arguments, STUBBORN);
+        pair.holder.signal(Signal::STOP);
+        kill_process(watchdog_of(&pair.holder), Signal::STOP).unwrap();
+        // The deadline of another job, which is stopped later, is later.
+        let later = Pair::new(LONG, "", STUBBORN);
+        later.holder.signal(Signal::STOP);
+        until_dead(later.child);
+        assert!(is_alive(pair.child));
+        pair.holder.signal(Signal::CONT);
+        let ended = pair.holder.end();
+        assert_eq!(ended.code, 125, "{arguments:?}: {ended:?}");
+        let is_told = ended.err.contains("did not run for so long");
+        assert!(is_told, "{arguments:?}: {ended:?}");
+        later.holder.signal(Signal::CONT);
+    }
 }
 
 /// The watchdog has killed the child before `zklock` learns of the loss.
@@ -359,6 +380,32 @@ pub(crate) fn lost_lock_kills_the_job() {
         "its node was there until then"
     );
     assert_eq!(holder.end().code, 125);
+}
+
+/// The job has ended when its session expires, and is not recorded, so that another process runs it.
+pub(crate) fn second_job_run_is_told() {
+    let (server, files) = (server(), Files::new());
+    let servers = server.connect_string();
+    let once = "--session-timeout 10s --once today /job";
+    let job = "echo $$; until test -e end; do sleep 0.01; done";
+    let mut command = zklock(&servers, once, job);
+    command.current_dir(files.path());
+    let mut first = Started::new(command);
+    let child = pid(&first.line());
+    let session = server.sessions()[0].id;
+    assert!(server.stall(session, Direction::Both));
+    std::fs::write(files.of("end"), "").unwrap();
+    until_dead(child);
+    assert!(server.expire_session(session));
+    let second = run(zklock(&servers, once, "echo ran"));
+    assert_eq!((second.code, &*second.out), (0, "ran\n"), "{second:?}");
+    server.resume(session);
+    let ended = first.end();
+    assert_eq!(ended.code, 125, "{ended:?}");
+    assert!(
+        ended.err.contains("another process has run it, too"),
+        "{ended:?}"
+    );
 }
 
 pub(crate) fn lost_term_is_followed_by_another() {

@@ -26,10 +26,14 @@ type Test = fn();
 fn main() {
     let mut suite = Suite::new();
     // The longest first.
-    let in_process: [(&str, Test); 62] = [
+    let in_process: [(&str, Test); 67] = [
         (
             "zklock::child_dies_before_the_next_grant",
             losses::child_ignoring_term_is_dead,
+        ),
+        (
+            "zklock::stopped_pair_reports_its_deadline",
+            losses::stopped_pair_reports_its_deadline,
         ),
         (
             "zklock::stopped_zklock_saves_no_child",
@@ -50,6 +54,10 @@ fn main() {
         (
             "zklock::lost_lock_kills_the_job",
             losses::lost_lock_kills_the_job,
+        ),
+        (
+            "zklock::second_job_run_is_told",
+            losses::second_job_run_is_told,
         ),
         ("zklock::unreachable_servers_are_69", codes::unreachable),
         (
@@ -129,12 +137,21 @@ fn main() {
             terminal::foreground_reads,
         ),
         (
+            "zklock::interrupt_ends_loops_of_a_shell",
+            terminal::a_loop_ends,
+        ),
+        ("zklock::keys_of_a_terminal_kill", terminal::keys_end_both),
+        (
             "zklock::child_ends_with_a_killed_zklock",
             ends::child_ends_with_a_killed_zklock,
         ),
         (
             "zklock::lease_ends_child_then_lock",
             ends::lease_ends_child_then_lock,
+        ),
+        (
+            "zklock::lease_ends_without_zklock",
+            ends::a_lease_ends_without_zklock,
         ),
         ("zklock::signals_reach_child_lock_is_kept", ends::signals),
         ("zklock::ignored_signal_stays_ignored", ends::nohup),

@@ -19,8 +19,13 @@ struct Terminal {
 }
 
 impl Terminal {
-    /// Starts a program as the leader of a session, with its group in the foreground.
+    /// Starts `zklock` as the leader of a session, with its group in the foreground.
     fn start(servers: &str, arguments: &[&str]) -> Self {
+        Self::of(env!("CARGO_BIN_EXE_zklock"), servers, arguments)
+    }
+
+    /// Starts a program of any name like that.
+    fn of(program: &str, servers: &str, arguments: &[&str]) -> Self {
         let keyboard = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&keyboard).unwrap();
         unlockpt(&keyboard).unwrap();
@@ -29,7 +34,7 @@ impl Terminal {
         let mut command = Command::new("setsid");
         command
             .arg("--ctty")
-            .arg(env!("CARGO_BIN_EXE_zklock"))
+            .arg(program)
             .args(arguments)
             .env("ZK_CONNECT", servers)
             .stdin(side.try_clone().unwrap())
@@ -60,6 +65,11 @@ impl Terminal {
         pid(&self.program.id().to_string())
     }
 
+    /// Waits for the end of the program by a signal.
+    fn end_by_signal(mut self) -> Option<i32> {
+        self.program.wait().unwrap().signal()
+    }
+
     /// Waits for the end of the program, and returns its exit code.
     fn end(mut self) -> Option<i32> {
         let status = self.program.wait().unwrap();
@@ -76,7 +86,7 @@ pub(crate) fn readers_of_terminal_are_warned() {
     let mut terminal = Terminal::start(&server.connect_string(), &["/a", "--", "cat"]);
     terminal.until(HINT);
     terminal.type_keys("\x03");
-    assert_eq!(terminal.end(), Some(130));
+    assert_eq!(terminal.end_by_signal(), Some(Signal::INT.as_raw()));
     assert!(server.sessions().is_empty(), "the lock is released");
 }
 
@@ -117,5 +127,36 @@ pub(crate) fn foreground_reads() {
     terminal.until("an answer");
     terminal.until("an answer");
     terminal.type_keys("\x03");
-    assert_eq!(terminal.end(), Some(130));
+    assert_eq!(terminal.end_by_signal(), Some(Signal::INT.as_raw()));
+}
+
+/// A shell goes on with its script if a program has only exited.
+pub(crate) fn a_loop_ends() {
+    let server = server();
+    let program = env!("CARGO_BIN_EXE_zklock");
+    let job = format!("{program} /a -- sh -c 'echo begun; exec sleep '$time");
+    let text = format!("for time in 1000 0; do {job}; done; exit 8");
+    let arguments = ["--norc", "-c", &text];
+    let mut terminal = Terminal::of("bash", &server.connect_string(), &arguments);
+    terminal.until("begun");
+    terminal.type_keys("\x03");
+    assert_eq!(terminal.end_by_signal(), Some(Signal::INT.as_raw()));
+    assert!(server.sessions().is_empty(), "the lock is released");
+}
+
+pub(crate) fn keys_end_both() {
+    let server = server();
+    let servers = server.connect_string();
+    for (key, signal) in [("\x03", Signal::INT), ("\x1c", Signal::QUIT)] {
+        let command = ["/a", "--", "sh", "-c", "echo begun; exec sleep 1000"];
+        let mut holder = Terminal::start(&servers, &command);
+        holder.until("begun");
+        let mut waiter = Terminal::start(&servers, &["-v", "/a", "--", "true"]);
+        waiter.until("waits");
+        for mut one in [waiter, holder] {
+            one.type_keys(key);
+            assert_eq!(one.end_by_signal(), Some(signal.as_raw()));
+        }
+        assert!(server.sessions().is_empty(), "the lock is released");
+    }
 }
