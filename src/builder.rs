@@ -173,7 +173,7 @@ pub(crate) mod sealed {
     use super::RecipeBuilder;
     use crate::error::BuildError;
 
-    /// What a builder builds.
+    /// The type that a builder builds.
     #[expect(unnameable_types, reason = "sealing is the point")]
     pub trait Buildable: Sized {
         #[doc(hidden)]

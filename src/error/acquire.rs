@@ -45,9 +45,9 @@ pub struct Contention {
     /// needed no list because it waited for another contender of this client, or this client
     /// already has as many nodes as it may have.
     pub first: Option<NodePath>,
-    /// Who holds the lock: the first in its queue. `None` if that is not known, because no read of
-    /// its node was answered in time or the ACL does not allow it, and of a semaphore, which has
-    /// several holders.
+    /// The holder of the lock: the first in its queue. `None` if the holder is not known, because
+    /// no read of its node was answered in time or the ACL does not allow it, and of a semaphore,
+    /// which has several holders.
     pub held_by: Option<Box<Contender>>,
     /// The blocking hold, if a lock of this type and this client acquired it. The commonest cause
     /// of a timeout is a guard kept further up in the same program.
@@ -56,7 +56,7 @@ pub struct Contention {
 
 impl fmt::Display for Contention {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // For a hold of this client, the line that acquired it says more.
+        // For a hold of this client, the line that acquired it is more useful than the node's data.
         let other = self
             .held_by
             .as_ref()
@@ -152,8 +152,8 @@ fn late(timeout: Duration) -> String {
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcquireError {
-    /// A request failed, or was not sent: no server answered, an ACL denies it, the client is
-    /// closed ..
+    /// A request failed, or was not sent: for example, no server answered, an ACL denies the
+    /// request, or the client is closed.
     #[error(transparent)]
     Request(#[from] Error),
     /// The lock was not free in time: live contenders were seen to hold it, or to be ahead in its

@@ -31,28 +31,27 @@ const MAX_MEMBERS: usize = 1_000;
 
 /// Several locks that are acquired as one: all of them, or none.
 ///
-/// Any mix of mutexes, fair locks, read locks and write locks of one client. It is Curator's class
-/// of that name, with one deadline for all members, and with nothing kept after an error.
+/// Combines any mutexes, fair locks, read locks and write locks of one client. Like Curator's class
+/// of this name, but with one deadline for all members, and no member stays locked after an error.
 ///
 /// Members are acquired one after the other, each as a lock by itself. A release takes a request
 /// for each member; they are sent together.
 ///
 /// # No deadlock
-/// The members are acquired in the order of their paths, whatever order they are given in. So
+/// The members are acquired in the order of their paths, not in the order of the argument. So
 /// multi-locks do not deadlock with each other, and not with code that nests single locks in the
 /// order of their paths (compared byte by byte, `/a/10` before `/a/9`). Code that nests locks in
 /// another order can deadlock with a multi-lock, as with any other code: give it a timeout.
 ///
 /// # One loss is the loss of all
-/// The members are locks of their own, and other processes see each as the lock that it is: a node
-/// of this client in the queue of each. The [guard](MultiLockGuard) is lost with the first of them
-/// that is lost. The other members are released too: at once if a lease is over, and after any
-/// other loss when the guard is dropped, at the latest a session timeout after the last renewal. A
-/// member that is lost while others are still waited for gives up the rest, and all are acquired
-/// anew within the deadline.
+/// Each member remains an ordinary lock to other processes, with a node of this client in its
+/// queue. The [guard](MultiLockGuard) is lost with the first member that is lost. The other members
+/// are released too: at once if a lease is over, and after any other loss when the guard is
+/// dropped, at the latest a session timeout after the last renewal. If a member is lost while the
+/// call still waits for others, all members are released and acquired anew within the deadline.
 ///
-/// An error names the member that it is of. The members that had been acquired are released before
-/// it is returned: their deletions have been handed to the background.
+/// An error names the member that failed. The members that had been acquired are released before
+/// the error is returned; their nodes are deleted in the background.
 /// [`AcquireError::NodeDeleted`] says that another process deleted the nodes of members that were
 /// held while others were waited for, more often than the retry policy allows.
 ///
@@ -456,7 +455,7 @@ impl InterProcessMultiLock {
 
     /// Acquires all members, waiting for as long as other contenders are in the way.
     ///
-    /// If this must wait for a guard of the same task, it waits forever. When the call has waited
+    /// A call that has to wait for a guard of the same task never returns. When the call has waited
     /// for a hold of this client for a second, a `WARN` in the log names the lines of both calls,
     /// once for each lock of a client.
     ///
@@ -536,7 +535,7 @@ impl InterProcessMultiLock {
         self.clone().granted_at_once(ask)
     }
 
-    /// Acquires like [`acquire`](Self::acquire), and blocks the thread meanwhile. See
+    /// Acquires like [`acquire`](Self::acquire), and blocks the thread until it returns. See
     /// [`InterProcessMutex::blocking_acquire`] for where to use it.
     ///
     /// # Errors
@@ -561,8 +560,8 @@ impl InterProcessMultiLock {
         block_on(self.acquire(timeout))
     }
 
-    /// Acquires like [`acquire_with_lease`](Self::acquire_with_lease), and blocks the thread
-    /// meanwhile.
+    /// Acquires like [`acquire_with_lease`](Self::acquire_with_lease), and blocks the thread until
+    /// it returns.
     ///
     /// # Errors
     /// See [`acquire_with_lease`](Self::acquire_with_lease).
@@ -575,9 +574,9 @@ impl InterProcessMultiLock {
         block_on(self.acquire_with_lease(wait, lease))
     }
 
-    /// Acquires like [`lock`](Self::lock), and blocks the thread meanwhile.
+    /// Acquires like [`lock`](Self::lock), and blocks the thread until it returns.
     ///
-    /// If this must wait for a guard of the same thread, it waits forever.
+    /// A call that has to wait for a guard of the same thread never returns.
     ///
     /// # Errors
     /// See [`lock`](Self::lock).
@@ -600,7 +599,7 @@ impl InterProcessMultiLock {
         self.members.client()
     }
 
-    // Each member is asked for as its own kind.
+    // Each member is requested as its own kind.
     async fn granted(self, mut ask: Ask) -> Result<MultiLockGuard, AcquireError> {
         let first = self.members.first();
         lock::check_lease(&ask, first.path().user())?;
@@ -965,8 +964,8 @@ impl MultiLockGuard {
         self,
         work: impl Future<Output = T>,
     ) -> impl Future<Output = Result<(T, Self), Lost>> {
-        // This is the order of their drop, polled or not, because the work relies on the
-        // guard.
+        // The tuple is dropped in this order, polled or not: the work relies on the guard, so the
+        // work ends first.
         let owned = (work, self);
         async move {
             let (work, guard) = owned;
@@ -1076,7 +1075,7 @@ impl MultiLockGuard {
     /// The requests are sent together. While other guards [share](Self::reenter) the holds, this
     /// only gives up this guard's share, without a request. If no server can be reached, this waits
     /// until the session has ended, about 1.4 times the session timeout; to wait less, wrap the
-    /// call in [`tokio::time::timeout`]: the release goes on.
+    /// call in [`tokio::time::timeout`]: the release continues.
     ///
     /// # Errors
     /// The first error, of those of [`LockGuard::release`](crate::LockGuard::release).

@@ -72,8 +72,8 @@ use crate::values::token::FencingToken;
 ///
 /// # Among Java processes
 /// Curator's `acquire(n)` takes its permits one by one, and holds some while it waits for more. Two
-/// such calls can wait for each other forever, and so does the queue behind them: use deadlines
-/// where Java processes acquire several permits at once.
+/// such calls can deadlock, and block the queue behind them: use deadlines where Java processes
+/// acquire several permits at once.
 ///
 /// # Examples
 /// ```
@@ -382,7 +382,7 @@ impl InterProcessSemaphore {
         })
     }
 
-    /// Acquires like [`acquire`](Self::acquire), and blocks the thread meanwhile. See
+    /// Acquires like [`acquire`](Self::acquire), and blocks the thread until it returns. See
     /// [`InterProcessMutex::blocking_acquire`](crate::InterProcessMutex::blocking_acquire) for
     /// where to use it.
     ///
@@ -407,8 +407,8 @@ impl InterProcessSemaphore {
         block_on(self.acquire(timeout))
     }
 
-    /// Acquires like [`acquire_with_lease`](Self::acquire_with_lease), and blocks the thread
-    /// meanwhile.
+    /// Acquires like [`acquire_with_lease`](Self::acquire_with_lease), and blocks the thread until
+    /// it returns.
     ///
     /// # Errors
     /// See [`acquire_with_lease`](Self::acquire_with_lease).
@@ -638,8 +638,8 @@ impl InterProcessSemaphore {
         self.clone().granted_at_once(n, ask)
     }
 
-    /// Acquires `n` permits like [`acquire_many`](Self::acquire_many), and blocks the thread
-    /// meanwhile.
+    /// Acquires `n` permits like [`acquire_many`](Self::acquire_many), and blocks the thread until
+    /// it returns.
     ///
     /// # Errors
     /// See [`acquire_many`](Self::acquire_many).
@@ -804,8 +804,8 @@ impl InterProcessSemaphore {
 
     /// Returns the contenders that wait for permits, of all processes and in order.
     ///
-    /// Each [`Contender`] says who it is. This lists the queue and reads each node, at most 32 at a
-    /// time, and leaves out nodes that are gone by then. For the holders of permits, call
+    /// Each [`Contender`] says who it is. The call lists the queue and reads each node, at most 32
+    /// at a time, and leaves out nodes that no longer exist. For the holders of permits, call
     /// [`holders`](Self::holders).
     ///
     /// # Errors
@@ -926,7 +926,7 @@ impl InterProcessSemaphore {
         F: Future<Output = Result<T, Error>> + Send + 'static,
     {
         let path_lock = &self.path_lock;
-        // Not expected: a semaphore's path lock has these options.
+        // The path lock of a semaphore always has these options, so the error is not expected.
         let Some(semaphore) = path_lock.options().semaphore.clone() else {
             return Err(path_lock.error(Purpose::Look, path_lock.client().why_ended()));
         };
@@ -1454,8 +1454,8 @@ impl SemaphorePermit {
         self,
         work: impl Future<Output = T>,
     ) -> impl Future<Output = Result<(T, Self), Lost>> {
-        // This is the order of their drop, polled or not, because the work relies on the
-        // permit.
+        // The tuple is dropped in this order, polled or not: the work relies on the permit, so the
+        // work ends first.
         let owned = (work, self);
         async move {
             let (work, permit) = owned;
@@ -1563,7 +1563,7 @@ impl SemaphorePermit {
     ///
     /// The requests are sent together. If no server can be reached, this waits until the session
     /// has ended, about 1.4 times the session timeout; to wait less, wrap the call in
-    /// [`tokio::time::timeout`]: the release goes on.
+    /// [`tokio::time::timeout`]: the release continues.
     ///
     /// # Errors
     /// The first error, of those of [`LockGuard::release`](crate::LockGuard::release).

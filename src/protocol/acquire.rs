@@ -974,7 +974,7 @@ mod tests {
         let all = [name(A, 3), name(B, 2), name("c", 1)];
         contender.on(created(A, Answer::Is(node(A, 3)), list(&all)), &|_| true);
         assert_eq!(contender.queued_as(), Some(&*name(A, 3)));
-        // It held, so the one before it is gone.
+        // The predecessor held the lock, so the node before it is gone.
         assert_eq!(contender.step(AcquireEvent::HandedOver), granted(A, 3));
     }
 
@@ -1140,7 +1140,7 @@ mod tests {
                 predecessor: name(B, 2)
             })
         );
-        // It gave up; the holder is still there.
+        // The predecessor gave up; the holder is still there.
         assert_eq!(
             contender.step(AcquireEvent::Changed),
             AcquireStep::Do(AcquireRequest::List)
@@ -1430,7 +1430,7 @@ mod tests {
             AcquireStep::Do(AcquireRequest::Create)
         );
         assert_eq!(contender.times_deleted(), 1);
-        // If it exists after all, it is deleted.
+        // The cleanup deletes the node in case it exists after all.
         assert_eq!(contender.take_orphans().names, [name(A, 3)]);
     }
 
@@ -1463,7 +1463,8 @@ mod tests {
         };
         queue(&mut contender, 3);
         deleted_by_hand(&mut contender, 0);
-        // Each time at once: the retry policy ends it.
+        // Another process deletes each node before it has outlasted a wait, so the retry policy
+        // ends the attempt.
         queue(&mut contender, 4);
         deleted_by_hand(&mut contender, 1);
         let all = queue(&mut contender, 5);
@@ -1575,7 +1576,7 @@ mod tests {
             );
             assert_eq!(contender.step(AcquireEvent::Listed(list(&both))), watch());
         }
-        // One that was set and fired: all has been well.
+        // A watch was set and fired, so the failures before it do not count.
         assert_eq!(
             contender.step(AcquireEvent::Changed),
             AcquireStep::Do(AcquireRequest::List)

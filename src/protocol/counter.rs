@@ -411,7 +411,7 @@ impl Changing {
         let (Some(seen), Some(write)) = (seen, self.write) else {
             return self.unclear();
         };
-        // One single write has made the next version, and its value shows whether it can have been
+        // A single write has made the next version, and its value shows whether it can have been
         // the write without an answer.
         let is_next = seen.czxid == write.czxid && seen.version == write.version.wrapping_add(1);
         if is_next && seen.value != write.value {
@@ -421,8 +421,8 @@ impl Changing {
             // The write was this change's or had the same effect, which is all that `set` promises.
             return self.finished(write.value);
         }
-        // The same value may be another process's write, and two callers would then have added once
-        // together. A later version may hide any write.
+        // Another process may have written the same value: if both callers claimed it, one of two
+        // additions would be missing. A later version may hide any write.
         self.unclear()
     }
 
@@ -519,7 +519,7 @@ mod tests {
                     (READ, CounterEvent::Read(None)),
                     (CounterRequest::Create { value: 0 }, CounterEvent::NoParent),
                     (CounterRequest::MakeParents, CounterEvent::ParentsMade),
-                    // It changes no value, so it may be lost and found.
+                    // The create changes no value, so its answer may be lost, and its node found.
                     (CounterRequest::Create { value: 0 }, CounterEvent::Lost),
                     (CounterRequest::Create { value: 0 }, created),
                     (write(3, 0), WRITTEN),
@@ -558,7 +558,8 @@ mod tests {
             judged(Change::Add(1), seen(11, 4)),
             not_done(Unchanged::Unknown)
         );
-        // Another has made version 4 of version 3, so this one has not and never will.
+        // Another process has made version 4 of version 3, so this write was not committed and
+        // never will be.
         assert_eq!(judged(Change::Add(1), seen(12, 4)), CounterStep::Do(PAUSE));
         assert_eq!(
             judged(Change::Add(1), seen(12, 5)),
@@ -597,7 +598,7 @@ mod tests {
         assert!(!writes(Change::Add(1), &[]));
         assert!(writes(Change::Add(1), &[seen(10, 3)]));
         assert!(writes(Change::Initialize(4), &[]));
-        // Its numbers are not handed out, and there are others.
+        // The numbers of the lost write are given up, and the next ones are taken.
         assert!(!writes(Change::Reserve(1), &[seen(10, 3)]));
     }
 
@@ -726,7 +727,7 @@ mod tests {
             after(Change::Add(1), &[(READ, CounterEvent::Unusable(data))]),
             not_done(Unchanged::Unusable(data))
         );
-        // In a request it would mean any version.
+        // A request with the version -1 would apply to any version.
         assert_eq!(overflow(Change::Add(1), 5), CounterStep::Do(write(6, 3)));
         assert_eq!(
             after(Change::Add(1), &[(READ, seen(5, -1))]),

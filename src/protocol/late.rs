@@ -107,7 +107,7 @@ pub(crate) struct Waiting {
 /// The error of a call whose time has passed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Late {
-    /// These contenders were ahead.
+    /// Live contenders were ahead.
     Busy(Ahead),
     /// Other processes deleted the directory, or this many nodes of the call.
     Deleted(u32),
@@ -182,7 +182,7 @@ mod tests {
                 first: None
             })
         );
-        // Of this client.
+        // A hold of the same client is in the way.
         assert!(matches!(
             after(None, WaitsFor::List).late(IfBusy::Wait, || ahead(1)),
             Late::Busy(_)

@@ -264,7 +264,7 @@ mod tests {
         }
     }
 
-    /// Those of a client with the default connect timeout.
+    /// Returns the spare tries of a client with the default connect timeout.
     fn spare_tries(lease: Lease) -> SpareTries {
         let connect_timeout = Duration::from_secs(5);
         lease.spare_tries(ServerTimeout::default().duration(lease.timeout, connect_timeout))
@@ -275,7 +275,7 @@ mod tests {
     // Shows: spare-connection
     #[test]
     fn spare_tries_find_returning_servers() {
-        // In ms, as all below; with the strict margin the lease is shorter, and so is the outage.
+        // Times are in ms. With the strict margin the lease is shorter, and so is the outage.
         for (margin, outage) in [(LeaseMargin::Standard, 450), (LeaseMargin::Strict, 190)] {
             for timeout in [500, 2_000, 6_000, 15_000, 30_000, 120_000] {
                 let lease = Lease::new(Duration::from_millis(timeout), margin);
@@ -340,7 +340,7 @@ mod tests {
             for part in 0..=20 {
                 let noticed = from + (longest - from) * part / 20;
                 let tries = silent_tries(lease, noticed);
-                // Of a server. From 75 s on a try begins every 0.94 s at most.
+                // From 75 s on, a try of one server begins every 0.94 s at most.
                 let most = if timeout.as_secs() <= 6 { 10 } else { 60 };
                 assert!(tries.len() <= most, "{timeout:?}: {}", tries.len());
                 for part in 0..=100 {

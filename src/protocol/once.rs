@@ -65,7 +65,7 @@ mod tests {
         for other in [(77, 1), (7, 2), (177, 2), (77, 22)] {
             assert!(!is_of(data.as_bytes(), other), "{other:?}");
         }
-        // One that names itself like a record.
+        // The runner's name looks like a record.
         assert!(!is_of(record("x token 77.2", (78, 0)).as_bytes(), (77, 2)));
         assert_eq!(by(b"by hand"), "by hand");
         assert_eq!(by(&[0xff]), "\u{fffd}");
@@ -84,7 +84,7 @@ mod tests {
         assert_eq!(to_prune(records(&[5, 1, 9, 3]), 1, 2), ["r1", "r3"]);
         assert_eq!(to_prune(records(&[5, 1]), 2, 10), [""; 0]);
         assert_eq!(to_prune(records(&[]), 1, 10), [""; 0]);
-        // Whatever part of all is known.
+        // The result does not depend on which records are listed, as long as the oldest are.
         let all: Vec<i64> = (0..12).collect();
         for keep in 1..12 {
             for from in 0..12 {

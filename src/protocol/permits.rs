@@ -777,7 +777,7 @@ mod tests {
         assert_eq!(taking.on(taken(&[2], Taken::LockGone)), look());
         let step = taking.on(seen(&[lease(9, 0, 2)]));
         assert_eq!(step, deleted(Orphans::default()));
-        // The same without a doubt, at once.
+        // Without a doubt, the attempt ends at once.
         let (mut taking, _) = Taking::new(1, 2, IfBusy::Wait);
         taking.on(seen(&[]));
         assert_eq!(

@@ -206,7 +206,7 @@ mod tests {
 
     /// Returns the second in which the session stalls; `None` if it does not within 100 s. The
     /// first connection ends in second `from`, each further one 2 s later; `renewal` is the last
-    /// renewal by then.
+    /// renewal before that.
     fn stalls_from(
         mut session: ConnectionHistory,
         from: u64,

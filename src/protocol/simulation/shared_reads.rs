@@ -67,7 +67,7 @@ struct Caller {
 struct SharedNode {
     client: usize,
     name: String,
-    /// Its number in the room, which is that of its first hold.
+    /// The node's number in the room, which is that of its first hold.
     number: u64,
     is_deleted: bool,
 }
@@ -157,7 +157,7 @@ impl World<'_> {
             }
             Doing::Waits(name) => {
                 let (client, hold) = (self.callers[i].client, self.number());
-                // Where another node is open, it has its own.
+                // The hold has a separate node if another node is open.
                 self.rooms[client].adopt(hold, i, NOW);
                 self.callers[i].doing = Doing::Reads {
                     node: self.shared.len(),
