@@ -9,13 +9,13 @@ use crate::harness::{Behaviour, Env, NO_CONTAINERS, NO_EXPIRY, Need, behaviours}
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
         every_number_is_handed_out_once
-            .whatever_breaks()
-            .on_an_ensemble_too(),
-        additions_sum_up.whatever_breaks().on_an_ensemble_too(),
+            .with_faults()
+            .also_on_ensemble(),
+        additions_sum_up.with_faults().also_on_ensemble(),
         numbers_go_on_over_sessions.not_on_keeper(NO_EXPIRY),
         numbers_go_on_over_an_election
             .needs(Need::OwnServers)
-            .only_on_an_ensemble(),
+            .only_on_ensemble(),
         numbers_go_on_over_a_restart.needs(Need::OwnServers),
         counter_is_not_swept_away
             .needs(Need::OwnServers)
@@ -195,7 +195,7 @@ async fn node_is_curators(env: &Env) {
         );
     }
     // As another language writes it.
-    env.outsider()
+    env.plain_client()
         .await
         .set_data(&path, &[0, 0, 0, 0, 0, 0, 1, 0], None)
         .await

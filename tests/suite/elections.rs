@@ -7,12 +7,10 @@ use crate::harness::{Behaviour, CriticalSection, Env, behaviours};
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
         selectors_lead_one_at_a_time
-            .whatever_breaks()
-            .on_an_ensemble_too(),
-        latches_lead_one_at_a_time
-            .whatever_breaks()
-            .on_an_ensemble_too(),
-        leaders_session_end_elects_next.on_an_ensemble_too(),
+            .with_faults()
+            .also_on_ensemble(),
+        latches_lead_one_at_a_time.with_faults().also_on_ensemble(),
+        leaders_session_end_elects_next.also_on_ensemble(),
     ]
 }
 

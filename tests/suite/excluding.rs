@@ -8,12 +8,12 @@ pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
         tasks_of_client_lose_no_increment
             .curator("testReentrantSingleLock")
-            .whatever_breaks()
-            .on_an_ensemble_too(),
+            .with_faults()
+            .also_on_ensemble(),
         tasks_of_clients_lose_no_increment
-            .whatever_breaks()
-            .on_an_ensemble_too(),
-        locks_of_different_paths_are_independent.whatever_breaks(),
+            .with_faults()
+            .also_on_ensemble(),
+        locks_of_different_paths_are_independent.with_faults(),
     ]
 }
 

@@ -5,20 +5,20 @@ use std::thread;
 use test_support::prelude::*;
 use zookeeper_client as zk;
 
-use crate::harness::{Behaviour, Env, OUTLIVED, behaviours};
+use crate::harness::{Behaviour, Env, SESSION_OUTLIVES, behaviours};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
-        dropped_release_goes_on.whatever_breaks(),
+        dropped_release_goes_on.with_faults(),
         released_by_another_task_or_thread,
         guard_outlives_its_runtime,
-        last_handle_reports_its_release.not_on_keeper(OUTLIVED),
+        last_handle_reports_its_release.not_on_keeper(SESSION_OUTLIVES),
         guard_knows_path_and_node.curator("testLockPath"),
         lost_resolves_without_the_guard,
         only_deleted_nodes_are_noticed,
-        transaction_commits_while_held.on_an_ensemble_too(),
-        lost_holders_transaction_writes_nothing.on_an_ensemble_too(),
-        reads_previous_holders_write.on_an_ensemble_too(),
+        transaction_commits_while_held.also_on_ensemble(),
+        lost_holders_transaction_writes_nothing.also_on_ensemble(),
+        reads_previous_holders_write.also_on_ensemble(),
     ]
 }
 

@@ -8,9 +8,7 @@ use crate::harness::{Behaviour, Env, behaviours};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
-        each_occasion_runs_once
-            .whatever_breaks()
-            .on_an_ensemble_too(),
+        each_occasion_runs_once.with_faults().also_on_ensemble(),
         dead_runner_is_replaced
     ]
 }

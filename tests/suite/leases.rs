@@ -13,11 +13,11 @@ const LONG: Duration = Duration::from_secs(3600);
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
         lease_end_precedes_next_grant
-            .whatever_breaks()
-            .on_an_ensemble_too(),
+            .with_faults()
+            .also_on_ensemble(),
         expired_leases_advance_the_queue
-            .whatever_breaks()
-            .on_an_ensemble_too(),
+            .with_faults()
+            .also_on_ensemble(),
     ]
 }
 

@@ -7,16 +7,14 @@ use crate::harness::{Behaviour, CriticalSection, Env, behaviours};
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
         all_members_are_held_and_released
-            .whatever_breaks()
-            .on_an_ensemble_too(),
-        tokens_are_zxids_of_nodes.on_an_ensemble_too(),
+            .with_faults()
+            .also_on_ensemble(),
+        tokens_are_zxids_of_nodes.also_on_ensemble(),
         members_of_any_kind_exclude,
-        multi_locks_never_deadlock
-            .whatever_breaks()
-            .on_an_ensemble_too(),
-        ordered_nested_locks_never_deadlock.whatever_breaks(),
-        busy_member_leaves_nothing_behind.on_an_ensemble_too(),
-        transaction_checks_every_member.on_an_ensemble_too(),
+        multi_locks_never_deadlock.with_faults().also_on_ensemble(),
+        ordered_nested_locks_never_deadlock.with_faults(),
+        busy_member_leaves_nothing_behind.also_on_ensemble(),
+        transaction_checks_every_member.also_on_ensemble(),
         many_members_are_acquired,
     ]
 }

@@ -8,14 +8,14 @@ const LONG: Duration = Duration::from_secs(3600);
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
-        handles_with_other_options_conflict.once(),
+        handles_with_other_options_conflict.in_process_only(),
         unset_options_follow_first_handle.needs(Need::CountRequests),
-        options_change_after_last_handle.once(),
+        options_change_after_last_handle.in_process_only(),
         clients_do_not_share_options,
-        rejects_unworkable_values.once(),
+        rejects_unworkable_values.in_process_only(),
         node_data_is_visible
             .curator("testSetNodeData")
-            .on_an_ensemble_too(),
+            .also_on_ensemble(),
         largest_accepted_data_fits,
     ]
 }

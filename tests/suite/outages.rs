@@ -10,7 +10,7 @@ pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
         election_costs_no_lock
             .needs(Need::OwnServers)
-            .only_on_an_ensemble(),
+            .only_on_ensemble(),
         lock_reports_exhausted_policy,
         lock_waits_under_endless_policy,
         participants_reports_missing_answer,

@@ -17,8 +17,8 @@ use crate::harness::{Behaviour, CriticalSection, Env, behaviours};
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
         replacement_never_grants_two
-            .whatever_breaks()
-            .on_an_ensemble_too()
+            .with_faults()
+            .also_on_ensemble()
     ]
 }
 
@@ -125,14 +125,14 @@ async fn contend(lock: Arc<Lock>, mutex: InterProcessMutex, mut dice: Random, vi
 /// Replaces a directory if it is empty. The count of creates of the successor begins near that of
 /// its predecessor, so that its numbers are those that are expected. Returns whether it was
 /// replaced.
-async fn replace(outsider: &zk::Client, path: &str, dice: &mut Random) -> bool {
-    let Ok(Some(stat)) = outsider.check_stat(path).await else {
+async fn replace(plain_client: &zk::Client, path: &str, dice: &mut Random) -> bool {
+    let Ok(Some(stat)) = plain_client.check_stat(path).await else {
         return false;
     };
     let open = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
     // The version of an empty node counts a create and a deletion of each child.
     let creates = u64::try_from(stat.cversion).unwrap_or(0) / 2;
-    let mut multi = outsider.new_multi_writer();
+    let mut multi = plain_client.new_multi_writer();
     multi.add_delete(path, None).unwrap();
     multi.add_create(path, b"", &open).unwrap();
     let pad = format!("{path}/pad");
@@ -168,7 +168,7 @@ async fn replacement_never_grants_two(env: &Env) {
         }
         locks.push(lock);
     }
-    let outsider = env.outsider().await;
+    let plain_client = env.plain_client().await;
     let mut dice = Random::new(env.random().below(u64::MAX));
     let (begun, mut replaced, mut due) = (Instant::now(), 0, [0; 2]);
     let granted = || locks.iter().map(|lock| lock.critical.visits()).sum::<u64>();
@@ -179,7 +179,7 @@ async fn replacement_never_grants_two(env: &Env) {
         let n = usize::from(dice.below(2) == 0);
         let (lock, visits) = (&locks[n], locks[n].critical.visits());
         // However slow the machine is, numbers follow each other in between.
-        if visits >= due[n] && replace(outsider, &lock.path, &mut dice).await {
+        if visits >= due[n] && replace(plain_client, &lock.path, &mut dice).await {
             lock.seen.send_modify(|seen| seen.replaced += 1);
             replaced += 1;
             due[n] = visits + 15 + dice.below(20);

@@ -8,7 +8,7 @@ use crate::harness::{Behaviour, Env, Need, behaviours};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
-        waiter_survives_session_end.on_an_ensemble_too(),
+        waiter_survives_session_end.also_on_ensemble(),
         credentials_go_into_the_next_session,
         states_follow_the_connection,
         blocked_executor_costs_no_lock.needs(Need::CountRequests),

@@ -8,8 +8,8 @@ use crate::harness::{Behaviour, Env, behaviours};
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
         tokens_rise_over_grants_and_clients
-            .whatever_breaks()
-            .on_an_ensemble_too(),
+            .with_faults()
+            .also_on_ensemble(),
         tokens_are_zxids_of_nodes,
     ]
 }

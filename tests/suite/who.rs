@@ -7,14 +7,12 @@ use crate::harness::{Behaviour, Env, behaviours};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
-        queue_lists_its_contenders
-            .whatever_breaks()
-            .on_an_ensemble_too(),
+        queue_lists_its_contenders.with_faults().also_on_ensemble(),
         leading_readers_hold_together,
         semaphore_shows_holders_and_waiters,
         foreign_data_is_shown_unchanged,
         timeout_and_try_name_the_holder,
-        broken_holder_is_notified.on_an_ensemble_too(),
+        broken_holder_is_notified.also_on_ensemble(),
         broken_waiter_requeues_at_end,
         broken_permit_is_lost_and_free,
         break_spares_other_nodes,
@@ -211,7 +209,7 @@ async fn foreign_data_is_shown_unchanged(env: &Env) {
     let path = env.lock_path();
     let mutex = env.mutex().await;
     let prefix = format!("{path}/lock-");
-    let outsider = env.outsider().await;
+    let plain_client = env.plain_client().await;
     let mode = zk::CreateMode::EphemeralSequential.with_acls(zk::Acls::anyone_all());
     // As Curator's: the directory is there.
     within("the grant", mutex.lock())
@@ -228,7 +226,7 @@ async fn foreign_data_is_shown_unchanged(env: &Env) {
         &[b'x'; 5_000],
     ];
     for data in data {
-        outsider.create(&prefix, data, &mode).await.unwrap();
+        plain_client.create(&prefix, data, &mode).await.unwrap();
     }
     let queue = mutex.queue().await.unwrap();
     let text: Vec<&str> = queue
@@ -244,7 +242,7 @@ async fn foreign_data_is_shown_unchanged(env: &Env) {
     assert!(
         queue
             .iter()
-            .all(|contender| contender.session_id() == outsider.session_id().0)
+            .all(|contender| contender.session_id() == plain_client.session_id().0)
     );
     for contender in &queue {
         assert!(!contender.to_string().contains('\n'), "{contender}");
@@ -386,7 +384,7 @@ async fn broken_permit_is_lost_and_free(env: &Env) {
     let theirs = env.semaphore(2).await;
     let permits = within("both", ours.try_acquire_many(2)).await.unwrap();
     let waiter = tokio::spawn(theirs.acquire(Duration::from_secs(60)));
-    env.wait_no_room().await;
+    env.wait_semaphore_full().await;
     let holders = theirs.holders().await.unwrap();
     assert!(theirs.break_lock(&holders[0]).await.unwrap());
     let permit = within("the permit", waiter).await.unwrap().unwrap();
@@ -429,7 +427,7 @@ async fn break_spares_other_nodes(env: &Env) {
         "{error}"
     );
     // What was written to it meanwhile, by Curator's `Revoker` for example, changes nothing.
-    env.outsider()
+    env.plain_client()
         .await
         .set_data(&node, b"__REVOKE__", None)
         .await

@@ -10,7 +10,7 @@ pub(crate) fn all() -> Vec<Behaviour> {
         test_compare_and_set_fresh_instance =
             "TestDistributedAtomicLong.testCompareAndSetWithFreshInstance",
         test_force_set = "TestDistributedAtomicLong.testForceSet",
-        test_simulation = "TestDistributedAtomicLong.testSimulation".on_an_ensemble_too(),
+        test_simulation = "TestDistributedAtomicLong.testSimulation".also_on_ensemble(),
         test_basic = "TestDistributedAtomicLong.testBasic",
     ]
 }

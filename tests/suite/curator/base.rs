@@ -3,7 +3,7 @@
 use test_support::prelude::*;
 
 use super::stage::{AnyLock, Hold, Kind, Stage, ported};
-use crate::harness::{Behaviour, CriticalSection, Need, in_vain};
+use crate::harness::{Behaviour, CriticalSection, Need, expect_timeout};
 
 pub(crate) fn all(kind: Kind) -> Vec<Behaviour> {
     let mut all = ported![kind;
@@ -19,7 +19,7 @@ pub(crate) fn all(kind: Kind) -> Vec<Behaviour> {
     if kind == Kind::Mutex {
         all.extend(ported![kind;
             test_waiting_process_killed_server = "TestInterProcessMutexBase.testWaitingProcessKilledServer"
-                .needs(Need::OwnServers).only_on_an_ensemble(),
+                .needs(Need::OwnServers).only_on_ensemble(),
         ]);
     }
     all
@@ -38,7 +38,7 @@ async fn test_locker(stage: &Stage<'_>) {
                 .await
                 .unwrap();
             assert!(ours.is_acquired_in_this_process());
-            let (refused, _) = in_vain(|timeout| theirs.acquire(timeout)).await;
+            let (refused, _) = expect_timeout(|timeout| theirs.acquire(timeout)).await;
             assert!(
                 matches!(refused, AcquireError::TimedOut { .. }),
                 "{refused}"

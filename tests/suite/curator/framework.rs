@@ -47,7 +47,7 @@ async fn test_protection_with_killed_session(stage: &Stage<'_>) {
     let next = server.hold_request(Match::op(Op::Create).path_prefix(&path));
     assert!(server.expire_session(session));
     within("the next session's create", next.wait_hit()).await;
-    let owner = stage.env.outsider().await.session_id().0;
+    let owner = stage.env.plain_client().await.session_id().0;
     server
         .create_as(&ghost, "", CreateMode::Ephemeral, owner)
         .unwrap();

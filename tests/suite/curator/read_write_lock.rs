@@ -4,7 +4,7 @@ use test_support::prelude::*;
 use tokio::sync::Barrier;
 
 use super::stage::{Kind, Stage, ported};
-use crate::harness::{Behaviour, Library};
+use crate::harness::{Behaviour, SharedSection};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     // The kind plays no part: each takes both.
@@ -16,12 +16,12 @@ pub(crate) fn all() -> Vec<Behaviour> {
         test_downgrading = "TestInterProcessReadWriteLock.testDowngrading",
         test_downgrading_at_once = "TestInterProcessReadWriteLock.testDowngrading",
         test_contending_downgrading = "TestInterProcessReadWriteLock.testContendingDowngrading"
-            .on_an_ensemble_too(),
-        test_basic = "TestInterProcessReadWriteLock.testBasic".whatever_breaks().on_an_ensemble_too(),
+            .also_on_ensemble(),
+        test_basic = "TestInterProcessReadWriteLock.testBasic".with_faults().also_on_ensemble(),
         test_set_node_data = "TestInterProcessReadWriteLock.testSetNodeData",
         test_lock_path = "TestInterProcessReadWriteLock.testLockPath",
         own_readers_and_writers_exclude,
-        downgrades_keep_writers_alone.whatever_breaks().on_an_ensemble_too(),
+        downgrades_keep_writers_alone.with_faults().also_on_ensemble(),
         conversion_keeps_its_listeners,
         downgrades_need_no_queue_place,
     ]
@@ -290,14 +290,14 @@ async fn stays(lock: &impl InterProcessLock, node: &NodePath) {
     );
 }
 
-async fn reads(library: &Library, read: &InterProcessReadLock) -> ReadGuard {
+async fn reads(library: &SharedSection, read: &InterProcessReadLock) -> ReadGuard {
     let guard = read.lock().await.unwrap();
     library.read_while(&guard, stays(read, &guard.node())).await;
     assert!(guard.is_held());
     guard
 }
 
-async fn writes(library: &Library, write: &InterProcessWriteLock) -> WriteGuard {
+async fn writes(library: &SharedSection, write: &InterProcessWriteLock) -> WriteGuard {
     let guard = write.lock().await.unwrap();
     library
         .write_while(&guard, stays(write, &guard.node()))
@@ -310,7 +310,7 @@ async fn writes(library: &Library, write: &InterProcessWriteLock) -> WriteGuard 
 async fn test_basic(stage: &Stage<'_>) {
     const CLIENTS: usize = 8;
     const ROUNDS: usize = 100;
-    let library = Arc::new(Library::default());
+    let library = Arc::new(SharedSection::default());
     // Whether readers meet must not be a matter of luck.
     let meeting = Arc::new(Barrier::new(CLIENTS));
     let mut tasks = JoinSet::new();
@@ -401,7 +401,7 @@ async fn test_lock_path(stage: &Stage<'_>) {
 /// Many handles of one client: the same rules as between clients.
 async fn own_readers_and_writers_exclude(stage: &Stage<'_>) {
     let client = stage.client().await;
-    let library = Arc::new(Library::default());
+    let library = Arc::new(SharedSection::default());
     let meeting = Arc::new(Barrier::new(4));
     let mut tasks = JoinSet::new();
     for task in 0..4 {
@@ -429,7 +429,7 @@ async fn own_readers_and_writers_exclude(stage: &Stage<'_>) {
 
 /// Four clients that write and read on, beside two that only read and two that only write.
 async fn downgrades_keep_writers_alone(stage: &Stage<'_>) {
-    let library = Arc::new(Library::default());
+    let library = Arc::new(SharedSection::default());
     let mut tasks = JoinSet::new();
     for task in 0..8 {
         let client = stage.client().await;

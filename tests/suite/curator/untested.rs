@@ -7,19 +7,17 @@ use crate::harness::{Behaviour, CriticalSection, Need};
 
 pub(crate) fn all(kind: Kind) -> Vec<Behaviour> {
     let mut all = ported![kind;
-        re_entry_after_session_loss.on_an_ensemble_too(),
-        cancellation_at_random_moments.whatever_breaks().on_an_ensemble_too(),
+        re_entry_after_session_loss.also_on_ensemble(),
+        cancellation_at_random_moments.with_faults().also_on_ensemble(),
         overflowing_sequence_is_refused.needs(Need::SetSequence),
-        watch_leak_on_timeout.on_an_ensemble_too(),
-        watch_leak_on_cancellation.on_an_ensemble_too(),
+        watch_leak_on_timeout.also_on_ensemble(),
+        watch_leak_on_cancellation.also_on_ensemble(),
         deleted_holder_is_notified,
-        closed_client_leaves_the_queue.on_an_ensemble_too(),
+        closed_client_leaves_the_queue.also_on_ensemble(),
     ];
     // Of locks that one may hold at a time.
     if kind != Kind::Read {
-        all.extend(
-            ported![kind; departures_leave_holders_alone.whatever_breaks().on_an_ensemble_too()],
-        );
+        all.extend(ported![kind; departures_leave_holders_alone.with_faults().also_on_ensemble()]);
     }
     if kind == Kind::Mutex {
         all.extend(ported![kind; refused_sequential_create_is_reported.needs(Need::HoldReplies)]);
