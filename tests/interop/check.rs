@@ -26,7 +26,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::journal::records;
-use super::permits::{Permits, Room};
+use super::permits::{LimitHistory, Permits};
 
 /// How many violations are worth reading.
 const SHOWN: usize = 20;
@@ -108,7 +108,7 @@ struct Checker {
     /// The highest token of an exclusive hold so far.
     highest: Token,
     /// What a semaphore has.
-    room: Room,
+    limits: LimitHistory,
     /// Where every hold that was lost begins.
     doubtful: BTreeSet<usize>,
     findings: Findings,
@@ -122,7 +122,7 @@ pub(crate) fn check(journal: &str, counter: u64) -> Findings {
         counter: Counter::OneOf(BTreeSet::from([0])),
         acknowledged: 0,
         highest: (i64::MIN, 0),
-        room: Room::default(),
+        limits: LimitHistory::default(),
         doubtful: lost_holds(&records),
         findings: Findings::default(),
     };
@@ -219,9 +219,9 @@ impl Checker {
                     Some(permits.parse().ok()?),
                 );
             }
-            ["asks", worker] => self.room.asks(worker),
-            ["may", limit] => self.room.may(limit.parse().ok()?),
-            ["limit", limit] => self.room.limit(limit.parse().ok()?),
+            ["asks", worker] => self.limits.request(worker),
+            ["may", limit] => self.limits.raise_limit(limit.parse().ok()?),
+            ["limit", limit] => self.limits.set_limit(limit.parse().ok()?),
             ["read", worker, value] => {
                 let value = value.parse().ok()?;
                 self.holds.get_mut(worker)?.read = Some(value);
@@ -318,7 +318,7 @@ impl Checker {
             let inside = self.holds.iter().filter(|(_, hold)| !hold.doubtful);
             let inside =
                 inside.filter_map(|(holder, hold)| Some((&**holder, hold.permits.as_ref()?)));
-            let found = self.room.enter(
+            let found = self.limits.enter(
                 worker,
                 permits,
                 (!doubtful).then_some(token.map(|token| token.0)),

@@ -17,7 +17,7 @@ mod kazoo;
 pub(crate) mod outside;
 pub(crate) mod pairing;
 pub(crate) mod permits;
-pub(crate) mod puppet;
+pub(crate) mod scripted_peer;
 pub(crate) mod worker;
 
 use std::error::Error;

@@ -1,7 +1,6 @@
-//! Our side: this test binary, started again as a worker.
+//! The workers of this crate: this test binary, started again as a worker.
 //!
-//! All workers, whatever their language, are called with the same arguments and do the same; see
-//! [`Task`].
+//! The workers of all languages have the same arguments and do the same; see [`Task`].
 
 use std::env;
 use std::io::BufRead as _;
@@ -15,20 +14,19 @@ use tokio::sync::Notify;
 use super::Failure;
 use super::journal::{Journal, read_counter, write_counter};
 
-/// The first argument that makes a worker of this binary.
+/// The first argument, which makes this binary a worker.
 const WORKER: &str = "interop-worker";
 
-/// What a worker process is told on its command line, in this order.
+/// The arguments of a worker process, in their order on the command line.
 ///
-/// Each letter of `crew` is a thread: `x` takes the lock for itself, `r` to read; ours converts its
-/// lock, too, as `c`; a digit takes so many permits of a semaphore at once. It repeats: acquire,
-/// `enter`, read the counter, let others run, and under an exclusive lock write it back; make sure
-/// that the lock was held until then; `leave`, release. Every so often it has no patience and goes
-/// away from the queue again.
+/// Each letter of `crew` is a thread: `x` acquires the lock exclusively, `r` to read, and `c`,
+/// which only this crate has, also downgrades it; a digit acquires that many permits of a semaphore
+/// at once. A thread repeats these steps: acquire, write `enter`, read the counter, let others run,
+/// write the counter back under an exclusive lock, check that the lock is still held, write
+/// `leave`, release. In some rounds it waits for a short time only and leaves the queue.
 ///
-/// On its stdin the line `stay P` says that the next holder that comes to the point `P` stays there
-/// ([`points`]), and `limit N` that a semaphore's limit is to be set; the end of stdin says that it
-/// is enough.
+/// The line `stay P` on stdin makes the next holder that reaches the point `P` stay there
+/// ([`points`]). The line `limit N` sets a semaphore's limit. The end of stdin ends the worker.
 #[derive(Debug, Clone)]
 pub(crate) struct Task {
     pub(crate) servers: String,
@@ -40,15 +38,15 @@ pub(crate) struct Task {
     pub(crate) crew: String,
 }
 
-/// Where an exclusive holder can stay to be killed: before and after each step.
+/// The points at which an exclusive holder can stay to be killed: before and after each step.
 pub(crate) const POINTS: [&str; 4] = ["entered", "intended", "written", "committed"];
-/// The same of a read-write lock: a reader can, too.
+/// The points of a read-write lock, at one of which a reader can stay.
 const READ_WRITE_POINTS: [&str; 5] = ["entered", "reading", "intended", "written", "committed"];
 
-/// The same of those who have permits of a semaphore.
+/// The points of a holder of permits.
 const PERMIT_POINTS: [&str; 2] = ["entered", "used"];
 
-/// Where the holders of a recipe can stay.
+/// Returns the points at which the holders of a recipe can stay.
 pub(crate) fn points(recipe: &str) -> &'static [&'static str] {
     match recipe {
         "read-write" | "kazoo-read-write" => &READ_WRITE_POINTS,
@@ -57,16 +55,16 @@ pub(crate) fn points(recipe: &str) -> &'static [&'static str] {
     }
 }
 
-/// How long who waits is patient, and how long who is not.
+/// The timeout of a call.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// The timeout of every ninth call, which mostly times out.
 const IMPATIENCE: Duration = Duration::from_millis(4);
-/// Every so many rounds it is not.
 const IMPATIENT: usize = 9;
-/// How long a writer among kazoo's readers rests after each round; its workers say why.
+/// How long a writer among kazoo's readers pauses after each round; `workers.py` gives the reason.
 const REST: Duration = Duration::from_millis(100);
 
 impl Task {
-    /// Its arguments.
+    /// Returns the arguments of the worker.
     pub(crate) fn args(&self) -> [String; 7] {
         [
             self.servers.clone(),
@@ -79,7 +77,7 @@ impl Task {
         ]
     }
 
-    /// The command that starts this binary with it.
+    /// Returns the command that starts this binary as the worker.
     pub(crate) fn command(&self) -> Result<process::Command, Failure> {
         let mut command = process::Command::new(env::current_exe()?);
         command.arg(WORKER).args(self.args());
