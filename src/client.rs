@@ -12,9 +12,13 @@ use crate::engine::grant::holdings;
 use crate::engine::lock::lock_options::{Recipe, RequestedOptions};
 use crate::engine::lock::path_lock::{Key, PathLock, Registry};
 use crate::engine::while_held::revoke;
-use crate::error::{BuildError, ConnectError, Error, Holding, ReleaseError};
+use crate::error::{
+    BuildError, ConnectError, Error, Holding, Purpose, ReleaseError, RequestFailure,
+};
+use crate::protocol::failure::FailureKind;
 use crate::protocol::lease::LeaseMargin;
 use crate::session::core::Core;
+use crate::session::live::zk_session::SessionGone;
 use crate::session::request::retry::RetryPolicy;
 use crate::session::setup::{self, Setup};
 use crate::session::supervisor::ConnectionState;
@@ -366,10 +370,12 @@ impl Client {
         let (core, asked) = (Arc::clone(&self.core), node.clone());
         let asked = self
             .core
-            .run(async move { revoke::request_revocation(&core, &asked).await });
+            .tasks
+            .start(async move { revoke::request_revocation(&core, &asked).await });
         asked
+            .detach()
             .await
-            .unwrap_or_else(|| Err(revoke::not_asked(&self.core, node, self.core.why_ended())))
+            .unwrap_or_else(|why| Err(revoke::not_asked(&self.core, node, why)))
     }
 
     /// Lends the client's session to other code, which then needs no separate session.
@@ -412,7 +418,22 @@ impl Client {
         &self,
         work: impl FnOnce(zk::Client) -> F,
     ) -> Result<F::Output, Error> {
-        waker::contain(self.core.lend(work)).await
+        let failed = |why| self.core.error(Purpose::Work, "/", why);
+        let ended = || {
+            failed(RequestFailure::Connection(Arc::new(
+                FailureKind::SessionGone,
+            )))
+        };
+        // The handle is lent until the work is done, or the session ends
+        // (docs/protocol.md#lent-session).
+        let lent = async {
+            let session = self.core.session().await;
+            let session = session.map_err(|no_session| failed(no_session.into()))?;
+            let handle = session.handle().ok_or_else(ended)?;
+            let answer = session.until_ended(work(handle)).await;
+            answer.map_err(|SessionGone| ended())
+        };
+        waker::contain(lent).await
     }
 
     /// Closes the session, which deletes all of this client's nodes, and waits until a server

@@ -90,7 +90,8 @@ where
 {
     let (tell, answer) = oneshot::channel();
     if queue.with(|queue| queue.ask_list(session, tell)) {
-        client.spawn(send_lists(Arc::clone(queue), session, list));
+        let lists = send_lists(Arc::clone(queue), session, list);
+        client.tasks.start(lists).detach();
     }
     // There is no answer if the session has ended.
     async move { answer.await.unwrap_or(Err(zk::Error::ConnectionLoss)) }

@@ -1148,12 +1148,10 @@ pub(crate) async fn look<
     path_lock: &Arc<PathLock>,
     look: impl FnOnce(Arc<PathLock>) -> F + Send,
 ) -> Result<T, Error> {
-    let looked = path_lock
-        .client()
-        .run_while_polled(look(Arc::clone(path_lock)));
+    let looked = path_lock.client().tasks.start(look(Arc::clone(path_lock)));
     looked
         .await
-        .unwrap_or_else(|| Err(path_lock.error(Purpose::Look, path_lock.client().why_ended())))
+        .unwrap_or_else(|why| Err(path_lock.error(Purpose::Look, why)))
 }
 
 /// Deletes the node of a contender. Returns whether it existed.
@@ -1164,7 +1162,10 @@ pub(crate) async fn break_lock(
     let (work, broken) = (Arc::clone(path_lock), contender.clone());
     let broken = path_lock
         .client()
-        .run(async move { who::break_lock(&work, &broken).await });
-    let ended = || who::not_broken(path_lock, contender, path_lock.client().why_ended());
-    broken.await.unwrap_or_else(|| Err(ended()))
+        .tasks
+        .start(async move { who::break_lock(&work, &broken).await });
+    broken
+        .detach()
+        .await
+        .unwrap_or_else(|why| Err(who::not_broken(path_lock, contender, why)))
 }

@@ -191,10 +191,11 @@ pub(crate) async fn until_leading(
         log::warn!(path = path_lock.path().user(), %error, "a participant joins its election again");
         let pause = clean_up_pause(failures);
         failures = failures.saturating_add(1);
-        // `None` if the client has ended, which the next attempt says.
-        path_lock
-            .client()
-            .run_while_polled(async move { tokio::time::sleep(pause).await })
+        let client = path_lock.client();
+        // An error means that the client has ended, which the next attempt says.
+        let _ = client
+            .tasks
+            .start(async move { tokio::time::sleep(pause).await })
             .await;
     }
 }
@@ -388,7 +389,10 @@ pub(crate) fn join(path_lock: &Arc<PathLock>, location: &'static Location<'stati
     let client = path_lock.client();
     // Otherwise it has left at once, by the drop.
     if !client.is_closed() && client.refuses(path_lock.path()).is_none() {
-        client.spawn(take_part(left, stopped, location));
+        client
+            .tasks
+            .start(take_part(left, stopped, location))
+            .detach();
     }
     Candidate { stop, reports }
 }

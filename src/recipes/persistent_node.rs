@@ -171,13 +171,13 @@ impl PersistentNode {
     ) -> Result<(), PersistentNodeError> {
         let (node, started) = (Arc::clone(&self.node), Instant::now());
         // The future runs on the session's thread, which has the timers.
-        let waited = self.client.run_while_polled(async move {
+        let waited = self.client.tasks.start(async move {
             tokio::time::timeout(timeout, persistent_node::until_written(&node, 1)).await
         });
         match waited.await {
-            Some(Ok(written)) => written,
-            Some(Err(_)) => Err(self.timed_out(started.elapsed())),
-            None => Err(self.node.ended()),
+            Ok(Ok(written)) => written,
+            Ok(Err(_)) => Err(self.timed_out(started.elapsed())),
+            Err(_) => Err(self.node.ended()),
         }
     }
 
@@ -410,13 +410,9 @@ impl sealed::Buildable for PersistentNode {
             drop(told.send(Ok(())));
         } else {
             let turn = PathTurn::at(&handle.nodes, &node.path);
-            client.spawn(persistent_node::run(
-                Arc::clone(&node),
-                Arc::clone(&client),
-                turn,
-                orders,
-                told,
-            ));
+            let kept =
+                persistent_node::run(Arc::clone(&node), Arc::clone(&client), turn, orders, told);
+            client.tasks.start(kept).detach();
         }
         Ok(Self {
             node,

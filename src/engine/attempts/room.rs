@@ -179,7 +179,7 @@ fn begin(path_lock: &Arc<PathLock>, room: &Arc<SharedRoom>) {
             asked: None,
             is_done: false,
         };
-        client.spawn(task.run());
+        client.tasks.start(task.run()).detach();
     }
 }
 

@@ -106,7 +106,7 @@ fn start_as<T>(
         reply: Some(reply_to(reply)),
         slot: None,
     };
-    client.spawn(attempt.run(cancelled));
+    client.tasks.start(attempt.run(cancelled)).detach();
     (pending, seen)
 }
 

@@ -17,7 +17,7 @@ use crate::session::contents::limits::{WatchUse, Watching, changed_or_after, rea
 use crate::session::core::{Core, NoSession};
 use crate::session::live::zk_session::{Session, SessionGone};
 use crate::session::reports::log;
-use crate::session::request::ask::{Repetition, Unanswered};
+use crate::session::request::repetition::{Repetition, Unanswered};
 use crate::session::request::retry::{RetryPolicy, clean_up_pause};
 use crate::session::threads::waker::contain_panic;
 use crate::values::options::{Acl, ParentNodes};
@@ -628,7 +628,7 @@ async fn withdraw(
     // This counts as work, like a write.
     let _counted = session.running.subscribe();
     let failure = loop {
-        let deleted = repetition.ask(session, |handle| async move {
+        let deleted = repetition.repeat(session, |handle| async move {
             // No node has this version. The answer is a committed transaction of this session,
             // behind which a create that was not answered is decided
             // (docs/protocol.md#write-barrier).

@@ -78,7 +78,7 @@ pub(crate) async fn usable_queue(path_lock: &Arc<PathLock>) -> Result<Option<Arc
 /// something has.
 async fn until_gone(path_lock: &Arc<PathLock>, node: &str) -> bool {
     let path = &path_lock.path().child(node);
-    let watched = path_lock.client().ask(|session, handle| async move {
+    let watched = path_lock.client().repeat(|session, handle| async move {
         let watching = session.watches.watch(path, WatchUse::Node);
         if watching.is_none() {
             return Ok(None);
@@ -99,7 +99,7 @@ async fn until_gone(path_lock: &Arc<PathLock>, node: &str) -> bool {
 /// Returns the queue as it is now. `None` if the directory does not exist.
 pub(crate) async fn list_queue(path_lock: &Arc<PathLock>) -> Result<Option<Arc<Queue>>, Error> {
     let path = path_lock.path();
-    let listing = path_lock.client().ask(|session, handle| async move {
+    let listing = path_lock.client().repeat(|session, handle| async move {
         match list(path_lock, &session, &handle).await {
             Ok(listing) => Ok(Some(listing)),
             Err(zk::Error::NoNode) => Ok(None),
@@ -356,7 +356,7 @@ pub(crate) fn ask_first(path_lock: &Arc<PathLock>) {
         return;
     };
     let asking = Arc::clone(path_lock);
-    path_lock.client().spawn(async move {
+    let ask = async move {
         let (path_lock, session) = (&asking, &session);
         for _ in 0..ROUNDS {
             let is_live =
@@ -381,7 +381,8 @@ pub(crate) fn ask_first(path_lock: &Arc<PathLock>) {
                 _ => return,
             }
         }
-    });
+    };
+    path_lock.client().tasks.start(ask).detach();
 }
 
 /// Waits until the deadline of a call. Asks shortly before it who is first.

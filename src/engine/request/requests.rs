@@ -246,7 +246,7 @@ fn watch_directory(path_lock: &PathLock, session: &Arc<Session>) {
         .poll(&mut Context::from_waker(Waker::noop()))
         .is_pending()
     {
-        path_lock.client().spawn(answered);
+        path_lock.client().tasks.start(answered).detach();
     }
 }
 

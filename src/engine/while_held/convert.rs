@@ -39,14 +39,15 @@ pub(crate) async fn downgrade(mut hold: Hold) -> Option<ConversionOutcome> {
     let counted = hold.session().running.subscribe();
     let client = Arc::clone(hold.path_lock.client());
     let ticket = client.cleanup.ticket(hold.held.number());
-    client.spawn(async move {
+    let converted = async move {
         let outcome = convert(hold).await;
         drop(counted);
         // If the caller has left, the outcome comes back, and its hold is released before the
         // ticket is dropped, so that its node is counted all the time.
         drop(reply.send(outcome));
         drop(ticket);
-    });
+    };
+    client.tasks.start(converted).detach();
     outcome.await.ok()
 }
 

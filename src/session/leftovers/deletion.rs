@@ -12,7 +12,7 @@ use crate::session::leftovers::cleanup::lost;
 use crate::session::live::zk_session::{Session, SessionGone};
 use crate::session::reports::log;
 use crate::session::reports::observer;
-use crate::session::request::ask::{Repetition, Unanswered};
+use crate::session::request::repetition::{Repetition, Unanswered};
 use crate::values::path::LockPath;
 
 /// Asks once more for the deletion of a session's refused orphans.
@@ -198,7 +198,10 @@ pub(crate) async fn persist<T: Send, F>(
 where
     F: Future<Output = Result<T, zk::Error>> + Send,
 {
-    match Repetition::for_cleanup(window).ask(session, request).await {
+    match Repetition::for_cleanup(window)
+        .repeat(session, request)
+        .await
+    {
         Ok(answer) => Ok(answer),
         Err(Unanswered::NoSession(SessionGone)) => over(session, directory),
         // The policy of cleanup is never exhausted.

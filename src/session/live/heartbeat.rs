@@ -164,7 +164,8 @@ impl Line<'_> {
         work: impl FnOnce(zk::Client) -> F,
     ) -> Result<F::Output, SessionGone> {
         match self.spare {
-            Some(spare) => self.session.request_by(Some(spare.clone()), work).await,
+            // The session lends its own connection only.
+            Some(spare) => self.session.until_ended(work(spare.clone())).await,
             None => self.session.request(work).await,
         }
     }
