@@ -10,11 +10,12 @@ use crate::client::Client;
 use crate::engine::data::once::{Recorded, Records};
 use crate::engine::grant::hold::LockRef;
 use crate::engine::while_held::read::ReadNode;
-use crate::error::{BuildError, OnceError, TransactionError};
+use crate::error::{BuildError, LostReason, OnceError, TransactionError};
 use crate::locks::guard::LockGuard;
 use crate::locks::guard_set::revoked;
 use crate::locks::mutex::InterProcessMutex;
 use crate::locks::transaction::{Transaction, get_data};
+use crate::protocol::hold::LockState;
 use crate::protocol::once;
 use crate::session::reports::log;
 use crate::session::threads::mutex::Mutex;
@@ -411,6 +412,37 @@ impl OnceRun {
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
         self.token
+    }
+
+    /// Returns the state of the job's lock: [`Lost`](LockState::Lost) once the lock is lost, by
+    /// [`GivenUp`](LostReason::GivenUp) once it is released, because the job has ended.
+    ///
+    /// Each call reads the clock; see [`LockGuard::state`]. A job is dropped at a loss, so the state
+    /// is for what may outlive it: a process that the job has started, or another thread.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::{LockState, OnceJob};
+    ///
+    /// let report = OnceJob::new(&client, "/jobs/report", "2026-11-22");
+    /// report.run(|run| async move {
+    ///     assert_eq!(run.state(), LockState::Held);
+    ///     Ok::<_, std::io::Error>(())
+    /// }).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn state(&self) -> LockState {
+        match self.hold.state() {
+            lost @ LockState::Lost(_) => lost,
+            _ if self.hold.held.is_lost_or_released() => LockState::Lost(LostReason::GivenUp),
+            held => held,
+        }
     }
 
     /// Returns a future that resolves when another process requests that the job's lock be

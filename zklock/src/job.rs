@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal};
 use tokio::process::{Child, Command};
 use tokio::time::sleep;
-use zookeeper_recipes::{Lost, LostReason};
+use zookeeper_recipes::{LockState, Lost, LostReason};
 
 use crate::clock;
 use crate::exit::{self, End, Failure, LOST};
@@ -39,28 +39,19 @@ const IS_STOPPED: &str = "the command is stopped, and keeps the lock: SIGCONT le
 const WANTS_TERMINAL: &str = "the command is stopped, since it uses the terminal, which it has only with --foreground: ^C, \
      or SIGTERM to zklock, ends the command";
 
-/// How long the node of a lock stays for certain.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Proof {
-    /// The lease was renewed within the last third of the session timeout T, or later.
-    Held,
-    /// The lock is not lost: the lease was renewed within the last two thirds.
-    NotLost,
-    /// There is none.
-    Lost,
-}
-
 /// The session timeout T, and what follows from it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Session(pub(crate) Duration);
 
 impl Session {
-    /// When a command has to be dead, if this was true at that time.
-    fn deadline(self, at: Duration, proof: Proof) -> Duration {
-        let stays = match proof {
-            Proof::Held => self.0 / 3 * 2,
-            Proof::NotLost => self.0 / 3,
-            Proof::Lost => Duration::ZERO,
+    /// Returns when a command has to be dead, if its lock was in this state at that time or later. A
+    /// lock that is held was confirmed by the servers within the last third of the session timeout,
+    /// and one that is not lost within the last two thirds.
+    fn deadline(self, at: Duration, state: LockState) -> Duration {
+        let stays = match state {
+            LockState::Held => self.0 / 3 * 2,
+            LockState::Suspended => self.0 / 3,
+            _ => Duration::ZERO,
         };
         let margin = HALF_TICK.min(self.0 / 4) + self.0 / 20;
         at + stays.saturating_sub(margin)
@@ -130,8 +121,8 @@ pub(crate) struct Job {
 /// What a job needs to know of the lock.
 pub(crate) struct Held<'a> {
     pub(crate) session: Session,
-    /// What is known of the lock at the moment.
-    pub(crate) proof: &'a (dyn Fn() -> Proof + Sync),
+    /// Returns the state of the lock, by the clock.
+    pub(crate) state: &'a (dyn Fn() -> LockState + Sync),
     /// After which the command is ended.
     pub(crate) lease: Option<Duration>,
     /// Whether the lock is released at the loss, so that the command has to be killed then.
@@ -141,14 +132,11 @@ pub(crate) struct Held<'a> {
 }
 
 impl Held<'_> {
-    /// Returns a deadline, after a pause that must not be at its end when it is polled first. The
-    /// clock was read before what was known, and what was known counts now that the job is polled
-    /// again, since that happens only while the lock is not lost.
-    async fn proved(&self, pause: impl Future<Output = ()>) -> Duration {
-        let seen = clock::now();
-        let proof = (self.proof)();
-        pause.await;
-        self.session.deadline(seen, proof)
+    /// Returns when the command has to be dead, as far as is known now.
+    fn deadline(&self) -> Duration {
+        // The clock is read first: a pause between the two does not move the deadline.
+        let now = clock::now();
+        self.session.deadline(now, (self.state)())
     }
 }
 
@@ -187,8 +175,7 @@ impl Job {
             let time = lease.saturating_add(work.kill_after);
             clock::now().saturating_add(time)
         });
-        let proved = held.proved(tokio::task::yield_now()).await;
-        let deadline = proved.min(end_by);
+        let deadline = held.deadline().min(end_by);
         watchdog
             .orders
             .kill_at(deadline)
@@ -447,7 +434,8 @@ pub(crate) async fn lease_over(lease: Option<Duration>) {
 /// Moves the deadline for as long as the lock is held; returns when the watchdog is gone.
 async fn beat(orders: &mut Orders, deadline: &mut Duration, end_by: Duration, held: &Held<'_>) {
     loop {
-        let proved = held.proved(sleep(held.session.beat())).await;
+        sleep(held.session.beat()).await;
+        let proved = held.deadline();
         // A deadline that has passed stays, since the command is killed at it: by the thread of
         // this process, or by a watchdog that reads a later order too late.
         if clock::now() >= *deadline {

@@ -4,10 +4,11 @@
 //! So a command that `zklock` started is dead also if `zklock` and its watchdog are killed at once.
 
 use std::ffi::OsString;
+use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode};
 
-use rustix::process::getpid;
+use rustix::process::{Signal, getpid, getppid};
 
 use crate::exit::{Failure, SYSTEM};
 use crate::messages::say;
@@ -18,7 +19,7 @@ pub(crate) const ARGUMENT: &str = "--zklock-command";
 
 /// Returns what starts a command, up to the program. The kernel ends the command together with the
 /// thread that spawns it, so the main thread has to be the one.
-pub(crate) fn start() -> std::io::Result<Command> {
+pub(crate) fn start() -> io::Result<Command> {
     let mut command = Command::new(program()?);
     command
         .arg(ARGUMENT)
@@ -46,23 +47,27 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     code.into()
 }
 
-/// Has this process killed when its parent ends.
-#[cfg(any(target_os = "linux", target_os = "android"))]
-fn end_with(parent: i32) -> std::io::Result<()> {
-    use rustix::process::{Signal, getppid, set_parent_process_death_signal};
-    set_parent_process_death_signal(Some(Signal::KILL))?;
-    // The parent may have ended before.
+/// Has this process killed when its parent ends, which may have ended before.
+fn end_with(parent: i32) -> io::Result<()> {
+    signal_at_end_of_parent(Signal::KILL)?;
     let is_there = getppid().is_some_and(|pid| pid.as_raw_nonzero().get() == parent);
     if is_there {
         Ok(())
     } else {
-        Err(std::io::Error::other("it has ended"))
+        Err(io::Error::other("it has ended"))
     }
 }
 
-/// Other systems do not offer that, and the watchdog is the only one that ends the command.
+/// Has the kernel send this process a signal when its parent ends.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub(crate) fn signal_at_end_of_parent(signal: Signal) -> io::Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(signal))?;
+    Ok(())
+}
+
+/// Other systems have no such signal, so that the watchdog alone ends the command there.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 #[expect(clippy::unnecessary_wraps, reason = "Linux may fail")]
-fn end_with(_: i32) -> std::io::Result<()> {
+pub(crate) fn signal_at_end_of_parent(_: Signal) -> io::Result<()> {
     Ok(())
 }

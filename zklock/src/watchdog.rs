@@ -24,6 +24,7 @@ use crate::clock;
 use crate::deadline::{Deadline, LOOK};
 use crate::exit::{Failure, SYSTEM};
 use crate::signals::Signals;
+use crate::stage::signal_at_end_of_parent;
 use crate::target::Target;
 
 /// The argument by which this program is a watchdog; it is in no help.
@@ -247,8 +248,10 @@ enum Verdict {
 }
 
 async fn watch() -> io::Result<Verdict> {
-    // Not before they are caught may there be a command, which may send them to its group.
+    // The command, which may send signals to its group, is started only once they are caught.
     let _signals = Signals::of_group()?;
+    // A watchdog that is stopped could not notice that its pipe has ended.
+    signal_at_end_of_parent(Signal::CONT)?;
     let mut orders = pipe::Receiver::from_owned_fd(io::stdin().as_fd().try_clone_to_owned()?)?;
     io::stdout().write_all(&[READY])?;
     io::stdout().flush()?;

@@ -282,6 +282,37 @@ async fn lost_lock_records_nothing() {
     );
 }
 
+// Shows: once-record
+#[tokio::test]
+async fn run_has_the_state_of_its_lock() {
+    let (server, [client]) = with_clients(start(), connect).await;
+    // A run that outlives its job, which has ended.
+    let (sender, mut runs) = mpsc::unbounded_channel();
+    let ended = sender.clone();
+    let run = job(&client, "ended").run(|run| async move {
+        let state = run.state();
+        ended.send(run).unwrap();
+        Ok::<_, String>(state)
+    });
+    let outcome = within("the end", run).await.unwrap();
+    assert_eq!(outcome, OnceOutcome::Ran(LockState::Held));
+    let ended = runs.recv().await.unwrap();
+    assert_eq!(ended.state(), LockState::Lost(LostReason::GivenUp));
+    // A run whose job is dropped at the loss.
+    let lost = today(&client).run(|run| async move {
+        sender.send(run).unwrap();
+        std::future::pending::<Result<(), String>>().await
+    });
+    let expiry = async {
+        let run = runs.recv().await.unwrap();
+        assert!(server.expire_session(client.session_id().unwrap()));
+        run
+    };
+    let (error, run) = within("the loss", async { tokio::join!(lost, expiry) }).await;
+    assert!(matches!(error, Err(OnceError::Lost(_))), "{error:?}");
+    assert_eq!(run.state(), LockState::Lost(LostReason::SessionExpired));
+}
+
 /// The last ones stay, whatever their names are, and a run deletes the others.
 // Shows: once-record
 #[tokio::test]

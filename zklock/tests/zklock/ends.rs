@@ -3,11 +3,12 @@
 
 use std::process::{Command, Stdio};
 
-use rustix::process::{Signal, kill_process};
+use rustix::process::{Signal, getpid, kill_process, set_child_subreaper};
+use test_support::{SOON, poll_until};
 
 use crate::started::{
-    Files, KeptStopped, Started, group_of, is_alive, pid, run, server, until_dead, until_queued,
-    watchdog_of, zklock,
+    Files, KeptStopped, Started, group_of, is_alive, is_stopped, pid, run, server, until_dead,
+    until_queued, watchdog_of, zklock,
 };
 
 pub(crate) fn signals() {
@@ -147,6 +148,28 @@ pub(crate) fn child_ends_with_a_killed_zklock() {
     started.signal(Signal::KILL);
     until_dead(child);
     until_dead(grandchild);
+}
+
+/// The kernel wakes the watchdog: also in a process group that is not orphaned, because the process
+/// that inherits the watchdog is in the same session, as the first process of a container may be.
+pub(crate) fn stopped_watchdog_ends_after_zklock() {
+    let server = server();
+    let command = "sleep 1000 & echo $$ $!; wait";
+    let mut started = Started::new(zklock(&server.connect_string(), "/a", command));
+    let line = started.line();
+    let (child, grandchild) = line.split_once(' ').unwrap();
+    let (child, grandchild) = (pid(child), pid(grandchild));
+    let watchdog = watchdog_of(&started);
+    // First, so that no order wakes the watchdog.
+    started.signal(Signal::STOP);
+    kill_process(watchdog, Signal::STOP).unwrap();
+    poll_until("the stop", SOON, || is_stopped(watchdog).then_some(())).unwrap();
+    set_child_subreaper(Some(getpid())).unwrap();
+    started.signal(Signal::KILL);
+    for process in [child, grandchild, watchdog] {
+        until_dead(process);
+    }
+    set_child_subreaper(None).unwrap();
 }
 
 pub(crate) fn grandchild_outlives_a_normal_end() {

@@ -26,7 +26,7 @@ type Test = fn();
 fn main() {
     let mut suite = Suite::new();
     // The longest first.
-    let in_process: [(&str, Test); 67] = [
+    let in_process: [(&str, Test); 71] = [
         (
             "zklock::child_dies_before_the_next_grant",
             losses::child_ignoring_term_is_dead,
@@ -54,6 +54,10 @@ fn main() {
         (
             "zklock::lost_lock_kills_the_job",
             losses::lost_lock_kills_the_job,
+        ),
+        (
+            "zklock::stopped_job_has_its_deadline",
+            losses::stopped_job_has_its_deadline,
         ),
         (
             "zklock::second_job_run_is_told",
@@ -91,6 +95,14 @@ fn main() {
             losses::a_full_standard_error,
         ),
         (
+            "zklock::full_standard_error_delays_no_end",
+            losses::usage_errors_on_a_full_pipe,
+        ),
+        (
+            "zklock::full_standard_output_delays_no_signal",
+            losses::a_full_standard_output,
+        ),
+        (
             "zklock::orders_wake_a_stopped_watchdog",
             losses::orders_wake_a_stopped_watchdog,
         ),
@@ -113,6 +125,10 @@ fn main() {
         (
             "zklock::child_dies_with_both_processes",
             ends::child_dies_with_both_processes,
+        ),
+        (
+            "zklock::stopped_watchdog_ends_after_zklock",
+            ends::stopped_watchdog_ends_after_zklock,
         ),
         ("zklock::stopped_commands_are_told", ends::stopped_commands),
         ("zklock::watchdog_has_a_name", ends::watchdog_name),

@@ -31,9 +31,9 @@ impl Terminal {
         unlockpt(&keyboard).unwrap();
         let name = ptsname(&keyboard, Vec::new()).unwrap();
         let side = File::from(open(&*name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap());
-        let mut command = Command::new("setsid");
+        let mut command = Command::new("setpriv");
         command
-            .arg("--ctty")
+            .args(["--pdeathsig", "KILL", "setsid", "--ctty"])
             .arg(program)
             .args(arguments)
             .env("ZK_CONNECT", servers)
@@ -75,6 +75,14 @@ impl Terminal {
         let status = self.program.wait().unwrap();
         assert_eq!(status.signal(), None);
         status.code()
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        // Without an effect on a program that has ended.
+        let _ = self.program.kill();
+        let _ = self.program.wait();
     }
 }
 
