@@ -42,7 +42,7 @@ async fn request_before_conversion_is_kept() {
 
 /// The same for a request that was not looked for.
 #[tokio::test]
-async fn unseen_request_survives_a_conversion() {
+async fn unpolled_request_survives_a_conversion() {
     let (server, [client, other]) = with_clients(start(), calm).await;
     let writer = write(&client).await;
     other.attempt_revoke(&writer.node()).await.unwrap();

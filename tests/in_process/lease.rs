@@ -73,9 +73,9 @@ async fn panicking_wakers_stop_no_lease_end() {
     let (server, [client]) = with_clients(start(), calm).await;
     let guard = within("the grant", mutex(&client).lock()).await.unwrap();
     let waker = broken_waker();
-    let (mut broken, mut told) = (Vec::new(), Vec::new());
+    let (mut broken, mut listeners) = (Vec::new(), Vec::new());
     for _ in 0..20 {
-        told.push(ByHand::new(guard.lost()).start());
+        listeners.push(ByHand::new(guard.lost()).start());
         let mut lost = Box::pin(guard.lost());
         assert!(
             lost.as_mut()
@@ -85,7 +85,7 @@ async fn panicking_wakers_stop_no_lease_end() {
         broken.push(lost);
     }
     guard.set_lease(LEASE).unwrap();
-    for lost in &told {
+    for lost in &listeners {
         lost.woken().await;
     }
     until_free(&server).await;

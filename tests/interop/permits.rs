@@ -189,7 +189,11 @@ pub(crate) mod trials {
             0,
             "3 permits of 1 are held",
         )?;
-        refuses("limit 2; enter a-1.0 1 5; leave a-1.0", 0, "has not asked")
+        refuses(
+            "limit 2; enter a-1.0 1 5; leave a-1.0",
+            0,
+            "without a request",
+        )
     }
 
     pub(crate) fn sees_wrong_slots_and_tokens() -> Result<(), String> {

@@ -108,11 +108,11 @@ async fn panicking_wakers_block_nothing() {
     }
     let waker = broken_waker();
     let mut context = Context::from_waker(&waker);
-    let (mut broken, mut told) = (Vec::new(), Vec::new());
+    let (mut broken, mut listeners) = (Vec::new(), Vec::new());
     // Many, since the order in which they are woken is not ours: before, between and behind them
     // those of others wait.
     for guard in guards.iter().cycle().take(60) {
-        told.push(ByHand::new(guard.lost()).start());
+        listeners.push(ByHand::new(guard.lost()).start());
         let mut lost = Box::pin(guard.lost());
         assert!(lost.as_mut().poll(&mut context).is_pending());
         let mut changed = Box::pin(guard.state_changed(LockState::Held));
@@ -140,7 +140,7 @@ async fn panicking_wakers_block_nothing() {
     }
     let first = session(&client);
     server.expire_session(first);
-    for mut lost in told {
+    for mut lost in listeners {
         lost.woken().await;
         assert!(matches!(lost.poll(), Poll::Ready(_)));
     }

@@ -173,10 +173,10 @@ async fn panicking_wakers_block_no_drain() {
         .unwrap();
     let guard = within("the grant", fair.lock()).await.unwrap();
     let waker = broken_waker();
-    let (mut broken, mut told) = (Vec::new(), Vec::new());
+    let (mut broken, mut waiters) = (Vec::new(), Vec::new());
     // Before, between and behind the broken ones.
     for _ in 0..60 {
-        told.push(ByHand::new(fair.lock()).start());
+        waiters.push(ByHand::new(fair.lock()).start());
         let mut waits = Box::pin(fair.lock());
         assert!(
             waits
@@ -187,10 +187,10 @@ async fn panicking_wakers_block_no_drain() {
         broken.push(waits);
     }
     let drain = pending(client.drain(SOON));
-    for mut waits in told {
+    for mut waits in waiters {
         waits.woken().await;
         let Poll::Ready(Err(error)) = waits.poll() else {
-            panic!("granted, or not told")
+            panic!("expected the waiter to be refused, but it was granted the lock or still waits")
         };
         assert_eq!(error.kind(), Some(ErrorKind::Closed));
     }
