@@ -127,7 +127,7 @@ async fn settle_together(items: Rest) -> Rest {
             (Ok(_), Some(name)) => {
                 // The node is known from here on, before the create is none that is abandoned: if
                 // the deletion is refused, the node is a refused orphan.
-                session.nodes.leave(directory.child(name));
+                session.nodes.mark_leaving(directory.child(name));
                 item.orphan = Orphan::Node((*name).clone());
                 found.push((item, ticket));
             }
