@@ -40,6 +40,7 @@ use crate::protocol::hold::{
     Deletion, Effect, Effects, EndedBy, HoldEvent, HoldState, LockState, Registration,
 };
 use crate::protocol::lease::LeaseState;
+use crate::protocol::local_queue::Gone;
 use crate::protocol::moment::Moment;
 use crate::protocol::node_name::Kind;
 use crate::session::contents::holds::{Bond, Bound, SessionLock};
@@ -538,7 +539,9 @@ impl Held {
             (Effect::WakeWaiters, ..) => self.state.send_modify(|_| {}),
             (Effect::LoseValue(reason), ..) => self.lose_others(reason),
             (Effect::ForgetNode(node), _, Some(session)) => {
-                session.nodes.disown(&self.directory.child(&node));
+                session
+                    .nodes
+                    .gone(&self.directory.child(&node), Gone::Unclear);
             }
             (Effect::Answer(lost), _, Some(_)) => self.answer(done.take(), lost),
             (Effect::Delete(deletion), _, Some(session)) => {

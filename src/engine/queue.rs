@@ -63,7 +63,7 @@ impl SharedQueue {
 }
 
 impl NodeOwner for SharedQueue {
-    fn leaves(&self, session: u64, name: &str) {
+    fn deletion_sent(&self, session: u64, name: &str) {
         self.with(|queue| queue.leaves(session, name));
     }
 
@@ -71,7 +71,7 @@ impl NodeOwner for SharedQueue {
         self.with(|queue| queue.gone(session, name, how));
     }
 
-    fn heir(&self, session: u64, name: &str) -> Option<Arc<str>> {
+    fn next_waiter(&self, session: u64, name: &str) -> Option<Arc<str>> {
         self.with(|queue| queue.heir(session, name))
     }
 }

@@ -839,9 +839,9 @@ mod tests {
     struct NoOwner;
 
     impl NodeOwner for NoOwner {
-        fn leaves(&self, _: u64, _: &str) {}
+        fn deletion_sent(&self, _: u64, _: &str) {}
         fn gone(&self, _: u64, _: &str, _: Gone<'_>) {}
-        fn heir(&self, _: u64, _: &str) -> Option<Arc<str>> {
+        fn next_waiter(&self, _: u64, _: &str) -> Option<Arc<str>> {
             None
         }
     }
@@ -855,7 +855,7 @@ mod tests {
         let (_writers, writer) = scene.writers();
         let owner = std::sync::Weak::<NoOwner>::new();
         let path = writer.directory().child(&writer.node());
-        scene.session.nodes.adopt(path, owner);
+        scene.session.nodes.add(path, owner);
         writer.held.handle_event(HoldEvent::LeaseExpired {
             until: scene.session.lease().kept_until(),
         });

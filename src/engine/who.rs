@@ -259,7 +259,8 @@ pub(crate) async fn break_lock(
         {
             Broken::Done => {
                 let (path, node) = (path_lock.path().user(), node.as_str());
-                log::warn!(path, node, owner = %contender, "a contender's node was deleted by `break_lock`");
+                let owner = contender;
+                log::warn!(path, node, %owner, "a contender's node was deleted by `break_lock`");
                 return Ok(true);
             }
             Broken::NotThere => return Ok(was_there.load(Ordering::Relaxed)),

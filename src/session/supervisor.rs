@@ -188,7 +188,7 @@ impl Shared {
         let (id, timeout) = (session.session_id(), session.timeout());
         log::count!(session_began);
         log::info!(
-            name: "session.began",
+            [name: "session.began"]
             session = number,
             session_id = format!("{id:#x}"),
             ?timeout,

@@ -321,7 +321,9 @@ impl<'a> InSession<'a> {
             stopped = self.stop.wait() => stopped,
         };
         // Whatever the outcome, the caller's next try must not take these nodes for contenders.
-        session.nodes.leave(path_lock.path().child(&head.lock));
+        session
+            .nodes
+            .mark_leaving(path_lock.path().child(&head.lock));
         let ids = self.leases.ids.iter().cloned();
         let creates = &session.nodes.creates;
         let abandoned: Vec<_> = ids.map(|id| creates.abandon(id)).collect();
@@ -414,7 +416,7 @@ impl<'a> InSession<'a> {
         let leases = &head.semaphore.leases;
         let grant = |(name, number): (String, u64)| {
             // Its session has to know it: it beats while it has nodes.
-            session.nodes.adopt(leases.child(&name), no_owner());
+            session.nodes.add(leases.child(&name), no_owner());
             let state = HoldState::new(name.into(), Kind::Exclusive).with_lease_end(lease_end);
             let held = Held::new(
                 session,

@@ -584,12 +584,12 @@ impl Stay<'_> {
         self.failures = self.failures.saturating_add(1);
         match failure.kind {
             FailureKind::Refused(_) => {
-                let refused = self.node.error(failure.refused());
+                let error = self.node.error(failure.refused());
                 let known = self.node.trouble().and_then(|known| known.kind());
                 if !matches!(known, Some(ErrorKind::NoAuth | ErrorKind::Rejected)) {
-                    log::warn!(path = self.node.path.user(), error = %refused, "a node is not there");
+                    log::warn!(path = self.node.path.user(), %error, "a node is not there");
                 }
-                self.node.tell_refused(self.generation, refused);
+                self.node.tell_refused(self.generation, error);
                 self.counted = None;
                 Next::Pause(self.session.lease().heartbeat_interval())
             }

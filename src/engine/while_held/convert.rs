@@ -18,6 +18,7 @@ use crate::error::{ConversionError, Lost, LostReason, Purpose};
 use crate::protocol::downgrade::{Answered, Downgrade, DowngradeStep, Downgraded};
 use crate::protocol::failure::{Failure, FailureKind};
 use crate::protocol::hold::HoldEvent;
+use crate::protocol::local_queue::Gone;
 use crate::protocol::node_name::Kind;
 use crate::session::leftovers::cleanup::{Done, Item, Orphan};
 use crate::session::live::zk_session::Session;
@@ -127,7 +128,9 @@ async fn finish(hold: Hold, own: &str, new: &str, downgraded: Downgraded) -> Con
         Downgraded::NodeDeleted => {
             // The holder is notified before the attempts that wait behind the node.
             held.handle_event(HoldEvent::ConversionLost(LostReason::NodeDeleted));
-            session.nodes.disown(&hold.path_lock.path().child(own));
+            session
+                .nodes
+                .gone(&hold.path_lock.path().child(own), Gone::Unclear);
             LostReason::NodeDeleted
         }
         Downgraded::Unknown => {
@@ -261,8 +264,8 @@ impl NodeExchange<'_> {
 
     fn exchanged(&self) {
         let nodes = &self.session.nodes;
-        nodes.adopt(self.create.clone(), self.path_lock.as_owner());
-        nodes.disown(&self.delete);
+        nodes.add(self.create.clone(), self.path_lock.as_owner());
+        nodes.gone(&self.delete, Gone::Unclear);
     }
 
     /// Returns the version at which the write node may be deleted: data that another client has

@@ -95,12 +95,12 @@ pub(crate) async fn hand_over(
 ) -> Result<HandOver, ReleaseError> {
     let own = directory.child(name);
     // Most locks have no waiter in memory, and need no slot for that.
-    if session.nodes.heir(&own).is_none() {
+    if session.nodes.next_waiter(&own).is_none() {
         return Ok(HandOver::NotDone);
     }
     let slot = session.windows.releases.slot().await;
     // Asked once more: the next attempt may have given up while this waited for a slot.
-    let Some(next) = session.nodes.heir(&own) else {
+    let Some(next) = session.nodes.next_waiter(&own) else {
         return Ok(HandOver::NotDone);
     };
     let heir = directory.child(&next);
@@ -179,7 +179,7 @@ pub(crate) async fn delete_after(
     .await;
     match &deleted {
         Ok(Deleted::ByUs) => session.nodes.gone(path, Gone::Deleted),
-        Ok(Deleted::PerhapsByUs | Deleted::Before) => session.nodes.disown(path),
+        Ok(Deleted::PerhapsByUs | Deleted::Before) => session.nodes.gone(path, Gone::Unclear),
         Err(ReleaseError::Refused { .. }) => session.nodes.refused(directory, name),
         Err(_) => {}
     }

@@ -144,7 +144,7 @@ async fn send(session: &Arc<Session>) {
     if took > session.lease().heartbeat_interval() {
         let (session, took_ms) = (session.number(), took.as_secs_f64() * 1_000.0);
         log::debug!(
-            name: "heartbeat.late", target: TARGET, session, took_ms,
+            [name: "heartbeat.late", target: TARGET] session, took_ms,
             "a heartbeat was answered late, or not at all"
         );
         log::count!(heartbeat_late);

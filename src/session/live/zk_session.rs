@@ -230,7 +230,7 @@ impl Session {
             }
             log::count!(session_ended(reason.label()));
             let (session, session_id) = (self.number, format!("{:#x}", self.session_id));
-            log::info!(name: "session.ended", session, session_id, %reason, "session over");
+            log::info!([name: "session.ended"] session, session_id, %reason, "session over");
         }
         // Only now: the drop of the last clone of the handle can close the session.
         let handle = self.handle.lock().take();
@@ -301,9 +301,9 @@ impl Session {
         let (path, name, session) = (lock.directory().user(), lock.node(), self.number);
         let node = &*name;
         if reason == LostReason::Closed && self.end_expected.load(Ordering::Relaxed) {
-            log::debug!(name: LOST, path, node, session, "lock lost: the client was closed while it was held");
+            log::debug!([name: LOST] path, node, session, "lock lost: the client was closed while it was held");
         } else {
-            log::warn!(name: LOST, path, node, session, %reason, "lock lost");
+            log::warn!([name: LOST] path, node, session, %reason, "lock lost");
         }
     }
 
