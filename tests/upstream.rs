@@ -160,12 +160,12 @@ fn waits_of_the_reactor() -> Option<u64> {
     Some(waits.unwrap())
 }
 
+/// Whether this is the child that runs the test with this name in a process of its own. If it is
+/// not, runs that child.
 #[cfg(target_os = "linux")]
-#[test]
-fn answers_wake_an_unconcerned_thread() {
-    // In a process of its own, where nobody else wakes that thread.
-    if std::env::var_os("UPSTREAM_ALONE").is_none() {
-        let name = "answers_wake_an_unconcerned_thread";
+fn is_alone(name: &str) -> bool {
+    let is_alone = std::env::var_os("UPSTREAM_ALONE").is_some();
+    if !is_alone {
         let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
         let status = alone
             .args([name, "--exact"])
@@ -173,6 +173,63 @@ fn answers_wake_an_unconcerned_thread() {
             .status()
             .unwrap();
         assert!(status.success());
+    }
+    is_alone
+}
+
+/// The reactor's thread panics like the task that starts it, and no other is ever started.
+#[cfg(target_os = "linux")]
+#[test]
+fn descriptor_shortage_ends_the_reactor() {
+    use std::io::Seek;
+
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+    if !is_alone("descriptor_shortage_ends_the_reactor") {
+        return;
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let server = Server::start().unwrap();
+        let servers = server.connect_string();
+        let status = std::fs::File::open("/proc/self/status").unwrap();
+        let threads = || {
+            let mut status = &status;
+            status.rewind().unwrap();
+            let status = std::io::read_to_string(status).unwrap();
+            let threads = status.lines().find(|line| line.starts_with("Threads:"));
+            threads.unwrap().to_owned()
+        };
+        let all = threads();
+        let before = getrlimit(Resource::Nofile);
+        let none = Rlimit {
+            current: Some(0),
+            ..before.clone()
+        };
+        setrlimit(Resource::Nofile, none).unwrap();
+        let short = tokio::spawn({
+            let servers = servers.clone();
+            async move { zk::Client::connect(&servers).await.map(drop) }
+        });
+        assert!(short.await.unwrap_err().is_panic());
+        let ended = || (threads() == all).then_some(());
+        poll_until("the end of the reactor's thread", SOON, ended).unwrap();
+        setrlimit(Resource::Nofile, before).unwrap();
+        // Neither its timers nor its sockets wake a task. Only time shows that.
+        let later = tokio::time::timeout(A_WHILE, zk::Client::connect(&servers)).await;
+        assert!(later.is_err(), "it works again");
+        assert_eq!(waits_of_the_reactor(), None);
+    });
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn answers_wake_an_unconcerned_thread() {
+    // Nobody else wakes that thread.
+    if !is_alone("answers_wake_an_unconcerned_thread") {
         return;
     }
     let runtime = tokio::runtime::Builder::new_current_thread()

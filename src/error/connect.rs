@@ -41,7 +41,8 @@ pub enum ServerFailure {
     UnknownHost,
     /// No process listens at the port.
     ConnectionRefused,
-    /// The network has no route to the address.
+    /// The network has no route to the address, or this process lacks file descriptors or threads;
+    /// the text of the error says which.
     Unreachable,
     /// The server, or the lookup of its address, did not answer in time.
     NoAnswer,
