@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 
 use crate::blocking::block_on;
-use crate::engine::attempts::room;
+use crate::engine::attempts::shared_attempt;
 use crate::engine::grant::hold::{Hold, first_lost};
 use crate::engine::grant::observe::Call;
 use crate::engine::lock::path_lock::{Ask, Budget, PathLock};
@@ -1048,7 +1048,7 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, mut ask: Ask) -> Result<Ho
     check_lease(&ask, path_lock.path().user())?;
     let _waiting = who::watch_self_wait(&path_lock, &ask);
     let call = Call::begin(&path_lock, &mut ask);
-    let attempt = |ask| room::acquire(Arc::clone(&path_lock), ask);
+    let attempt = |ask| shared_attempt::acquire(Arc::clone(&path_lock), ask);
     let result = until_had(ask, attempt, std::slice::from_ref).await;
     call.ended(&path_lock, result, std::slice::from_ref)
 }
@@ -1101,7 +1101,7 @@ pub(crate) fn until_had<T, F: Future<Output = Result<T, TryLockError>>>(
 pub(crate) async fn try_lock(path_lock: Arc<PathLock>, mut ask: Ask) -> Result<Hold, TryLockError> {
     let call = Call::begin(&path_lock, &mut ask);
     let granted = had(
-        room::acquire(Arc::clone(&path_lock), ask).await,
+        shared_attempt::acquire(Arc::clone(&path_lock), ask).await,
         std::slice::from_ref,
     );
     call.ended(&path_lock, granted, std::slice::from_ref)

@@ -10,7 +10,7 @@ use crate::engine::lock::lock_options::Recipe;
 use crate::error::BuildError;
 use crate::locks::lock::Lock;
 use crate::locks::mode::Exclusive;
-use crate::protocol::room::HandOff;
+use crate::protocol::path_state::HandOff;
 use crate::values::path::LockPath;
 
 /// A mutual exclusion lock across processes.

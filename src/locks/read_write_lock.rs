@@ -16,7 +16,7 @@ use crate::locks::guard::{LockGuard, ReadGuard};
 use crate::locks::lock::{Lock, break_lock, look, participants};
 use crate::locks::mode::{Read, Write};
 use crate::protocol::hold::HoldEvent;
-use crate::protocol::room::HandOff;
+use crate::protocol::path_state::HandOff;
 use crate::values::contender::Contender;
 use crate::values::path::{LockPath, NodePath};
 

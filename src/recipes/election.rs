@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::engine::attempts::room;
+use crate::engine::attempts::shared_attempt;
 use crate::engine::grant::hold::{Hold, LockRef};
 use crate::engine::granted::GrantedLock;
 use crate::engine::held::Held;
@@ -175,7 +175,7 @@ pub(crate) async fn until_leading(
     let mut failures = 0_u32;
     loop {
         let ask = Ask::new(Kind::Exclusive, Budget::Forever, location);
-        let attempt = |ask| room::acquire(Arc::clone(path_lock), ask);
+        let attempt = |ask| shared_attempt::acquire(Arc::clone(path_lock), ask);
         let error = match until_had(ask, attempt, slice::from_ref).await {
             // The drain may have looked before the grant was made. The drop of the hold gives it
             // back (docs/protocol.md#drain).

@@ -10,14 +10,14 @@ use zookeeper_client as zk;
 
 use crate::engine::attempts::attempt::{End, Granted, wait};
 use crate::engine::attempts::in_session::InSession;
-use crate::engine::granted::{Grant, GrantedLock};
-use crate::engine::held::Held;
+use crate::engine::granted::Grant;
 use crate::engine::lock::lock_options::SemaphoreOptions;
 use crate::engine::lock::path_lock::PathLock;
 use crate::engine::queue::SharedQueue;
 use crate::engine::request::look::{Subject, refused_again, refused_in};
 use crate::engine::request::requests::{Seat, make_directories, meaning, new_id, stat};
 use crate::engine::semaphore::{Watches, invalid, limit, look, look_and_watch, mismatch};
+use crate::engine::shared_path::NewLock;
 use crate::error::AcquireError;
 use crate::protocol::acquire::{AcquireEvent, IfBusy, Orphans, OwnNode};
 use crate::protocol::failure::{Answer, Failure, FailureKind};
@@ -418,18 +418,16 @@ impl<'a> InSession<'a> {
             // Its session has to know it: it beats while it has nodes.
             session.nodes.add(leases.child(&name), no_owner());
             let state = HoldState::new(name.into(), Kind::Exclusive).with_lease_end(lease_end);
-            let held = Held::new(
+            path_lock.shared().grant(NewLock {
                 session,
-                &path_lock.client().cleanup,
-                leases.clone(),
+                cleanup: &path_lock.client().cleanup,
+                directory: leases.clone(),
                 number,
                 state,
-            );
-            Grant::new(
-                GrantedLock::new(held, Arc::clone(session), (head.czxid, 0)),
+                token: (head.czxid, 0),
                 how,
-            )
-            .known_in(path_lock.outside_rooms(), ask.location)
+                location: ask.location,
+            })
         };
         let grants = names
             .into_iter()
