@@ -1,8 +1,8 @@
 //! Distributed locks for tokio on Apache ZooKeeper: the recipes of Apache Curator, in Rust.
 //!
-//! They are for services whose processes must not do certain things at the same time: sell the last
-//! item, hand out an order number, refresh a cache while another process writes the row behind it,
-//! or run the nightly job.
+//! Use the locks in a service whose processes must not do certain things at the same time: sell the
+//! last item, hand out an order number, refresh a cache while another process writes the row behind
+//! it, or run the nightly job.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
