@@ -77,7 +77,7 @@ fn meanings(report: &Report, scenarios: &[Scenario]) -> String {
             .iter()
             .map(|(name, why)| format!("; `{name}` did not take part: {why}"))
             .collect();
-        let (name, about) = (scenario.name, format!("{}{absent}", scenario.about));
+        let (name, about) = (&scenario.name, format!("{}{absent}", scenario.about));
         // Scenarios that differ by their number share a row.
         match groups.last_mut() {
             Some((names, of_last)) if *of_last == about => {
