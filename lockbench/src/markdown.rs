@@ -70,15 +70,26 @@ fn contenders() -> String {
 }
 
 fn meanings(report: &Report, scenarios: &[Scenario]) -> String {
-    let row = |(scenario, measured): (&Scenario, &ScenarioReport)| {
+    let mut groups: Vec<(String, String)> = Vec::new();
+    for (scenario, measured) in measured(report, scenarios) {
         let absent: String = measured
             .absent
             .iter()
             .map(|(name, why)| format!("; `{name}` did not take part: {why}"))
             .collect();
-        format!("| `{}` | {}{absent} |\n", scenario.name, scenario.about)
-    };
-    let rows: String = measured(report, scenarios).map(row).collect();
+        let (name, about) = (&scenario.name, format!("{}{absent}", scenario.about));
+        // Scenarios that differ by their number share a row.
+        match groups.last_mut() {
+            Some((names, of_last)) if *of_last == about => {
+                let _ = write!(names, ", `{name}`");
+            }
+            _ => groups.push((format!("`{name}`"), about)),
+        }
+    }
+    let rows: String = groups
+        .iter()
+        .map(|(names, about)| format!("| {names} | {about} |\n"))
+        .collect();
     format!("\n## Scenarios\nn is the number in the name.\n\n| scenario | is |\n|---|---|\n{rows}")
 }
 

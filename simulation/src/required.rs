@@ -545,7 +545,7 @@ pub const RELIABILITY: &[(&str, Shown)] = &[
         By(&["lost LeaseOver"]),
     ),
     (
-        "it is notified, and takes its time to stop",
+        "it is notified, and is slow to stop",
         By(&["stops late"]),
     ),
     (
@@ -611,7 +611,7 @@ pub const RELIABILITY: &[(&str, Shown)] = &[
     ),
     ("the machine was suspended", By(&["fault: frozen process"])),
     (
-        "the lease that the holder asked for ends",
+        "the lease that the holder requested ends",
         By(&["lost LeaseOver"]),
     ),
     ("a renewal is overdue", By(&["suspended"])),
