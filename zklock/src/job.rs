@@ -44,9 +44,9 @@ const WANTS_TERMINAL: &str = "the command is stopped, since it uses the terminal
 pub(crate) struct Session(pub(crate) Duration);
 
 impl Session {
-    /// Returns when a command has to be dead, if its lock was in this state at that time or later. A
-    /// lock that is held was confirmed by the servers within the last third of the session timeout,
-    /// and one that is not lost within the last two thirds.
+    /// Returns when a command has to be dead whose lock was in this state at that time or later. The
+    /// servers have confirmed a lock that is held within the last third of the session timeout, and
+    /// one that is not lost within the last two thirds.
     fn deadline(self, at: Duration, state: LockState) -> Duration {
         let stays = match state {
             LockState::Held => self.0 / 3 * 2,
