@@ -2,7 +2,6 @@
 //! itself.
 
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use rustix::process::{Signal, getpid, kill_process, set_child_subreaper};
 use test_support::{SOON, poll_until};
@@ -259,7 +258,7 @@ pub(crate) fn child_dies_with_both_processes() {
 /// watchdog leads.
 pub(crate) fn stop_at_the_start() {
     let server = server();
-    let start = |number: u64| {
+    let start = |number| {
         let arguments = format!("--foreground --session-timeout 4 /a{number}");
         let started = Started::new(zklock(
             &server.connect_string(),
@@ -271,8 +270,8 @@ pub(crate) fn stop_at_the_start() {
                 break (watchdog, child);
             }
         };
-        // Each at another moment of the start.
-        std::thread::sleep(Duration::from_micros(100 * number));
+        // Each at another moment of the start, by the time of some looks.
+        (0..5 * number).for_each(|_| drop(children_of(&started)));
         started.signal(Signal::STOP);
         (started, watchdog, child)
     };
