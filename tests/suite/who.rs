@@ -12,6 +12,7 @@ pub(crate) fn all() -> Vec<Behaviour> {
         semaphore_shows_holders_and_waiters,
         foreign_data_is_shown_unchanged,
         timeout_and_try_name_the_holder,
+        timeout_and_try_name_permit_holder,
         broken_holder_is_notified.also_on_ensemble(),
         broken_waiter_requeues_at_end,
         broken_permit_is_lost_and_free,
@@ -313,6 +314,63 @@ async fn timeout_and_try_name_the_holder(env: &Env) {
         .release()
         .await
         .unwrap();
+}
+
+/// The holder of the oldest permit, at the head of the queue and behind it.
+// Shows: held-by
+async fn timeout_and_try_name_permit_holder(env: &Env) {
+    let path = env.lock_path();
+    let (stock, shop) = (named(env, "stock").await, named(env, "shop").await);
+    let semaphore = |client| InterProcessSemaphore::new(client, &path, 2).unwrap();
+    let oldest = within("a permit", semaphore(&stock).try_acquire()).await;
+    let oldest = oldest.unwrap();
+    let second = within("a permit", semaphore(&shop).try_acquire()).await;
+    let second = second.unwrap();
+    let third = env.semaphore(2).await;
+    let tried = third.try_acquire().await.unwrap_err();
+    let (text, node) = (tried.to_string(), oldest.nodes().remove(0));
+    let TryLockError::WouldBlock { contention, .. } = tried else {
+        panic!("{tried}")
+    };
+    let holder = contention.held_by.unwrap();
+    assert_eq!(
+        (holder.kind(), holder.identity().name(), contention.ahead),
+        (ContenderKind::Permit, Some("stock"), 2)
+    );
+    assert_eq!(holder.node(), &node);
+    assert!(
+        text.contains(": 2 permits are held, the oldest by ") && text.contains("/stock for "),
+        "{text}"
+    );
+    let head = tokio::spawn(third.acquire(Duration::from_secs(60)));
+    env.wait_no_room().await;
+    oldest.release().await.unwrap();
+    let oldest = within("the head", head).await.unwrap().unwrap();
+    let at_head = env.semaphore(2).await;
+    let late = within("the end", at_head.acquire(Duration::from_secs(5))).await;
+    let text = late.unwrap_err().to_string();
+    assert!(
+        text.contains(": 2 permits are held, the oldest by ") && text.contains("/shop for "),
+        "{text}"
+    );
+    let head = tokio::spawn(at_head.acquire(Duration::from_secs(60)));
+    env.wait_no_room().await;
+    let behind = env.semaphore(2).await;
+    let late = within("the end", behind.acquire(Duration::from_secs(5))).await;
+    let text = late.unwrap_err().to_string();
+    assert!(
+        text.contains(": the oldest permit is held by ") && text.contains("/shop for "),
+        "{text}"
+    );
+    oldest.release().await.unwrap();
+    within("the head", head)
+        .await
+        .unwrap()
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    second.release().await.unwrap();
 }
 
 /// A mutex whose client asks for its nodes every two seconds.

@@ -1,14 +1,16 @@
 //! How a command is started: this program runs once more, asks the kernel to kill it when `zklock`
-//! ends, and then becomes the command.
+//! ends, stops itself, and becomes the command when `zklock` continues it.
 //!
-//! So a command that `zklock` started is dead also if `zklock` and its watchdog are killed at once.
+//! So a command is dead also if `zklock` and its watchdog are killed at once. The process stops
+//! itself until the watchdog has been told its number: a command that is not in the group of the
+//! watchdog would outlive its deadline if `zklock` were stopped before.
 
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode};
 
-use rustix::process::{Signal, getpid, getppid};
+use rustix::process::{Signal, getpid, getppid, kill_process};
 
 use crate::exit::{Failure, SYSTEM};
 use crate::messages::say;
@@ -41,6 +43,8 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
         ));
         return ExitCode::from(SYSTEM);
     }
+    // The command begins when `zklock` continues this process: the watchdog knows the process then.
+    let _ = kill_process(getpid(), Signal::STOP);
     let error = Command::new(&program).args(arguments).exec();
     let Failure { code, text } = Failure::not_started(&program.to_string_lossy(), &error);
     say(&text);

@@ -165,12 +165,19 @@ impl Watchdog {
     }
 
     /// Kills what is left of the group, the watchdog included, which may be stopped.
-    pub(crate) async fn kill_group(mut self) {
-        // One that has been waited for has no number any more.
-        if self.process.id().is_some() {
-            let _ = kill_process_group(self.group, Signal::KILL);
+    pub(crate) async fn kill_group(self) {
+        let Self {
+            mut process,
+            orders,
+            group,
+        } = self;
+        // First, as in `stand_down`.
+        drop(orders);
+        // A watchdog that has been waited for has no number any more.
+        if process.id().is_some() {
+            let _ = kill_process_group(group, Signal::KILL);
         }
-        let _ = self.process.wait().await;
+        let _ = process.wait().await;
     }
 }
 

@@ -14,7 +14,7 @@ use crate::engine::granted::Grant;
 use crate::engine::lock::lock_options::SemaphoreOptions;
 use crate::engine::lock::path_lock::PathLock;
 use crate::engine::queue::SharedQueue;
-use crate::engine::request::look::{Subject, refused_again, refused_in};
+use crate::engine::request::look::{Subject, read_first, refused_again, refused_in, saw_leases};
 use crate::engine::request::requests::{Seat, make_directories, meaning, new_id, stat};
 use crate::engine::semaphore::{Watches, invalid, limit, look, look_and_watch, mismatch};
 use crate::engine::shared_path::NewLock;
@@ -22,7 +22,7 @@ use crate::error::AcquireError;
 use crate::protocol::acquire::{AcquireEvent, IfBusy, Orphans, OwnNode};
 use crate::protocol::failure::{Answer, Failure, FailureKind};
 use crate::protocol::hold::HoldState;
-use crate::protocol::late::{Ahead, WaitsFor};
+use crate::protocol::late::WaitsFor;
 use crate::protocol::local_queue::Gone;
 use crate::protocol::node_name::Kind;
 use crate::protocol::permits::{
@@ -121,12 +121,15 @@ impl<'a> InSession<'a> {
             path_lock, session, ..
         } = self.seat;
         self.attempt.progress.set_waits_for(WaitsFor::Leases);
+        let mut unknown = None;
         for certain in [false, true] {
-            let (looked, _) = self
-                .wait(look(path_lock, semaphore, session, certain))
-                .await?;
+            // Who has the oldest permit is read in the flight of the second look
+            // (docs/protocol.md#held-by).
+            let read = read_first(path_lock, session, unknown.take());
+            let both = async { tokio::join!(look(path_lock, semaphore, session, certain), read) };
+            let ((looked, _), _) = self.wait(both).await?;
             let Answer::Is(seen) = &looked else { break };
-            self.saw(semaphore, seen);
+            unknown = self.saw(semaphore, seen);
             let (mut taking, _) =
                 Taking::new(self.attempt.wanted(), semaphore.permits, IfBusy::Fail);
             match taking.on(PermitsEvent::Looked(looked)) {
@@ -386,14 +389,18 @@ impl<'a> InSession<'a> {
         wait(self.seat, Box::pin(change), self.stop).await
     }
 
-    /// Notes what a look shows: known from here on, whatever becomes of the next request.
-    fn saw(&self, semaphore: &SemaphoreOptions, seen: &Seen) {
+    /// Notes what a look shows: known from here on, whatever becomes of the next request. Returns
+    /// the name of the oldest lease if permits are missing and its holder is not known.
+    fn saw(&self, semaphore: &SemaphoreOptions, seen: &Seen) -> Option<Arc<str>> {
+        let Seat {
+            path_lock, session, ..
+        } = self.seat;
         let live = seen.leases.len().saturating_sub(seen.leaving);
         let is_busy = free(seen.limit(semaphore.permits), live) < self.attempt.wanted();
-        let ahead = is_busy
-            .then(|| live_leases(self.seat.session, semaphore, seen))
-            .flatten();
+        let leases = is_busy.then(|| saw_leases(path_lock, session, semaphore, &seen.leases));
+        let (ahead, unknown) = leases.flatten().unzip();
         self.attempt.saw_ahead(ahead);
+        unknown.flatten()
     }
 
     /// Grants the permits. The lock node is gone.
@@ -485,23 +492,6 @@ async fn until_deleted(session: &Session, path: &str) {
             return;
         }
     }
-}
-
-/// Returns the live leases that a look shows. `None` if there are none, or those that are being
-/// deleted are alone in the way.
-fn live_leases(session: &Session, semaphore: &SemaphoreOptions, seen: &Seen) -> Option<Ahead> {
-    let names = seen.leases.iter().map(String::as_str);
-    let leaving = session.nodes.leaving_of(&semaphore.leases, names);
-    let live = seen
-        .leases
-        .iter()
-        .filter(|name| leaving.is_empty() || !leaving.contains(name.as_str()));
-    let first = live.min_by_key(|name| name.rsplit_once('-').map(|(_, number)| number))?;
-    let count = seen.leases.len().saturating_sub(leaving.len());
-    Some(Ahead {
-        count,
-        first: Some(semaphore.leases.user_child(first)),
-    })
 }
 
 /// Returns an error if leases of this client that the servers refuse to delete are all that is in

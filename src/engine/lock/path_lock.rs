@@ -394,25 +394,29 @@ impl PathLock {
         &self.first_seen
     }
 
-    /// Returns whether errors need not ask who is first: a hold of this client excludes all others,
-    /// or it is a semaphore, which has many holders.
+    /// Returns whether errors need not ask who is first, because a hold of this client excludes all
+    /// others.
     pub(crate) fn is_first_by_itself(&self) -> bool {
         let excludes = |holder: &LocalOwner| holder.held.kind() == Kind::Exclusive;
-        self.options.semaphore.is_some()
-            || self
+        self.options.semaphore.is_none()
+            && self
                 .holders()
                 .iter()
                 .any(|holder| excludes(holder) && holder.holds())
     }
 
+    /// Returns the directory with the nodes of the holders: that of the queue, or of a semaphore
+    /// that of the leases.
+    pub(crate) fn directory_of_holders(&self) -> &LockPath {
+        let semaphore = self.options.semaphore.as_ref();
+        semaphore.map_or(&self.path, |semaphore| &semaphore.leases)
+    }
+
     /// Returns who holds the lock, for an error; `None` if that is not known.
     fn held_by(&self) -> Option<Box<Contender>> {
-        if self.options.semaphore.is_some() {
-            return None;
-        }
         let contender = self.first_seen.contender()?;
         // A node of this client that is being deleted holds nothing.
-        let path = self.path.child(contender.node().name());
+        let path = self.directory_of_holders().child(contender.node().name());
         let session = self.client.live();
         let is_leaving = session.is_some_and(|session| session.nodes.is_leaving(&path));
         (!is_leaving).then(|| Box::new(contender))

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::Stdio;
 
-use rustix::process::{Signal, kill_process, kill_process_group};
+use rustix::process::{Resource, Rlimit, Signal, kill_process, kill_process_group, prlimit};
 use test_support::{Proxy, SOON, poll_until};
 use zookeeper_test_server::{Direction, Server};
 
@@ -394,6 +394,21 @@ pub(crate) fn on_lost_command() {
     pair.cut_off();
     assert_eq!(pair.holder.line(), "asked");
     assert_eq!(pair.holder.end().code, 125);
+}
+
+/// The shell cannot be started, for want of file descriptors.
+pub(crate) fn on_lost_command_fails() {
+    let command = "trap 'echo asked; exit 0' TERM; echo $$; while :; do sleep 0.01; done";
+    let mut pair = Pair::new(LONG, "--on-lost exit", command);
+    let none = Rlimit {
+        current: Some(0),
+        maximum: Some(0),
+    };
+    prlimit(Some(pair.holder.pid()), Resource::Nofile, none).unwrap();
+    pair.cut_off();
+    assert_eq!(pair.holder.line(), "asked");
+    let ended = pair.holder.end();
+    assert!(ended.code == 125 && ended.err.contains("SIGTERM to the command instead"));
 }
 
 pub(crate) fn lost_lock_kills_the_job() {

@@ -26,7 +26,7 @@ type Test = fn();
 fn main() {
     let mut suite = Suite::new();
     // The longest first.
-    let in_process: [(&str, Test); 71] = [
+    let in_process: [(&str, Test); 74] = [
         (
             "zklock::child_dies_before_the_next_grant",
             losses::child_ignoring_term_is_dead,
@@ -78,6 +78,18 @@ fn main() {
             losses::on_lost_warn,
         ),
         ("zklock::on_lost_runs_a_command", losses::on_lost_command),
+        (
+            "zklock::on_lost_terminates_without_a_shell",
+            losses::on_lost_command_fails,
+        ),
+        (
+            "zklock::stop_at_start_saves_no_child",
+            ends::stop_at_the_start,
+        ),
+        (
+            "zklock::blocked_signal_delays_no_start",
+            ends::blocked_signals,
+        ),
         (
             "zklock::lost_term_is_followed_by_another",
             losses::lost_term_is_followed_by_another,

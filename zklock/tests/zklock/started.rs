@@ -181,11 +181,16 @@ pub(crate) fn group_of(process: Pid) -> Pid {
     pid(&fields_of(process)[2])
 }
 
-/// The first process that `zklock` has started.
-pub(crate) fn watchdog_of(zklock: &Started) -> Pid {
+/// The processes that `zklock` has started: the watchdog and the child.
+pub(crate) fn children_of(zklock: &Started) -> Vec<Pid> {
     let id = zklock.pid().as_raw_nonzero();
     let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
-    pid(children.split_whitespace().next().unwrap())
+    children.split_whitespace().map(pid).collect()
+}
+
+/// The first process that `zklock` has started.
+pub(crate) fn watchdog_of(zklock: &Started) -> Pid {
+    children_of(zklock)[0]
 }
 
 pub(crate) fn is_stopped(pid: Pid) -> bool {
