@@ -1,4 +1,4 @@
-//! Who contends.
+//! The contenders: the kinds of locks that are compared.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub(crate) enum Processes {
     /// All contenders' of a program that takes long to become warm: they stay from scenario to
     /// scenario.
     OfProgram(Program),
-    /// One contender's, in one scenario.
+    /// The processes of one contender, in one scenario.
     OfContender(&'static str),
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Contender {
     pub(crate) objects: Objects,
     /// Whether the program is another build of this one, which `--beside` names.
     pub(crate) beside: bool,
-    /// What it is, for the legend.
+    /// The description for the legend.
     pub(crate) about: &'static str,
 }
 
@@ -123,8 +123,8 @@ pub(crate) const REDIS: Contender = contender(
     "`SET NX PX` on one Redis server, waiters poll with growing random pauses",
 );
 
-/// What another build of this program does, see [`Contender::twin`].
-const BESIDE: [Contender; 3] = [
+/// The contenders of another build of this program, see [`Contender::twin`].
+const OTHER_BUILD: [Contender; 3] = [
     Contender {
         name: "beside_ours",
         beside: true,
@@ -170,7 +170,7 @@ impl Contender {
     /// Returns the contender that does the same in another build of this program, if there is one.
     pub(crate) fn twin(&self) -> Option<Self> {
         let same = |twin: &&Self| (twin.program, twin.recipe) == (self.program, self.recipe);
-        BESIDE.iter().find(same).copied()
+        OTHER_BUILD.iter().find(same).copied()
     }
 
     /// Whether it is a lock, so that no update may be lost.

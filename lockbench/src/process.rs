@@ -14,8 +14,8 @@ use crate::job::{Answer, Done, Job, Order};
 /// How much longer than its round a worker may take: to connect, to make 10,000 directories, to
 /// queue.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// How long a worker that was told to quit may take to close its sessions.
-const FAREWELL: Duration = Duration::from_secs(10);
+/// The time in which a worker that quits must close its sessions.
+const QUIT_LIMIT: Duration = Duration::from_secs(10);
 
 /// A worker that waits for orders. Dropping it has it quit.
 #[derive(Debug)]
@@ -97,7 +97,7 @@ impl Worker {
 
     /// Ends it without a word.
     pub(crate) fn kill(&mut self) {
-        // One that has ended already is as dead as we want it.
+        // A process that has ended cannot be killed, which is not an error here.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -112,11 +112,11 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // One that has ended already needs no word.
+        // A process that has ended cannot read the order, which is not an error here.
         let _ = self.tell(&Order::Quit(true));
         self.orders = None;
-        // Its output ends when it does; a worker that takes too long is killed.
-        while self.answer(FAREWELL).is_some() {}
+        // The output of a worker ends with the worker; a worker that takes too long is killed.
+        while self.answer(QUIT_LIMIT).is_some() {}
         self.kill();
     }
 }

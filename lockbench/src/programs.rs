@@ -47,8 +47,8 @@ impl Program {
 }
 
 impl Programs {
-    /// Those whose classes are in this directory, or are put there; without one, in one of their
-    /// own.
+    /// Returns the programs whose classes are in this directory, or are compiled into it; without
+    /// one, into a temporary directory.
     pub(crate) fn compiled_to(classes: Option<&Path>) -> Self {
         Self {
             curator: classes.map(|directory| Classes::Shared(directory.to_owned())),
@@ -102,7 +102,7 @@ impl Programs {
         }
     }
 
-    /// What the peers are.
+    /// Returns the versions of the peers.
     pub(crate) fn versions(&self) -> BTreeMap<String, String> {
         let curator = peers::curator()
             .ok()

@@ -37,7 +37,7 @@ pub(crate) struct Place {
 /// The servers that run, started when a scenario needs them first.
 #[derive(Debug, Default)]
 pub(crate) struct Servers {
-    // In front of servers that end later.
+    // The proxies are dropped before the servers behind them.
     proxies: BTreeMap<SocketAddr, DelayProxy>,
     running: BTreeMap<Ensemble, ZooKeeper>,
     redis: Option<Redis>,
@@ -101,7 +101,7 @@ impl Servers {
         })
     }
 
-    /// What the servers are.
+    /// Returns the versions of the servers.
     pub(crate) fn versions(&self) -> BTreeMap<String, String> {
         let version = self.running.values().next().and_then(ZooKeeper::version);
         let zookeeper = version.map(|version| ("zookeeper".to_owned(), version.to_owned()));

@@ -18,13 +18,14 @@ use crate::check::closed;
 use crate::check::counter::Numbers;
 use crate::check::errors::{self, Scene};
 use crate::check::exclusion::{Exclusion, Guard, Share};
-use crate::check::fenced::Fenced;
+use crate::check::fencing::FencedResource;
 use crate::check::fifo::Fifo;
 use crate::check::history::{self, Entry, Whose};
 use crate::check::leases;
 use crate::check::limits::Limits;
 use crate::check::margin::Margins;
 use crate::check::members::Members;
+use crate::check::notified::Notified;
 use crate::check::once::Runs;
 use crate::check::reads::{self, Reads};
 use crate::check::recovery::{self, Ticket, Waits};
@@ -33,8 +34,7 @@ use crate::check::revoked::Revoked;
 use crate::check::slots;
 use crate::check::stale::{self, Grants};
 use crate::check::tokens::Tokens;
-use crate::check::told::Told;
-use crate::held::{Grant, Held, Part};
+use crate::grants::{Grant, Held, Part};
 use crate::plan::{Kind, Plan};
 use crate::worlds;
 
@@ -116,7 +116,7 @@ struct Place {
     reads: Reads,
     /// A resource beside ZooKeeper.
     gate: FenceGate,
-    fenced: Fenced,
+    fenced: FencedResource,
     register: Register,
     members: Members,
     fifo: Fifo,
@@ -142,7 +142,7 @@ pub struct World {
     /// Those who wait for several paths.
     together: Mutex<BTreeMap<u64, Together>>,
     margins: Mutex<Margins>,
-    told: Mutex<Told>,
+    notified: Mutex<Notified>,
     broken: Mutex<Broken>,
     revoked: Mutex<Revoked>,
     pub report: Mutex<Report>,
@@ -173,7 +173,7 @@ impl World {
             anywhere: Mutex::default(),
             together: Mutex::default(),
             margins: Mutex::default(),
-            told: Mutex::default(),
+            notified: Mutex::default(),
             broken: Mutex::default(),
             revoked: Mutex::default(),
             report: Mutex::default(),
@@ -508,7 +508,7 @@ impl World {
         self.say(|| format!("- {who}"));
         self.show_tokens(grant);
         lock(&self.report).held_ms += self.now() - grant.granted;
-        lock(&self.told).left(who);
+        lock(&self.notified).left(who);
         for part in &grant.parts {
             let mut place = lock(&self.places[part.place]);
             place.inside.leave(who);
@@ -575,7 +575,7 @@ impl World {
         self.show_tokens(grant);
         grant.is_told.store(true, Ordering::Relaxed);
         self.say(|| format!("! {who} lost: {reason:?}"));
-        let outcome = lock(&self.told).told(who, grant.held.is_held());
+        let outcome = lock(&self.notified).notified(who, grant.held.is_held());
         self.check(outcome);
         lock(&self.report).losses += 1;
         self.sometimes(format!("lost {}", variant(&reason)));
@@ -584,7 +584,7 @@ impl World {
         self.check(outcome.map_err(|text| format!("{who} of {} {text}", grant.machine.number)));
         self.check_told(&grant.nodes, lost);
         if reason == LostReason::LeaseOver {
-            let outcome = leases::told(*lock(&grant.lease_end), self.now());
+            let outcome = leases::notified(*lock(&grant.lease_end), self.now());
             self.check(outcome.map_err(|text| format!("{who} of {} {text}", grant.machine.number)));
         }
         // One that was frozen has been told late.
@@ -603,7 +603,7 @@ impl World {
     /// A caller is told that one of its nodes was deleted by another process, which has to be so.
     pub fn check_told(&self, nodes: &[String], lost: &Lost) {
         if variant(&lost.reason()) == "NodeDeleted" && !nodes.is_empty() {
-            let outcome = lock(&self.broken).told(nodes);
+            let outcome = lock(&self.broken).notified(nodes);
             self.check(outcome);
         }
     }
@@ -709,7 +709,7 @@ impl World {
     /// A holder is told that it was asked to stop.
     pub fn revoked(&self, grant: &Grant) {
         self.sometimes("told to stop".to_owned());
-        let outcome = lock(&self.revoked).told(&grant.nodes);
+        let outcome = lock(&self.revoked).notified(&grant.nodes);
         self.check(outcome.map_err(|text| format!("{} {text}", grant.who)));
     }
 
@@ -990,7 +990,7 @@ impl World {
                     machine.is_dead() || machine.executor.is_frozen() || now <= thawed + 100;
                 let is_held = grant.held.is_held();
                 let knows = grant.is_told.load(Ordering::Relaxed);
-                let outcome = lock(&self.told).look(now, who, is_held, asleep || knows);
+                let outcome = lock(&self.notified).look(now, who, is_held, asleep || knows);
                 self.check(outcome);
                 match grant.held.state() {
                     Some(LockState::Suspended)

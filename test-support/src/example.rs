@@ -58,7 +58,7 @@ fn is_fresh(program: &Path) -> bool {
     let is_older = |source: &str| {
         changed(&path(&source.replace('\0', "\\ "))).is_some_and(|changed| changed <= built)
     };
-    // Of another program if the target directory was copied.
+    // The file may belong to another program if the target directory was copied.
     path(target) == program && hidden.split(' ').all(is_older)
 }
 
@@ -72,8 +72,8 @@ fn build(name: &str, profile: &Path) -> Result<(), Box<dyn Error>> {
     } else {
         kind
     };
-    // It takes the lock of the target directory, which the cargo that runs the tests has given back
-    // by now.
+    // Cargo takes the lock of the target directory, which the cargo that runs the tests has already
+    // released.
     let status = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .args([
             "build",

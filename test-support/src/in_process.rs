@@ -32,7 +32,7 @@ pub const DIRECTORY: &str = "/locks/sku-42";
 /// machine.
 pub const HOUR: Duration = Duration::from_secs(3600);
 
-/// What an acquire returns.
+/// The result of an acquire.
 pub type Acquired<G = LockGuard> = Result<G, AcquireError>;
 
 /// A server on which nothing exists, and which grants [calm] clients their session timeout.
@@ -86,9 +86,10 @@ pub async fn connect_for(server: &Server, session_timeout: Duration) -> Client {
     connect_as(builder.retry_policy(eager()), server).await
 }
 
-/// A client that sends nothing but what it is told to: it has no heartbeat while a test lasts. It
-/// keeps a connection that is silent for less than twenty seconds, as one is whose answer is held,
-/// where others give it up after less than two. For a server that [was started here](start_empty).
+/// Connects a client that sends only what the test requests: no heartbeat is due while a test
+/// lasts. The client keeps a connection that is silent for less than twenty seconds, such as one
+/// whose answer is held back, where others give it up after less than two. The server must be one
+/// that [was started here](start_empty).
 pub async fn calm(server: &Server) -> Client {
     calm_with(server, eager()).await
 }
@@ -115,7 +116,7 @@ pub async fn connect_as(builder: ClientBuilder, server: &Server) -> Client {
     within("the session", connected).await
 }
 
-/// A server, and so many clients of it: `let (server, [client, other]) = with_clients(start(),
+/// Returns a server with `N` clients: `let (server, [client, other]) = with_clients(start(),
 /// calm).await;`
 pub async fn with_clients<const N: usize>(
     server: Server,
@@ -170,7 +171,7 @@ pub fn fair(client: &Client) -> InterProcessFairLock {
 /// The mutex at [`DIRECTORY`], granted.
 #[track_caller]
 pub fn hold(client: &Client) -> impl Future<Output = LockGuard> + use<> {
-    // Here, so that the lock knows its holder by the caller's line.
+    // The attempt starts here, so that the lock names the caller's line as that of its holder.
     let attempt: Pin<Box<dyn Future<Output = Acquired> + Send>> = Box::pin(mutex(client).lock());
     let granted = within("the grant", attempt);
     async move { granted.await.unwrap() }
@@ -210,9 +211,9 @@ pub async fn granted<G: Debug>(attempt: JoinHandle<Acquired<G>>) -> G {
     within("the grant", attempt).await.unwrap().unwrap()
 }
 
-/// The error of an acquire whose time is over when the servers have told who is ahead. Where a busy
-/// machine needs longer for that, the error is that of no answer, and it is called again with twice
-/// the time.
+/// Returns the error of an acquire that times out after the servers have shown the contenders
+/// ahead. A busy machine may need longer for that: if the error is that of a missing answer, the
+/// acquire is repeated with twice the timeout.
 pub async fn timed_out<G: Debug>(acquire: impl AsyncFn(Duration) -> Acquired<G>) -> AcquireError {
     let mut timeout = Duration::from_millis(30);
     loop {
@@ -296,7 +297,7 @@ pub async fn enqueue(server: &Server, client: &Client) -> Waiter {
 pub async fn until_lost(lock: &impl InterProcessLock) {
     let lost = async {
         while lock.is_acquired_in_this_process() {
-            // Only asking notices it.
+            // Only a call notices the change.
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
@@ -358,7 +359,7 @@ impl Barrier {
 
     /// Waits for the client.
     pub async fn pass(&self) {
-        // One task wakes the next.
+        // Each task wakes the next.
         for _ in 0..20 {
             let refused = within("the client's own answer", self.lock.lock())
                 .await
@@ -422,7 +423,7 @@ pub fn logged(server: &Server, session: i64, op: Op, kind: LogKind) -> Vec<LogEn
     log
 }
 
-/// That the lock at [`DIRECTORY`] was lost because its lease was over.
+/// Asserts that the lock at [`DIRECTORY`] was lost because its lease had ended.
 #[track_caller]
 pub fn assert_over(lost: &Lost) {
     assert_eq!(
@@ -431,7 +432,7 @@ pub fn assert_over(lost: &Lost) {
     );
 }
 
-/// That a release came after the end of its lease.
+/// Asserts that a release came after the end of the lease.
 #[track_caller]
 pub fn assert_released_too_late(released: Result<(), ReleaseError>) {
     match released {

@@ -1,4 +1,4 @@
-//! What is logged in this process, for tests that look at it or get in its way.
+//! The log of this process, for tests that read it or block it.
 
 use std::fmt::Debug;
 

@@ -56,7 +56,7 @@ pub fn required() -> bool {
     env::var_os("REQUIRE_PEERS").is_some_and(|v| !v.is_empty() && v != "0")
 }
 
-/// What is needed to start ZooKeeper servers.
+/// The programs needed to start ZooKeeper servers.
 #[derive(Debug, Clone)]
 pub struct ZooKeeperPeer {
     /// The Java virtual machine.
@@ -80,7 +80,7 @@ impl ZooKeeperPeer {
     }
 }
 
-/// What is needed to compile and run a Java program that uses Curator.
+/// The programs needed to compile and run a Java program that uses Curator.
 #[derive(Debug, Clone)]
 pub struct CuratorPeer {
     /// The Java virtual machine; it runs a single source file too (`java -cp .. Main.java`).
@@ -106,7 +106,7 @@ impl CuratorPeer {
     }
 }
 
-/// What is needed to run a Python program that uses kazoo.
+/// The programs needed to run a Python program that uses kazoo.
 #[derive(Debug, Clone)]
 pub struct KazooPeer {
     /// A Python that can import kazoo.
@@ -115,12 +115,12 @@ pub struct KazooPeer {
     pub version: String,
 }
 
-/// What is needed to start a Redis server.
+/// The program needed to start a Redis server.
 #[derive(Debug, Clone)]
 pub struct RedisPeer {
     /// The server.
     pub server: PathBuf,
-    /// Its version.
+    /// The version of the server.
     pub version: String,
 }
 
@@ -319,7 +319,7 @@ fn find_kazoo() -> Result<KazooPeer, Missing> {
 fn find_redis() -> Result<RedisPeer, Missing> {
     let missing = |reason: &str| Missing::new("Redis", reason, "apt-get install redis-server");
     let server = on_path("redis-server").ok_or_else(|| missing("no `redis-server` on the path"))?;
-    // Redis server v=7.0.15 sha=00000000:0 ..
+    // The output is `Redis server v=7.0.15 sha=00000000:0` and more.
     let said =
         said(&server, ["--version"]).ok_or_else(|| missing("`redis-server --version` fails"))?;
     let version = said
@@ -406,7 +406,7 @@ fn version_named(jar: &Path, name: &str) -> Option<String> {
         .then(|| version.to_owned())
 }
 
-/// What a program says on stdout when it succeeds.
+/// Returns the output of a program on stdout; `None` if it fails.
 fn said<const N: usize>(program: &Path, args: [&str; N]) -> Option<String> {
     let output = Command::new(program)
         .args(args)

@@ -35,11 +35,11 @@ pub enum Cut {
     Reset,
 }
 
-/// A TCP proxy in front of one server. It passes everything on until it is told otherwise.
+/// A TCP proxy in front of one server, which passes everything on until a method changes that.
 ///
-/// The one who connects is the client here: between two members of an ensemble the follower, whose
-/// server is the leader. Every function acts on all connections, of the present and to come.
-/// Dropping it resets them.
+/// The client of a proxy is the side that connects. Between two members of an ensemble that is the
+/// follower, and the leader is the server. Every method acts on all connections, present and
+/// future. Dropping the proxy resets them.
 #[derive(Debug)]
 pub struct Proxy {
     shared: Arc<Shared>,
@@ -111,7 +111,8 @@ impl Proxy {
         Self::start_patient(target, LISTENS_WITHIN)
     }
 
-    /// Who connects while the target does not listen is kept waiting for so long.
+    /// Starts a proxy that keeps clients waiting for up to `patience` while the target does not
+    /// listen.
     fn start_patient(target: SocketAddr, patience: Duration) -> io::Result<Self> {
         let ports = Ports::take()?;
         let address = SocketAddr::from(([127, 0, 0, 1], ports.port(0)));
@@ -228,7 +229,7 @@ impl Proxy {
     /// Makes the thread that waits for connections look at the state.
     fn poke(&self) {
         self.shared.changed.notify_all();
-        // It may have looked already, and refuse this one.
+        // The accepting thread may have passed its check already, and then refuses this connection.
         let _ = TcpStream::connect_timeout(&self.shared.address, Duration::from_secs(1));
     }
 
@@ -253,7 +254,8 @@ impl Drop for Proxy {
         self.shared.lock().closed = true;
         self.cut(Cut::Reset);
         self.poke();
-        // Until the port is free: the next process that is given it wants to bind it.
+        // The wait ends when the port is free, because the next process that is given the port
+        // binds it.
         let _ = self.until_listening(false);
     }
 }
@@ -346,7 +348,7 @@ impl State {
 /// Ends a connection. The reset happens when the last owner lets go of it, which the pump does that
 /// this wakes.
 fn end(side: &TcpStream, how: Cut) {
-    // That the peer was quicker is no error.
+    // The peer may have ended the connection first, which is not an error here.
     let _ = match how {
         Cut::Fin => side.shutdown(Shutdown::Both),
         Cut::Reset => SockRef::from(side)
@@ -390,12 +392,11 @@ fn accept(shared: &Arc<Shared>) {
                 break;
             }
             let client = Arc::new(client);
-            // Here, so that connections count in the order in which they came, whichever thread
-            // runs first.
+            // The connection is counted here, so that the order of connections does not depend on
+            // the threads.
             let number = shared.enter(&client);
             let serving = Arc::clone(shared);
-            // Without a thread the connection is dropped, as by any server that has run out of
-            // something.
+            // Without a thread the connection is dropped, as by any server that lacks a resource.
             if thread::Builder::new()
                 .spawn(move || serve(&serving, number, client))
                 .is_err()
@@ -437,7 +438,7 @@ fn serve(shared: &Arc<Shared>, number: u64, client: Arc<TcpStream>) {
                 link.server = Some(Arc::clone(&server));
                 link.pumps += 1;
             }
-            // It was cut in the meantime.
+            // The connection was cut in the meantime.
             None => return end(&server, Cut::Reset),
         }
     }
@@ -468,7 +469,7 @@ fn pump(shared: &Shared, number: u64, way: Way, from: Arc<TcpStream>, to: Weak<T
         };
         if way == Way::ToClient {
             let delay = shared.lock().delay;
-            // What comes meanwhile is read after it, and so is late too.
+            // Data that arrives in this time is read later, and so is delayed too.
             #[expect(clippy::disallowed_methods, reason = "this is the delay itself")]
             thread::sleep(delay);
         }

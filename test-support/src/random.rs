@@ -33,7 +33,7 @@ impl Random {
         self.number() % end
     }
 
-    /// One of them; `None` if there are none.
+    /// Returns a random element; `None` if there are none.
     pub fn one_of<T: Copy>(&mut self, all: &[T]) -> Option<T> {
         let last = u64::try_from(all.len()).ok()?.checked_sub(1)?;
         all.get(usize::try_from(self.below(last + 1)).ok()?)

@@ -15,11 +15,11 @@ use crate::peers::{self, Missing};
 use crate::shared::stop_shared;
 use crate::wait::PATIENCE;
 
-/// How long a trial may take unless the suite says otherwise: longer than it [waits](PATIENCE) for
-/// one event in vain, since that error says more.
+/// The default time limit of a trial. It is longer than the [wait](PATIENCE) for one event, because
+/// the error of that wait is more useful.
 const TIME_LIMIT: Duration = PATIENCE.saturating_mul(2);
 
-/// What a trial may answer: nothing, or a result whose error says what is wrong.
+/// The result of a trial: nothing, or a `Result` whose error describes the failure.
 pub trait IntoOutcome {
     /// The trial's result, an error as text.
     ///
@@ -116,7 +116,7 @@ impl Suite {
         }
     }
 
-    /// How long each trial that is added from here on may take. Default: ten minutes.
+    /// Sets the time limit of each trial that is added from now on. Default: ten minutes.
     pub fn time_limit(&mut self, limit: Duration) {
         self.limit = limit;
     }
@@ -211,7 +211,7 @@ fn within(
     match outcome.recv_timeout(limit) {
         Ok(result) => result,
         Err(RecvTimeoutError::Timeout) => Err(format!("still running after {limit:?}")),
-        // It ended without a result, so it panicked.
+        // The thread ended without a result, so the trial panicked.
         Err(RecvTimeoutError::Disconnected) => match thread.join() {
             Err(panic) => std::panic::resume_unwind(panic),
             Ok(()) => Err("ended without a result".to_owned()),
@@ -232,7 +232,8 @@ mod tests {
     }
 
     fn run(suite: Suite) -> (libtest_mimic::Conclusion, Option<String>) {
-        // Not to stdout, where its failures would look like this binary's.
+        // The output goes to a file, because the failures in it would look like those of this
+        // program.
         let log = tempfile::NamedTempFile::new().expect("a file");
         let logfile = Some(log.path().to_string_lossy().into_owned());
         let args = Arguments {

@@ -1,4 +1,4 @@
-//! What a program shows on a terminal.
+//! The output of a program on a terminal.
 
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};

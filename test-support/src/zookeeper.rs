@@ -116,14 +116,14 @@ impl Options {
         self
     }
 
-    /// One more argument for the Java virtual machine.
+    /// Adds an argument for the Java virtual machine.
     #[must_use]
     pub fn jvm_arg(mut self, arg: impl Into<String>) -> Self {
         self.jvm_args.push(arg.into());
         self
     }
 
-    /// One more line in `zoo.cfg`; keys that the server does not know become `zookeeper.*`
+    /// Adds a line to `zoo.cfg`; keys that the server does not know become `zookeeper.*`
     /// properties.
     #[must_use]
     pub fn setting(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
@@ -163,7 +163,7 @@ impl Options {
     }
 }
 
-/// What a server says it is.
+/// The mode that a server reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// The only one.
@@ -174,11 +174,11 @@ pub enum Mode {
     Follower,
 }
 
-/// Servers could not be started, or did not do as they were told.
+/// The error of servers that could not be started, or that did not do what a call requested.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ServerError {
-    /// This machine has no ZooKeeper.
+    /// ZooKeeper is not installed on this machine.
     Missing(Missing),
     /// The system refused something.
     Io(io::Error),
@@ -218,12 +218,13 @@ impl From<TimedOut> for ServerError {
 
 /// One standalone server or the members of an ensemble, numbered from 0.
 ///
-/// Dropping it kills the servers and deletes their data; while a test panics, data and logs stay
-/// and the place is printed. Should this process end without dropping it, a watchdog does the same.
+/// Dropping the value kills the servers and deletes their data. While a test panics, data and logs
+/// are kept and their directory is printed. If this process ends without the drop, a watchdog does
+/// the same.
 #[derive(Debug)]
 pub struct ZooKeeper {
-    // In the order in which they must go: the watchdog would kill by number, so it ends after the
-    // servers are reaped and before the directory.
+    // The order of the fields is the order of their drops: the watchdog would kill by process id,
+    // so it ends after the servers are reaped and before the directory is deleted.
     members: Vec<Member>,
     watchdog: Mutex<Watchdog>,
     dir: Option<TempDir>,
@@ -461,7 +462,7 @@ impl ZooKeeper {
         if let Some(mut child) = child {
             // A process that has just ended by itself is as dead as we want it.
             let _ = child.kill();
-            // Before another process may get the number.
+            // The watchdog is updated before another process can have the same id.
             self.tell_watchdog();
             let _ = child.wait();
         }
@@ -507,7 +508,9 @@ impl ZooKeeper {
         Ok(())
     }
 
-    /// What a member says to a four-letter word such as `wchp`, `mntr` or `cons`.
+    /// Returns the answer of a member to a four-letter word such as `wchp`, `mntr` or `cons`.
+    ///
+    /// Returns an error if the member cannot be reached or does not answer within 20 s.
     ///
     /// # Errors
     /// When it cannot be reached or does not answer within 20 s.
@@ -523,7 +526,7 @@ impl ZooKeeper {
         Ok(by_path(&self.four_letter(member, "wchp")?))
     }
 
-    /// What a member is; `None` while it does not serve.
+    /// Returns the mode of a member; `None` while it does not serve.
     #[must_use]
     pub fn mode(&self, member: usize) -> Option<Mode> {
         let process = self.process(member);

@@ -36,7 +36,7 @@ pub(crate) struct Lock {
     program: Program,
     careful: bool,
     pub(crate) about: &'static str,
-    /// What guards a write to data on the same servers.
+    /// The condition of a write to data on the same servers.
     pub(crate) condition: &'static str,
 }
 
@@ -238,7 +238,7 @@ fn updates(
     );
     let mut all = BTreeMap::new();
     for mode in Mode::ALL {
-        // Others have no token.
+        // Other locks have no token.
         if mode == Mode::Token && lock.program != Program::Ours {
             continue;
         }

@@ -1,4 +1,4 @@
-//! What was found, as JSON and as tables.
+//! The findings, as JSON and as tables.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -20,7 +20,7 @@ pub(crate) struct Report {
     pub(crate) locks: BTreeMap<String, Found>,
 }
 
-/// What was found of a lock.
+/// The findings about a lock.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Found {
     pub(crate) servers: String,

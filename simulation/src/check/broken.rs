@@ -59,12 +59,12 @@ impl Broken {
     }
 
     /// Somebody is told that another process has deleted one of these nodes.
-    pub fn told(&self, nodes: &[String]) -> Result<(), String> {
+    pub fn notified(&self, nodes: &[String]) -> Result<(), String> {
         if self.may_be(nodes) {
             Ok(())
         } else {
             Err(format!(
-                "is told that {nodes:?} was deleted, which it was not"
+                "was notified that {nodes:?} was deleted, which it was not"
             ))
         }
     }
@@ -135,11 +135,11 @@ mod tests {
     fn flags_false_report_of_deletion() {
         let node = ["/a".to_owned(), "/b".to_owned()];
         let mut broken = Broken::default();
-        broken.told(&node).unwrap_err();
+        broken.notified(&node).unwrap_err();
         broken.deleted("/b", 1_000);
-        broken.told(&node).unwrap();
-        broken.told(&node[..1]).unwrap_err();
+        broken.notified(&node).unwrap();
+        broken.notified(&node[..1]).unwrap_err();
         broken.suspect("/a");
-        broken.told(&node[..1]).unwrap();
+        broken.notified(&node[..1]).unwrap();
     }
 }

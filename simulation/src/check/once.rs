@@ -61,7 +61,7 @@ impl Runs {
             };
             if wrong {
                 return Err(format!(
-                    "the run {run} for {occasion} was told {outcome:?}, beside {writes:?}"
+                    "the run {run} for {occasion} returned {outcome:?}, but the records are {writes:?}"
                 ));
             }
         }

@@ -15,7 +15,7 @@ use simnet::net::{Link, Net};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use zookeeper_test_server::Server;
 
-use crate::day::Machines;
+use crate::life::Machines;
 use crate::plan::Profile;
 use crate::world::World;
 

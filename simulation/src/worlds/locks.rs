@@ -15,10 +15,10 @@ use zookeeper_recipes::{
     TryLockError,
 };
 
-use super::{deeds, polled};
+use super::{lock_calls, polled};
 use crate::check::exclusion::Share;
 use crate::check::{ends, leases, recovery};
-use crate::held::{Grant, Held};
+use crate::grants::{Grant, Held};
 use crate::plan::{Kind, Plan};
 use crate::world::{Machine, World, path, variant};
 
@@ -247,7 +247,7 @@ fn choose(world: &World, place: usize, rng: &mut Rng) -> Call {
     let way = match rng.range(0, 12) {
         0..5 => Way::Acquire,
         5..7 => Way::Try,
-        7 => Way::Lease(deeds::lease(world, rng).max(Duration::from_millis(1))),
+        7 => Way::Lease(lock_calls::lease(world, rng).max(Duration::from_millis(1))),
         8 => Way::DropAfter,
         9 | 10 => Way::DropAtPoll(rng.range(1, 9)),
         _ => Way::Enqueue(Place {
@@ -298,7 +298,7 @@ fn share(world: &World, place: usize, held: &Held, began: u64) -> Share {
 pub async fn turn(lock: &Lock, world: &World, machine: &Arc<Machine>, place: usize, rng: &mut Rng) {
     // Who asks a holder to stop has its successor woken, too.
     if !world.plan.calm && rng.one_in(10) {
-        return deeds::from_outside(lock, world, machine, place, rng).await;
+        return lock_calls::from_outside(lock, world, machine, place, rng).await;
     }
     let call = choose(world, place, rng);
     let began = world.now();
@@ -337,7 +337,7 @@ pub async fn turn(lock: &Lock, world: &World, machine: &Arc<Machine>, place: usi
     }
     match got {
         Some(Ok(mut held)) => {
-            if let Some(other) = deeds::parted(&mut held, rng) {
+            if let Some(other) = lock_calls::parted(&mut held, rng) {
                 world.sometimes("split".to_owned());
                 world.note_error("not released", other.release().await.err());
             }
@@ -407,11 +407,11 @@ pub async fn hold(
                 true
             }
             () = async {
-                let deeds = rng.range(1, 4);
-                let pause = Duration::from_millis(time / (deeds + 1));
-                for _ in 0..deeds {
+                let lock_calls = rng.range(1, 4);
+                let pause = Duration::from_millis(time / (lock_calls + 1));
+                for _ in 0..lock_calls {
                     sleep(pause).await;
-                    deeds::while_held(lock, world, &grant, rng, pause).await;
+                    lock_calls::while_held(lock, world, &grant, rng, pause).await;
                 }
                 sleep(pause).await;
             } => false,
@@ -424,7 +424,7 @@ pub async fn hold(
             .map(Grant::into_held)
             .expect("the only one");
         if is_lost {
-            world.check(deeds::lost_in_all(&mut held));
+            world.check(lock_calls::lost_in_all(&mut held));
         }
         // Now and then also what is lost.
         if !rng.one_in(if is_lost { 16 } else { 4 }) {
@@ -482,7 +482,7 @@ pub async fn prove(
     if let Lock::Semaphore(semaphore) = lock
         && world.plan.resizes
     {
-        deeds::resize(semaphore, world, place, world.plan.permits).await?;
+        lock_calls::resize(semaphore, world, place, world.plan.permits).await?;
     }
     let call = Call {
         shared: false,

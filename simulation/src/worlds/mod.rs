@@ -5,9 +5,9 @@
 //! that it works when nothing is broken any more, and the nodes that it may not leave.
 
 pub mod counters;
-pub mod deeds;
 pub mod jobs;
 pub mod leaders;
+pub mod lock_calls;
 pub mod locks;
 pub mod multi;
 pub mod nodes;
@@ -25,7 +25,7 @@ use zookeeper_test_server::{Op, Server};
 
 use crate::check::exclusion::Share;
 use crate::check::{ends, herd, recovery};
-use crate::held::{Grant, Held};
+use crate::grants::{Grant, Held};
 use crate::plan::{Kind, Plan};
 use crate::world::{Machine, Wait, World, lock, path};
 

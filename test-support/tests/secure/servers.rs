@@ -32,7 +32,8 @@ pub(crate) struct Servers {
 }
 
 impl Servers {
-    /// One that wants a certificate of its clients, and knows a user by SASL, at both ports.
+    /// Returns a server that requires a certificate of its clients, and knows a user by SASL, at
+    /// both ports.
     pub(crate) fn mutual(&self) -> Result<Arc<Server>, String> {
         shared(&self.mutual, || {
             let directory = tempfile::tempdir().map_err(|error| error.to_string())?;
@@ -46,7 +47,8 @@ impl Servers {
         })
     }
 
-    /// One that wants none, with a certificate that is for `localhost` only, and without SASL.
+    /// Returns a server that requires no certificate, with one that is for `localhost` only, and
+    /// without SASL.
     pub(crate) fn one_sided(&self) -> Result<Arc<Server>, String> {
         shared(&self.one_sided, || {
             let directory = tempfile::tempdir().map_err(|error| error.to_string())?;
@@ -132,12 +134,12 @@ impl Server {
         self.zookeeper.connect_string()
     }
 
-    /// Its CA.
+    /// Returns options with the server's CA.
     pub(crate) fn options(&self) -> TlsOptions {
         TlsOptions::new().ca_file(self.file("ca.pem"))
     }
 
-    /// Its CA, and the client's certificate.
+    /// Returns options with the server's CA and the client's certificate.
     pub(crate) fn options_with_identity(&self) -> TlsOptions {
         self.options()
             .identity_files(self.file("client.pem"), self.file("client-key.pem"))

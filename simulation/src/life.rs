@@ -15,7 +15,7 @@ use tokio::time::{sleep, timeout};
 use zookeeper_recipes::Client;
 use zookeeper_test_server::{Op, Server};
 
-use crate::check::{ends, left, panics, recovery};
+use crate::check::{ends, leftovers, panics, recovery};
 use crate::faults::Stage;
 use crate::glue::Port;
 use crate::plan::Plan;
@@ -241,7 +241,7 @@ async fn live(plan: Plan, trace: bool, mut rng: Rng) -> Report {
         });
     sleep(Duration::from_secs(1)).await;
     let alive = Handle::current().metrics().num_alive_tasks();
-    world.check(left::nothing(
+    world.check(leftovers::nothing(
         server.watches(),
         alive.saturating_sub(tasks),
         world.processes(),
@@ -281,7 +281,7 @@ async fn leave_nothing(
     // The nodes of the dead go with their sessions.
     sleep(plan.session_timeout * 3 + Duration::from_secs(10)).await;
     for place in 0..plan.paths() {
-        world.check(left::no_node(
+        world.check(leftovers::no_node(
             &path(place),
             &worlds::left(plan, server, place),
         ));
@@ -297,7 +297,7 @@ async fn leave_nothing(
         }
     }
     sleep(plan.session_timeout * 3).await;
-    world.check(left::no_session(&server.sessions()));
+    world.check(leftovers::no_session(&server.sessions()));
 }
 
 /// Runs a plan in a world of its own.
@@ -322,7 +322,7 @@ pub fn play(plan: Plan, trace: bool) -> Report {
             0,
         )
     });
-    let memory = left::no_memory(bytes, report.processes);
+    let memory = leftovers::no_memory(bytes, report.processes);
     report
         .violations
         .extend(memory.err().map(|text| format!("seed {seed}: {text}")));

@@ -19,7 +19,7 @@ use zookeeper_client::{Acls, CreateMode, LockOptions, LockPrefix, OwnedLockClien
 use zookeeper_recipes::{Client, InterProcessMutex, LockGuard};
 use zookeeper_test_server::{Loss, Match, Op, Server};
 
-use crate::check::both::Both;
+use crate::check::overlap::Overlaps;
 use crate::check::panics;
 use crate::glue::{self, PORT, Port};
 use crate::world::lock;
@@ -211,7 +211,7 @@ struct World {
     stopped: watch::Sender<bool>,
     found: Mutex<Found>,
     inside: Mutex<Inside>,
-    both: Mutex<Both>,
+    both: Mutex<Overlaps>,
 }
 
 impl World {
