@@ -68,7 +68,7 @@ pub(crate) enum Lock {
     None,
 }
 
-/// What a worker does.
+/// The work of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Role {
@@ -100,7 +100,7 @@ impl Fault {
     }
 }
 
-/// What all workers need to know of the run.
+/// The options of the run that all workers need.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Config {
     pub(crate) readers: u32,

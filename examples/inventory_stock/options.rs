@@ -115,7 +115,7 @@ pub(crate) enum Lock {
     None,
 }
 
-/// What all workers need to know of the sale.
+/// The options of the sale that all workers need.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Config {
     pub(crate) scenario: Scenario,

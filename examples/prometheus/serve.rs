@@ -14,7 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 pub(crate) async fn serve(listener: TcpListener, metrics: PrometheusHandle) -> io::Result<()> {
     loop {
         let (connection, _) = listener.accept().await?;
-        // What waits in histograms is taken into account with each answer.
+        // The values that wait in histograms are added to each answer.
         metrics.run_upkeep();
         if let Err(error) = answer(connection, &metrics.render()).await {
             eprintln!("not answered: {error}");

@@ -77,7 +77,7 @@ pub trait Listener: Send + 'static {
     /// Dropping the future must lose no connection.
     fn accept(&mut self) -> impl Future<Output = io::Result<(Self::Stream, SocketAddr)>> + Send;
 
-    /// Refuses connections from here on.
+    /// Refuses connections from now on.
     fn stop(&mut self);
 
     /// Accepts connections again.
@@ -101,8 +101,8 @@ pub(crate) struct Tcp {
     addr: SocketAddr,
     /// `None` while the server is stopped.
     listener: Option<TcpListener>,
-    /// Bound, so that the port is given to no other server meanwhile, and to no client's
-    /// connection. It does not listen, so connections are refused.
+    /// The socket stays bound, so that the port is given to no other server and to no client's
+    /// connection. The socket does not listen, so connections are refused.
     kept: Option<TcpSocket>,
 }
 

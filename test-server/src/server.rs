@@ -352,9 +352,9 @@ impl Builder {
         self
     }
 
-    /// Sets how often the leader is told which sessions are alive; at once by default. ZooKeeper's
-    /// members tell it every half tick: if that fails after a write, the session expires earlier
-    /// than its timeout after the write.
+    /// Sets how often the members report live sessions to the leader; at once by default.
+    /// ZooKeeper's members report every half tick: if that fails after a write, the session expires
+    /// earlier than its timeout after the write.
     pub fn touch_interval(mut self, interval: Duration) -> Self {
         self.touch_interval = interval;
         self
@@ -581,7 +581,7 @@ impl<L: Listener> Main<L> {
                         done(());
                     }
                     Some(Control::Listen(done)) => {
-                        // After another call's restart it listens already.
+                        // After the restart by another call, the server already listens.
                         let mut stopped = self.listeners.iter_mut().filter(|_| !self.listens);
                         let outcome = stopped.try_for_each(Listener::restart);
                         self.listens = outcome.is_ok();
@@ -683,7 +683,7 @@ fn every(period: Duration) -> Interval {
 #[derive(Debug)]
 pub struct Server {
     shared: Arc<Shared>,
-    /// One for each member.
+    /// The addresses, one for each member.
     addrs: Vec<SocketAddr>,
     control: mpsc::UnboundedSender<Control>,
     handle: Handle,
@@ -1128,14 +1128,14 @@ impl Server {
     }
 
     /// Sets the sequence number of a node's next sequential child, for instance to [`i32::MAX`] to
-    /// test what comes after it. The node's `cversion` changes with it.
+    /// test the wrap. The node's `cversion` changes with it.
     ///
-    /// After [`i32::MAX`] this server goes on with `-2147483648`, as ZooKeeper's documentation
+    /// After [`i32::MAX`] this server continues with `-2147483648`, as ZooKeeper's documentation
     /// says. **A real ZooKeeper does not**, at least 3.8.0: once the node numbered 2147483647
     /// exists, every sequential create that is sent after the previous reply is refused with
-    /// `NodeExists`, for ever. Only creates that were sent without waiting for replies get numbers
-    /// that have wrapped. So this tests how a client copes with wrapped numbers, and not with a
-    /// parent that has used up its numbers.
+    /// `NodeExists`, permanently. Only creates that were sent without waiting for replies get
+    /// numbers that have wrapped. So the method tests how a client copes with wrapped numbers, and
+    /// not with a parent that has used up its numbers.
     ///
     /// # Errors
     /// [`ServerError::NoNode`] if the node does not exist.

@@ -222,7 +222,7 @@ impl Transaction<'_> {
         who.may(parent_path, parent, CREATE)?;
         let mut path = request.path.clone();
         if sequential {
-            // As Java's %010d: ten places, including the sign.
+            // The number is printed with Java's %010d: ten places, including the sign.
             path.push_str(&format!("{:010}", parent.creates));
         }
         validate(&path)?;

@@ -510,10 +510,8 @@ impl ZooKeeper {
 
     /// Returns the answer of a member to a four-letter word such as `wchp`, `mntr` or `cons`.
     ///
-    /// Returns an error if the member cannot be reached or does not answer within 20 s.
-    ///
     /// # Errors
-    /// When it cannot be reached or does not answer within 20 s.
+    /// Returns an error if the member cannot be reached or does not answer within 20 s.
     pub fn four_letter(&self, member: usize, word: &str) -> io::Result<String> {
         four_letter(self.address(member), word, Duration::from_secs(20))
     }
