@@ -263,7 +263,7 @@ async fn connect(servers: &ZooKeeper, session_timeout: Duration) -> Result<Clien
         .await?)
 }
 
-/// Has the rival wait for the lock, until its node is in the queue. The task tells when it was
+/// Makes the rival wait for the lock, until its node is in the queue. The task tells when it was
 /// granted.
 async fn queue(
     client: &Client,

@@ -88,7 +88,7 @@ impl History {
         }
     }
 
-    /// Whether a worker was killed.
+    /// Returns whether a worker was killed.
     pub(crate) fn was_killed(&self, worker: u32) -> bool {
         self.incidents.iter().any(
             |incident| matches!(incident, Incident::Killed { worker: killed } if *killed == worker),

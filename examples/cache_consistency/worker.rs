@@ -184,8 +184,8 @@ impl Worker {
             stops,
         })?;
         if stops.is_some() {
-            // Stops all threads, also the session's. If the parent resumes this process, it goes on
-            // here.
+            // Stops all threads, also the session's. If the parent resumes this process, it
+            // continues here.
             kill_process(getpid(), Signal::STOP)?;
         }
         tokio::time::sleep(self.config.think).await;

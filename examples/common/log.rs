@@ -24,7 +24,7 @@ impl Log {
         self.lines.insert(place, (at, line));
     }
 
-    /// Whether there are lines to print.
+    /// Returns whether there are lines to print.
     pub(crate) fn is_empty(&self) -> bool {
         self.lines.is_empty()
     }

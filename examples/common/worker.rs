@@ -16,7 +16,7 @@ pub(crate) const ARGUMENT: &str = "worker";
 /// How long a worker may take to close its session.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Whether this process was started as a worker.
+/// Returns whether this process was started as a worker.
 pub(crate) fn is_worker() -> bool {
     std::env::args_os()
         .nth(1)

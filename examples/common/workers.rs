@@ -1,5 +1,5 @@
-//! The parent's side: the worker processes, which are this program again, each with a session of
-//! its own.
+//! The parent's side: the worker processes, which are this program again, each with a separate
+//! session.
 //!
 //! A worker gets its assignment as its first command, and reports when it is ready. The next
 //! command, whatever it says, starts its work. The end of its stdin stops it.

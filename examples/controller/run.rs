@@ -28,7 +28,7 @@ pub(crate) struct Outcome {
     pub(crate) seconds: f64,
 }
 
-/// The time in which a worker leads; until `u64::MAX` while that goes on.
+/// The time in which a worker leads; until `u64::MAX` while that continues.
 #[derive(Debug)]
 struct Lead {
     worker: u32,

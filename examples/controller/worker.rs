@@ -136,7 +136,7 @@ fn lock(store: &Mutex<Store>) -> MutexGuard<'_, Store> {
     store.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The work of the leader in one term.
+/// Returns the work of the leader in one term.
 async fn work(
     term: FencingToken,
     config: &Config,

@@ -198,7 +198,7 @@ impl Herd<'_> {
         Ok(())
     }
 
-    /// Whether there are as many watches as waiters, if that can be known.
+    /// Returns whether there are as many watches as waiters, if that can be known.
     fn all_watch(&self, waiters: u32) -> bool {
         let server = self.servers.in_process.as_ref();
         server.is_none_or(|server| server.counters().watches() >= waiters as usize)

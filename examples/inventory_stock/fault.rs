@@ -55,7 +55,7 @@ impl FaultInjector {
         }
     }
 
-    /// Whether [`on_tick`](Self::on_tick) is to be called.
+    /// Returns whether [`on_tick`](Self::on_tick) is to be called.
     pub(crate) fn is_busy(&self) -> bool {
         !self.faults.is_empty() || !self.expiries.is_empty()
     }
@@ -161,7 +161,7 @@ impl FaultInjector {
         self.session_timeout
     }
 
-    /// Kills the victim, or lets it go on.
+    /// Kills the victim, or lets it continue.
     fn strike(&mut self, history: &mut History) -> Result<Option<String>, Error> {
         let (Some(victim), Some(fault)) = (self.victim.take(), self.faults.pop_front()) else {
             return Ok(None);
@@ -195,7 +195,7 @@ impl FaultInjector {
         })
     }
 
-    /// Lets a victim go on that was not inside any more, and waits for the next holder.
+    /// Lets a victim continue that was not inside any more, and waits for the next holder.
     fn resume_unharmed(&mut self) -> Result<(), Error> {
         if let Some(victim) = self.victim.take() {
             victim.expiry.abort();

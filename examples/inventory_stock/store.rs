@@ -173,8 +173,8 @@ impl Store {
         Ok(Sale::Committed)
     }
 
-    /// Whether a process keeps all others from writing: one that was paused in the middle of a
-    /// transaction.
+    /// Returns whether a process keeps all others from writing: one that was paused in the middle
+    /// of a transaction.
     pub(crate) fn is_write_locked(&mut self) -> Result<bool, Error> {
         self.db.busy_timeout(STUCK)?;
         let locked = match self
@@ -189,7 +189,7 @@ impl Store {
         Ok(locked)
     }
 
-    /// Whether there is an order of this user.
+    /// Returns whether there is an order of this user.
     pub(crate) fn has_bought(&self, user: u32) -> Result<bool, Error> {
         let mut select = self
             .db

@@ -10,7 +10,8 @@ use tokio::net::{TcpListener, TcpStream};
 /// Answers each connection, one after the other, until the listener fails.
 ///
 /// # Errors
-/// If no connection can be accepted. A connection that breaks is its client's business.
+/// Returns an error if no connection can be accepted. A connection that breaks is its client's
+/// business.
 pub(crate) async fn serve(listener: TcpListener, metrics: PrometheusHandle) -> io::Result<()> {
     loop {
         let (connection, _) = listener.accept().await?;

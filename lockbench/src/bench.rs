@@ -393,7 +393,7 @@ impl Bench {
         Ok(measured)
     }
 
-    /// How many requests the servers of a contender have received, if they count them.
+    /// Returns how many requests the servers of a contender have received, if they count them.
     fn requests(&self, scenario: &Scenario, contender: &Contender) -> Result<Option<u64>, Error> {
         // The servers count all, and of those who wait while one gives up, one is measured.
         let all = scenario.give_up_micros.is_none();
@@ -403,7 +403,7 @@ impl Bench {
         }
     }
 
-    /// The processes of a contender in a scenario.
+    /// Returns the processes of a contender in a scenario.
     fn processes_of(&self, scenario: &Scenario, contender: &Contender) -> Vec<u32> {
         let workers = self
             .workers
@@ -413,7 +413,7 @@ impl Bench {
         workers.take(scenario.processes).map(Worker::id).collect()
     }
 
-    /// The processes that belong to the run.
+    /// Returns the processes that belong to the run.
     fn all_processes(&self) -> Vec<u32> {
         let workers = self.workers.values().flatten().map(Worker::id);
         self.servers.ids().into_iter().chain(workers).collect()

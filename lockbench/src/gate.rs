@@ -165,7 +165,7 @@ const fn absolute(
     }
 }
 
-/// The cost of a grant grows no faster than the list that the servers must send.
+/// Checks that the cost of a grant grows no faster than the list that the servers must send.
 const fn growth(more: &'static str, ours: &'static str, fewer: &'static str, times: f64) -> Gate {
     let against = Against::Scenario(fewer);
     Gate {
@@ -354,7 +354,7 @@ mod tests {
     use crate::report::Round;
     use crate::scenario;
 
-    /// A scenario with a round for each pair of times per cycle.
+    /// Returns a scenario with a round for each pair of times per cycle.
     fn reports(times: &[(f64, f64)]) -> Reports {
         let round = |&(ours, bare): &(f64, f64)| -> Round {
             [("ours", ours), ("bare", bare)]

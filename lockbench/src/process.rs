@@ -57,7 +57,7 @@ impl Worker {
         self.child.id()
     }
 
-    /// Whether it has run for long enough to be measured, where that takes long.
+    /// Returns whether it has run for long enough to be measured, where that takes long.
     pub(crate) fn is_warm(&self) -> bool {
         self.warm
     }
@@ -66,7 +66,7 @@ impl Worker {
         self.warm = true;
     }
 
-    /// Has the worker begin a round.
+    /// Makes the worker begin a round.
     pub(crate) fn begin(&mut self, job: &Job) -> Result<(), Error> {
         self.tell(&Order::Run(job.clone()))
             .map_err(|error| format!("{} does not listen: {error}", self.name).into())

@@ -35,7 +35,7 @@ impl Classes {
 }
 
 impl Program {
-    /// Why this machine cannot run it: what it needs is not installed.
+    /// Returns why this machine cannot run it: what it needs is not installed.
     pub(crate) fn missing(self) -> Option<Missing> {
         match self {
             Self::Ours | Self::Bare | Self::BareApart | Self::ClientLock => None,
@@ -126,7 +126,7 @@ impl Programs {
         Ok(command)
     }
 
-    /// Where the compiled classes are.
+    /// Returns where the compiled classes are.
     fn classes(&mut self, peer: &CuratorPeer) -> Result<PathBuf, Error> {
         let classes = match self.curator.take() {
             Some(classes) => classes,

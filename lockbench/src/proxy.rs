@@ -65,7 +65,7 @@ impl DelayProxy {
         Ok(Self { address, shared })
     }
 
-    /// Where it listens.
+    /// Returns the address of the proxy.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
@@ -164,7 +164,7 @@ fn pass_on(receiver: &Receiver<Chunk>, mut to: TcpStream) {
             break;
         }
     }
-    // The other direction may go on.
+    // The other direction may continue.
     let _ = to.shutdown(Shutdown::Write);
 }
 
@@ -178,7 +178,7 @@ mod tests {
     /// For a machine on which everything else runs too.
     const LONG: Duration = Duration::from_secs(60);
 
-    /// A connection through a proxy: its client's and its server's end.
+    /// Returns a connection through a proxy: its client's and its server's end.
     fn pair(proxy: &DelayProxy, listener: &TcpListener) -> (TcpStream, TcpStream) {
         let client = TcpStream::connect(proxy.address()).unwrap();
         let (server, _) = listener.accept().unwrap();
@@ -197,7 +197,7 @@ mod tests {
         )
     }
 
-    /// How long bytes are on their way.
+    /// Returns how long bytes are on their way.
     fn takes(mut from: &TcpStream, mut to: &TcpStream) -> Duration {
         let sent = Instant::now();
         from.write_all(b"hello").unwrap();

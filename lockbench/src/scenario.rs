@@ -62,7 +62,7 @@ impl Effort {
         }
     }
 
-    /// How long each contender's part of a round lasts.
+    /// Returns how long each contender's part of a round lasts.
     pub(crate) fn length(self) -> Duration {
         match self {
             Self::Smoke => Duration::from_millis(30),
@@ -147,12 +147,12 @@ impl Scenario {
         }
     }
 
-    /// How many rounds there are.
+    /// Returns how many rounds there are.
     pub(crate) fn rounds(&self, effort: Effort) -> usize {
         effort.rounds().min(self.most_rounds)
     }
 
-    /// How many tasks a contender has, in all of its processes.
+    /// Returns how many tasks a contender has, in all of its processes.
     pub(crate) fn all_tasks(&self) -> usize {
         self.processes * self.sessions * self.tasks
     }
@@ -180,7 +180,7 @@ impl Scenario {
     }
 }
 
-/// All scenarios, in the order in which they are run.
+/// Returns all scenarios, in the order in which they are run.
 pub(crate) fn all() -> Vec<Scenario> {
     [
         free(),

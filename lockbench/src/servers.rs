@@ -112,7 +112,7 @@ impl Servers {
         zookeeper.into_iter().chain(redis).collect()
     }
 
-    /// The process numbers of all servers.
+    /// Returns the process numbers of all servers.
     pub(crate) fn ids(&self) -> Vec<u32> {
         let members = self
             .running
@@ -124,7 +124,7 @@ impl Servers {
             .collect()
     }
 
-    /// How many requests the members of an ensemble have received of their clients.
+    /// Returns how many requests the members of an ensemble have received of their clients.
     pub(crate) fn requests(&self, ensemble: Ensemble) -> Result<u64, Error> {
         let servers = self
             .running
@@ -148,7 +148,7 @@ impl Servers {
         Some(move || ask(address, "dump"))
     }
 
-    /// How many of them are a question of [`requests`](Self::requests) itself.
+    /// Returns how many of them are a question of [`requests`](Self::requests) itself.
     pub(crate) fn requests_of_a_question(&self, ensemble: Ensemble) -> u64 {
         self.running
             .get(&ensemble)

@@ -90,7 +90,7 @@ impl Poll {
     }
 }
 
-/// The time that processes of a machine share, in nanoseconds.
+/// Returns the time that processes of a machine share, in nanoseconds.
 pub(crate) fn now() -> i64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     time.tv_sec * 1_000_000_000 + time.tv_nsec

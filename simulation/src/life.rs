@@ -53,7 +53,7 @@ impl Machines {
             } else {
                 builder.clone().connect_lazy(&servers)
             };
-            // One that starts without a server goes on trying.
+            // One that starts without a server continues trying.
             match connected {
                 Ok(client) => (Ok(client), None),
                 Err(error) => (builder.connect_lazy(&servers), Some(error)),
@@ -81,7 +81,7 @@ impl Machines {
         lock(&self.all).push(machine);
     }
 
-    /// The machines that live.
+    /// Returns the machines that live.
     pub fn all(&self) -> Vec<Arc<Machine>> {
         lock(&self.all).clone()
     }
@@ -210,8 +210,8 @@ async fn live(plan: Plan, trace: bool, mut rng: Rng) -> Report {
     };
     faults::make(&Stage::new(&world, &server, &net), &machines, &mut rng).await;
 
-    // Everything works from here on. Callers go on, with time enough for each to be granted what it
-    // waits for.
+    // Everything works from here on. Callers continue, with time enough for each to be granted what
+    // it waits for.
     world.heal();
     sleep(2 * Duration::from_millis(recovery::limit(plan.timeout_ms()))).await;
 

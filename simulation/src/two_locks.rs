@@ -82,7 +82,7 @@ impl Found {
         self.examples.extend(other.examples);
     }
 
-    /// Whether the lock did nothing of what no lock may do.
+    /// Returns whether the lock did nothing of what no lock may do.
     pub fn is_fine(&self) -> bool {
         [self.overlaps, self.left, self.stuck, self.panics]
             .iter()
@@ -333,7 +333,7 @@ impl World {
                     tokio::spawn(async move {
                         sleep(long).await;
                         machine.process.thaw();
-                        // What a process asks first when it goes on.
+                        // What a process asks first when it continues.
                         world.look();
                     });
                 }
@@ -341,7 +341,7 @@ impl World {
             }
         }
         server.clear_faults();
-        // Links heal, and processes go on, by themselves.
+        // Links heal, and processes continue, by themselves.
         sleep(self.time * 3).await;
     }
 }

@@ -92,12 +92,12 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Whether its client is closed, or is being closed, or will never be.
+    /// Returns whether its client is closed, or is being closed, or will never be.
     pub fn is_leaving(&self) -> bool {
         self.is_over() || self.is_closing.load(Ordering::Relaxed)
     }
 
-    /// Whether its callers are to stop.
+    /// Returns whether its callers are to stop.
     pub fn is_over(&self) -> bool {
         self.is_dead() || self.has_left.load(Ordering::Relaxed)
     }
@@ -154,7 +154,7 @@ pub struct World {
 }
 
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A caller that panics is a violation, and the world goes on.
+    // A caller that panics is a violation, and the world continues.
     mutex
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -185,7 +185,7 @@ impl World {
         }
     }
 
-    /// Has the callers come to an end.
+    /// Makes the callers come to an end.
     pub fn stop(&self) {
         self.stopped.send_replace(true);
     }
@@ -337,8 +337,8 @@ impl World {
         }
     }
 
-    /// Whether the servers have denied something below a path to a machine, whose call began at
-    /// `began`.
+    /// Returns whether the servers have denied something below a path to a machine, whose call
+    /// began at `began`.
     fn was_denied(&self, machine: &Machine, path: &str, began: u64) -> bool {
         if !lock(&self.report).faults.contains_key("access denied") {
             return false;
@@ -360,10 +360,10 @@ impl World {
             .unwrap_or(since)
     }
 
-    /// Whether another contender's node was made at a path since a call of a machine began. Only
-    /// where the client makes no other calls, and what servers show is no older than it, and where
-    /// answers arrive: without one a client does not know that its own last node is gone (seed
-    /// 1382). The call itself has made so many at most.
+    /// Returns whether another contender's node was made at a path since a call of a machine began.
+    /// Only where the client makes no other calls, and what servers show is no older than it, and
+    /// where answers arrive: without one a client does not know that its own last node is gone
+    /// (seed 1382). The call itself has made this many at most.
     fn has_come(&self, wait: Wait, machine: &Machine, own: u32) -> bool {
         let plan = &self.plan;
         let resizes = plan.resizes && plan.kinds[wait.place] == Kind::Semaphore;
@@ -378,7 +378,7 @@ impl World {
         .unwrap_or(true)
     }
 
-    /// A caller is granted something at some paths.
+    /// Records that a caller is granted a lock at some paths.
     pub fn enter(
         &self,
         shares: &[(usize, Share)],
@@ -517,8 +517,8 @@ impl World {
         lock(&self.anywhere).leaves(self.now());
     }
 
-    /// A caller waits for several paths, of which it has, or may have, a part, until the wait is
-    /// dropped.
+    /// Records that a caller waits for several paths, of which it has, or may have, a part, until
+    /// the wait is dropped.
     pub fn waits_for_all(
         &self,
         shares: &[(usize, Share)],
@@ -544,7 +544,7 @@ impl World {
         }
     }
 
-    /// A caller has, or may have, a part of several paths until this is dropped.
+    /// Records that a caller has, or may have, a part of several paths until the result is dropped.
     pub fn within(&self, shares: &[(usize, Share)]) -> Within<'_> {
         let places: Vec<usize> = shares.iter().map(|(place, _)| *place).collect();
         places
@@ -557,7 +557,8 @@ impl World {
         }
     }
 
-    /// A caller may hold what is at a path, without waiting for it, until this is dropped.
+    /// Records that a caller may hold the lock at a path, without waiting for it, until the result
+    /// is dropped.
     pub fn may_hold(&self, place: usize) -> Within<'_> {
         lock(&self.places[place]).waits.enters();
         lock(&self.anywhere).enters();
@@ -687,7 +688,7 @@ impl World {
         )
     }
 
-    /// Whether a grant is held, and none of its nodes was deleted by another process.
+    /// Returns whether a grant is held, and none of its nodes was deleted by another process.
     pub fn holds(&self, grant: &Arc<Grant>) -> bool {
         grant.is_held()
     }
@@ -750,23 +751,23 @@ impl World {
         self.healed().is_some()
     }
 
-    /// Whether all that was broken has healed long enough ago for clients to be connected, and
-    /// answers to come soon.
+    /// Returns whether all that was broken has healed long enough ago for clients to be connected,
+    /// and answers to come soon.
     pub fn is_quiet(&self) -> bool {
         let long = self.plan.recovery_ms();
         let is_over = |healed: u64| self.now() >= healed + long;
         self.healed().is_some_and(is_over) && !self.plan.far && !self.is_stopped()
     }
 
-    /// How much longer a caller waits for what is free to be granted: as long as that may take,
-    /// when nothing is broken.
+    /// Returns how much longer a caller waits for what is free to be granted: as long as that may
+    /// take, when nothing is broken.
     pub fn longer(&self) -> Duration {
         let waits = self.is_healed() && !self.is_stopped() && !self.plan.calm;
         Duration::from_millis(if waits { self.plan.recovery_ms() } else { 0 })
     }
 
-    /// A caller waits for what is at a path, until the wait is given back to [`ends`](Self::ends).
-    /// Without a machine it may wait for more than is free.
+    /// Records that a caller waits for the lock at a path, until the wait is given back to
+    /// [`ends`](Self::ends). Without a machine it may wait for more than is free.
     pub fn waits(&self, place: usize, machine: Option<&Arc<Machine>>) -> Wait {
         // Nodes that nobody waits for: of who has left, or is dead.
         let has_nodes = !worlds::left(&self.plan, &self.server, place).is_empty();
@@ -1028,8 +1029,8 @@ impl World {
         }
     }
 
-    /// Whether a node at a path was deleted by another process lately, which its holder may not have
-    /// been told yet.
+    /// Returns whether a node at a path was deleted by another process lately, which its holder may
+    /// not have been told yet.
     pub fn is_broken_lately(&self, place: usize) -> bool {
         lock(&self.broken).below(
             &path(place),
@@ -1121,7 +1122,7 @@ impl Drop for Within<'_> {
     }
 }
 
-/// The node that holders write.
+/// Returns the node that holders write.
 pub fn data(place: usize) -> String {
     format!("/data/p{place}")
 }

@@ -183,7 +183,7 @@ impl Conn {
         }
     }
 
-    /// Whether its connect was accepted.
+    /// Returns whether its connect was accepted.
     pub(crate) fn is_greeted(&self) -> bool {
         self.greeted.load(Ordering::Acquire)
     }
@@ -716,7 +716,7 @@ fn arrive(conn: &Conn, shared: &Shared, frame: &[u8], connected: bool) -> Option
                 .sessions
                 .get(session)
                 .is_some_and(|known| known.local.is_some());
-        // A member to which a connection is left when its session is resumed elsewhere goes on to
+        // A member to which a connection is left when its session is resumed elsewhere continues to
         // tell the leader that it is alive.
         if heard && state.connections.contains_key(&conn.id) {
             state.sessions.touch(session, heard_at);
@@ -784,7 +784,7 @@ async fn process_all(
     }
 }
 
-/// How a connection goes on after a request.
+/// How a connection continues after a request.
 enum Next {
     GoOn,
     Stop,

@@ -395,7 +395,7 @@ pub(crate) enum Action {
 }
 
 impl Action {
-    /// Whether it strikes before the request is applied.
+    /// Returns whether it strikes before the request is applied.
     fn on_request(self) -> bool {
         matches!(self, Self::HoldRequest | Self::DropRequest(_))
     }

@@ -140,7 +140,7 @@ impl HistoryEvent {
         }
     }
 
-    /// The bytes of its path and data.
+    /// Returns the bytes of its path and data.
     fn bytes(&self) -> usize {
         match self {
             Self::Created { path, data } | Self::DataSet { path, data } => {

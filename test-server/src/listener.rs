@@ -64,14 +64,15 @@ pub trait Listener: Send + 'static {
     /// Returns the address on which clients connect.
     ///
     /// # Errors
-    /// If there is none.
+    /// Returns an error if the listener has no address.
     fn addr(&self) -> io::Result<SocketAddr>;
 
     /// Waits for the next connection, and returns it with the client's address. Not called while it
     /// is [stopped](Self::stop).
     ///
     /// # Errors
-    /// If the connection could not be accepted. The server tries again a little later.
+    /// Returns an error if the connection could not be accepted. The server tries again a little
+    /// later.
     ///
     /// # Cancel safety
     /// Dropping the future must lose no connection.
@@ -83,7 +84,7 @@ pub trait Listener: Send + 'static {
     /// Accepts connections again.
     ///
     /// # Errors
-    /// If that is impossible. The server stays stopped.
+    /// Returns an error if the listener cannot start again. The server stays stopped.
     fn restart(&mut self) -> io::Result<()>;
 
     /// Closes a connection by a reset, where the transport has one; drops it by default.

@@ -142,7 +142,7 @@ impl State {
             .collect()
     }
 
-    /// Whether transactions can be committed.
+    /// Returns whether transactions can be committed.
     pub(crate) fn has_quorum(&self) -> bool {
         2 * self.members.iter().filter(|member| member.votes()).count() > self.members.len()
     }
@@ -153,7 +153,7 @@ impl State {
             .map_or(Member::Down, |standing| standing.member)
     }
 
-    /// Whether a member replies without the others, if at all.
+    /// Returns whether a member replies without the others, if at all.
     pub(crate) fn is_alone(&self, index: usize) -> bool {
         matches!(
             self.member(index),
@@ -161,7 +161,7 @@ impl State {
         ) || !self.has_quorum()
     }
 
-    /// Whether what happens on a connection is unknown to the others.
+    /// Returns whether what happens on a connection is unknown to the others.
     pub(crate) fn is_cut(&self, conn: &Conn) -> bool {
         self.is_isolated(conn.session()) || self.is_alone(conn.member)
     }
@@ -232,7 +232,7 @@ impl State {
         }
     }
 
-    /// The last transaction that a member knows.
+    /// Returns the last transaction that a member knows.
     pub(crate) fn zxid_at(&self, index: usize) -> i64 {
         self.members
             .get(index)
@@ -295,7 +295,7 @@ impl State {
         }
     }
 
-    /// Whether a member that lags replies to a request only after it has caught up.
+    /// Returns whether a member that lags replies to a request only after it has caught up.
     pub(crate) fn waits(ask: &Ask) -> bool {
         match &ask.body {
             Ok(Request::Sync { .. }) | Err(_) => true,

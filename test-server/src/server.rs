@@ -341,7 +341,7 @@ impl Builder {
         self
     }
 
-    /// Has the server's clock, by which sessions and TTLs expire, run faster (above 1) or slower
+    /// Makes the server's clock, by which sessions and TTLs expire, run faster (above 1) or slower
     /// than the clients'; 1 by default, and from 0.01 to 100.
     pub fn clock_rate(mut self, rate: f64) -> Self {
         self.clock_rate = if rate.is_finite() {
@@ -430,7 +430,7 @@ impl Builder {
     /// Starts the server on a thread of its own. It accepts connections when this returns.
     ///
     /// # Errors
-    /// If the port cannot be bound, or the thread cannot be started.
+    /// Returns an error if the port cannot be bound, or the thread cannot be started.
     pub fn start(self) -> io::Result<Server> {
         #[cfg(simulation)]
         if let Some(server) = crate::simulated::start(&self) {
@@ -463,7 +463,8 @@ impl Builder {
     /// tasks.
     ///
     /// # Errors
-    /// If the listener has no address, or there is no runtime. See [`Listener`] for an example.
+    /// Returns an error if the listener has no address, or there is no runtime. See [`Listener`]
+    /// for an example.
     pub fn serve(self, listener: impl Listener) -> io::Result<Server> {
         self.serve_members(vec![listener])
     }
@@ -472,7 +473,8 @@ impl Builder {
     /// [`members`](Self::members) has no effect.
     ///
     /// # Errors
-    /// If there is no listener, one of them has no address, or there is no runtime.
+    /// Returns an error if there is no listener, one of them has no address, or there is no
+    /// runtime.
     pub fn serve_members<L: Listener>(self, listeners: Vec<L>) -> io::Result<Server> {
         let runtime = Handle::try_current().map_err(io::Error::other)?;
         let (server, main) = self.parts(listeners, runtime.clone())?;
@@ -797,7 +799,7 @@ impl Server {
     /// a fresh timeout.
     ///
     /// # Errors
-    /// If the port cannot be listened on. A server that was stopped keeps it.
+    /// Returns an error if the port cannot be listened on. A server that was stopped keeps it.
     pub fn restart(&self) -> io::Result<()> {
         self.stop();
         let (done, listening) = blocking();
@@ -811,7 +813,7 @@ impl Server {
     /// that [serves](Builder::serve) on the current runtime.
     ///
     /// # Errors
-    /// If the listener cannot be restarted.
+    /// Returns an error if the listener cannot be restarted.
     ///
     /// # Cancel safety
     /// Dropping the future leaves the server stopped, or listening.
@@ -1109,7 +1111,7 @@ impl Server {
         .map(drop)
     }
 
-    /// Whether a node exists.
+    /// Returns whether a node exists.
     #[must_use]
     pub fn exists(&self, path: &str) -> bool {
         self.look(|view| view.exists(path))

@@ -96,7 +96,7 @@ pub enum Version {
 }
 
 impl Version {
-    /// Whether it is a ClickHouse Keeper.
+    /// Returns whether it is a ClickHouse Keeper.
     pub(crate) fn is_keeper(self) -> bool {
         matches!(
             self,
@@ -104,7 +104,7 @@ impl Version {
         )
     }
 
-    /// Whether it replies to requests of this number; it closes the connection on others.
+    /// Returns whether it replies to requests of this number; it closes the connection on others.
     pub(crate) fn knows(self, opcode: i32) -> bool {
         match opcode {
             opcode::CREATE_CONTAINER | opcode::CREATE_TTL => {
@@ -202,7 +202,7 @@ impl Greeting {
 /// if it was the leader, to `sync`. It replies to no write, nor to any request behind one, and
 /// sends no events. The other members do not hear of its client, so they expire the client's
 /// session and give its locks away, which the client cannot see in what it reads. A real member
-/// goes on like this for `syncLimit` ticks, 10 s by default.
+/// continues like this for `syncLimit` ticks, 10 s by default.
 ///
 /// ```
 /// use zookeeper_client::Client;
@@ -572,13 +572,13 @@ impl State {
         }
     }
 
-    /// Whether the member that serves a session is isolated.
+    /// Returns whether the member that serves a session is isolated.
     pub(crate) fn is_isolated(&self, session: i64) -> bool {
         self.isolated.contains_key(&session)
     }
 
-    /// Whether the isolated member that a connection is to can reply to a request without the
-    /// others.
+    /// Returns whether the isolated member that a connection is to can reply to a request without
+    /// the others.
     pub(crate) fn answers_alone(&self, conn: &Conn, ask: &Ask) -> bool {
         match &ask.body {
             _ if self.is_read_only(conn.member) => true,
@@ -649,7 +649,7 @@ impl State {
         }
     }
 
-    /// Whether the session was resumed on another connection since.
+    /// Returns whether the session was resumed on another connection since.
     pub(crate) fn has_moved(&self, conn: &Conn) -> bool {
         self.sessions
             .get(conn.session())
@@ -663,9 +663,9 @@ impl State {
         old.kill(End::Fin);
     }
 
-    /// Whether a request is replied to of which the session was resumed at another member since.
-    /// The leader refuses what it has to judge, which is all that its own clients ask for, and the
-    /// writes of the others'.
+    /// Returns whether a request is replied to of which the session was resumed at another member
+    /// since. The leader refuses what it has to judge, which is all that its own clients ask for,
+    /// and the writes of the others'.
     pub(crate) fn is_served_there(&self, conn: &Conn, ask: &Ask) -> bool {
         match &ask.body {
             Ok(Request::Auth { .. } | Request::Sasl | Request::CloseSession) => true,
@@ -772,7 +772,7 @@ impl State {
         }
     }
 
-    /// Whether a request is refused as one of an unknown number.
+    /// Returns whether a request is refused as one of an unknown number.
     fn is_unknown(&self, ask: &Ask) -> bool {
         match (ask.opcode, self.config.version) {
             // Since 3.9.6 a client may not ask for one.
@@ -1435,7 +1435,7 @@ impl State {
 /// The code of a write on a member that is read-only.
 const NOT_READ_ONLY: i32 = -119;
 
-/// Whether a request is refused by a member that is read-only.
+/// Returns whether a request is refused by a member that is read-only.
 fn writes(request: &Request) -> bool {
     !request.is_read() || matches!(request, Request::Sync { .. })
 }

@@ -114,7 +114,7 @@ pub struct View<'a> {
 }
 
 impl View<'_> {
-    /// Whether a node exists.
+    /// Returns whether a node exists.
     #[must_use]
     pub fn exists(&self, path: &str) -> bool {
         self.state.tree.get(path).is_some()

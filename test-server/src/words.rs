@@ -13,7 +13,7 @@ use crate::sessions::Session;
 use crate::state::{State, Version, wall_ms};
 use crate::wire::opcode;
 
-/// Whether a number of eight bytes follows a word.
+/// Returns whether a number of eight bytes follows a word.
 pub(crate) fn takes_a_number(head: [u8; 4]) -> bool {
     head == *b"stmk"
 }
@@ -419,7 +419,7 @@ fn monitor(state: &State, member: usize) -> String {
     text
 }
 
-/// The properties of Java's environment that this process knows.
+/// Returns the properties of Java's environment that this process knows.
 fn environment(state: &State) -> String {
     let known = |variable: &str| std::env::var(variable).unwrap_or_else(|_| "?".to_owned());
     let directory = std::env::current_dir()

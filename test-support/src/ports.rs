@@ -49,7 +49,7 @@ impl Ports {
         ))
     }
 
-    /// The port at `index`, from 0.
+    /// Returns the port at `index`, from 0.
     pub(crate) fn port(&self, index: u16) -> u16 {
         self.base + 1 + index
     }

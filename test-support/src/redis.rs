@@ -100,7 +100,7 @@ impl Redis {
         }
     }
 
-    /// Where it serves.
+    /// Returns the address of the server.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -163,7 +163,7 @@ fn read_log(dir: &Path) -> String {
         .unwrap_or_default()
 }
 
-/// Whether a server answers to a ping.
+/// Returns whether a server answers to a ping.
 fn answers(address: SocketAddr) -> bool {
     let ping = || {
         let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(5))?;

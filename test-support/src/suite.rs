@@ -21,7 +21,7 @@ const TIME_LIMIT: Duration = PATIENCE.saturating_mul(2);
 
 /// The result of a trial: nothing, or a `Result` whose error describes the failure.
 pub trait IntoOutcome {
-    /// The trial's result, an error as text.
+    /// Returns the trial's result, with an error as text.
     ///
     /// # Errors
     /// The trial's.
@@ -43,8 +43,8 @@ impl<E: fmt::Display> IntoOutcome for Result<(), E> {
 /// The trials of a test binary with `harness = false`, each under the name of the back-end it runs
 /// on.
 ///
-/// A trial whose peer is missing is ignored, its line and the last line of the output say why; with
-/// `REQUIRE_PEERS=1` it fails. A trial that does not end within the time limit fails.
+/// A trial whose peer is missing is ignored, and its line and the last line of the output give the
+/// reason; with `REQUIRE_PEERS=1` it fails. A trial that does not end within the time limit fails.
 ///
 /// ```no_run
 /// use test_support::{Suite, peers, shared_standalone};
@@ -103,7 +103,7 @@ impl Default for Suite {
 }
 
 impl Suite {
-    /// A suite without trials.
+    /// Returns a suite without trials.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -121,8 +121,8 @@ impl Suite {
         self.limit = limit;
     }
 
-    /// How many trials run at once unless the command line says so (`--test-threads`). Default:
-    /// `RUST_TEST_THREADS`, as for other tests, or as many as the machine has processors.
+    /// Sets how many trials run at once, unless the command line does (`--test-threads`). Default:
+    /// `RUST_TEST_THREADS`, as for other tests, or the number of processors.
     pub fn at_once(&mut self, trials: usize) {
         self.at_once = Some(trials);
     }

@@ -12,8 +12,8 @@ pub(crate) struct Watchdog {
 }
 
 impl Watchdog {
-    /// A shell that reads process numbers, a line replacing the one before, and acts when there is
-    /// no more to read: when this process has closed the pipe, which it does by ending.
+    /// Returns a shell that reads process numbers, a line replacing the one before, and acts when
+    /// there is no more to read: when this process has closed the pipe, which it does by ending.
     pub(crate) fn start(dir: &Path) -> io::Result<Self> {
         const SCRIPT: &str = "live=; while read -r line; do live=$line; done; \
                               if [ -n \"$live\" ]; then kill -s KILL $live; fi; rm -rf -- \"$0\"";

@@ -71,20 +71,21 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The defaults.
+    /// Returns the defaults.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// `tickTime`: the unit of the limits, and the grain in which sessions expire. Default 200 ms.
+    /// Sets `tickTime`: the unit of the limits, and the grain in which sessions expire. Default 200
+    /// ms.
     #[must_use]
     pub fn tick(mut self, tick: Duration) -> Self {
         self.tick = tick;
         self
     }
 
-    /// `initLimit`, in ticks: how long a follower may take to catch up with a new leader.
+    /// Sets `initLimit`, in ticks: how long a follower may take to catch up with a new leader.
     /// Default 50.
     #[must_use]
     pub fn init_limit(mut self, ticks: u32) -> Self {
@@ -92,24 +93,24 @@ impl Options {
         self
     }
 
-    /// `syncLimit`, in ticks: how long leader and follower put up with silence. Default 25, so 5 s.
-    /// The lower, the sooner a stopped leader is replaced, and the sooner a busy machine looks like
-    /// one.
+    /// Sets `syncLimit`, in ticks: how long leader and follower put up with silence. Default 25, so
+    /// 5 s. The lower, the sooner a stopped leader is replaced, and the sooner a busy machine looks
+    /// like one.
     #[must_use]
     pub fn sync_limit(mut self, ticks: u32) -> Self {
         self.sync_limit = ticks;
         self
     }
 
-    /// `maxSessionTimeout`. Default: one minute.
+    /// Sets `maxSessionTimeout`. Default: one minute.
     #[must_use]
     pub fn max_session_timeout(mut self, timeout: Duration) -> Self {
         self.max_session = timeout;
         self
     }
 
-    /// `znode.container.checkIntervalMs`: how often empty containers and old TTL nodes are deleted.
-    /// ZooKeeper's default is a minute.
+    /// Sets `znode.container.checkIntervalMs`: how often empty containers and old TTL nodes are
+    /// deleted. ZooKeeper's default is a minute.
     #[must_use]
     pub fn container_check(mut self, interval: Duration) -> Self {
         self.container_check = Some(interval);
@@ -131,16 +132,16 @@ impl Options {
         self
     }
 
-    /// `secureClientPort`: a second port, for clients with TLS ([`ZooKeeper::secure_address`]). The
-    /// settings say which certificates. Default: none.
+    /// Sets `secureClientPort`: a second port, for clients with TLS
+    /// ([`ZooKeeper::secure_address`]). The settings say which certificates. Default: none.
     #[must_use]
     pub fn secure_port(mut self) -> Self {
         self.secure = true;
         self
     }
 
-    /// Where the servers' data and logs are kept, in a directory of their own. Default: the
-    /// system's directory for temporary files.
+    /// Sets the directory in which the servers' data and logs are kept, in a new subdirectory.
+    /// Default: the system's directory for temporary files.
     #[must_use]
     pub fn directory(mut self, directory: impl Into<PathBuf>) -> Self {
         self.directory = Some(directory.into());
@@ -338,20 +339,20 @@ impl ZooKeeper {
         self.wait_whole()
     }
 
-    /// Whether a server ended because another process was on its port.
+    /// Returns whether a server ended because another process was on its port.
     fn lost_a_port(&self) -> bool {
         (0..self.len())
             .any(|m| !self.is_running(m) && self.log(m).contains("Address already in use"))
     }
 
-    /// How many members there are.
+    /// Returns how many members there are.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "there is always one")]
     pub fn len(&self) -> usize {
         self.members.len()
     }
 
-    /// The members' client addresses as ZooKeeper's clients want them:
+    /// Returns the members' client addresses as ZooKeeper's clients want them:
     /// `127.0.0.1:20001,127.0.0.1:..`.
     #[must_use]
     pub fn connect_string(&self) -> String {
@@ -359,7 +360,7 @@ impl ZooKeeper {
         addresses.join(",")
     }
 
-    /// Where a member serves clients.
+    /// Returns where a member serves clients.
     ///
     /// # Panics
     /// If there is no such member, as every function that takes one.
@@ -368,31 +369,31 @@ impl ZooKeeper {
         self.members[member].client
     }
 
-    /// Where a member serves clients with TLS, if [`Options::secure_port`] asked for that.
+    /// Returns where a member serves clients with TLS, if [`Options::secure_port`] asked for that.
     #[must_use]
     pub fn secure_address(&self, member: usize) -> SocketAddr {
         self.members[member].secure
     }
 
-    /// The version of ZooKeeper, where the jar's name says it.
+    /// Returns the version of ZooKeeper, where the jar's name says it.
     #[must_use]
     pub fn version(&self) -> Option<&str> {
         self.peer.version.as_deref()
     }
 
-    /// The options it was started with.
+    /// Returns the options it was started with.
     #[must_use]
     pub fn options(&self) -> &Options {
         &self.options
     }
 
-    /// The process number of a member that runs.
+    /// Returns the process number of a member that runs.
     #[must_use]
     pub fn pid(&self, member: usize) -> Option<u32> {
         self.process(member).child.as_ref().map(Child::id)
     }
 
-    /// Whether the process of a member is there, paused or not.
+    /// Returns whether the process of a member is there, paused or not.
     #[must_use]
     pub fn is_running(&self, member: usize) -> bool {
         let mut process = self.process(member);
@@ -402,7 +403,7 @@ impl ZooKeeper {
             .is_some_and(|child| matches!(child.try_wait(), Ok(None)))
     }
 
-    /// Everything a member has logged, over all its starts.
+    /// Returns everything that a member has logged, over all its starts.
     #[must_use]
     pub fn log(&self, member: usize) -> String {
         fs::read(self.members[member].dir.join("log"))
@@ -413,7 +414,7 @@ impl ZooKeeper {
     /// Starts a member that does not run and does not wait for it; `restart` does.
     ///
     /// # Errors
-    /// When the process cannot be started.
+    /// Returns an error if the process cannot be started.
     pub fn start(&self, member: usize) -> Result<(), ServerError> {
         let mut process = self.process(member);
         if process.child.is_some() {
@@ -471,7 +472,7 @@ impl ZooKeeper {
     /// Kills a member if it runs, starts it on the same data and ports and waits until it serves.
     ///
     /// # Errors
-    /// When it does not, as it cannot without a quorum.
+    /// Returns an error if the member does not serve, which needs a quorum.
     pub fn restart(&self, member: usize) -> Result<(), ServerError> {
         self.kill(member);
         self.start(member)?;
@@ -481,7 +482,7 @@ impl ZooKeeper {
     /// Stops a member where it stands (`SIGSTOP`): connections stay open, nothing answers.
     ///
     /// # Errors
-    /// When the member does not run or does not stop.
+    /// Returns an error if the member does not run or does not stop.
     pub fn pause(&self, member: usize) -> Result<(), ServerError> {
         let mut process = self.process(member);
         let pid = signal(&process, "STOP")?;
@@ -497,10 +498,10 @@ impl ZooKeeper {
         Ok(())
     }
 
-    /// Lets a paused member go on (`SIGCONT`).
+    /// Lets a paused member continue (`SIGCONT`).
     ///
     /// # Errors
-    /// When the member does not run.
+    /// Returns an error if the member does not run.
     pub fn resume(&self, member: usize) -> Result<(), ServerError> {
         let mut process = self.process(member);
         signal(&process, "CONT")?;
@@ -516,10 +517,11 @@ impl ZooKeeper {
         four_letter(self.address(member), word, Duration::from_secs(20))
     }
 
-    /// The watches that a member's clients have set, by path: the sessions (`0x..`) that watch it.
+    /// Returns the watches that a member's clients have set, by path: the sessions (`0x..`) that
+    /// watch it.
     ///
     /// # Errors
-    /// As [`four_letter`](Self::four_letter).
+    /// The errors are those of [`four_letter`](Self::four_letter).
     pub fn watches(&self, member: usize) -> io::Result<BTreeMap<String, BTreeSet<String>>> {
         Ok(by_path(&self.four_letter(member, "wchp")?))
     }
@@ -545,8 +547,8 @@ impl ZooKeeper {
         }
     }
 
-    /// The member that says it leads right now, if one does; paused members are not asked. On a
-    /// busy machine there may be none for a moment: [`wait_leader`](Self::wait_leader).
+    /// Returns the member that says it leads right now, if one does; paused members are not asked.
+    /// On a busy machine there may be none for a moment: [`wait_leader`](Self::wait_leader).
     #[must_use]
     pub fn leader(&self) -> Option<usize> {
         (0..self.len()).find(|&member| self.mode(member) == Some(Mode::Leader))
@@ -555,7 +557,7 @@ impl ZooKeeper {
     /// Waits until a member leads.
     ///
     /// # Errors
-    /// When none does within two minutes.
+    /// Returns an error if no member leads within two minutes.
     pub fn wait_leader(&self) -> Result<usize, ServerError> {
         poll_until("a leader", START_LIMIT, || self.leader())
             .map_err(|e| self.failed(&e.to_string()))
@@ -564,7 +566,7 @@ impl ZooKeeper {
     /// Waits until all members serve, one of them as the leader.
     ///
     /// # Errors
-    /// When that is not so within two minutes; with the ends of the logs.
+    /// Returns an error with the ends of the logs if the members are not whole within two minutes.
     pub fn wait_whole(&self) -> Result<(), ServerError> {
         let whole = || {
             let modes: Option<Vec<_>> = (0..self.len()).map(|member| self.mode(member)).collect();
@@ -579,7 +581,8 @@ impl ZooKeeper {
     /// Waits until a member serves.
     ///
     /// # Errors
-    /// When its process ends, or it does not within two minutes; with the end of its log.
+    /// Returns an error with the end of its log if the member's process ends, or if the member does
+    /// not serve within two minutes.
     pub fn wait_serving(&self, member: usize) -> Result<Mode, ServerError> {
         let what = format!("ZooKeeper member {member} to serve");
         let found = poll_until(&what, START_LIMIT, || match self.mode(member) {
@@ -688,7 +691,7 @@ fn signal(process: &Process, name: &str) -> Result<u32, ServerError> {
     }
 }
 
-/// Whether a process is stopped; `None` where the system has no `/proc` to say so.
+/// Returns whether a process is stopped; `None` where the system has no `/proc` to say so.
 fn is_stopped(pid: u32) -> Option<bool> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name before it is in parentheses and may hold anything.

@@ -63,7 +63,7 @@ impl Servers {
         Ok(())
     }
 
-    /// How many nodes or keys there are of a lock.
+    /// Returns how many nodes or keys there are of a lock.
     pub(crate) fn left(&self, path: &str) -> Result<usize, Error> {
         match self {
             Self::ZooKeeper(_) => runtime()?.block_on(async {
@@ -99,7 +99,7 @@ impl Servers {
         Ok(())
     }
 
-    /// The data of a node or key.
+    /// Returns the data of a node or key.
     pub(crate) fn data(&self, node: &str) -> Result<String, Error> {
         match self {
             Self::ZooKeeper(_) => runtime()?.block_on(async {
@@ -291,7 +291,7 @@ pub(crate) fn until(
     }
 }
 
-/// The proxy through which the holder that gets into trouble reaches the servers.
+/// Returns the proxy through which the holder that gets into trouble reaches the servers.
 pub(crate) fn proxy(servers: &Servers) -> Result<Proxy, Error> {
     Ok(Proxy::start(servers.address())?)
 }

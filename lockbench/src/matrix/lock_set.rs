@@ -56,7 +56,7 @@ struct Store {
 }
 
 impl Store {
-    /// Whether it lets a holder in.
+    /// Returns whether it lets a holder in.
     fn admits(&mut self, token: Option<(i64, i64)>) -> bool {
         if token.is_some() && token < self.highest {
             return false;

@@ -149,7 +149,7 @@ pub(crate) fn run(options: &MatrixOptions) -> Result<bool, Error> {
     Ok(report.locks.len() == locks.len() && report.ours_is_fine())
 }
 
-/// All faults and updates of one lock, on servers of its own.
+/// Returns all faults and updates of one lock, on servers of its own.
 fn judged(
     lock: &Lock,
     options: &MatrixOptions,

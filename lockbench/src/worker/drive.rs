@@ -351,14 +351,14 @@ async fn come_and_go(foreign: &zookeeper_client::Client, directory: &str) -> Res
     Ok(foreign.delete(&child, None).await?)
 }
 
-/// Whether a cycle reads. The cycles of a task that write are spread evenly, and differ between
-/// tasks.
+/// Returns whether a cycle reads. The cycles of a task that write are spread evenly, and differ
+/// between tasks.
 fn reads(task: usize, cycle: u64, percent: u64) -> bool {
     // 37 has no divisor in common with 100: each hundred cycles go through all remainders.
     (task as u64 * 61 + cycle * 37) % 100 < percent
 }
 
-/// The user and system time of this process.
+/// Returns the user and system time of this process.
 fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(

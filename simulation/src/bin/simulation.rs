@@ -230,8 +230,8 @@ fn worlds(options: &Options, sum: Sum, limit: Duration, seen: impl Fn(&Sum) + Sy
         .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Whether a run is fine: nothing was violated, and what has to happen has happened, unless only
-/// some worlds were run.
+/// Returns whether a run is fine: nothing was violated, and what has to happen has happened, unless
+/// only some worlds were run.
 fn judged(options: &Options, sum: &Sum) -> ExitCode {
     let all = options.only.is_empty() && !options.until_violation;
     let missing = if all {

@@ -25,7 +25,7 @@ impl Broken {
         self.suspects.insert(node.to_owned());
     }
 
-    /// Whether one of these nodes may have been deleted.
+    /// Returns whether one of these nodes may have been deleted.
     pub fn may_be(&self, nodes: &[String]) -> bool {
         nodes.iter().any(|node| self.suspects.contains(node))
     }
@@ -39,7 +39,7 @@ impl Broken {
             .copied()
     }
 
-    /// Whether a node below a path has been deleted since a moment.
+    /// Returns whether a node below a path has been deleted since a moment.
     pub fn below(&self, path: &str, since: u64) -> bool {
         self.deleted
             .iter()
@@ -69,8 +69,8 @@ impl Broken {
         }
     }
 
-    /// A guard with these nodes, granted at `granted`, says whether it is held; it is to be told
-    /// within a limit.
+    /// Returns a guard with these nodes, granted at `granted`, says whether it is held; it is to be
+    /// told within a limit.
     ///
     /// That counts from when its client has connected last: what checks the node is lost with the
     /// connection, and is sent again by the next. Where that lasts for a moment each time, the

@@ -23,7 +23,7 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// Whether a client may be without an answer of a server.
+    /// Returns whether a client may be without an answer of a server.
     fn may_be_cut_off(&self) -> bool {
         !self.undisturbed && !self.reachable
     }

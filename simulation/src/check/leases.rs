@@ -14,7 +14,7 @@ pub struct End {
 }
 
 impl End {
-    /// The end of a lease that has begun between two moments.
+    /// Returns the end of a lease that has begun between two moments.
     pub fn of(lease: Duration, first: u64, last: u64) -> Self {
         let lease = lease.as_millis() as u64;
         Self {

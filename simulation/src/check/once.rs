@@ -68,7 +68,7 @@ impl Runs {
         Ok(())
     }
 
-    /// The occasions for which anything was told.
+    /// Returns the occasions for which anything was told.
     pub fn occasions(&self) -> impl Iterator<Item = &String> {
         self.0.keys()
     }

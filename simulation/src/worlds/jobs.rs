@@ -20,12 +20,12 @@ use crate::world::{Machine, World, data, path, variant};
 /// How many records are kept: more than are asked for.
 const KEEP: usize = 20;
 
-/// The number of the occasion of the time.
+/// Returns the number of the occasion of the time.
 fn occasion(world: &World) -> u64 {
     world.now() / world.plan.timeout_ms()
 }
 
-/// The node that a run writes with its record.
+/// Returns the node that a run writes with its record.
 fn write(place: usize, occasion: u64, run: u64) -> String {
     format!("{}/{occasion}~{run}", data(place))
 }

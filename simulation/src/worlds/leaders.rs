@@ -17,7 +17,7 @@ use crate::check::exclusion::Share;
 use crate::grants::Held;
 use crate::world::{Machine, World, path, variant};
 
-/// How long a participant works.
+/// Returns how long a participant works.
 fn work_time(world: &World, rng: &mut Rng) -> Duration {
     let plan = &world.plan;
     Duration::from_millis(match rng.one_in(10) {
@@ -34,7 +34,7 @@ fn judge(world: &World, machine: &Machine, place: usize, began: u64, error: &Acq
 /// How long a leader leads, when answers come soon, until one who watches has been told.
 const NOTIFIED: Duration = Duration::from_secs(1);
 
-/// The node of the leader, as the servers have it.
+/// Returns the node of the leader, as the servers have it.
 fn first(world: &World, place: usize) -> Option<String> {
     let number = |name: &String| name.rsplit('-').next().map(str::to_owned);
     let nodes = world.server.children(&path(place));
@@ -102,7 +102,7 @@ pub async fn latch_turn(
     let wait = Duration::from_millis(rng.range(1, 2 * world.plan.timeout_ms()));
     // While it does not wait, it may lead.
     let mut within = None;
-    // Until it leaves by itself, or has lost so many terms.
+    // Until it leaves by itself, or has lost this many terms.
     for _ in 0..rng.range(1, 4) {
         let wait = wait + world.longer();
         drop(within.take());

@@ -27,8 +27,8 @@ macro_rules! of_lock {
     };
 }
 
-/// How long a lock is to be held at most: also for longer than heartbeats need to find that its
-/// node is gone.
+/// Returns how long a lock is to be held at most: also for longer than heartbeats need to find that
+/// its node is gone.
 pub fn lease(world: &World, rng: &mut Rng) -> Duration {
     let longest = if rng.one_in(2) { 4 } else { 1 };
     Duration::from_millis(rng.range(0, longest * world.plan.timeout_ms()))

@@ -48,7 +48,7 @@ pub enum Way {
     Lease(Duration),
     /// Without a timeout, and dropped after the wait.
     DropAfter,
-    /// Dropped after so many polls.
+    /// Dropped after this many polls.
     DropAtPoll(u64),
     /// Of a fair lock, as a place in its queue that is asked in several ways;
     /// [`acquire`](Self::Acquire) of others.
@@ -58,7 +58,7 @@ pub enum Way {
 /// What is done with a place in the queue before the lock is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Dropped after so many polls, while it is taken or waits.
+    /// Dropped after this many polls, while it is taken or waits.
     polls: Option<u64>,
     /// Waited for in vain before, so long.
     first: Duration,
@@ -71,7 +71,7 @@ pub struct Refused {
     pub text: String,
 }
 
-/// An error with what caused it.
+/// Returns an error with what caused it.
 fn with_source(error: &dyn Error) -> String {
     match error.source() {
         Some(source) => format!("{error}: {}", with_source(source)),
@@ -241,7 +241,7 @@ impl Lock {
     }
 }
 
-/// A call as a caller of this world makes it.
+/// Returns a call as a caller of this world makes it.
 fn choose(world: &World, place: usize, rng: &mut Rng) -> Call {
     let plan = &world.plan;
     let way = match rng.range(0, 12) {
@@ -270,7 +270,7 @@ fn choose(world: &World, place: usize, rng: &mut Rng) -> Call {
     }
 }
 
-/// How long a caller waits.
+/// Returns how long a caller waits.
 pub fn patience(world: &World, rng: &mut Rng) -> Duration {
     let plan = &world.plan;
     Duration::from_millis(match rng.range(0, 4) {
@@ -285,7 +285,7 @@ pub fn patience(world: &World, rng: &mut Rng) -> Duration {
     })
 }
 
-/// How a grant of a call that began at `began` shares.
+/// Returns how a grant of a call that began at `began` shares.
 fn share(world: &World, place: usize, held: &Held, began: u64) -> Share {
     match held {
         Held::Read(_) => Share::Shared,

@@ -16,7 +16,8 @@ use crate::grants::Held;
 use crate::plan::{Kind, Plan};
 use crate::world::{Machine, World};
 
-/// A multi-lock of the paths that are chosen, and how it shares each; `None` if it has none.
+/// Returns a multi-lock of the paths that are chosen, and how it shares each; `None` if it has
+/// none.
 fn new(
     plan: &Plan,
     client: &Client,

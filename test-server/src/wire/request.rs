@@ -439,7 +439,7 @@ impl Request {
         })
     }
 
-    /// Whether it has no effect that outlives its connection.
+    /// Returns whether it has no effect that outlives its connection.
     pub(crate) fn is_read(&self) -> bool {
         !matches!(
             self,

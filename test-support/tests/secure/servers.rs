@@ -119,17 +119,18 @@ impl Server {
         })
     }
 
-    /// The file of this name among `ca.pem`, `client.pem`, `client-key.pem` and `server.pem`.
+    /// Returns the file of this name among `ca.pem`, `client.pem`, `client-key.pem` and
+    /// `server.pem`.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    /// Where it serves clients with TLS, by this name of the host.
+    /// Returns the address of the server clients with TLS, by this name of the host.
     pub(crate) fn secure(&self, host: &str) -> String {
         format!("{host}:{}", self.zookeeper.secure_address(0).port())
     }
 
-    /// Where it serves clients without TLS.
+    /// Returns the address of the server clients without TLS.
     pub(crate) fn plain(&self) -> String {
         self.zookeeper.connect_string()
     }
