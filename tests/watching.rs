@@ -18,7 +18,7 @@ use tracing::{Event, Instrument, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::{LookupSpan, Registry};
 
-/// What the thread that tells is called.
+/// The name of the thread that calls subscribers.
 const WATCH_THREAD: &str = "zk-watch";
 
 type Fields = BTreeMap<String, String>;
@@ -261,7 +261,7 @@ async fn call_and_hold_are_callers_spans() {
     );
     assert_eq!(released.number("hold_ms"), hold.number("hold_ms"));
     assert_eq!(capture.received("lock.queued").len(), 0, "it was free");
-    // In the order in which they happened.
+    // The order is that of the events.
     let order = |name| {
         capture
             .lock()
@@ -382,7 +382,7 @@ async fn grants_report_their_origin() {
             .collect();
         assert_eq!(how, expected, "{what}");
     };
-    // By the fair lock's transaction.
+    // The fair lock hands over by its transaction.
     let fair = fair(&client);
     let holder = within("the lock", fair.lock()).await.unwrap();
     let mut place = within("a place", fair.enqueue()).await.unwrap();
@@ -402,7 +402,7 @@ async fn grants_report_their_origin() {
         (next.node().name(), None)
     );
     drop(next);
-    // In memory.
+    // The mutex hands over in memory.
     let builder = InterProcessMutex::builder(&client, "/locks/room");
     let room = builder.hand_off(8, Duration::from_secs(9)).build().unwrap();
     let holder = within("the lock", room.lock()).await.unwrap();
@@ -410,7 +410,7 @@ async fn grants_report_their_origin() {
     drop(holder);
     drop(within("the lock", waiter).await.unwrap());
     how("a room", "/locks/room", &["list", "memory"]).await;
-    // Another reader of the same node.
+    // The second reader shares the node.
     let readers = InterProcessReadWriteLock::builder(&client, "/locks/readers")
         .hand_off(8, Duration::from_secs(9));
     let readers = readers.build().unwrap();

@@ -93,7 +93,7 @@ fn meanings(report: &Report, scenarios: &[Scenario]) -> String {
     format!("\n## Scenarios\nn is the number in the name.\n\n| scenario | is |\n|---|---|\n{rows}")
 }
 
-/// How many times as fast each of ours is as the others, as comma-separated values.
+/// Returns how many times as fast each of ours is as the others, as comma-separated values.
 fn ratios(report: &Report, scenarios: &[Scenario]) -> String {
     let mut text =
         String::from("scenario,contender,other,cycles per second of contender / other\n");
@@ -112,7 +112,7 @@ fn ratios(report: &Report, scenarios: &[Scenario]) -> String {
     text
 }
 
-/// All figures of all contenders, as comma-separated values.
+/// Returns all figures of all contenders, as comma-separated values.
 fn figures(report: &Report, scenarios: &[Scenario]) -> String {
     let mut text = String::from(
         "scenario,contender,cycles per second,µs per cycle,lower quartile,upper quartile,p50 µs,\
@@ -185,7 +185,7 @@ fn gates(report: &Report) -> String {
     text
 }
 
-/// The scenarios of a run, in the order of the table.
+/// Returns the scenarios of a run, in the order of the table.
 fn measured<'a>(
     report: &'a Report,
     scenarios: &'a [Scenario],

@@ -16,7 +16,7 @@ async fn untaken_lost_grant_keeps_deadline() {
     server.stall(id, Direction::Both);
     server.refuse_connections(true);
     until_lost(&mutex(&client)).await;
-    // Until its deadline is over as well.
+    // The deadline passes as well.
     tokio::time::sleep(budget.saturating_sub(started.elapsed())).await;
     let looked = Instant::now();
     loop {

@@ -196,8 +196,8 @@ impl Finished {
         Err(format!("shared {shared:?}, together {together}, downgraded {downgraded}").into())
     }
 
-    /// What a run promises: its extent, that both sides had their share, and no violation. Else the
-    /// journal is kept.
+    /// Checks the promises of a run: its extent, the share of both sides, and no violation. The
+    /// journal is kept if a promise is broken.
     pub(crate) fn fulfils(self, sides: &[Side; 2], extent: Extent) -> Outcome {
         fulfils(&self.findings, sides, extent).map_err(|e| {
             let dir = self.dir.keep();

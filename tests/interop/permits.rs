@@ -142,7 +142,7 @@ pub(crate) mod trials {
             "limit 2; asks a-1.0; asks b-1.0; enter b-1.0 1 6; enter a-1.0 1@0 5; leave b-1.0";
         let findings = accepts(&format!("{two}; leave a-1.0"), 0)?;
         assert_eq!((findings.total(), findings.together), (2, 1));
-        // As many at once as there are; with slots that others have left.
+        // The journal has as many permits at once as the limit, with slots that others have left.
         accepts(
             &format!("{two}; leave a-1.0; asks a-1.1; enter a-1.1 2@1,0 7; leave a-1.1"),
             0,
@@ -183,7 +183,7 @@ pub(crate) mod trials {
             0,
             beyond,
         )?;
-        // What is held under a higher limit counts under the lower one.
+        // Permits that were granted under a higher limit count under the lower one.
         refuses(
             &format!("{two}; may 1; limit 1; {third}"),
             0,

@@ -170,7 +170,7 @@ fn run(task: &Task) -> Result<(), Failure> {
     })
 }
 
-/// What the parent has said so far.
+/// The orders of the parent so far.
 #[derive(Debug, Default)]
 struct Orders {
     stay: Mutex<Option<String>>,
@@ -262,7 +262,7 @@ enum Lock {
     Fair(InterProcessFairLock),
     Read(InterProcessReadLock),
     Write(InterProcessWriteLock),
-    /// One after the other, and from one to the other.
+    /// The writer and the reader take turns, with downgrades from one to the other.
     Both(InterProcessReadLock, InterProcessWriteLock),
     /// Of the path and of one behind it.
     Multi(InterProcessMultiLock),
@@ -322,7 +322,8 @@ impl Lock {
             Self::Mutex(mutex) => mutex.acquire(timeout).await.map(Held::Guard),
             Self::Fair(fair) if round % 2 == 0 => fair.acquire(timeout).await.map(Held::Guard),
             Self::Fair(fair) => {
-                // Who has a place keeps it while it looks away; dropping it leaves the queue.
+                // The caller keeps its place between two calls; dropping the place leaves the
+                // queue.
                 let mut place = fair.enqueue().await?;
                 place.position().await?;
                 match place.acquire(IMPATIENCE).await {
@@ -366,7 +367,7 @@ impl Held {
         !matches!(self, Self::Read(_) | Self::Permits(_))
     }
 
-    /// What `enter` says of it.
+    /// Returns the mode for the record `enter`.
     fn mode(&self) -> String {
         match self {
             Self::Read(_) => "r".to_owned(),
@@ -396,7 +397,7 @@ impl Held {
                 guard.fencing_token().zxid(),
                 guard.fencing_token().counter(),
             ),
-            // That of the path itself.
+            // The guard is that of the path itself.
             Self::Multi(guard) => guard
                 .fencing_tokens()
                 .last()
@@ -428,7 +429,7 @@ impl Held {
     }
 }
 
-/// One of a process's contenders.
+/// A contender of a process.
 #[derive(Debug)]
 struct Thread {
     name: String,
@@ -459,7 +460,7 @@ impl Thread {
                 Err(e) => self.note("trouble", &format!("{e:?}").replace('\n', " "))?,
             }
             if self.rests {
-                // So that kazoo's readers, who wait for writers behind them too, have their turn.
+                // The pause gives kazoo's readers, which wait for later writers too, their turn.
                 tokio::time::sleep(REST).await;
             }
         }
@@ -499,7 +500,7 @@ impl Thread {
         let Held::Write(writer) = held else {
             return Ok(held);
         };
-        // From now on others may read beside us.
+        // Other readers may hold the lock from now on.
         self.note("down", "")?;
         let reader = match writer.downgrade().await {
             Ok(reader) => Held::Read(reader),
@@ -538,7 +539,8 @@ impl Thread {
         self.note("read", &read_counter(&self.dir)?.to_string())
     }
 
-    /// What the lock is for. Without it another worker's increment is lost sooner or later.
+    /// Increments the counter that the lock protects. Without the lock another worker's increment
+    /// is lost sooner or later.
     async fn increment(&self) -> Result<(), Failure> {
         let value = read_counter(&self.dir)?;
         self.note("read", &value.to_string())?;

@@ -70,7 +70,7 @@ impl Clients {
 pub(crate) enum Departure {
     /// The caller drops its future.
     Dropped,
-    /// Its client is closed, so that all contenders of the client leave.
+    /// The contender's client is closed, so that all contenders of the client leave.
     Closed,
     /// The servers expire its session.
     Expired,

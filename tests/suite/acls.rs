@@ -1,4 +1,4 @@
-//! Who may do what.
+//! ACLs: who may do what.
 
 use test_support::prelude::*;
 use zookeeper_client as zk;
@@ -140,7 +140,8 @@ async fn denied_list_of_directory_fails(env: &Env) {
     assert_unseen(mutex.participants().await, &path);
     // The nodes that it could create it could also delete.
     client.flush(SOON).await.unwrap();
-    // Only an empty one can be deleted. Its Stat is not for everybody since ZooKeeper 3.9.5.
+    // The servers delete only empty directories. The Stat has been restricted since ZooKeeper
+    // 3.9.5.
     env.delete(&path).await;
 }
 
@@ -156,7 +157,7 @@ async fn denied_deletion_is_reported(env: &Env) {
         ReleaseError::Refused { node: named, .. } => assert_eq!(named, node),
         other => panic!("{other:?}"),
     }
-    // As it says: the node stays until the session ends, and keeps all others out.
+    // As the error says, the node stays until the session ends, and blocks all others.
     assert!(env.stat(&node).await.is_some());
     assert!(!mutex.is_acquired_in_this_process());
     match client.flush(SOON).await.unwrap_err() {
@@ -286,8 +287,8 @@ async fn digest_entry_is_for_one_user(env: &Env) {
     guard.release().await.unwrap();
 }
 
-/// What a node's ACL says: whom, and what they may. To those who may not administer it the server
-/// shows no hash.
+/// Returns the entries of a node's ACL: the users, and their permissions. A user without the right
+/// to administer it sees no hash.
 async fn acl(env: &Env, node: &str) -> Vec<(String, String, zk::Permission)> {
     let plain_client = env.plain_client().await;
     plain_client.sync(node).await.unwrap();

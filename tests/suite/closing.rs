@@ -117,7 +117,7 @@ async fn draining(client: &Client, timeout: Duration) -> JoinHandle<Result<(), R
     drop(held);
     let client = client.clone();
     let drain = tokio::spawn(async move { client.drain(timeout).await });
-    // It may have been granted the lock before.
+    // The waiter may have been granted the lock before.
     drop(within("the beginning", waiter).await.unwrap());
     let refused = async {
         while mutex.try_lock().await.is_ok() {
@@ -139,7 +139,7 @@ async fn drain_ends_waiters_awaits_guards(env: &Env) {
         .unwrap();
     let narrow = InterProcessMutex::builder(&client, &free).build().unwrap();
     let guard = narrow.lock().await.unwrap();
-    // In the queue, in memory, and in a fair lock's queue.
+    // The waiters are in the queue, in memory, and in a fair lock's queue.
     let waiters = [
         tokio::spawn(InterProcessMutex::new(&client, &busy).unwrap().lock()),
         tokio::spawn(

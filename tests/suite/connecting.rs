@@ -264,7 +264,7 @@ async fn servers_decide_the_session_timeout(env: &Env) {
             loop {
                 match client.session_timeout() {
                     Some(timeout) => break timeout,
-                    // So short a session may be over by now, and the next on its way.
+                    // So short a session may have ended, with the next on its way.
                     None => tokio::task::yield_now().await,
                 }
             }

@@ -171,7 +171,7 @@ async fn numbers_go_on_over_a_restart(env: &Env) {
 async fn counter_is_not_swept_away(env: &Env) {
     let counter = counter(env, &env.client().await);
     assert_eq!(within("a number", counter.next_id()).await.unwrap(), 1);
-    // Another goes with its directory, which shows that they were swept.
+    // Another node is deleted with its directory, which shows that the directories were swept.
     let other = env.path("other/below");
     let deleted = DistributedAtomicLong::new(&env.client().await, &other).unwrap();
     within("the other counter", deleted.set(7)).await.unwrap();
@@ -194,7 +194,7 @@ async fn node_is_curators(env: &Env) {
             (value.to_be_bytes().to_vec(), 0)
         );
     }
-    // As another language writes it.
+    // The number is written as another language does.
     env.plain_client()
         .await
         .set_data(&path, &[0, 0, 0, 0, 0, 0, 1, 0], None)

@@ -153,7 +153,7 @@ async fn check_namespace(env: &Env, client: &Client, namespace: &str) {
     assert!(node.starts_with("/shop/stock/_c_"), "{node}");
     assert_eq!(mutex.participants().await.unwrap(), [&*node]);
     assert!(env.stat(&format!("{namespace}{node}")).await.is_some());
-    // Without the namespace it is another name for the same lock.
+    // Without the namespace, the path is another name of the same lock.
     let plain = env.client().await;
     let same = InterProcessMutex::new(&plain, format!("{namespace}/shop/stock")).unwrap();
     assert!(same.try_lock().await.is_err());
@@ -180,7 +180,7 @@ async fn check_namespace(env: &Env, client: &Client, namespace: &str) {
 
 async fn namespace_is_hidden(env: &Env) {
     let namespace = env.path("ns/eu");
-    // With or without the slash.
+    // The namespace works with or without the slash.
     let client = env
         .connect(env.builder().namespace(namespace.trim_start_matches('/')))
         .await;

@@ -1,4 +1,4 @@
-//! One leader at a time, and another when it is gone.
+//! Elections: one leader at a time, and another when it is gone.
 
 use test_support::prelude::*;
 
@@ -84,7 +84,7 @@ async fn leaders_session_end_elects_next(env: &Env) {
     let lost = within("the loss", lost).await.unwrap();
     assert!(env.is_loss(lost.reason()), "{lost}");
     assert!(!leadership.is_held());
-    // It has joined again, and leads when the other leaves.
+    // The participant has joined again, and leads when the other leaves.
     env.wait_count(&env.lock_path(), 2).await;
     within("the close", second.close()).await.unwrap();
     let again = leads(&first).await;

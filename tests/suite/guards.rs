@@ -30,7 +30,7 @@ fn is_send<T: Send + 'static>(value: T) -> T {
 async fn dropped_release_goes_on(env: &Env) {
     let mutex = env.mutex().await;
     for _ in 0..5 {
-        // Not even polled: it is the call that counts.
+        // The future is not polled, because the call itself releases.
         drop(within("a free lock", mutex.lock()).await.unwrap().release());
         let guard = within("a free lock", mutex.lock()).await.unwrap();
         // Polled, and dropped unless it was that quick.
@@ -117,7 +117,7 @@ async fn guard_knows_path_and_node(env: &Env) {
     let name = node
         .strip_prefix(&format!("{path}/"))
         .expect("it is below the lock's path");
-    // As Curator's: `_c_`, a UUID, `-lock-` and ten digits.
+    // The name is as Curator's: `_c_`, a UUID, `-lock-` and ten digits.
     let (id, number) = name
         .strip_prefix("_c_")
         .unwrap()
@@ -195,7 +195,7 @@ async fn transaction_commits_while_held(env: &Env) {
     let transaction = transaction.create(&log, b"x").check(&data, Some(1));
     within("an answer", transaction.commit()).await.unwrap();
     assert_eq!(env.get_data(&data).await.unwrap().0, b"1");
-    // All or nothing.
+    // The transaction applies all operations or none.
     let transaction = guard
         .transaction()
         .delete(&log, None)

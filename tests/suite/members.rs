@@ -56,7 +56,7 @@ async fn joins_and_departures_are_seen(env: &Env) {
     for id in ["2", "3", "4"] {
         others.push(join(env, id).await);
     }
-    // Where connections break, a call may end with an error, and is made again.
+    // With broken connections a call may end with an error, and is repeated.
     let mut until = async |wanted: &[&str]| loop {
         match watch.changed().await {
             Ok(members) if members.keys().eq(wanted) => break,

@@ -129,7 +129,8 @@ async fn ordered_nested_locks_never_deadlock(env: &Env) {
 async fn visit(env: &Env, nested: bool) {
     let [b, c, a] = paths(env);
     let members = [a, b, c];
-    // Before anything is held: a Keeper without containers replaces the session that asks for one.
+    // The directories are created before any lock is held, because a Keeper without containers
+    // replaces the session that requests one.
     let first = env.client().await;
     for path in &members {
         drop(
@@ -205,7 +206,7 @@ async fn busy_member_leaves_nothing_behind(env: &Env) {
     env.assert_left(&c, 0).await;
     let waiter = tokio::spawn(multi.lock());
     env.wait_watchers(&held.node(), 1).await;
-    // It holds the first, waits for the second, and is not in the way of the third.
+    // The call holds the first member, waits for the second, and does not block the third.
     env.wait_count(&a, 1).await;
     env.wait_count(&c, 0).await;
     within("a lock behind it", mutex(&theirs, &c).lock())

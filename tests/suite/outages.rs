@@ -23,8 +23,8 @@ fn mutex(client: &Client, env: &Env) -> InterProcessMutex {
     InterProcessMutex::new(client, env.lock_path()).unwrap()
 }
 
-/// What servers that are back answer. A client that tries only twice is asked again if a busy
-/// machine needs longer.
+/// Repeats a call until servers that are back answer. A client that tries only twice may be too
+/// early on a busy machine.
 async fn answered<T, E, F>(ask: impl Fn() -> F) -> T
 where
     T: Debug,
@@ -93,7 +93,7 @@ async fn lock_reports_exhausted_policy(env: &Env) {
             .to_string();
         assert!(source.contains(link.connect_string()), "{source}");
     }
-    // Each call asks anew.
+    // Each call sends new requests.
     let error = within("an answer", mutex(&client, env).lock())
         .await
         .unwrap_err();

@@ -28,7 +28,7 @@ const TIME: Duration = Duration::from_secs(4);
 /// However slow the machine is, this takes that many events and not a time.
 const LEAST: (u32, u64, u64) = (8, 300, 6);
 
-/// One lock, and what those that take it have seen.
+/// A lock, and the observations of its contenders.
 #[derive(Debug)]
 struct Lock {
     path: String,
@@ -37,7 +37,7 @@ struct Lock {
     seen: watch::Sender<Seen>,
 }
 
-/// What a contender that visits waits for.
+/// The event that a visiting contender waits for.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     grants: u64,
@@ -105,8 +105,9 @@ async fn contend(lock: Arc<Lock>, mutex: InterProcessMutex, mut dice: Random, vi
             }
         }
         if visits {
-            // The other's turn, for so many grants that some of them need no list. Most often until
-            // the directory is replaced, to be first in the successor.
+            // The other contender waits for its turn until enough grants were made that some need
+            // no list. Most of the time it waits until the directory is replaced, to be first in
+            // the new one.
             let (now, waits) = (*lock.seen.borrow(), dice.below(4) > 0);
             let due = now.grants + 10 + dice.below(30);
             let is_due = |seen: &Seen| {
@@ -136,7 +137,8 @@ async fn replace(plain_client: &zk::Client, path: &str, dice: &mut Random) -> bo
     multi.add_delete(path, None).unwrap();
     multi.add_create(path, b"", &open).unwrap();
     let pad = format!("{path}/pad");
-    // Most often, so that whoever is second gets the number that would have followed.
+    // The number is most often the one with which the second contender gets the number that would
+    // have followed.
     let back = dice.one_of(&[0, 1, 1, 1, 2]).unwrap();
     for _ in 0..creates.saturating_sub(back).min(300) {
         multi.add_create(&pad, b"", &open).unwrap();
@@ -156,7 +158,7 @@ async fn replacement_never_grants_two(env: &Env) {
             token: AtomicI64::new(0),
             seen: watch::Sender::default(),
         });
-        // One makes the path hot, the other comes in between now and then.
+        // One contender makes the path quiet, and the other comes from time to time.
         for visits in [false, true] {
             let client = env.client().await;
             let mutex = InterProcessMutex::new(&client, &lock.path).unwrap();
@@ -184,7 +186,7 @@ async fn replacement_never_grants_two(env: &Env) {
             replaced += 1;
             due[n] = visits + 15 + dice.below(20);
         }
-        // Not at one point of a cycle.
+        // The pause is random, so that the replacement meets all points of a cycle.
         tokio::time::sleep(dice.duration(Duration::from_millis(5))).await;
     }
     for lock in &locks {

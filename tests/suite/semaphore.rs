@@ -1,4 +1,4 @@
-//! The semaphore: so many at a time.
+//! The semaphore, which limits the number of holders.
 
 use std::collections::BTreeSet;
 
@@ -112,7 +112,7 @@ async fn permits_are_acquired_atomically(env: &Env) {
     assert_eq!(env.children(&env.leases()).await.len(), 2);
     two.release().await.unwrap();
     let four = within("four of five", four).await.unwrap().unwrap();
-    // As soon as one of the two is returned there are enough.
+    // One of the two returned permits is enough.
     assert_eq!(
         (four.num_permits(), four.nodes().len(), four.slots().len()),
         (4, 4, 4)
@@ -175,7 +175,7 @@ async fn semaphore_fifo_within_client(env: &Env) {
     let mut waiting = Vec::new();
     for number in 0..4 {
         let order = Arc::clone(&order);
-        // It queues when it is polled first.
+        // The call queues at its first poll.
         let mut permit = task::spawn(semaphore.acquire(SOON));
         assert_pending!(permit.poll());
         waiting.push(tokio::spawn(async move {
@@ -324,7 +324,7 @@ async fn limit_is_set_while_used(env: &Env) {
     let second = within("two free permits", second).await.unwrap().unwrap();
     env.wait_count(&env.locks(), 1).await;
     assert!(!third.is_finished());
-    // Whoever sets it.
+    // The limit applies, whichever client sets it.
     theirs.set_limit(300).await.unwrap();
     let third = within("three free permits", third).await.unwrap().unwrap();
     let different = env.semaphore(7).await;
@@ -390,7 +390,7 @@ async fn smaller_limit_ends_larger_waits(env: &Env) {
         ),
         "{error:?}"
     );
-    // Who is behind it is served.
+    // The waiter behind it is granted its permits.
     theirs.acquire(SOON).await.unwrap().release().await.unwrap();
     one.release().await.unwrap();
     env.wait_no_permits().await;
@@ -408,7 +408,7 @@ async fn permits_are_split_and_merged(env: &Env) {
     assert!(most.split(0).is_none() && most.split(3).is_none() && one.split(1).is_none());
     assert_eq!(most.num_permits(), 3);
     assert_eq!(&names(&most) | &names(&one), nodes);
-    // Each is returned by itself.
+    // Each permit is returned separately.
     let two = most.split(2).unwrap();
     assert!(one.merge(two).is_ok());
     assert_eq!(
@@ -462,7 +462,7 @@ async fn free_slots_are_assigned(env: &Env) {
     assert_eq!((again.slot(), three.slot()), (0, 3));
     some.release().await.unwrap();
     again.release().await.unwrap();
-    // With holes.
+    // The free slots have gaps.
     let rest = ours.acquire_many(3, SOON).await.unwrap();
     assert_eq!(rest.slots(), [0, 1, 2]);
     rest.release().await.unwrap();
@@ -482,7 +482,7 @@ async fn tokens_rise_with_each_grant(env: &Env) {
         assert!(first.fencing_token() < second.fencing_token());
         newest = Some(second.fencing_token());
         if round % 2 == 1 {
-            // Of what was merged it is the lowest, which no resource takes for a later one.
+            // The token of merged permits is the lowest, which no resource takes for a later one.
             let (lowest, newer) = (first.fencing_token(), second.fencing_token());
             assert!(first.merge(second).is_ok());
             assert_eq!(first.fencing_token(), lowest);
@@ -533,13 +533,13 @@ async fn drop_returns_the_permit(env: &Env) {
     env.wait_no_permits().await;
 }
 
-/// The permits of a session that is over are free, and those who held them are told.
+/// The permits of an expired session are free, and their holders are notified.
 async fn session_end_loses_the_permit(env: &Env) {
     let (client, link) = env.linked(env.builder()).await;
     let (ours, theirs) = (at(&client, &env.lock_path(), 2), env.semaphore(2).await);
     let mut lost = ours.acquire_many(2, SOON).await.unwrap();
     let part = lost.split(1).unwrap();
-    // One that waits in the same session begins again in the next.
+    // A waiter in the same session starts again in the next.
     let waiters = [spawn(&theirs, 1), spawn(&ours, 1)];
     env.wait_count(&env.locks(), 2).await;
     env.expire(&client, &link).await;
@@ -593,7 +593,7 @@ async fn transaction_commits_while_held(env: &Env) {
         .await
         .unwrap();
     assert!(env.stat(&path).await.is_some());
-    // All of them have to be there.
+    // All nodes of a value have to exist.
     env.delete(&permit.nodes()[1]).await;
     let refused = env.path("refused");
     let write = within(

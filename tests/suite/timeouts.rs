@@ -69,8 +69,8 @@ async fn timed_out_wait_leaves_nothing(env: &Env) {
 
 type Question = Pin<Box<dyn Future<Output = Result<LockGuard, TryLockError>> + Send>>;
 
-/// A try, no time, and a deadline in the past: they wait for nobody, and leave nothing where the
-/// lock is taken.
+/// A try, a zero timeout, and a deadline in the past: the calls do not wait, and leave nothing if
+/// the lock is held.
 async fn query_does_not_block(env: &Env) {
     let (ours, theirs) = (env.mutex().await, env.mutex().await);
     let path = env.lock_path();
@@ -89,7 +89,7 @@ async fn query_does_not_block(env: &Env) {
     for ask in questions {
         let guard = ask(&ours, past).await.unwrap();
         assert!(guard.is_held());
-        // Also this client's own handle: locks are not re-entrant.
+        // The handles include the client's own, because locks are not re-entrant.
         for mutex in [&theirs, &ours] {
             match ask(mutex, past).await.unwrap_err() {
                 error @ TryLockError::WouldBlock { .. } => {
@@ -218,7 +218,7 @@ async fn error_names_own_hold(env: &Env) {
     let place = format!("{}:{line}", file!());
     assert!(error.to_string().contains(&place), "{error}");
     guard.release().await.unwrap();
-    // Each way to acquire says where, and another handle of the same client knows it as well.
+    // Each way to acquire records its line, and another handle of the same client shows it.
     let line = line!() + 1;
     let guard = mutex.try_lock().await.unwrap();
     let error = mutex.clone().acquire(Duration::ZERO).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! Who holds a lock, who waits for it, and what becomes of them when another breaks it.
+//! Holders and waiters of a lock, and the effect of breaking it.
 
 use test_support::prelude::*;
 use zookeeper_client as zk;
@@ -102,7 +102,7 @@ async fn leading_readers_hold_together(env: &Env) {
     let path = env.lock_path();
     let (one, two) = (named(env, "one").await, named(env, "two").await);
     let lock = InterProcessReadWriteLock::new(&one, &path).unwrap();
-    // Its readers share no node.
+    // The readers of this lock share no node.
     let other = InterProcessReadWriteLock::builder(&two, &path)
         .hand_off(1, SOON)
         .build()
@@ -212,7 +212,7 @@ async fn foreign_data_is_shown_unchanged(env: &Env) {
     let prefix = format!("{path}/lock-");
     let plain_client = env.plain_client().await;
     let mode = zk::CreateMode::EphemeralSequential.with_acls(zk::Acls::anyone_all());
-    // As Curator's: the directory is there.
+    // The directory exists, as Curator leaves it.
     within("the grant", mutex.lock())
         .await
         .unwrap()
@@ -282,7 +282,7 @@ async fn timeout_and_try_name_the_holder(env: &Env) {
         (holder.node(), holder.identity().name()),
         (&guard.node(), Some("stock"))
     );
-    // Behind another waiter, it asks before its deadline.
+    // The waiter is behind another waiter, and sends a request before its deadline.
     let error = within("the end", third.acquire(Duration::from_secs(5)))
         .await
         .unwrap_err();
@@ -393,7 +393,7 @@ async fn broken_holder_is_notified(env: &Env) {
     assert!(operator.break_lock(&holders[0]).await.unwrap());
     let next = within("the next in line", waiter).await.unwrap().unwrap();
     assert!(next.fencing_token() > guard.fencing_token());
-    // Nothing that it writes by its guard is committed any more, told or not.
+    // No write by the broken guard is committed any more, whether it was notified or not.
     let write = guard.transaction().set_data(&path, b"late", None);
     within("the answer", write.commit()).await.unwrap_err();
     let lost = within("the loss, with a heartbeat", guard.lost()).await;
@@ -422,7 +422,7 @@ async fn broken_waiter_requeues_at_end(env: &Env) {
     guard.release().await.unwrap();
     let third = within("the one behind it", waits).await.unwrap().unwrap();
     assert!(!broken.is_finished());
-    // It is in the queue again, behind the holder.
+    // The contender is in the queue again, behind the holder.
     env.wait_count(&path, 2).await;
     third.release().await.unwrap();
     let guard = within("the one that was broken", broken)
@@ -484,7 +484,7 @@ async fn break_spares_other_nodes(env: &Env) {
             .starts_with(&format!("the node {node:?} is in no queue")),
         "{error}"
     );
-    // What was written to it meanwhile, by Curator's `Revoker` for example, changes nothing.
+    // Other data that were written to the node, by Curator's `Revoker` for example, change nothing.
     env.plain_client()
         .await
         .set_data(&node, b"__REVOKE__", None)

@@ -74,7 +74,7 @@ fn java(peer: CuratorPeer) -> Outcome {
     BufReader::new(process.stdout.take().ok_or("no output")?).read_line(&mut ready)?;
     let ready: Value = serde_json::from_str(&ready)?;
     let mut client = Command::new(peer.java);
-    // It compiles the client first.
+    // Cargo compiles the client first.
     client
         .args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp"])
         .arg(peer.classpath)

@@ -249,12 +249,12 @@ async fn strict_margin_gives_up_earlier() {
     server.stall(id, Direction::Both);
     let cut = Instant::now();
     within("the loss", guard.lost()).await;
-    let told = Instant::now();
+    let notified = Instant::now();
     let mut proofs = server.log().into_iter().filter(|entry| {
         let is_write = matches!(entry.op, Op::Create | Op::Multi) && entry.kind == LogKind::Arrived;
         is_write && entry.session == id && entry.at <= cut
     });
-    let believed = told - proofs.next_back().unwrap().at;
+    let believed = notified - proofs.next_back().unwrap().at;
     // Three tenths, and not two thirds.
     assert!(believed < T * 3 / 5, "{believed:?}");
 }

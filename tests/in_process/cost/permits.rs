@@ -1,4 +1,4 @@
-//! What the permits of a semaphore cost.
+//! The cost of a semaphore's permits.
 
 use test_support::prelude::*;
 
@@ -20,7 +20,7 @@ fn semaphore(client: &Client, permits: u32) -> InterProcessSemaphore {
     InterProcessSemaphore::new(client, "/sem", permits).unwrap()
 }
 
-/// What a free permit asks: it queues, looks, and takes it.
+/// The requests of a free permit: a place in the queue, a look, and the transaction.
 const FREE: [(Op, u64); 4] = [
     (Op::Create, 1),
     (Op::GetChildren, 2),

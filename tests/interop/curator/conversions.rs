@@ -69,7 +69,7 @@ pub(crate) fn own_downgrade(peer: &CuratorPeer) -> Outcome {
         watches_only(servers, &curator.session()?, path, &writer.node())?;
         let token = writer.fencing_token();
         let reader = writer.downgrade().await?;
-        // It has woken, looked who is ahead, and waits again.
+        // The waiter has woken, listed the queue, and waits again.
         watches_only(servers, &curator.session()?, path, &reader.node())?;
         assert!(!curator.has_answered("b"), "the writer came in");
         assert!(reader.is_held());
@@ -77,7 +77,8 @@ pub(crate) fn own_downgrade(peer: &CuratorPeer) -> Outcome {
             reader.fencing_token(),
             ReadToken::from_parts(token.zxid(), token.counter())
         );
-        // In order of arrival, so a reader is behind the writer; our own too.
+        // The queue is in order of arrival, so a reader is behind the writer; this crate's reader
+        // too.
         curator.call("c", &format!("try read {path}"), "may not")?;
         let ours = lock.read_lock().try_lock().await;
         assert!(

@@ -54,7 +54,7 @@ pub(crate) fn steps(
     step_by_step(|servers| scripted_peer(peer, servers), steps)
 }
 
-/// One of the programs, to be started any number of times.
+/// A program that can be started any number of times.
 #[derive(Debug)]
 pub(crate) struct Program {
     programs: Arc<Programs>,

@@ -1,4 +1,4 @@
-//! One election of Curator's participants and ours, step by step.
+//! An election of Curator's participants and those of this crate, step by step.
 
 use test_support::peers::CuratorPeer;
 use zookeeper_recipes::{LeaderLatch, LeaderSelector, Participant};

@@ -34,7 +34,7 @@ pub(crate) fn peers_share_a_group(peer: &CuratorPeer) -> Outcome {
         within("our write", rust.set_data("3")).await?;
         curator_sees(curator, "java=2 rust=3")?;
         curator.call("t", "member set 4", "sets")?;
-        // The same id: ours waits for Curator's to go.
+        // The id is the same, so this crate's member waits until Curator's leaves.
         let second = GroupMember::new(client, path, "java", "5")?;
         let mut states = second.watch_state();
         let conflict = states.wait_for(|state| *state == PersistentNodeState::Conflict);

@@ -45,7 +45,8 @@ pub(crate) fn curators_revoker_reaches_own_guards(peer: &CuratorPeer) -> Outcome
             assert_pending!(revoked.poll());
             curator.call("t", &format!("revoke {}", guard.node()), "asked")?;
             within("the request", revoked).await;
-            // One that begins to listen only now hears of it too, and nothing happens by itself.
+            // A listener that is added only now is notified too, and nothing else happens by
+            // itself.
             within("the request, again", guard.revoked()).await;
             assert!(guard.is_held());
             guard.release().await?;

@@ -107,7 +107,7 @@ impl Plan for Changing {
         let limit = self.limits[self.next % self.limits.len()];
         let (side, crew) = (self.next % 2, self.next / 2 % 2);
         self.next += 1;
-        // One that is just starting must not miss it.
+        // A worker that is just starting must not miss the limit.
         let all = run.names();
         for java in &all[1] {
             run.until(&format!("{java} to know a limit"), |new| {
@@ -123,7 +123,8 @@ impl Plan for Changing {
             now += count(new, &set);
             now > before
         })?;
-        // Ours read it whenever they look for room; Curator's are told, sooner or later.
+        // Workers of this crate read the limit whenever they look for permits; Curator's are
+        // notified, sooner or later.
         for java in &all[1] {
             run.until(&format!("{java} to know {limit}"), |new| {
                 sees(new, java) == Some(&limit.to_string())
@@ -149,12 +150,13 @@ fn count(journal: &str, record: &str) -> usize {
     records(journal).filter(|other| *other == record).count()
 }
 
-/// Waits until so many stand in the queue.
+/// Waits until this many contenders are in the queue.
 async fn queued(servers: &ZooKeeper, path: &str, wanted: usize) -> Outcome {
     count_below(servers, &format!("{path}/locks"), wanted).await
 }
 
-/// Waits until so many permits are held, or are about to be by the first of Curator's in the queue.
+/// Waits until this many permits are held, or are about to be by the first of Curator's in the
+/// queue.
 async fn leased(servers: &ZooKeeper, path: &str, wanted: usize) -> Outcome {
     count_below(servers, &format!("{path}/leases"), wanted).await
 }
@@ -173,7 +175,7 @@ async fn count_below(servers: &ZooKeeper, directory: &str, wanted: usize) -> Out
     Ok(())
 }
 
-/// One queue: whoever comes first is served first, of either side.
+/// The contenders of both sides are granted permits in the order of their arrival.
 pub(crate) fn first_come_first_served(peer: &CuratorPeer) -> Outcome {
     steps(peer, async |servers, curator, path, client| {
         let other = connect(servers).await?;
@@ -187,7 +189,7 @@ pub(crate) fn first_come_first_served(peer: &CuratorPeer) -> Outcome {
             Err(TryLockError::WouldBlock { .. })
         ));
         assert_eq!(semaphore.available_permits().await?, 0);
-        // One after the other, so that each is in the queue before the next comes.
+        // The contenders come one after the other, so that each is in the queue before the next.
         curator.send("b", &format!("semaphore acquire {path} 2 1"))?;
         queued(servers, path, 1).await?;
         let second = tokio::spawn(semaphore.acquire(SOON));
@@ -228,7 +230,7 @@ pub(crate) fn several_at_once(peer: &CuratorPeer) -> Outcome {
         assert_eq!(semaphore.available_permits().await?, 2);
         let three = tokio::spawn(semaphore.acquire_many(3, SOON));
         queued(servers, path, 1).await?;
-        // Behind us, although there would be room for it.
+        // The contender is behind this crate's, although enough permits for it are free.
         curator.send("b", &format!("semaphore acquire {path} 4 2"))?;
         queued(servers, path, 2).await?;
         leased(servers, path, 2).await?;
@@ -260,12 +262,12 @@ pub(crate) fn several_at_once(peer: &CuratorPeer) -> Outcome {
     })
 }
 
-/// The limit is Curator's SharedCount: whoever sets it, those who wait on the other side hear of
-/// it.
+/// The limit is Curator's SharedCount: when either side sets it, the waiters of the other side are
+/// notified.
 pub(crate) fn either_sets_the_limit(peer: &CuratorPeer) -> Outcome {
     steps(peer, async |servers, curator, path, client| {
         curator.call("a", &format!("semaphore limit {path} 1"), "set")?;
-        // What a handle states does not count any more.
+        // The limit that a handle states does not count any more.
         let semaphore = InterProcessSemaphore::new(client, path, 8)?;
         assert_eq!(semaphore.limit().await?, 1);
         let first = semaphore.acquire(SOON).await?;

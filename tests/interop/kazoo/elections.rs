@@ -1,4 +1,4 @@
-//! One election of kazoo's `Election` and our selector.
+//! An election of kazoo's `Election` and this crate's selector.
 
 use test_support::peers::KazooPeer;
 use zookeeper_recipes::{Dialect, LeaderSelector};

@@ -1,4 +1,4 @@
-//! Who holds a lock, as kazoo says it of ours and ours of kazoo's.
+//! The identities of holders, as kazoo shows those of this crate, and this crate those of kazoo.
 
 use test_support::peers::KazooPeer;
 use test_support::{SOON, shared_standalone, unique_path};
@@ -7,7 +7,7 @@ use zookeeper_recipes::{Client, Dialect, InterProcessMutex};
 use crate::kazoo::python::scripted_peer;
 use crate::{Outcome, block_on};
 
-/// Each is told the other's data.
+/// Each side shows the data of the other.
 pub(crate) fn each_sees_the_other(peer: &KazooPeer) -> Outcome {
     let servers = shared_standalone()?;
     let mut kazoo = scripted_peer(peer, &servers)?;
@@ -34,7 +34,8 @@ pub(crate) fn each_sees_the_other(peer: &KazooPeer) -> Outcome {
         let [holder] = holders.as_slice() else {
             return Err(format!("{holders:?}").into());
         };
-        // What its lock was made with, and no part of it is taken for a host or a time.
+        // The data are those with which kazoo's lock was created, and no part is taken for a host
+        // or a time.
         assert_eq!(
             (holder.identity().text(), holder.identity().host()),
             ("", None)

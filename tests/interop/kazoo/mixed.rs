@@ -35,8 +35,8 @@ pub(crate) fn curators_dialect_among_kazoos_nodes(peer: &KazooPeer) -> Outcome {
     })
 }
 
-/// Kazoo's `Lock` and `WriteLock` have the same names, so only its readers tell that it is the
-/// wrong recipe.
+/// Kazoo's `Lock` and `WriteLock` have the same names, so only its readers show that the recipe is
+/// the wrong one.
 pub(crate) fn mutex_among_readers(peer: &KazooPeer) -> Outcome {
     steps(peer, async |_, kazoo, path, client| {
         let mutex = InterProcessMutex::builder(client, path)

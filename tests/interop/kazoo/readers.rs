@@ -1,4 +1,4 @@
-//! What is to be known of kazoo's readers.
+//! Properties of kazoo's readers that users must know.
 
 use test_support::peers::KazooPeer;
 use tokio_test::{assert_pending, task};
@@ -35,7 +35,7 @@ pub(crate) fn kazoos_readers_await_later_writers(peer: &KazooPeer) -> Outcome {
         if has_the_bug(peer) {
             watches_only(servers, &session, path, &writer)?;
             assert!(!kazoo.has_answered("t"), "the reader came in");
-            // Who waits for longest gives up.
+            // The waiter that has waited longest gives up.
             drop(second);
             kazoo.expect_answer("t", "holds")?;
             kazoo.call("t", &format!("release read {path}"), "released")?;

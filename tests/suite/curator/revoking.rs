@@ -52,7 +52,7 @@ async fn test_revoking(stage: &Stage<'_>) {
     let guard = within("the waiter's grant", waiter).await.unwrap();
     assert!(guard.is_held());
     guard.release().await.unwrap();
-    // That there is no such node any more is no error, as in Curator.
+    // A node that no longer exists is no error, as in Curator.
     within("an answer", requester.attempt_revoke(&node))
         .await
         .unwrap();
@@ -69,7 +69,7 @@ async fn request_before_listening_is_seen(stage: &Stage<'_>) {
     .await
     .unwrap();
     within("the news", revoked).await;
-    // One that asks again is told again.
+    // A second request is notified again.
     within("the news", guard.revoked()).await;
     guard.release().await.unwrap();
 }

@@ -51,7 +51,7 @@ async fn test_cluster(stage: &Stage<'_>) {
         let cut_off = state.wait_for(|state| *state == ConnectionState::Suspended);
         within("the outage", cut_off).await.unwrap();
     }
-    // Those who were granted a permit before may still come to know it.
+    // Callers that were granted a permit before may still return it.
     for _ in 0..20 {
         let before = *visits.borrow_and_update();
         if tokio::time::timeout(QUIET, visits.wait_for(|visits| *visits > before))

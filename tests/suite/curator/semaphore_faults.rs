@@ -13,8 +13,8 @@ pub(crate) fn all() -> Vec<Behaviour> {
     ]
 }
 
-/// Curator's takes one permit after the other: two clients that want most of them each wait for
-/// what the other has, for ever. Here nobody has ever seen a part.
+/// Curator's semaphore takes one permit after the other: two clients that want most of them
+/// deadlock, each with a part. Here no caller ever has a part.
 async fn deadlock_by_quantity(stage: &Stage<'_>) {
     const ROUNDS: usize = 10;
     let section = Arc::new(LimitedSection::new(4));
@@ -26,7 +26,7 @@ async fn deadlock_by_quantity(stage: &Stage<'_>) {
         );
         clients.spawn(async move {
             for _ in 0..ROUNDS {
-                // Without a deadline, which would hide it.
+                // A deadline would hide a deadlock.
                 let permits = semaphore.acquire_many(3, Duration::MAX).await.unwrap();
                 section
                     .visit_while(&permits, tokio::task::yield_now())

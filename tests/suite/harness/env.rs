@@ -163,7 +163,7 @@ impl Env {
         self.wait_watchers(&self.path("lock/permits"), 1).await;
     }
 
-    /// Waits until nobody holds a permit or waits for one.
+    /// Waits until no contender holds a permit or waits for one.
     pub(crate) async fn wait_no_permits(&self) {
         self.wait_count(&self.locks(), 0).await;
         self.wait_count(&self.leases(), 0).await;
@@ -446,7 +446,7 @@ impl Env {
         })
     }
 
-    /// Waits until a node has so many children.
+    /// Waits until a node has this many children.
     #[track_caller]
     pub(crate) fn wait_count<'a>(
         &'a self,
@@ -459,8 +459,8 @@ impl Env {
         async move { drop(wait.await) }
     }
 
-    /// Asserts that a directory has so many nodes, because a question has left none. Through a
-    /// member that lags behind, which shows it no node, it may have created one, and deletes it.
+    /// Asserts that a directory has this many nodes after a try. A try through a member that lags
+    /// behind, which shows it no node, may have created one, and deletes it.
     pub(crate) async fn assert_left(&self, path: &str, count: usize) {
         if self.is_ensemble() {
             self.wait_count(path, count).await;
@@ -485,7 +485,7 @@ impl Env {
         })
     }
 
-    /// What the server knows of a node.
+    /// Returns the Stat of a node; `None` if it does not exist.
     pub(crate) async fn stat(&self, path: &str) -> Option<zk::Stat> {
         let plain_client = self.plain_client().await;
         let synced = plain_client.sync(path);
@@ -493,7 +493,7 @@ impl Env {
         tokio::join!(synced, stat).1.unwrap()
     }
 
-    /// What the server has of a node.
+    /// Returns the data and the Stat of a node.
     pub(crate) async fn get_data(&self, path: &str) -> Result<(Vec<u8>, zk::Stat), zk::Error> {
         let plain_client = self.plain_client().await;
         let synced = plain_client.sync(path);
@@ -540,7 +540,7 @@ fn knows(servers: &ZooKeeper, session: i64) -> bool {
     let member = match servers.leader() {
         Some(leader) => leader,
         None if servers.len() == 1 => 0,
-        // There is an election, and nobody says so.
+        // An election is under way, which no event announces.
         None => return true,
     };
     servers
@@ -549,12 +549,12 @@ fn knows(servers: &ZooKeeper, session: i64) -> bool {
         .contains(&format!("{session:#x}"))
 }
 
-/// What is watched below a node by other sessions than one.
+/// Returns the watches below a node that other sessions than one have set.
 fn watches_below(servers: &Servers, root: &str, except: i64) -> Vec<(String, String)> {
     match servers {
         Servers::Ours(server) => {
             let mut watches = Vec::new();
-            // Whatever is watched was asked for.
+            // Every watch was set by a request, so the log has its path.
             let mut paths: Vec<_> = server.log().into_iter().map(|entry| entry.path).collect();
             paths.sort();
             paths.dedup();
