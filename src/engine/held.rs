@@ -65,6 +65,10 @@ pub(crate) trait InRoom: Send + Sync {
     /// deletion of the node, if one is needed, is on its way.
     fn hold_ended(&self, number: u64, how: EndedBy);
 
+    /// Has each hold that shares the node find out by its next question that the node does not exist.
+    /// Locks nothing, so that no caller is kept from asking meanwhile.
+    fn mark_gone(&self);
+
     /// Records that the servers say that this node does not exist, and tells all holds that have it.
     fn lose_sharers(&self, node: &Arc<str>);
 
@@ -329,10 +333,15 @@ impl Held {
     /// Ends the hold if another hold of the same node has learned that the node is gone, and its
     /// task was paused before it could tell. Returns how the lock is lost.
     fn check_shared_node(self: &Arc<Self>) -> Option<LostReason> {
-        if self.room.get().is_some_and(|room| room.is_node_gone()) {
+        if self.is_node_gone() {
             self.node_deleted(self.name());
         }
         self.state.borrow().lost()
+    }
+
+    /// Returns whether another hold of the same node is known to have learned that the node is gone.
+    pub(super) fn is_node_gone(&self) -> bool {
+        self.room.get().is_some_and(|room| room.is_node_gone())
     }
 
     /// Sets the end of the lease, counted from now; a lease of zero ends at once. Returns how the
@@ -493,6 +502,13 @@ impl Held {
         // The ticket comes before the change, and is kept to the end: a flush counts the node from
         // before the lock is seen as released or lost.
         let _ticket = event.may_delete().then(|| self.ticket());
+        // This comes before the change, too: no other hold of the node may say that it is held once
+        // this one says that it is lost.
+        if let (HoldEvent::NodeDeleted { node }, Some(room)) = (&event, self.room.get()) {
+            if self.state.borrow().has_node(node) {
+                room.mark_gone();
+            }
+        }
         let mut effects = self.change(event);
         // The session is kept for all of the effects. Without one nothing can be deleted any more,
         // and no caller may wait for that: the drop of `done` is the answer.
@@ -777,6 +793,8 @@ mod tests {
             let deleted = self.queue.lock().unwrap().try_recv().is_ok();
             self.told.lock().unwrap().push((how, deleted));
         }
+
+        fn mark_gone(&self) {}
 
         fn lose_sharers(&self, _node: &Arc<str>) {}
 
