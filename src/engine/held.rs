@@ -71,6 +71,10 @@ pub(crate) trait PathNode: Send + Sync {
     /// [`leave`](Self::leave), but for a hold whose node is kept: that one stays.
     fn lose(&self);
 
+    /// Has each hold that shares the node find out by its next question that the node does not exist.
+    /// Locks nothing, so that no caller is kept from asking meanwhile.
+    fn mark_gone(&self);
+
     /// Records that the servers say that this node does not exist, and tells all holds that have it.
     fn tell_gone(&self, node: &Arc<str>);
 
@@ -316,10 +320,15 @@ impl Held {
     /// Ends the hold if another hold of the same node has learned that the node is gone, and its
     /// task was paused before it could tell. Returns how the lock is lost.
     fn check_shared_node(self: &Arc<Self>) -> Option<LostReason> {
-        if self.path_node.is_gone() {
+        if self.is_node_gone() {
             self.node_deleted(self.name());
         }
         self.state.borrow().lost()
+    }
+
+    /// Returns whether another hold of the same node is known to have learned that the node is gone.
+    pub(super) fn is_node_gone(&self) -> bool {
+        self.path_node.is_gone()
     }
 
     /// Sets the end of the lease, counted from now; a lease of zero ends at once. Returns how the
@@ -480,6 +489,13 @@ impl Held {
         // The ticket comes before the change, and is kept to the end: a flush counts the node from
         // before the lock is seen as released or lost.
         let _ticket = event.may_delete().then(|| self.ticket());
+        // This comes before the change, too: no other hold of the node may say that it is held once
+        // this one says that it is lost.
+        if let HoldEvent::NodeDeleted { node } = &event {
+            if self.state.borrow().has_node(node) {
+                self.path_node.mark_gone();
+            }
+        }
         let mut effects = self.change(event);
         // The session is kept for all of the effects. Without one nothing can be deleted any more,
         // and no caller may wait for that: the drop of `done` is the answer.
@@ -766,6 +782,8 @@ mod tests {
         fn lose(&self) {
             self.ended(Ended::Loss);
         }
+
+        fn mark_gone(&self) {}
 
         fn tell_gone(&self, _node: &Arc<str>) {}
 

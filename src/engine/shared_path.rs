@@ -527,6 +527,14 @@ impl PathNode for NodeEntry {
         self.path.guard_changes.tell();
     }
 
+    fn mark_gone(&self) {
+        // A node for one hold at a time may be converted by another thread in this moment, and is
+        // that hold's alone then.
+        if self.kind == Kind::Shared {
+            self.is_gone.store(true, Ordering::Release);
+        }
+    }
+
     fn tell_gone(&self, node: &Arc<str>) {
         let told = {
             let mut state = self.path.lock();
@@ -1036,6 +1044,31 @@ mod tests {
             drop(reader);
             assert_eq!(scene.deleted(), 0, "the node is gone");
         }
+    }
+
+    /// The thread that has learned the end of the node was paused before it could tell the others.
+    // Shows: shared-read-node
+    #[tokio::test]
+    async fn readers_lose_their_node_together() {
+        let server = Server::start().unwrap();
+        let scene = Scene::new(&server).await;
+        let (readers, first) = scene.opened(UNBOUNDED);
+        let second = join(&readers).unwrap();
+        let held = &first.held;
+        std::thread::scope(|threads| {
+            // The thread tells the others under the mutex.
+            let paused = readers.lock();
+            threads.spawn(|| held.node_deleted(held.name()));
+            while !held.is_lost_or_released() {
+                std::thread::yield_now();
+            }
+            assert!(
+                second.held.is_node_gone(),
+                "one knows, and another does not"
+            );
+            drop(paused);
+        });
+        assert_eq!(second.held.check_lost(), Some(LostReason::NodeDeleted));
     }
 
     /// Two readers were lost by the clock, and have their node until they are released, when the

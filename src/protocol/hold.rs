@@ -487,6 +487,11 @@ impl HoldState {
         self.stage == Stage::Held && *self.node == *node
     }
 
+    /// Returns whether this is its node, or was its last one, and no conversion has to do with it.
+    pub(crate) fn has_node(&self, node: &str) -> bool {
+        *self.node == *node && !self.is_left_to_conversion()
+    }
+
     /// Returns how its session registers it.
     pub(crate) fn registration(&self) -> Registration {
         match self.stage {
@@ -550,7 +555,7 @@ impl HoldState {
                 // The lock may have been lost, released or converted since the check was sent.
                 if self.is_held_by(&node) {
                     self.lose_node(node, &mut decision);
-                } else if self.node == node && !self.is_left_to_conversion() {
+                } else if self.has_node(&node) {
                     self.end_leftover();
                     decision.gone = Some(node);
                 }
@@ -559,7 +564,7 @@ impl HoldState {
                 // The hold that has found this out has told all others.
                 if self.is_held_by(&node) {
                     self.lose_node(node, &mut decision);
-                } else if self.node == node && !self.is_left_to_conversion() {
+                } else if self.has_node(&node) {
                     self.end_leftover();
                 }
             }

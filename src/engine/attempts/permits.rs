@@ -305,7 +305,9 @@ impl<'a> InSession<'a> {
         let longest = take.slots.iter().max().copied().unwrap_or_default();
         let beginning = lease_beginning(ids.first().map_or("", |id| id), longest, take.limit);
         let path = semaphore.leases.child(&beginning);
-        if !session.nodes.creates.begin(&ids, &path) {
+        // Each transaction deletes the lock node, so at most one of them is carried out.
+        let creates = &session.nodes.creates;
+        if !creates.repeat(&self.leases.ids, &ids, &path) {
             return Err(path_lock.too_many_nodes(session).into());
         }
         self.leases.ids.extend(ids.iter().cloned());

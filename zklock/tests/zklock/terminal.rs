@@ -32,8 +32,11 @@ impl Terminal {
         let name = ptsname(&keyboard, Vec::new()).unwrap();
         let side = File::from(open(&*name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap());
         let mut command = Command::new("setpriv");
+        // The tests may run in the background of a shell, where the signals of keys are ignored:
+        // `setsid` would hand that on.
         command
             .args(["--pdeathsig", "KILL", "setsid", "--ctty"])
+            .args(["env", "--default-signal"])
             .arg(program)
             .args(arguments)
             .env("ZK_CONNECT", servers)
