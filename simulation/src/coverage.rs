@@ -544,10 +544,7 @@ pub const RELIABILITY: &[(&str, Shown)] = &[
         "the work takes longer than the lease",
         By(&["lost LeaseOver"]),
     ),
-    (
-        "it is notified, and is slow to stop",
-        By(&["stops late"]),
-    ),
+    ("it is notified, and is slow to stop", By(&["stops late"])),
     (
         "it is a command of zklock",
         Elsewhere("a command needs a real process"),
