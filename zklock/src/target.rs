@@ -43,7 +43,7 @@ impl Target {
 
     /// Sends a signal that this process got.
     pub(crate) fn pass_on(self, signal: Signal) {
-        // The terminal sends these to all processes in the foreground.
+        // The terminal sends INT and QUIT to all processes in the foreground.
         let has_got_it =
             matches!(self, Self::Foreground(_)) && [Signal::INT, Signal::QUIT].contains(&signal);
         if !has_got_it {
