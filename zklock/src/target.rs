@@ -1,6 +1,6 @@
 //! What signals are sent to.
 
-use rustix::process::{Pid, Signal, getpgid, kill_process, kill_process_group};
+use rustix::process::{Pid, Signal, getpgid, getpgrp, kill_process, kill_process_group};
 
 /// What signals are sent to.
 #[derive(Clone, Copy, Debug)]
@@ -46,9 +46,10 @@ impl Target {
 
     /// Sends a signal that this process got.
     pub(crate) fn pass_on(self, signal: Signal) {
-        // The terminal sends INT and QUIT to all processes in the foreground.
-        let has_got_it =
-            matches!(self, Self::Foreground(_)) && [Signal::INT, Signal::QUIT].contains(&signal);
+        // The terminal sends INT and QUIT to all processes of the group in the foreground.
+        let is_here = |process| getpgid(Some(process)) == Ok(getpgrp());
+        let has_got_it = matches!(self, Self::Foreground(process) if is_here(process))
+            && [Signal::INT, Signal::QUIT].contains(&signal);
         if !has_got_it {
             self.send(signal);
         }
