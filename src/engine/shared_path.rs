@@ -1066,8 +1066,8 @@ mod tests {
     #[tokio::test]
     async fn ended_hold_leaves_its_path() {
         use HoldEvent::{
-            BeginConversion, ClientEnded, ConversionLost, ConversionOver, EndConversion, Ended,
-            GraceOver, LeaseExpired,
+            BeginConversion, ConversionLost, ConversionOver, EndConversion, Ended, GraceOver,
+            LeaseExpired,
         };
         let server = Server::start().unwrap();
         let scene = Scene::new(&server).await;
@@ -1100,7 +1100,7 @@ mod tests {
             vec![BeginConversion, ConversionOver(reason)],
             vec![BeginConversion, over.clone(), ConversionOver(reason)],
             vec![BeginConversion, Ended(reason), ConversionOver(reason)],
-            vec![BeginConversion, ConversionOver(reason), ClientEnded],
+            vec![BeginConversion, ConversionOver(reason), Ended(reason)],
         ] {
             for is_open in [false, true] {
                 let path = path(UNBOUNDED);

@@ -163,8 +163,6 @@ pub(crate) enum HoldEvent {
     },
     /// The time for which its node was kept is over.
     GraceOver,
-    /// The client has ended, and the conversion of the hold with it.
-    ClientEnded,
     /// The last guard is dropped or released, or the client is being closed.
     Release { lease: LeaseState, now: Moment },
     /// A conversion begins.
@@ -193,7 +191,6 @@ impl HoldEvent {
             | Self::Ended(_)
             | Self::NodeDeleted { .. }
             | Self::SharedNodeDeleted { .. }
-            | Self::ClientEnded
             | Self::BeginConversion
             | Self::EndConversion { .. }
             | Self::ConversionLost(_)
@@ -585,14 +582,6 @@ impl HoldState {
                     decision.delete = Some(self.deletion(false));
                 }
             }
-            HoldEvent::ClientEnded => {
-                decision.lost = match self.stage {
-                    // The conversion was dropped and has released the lock, which the waiting guard
-                    // does not know.
-                    Stage::Released => self.lose(LostReason::Closed, Leftover::None),
-                    _ => self.end(LostReason::Closed),
-                }
-            }
             HoldEvent::Release { lease, now } => self.release(lease, now, &mut decision),
             HoldEvent::BeginConversion => match self.stage {
                 Stage::Held => self.stage = Stage::Converting,
@@ -922,9 +911,7 @@ mod tests {
     // Shows: lost-lock-keeps-its-node
     #[test]
     fn transitions_of_each_event() {
-        use HoldEvent::{
-            BeginConversion, ClientEnded, ConversionLost, ConversionOver, Ended, GraceOver,
-        };
+        use HoldEvent::{BeginConversion, ConversionLost, ConversionOver, Ended, GraceOver};
         use LostReason::{Closed, LeaseExpired, NodeDeleted, NotConverted, SessionExpired};
         let none = Decision::default;
         let refused = || Decision {
@@ -987,7 +974,6 @@ mod tests {
                 lost(NodeDeleted),
                 Registration::None,
             ),
-            (converting, ClientEnded, lost(Closed), WATCH),
             (kept, expired(), none(), Registration::Kept { until: UNTIL }),
             (kept, deleted("own"), gone_before(), Registration::None),
             (kept, shared_deleted("own"), none(), Registration::None),
@@ -1038,7 +1024,6 @@ mod tests {
             (released, shared_deleted("own"), none(), Registration::None),
             (released, release(), none(), Registration::None),
             (released, BeginConversion, refused(), Registration::None),
-            (released, ClientEnded, lost(Closed), Registration::None),
         ];
         for (before, event, decision, registration) in table {
             let mut hold = after(before);
@@ -1537,7 +1522,6 @@ mod tests {
                 reason: LostReason::NodeDeleted,
                 until
             }),
-            Just(HoldEvent::ClientEnded),
             (lease, moment.clone()).prop_map(|(lease, now)| HoldEvent::Release { lease, now }),
             moment.clone().prop_map(over),
             (moment.clone(), proptest::option::of(moment))

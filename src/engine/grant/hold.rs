@@ -105,15 +105,6 @@ impl LockRef {
     pub(crate) fn new(path_lock: Arc<PathLock>, lock: GrantedLock) -> Self {
         Self { path_lock, lock }
     }
-
-    /// Returns a hold for the guard of a lock whose own was dropped with the client. The lock is
-    /// lost, so that the release by the drop finds nothing to do.
-    pub(crate) fn into_hold(self) -> Hold {
-        Hold {
-            grant: Grant::new(self.lock, How::default()),
-            path_lock: self.path_lock,
-        }
-    }
 }
 
 /// Returns the first of these that is lost, and how, by the clock.
