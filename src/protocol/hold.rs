@@ -398,8 +398,10 @@ impl Decision {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Deletion {
     pub(crate) node: Arc<str>,
-    /// Whether the lock may be handed over to the next attempt of the same session.
-    pub(crate) hand_over: bool,
+    /// Whether the hold lets another of the same session have the lock next without a look at the
+    /// queue: in memory, by the same node, or by a transaction that deletes the node
+    /// (docs/protocol.md#hand-off, docs/protocol.md#waiting-in-memory).
+    pub(crate) may_pass_on: bool,
 }
 
 /// How a session registers a hold.
@@ -685,8 +687,8 @@ impl HoldState {
                 // The lock is not handed over if another process may have it, or if a write may
                 // still be committed that the next holder would not see: then the next attempt
                 // lists the queue.
-                let hand_over = lease != LeaseState::Expired && self.writes == 0;
-                decision.delete = Some(self.deletion(hand_over));
+                let may_pass_on = lease != LeaseState::Expired && self.writes == 0;
+                decision.delete = Some(self.deletion(may_pass_on));
             }
             // The conversion, which has the guard, has been dropped before its end.
             Stage::Converting => {
@@ -711,10 +713,10 @@ impl HoldState {
         }
     }
 
-    fn deletion(&self, hand_over: bool) -> Deletion {
+    fn deletion(&self, may_pass_on: bool) -> Deletion {
         Deletion {
             node: Arc::clone(&self.node),
-            hand_over,
+            may_pass_on,
         }
     }
 }
@@ -795,10 +797,10 @@ mod tests {
         }
     }
 
-    fn delete(hand_over: bool) -> Decision {
+    fn delete(may_pass_on: bool) -> Decision {
         let delete = Some(Deletion {
             node: "own".into(),
-            hand_over,
+            may_pass_on,
         });
         Decision {
             delete,
@@ -1059,9 +1061,9 @@ mod tests {
     fn effects_have_an_order() {
         use Effect::*;
         use LostReason::{Closed, GivenUp, LeaseExpired, LeaseOver, NodeDeleted};
-        let deletion = |hand_over| Deletion {
+        let deletion = |may_pass_on| Deletion {
             node: "own".into(),
-            hand_over,
+            may_pass_on,
         };
         let node = || Arc::from("own");
         let leased: &[HoldEvent] = &[extend(END)];
@@ -1222,9 +1224,9 @@ mod tests {
         let Some(Effect::PassOn(deletion)) = effects.nth(1) else {
             panic!("not passed on");
         };
-        assert!(deletion.hand_over);
+        assert!(deletion.may_pass_on);
         let changed = Deletion {
-            hand_over: false,
+            may_pass_on: false,
             ..deletion
         };
         effects.passed_on(Some(changed.clone()));
@@ -1457,7 +1459,7 @@ mod tests {
             }
             let effects = hold.decide(HoldEvent::Release { lease, now: NOW });
             assert_eq!(
-                effects.delete.unwrap().hand_over,
+                effects.delete.unwrap().may_pass_on,
                 expected,
                 "{lease:?}, {writes}"
             );
@@ -1612,7 +1614,7 @@ mod tests {
                     ended += 1;
                     prop_assert!(!converting, "the node is the conversion's to delete");
                     let expired = matches!(event, HoldEvent::Release { lease: LeaseState::Expired, .. });
-                    prop_assert!(!deletion.hand_over || was_held && lost.is_none() && writes == 0 && !expired);
+                    prop_assert!(!deletion.may_pass_on || was_held && lost.is_none() && writes == 0 && !expired);
                     prop_assert!(was_held || lost.is_some(), "deleted before the loss was told");
                 }
                 prop_assert!(ended <= 1);

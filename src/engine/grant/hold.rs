@@ -1,4 +1,8 @@
 //! A held lock, as the guards share it.
+//!
+//! A [`Hold`] owns the lock, by its [`Grant`]; the guards of one hold share it, and the last of them
+//! releases the lock. Work under the lock, such as a transaction, must not keep the lock beyond the
+//! guards: such work has a [`LockRef`], which knows the lock and owns nothing.
 
 use std::future::poll_fn;
 use std::ops::Deref;
