@@ -177,7 +177,7 @@ impl Drop for Grant {
         self.held.release(done);
         // A task that waits for the end of this holder finds the deletion under way.
         if let Some(outside) = outside {
-            outside.guard_changes.tell();
+            outside.guard_changes.notify();
         }
     }
 }

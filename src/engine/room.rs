@@ -455,7 +455,7 @@ impl InRoom for RoomNode {
             EndedBy::Loss => state.lose_node(self.number),
         });
         // This includes a caller that never had it.
-        self.room.guard_changes.tell();
+        self.room.guard_changes.notify();
     }
 
     fn lose_sharers(&self, node: &Arc<str>) {

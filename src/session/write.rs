@@ -1,4 +1,16 @@
-//! Writes: they renew the lease by their answers (docs/protocol.md#renewal).
+//! Writes, which renew the lease of the session by their answers (docs/protocol.md#renewal).
+//!
+//! Every write of the library is sent here: by [`Session::write`], [`Session::create`] for a node,
+//! or [`Session::commit`] for a transaction. Each is sent when it is called, in the work of a
+//! request, and the moment before it was sent is that of the renewal. An error renews the lease too
+//! if only the leader can have decided it, because it was committed like any other transaction; one
+//! that the connected server or the client library may have made does not.
+//!
+//! A created node must belong to the session. If it belongs to another, the servers have replaced
+//! the session, which ends then, and nothing is renewed (docs/protocol.md#owner-check).
+//!
+//! Directories of locks are created as containers, which the servers remove when they are empty,
+//! unless the servers do not know these (docs/protocol.md#directories).
 
 use zookeeper_client as zk;
 
@@ -127,7 +139,7 @@ impl Session {
 
 impl Core {
     /// Creates a directory and those above it that are missing, as containers if the servers know
-    /// them.
+    /// them (docs/protocol.md#directories).
     pub(crate) async fn make_directories(
         &self,
         handle: &zk::Client,

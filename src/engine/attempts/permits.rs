@@ -17,7 +17,7 @@ use crate::engine::lock::path_lock::PathLock;
 use crate::engine::queue::SharedQueue;
 use crate::engine::request::look::{Subject, refused_again, refused_in};
 use crate::engine::request::requests::{Seat, make_directories, meaning, new_id, stat};
-use crate::engine::semaphore::{Watches, invalid, limit, look, look_and_watch, mismatch};
+use crate::engine::semaphore_limit::{Watches, invalid, limit, look, look_and_watch, mismatch};
 use crate::error::AcquireError;
 use crate::protocol::acquire::{AcquireEvent, IfBusy, Orphans, OwnNode};
 use crate::protocol::failure::{Answer, Failure, FailureKind};

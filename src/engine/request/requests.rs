@@ -1,4 +1,18 @@
 //! The requests of an attempt, and the events that their answers are.
+//!
+//! `protocol/acquire.rs` says which request is next, and gets the answer as an event. Here each is
+//! sent, in the session of its attempt, and what an answer says about a node is recorded at once:
+//! with the session, which deletes nodes ([`nodes`](crate::session::contents::nodes)), and with the
+//! queue of the path, by which other attempts of this client wait
+//! (docs/protocol.md#waiting-in-memory). That comes before the answer is used, so that a node
+//! has an owner whatever becomes of its attempt (docs/protocol.md#node-owners).
+//!
+//! No request is repeated here, with one exception: a list of a fair lock's directory is that of all
+//! attempts that ask meanwhile (docs/protocol.md#shared-lists).
+//!
+//! Grants without a list are the other half of this file (docs/protocol.md#succession): `create` leaves the
+//! list out where the number of the node is expected to be proof enough, and `is_first` decides
+//! whether it is, by the watch of the directory.
 
 use std::sync::Arc;
 use std::task::{Context, Waker};
@@ -114,8 +128,8 @@ pub(crate) async fn create(seat: Seat<'_>, slot: WindowSlot, id: String) -> Acqu
                 session.nodes.creates.end(&id);
             }
             if failure.kind == FailureKind::NoNode {
-                // This comes before the directory is created: a later attempt must not be in it
-                // first.
+                // The queue is notified before the directory is created: a later attempt must not be
+                // in it first.
                 queue.with(|queue| queue.directory_missing(number, session.number()));
             }
             (Answer::No(failure), None)
@@ -146,7 +160,7 @@ fn expects_first(
 ) -> bool {
     let queue = path_lock.queue();
     queue.with(|queue| queue.expects_first(session.number(), kind))
-        && queue.directory().created(session.number()).is_some()
+        && queue.directory().check_created(session.number()).is_some()
 }
 
 /// Returns whether a node is first, now that its create was answered. The watch of the directory is
@@ -156,7 +170,10 @@ fn is_first(seat: Seat<'_>, node: &OwnNode) -> bool {
         path_lock, session, ..
     } = seat;
     let (Some(directory), Some(node)) = (
-        path_lock.queue().directory().created(session.number()),
+        path_lock
+            .queue()
+            .directory()
+            .check_created(session.number()),
         numbered(seat, &node.name, node.czxid),
     ) else {
         return false;
@@ -204,11 +221,12 @@ fn watch_directory(path_lock: &PathLock, session: &Arc<Session>) {
         session.number(),
         path_lock.path().server(),
     );
-    // This comes before the request: the connection must not be interrupted from here on.
+    // The states are watched before the request is sent: the connection must not be interrupted from
+    // here on.
     let Some(states) = session.states() else {
         return;
     };
-    if !watch.ask(number) {
+    if !watch.begin(number) {
         return;
     }
     let Some(watching) = session.watches.watch(path, WatchUse::Directory) else {
@@ -240,7 +258,7 @@ fn watch_directory(path_lock: &PathLock, session: &Arc<Session>) {
             Answer::Is(_) | Answer::No(_) => watch.not_set(number),
         }
     });
-    // Sends the request.
+    // The first poll sends the request.
     if answered
         .as_mut()
         .poll(&mut Context::from_waker(Waker::noop()))
@@ -375,7 +393,7 @@ pub(crate) async fn watch(seat: Seat<'_>, own: Option<&str>, predecessor: &str) 
                 contender.and_then(|contender| path_lock.first_seen().watched(contender)),
             )
         }
-        // This includes NoAuth, which ends the attempt. An `exists` would set a watch without the
+        // A refusal (NoAuth) ends the attempt. An `exists` would set a watch without the
         // READ permission, but servers with the fix of CVE-2024-23944 do not deliver its event
         // then: the attempt would wait forever (docs/protocol.md#no-access).
         Answer::No(failure) => return AcquireEvent::WatchFailed(failure),
