@@ -1,4 +1,6 @@
-//! The client, and how it is set up.
+//! The client, from which all recipes are made. Its handles share a [`Core`], which has the session,
+//! and two registries: of the path locks, and of the turns at the paths of persistent nodes. What is
+//! here is the face; `session/core.rs` says what lives how long.
 
 use std::fmt;
 use std::sync::Arc;

@@ -273,7 +273,7 @@ impl<'a> InSession<'a> {
                 let path = &semaphore.leases.child(first);
                 Ok(PermitsEvent::Inspected(
                     match self.wait(stat(session, path)).await? {
-                        Answer::Is(stat) if session.owns(&stat) => Answer::Is(names),
+                        Answer::Is(stat) if session.check_owner(&stat) => Answer::Is(names),
                         Answer::Is(_) => Answer::no(FailureKind::SessionGone),
                         Answer::No(failure) => Answer::No(failure),
                     },

@@ -2,9 +2,11 @@
 //! [`protocol::counter`](crate::protocol::counter) (docs/protocol.md#counter-writes).
 //!
 //! A change is a read, and a write that names the version that was read. A write without an answer
-//! may have been carried out, so it must not be repeated like a read: each request is sent once
-//! ([`Repetition::try_once`]), and its failure is an event for [`Changing`], which reads the counter
-//! to find out, or gives up with an unknown outcome. The retry policy counts the failures in a row.
+//! may have been carried out, so nothing is repeated here: each request is sent once
+//! ([`Repetition::try_once`]), and its failure is an event for [`Changing`], which sends the write
+//! again with the same version, reads what has become of it, or gives up with an unknown outcome.
+//! The retry policy counts the failures in a row. Writes that others preceded are tried again after
+//! random pauses (docs/protocol.md#counter-tries).
 //!
 //! The task of a change ends with its caller, and with the client. For the latter `in_doubt` is
 //! shared: the caller must learn whether a write may have been carried out. The node is created with

@@ -7,8 +7,8 @@
 //! (docs/protocol.md#waiting-in-memory). That comes before the answer is used, so that a node
 //! has an owner whatever becomes of its attempt (docs/protocol.md#node-owners).
 //!
-//! No request is repeated here, with one exception: a list of a fair lock's directory is that of all
-//! attempts that ask meanwhile (docs/protocol.md#shared-lists).
+//! No request is repeated here. A list of a fair lock's directory is shared by all attempts that ask
+//! for one meanwhile (docs/protocol.md#shared-lists).
 //!
 //! Grants without a list are the other half of this file (docs/protocol.md#succession): `create` leaves the
 //! list out where the number of the node is expected to be proof enough, and `is_first` decides
@@ -58,15 +58,15 @@ pub(crate) fn new_id(naming: Naming) -> String {
     }
 }
 
-/// Counts the node that the create with this id, a fresh one, is to make. Returns whether the
-/// session has room for it (docs/protocol.md#session-nodes).
-pub(crate) fn has_room(seat: Seat<'_>, id: &str) -> bool {
+/// Reserves room for the node that the create with this id, a fresh one, is to make. Returns whether
+/// the session has room for it (docs/protocol.md#session-nodes).
+pub(crate) fn reserve_room(seat: Seat<'_>, id: &str) -> bool {
     let beginning = seat.path_lock.naming().prefix(id, seat.kind);
     let path = seat.path_lock.path().child(&beginning);
     seat.session.nodes.creates.begin(&[id.to_owned()], &path)
 }
 
-/// Sends the create with this id, which [has room](has_room), and the list together when it is
+/// Sends the create with this id, for which [room is reserved](reserve_room), and the list together when it is
 /// polled first: a session's requests are answered in order (docs/protocol.md#create-and-list). The
 /// list is left out if the reply to the create may make it needless: where a node of this session
 /// in the directory can be waited for in memory, it may show that this is right before the new one
@@ -347,7 +347,7 @@ pub(crate) async fn inspect(
                     .queue()
                     .with(|queue| queue.know(session.number(), name));
             }
-            match session.owns(&stat) {
+            match session.check_owner(&stat) {
                 true => Answer::Is(own_node(name.to_owned(), &stat)),
                 false => Answer::no(FailureKind::SessionGone),
             }

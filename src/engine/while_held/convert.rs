@@ -324,7 +324,7 @@ impl NodeExchange<'_> {
     /// replaced before that (docs/protocol.md#owner-check).
     async fn exists(&self, handle: &zk::Client) -> Answered {
         Answered::Failed(match handle.check_stat(&self.create).await {
-            Ok(Some(stat)) if self.session.owns(&stat) => return Answered::Done,
+            Ok(Some(stat)) if self.session.check_owner(&stat) => return Answered::Done,
             Ok(Some(_)) => FailureKind::SessionGone.into(),
             // Another process has deleted the node since.
             Ok(None) => FailureKind::NotNow.into(),

@@ -1,8 +1,8 @@
 //! Establishes sessions with the servers: one try, or tries by the retry policy.
 //!
-//! A try goes on beside two others. The client library connects, one server after another, and says
-//! nothing about its failures. Shortly before the connect timeout the servers are asked by separate
-//! connections why they give no session ([`probe`](super::probe)), for the error. And if the servers
+//! The client library connects, one server after another, and says nothing about its failures. So
+//! shortly before the connect timeout the servers are asked by separate connections why they give no
+//! session ([`probe`](super::probe)), for the error (docs/protocol.md#connect-errors). If the servers
 //! grant another session timeout than the one by which the server timeout was calculated, the
 //! session is exchanged for one with the right server timeout, once
 //! (docs/protocol.md#server-timeout).

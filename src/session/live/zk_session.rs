@@ -270,9 +270,10 @@ impl Session {
             .filter(|_| !self.kept_by_spare.load(Ordering::Relaxed))
     }
 
-    /// Returns whether this session owns a node of this client that was found; ends the session if
-    /// it does not (docs/protocol.md#owner-check).
-    pub(crate) fn owns(&self, stat: &zk::Stat) -> bool {
+    /// Checks whether this session owns a node of this client that was found. If it does not, the
+    /// servers have replaced the session, which ends here too (docs/protocol.md#replaced-session).
+    /// Returns whether it does.
+    pub(crate) fn check_owner(&self, stat: &zk::Stat) -> bool {
         let owns = stat.is_invalid() || stat.ephemeral_owner == self.session_id();
         if !owns {
             self.end(LostReason::SessionReplaced);
