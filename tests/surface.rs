@@ -1,5 +1,5 @@
-//! What users build on, beyond what a lock does: the properties of the types, the texts of the
-//! errors, the defaults, and what the crate is made of.
+//! Properties that users build on, beyond the behaviour of locks: the properties of the types, the
+//! texts of the errors, the defaults, and the contents of the crate.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -83,7 +83,7 @@ fn types_are_send_and_static() {
     all!(error: TryLockError, StaleToken, PersistentNodeError);
     all!(borrowed: Transaction<'static>);
     const { assert!(Cloned::<Client>::IS) };
-    // One guard, one hold.
+    // A guard cannot be cloned, because one guard is one hold.
     const { assert!(!Cloned::<LockGuard>::IS && !Cloned::<AnyGuard>::IS) };
     // Nor are there two handles of one node.
     const { assert!(!Cloned::<PersistentNode>::IS && !Cloned::<GroupMember>::IS) };
@@ -108,7 +108,8 @@ fn types_are_send_and_static() {
     }
 }
 
-/// One line, without a capital or a full stop, and with the reason that the source has.
+/// Asserts that the message is one line, without a capital or a full stop, and contains the reason
+/// of its source.
 fn assert_well_put(error: &dyn Error) {
     let text = error.to_string();
     assert!(
@@ -284,7 +285,7 @@ async fn other_defaults() {
 fn hides(what: &str, shown: &dyn Debug) {
     for text in [format!("{shown:?}"), format!("{shown:#?}")] {
         assert!(!text.contains("geheim"), "{what}: {text}");
-        // As a list of bytes.
+        // The bytes are serialized as a list.
         assert!(
             !text
                 .replace(char::is_whitespace, "")

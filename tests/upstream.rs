@@ -1,5 +1,6 @@
-//! What `docs/upstream` says about `zookeeper-client` 0.11.2, on a server in the process. A test
-//! that fails after an update of that library: the page can go, and so can what we do about it.
+//! The statements of `docs/upstream` about `zookeeper-client` 0.11.2, on a server in the process.
+//! If a test fails after an update of that library, its page can be deleted, and so can the
+//! workaround.
 //!
 //! With a patched build (`docs/upstream/patched.sh`), `UPSTREAM_PATCHES` names the patches, and the
 //! tests expect the repair.
@@ -130,9 +131,9 @@ async fn flights_held(server: SocketAddr) -> usize {
 async fn second_request_waits_for_first_answer() {
     let server = Server::start().unwrap();
     let mut held = Vec::new();
-    // Not on every connection: on which depends on an address in memory,
-    // docs/upstream/one-write.patch. And on a machine that is late by more than TCP's patience, all is
-    // acknowledged at once, as on a new connection.
+    // The delay is not on every connection, but depends on an address in memory
+    // (docs/upstream/one-write.patch). On a machine that is later than TCP's delayed
+    // acknowledgement, all data are acknowledged at once, as on a new connection.
     for _ in 0..20 {
         let connections: JoinSet<_> = (0..5).map(|_| flights_held(server.addr())).collect();
         held = within("the flights", connections.join_all()).await;
@@ -160,12 +161,12 @@ fn waits_of_the_reactor() -> Option<u64> {
     Some(waits.unwrap())
 }
 
+/// Whether this is the child that runs the test with this name in a process of its own. If it is
+/// not, runs that child.
 #[cfg(target_os = "linux")]
-#[test]
-fn answers_wake_an_unconcerned_thread() {
-    // In a process of its own, where nobody else wakes that thread.
-    if std::env::var_os("UPSTREAM_ALONE").is_none() {
-        let name = "answers_wake_an_unconcerned_thread";
+fn is_alone(name: &str) -> bool {
+    let is_alone = std::env::var_os("UPSTREAM_ALONE").is_some();
+    if !is_alone {
         let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
         let status = alone
             .args([name, "--exact"])
@@ -173,6 +174,63 @@ fn answers_wake_an_unconcerned_thread() {
             .status()
             .unwrap();
         assert!(status.success());
+    }
+    is_alone
+}
+
+/// The reactor's thread panics like the task that starts it, and no other is ever started.
+#[cfg(target_os = "linux")]
+#[test]
+fn descriptor_shortage_ends_the_reactor() {
+    use std::io::Seek;
+
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+    if !is_alone("descriptor_shortage_ends_the_reactor") {
+        return;
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let server = Server::start().unwrap();
+        let servers = server.connect_string();
+        let status = std::fs::File::open("/proc/self/status").unwrap();
+        let threads = || {
+            let mut status = &status;
+            status.rewind().unwrap();
+            let status = std::io::read_to_string(status).unwrap();
+            let threads = status.lines().find(|line| line.starts_with("Threads:"));
+            threads.unwrap().to_owned()
+        };
+        let all = threads();
+        let before = getrlimit(Resource::Nofile);
+        let none = Rlimit {
+            current: Some(0),
+            ..before.clone()
+        };
+        setrlimit(Resource::Nofile, none).unwrap();
+        let short = tokio::spawn({
+            let servers = servers.clone();
+            async move { zk::Client::connect(&servers).await.map(drop) }
+        });
+        assert!(short.await.unwrap_err().is_panic());
+        let ended = || (threads() == all).then_some(());
+        poll_until("the end of the reactor's thread", SOON, ended).unwrap();
+        setrlimit(Resource::Nofile, before).unwrap();
+        // Neither its timers nor its sockets wake a task. Only time shows that.
+        let later = tokio::time::timeout(A_WHILE, zk::Client::connect(&servers)).await;
+        assert!(later.is_err(), "it works again");
+        assert_eq!(waits_of_the_reactor(), None);
+    });
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn answers_wake_an_unconcerned_thread() {
+    // Nobody else wakes that thread.
+    if !is_alone("answers_wake_an_unconcerned_thread") {
         return;
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -431,7 +489,7 @@ async fn events_hide_an_unanswered_ping() {
 async fn mkdir_goes_on_while_others_delete() {
     let server = Server::start().unwrap();
     let client = connect(&server.connect_string()).await;
-    // As if the one above were deleted before each create.
+    // The fault is as if the directory above were deleted before each create.
     let _gone = server.fail(Match::op(Op::Create).path("/a/b/c").always(), -101);
     let creates = async {
         let many = |view: View<'_>| view.counters().requests(Op::Create) > 100;
@@ -472,8 +530,8 @@ async fn tries(addresses: usize, count: usize) -> Vec<Duration> {
 // Shows: reconnect
 #[tokio::test]
 async fn retry_pauses_are_as_documented() {
-    // Of three addresses: as many tenths of a second before the second pass, twice as many before
-    // the third, and half tenths within a pass, each a little longer by chance.
+    // With three addresses the pauses are 0.3 s before the second pass, 0.6 s before the third, and
+    // 50 ms within a pass, each a little longer at random.
     let least = [0, 0, 0, 300, 350, 450, 1_050, 1_100].map(Duration::from_millis);
     let all: JoinSet<_> = (0..5).map(|_| tries(3, least.len())).collect();
     let all = all.join_all().await;

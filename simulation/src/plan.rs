@@ -7,9 +7,9 @@ use zookeeper_recipes::LeaseMargin;
 
 use crate::check::recovery;
 
-/// One world in so many is [long](Plan::long).
+/// One world in this many is [long](Plan::long).
 const LONG: u64 = 40;
-/// One world in so many is [calm](Plan::calm).
+/// One world in this many is [calm](Plan::calm).
 const CALM: u64 = 20;
 
 /// What is at a path.
@@ -77,12 +77,12 @@ pub struct Plan {
     pub pause_ms: u64,
     /// How often containers are swept beside the faults; 0 is never.
     pub sweep_ms: u64,
-    /// How often nodes of contenders are deleted by another process; once in so many faults, and 0
-    /// is never.
+    /// How often nodes of contenders are deleted by another process; once in this many faults, and
+    /// 0 is never.
     pub broken: u64,
     /// The longest time from one fault to the next.
     pub fault_ms: u64,
-    /// How often a caller asks for several paths at once; once in so many turns, and 0 is never.
+    /// How often a caller asks for several paths at once; once in this many turns, and 0 is never.
     pub multi: u64,
     /// Whether the limits of semaphores are changed.
     pub resizes: bool,
@@ -289,12 +289,13 @@ impl Plan {
         self.kinds.len()
     }
 
-    /// How long what is free may take to be granted when nothing is broken, in milliseconds.
+    /// Returns how long what is free may take to be granted when nothing is broken, in
+    /// milliseconds.
     pub fn recovery_ms(&self) -> u64 {
         recovery::limit(self.timeout_ms()) + if self.far { recovery::FAR_MS } else { 0 }
     }
 
-    /// The session timeout in milliseconds.
+    /// Returns the session timeout in milliseconds.
     pub fn timeout_ms(&self) -> u64 {
         self.session_timeout.as_millis() as u64
     }

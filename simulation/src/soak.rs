@@ -1,4 +1,4 @@
-//! A run that goes on where it was stopped, or killed: which seeds are played, and the log that
+//! A run that continues where it was stopped, or killed: which seeds are played, and the log that
 //! tells of them.
 
 use std::collections::BTreeSet;
@@ -63,7 +63,7 @@ impl Log {
     /// it counts.
     ///
     /// # Errors
-    /// If it cannot be read and written, or has lines, of which none is a sum.
+    /// Returns an error if it cannot be read and written, or has lines, of which none is a sum.
     pub fn open(path: &str) -> io::Result<(Self, Option<Sum>)> {
         let mut file = File::options()
             .read(true)
@@ -104,7 +104,7 @@ impl Log {
     /// Adds a line.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// Returns an error if it cannot be written.
     pub fn add(&self, sum: &Sum) -> io::Result<()> {
         (&self.0).write_all(format!("{}\n", sum.json()).as_bytes())
     }

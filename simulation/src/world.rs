@@ -18,13 +18,14 @@ use crate::check::closed;
 use crate::check::counter::Numbers;
 use crate::check::errors::{self, Scene};
 use crate::check::exclusion::{Exclusion, Guard, Share};
-use crate::check::fenced::Fenced;
+use crate::check::fencing::FencedResource;
 use crate::check::fifo::Fifo;
 use crate::check::history::{self, Entry, Whose};
 use crate::check::leases;
 use crate::check::limits::Limits;
 use crate::check::margin::Margins;
 use crate::check::members::Members;
+use crate::check::notified::Notified;
 use crate::check::once::Runs;
 use crate::check::reads::{self, Reads};
 use crate::check::recovery::{self, Ticket, Waits};
@@ -33,8 +34,7 @@ use crate::check::revoked::Revoked;
 use crate::check::slots;
 use crate::check::stale::{self, Grants};
 use crate::check::tokens::Tokens;
-use crate::check::told::Told;
-use crate::held::{Grant, Held, Part};
+use crate::grants::{Grant, Held, Part};
 use crate::plan::{Kind, Plan};
 use crate::worlds;
 
@@ -92,12 +92,12 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Whether its client is closed, or is being closed, or will never be.
+    /// Returns whether its client is closed, or is being closed, or will never be.
     pub fn is_leaving(&self) -> bool {
         self.is_over() || self.is_closing.load(Ordering::Relaxed)
     }
 
-    /// Whether its callers are to stop.
+    /// Returns whether its callers are to stop.
     pub fn is_over(&self) -> bool {
         self.is_dead() || self.has_left.load(Ordering::Relaxed)
     }
@@ -116,7 +116,7 @@ struct Place {
     reads: Reads,
     /// A resource beside ZooKeeper.
     gate: FenceGate,
-    fenced: Fenced,
+    fenced: FencedResource,
     register: Register,
     members: Members,
     fifo: Fifo,
@@ -142,7 +142,7 @@ pub struct World {
     /// Those who wait for several paths.
     together: Mutex<BTreeMap<u64, Together>>,
     margins: Mutex<Margins>,
-    told: Mutex<Told>,
+    notified: Mutex<Notified>,
     broken: Mutex<Broken>,
     revoked: Mutex<Revoked>,
     pub report: Mutex<Report>,
@@ -154,7 +154,7 @@ pub struct World {
 }
 
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A caller that panics is a violation, and the world goes on.
+    // A caller that panics is a violation, and the world continues.
     mutex
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -173,7 +173,7 @@ impl World {
             anywhere: Mutex::default(),
             together: Mutex::default(),
             margins: Mutex::default(),
-            told: Mutex::default(),
+            notified: Mutex::default(),
             broken: Mutex::default(),
             revoked: Mutex::default(),
             report: Mutex::default(),
@@ -185,7 +185,7 @@ impl World {
         }
     }
 
-    /// Has the callers come to an end.
+    /// Makes the callers come to an end.
     pub fn stop(&self) {
         self.stopped.send_replace(true);
     }
@@ -337,8 +337,8 @@ impl World {
         }
     }
 
-    /// Whether the servers have denied something below a path to a machine, whose call began at
-    /// `began`.
+    /// Returns whether the servers have denied something below a path to a machine, whose call
+    /// began at `began`.
     fn was_denied(&self, machine: &Machine, path: &str, began: u64) -> bool {
         if !lock(&self.report).faults.contains_key("access denied") {
             return false;
@@ -360,10 +360,10 @@ impl World {
             .unwrap_or(since)
     }
 
-    /// Whether another contender's node was made at a path since a call of a machine began. Only
-    /// where the client makes no other calls, and what servers show is no older than it, and where
-    /// answers arrive: without one a client does not know that its own last node is gone (seed
-    /// 1382). The call itself has made so many at most.
+    /// Returns whether another contender's node was made at a path since a call of a machine began.
+    /// Only where the client makes no other calls, and what servers show is no older than it, and
+    /// where answers arrive: without one a client does not know that its own last node is gone
+    /// (seed 1382). The call itself has made this many at most.
     fn has_come(&self, wait: Wait, machine: &Machine, own: u32) -> bool {
         let plan = &self.plan;
         let resizes = plan.resizes && plan.kinds[wait.place] == Kind::Semaphore;
@@ -378,7 +378,7 @@ impl World {
         .unwrap_or(true)
     }
 
-    /// A caller is granted something at some paths.
+    /// Records that a caller is granted a lock at some paths.
     pub fn enter(
         &self,
         shares: &[(usize, Share)],
@@ -508,7 +508,7 @@ impl World {
         self.say(|| format!("- {who}"));
         self.show_tokens(grant);
         lock(&self.report).held_ms += self.now() - grant.granted;
-        lock(&self.told).left(who);
+        lock(&self.notified).left(who);
         for part in &grant.parts {
             let mut place = lock(&self.places[part.place]);
             place.inside.leave(who);
@@ -517,8 +517,8 @@ impl World {
         lock(&self.anywhere).leaves(self.now());
     }
 
-    /// A caller waits for several paths, of which it has, or may have, a part, until the wait is
-    /// dropped.
+    /// Records that a caller waits for several paths, of which it has, or may have, a part, until
+    /// the wait is dropped.
     pub fn waits_for_all(
         &self,
         shares: &[(usize, Share)],
@@ -544,7 +544,7 @@ impl World {
         }
     }
 
-    /// A caller has, or may have, a part of several paths until this is dropped.
+    /// Records that a caller has, or may have, a part of several paths until the result is dropped.
     pub fn within(&self, shares: &[(usize, Share)]) -> Within<'_> {
         let places: Vec<usize> = shares.iter().map(|(place, _)| *place).collect();
         places
@@ -557,7 +557,8 @@ impl World {
         }
     }
 
-    /// A caller may hold what is at a path, without waiting for it, until this is dropped.
+    /// Records that a caller may hold the lock at a path, without waiting for it, until the result
+    /// is dropped.
     pub fn may_hold(&self, place: usize) -> Within<'_> {
         lock(&self.places[place]).waits.enters();
         lock(&self.anywhere).enters();
@@ -575,7 +576,7 @@ impl World {
         self.show_tokens(grant);
         grant.is_told.store(true, Ordering::Relaxed);
         self.say(|| format!("! {who} lost: {reason:?}"));
-        let outcome = lock(&self.told).told(who, grant.held.is_held());
+        let outcome = lock(&self.notified).notified(who, grant.held.is_held());
         self.check(outcome);
         lock(&self.report).losses += 1;
         self.sometimes(format!("lost {}", variant(&reason)));
@@ -584,7 +585,7 @@ impl World {
         self.check(outcome.map_err(|text| format!("{who} of {} {text}", grant.machine.number)));
         self.check_told(&grant.nodes, lost);
         if reason == LostReason::LeaseOver {
-            let outcome = leases::told(*lock(&grant.lease_end), self.now());
+            let outcome = leases::notified(*lock(&grant.lease_end), self.now());
             self.check(outcome.map_err(|text| format!("{who} of {} {text}", grant.machine.number)));
         }
         // One that was frozen has been told late.
@@ -603,7 +604,7 @@ impl World {
     /// A caller is told that one of its nodes was deleted by another process, which has to be so.
     pub fn check_told(&self, nodes: &[String], lost: &Lost) {
         if variant(&lost.reason()) == "NodeDeleted" && !nodes.is_empty() {
-            let outcome = lock(&self.broken).told(nodes);
+            let outcome = lock(&self.broken).notified(nodes);
             self.check(outcome);
         }
     }
@@ -687,7 +688,7 @@ impl World {
         )
     }
 
-    /// Whether a grant is held, and none of its nodes was deleted by another process.
+    /// Returns whether a grant is held, and none of its nodes was deleted by another process.
     pub fn holds(&self, grant: &Arc<Grant>) -> bool {
         grant.is_held()
     }
@@ -709,7 +710,7 @@ impl World {
     /// A holder is told that it was asked to stop.
     pub fn revoked(&self, grant: &Grant) {
         self.sometimes("told to stop".to_owned());
-        let outcome = lock(&self.revoked).told(&grant.nodes);
+        let outcome = lock(&self.revoked).notified(&grant.nodes);
         self.check(outcome.map_err(|text| format!("{} {text}", grant.who)));
     }
 
@@ -750,23 +751,23 @@ impl World {
         self.healed().is_some()
     }
 
-    /// Whether all that was broken has healed long enough ago for clients to be connected, and
-    /// answers to come soon.
+    /// Returns whether all that was broken has healed long enough ago for clients to be connected,
+    /// and answers to come soon.
     pub fn is_quiet(&self) -> bool {
         let long = self.plan.recovery_ms();
         let is_over = |healed: u64| self.now() >= healed + long;
         self.healed().is_some_and(is_over) && !self.plan.far && !self.is_stopped()
     }
 
-    /// How much longer a caller waits for what is free to be granted: as long as that may take,
-    /// when nothing is broken.
+    /// Returns how much longer a caller waits for what is free to be granted: as long as that may
+    /// take, when nothing is broken.
     pub fn longer(&self) -> Duration {
         let waits = self.is_healed() && !self.is_stopped() && !self.plan.calm;
         Duration::from_millis(if waits { self.plan.recovery_ms() } else { 0 })
     }
 
-    /// A caller waits for what is at a path, until the wait is given back to [`ends`](Self::ends).
-    /// Without a machine it may wait for more than is free.
+    /// Records that a caller waits for the lock at a path, until the wait is given back to
+    /// [`ends`](Self::ends). Without a machine it may wait for more than is free.
     pub fn waits(&self, place: usize, machine: Option<&Arc<Machine>>) -> Wait {
         // Nodes that nobody waits for: of who has left, or is dead.
         let has_nodes = !worlds::left(&self.plan, &self.server, place).is_empty();
@@ -990,7 +991,7 @@ impl World {
                     machine.is_dead() || machine.executor.is_frozen() || now <= thawed + 100;
                 let is_held = grant.held.is_held();
                 let knows = grant.is_told.load(Ordering::Relaxed);
-                let outcome = lock(&self.told).look(now, who, is_held, asleep || knows);
+                let outcome = lock(&self.notified).look(now, who, is_held, asleep || knows);
                 self.check(outcome);
                 match grant.held.state() {
                     Some(LockState::Suspended)
@@ -1028,8 +1029,8 @@ impl World {
         }
     }
 
-    /// Whether a node at a path was deleted by another process lately, which its holder may not have
-    /// been told yet.
+    /// Returns whether a node at a path was deleted by another process lately, which its holder may
+    /// not have been told yet.
     pub fn is_broken_lately(&self, place: usize) -> bool {
         lock(&self.broken).below(
             &path(place),
@@ -1121,7 +1122,7 @@ impl Drop for Within<'_> {
     }
 }
 
-/// The node that holders write.
+/// Returns the node that holders write.
 pub fn data(place: usize) -> String {
     format!("/data/p{place}")
 }

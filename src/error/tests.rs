@@ -80,7 +80,8 @@ fn acquire_errors() -> Vec<(AcquireError, bool)> {
     ]
 }
 
-/// One line, without a capital or a full stop, and with the reason that the source has.
+/// Asserts that the message is one line, without a capital or a full stop, and contains the reason
+/// of its source.
 fn assert_well_put(error: &dyn Error) {
     let text = error.to_string();
     assert!(
@@ -269,7 +270,7 @@ fn request_errors_agree_in_every_enum() {
                     | RequestFailure::Rejected(_)
                     | RequestFailure::InvalidPath(_)
             );
-            // What is revoked is known by its node alone.
+            // The error of a revocation knows the node only, not the path of a lock.
             let path = if matches!(purpose, Purpose::Revocation) {
                 NODE
             } else {
@@ -705,7 +706,7 @@ fn release_errors_state_retryability() {
             },
             false,
         ),
-        // Of a flush, which can be called again.
+        // A flush can be called again.
         (
             ReleaseError::TimedOut {
                 nodes: 2,
@@ -739,7 +740,7 @@ fn transaction_errors_forbid_resending() {
             path: path(),
             source: no_source(),
         },
-        // It may have been committed.
+        // The transaction may have been committed.
         TransactionError::Unknown {
             path: path(),
             source: no_source(),
@@ -768,7 +769,7 @@ fn counter_errors_name_path_and_retryability() {
             true,
             false,
         ),
-        // It may have been added.
+        // The delta may have been added.
         (
             AtomicLongError::Unknown {
                 path: path(),

@@ -342,7 +342,7 @@ mod tests {
             ),
             (&shop, vec![Acl::creator_all()], false),
             (&none, vec![Acl::creator_all(), Acl::open()], true),
-            // Others may do something too, and the servers decide about it.
+            // Other users may have rights too, and the servers decide about the creator's.
             (&none, vec![digest("shop", "secret"), Acl::open()], false),
             (
                 &none,

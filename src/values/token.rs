@@ -524,11 +524,11 @@ mod tests {
             prop_assert_eq!(read.to_string().parse::<ReadToken>().unwrap(), read);
             for token in [Token::from(write), Token::from(read)] {
                 prop_assert_eq!(token.to_string().parse::<Token>().unwrap(), token);
-                // As an argument of a program, or in JavaScript, it is no number.
+                // A text that is a number would lose digits in JavaScript.
                 prop_assert!(token.to_string().parse::<f64>().is_err());
             }
             prop_assert!(write.to_string().parse::<f64>().is_err());
-            // There is one text for a token.
+            // Each token has exactly one text.
             if let Ok(token) = text.parse::<FencingToken>() {
                 prop_assert_eq!(token.to_string(), text);
             }

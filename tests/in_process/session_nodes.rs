@@ -4,8 +4,8 @@
 
 use test_support::prelude::*;
 
-/// What the node of a mutex at a path takes: `/_c_`, a UUID, `-lock-`, ten digits, and four bytes
-/// for the length.
+/// Returns the bytes of a mutex's node at a path: `/_c_`, a UUID, `-lock-`, ten digits, and four
+/// bytes for the length.
 fn mutex_bytes(path: &str) -> usize {
     path.len() + "/_c_".len() + 36 + "-lock-".len() + 10 + 4
 }

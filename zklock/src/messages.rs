@@ -38,9 +38,13 @@ impl Writer {
     }
 }
 
-/// Says something.
+/// Writes a message, with the name of the program.
 pub(crate) fn say(text: &str) {
-    let text = format!("zklock: {text}\n");
+    put(format!("zklock: {text}\n"));
+}
+
+/// Writes a text as it is.
+pub(crate) fn put(text: String) {
     let mut writer = WRITER.lock().unwrap_or_else(PoisonError::into_inner);
     if writer.is_none() {
         *writer = Writer::start().ok();

@@ -6,6 +6,9 @@ use std::task::Poll;
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
 use tokio::signal::unix::{self, SignalKind};
+use tokio::time::timeout;
+
+use crate::deadline::LOOK;
 
 /// Those by which a command is asked to do something. The others stop or continue a process, or
 /// come from its own mistakes.
@@ -79,7 +82,8 @@ impl Stops {
                     Stop::ByProcess
                 };
             }
-            self.0.recv().await;
+            // The signal may be blocked, as another program has started this one.
+            let _ = timeout(LOOK, self.0.recv()).await;
         }
     }
 }

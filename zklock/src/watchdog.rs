@@ -24,6 +24,7 @@ use crate::clock;
 use crate::deadline::{Deadline, LOOK};
 use crate::exit::{Failure, SYSTEM};
 use crate::signals::Signals;
+use crate::stage::signal_at_end_of_parent;
 use crate::target::Target;
 
 /// The argument by which this program is a watchdog; it is in no help.
@@ -164,12 +165,19 @@ impl Watchdog {
     }
 
     /// Kills what is left of the group, the watchdog included, which may be stopped.
-    pub(crate) async fn kill_group(mut self) {
-        // One that has been waited for has no number any more.
-        if self.process.id().is_some() {
-            let _ = kill_process_group(self.group, Signal::KILL);
+    pub(crate) async fn kill_group(self) {
+        let Self {
+            mut process,
+            orders,
+            group,
+        } = self;
+        // First, as in `stand_down`.
+        drop(orders);
+        // A watchdog that has been waited for has no number any more.
+        if process.id().is_some() {
+            let _ = kill_process_group(group, Signal::KILL);
         }
-        let _ = self.process.wait().await;
+        let _ = process.wait().await;
     }
 }
 
@@ -247,8 +255,10 @@ enum Verdict {
 }
 
 async fn watch() -> io::Result<Verdict> {
-    // Not before they are caught may there be a command, which may send them to its group.
+    // The command, which may send signals to its group, is started only once they are caught.
     let _signals = Signals::of_group()?;
+    // A watchdog that is stopped could not notice that its pipe has ended.
+    signal_at_end_of_parent(Signal::CONT)?;
     let mut orders = pipe::Receiver::from_owned_fd(io::stdin().as_fd().try_clone_to_owned()?)?;
     io::stdout().write_all(&[READY])?;
     io::stdout().flush()?;

@@ -32,7 +32,7 @@ thread_local! {
 }
 
 impl Host {
-    /// A process of that number.
+    /// Returns a process of that number.
     pub fn new(process: u64) -> Arc<Self> {
         Arc::new(Self {
             process,
@@ -74,7 +74,7 @@ impl Host {
         };
         tasks.iter().for_each(AbortHandle::abort);
     }
-    /// Whether the thread, or its process, is frozen.
+    /// Returns whether the thread, or its process, is frozen.
     pub fn is_frozen(&self) -> bool {
         self.state.lock().unwrap().frozen > 0
             || self.above.as_ref().is_some_and(|above| above.is_frozen())

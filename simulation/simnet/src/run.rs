@@ -23,7 +23,7 @@ impl Rng {
         interpose::mix(&mut self.0)
     }
 
-    /// A number in `low..high`.
+    /// Returns a number in `low..high`.
     pub fn range(&mut self, low: u64, high: u64) -> u64 {
         low + self.number() % (high - low).max(1)
     }
@@ -44,7 +44,7 @@ impl Rng {
     }
 }
 
-/// The CPU time of this process.
+/// Returns the CPU time of this process.
 pub fn cpu_now() -> Duration {
     let ts = interpose::real(libc::CLOCK_PROCESS_CPUTIME_ID);
     Duration::new(ts.tv_sec as u64, ts.tv_nsec as u32)

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use simulation::day::play;
+use simulation::coverage;
+use simulation::life::play;
 use simulation::plan::Plan;
 use simulation::report::Sum;
-use simulation::required;
 use simulation::soak::{Log, Seeds};
 use simulation::world::{Report, lock};
 
@@ -214,7 +214,7 @@ fn worlds(options: &Options, sum: Sum, limit: Duration, seen: impl Fn(&Sum) + Sy
             let begun = begun
                 .fetch_update(Ordering::Relaxed, Ordering::Relaxed, begins)
                 .ok()?;
-            let goes_on = || required::goes_on(begun, clock() - clock_began, limit, options.demand);
+            let goes_on = || coverage::goes_on(begun, clock() - clock_began, limit, options.demand);
             while goes_on() && !stop.load(Ordering::Relaxed) {
                 let seed = lock(&seeds).begin();
                 if options.wants(seed) {
@@ -230,18 +230,18 @@ fn worlds(options: &Options, sum: Sum, limit: Duration, seen: impl Fn(&Sum) + Sy
         .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Whether a run is fine: nothing was violated, and what has to happen has happened, unless only
-/// some worlds were run.
+/// Returns whether a run is fine: nothing was violated, and what has to happen has happened, unless
+/// only some worlds were run.
 fn judged(options: &Options, sum: &Sum) -> ExitCode {
     let all = options.only.is_empty() && !options.until_violation;
     let missing = if all {
-        required::missing(sum)
+        coverage::missing(sum)
     } else {
         Vec::new()
     };
-    let unknown = required::unknown(sum);
+    let unknown = coverage::unknown(sum);
     let enough = if options.demand {
-        required::enough(sum.worlds)
+        coverage::enough(sum.worlds)
     } else {
         Ok(())
     };

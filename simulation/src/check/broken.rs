@@ -25,7 +25,7 @@ impl Broken {
         self.suspects.insert(node.to_owned());
     }
 
-    /// Whether one of these nodes may have been deleted.
+    /// Returns whether one of these nodes may have been deleted.
     pub fn may_be(&self, nodes: &[String]) -> bool {
         nodes.iter().any(|node| self.suspects.contains(node))
     }
@@ -39,7 +39,7 @@ impl Broken {
             .copied()
     }
 
-    /// Whether a node below a path has been deleted since a moment.
+    /// Returns whether a node below a path has been deleted since a moment.
     pub fn below(&self, path: &str, since: u64) -> bool {
         self.deleted
             .iter()
@@ -59,18 +59,18 @@ impl Broken {
     }
 
     /// Somebody is told that another process has deleted one of these nodes.
-    pub fn told(&self, nodes: &[String]) -> Result<(), String> {
+    pub fn notified(&self, nodes: &[String]) -> Result<(), String> {
         if self.may_be(nodes) {
             Ok(())
         } else {
             Err(format!(
-                "is told that {nodes:?} was deleted, which it was not"
+                "was notified that {nodes:?} was deleted, which it was not"
             ))
         }
     }
 
-    /// A guard with these nodes, granted at `granted`, says whether it is held; it is to be told
-    /// within a limit.
+    /// Returns a guard with these nodes, granted at `granted`, says whether it is held; it is to be
+    /// told within a limit.
     ///
     /// That counts from when its client has connected last: what checks the node is lost with the
     /// connection, and is sent again by the next. Where that lasts for a moment each time, the
@@ -135,11 +135,11 @@ mod tests {
     fn flags_false_report_of_deletion() {
         let node = ["/a".to_owned(), "/b".to_owned()];
         let mut broken = Broken::default();
-        broken.told(&node).unwrap_err();
+        broken.notified(&node).unwrap_err();
         broken.deleted("/b", 1_000);
-        broken.told(&node).unwrap();
-        broken.told(&node[..1]).unwrap_err();
+        broken.notified(&node).unwrap();
+        broken.notified(&node[..1]).unwrap_err();
         broken.suspect("/a");
-        broken.told(&node[..1]).unwrap();
+        broken.notified(&node[..1]).unwrap();
     }
 }

@@ -6,7 +6,7 @@
 
 /// A guard, or what stands for one.
 pub trait Guard {
-    /// Whether a holder that asks it may act on the lock.
+    /// Returns whether a holder that asks it may act on the lock.
     fn is_held(&self) -> bool;
     /// What it is, for a report.
     fn show(&self) -> String;
@@ -42,7 +42,7 @@ impl<G> Default for Exclusion<G> {
 }
 
 impl<G: Guard> Exclusion<G> {
-    /// A caller is granted so many permits.
+    /// A caller is granted this many permits.
     pub fn enter(&mut self, who: u64, share: Share, permits: u32, guard: G) -> Result<(), String> {
         let held = guard.is_held();
         let beside = |entry: &&Entry<G>| match (share, entry.share) {
@@ -78,7 +78,7 @@ impl<G: Guard> Exclusion<G> {
         self.0.retain(|entry| entry.who != who);
     }
 
-    /// The guards that have not been given back.
+    /// Returns the guards that have not been given back.
     pub fn guards(&self) -> impl Iterator<Item = (u64, &G)> {
         self.0.iter().map(|entry| (entry.who, &entry.guard))
     }

@@ -15,7 +15,7 @@ pub struct Fifo {
 }
 
 impl Fifo {
-    /// A caller of a client asks, and waits until `deadline`. Returns its ticket.
+    /// Returns a caller of a client asks, and waits until `deadline`. Returns its ticket.
     pub fn asks(&mut self, client: u64, deadline: u64) -> u64 {
         self.next += 1;
         self.waiting.insert(self.next, (client, deadline));

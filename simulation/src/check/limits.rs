@@ -22,7 +22,7 @@ impl Limits {
         }])
     }
 
-    /// A limit is being set; returns its number.
+    /// Records that a limit is being set. Returns its number.
     pub fn begin(&mut self, limit: u32, now: u64) -> usize {
         self.0.push(Set {
             limit,
@@ -39,8 +39,8 @@ impl Limits {
         }
     }
 
-    /// The highest limit that may have been in force at `since` or later: each but those that were
-    /// replaced by one that began after they had ended.
+    /// Returns the highest limit that may have been in force at `since` or later: each but those
+    /// that were replaced by one that began after they had ended.
     pub fn most(&self, since: u64) -> u32 {
         let is_replaced = |one: &Set| {
             let by = |other: &Set| {

@@ -61,14 +61,14 @@ impl Runs {
             };
             if wrong {
                 return Err(format!(
-                    "the run {run} for {occasion} was told {outcome:?}, beside {writes:?}"
+                    "the run {run} for {occasion} returned {outcome:?}, but the records are {writes:?}"
                 ));
             }
         }
         Ok(())
     }
 
-    /// The occasions for which anything was told.
+    /// Returns the occasions for which anything was told.
     pub fn occasions(&self) -> impl Iterator<Item = &String> {
         self.0.keys()
     }

@@ -11,7 +11,7 @@ impl Reads {
         self.0 = self.0.max(number);
     }
 
-    /// A read begins; returns the newest number that was written.
+    /// Returns a read begins; returns the newest number that was written.
     pub fn begin(&self) -> u64 {
         self.0
     }

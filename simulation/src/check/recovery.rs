@@ -1,8 +1,8 @@
 //! When nothing is broken any more, whoever can be granted what it waits for is granted it within
 //! twice the session timeout and five seconds: by then the sessions of the dead have expired, and
-//! clients have reconnected. Long links go on to lose connections, each time with what was asked by
-//! it, so there the pauses of the retry policy come on top: of one call eight seconds at most (seed
-//! 2019), and of two where one waits for the part that a multi-lock has (seed 7000515).
+//! clients have reconnected. Long links continue to lose connections, each time with what was asked
+//! by it, so there the pauses of the retry policy come on top: of one call eight seconds at most
+//! (seed 2019), and of two where one waits for the part that a multi-lock has (seed 7000515).
 
 use std::collections::BTreeMap;
 
@@ -80,7 +80,7 @@ impl<W> Waits<W> {
         self.left
     }
 
-    /// Returns when the last of the others left, if so many holders are no others.
+    /// Returns when the last of the others left, if this many holders are no others.
     pub fn free_but_for(&self, own: u64) -> Option<u64> {
         (self.holders <= own).then_some(self.free)
     }
@@ -122,8 +122,8 @@ pub fn in_time(waited: u64, limit: u64) -> Result<(), String> {
     ))
 }
 
-/// For how long one has waited for several paths, each of which is free since some moment, or is
-/// not.
+/// Returns for how long one has waited for several paths, each of which is free since some moment,
+/// or is not.
 pub fn waited_for_all(now: u64, since: u64, free: impl IntoIterator<Item = Option<u64>>) -> u64 {
     let mut since = since;
     for free in free {

@@ -24,17 +24,17 @@ impl Revoked {
     /// A lock that was held by these nodes is held by others from here on, and was asked if it was
     /// before.
     pub fn converted(&mut self, before: &[String], after: &[String]) {
-        if self.told(before).is_ok() {
+        if self.notified(before).is_ok() {
             after.iter().for_each(|node| self.asks(node));
         }
     }
 
     /// A holder is told that it was asked.
-    pub fn told(&self, nodes: &[String]) -> Result<(), String> {
+    pub fn notified(&self, nodes: &[String]) -> Result<(), String> {
         match nodes.iter().any(|node| self.asked.contains_key(node)) {
             true => Ok(()),
             false => Err(format!(
-                "was told to stop, and none of {nodes:?} was asked to"
+                "was asked to stop, although no request exists for {nodes:?}"
             )),
         }
     }
@@ -45,7 +45,7 @@ impl Revoked {
         let asked = nodes.iter().filter_map(|node| *self.asked.get(node)?).min();
         match asked {
             Some(asked) if now > asked.max(since) + limit => Err(format!(
-                "has not been told for {} ms that {nodes:?} was asked to stop",
+                "expected notice of the request to stop {nodes:?}, which has been missing for {} ms",
                 now - asked
             )),
             _ => Ok(()),
@@ -61,17 +61,17 @@ mod tests {
     fn flags_missing_or_unrequested_revocation() {
         let node = ["/a".to_owned()];
         let mut revoked = Revoked::default();
-        revoked.told(&node).unwrap_err();
+        revoked.notified(&node).unwrap_err();
         revoked.asks("/a");
-        revoked.told(&node).unwrap();
+        revoked.notified(&node).unwrap();
         revoked.look(1_000, &node, 0, 10).unwrap();
         revoked.asked("/a", 1_000);
         revoked.look(1_010, &node, 0, 10).unwrap();
         revoked.look(1_011, &node, 0, 10).unwrap_err();
         revoked.look(1_011, &node, 1_005, 10).unwrap();
         revoked.converted(&node, &["/b".to_owned()]);
-        revoked.told(&["/b".to_owned()]).unwrap();
+        revoked.notified(&["/b".to_owned()]).unwrap();
         revoked.converted(&["/c".to_owned()], &["/d".to_owned()]);
-        revoked.told(&["/d".to_owned()]).unwrap_err();
+        revoked.notified(&["/d".to_owned()]).unwrap_err();
     }
 }

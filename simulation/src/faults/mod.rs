@@ -15,7 +15,7 @@ use simnet::net::{Link, Net};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use zookeeper_test_server::Server;
 
-use crate::day::Machines;
+use crate::life::Machines;
 use crate::plan::Profile;
 use crate::world::World;
 
@@ -77,7 +77,7 @@ impl Stage {
         Instant::now() >= self.end
     }
 
-    /// A link of a machine that lives.
+    /// Returns a link of a machine that lives.
     fn link(&self, rng: &mut Rng) -> Arc<Link> {
         let links: Vec<Arc<Link>> = self
             .net
@@ -88,7 +88,7 @@ impl Stage {
         Arc::clone(rng.pick(&links))
     }
 
-    /// A time that ends when all is healed, at the latest.
+    /// Waits for a time that ends when all is healed, at the latest.
     fn at_most(&self, time: Duration) -> Duration {
         time.min(self.end.saturating_duration_since(Instant::now()))
     }
@@ -104,7 +104,7 @@ impl Stage {
         });
     }
 
-    /// A time from a moment to a multiple of the session timeout.
+    /// Returns a time from a moment to a multiple of the session timeout.
     fn time(&self, rng: &mut Rng, timeouts: u64) -> Duration {
         let timeout_ms = self.world.plan.timeout_ms();
         Duration::from_millis(match rng.range(0, 3) {

@@ -63,7 +63,7 @@ fn lag(stage: &Stage, member: usize, rng: &mut Rng) {
     }
 }
 
-/// It goes on answering reads, and later it may notice, and drop its clients.
+/// It continues answering reads, and later it may notice, and drop its clients.
 fn cut(stage: &Stage, member: usize, rng: &mut Rng) {
     let time = stage.time(rng, 2);
     let notices = rng.one_in(2);

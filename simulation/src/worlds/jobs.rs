@@ -14,18 +14,18 @@ use super::{Inside, Waiting, polled};
 use crate::check::errors::{self, Scene};
 use crate::check::exclusion::Share;
 use crate::check::once::Outcome;
-use crate::held::Held;
+use crate::grants::Held;
 use crate::world::{Machine, World, data, path, variant};
 
 /// How many records are kept: more than are asked for.
 const KEEP: usize = 20;
 
-/// The number of the occasion of the time.
+/// Returns the number of the occasion of the time.
 fn occasion(world: &World) -> u64 {
     world.now() / world.plan.timeout_ms()
 }
 
-/// The node that a run writes with its record.
+/// Returns the node that a run writes with its record.
 fn write(place: usize, occasion: u64, run: u64) -> String {
     format!("{}/{occasion}~{run}", data(place))
 }
@@ -62,7 +62,7 @@ async fn run<F: Future<Output = Result<(), String>>>(
         job(run)
     });
     let outcome = outcome.await;
-    let told = match &outcome {
+    let notified = match &outcome {
         Ok(OnceOutcome::Ran(())) => Some(Outcome::Ran),
         Ok(OnceOutcome::AlreadyRun { .. }) => Some(Outcome::AlreadyRun),
         Err(OnceError::Unknown { .. }) => None,
@@ -78,9 +78,9 @@ async fn run<F: Future<Output = Result<(), String>>>(
             }
         }
     }
-    if let Some(told) = told {
+    if let Some(notified) = notified {
         let checked = world.runs(place, |runs| {
-            runs.ended(&occasion.to_string(), number, told)
+            runs.ended(&occasion.to_string(), number, notified)
         });
         world.check(checked.map_err(|text| format!("at {}: {text}", path(place))));
     }

@@ -15,10 +15,10 @@ use zookeeper_recipes::{
     TryLockError,
 };
 
-use super::{deeds, polled};
+use super::{lock_calls, polled};
 use crate::check::exclusion::Share;
 use crate::check::{ends, leases, recovery};
-use crate::held::{Grant, Held};
+use crate::grants::{Grant, Held};
 use crate::plan::{Kind, Plan};
 use crate::world::{Machine, World, path, variant};
 
@@ -48,7 +48,7 @@ pub enum Way {
     Lease(Duration),
     /// Without a timeout, and dropped after the wait.
     DropAfter,
-    /// Dropped after so many polls.
+    /// Dropped after this many polls.
     DropAtPoll(u64),
     /// Of a fair lock, as a place in its queue that is asked in several ways;
     /// [`acquire`](Self::Acquire) of others.
@@ -58,7 +58,7 @@ pub enum Way {
 /// What is done with a place in the queue before the lock is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Dropped after so many polls, while it is taken or waits.
+    /// Dropped after this many polls, while it is taken or waits.
     polls: Option<u64>,
     /// Waited for in vain before, so long.
     first: Duration,
@@ -71,7 +71,7 @@ pub struct Refused {
     pub text: String,
 }
 
-/// An error with what caused it.
+/// Returns an error with what caused it.
 fn with_source(error: &dyn Error) -> String {
     match error.source() {
         Some(source) => format!("{error}: {}", with_source(source)),
@@ -241,13 +241,13 @@ impl Lock {
     }
 }
 
-/// A call as a caller of this world makes it.
+/// Returns a call as a caller of this world makes it.
 fn choose(world: &World, place: usize, rng: &mut Rng) -> Call {
     let plan = &world.plan;
     let way = match rng.range(0, 12) {
         0..5 => Way::Acquire,
         5..7 => Way::Try,
-        7 => Way::Lease(deeds::lease(world, rng).max(Duration::from_millis(1))),
+        7 => Way::Lease(lock_calls::lease(world, rng).max(Duration::from_millis(1))),
         8 => Way::DropAfter,
         9 | 10 => Way::DropAtPoll(rng.range(1, 9)),
         _ => Way::Enqueue(Place {
@@ -270,7 +270,7 @@ fn choose(world: &World, place: usize, rng: &mut Rng) -> Call {
     }
 }
 
-/// How long a caller waits.
+/// Returns how long a caller waits.
 pub fn patience(world: &World, rng: &mut Rng) -> Duration {
     let plan = &world.plan;
     Duration::from_millis(match rng.range(0, 4) {
@@ -285,7 +285,7 @@ pub fn patience(world: &World, rng: &mut Rng) -> Duration {
     })
 }
 
-/// How a grant of a call that began at `began` shares.
+/// Returns how a grant of a call that began at `began` shares.
 fn share(world: &World, place: usize, held: &Held, began: u64) -> Share {
     match held {
         Held::Read(_) => Share::Shared,
@@ -298,7 +298,7 @@ fn share(world: &World, place: usize, held: &Held, began: u64) -> Share {
 pub async fn turn(lock: &Lock, world: &World, machine: &Arc<Machine>, place: usize, rng: &mut Rng) {
     // Who asks a holder to stop has its successor woken, too.
     if !world.plan.calm && rng.one_in(10) {
-        return deeds::from_outside(lock, world, machine, place, rng).await;
+        return lock_calls::from_outside(lock, world, machine, place, rng).await;
     }
     let call = choose(world, place, rng);
     let began = world.now();
@@ -337,7 +337,7 @@ pub async fn turn(lock: &Lock, world: &World, machine: &Arc<Machine>, place: usi
     }
     match got {
         Some(Ok(mut held)) => {
-            if let Some(other) = deeds::parted(&mut held, rng) {
+            if let Some(other) = lock_calls::parted(&mut held, rng) {
                 world.sometimes("split".to_owned());
                 world.note_error("not released", other.release().await.err());
             }
@@ -407,11 +407,11 @@ pub async fn hold(
                 true
             }
             () = async {
-                let deeds = rng.range(1, 4);
-                let pause = Duration::from_millis(time / (deeds + 1));
-                for _ in 0..deeds {
+                let lock_calls = rng.range(1, 4);
+                let pause = Duration::from_millis(time / (lock_calls + 1));
+                for _ in 0..lock_calls {
                     sleep(pause).await;
-                    deeds::while_held(lock, world, &grant, rng, pause).await;
+                    lock_calls::while_held(lock, world, &grant, rng, pause).await;
                 }
                 sleep(pause).await;
             } => false,
@@ -424,7 +424,7 @@ pub async fn hold(
             .map(Grant::into_held)
             .expect("the only one");
         if is_lost {
-            world.check(deeds::lost_in_all(&mut held));
+            world.check(lock_calls::lost_in_all(&mut held));
         }
         // Now and then also what is lost.
         if !rng.one_in(if is_lost { 16 } else { 4 }) {
@@ -482,7 +482,7 @@ pub async fn prove(
     if let Lock::Semaphore(semaphore) = lock
         && world.plan.resizes
     {
-        deeds::resize(semaphore, world, place, world.plan.permits).await?;
+        lock_calls::resize(semaphore, world, place, world.plan.permits).await?;
     }
     let call = Call {
         shared: false,

@@ -5,9 +5,9 @@
 //! that it works when nothing is broken any more, and the nodes that it may not leave.
 
 pub mod counters;
-pub mod deeds;
 pub mod jobs;
 pub mod leaders;
+pub mod lock_calls;
 pub mod locks;
 pub mod multi;
 pub mod nodes;
@@ -25,11 +25,11 @@ use zookeeper_test_server::{Op, Server};
 
 use crate::check::exclusion::Share;
 use crate::check::{ends, herd, recovery};
-use crate::held::{Grant, Held};
+use crate::grants::{Grant, Held};
 use crate::plan::{Kind, Plan};
 use crate::world::{Machine, Wait, World, lock, path};
 
-/// Drops a future after so many polls: `None` if it was not ready by then.
+/// Drops a future after this many polls: `None` if it was not ready by then.
 async fn polled<F: Future>(times: u64, future: F) -> Option<F::Output> {
     struct Polls<'a, F>(Pin<&'a mut F>, u64);
     impl<F: Future> Future for Polls<'_, F> {
@@ -265,7 +265,7 @@ pub fn check_calm(world: &World, server: &Server) {
     }
 }
 
-/// The nodes of contenders at a path, which are gone when all have ended.
+/// Returns the nodes of contenders at a path, which are gone when all have ended.
 pub fn left(plan: &Plan, server: &Server, place: usize) -> Vec<String> {
     let below = |directory: String| -> Vec<String> {
         let names = server.children(&directory);

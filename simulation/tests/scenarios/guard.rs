@@ -249,12 +249,12 @@ async fn strict_margin_gives_up_earlier() {
     server.stall(id, Direction::Both);
     let cut = Instant::now();
     within("the loss", guard.lost()).await;
-    let told = Instant::now();
+    let notified = Instant::now();
     let mut proofs = server.log().into_iter().filter(|entry| {
         let is_write = matches!(entry.op, Op::Create | Op::Multi) && entry.kind == LogKind::Arrived;
         is_write && entry.session == id && entry.at <= cut
     });
-    let believed = told - proofs.next_back().unwrap().at;
+    let believed = notified - proofs.next_back().unwrap().at;
     // Three tenths, and not two thirds.
     assert!(believed < T * 3 / 5, "{believed:?}");
 }
@@ -684,45 +684,95 @@ async fn doubted_session_is_granted_nothing() {
 /// The server's code.
 const OPERATION_TIMEOUT: i32 = -7;
 
+/// A contender that waits behind the guard of another client, at a server that expires no session.
+struct Contender {
+    server: Server,
+    _client: Client,
+    id: i64,
+    lock: InterProcessMutex,
+    waiting: JoinHandle<Result<LockGuard, AcquireError>>,
+    other: Client,
+}
+
+impl Contender {
+    /// A contender whose client has these options, and the guard that it waits for.
+    async fn waiting(builder: ClientBuilder) -> (Self, LockGuard) {
+        let server = server();
+        server.freeze_expiry(true);
+        let client = client_with(&server, T, builder).await;
+        let other = self::client(&server).await;
+        let guard = hold(&other).await;
+        let (id, lock) = (session(&client), mutex(&client));
+        let waiting = tokio::spawn(lock.lock());
+        until(&server, "the watch", |view| view.watches() == 1).await;
+        let contender = Self {
+            server,
+            _client: client,
+            id,
+            lock,
+            waiting,
+            other,
+        };
+        (contender, guard)
+    }
+
+    /// Has the servers answer its reads, and nothing that would show that they keep its session.
+    fn doubt(&self) -> Fault {
+        let writes = Match::op(Op::Multi).session(self.id);
+        self.server.fail(writes.always(), OPERATION_TIMEOUT)
+    }
+
+    /// How many lists it has asked for.
+    fn lists(&self) -> u64 {
+        self.server.counters().requests_of(self.id, Op::GetChildren)
+    }
+
+    /// Waits until it has asked for so many.
+    async fn until_lists(&self, what: &str, count: u64) {
+        let id = self.id;
+        until(&self.server, what, move |view| {
+            view.counters().requests_of(id, Op::GetChildren) >= count
+        })
+        .await;
+    }
+
+    /// Has another process delete its node. Returns the guard of the other client, which is next.
+    async fn replaced(&self, node: &str) -> LockGuard {
+        self.server.delete(node).unwrap();
+        hold(&self.other).await
+    }
+
+    /// It has not been granted the lock by what was so before: it queues behind the guard.
+    async fn ends_behind(self, guard: LockGuard) {
+        until(&self.server, "its next node", |view| {
+            view.children(DIRECTORY).len() == 2
+        })
+        .await;
+        assert!(!self.waiting.is_finished(), "granted by what was so before");
+        guard.release().await.unwrap();
+        let granted = within("the grant", self.waiting).await.unwrap().unwrap();
+        granted.release().await.unwrap();
+    }
+}
+
 /// While a contender that is first waits for the servers' word that they keep its session, another
 /// hand deletes its node, and the next one is granted the lock.
 // Shows: suspended
 #[tokio::test]
 async fn doubted_contender_looks_before_its_grant() {
-    let server = server();
-    server.freeze_expiry(true);
-    let (first, second) = (client(&server).await, client(&server).await);
-    let guard = hold(&second).await;
-    let (id, lock) = (session(&first), mutex(&first));
-    let waiting = tokio::spawn(lock.lock());
-    until(&server, "the watch", |view| view.watches() == 1).await;
-    // Reads are answered, and nothing that would show that the servers keep the session.
-    let silence = server.fail(Match::op(Op::Multi).session(id).always(), OPERATION_TIMEOUT);
+    let (contender, guard) = Contender::waiting(Client::builder()).await;
+    let doubt = contender.doubt();
     // Longer than two heartbeats, and shorter than what loses a lock.
     tokio::time::sleep(T / 2).await;
     guard.release().await.unwrap();
-    until(&server, "another list", move |view| {
-        view.counters().requests_of(id, Op::GetChildren) == 2
-    })
-    .await;
+    contender.until_lists("another list", 2).await;
     // Answered behind it.
-    let queue = within("the queue", lock.participants()).await.unwrap();
-    server.delete(&queue[0]).unwrap();
-    let guard = hold(&second).await;
-    silence.remove();
-    until(&server, "its next node", |view| {
-        view.children(DIRECTORY).len() == 2
-    })
-    .await;
-    assert!(!waiting.is_finished(), "granted by what was so before");
-    guard.release().await.unwrap();
-    within("the grant", waiting)
-        .await
-        .unwrap()
-        .unwrap()
-        .release()
+    let queue = within("the queue", contender.lock.participants())
         .await
         .unwrap();
+    let guard = contender.replaced(&queue[0]).await;
+    doubt.remove();
+    contender.ends_behind(guard).await;
 }
 
 /// The session lives, but the servers do not say so: the holder has time to stop.
@@ -746,46 +796,31 @@ async fn lost_lock_keeps_its_node() {
 // Shows: suspended
 #[tokio::test]
 async fn looks_again_after_a_long_doubt() {
-    let server = server();
-    server.freeze_expiry(true);
-    let eagerly = Client::builder().retry_policy(eager());
-    let first = client_with(&server, T, eagerly).await;
-    let second = client(&server).await;
-    let guard = hold(&second).await;
-    let (id, lock) = (session(&first), mutex(&first));
-    let waiting = tokio::spawn(lock.lock());
-    until(&server, "the watch", |view| view.watches() == 1).await;
-    let silent = || server.fail(Match::op(Op::Multi).session(id).always(), OPERATION_TIMEOUT);
-    let lists = Match::op(Op::GetChildren).session(id);
-    let silence = silent();
+    let (contender, guard) = Contender::waiting(Client::builder().retry_policy(eager())).await;
+    let doubt = contender.doubt();
     // Time passes because the session is in doubt once a heartbeat is overdue.
     tokio::time::sleep(T / 2).await;
-    let listed = server.counters().requests_of(id, Op::GetChildren);
+    let listed = contender.lists();
     guard.release().await.unwrap();
-    until(&server, "the list of the first doubt", move |view| {
-        view.counters().requests_of(id, Op::GetChildren) > listed
-    })
-    .await;
-    let unseen = server.fail(lists.always(), THROTTLED);
-    silence.remove();
+    contender
+        .until_lists("the list of the first doubt", listed + 1)
+        .await;
+    let lists = Match::op(Op::GetChildren).session(contender.id);
+    let unseen = contender.server.fail(lists.always(), THROTTLED);
+    doubt.remove();
     within("the look after it", unseen.wait_hit()).await;
-    let silence = silent();
+    let doubt = contender.doubt();
     // Time passes for another doubt.
     tokio::time::sleep(T / 2).await;
     unseen.remove();
-    let queue = within("the queue", lock.participants()).await.unwrap();
+    let queue = within("the queue", contender.lock.participants())
+        .await
+        .unwrap();
     // Time passes because the look is to be too old.
     tokio::time::sleep(T).await;
-    server.delete(&queue[0]).unwrap();
-    let guard = hold(&second).await;
-    silence.remove();
-    until(&server, "its next node", |view| {
-        view.children(DIRECTORY).len() == 2
-    })
-    .await;
-    assert!(!waiting.is_finished(), "granted by what was so before");
-    guard.release().await.unwrap();
-    drop(within("the grant", waiting).await.unwrap().unwrap());
+    let guard = contender.replaced(&queue[0]).await;
+    doubt.remove();
+    contender.ends_behind(guard).await;
 }
 
 /// The list that shows a contender first is answered late, and the servers' word that they keep its
@@ -795,19 +830,10 @@ async fn looks_again_after_a_long_doubt() {
 // Shows: suspended
 #[tokio::test]
 async fn stale_list_grants_nothing() {
-    let server = server();
-    server.freeze_expiry(true);
     let policy = RetryPolicy::n_times(1_000, Duration::from_millis(20));
-    let first = client_with(&server, T, Client::builder().retry_policy(policy)).await;
-    let second = client(&server).await;
-    let guard = hold(&second).await;
-    let (id, lock) = (session(&first), mutex(&first));
-    let waiting = tokio::spawn(lock.lock());
-    until(&server, "the watch", |view| view.watches() == 1).await;
-    let silence = || server.fail(Match::op(Op::Multi).session(id).always(), OPERATION_TIMEOUT);
-    let lists =
-        move |n| move |view: View<'_>| view.counters().requests_of(id, Op::GetChildren) >= n;
-    let doubt = silence();
+    let (contender, guard) = Contender::waiting(Client::builder().retry_policy(policy)).await;
+    let (server, id) = (&contender.server, contender.id);
+    let doubt = contender.doubt();
     // Longer than two heartbeats, and shorter than what loses a lock.
     tokio::time::sleep(T / 2).await;
     // The list by which it would be granted if there were no doubt is answered, and no other.
@@ -816,10 +842,10 @@ async fn stale_list_grants_nothing() {
         OPERATION_TIMEOUT,
     );
     guard.release().await.unwrap();
-    until(&server, "another list", lists(2)).await;
+    contender.until_lists("another list", 2).await;
     doubt.remove();
-    until(&server, "the look behind the doubt", lists(3)).await;
-    let doubt = silence();
+    contender.until_lists("the look behind the doubt", 3).await;
+    let doubt = contender.doubt();
     let renewed = Instant::now();
     // Time passes for another doubt.
     tokio::time::sleep(T / 4).await;
@@ -833,27 +859,14 @@ async fn stale_list_grants_nothing() {
     tokio::time::sleep(T / 10).await;
     answer.release();
     // Behind the answer.
-    let node = queue(&server).remove(0);
+    let node = queue(server).remove(0);
     tokio::time::sleep(T / 20).await;
-    server.delete(&node).unwrap();
-    let guard = hold(&second).await;
+    let guard = contender.replaced(&node).await;
     // Older than three heartbeats by its sending, and not by its answer.
     tokio::time::sleep_until((sent + T * 11 / 20).into()).await;
     assert!(renewed.elapsed() > T / 2);
     doubt.remove();
-    until(&server, "its next node", |view| {
-        view.children(DIRECTORY).len() == 2
-    })
-    .await;
-    assert!(!waiting.is_finished(), "granted by what was so before");
-    guard.release().await.unwrap();
-    within("the grant", waiting)
-        .await
-        .unwrap()
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    contender.ends_behind(guard).await;
 }
 
 // Shows: node-deleted-by-hand

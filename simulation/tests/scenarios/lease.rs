@@ -67,7 +67,7 @@ async fn short_lease_ends_longer_work() {
         .unwrap();
     let (first_node, first_token) = (first.node(), first.fencing_token());
     let second = tokio::spawn(mutex(&b).lock());
-    let told = ByHand::new(first.lost()).start();
+    let notified = ByHand::new(first.lost()).start();
 
     // Time has to pass: this is the work that takes longer than the lease.
     let lost = first
@@ -76,7 +76,7 @@ async fn short_lease_ends_longer_work() {
         .unwrap_err();
     assert_over(&lost);
     assert!(asked.elapsed() >= lease, "over after {:?}", asked.elapsed());
-    told.woken().await;
+    notified.woken().await;
     assert_over(&within("the loss", first.lost()).await);
     // The holder has been told, and the lock is not another's yet.
     assert!(server.exists(&first_node) && !second.is_finished());
@@ -743,13 +743,13 @@ async fn running_transaction_commits_before_release() {
             .commit()
             .await
     };
-    let told = async {
+    let notified = async {
         within("the transaction", gate.wait_hit()).await;
         guard.set_lease(LEASE).unwrap();
         assert_over(&within("the loss", lost).await);
         gate.release();
     };
-    let (committed, ()) = tokio::join!(within("the answer", commit), told);
+    let (committed, ()) = tokio::join!(within("the answer", commit), notified);
     committed.unwrap();
     until_free(&server).await;
     let applied = |op| logged(&server, id, op, LogKind::Applied).last().unwrap().n;
@@ -794,18 +794,18 @@ async fn leases_end_independently() {
     for guard in &kept {
         guard.set_lease(LONG).unwrap();
     }
-    let mut told = JoinSet::new();
+    let mut notified = JoinSet::new();
     for (number, guard) in (0_u32..).zip(&guards) {
         let (lost, lease) = (
             guard.lost(),
             PATIENT + Duration::from_millis(5) * (number * 7 % 40),
         );
-        told.spawn(async move {
+        notified.spawn(async move {
             let lost = within("the loss", lost).await;
             (lost.reason(), set.elapsed() >= lease)
         });
     }
-    for (reason, in_time) in told.join_all().await {
+    for (reason, in_time) in notified.join_all().await {
         assert_eq!((reason, in_time), (LostReason::LeaseOver, true));
     }
     client.flush(SOON).await.unwrap();

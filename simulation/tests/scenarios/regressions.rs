@@ -878,6 +878,34 @@ async fn abandoned_session_is_closed_after_outage() {
     }
 }
 
+/// Servers that let a client end its earlier session again are asked at once when a close waits for
+/// the answer, and not at the end of the pause.
+// Shows: close-confirmed
+#[tokio::test]
+async fn close_ends_the_retry_pause() {
+    let server = server();
+    server.freeze_expiry(true);
+    let client = brief_client(&server, patient()).await;
+    let (guard, id) = (hold(&client).await, session(&client));
+    server.stop_async().await;
+    until_state(&client, ConnectionState::Lost).await;
+    let refused = server.fail(
+        Match::op(Op::Connect).session(id).always(),
+        RUNTIME_INCONSISTENCY,
+    );
+    server.restart_async().await.unwrap();
+    within("the first try", refused.wait_hit()).await;
+    // The tries last for T, and the pause for 2T after them: its middle, where no event is.
+    tokio::time::sleep(2 * T).await;
+    refused.remove();
+    let is_there = || server.sessions().iter().any(|session| session.id == id);
+    assert!(is_there(), "it has been ended already");
+    let asked = Instant::now();
+    within("the close", client.close()).await.unwrap();
+    assert!(asked.elapsed() < T / 2, "{:?}", asked.elapsed());
+    assert!(!is_there() && !server.exists(&guard.node()));
+}
+
 /// The close begins before the client gives the session up, and there is a server after that.
 // Shows: close-confirmed
 #[tokio::test]

@@ -42,9 +42,9 @@ pub(crate) type ConversionOutcome = Result<Hold, ConversionError<Hold>>;
 ///
 /// The task is counted until it is done: a flush waits for its node. The outcome is the caller's,
 /// which may take or drop it at any time, and is not waited for.
-pub(crate) async fn downgrade(mut hold: Hold) -> Option<ConversionOutcome> {
+pub(crate) async fn downgrade(hold: Hold) -> Option<ConversionOutcome> {
     // No other writer of this client has the node next, which becomes a reader's.
-    hold.take_out();
+    hold.held.reserve();
     let (reply, outcome) = oneshot::channel();
     let counted = hold.session().running.subscribe();
     let client = Arc::clone(hold.path_lock.client());

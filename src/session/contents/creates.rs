@@ -52,13 +52,34 @@ impl SentCreates {
     fn give_back(&mut self, bytes: usize) {
         self.bytes = self.bytes.saturating_sub(bytes);
     }
+
+    /// Forgets a create that has made no node, or none that is not known. Its bytes count for the
+    /// last of the creates that it repeats, if that may have made a node.
+    fn forget(&mut self, id: &str) -> Option<SentCreate> {
+        let create = self.by_id.remove(id)?;
+        let is_open = |id: &&String| self.by_id.get(*id).is_some_and(|it| it.is_repeated);
+        let open = create.repeats.iter().rev().find(is_open).cloned();
+        match open.and_then(|id| self.by_id.get_mut(&id)) {
+            Some(repeated) if create.bytes > 0 => {
+                (repeated.bytes, repeated.is_repeated) = (create.bytes, false);
+            }
+            _ => self.give_back(create.bytes),
+        }
+        Some(create)
+    }
 }
 
 #[derive(Default)]
 struct SentCreate {
-    /// The bytes to give back when the create is over; 0 once its node counts by itself, or until
-    /// the session ends.
+    /// The bytes to give back when the create is over; 0 once its node counts by itself, and while
+    /// a repetition counts in its place.
     bytes: usize,
+    /// The ids of the creates that this one repeats: at most one of them all makes a node.
+    repeats: Vec<String>,
+    /// Whether another create counts in its place.
+    is_repeated: bool,
+    /// Whether its bytes count until its node is known, or the session ends.
+    is_kept: bool,
     /// How many [`AbandonedCreate`]s there are.
     abandoned: usize,
     /// The tasks that wait for the outcome of an abandoned create; a drop of the senders wakes them.
@@ -97,15 +118,38 @@ impl Creates {
     /// or none. `path` is the longest of their paths, without its number. Returns whether the
     /// session has room for the nodes.
     pub(crate) fn begin(&self, ids: &[String], path: &str) -> bool {
+        self.repeat(&[], ids, path)
+    }
+
+    /// The same for a transaction that repeats others, whose ids are `before`: as many for each. The
+    /// servers carry out at most one of them all, so they count once.
+    pub(crate) fn repeat(&self, before: &[String], ids: &[String], path: &str) -> bool {
         let bytes = cost(path) + SEQUENCE_DIGITS;
         let mut sent = self.sent.lock();
-        let fits = sent.take(bytes.saturating_mul(ids.len()), self.max_bytes);
-        if fits {
-            for id in ids {
-                sent.by_id.entry(id.clone()).or_default().bytes = bytes;
+        let of = |id: &String| sent.by_id.get(id).map_or(0, |create| create.bytes);
+        let counted = before.iter().map(of).sum();
+        sent.give_back(counted);
+        if !sent.take(bytes.saturating_mul(ids.len()), self.max_bytes) {
+            sent.bytes = sent.bytes.saturating_add(counted);
+            return false;
+        }
+        for id in before {
+            if let Some(repeated) = sent.by_id.get_mut(id) {
+                repeated.is_repeated |= repeated.bytes > 0;
+                repeated.bytes = 0;
             }
         }
-        fits
+        for (number, id) in ids.iter().enumerate() {
+            let create = sent.by_id.entry(id.clone()).or_default();
+            create.bytes = bytes;
+            create.repeats = before
+                .iter()
+                .skip(number)
+                .step_by(ids.len())
+                .cloned()
+                .collect();
+        }
+        true
     }
 
     /// Counts a node whose name has no id. `None` if the session has no room for it.
@@ -122,8 +166,7 @@ impl Creates {
     pub(crate) fn end(&self, id: &str) {
         let mut sent = self.sent.lock();
         if sent.by_id.get(id).is_some_and(|it| it.abandoned == 0) {
-            let create = sent.by_id.remove(id);
-            sent.give_back(create.map_or(0, |create| create.bytes));
+            sent.forget(id);
         }
     }
 
@@ -135,6 +178,7 @@ impl Creates {
             return;
         };
         if let Some(create) = sent.by_id.get_mut(id) {
+            create.is_repeated = false;
             let (bytes, abandoned) = (std::mem::take(&mut create.bytes), create.abandoned);
             sent.give_back(bytes);
             if abandoned == 0 {
@@ -195,10 +239,11 @@ impl AbandonedCreate {
         &self.id
     }
 
-    /// Counts its node until the session ends: whether the node exists cannot be found out.
+    /// Counts its node until that is known, or the session ends: whether the node exists cannot be
+    /// found out.
     pub(crate) fn keep_counted(&self) {
         if let Some(create) = self.creates.sent.lock().by_id.get_mut(&self.id) {
-            create.bytes = 0;
+            create.is_kept = create.bytes > 0;
         }
     }
 }
@@ -218,16 +263,20 @@ impl Drop for AbandonedCreate {
             match sent.by_id.get_mut(&self.id) {
                 Some(create) if create.abandoned > 1 => {
                     create.abandoned -= 1;
-                    None
+                    Vec::new()
+                }
+                // As many as there is room for nodes.
+                Some(create) if create.is_kept && create.bytes > 0 => {
+                    create.abandoned = 0;
+                    std::mem::take(&mut create.waiting)
                 }
                 _ => {
-                    let over = sent.by_id.remove(&self.id);
-                    sent.give_back(over.as_ref().map_or(0, |create| create.bytes));
-                    over
+                    let over = sent.forget(&self.id);
+                    over.map(|create| create.waiting).unwrap_or_default()
                 }
             }
         };
-        // The drop of the create wakes the tasks that wait for its outcome, so the mutex is unlocked.
+        // The drop wakes the tasks that wait for its outcome, so the mutex is unlocked.
         drop(over);
     }
 }
@@ -287,9 +336,64 @@ mod tests {
         one.keep_counted();
         drop((one, other));
         assert_eq!(bytes(&creates), counted);
-        assert!(creates.sent.lock().by_id.is_empty());
         creates.room("/b").expect("room").keep_counted();
         assert_eq!(bytes(&creates), counted + cost("/b"));
+    }
+
+    /// A later list shows the node of a create whose outcome could not be found out.
+    // Shows: session-nodes
+    #[test]
+    fn late_node_counts_once() {
+        let beginning = format!("/a/_c_{ID}-lock-");
+        let node = format!("{beginning}0000000007");
+        let creates = Creates::new(1_000);
+        assert!(creates.begin(&[ID.to_owned()], &beginning));
+        let (one, other) = (creates.abandon(ID.into()), creates.abandon(ID.into()));
+        one.keep_counted();
+        drop((one, other));
+        assert_eq!(bytes(&creates), cost(&node));
+        creates.became(&node);
+        assert_eq!(bytes(&creates), cost(&node));
+        creates.gone(&node);
+        assert_eq!(bytes(&creates), 0);
+        assert!(creates.sent.lock().by_id.is_empty());
+    }
+
+    /// The servers carry out at most one of the transactions, whose outcomes are unknown.
+    // Shows: session-nodes
+    #[test]
+    fn repeated_creates_count_once() {
+        let ids = |number: usize| [0, 1].map(|slot| format!("{number}-{slot}"));
+        let once = 2 * (cost("/a") + SEQUENCE_DIGITS);
+        let begun = || {
+            // One transaction more has no room.
+            let creates = Creates::new(once + cost("/b"));
+            assert!(creates.begin(&ids(0), "/a"));
+            let mut before = ids(0).to_vec();
+            for number in 1..4 {
+                assert!(creates.repeat(&before, &ids(number), "/a"));
+                before.extend(ids(number));
+            }
+            assert!(!creates.repeat(&before, &ids(4), "/longer"));
+            assert!(!creates.begin(&ids(4), "/a"));
+            assert_eq!(bytes(&creates), once);
+            creates
+        };
+        // Whichever is refused at first, the others may have been carried out.
+        for first in 0..4 {
+            let creates = begun();
+            for (refused, number) in (0..4).map(|i| (first + i) % 4).enumerate() {
+                assert_eq!(bytes(&creates), once, "{refused} of {first}");
+                ids(number).iter().for_each(|id| creates.end(id));
+            }
+            assert_eq!(bytes(&creates), 0);
+            assert!(creates.sent.lock().by_id.is_empty());
+        }
+        let creates = begun();
+        let abandoned = (0..4).flat_map(ids).map(|id| creates.abandon(id));
+        drop(abandoned.collect::<Vec<_>>());
+        assert_eq!(bytes(&creates), 0);
+        assert!(creates.sent.lock().by_id.is_empty());
     }
 
     // Shows: session-nodes, live-contender

@@ -16,10 +16,11 @@ use std::time::{Duration, Instant};
 
 use zookeeper_client as zk;
 
-use crate::error::{ConnectError, ServerFailures};
+use crate::error::{Cause, ConnectError, FailedServer, ServerFailures};
 use crate::protocol::server_timeout::{ServerTimeout, effective};
 use crate::session::dial::earlier::{Earlier, Ending};
-use crate::session::dial::probe::{Handshake, ask_before};
+use crate::session::dial::probe::{Handshake, ask_before, not_asked};
+use crate::session::dial::resources;
 use crate::session::dial::servers::Servers;
 use crate::session::dial::spare::Spare;
 use crate::session::live::zk_session::{Session, cause};
@@ -166,6 +167,11 @@ impl Dialer {
         timeout: Duration,
     ) -> Result<zk::Client, ConnectError> {
         let servers = || self.options.servers.given.to_owned();
+        let began = Instant::now();
+        if let Err(error) = resources::available(timeout).await {
+            return Err(self.timed_out(timeout, not_asked(&self.options.servers, &error), None));
+        }
+        let left = timeout.saturating_sub(began.elapsed());
         let connector = self.connector(server_timeout);
         let repeated = self.repeated();
         let dialled = async {
@@ -178,11 +184,11 @@ impl Dialer {
                 }
             }
         };
-        let mut dialled = pin!(tokio::time::timeout(timeout, dialled));
+        let mut dialled = pin!(tokio::time::timeout(left, dialled));
         // The library does not report why it got no session, so the servers are asked while there
         // is still time.
         let mut asking = pin!(ask_before(
-            timeout,
+            left,
             &self.options.servers,
             self.options.handshake.as_ref()
         ));
@@ -193,6 +199,7 @@ impl Dialer {
         };
         let error = match result {
             Ok(Ok(handle)) => {
+                resources::connected();
                 let granted = handle.session_timeout();
                 self.granted = Some(granted);
                 self.server_timeout = effective(server_timeout, granted);
@@ -214,17 +221,26 @@ impl Dialer {
             Some(failures) => failures,
             None => asking.await,
         };
+        Err(self.timed_out(timeout, failures, error))
+    }
+
+    fn timed_out(
+        &self,
+        timeout: Duration,
+        failures: Vec<FailedServer>,
+        error: Option<Cause>,
+    ) -> ConnectError {
         let source = Arc::new(ServerFailures::new(&failures, error));
         let failures = failures
             .into_iter()
             .map(|failed| (failed.server, failed.failure))
             .collect();
-        Err(ConnectError::TimedOut {
-            servers: servers(),
+        ConnectError::TimedOut {
+            servers: self.options.servers.given.to_owned(),
             timeout,
             failures,
             source,
-        })
+        }
     }
 
     /// Tries to establish a session until it succeeds, the retry policy is exhausted, or an error

@@ -199,10 +199,6 @@ async fn take_up(ending: &Ending, connector: &zk::Connector, servers: &str) -> b
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
-
-    use zookeeper_test_server::Server;
-
     use super::*;
 
     // Shows: close-confirmed
@@ -216,37 +212,5 @@ mod tests {
             .spawn(async { panic!("in a tracing subscriber") });
         assert!(!earlier.all_ended().await);
         assert!(!earlier.all_ended().await, "whenever it is asked");
-    }
-
-    /// Servers that are back during the pause are asked at once when a close waits for the answer.
-    #[tokio::test]
-    async fn close_ends_the_retry_pause() {
-        const T: Duration = Duration::from_secs(2);
-        let server = Server::builder().min_session_timeout(T).start().unwrap();
-        server.freeze_expiry(true);
-        let servers = server.connect_string();
-        let mut connector = zk::Client::connector();
-        connector = connector.with_session_timeout(T);
-        let handle = connector.clone().connect(&servers).await.unwrap();
-        let (id, mut states) = (handle.session_id().0, handle.state_watcher());
-        server.stop();
-        // Until the client library gives the session up by its own clock.
-        while !states.peek_state().is_terminated() {
-            states.changed().await;
-        }
-        let mut earlier = Earlier::default();
-        earlier.end(Ending::new(&handle), connector, servers);
-        drop(handle);
-        // The try lasts for T, and the pause for 2T after it: its middle, where no event is.
-        tokio::time::sleep(T + T / 2).await;
-        server.restart().unwrap();
-        assert!(
-            server.sessions().iter().any(|session| session.id == id),
-            "it has been ended already"
-        );
-        let asked = Instant::now();
-        assert!(earlier.all_ended().await);
-        assert!(asked.elapsed() < T, "{:?}", asked.elapsed());
-        assert!(server.sessions().iter().all(|session| session.id != id));
     }
 }

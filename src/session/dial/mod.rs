@@ -4,6 +4,7 @@
 pub(crate) mod connect;
 pub(crate) mod earlier;
 pub(crate) mod probe;
+pub(crate) mod resources;
 #[cfg(feature = "sasl-digest-md5")]
 pub(crate) mod sasl;
 pub(crate) mod servers;

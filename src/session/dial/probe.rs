@@ -4,17 +4,17 @@
 //! The request is the four-letter word `srvr`, which ZooKeeper answers by default and which creates
 //! no session.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
+use tokio::time::timeout_at;
 
 use crate::error::{FailedServer, ServerFailure};
 use crate::session::dial::servers::{Address, Servers};
-use crate::session::reports::log;
 use crate::session::threads::background;
 
 /// The longest time for which the servers are asked.
@@ -63,11 +63,13 @@ impl Drop for Counted {
 }
 
 /// Has a thread do this, which may take longer than it is waited for. The receiver gets nothing if
-/// none can be started.
-fn on_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> oneshot::Receiver<T> {
+/// there are too many. Returns the error of the system if none can be started.
+fn on_thread<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<oneshot::Receiver<T>> {
     let (sender, receiver) = oneshot::channel();
     let Some(counted) = Counted::new() else {
-        return receiver;
+        return Ok(receiver);
     };
     let working = move || {
         let done = work();
@@ -77,10 +79,28 @@ fn on_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> on
     };
     // `spawn_blocking` would not do: a runtime waits for such threads when it shuts down, and
     // panics if it can start no more.
-    if let Err(error) = background::run_blocking(NAME, working) {
-        log::debug!(%error, "no thread could be started to ask a server");
-    }
-    receiver
+    background::run_blocking(NAME, working)?;
+    Ok(receiver)
+}
+
+/// Returns the outcome of a question that this process could not ask.
+fn unasked(error: &io::Error) -> Diagnosis {
+    let detail = format!("this process lacks file descriptors or threads: {error}");
+    (ServerFailure::Unreachable, Some(detail))
+}
+
+/// Returns the failures of servers that this process could not connect to, for want of something.
+pub(crate) fn not_asked(servers: &Servers, error: &io::Error) -> Vec<FailedServer> {
+    let failed = |address: &Address| {
+        let (failure, detail) = unasked(error);
+        FailedServer {
+            server: address.given.clone(),
+            failure,
+            detail,
+        }
+    };
+    let asked = servers.addresses.iter().take(MAX_SERVERS);
+    asked.map(failed).collect()
 }
 
 /// Asks the servers near the end of a connect timeout that begins now. Returns the problem of each.
@@ -104,11 +124,13 @@ pub(crate) async fn ask_before(
         .collect();
     let mut failures = Vec::with_capacity(asked.len());
     for (address, answer) in asked {
-        // A little longer than the threads take, which keep to the deadline themselves.
-        let answer = tokio::time::timeout_at((deadline + MIN_WINDOW).into(), answer).await;
         let (kind, detail) = match answer {
-            Ok(Ok(cause)) => cause,
-            _ => (ServerFailure::NoAnswer, None),
+            // A little longer than the threads take, which keep to the deadline themselves.
+            Ok(answer) => match timeout_at((deadline + MIN_WINDOW).into(), answer).await {
+                Ok(Ok(cause)) => cause,
+                _ => (ServerFailure::NoAnswer, None),
+            },
+            Err(error) => unasked(&error),
         };
         failures.push(FailedServer {
             server: address.given.clone(),
@@ -123,7 +145,9 @@ pub(crate) async fn ask_before(
 #[cfg(not(simulation))]
 pub(crate) async fn accepts(address: &Address, timeout: Duration) -> bool {
     let (address, deadline) = (address.clone(), Instant::now() + timeout);
-    let accepts = on_thread(move || connect(&address, deadline).is_ok());
+    let Ok(accepts) = on_thread(move || connect(&address, deadline).is_ok()) else {
+        return false;
+    };
     matches!(tokio::time::timeout(timeout, accepts).await, Ok(Ok(true)))
 }
 
@@ -155,7 +179,7 @@ fn connect(address: &Address, deadline: Instant) -> Result<(SocketAddr, TcpStrea
 }
 
 /// Returns the meaning of an error of a connect. Pure.
-fn not_connected(error: &std::io::Error) -> Diagnosis {
+fn not_connected(error: &io::Error) -> Diagnosis {
     match error.kind() {
         ErrorKind::ConnectionRefused => (ServerFailure::ConnectionRefused, None),
         ErrorKind::TimedOut => (ServerFailure::NoAnswer, None),

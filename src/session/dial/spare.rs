@@ -76,7 +76,7 @@ enum SpareOutcome {
 }
 
 /// In which order the servers are tried.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Order {
     first: usize,
     /// How long after one the next is tried.
@@ -116,6 +116,21 @@ impl Spare {
         Order {
             first,
             step: self.tries.pause / count.max(1),
+        }
+    }
+
+    /// Returns the order of the next tries, after tries in an order that ended like this. `None` if
+    /// there are to be no more.
+    fn next_order(&self, order: Order, outcome: &SpareOutcome) -> Option<Order> {
+        match *outcome {
+            SpareOutcome::Replaced => None,
+            SpareOutcome::Done => Some(self.order(order.first.wrapping_add(1))),
+            // Members that are back together take the session from each other: it is that of the
+            // connection which asked last. So this one is tried alone for a while.
+            SpareOutcome::NotRenewed { server } => Some(Order {
+                first: server,
+                step: self.tries.limit,
+            }),
         }
     }
 
@@ -298,16 +313,11 @@ pub(crate) async fn run(session: Arc<Session>, spare: Spare) {
         if !is_due(&session, spare.tries.from) {
             continue;
         }
-        order = match keep_on_thread(&session, &spare, order).await {
-            SpareOutcome::Replaced => return,
-            SpareOutcome::Done => spare.order(order.first.wrapping_add(1)),
-            // Members that are back together take the session from each other: it is that of the
-            // connection which asked last. So this one is tried alone for a while.
-            SpareOutcome::NotRenewed { server } => Order {
-                first: server,
-                step: spare.tries.limit,
-            },
+        let outcome = keep_on_thread(&session, &spare, order).await;
+        let Some(next) = spare.next_order(order, &outcome) else {
+            return;
         };
+        order = next;
     }
 }
 
@@ -375,6 +385,31 @@ mod tests {
     use super::*;
     use crate::session::dial::servers::Servers;
     use crate::session::live::zk_session::SessionOptions;
+
+    /// Members that are back together take the session from each other until one of them is asked
+    /// alone: no other is tried before the next round of this one.
+    // Shows: spare-connection
+    #[tokio::test]
+    async fn unrenewed_member_is_tried_alone() {
+        let server = Server::start().unwrap();
+        let connector = zk::Client::connector();
+        let handle = connector
+            .clone()
+            .connect(&server.connect_string())
+            .await
+            .unwrap();
+        let session = Session::new(1, handle, SessionOptions::default());
+        let members = Servers::parse("a,b,c").unwrap().addresses;
+        let spare = Spare::new(&session, connector, members, Duration::from_secs(1)).unwrap();
+        let before = spare.order(0);
+        assert_eq!(before.step, spare.tries.pause / 3);
+        let next = |outcome| spare.next_order(before, &outcome);
+        assert_eq!(next(SpareOutcome::Done), Some(spare.order(1)));
+        assert_eq!(next(SpareOutcome::Replaced), None);
+        let alone = next(SpareOutcome::NotRenewed { server: 2 }).unwrap();
+        assert_eq!(alone.first, 2);
+        assert!(alone.step > spare.tries.next(left(&session)));
+    }
 
     /// The client library hears nothing of it, and may give the session up by its clock although
     /// the servers have just renewed it.

@@ -31,9 +31,12 @@ impl Terminal {
         unlockpt(&keyboard).unwrap();
         let name = ptsname(&keyboard, Vec::new()).unwrap();
         let side = File::from(open(&*name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap());
-        let mut command = Command::new("setsid");
+        let mut command = Command::new("setpriv");
+        // The tests may run in the background of a shell, where the signals of keys are ignored:
+        // `setsid` would hand that on.
         command
-            .arg("--ctty")
+            .args(["--pdeathsig", "KILL", "setsid", "--ctty"])
+            .args(["env", "--default-signal"])
             .arg(program)
             .args(arguments)
             .env("ZK_CONNECT", servers)
@@ -75,6 +78,14 @@ impl Terminal {
         let status = self.program.wait().unwrap();
         assert_eq!(status.signal(), None);
         status.code()
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        // Without an effect on a program that has ended.
+        let _ = self.program.kill();
+        let _ = self.program.wait();
     }
 }
 

@@ -19,7 +19,7 @@ use zookeeper_client::{Acls, CreateMode, LockOptions, LockPrefix, OwnedLockClien
 use zookeeper_recipes::{Client, InterProcessMutex, LockGuard};
 use zookeeper_test_server::{Loss, Match, Op, Server};
 
-use crate::check::both::Both;
+use crate::check::overlap::Overlaps;
 use crate::check::panics;
 use crate::glue::{self, PORT, Port};
 use crate::world::lock;
@@ -82,7 +82,7 @@ impl Found {
         self.examples.extend(other.examples);
     }
 
-    /// Whether the lock did nothing of what no lock may do.
+    /// Returns whether the lock did nothing of what no lock may do.
     pub fn is_fine(&self) -> bool {
         [self.overlaps, self.left, self.stuck, self.panics]
             .iter()
@@ -211,7 +211,7 @@ struct World {
     stopped: watch::Sender<bool>,
     found: Mutex<Found>,
     inside: Mutex<Inside>,
-    both: Mutex<Both>,
+    both: Mutex<Overlaps>,
 }
 
 impl World {
@@ -333,7 +333,7 @@ impl World {
                     tokio::spawn(async move {
                         sleep(long).await;
                         machine.process.thaw();
-                        // What a process asks first when it goes on.
+                        // What a process asks first when it continues.
                         world.look();
                     });
                 }
@@ -341,7 +341,7 @@ impl World {
             }
         }
         server.clear_faults();
-        // Links heal, and processes go on, by themselves.
+        // Links heal, and processes continue, by themselves.
         sleep(self.time * 3).await;
     }
 }

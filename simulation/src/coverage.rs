@@ -59,7 +59,7 @@ const REFUSED: &str = "what servers of worlds refuse is access, to most requests
 const NO_LIMIT: &str = "only semaphores have a limit";
 const READS: &str = "a transaction reads nothing";
 const WRITES: &str = "a read writes nothing";
-const ENDS: &str = "the loss of the lock is told instead";
+const ENDS: &str = "the loss of the lock is reported instead";
 const WAITS: &str = "a participant goes on waiting";
 const LED: &str = "most participants wait for an attempt that was made before access was denied";
 const LARGE: &str = "no world is as large as that";
@@ -545,7 +545,7 @@ pub const RELIABILITY: &[(&str, Shown)] = &[
         By(&["lost LeaseOver"]),
     ),
     (
-        "it is notified, and takes its time to stop",
+        "it is notified, and is slow to stop",
         By(&["stops late"]),
     ),
     (
@@ -611,7 +611,7 @@ pub const RELIABILITY: &[(&str, Shown)] = &[
     ),
     ("the machine was suspended", By(&["fault: frozen process"])),
     (
-        "the lease that the holder asked for ends",
+        "the lease that the holder requested ends",
         By(&["lost LeaseOver"]),
     ),
     ("a renewal is overdue", By(&["suspended"])),
@@ -634,13 +634,13 @@ pub const RELIABILITY: &[(&str, Shown)] = &[
 /// demanded.
 const PATIENCE: u32 = 5;
 
-/// Whether a run that has begun so many worlds begins another: for as long as it is to be, and
-/// longer on a machine that is too slow for what is demanded of it.
+/// Returns whether a run that has begun this many worlds begins another: for as long as it is to
+/// be, and longer on a machine that is too slow for what is demanded of it.
 pub fn goes_on(begun: u64, took: Duration, limit: Duration, is_demanded: bool) -> bool {
     took < limit || is_demanded && begun < COMMON && took < limit * PATIENCE
 }
 
-/// Whether so many worlds are enough for the rows of any run to be demanded of them.
+/// Whether this many worlds are enough for the rows of any run to be demanded of them.
 pub fn enough(worlds: u64) -> Result<(), String> {
     if worlds >= COMMON {
         return Ok(());
@@ -693,8 +693,8 @@ pub fn unknown(sum: &Sum) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// The variants of an enum, by its declaration, which may be in a macro that puts its variants
-    /// further in.
+    /// Returns the variants of an enum, by its declaration, which may be in a macro that puts its
+    /// variants further in.
     fn declared(source: &str, name: &str) -> Vec<String> {
         let (before, body) = source
             .split_once(&format!("pub enum {name} {{\n"))

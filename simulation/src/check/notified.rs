@@ -9,9 +9,9 @@ const SOON: u64 = 100;
 
 /// Since when guards have been found to be lost.
 #[derive(Debug, Default)]
-pub struct Told(BTreeMap<u64, u64>);
+pub struct Notified(BTreeMap<u64, u64>);
 
-impl Told {
+impl Notified {
     /// A guard whose caller waits for its loss, and could be told of it, says whether it is held.
     pub fn look(&mut self, now: u64, who: u64, is_held: bool, frozen: bool) -> Result<(), String> {
         if is_held || frozen {
@@ -24,17 +24,17 @@ impl Told {
         }
         self.0.remove(&who);
         Err(format!(
-            "{who} has not been told of its loss for {} ms",
+            "expected {who} to be notified of its loss, but it has not been for {} ms",
             now - since
         ))
     }
 
     /// The caller has been told.
-    pub fn told(&mut self, who: u64, is_held: bool) -> Result<(), String> {
+    pub fn notified(&mut self, who: u64, is_held: bool) -> Result<(), String> {
         self.0.remove(&who);
         if is_held {
             Err(format!(
-                "{who} was told that its lock is lost, and holds it"
+                "{who} was notified of a loss, but it holds the lock"
             ))
         } else {
             Ok(())
@@ -53,21 +53,21 @@ mod tests {
 
     #[test]
     fn flags_missing_or_wrong_notification() {
-        let mut told = Told::default();
-        told.look(0, 1, true, false).unwrap();
-        told.look(10, 1, false, false).unwrap();
-        told.look(10 + SOON, 1, false, false).unwrap();
-        told.look(11 + SOON, 1, false, false).unwrap_err();
-        told.told(2, false).unwrap();
-        told.told(2, true).unwrap_err();
+        let mut notified = Notified::default();
+        notified.look(0, 1, true, false).unwrap();
+        notified.look(10, 1, false, false).unwrap();
+        notified.look(10 + SOON, 1, false, false).unwrap();
+        notified.look(11 + SOON, 1, false, false).unwrap_err();
+        notified.notified(2, false).unwrap();
+        notified.notified(2, true).unwrap_err();
     }
 
     #[test]
     fn frozen_process_needs_no_notification() {
-        let mut told = Told::default();
-        told.look(0, 1, false, true).unwrap();
-        told.look(1000, 1, false, true).unwrap();
-        told.look(1000, 1, false, false).unwrap();
-        told.look(1001 + SOON, 1, false, false).unwrap_err();
+        let mut notified = Notified::default();
+        notified.look(0, 1, false, true).unwrap();
+        notified.look(1000, 1, false, true).unwrap();
+        notified.look(1000, 1, false, false).unwrap();
+        notified.look(1001 + SOON, 1, false, false).unwrap_err();
     }
 }

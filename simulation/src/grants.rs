@@ -46,7 +46,7 @@ fn numbers(token: FencingToken) -> (i64, u64) {
 }
 
 impl Held {
-    /// Whether it is held by the clock. A run cannot tell: it is dropped.
+    /// Returns whether it is held by the clock. A run cannot tell: it is dropped.
     pub fn is_held(&self) -> bool {
         each!(self, guard => guard.is_held(), other => match other {
             Held::Term(term) => term.is_held(),
@@ -72,7 +72,7 @@ impl Held {
         each!(self, guard => guard.release().await, _other => Ok(()))
     }
 
-    /// A transaction behind it; `None` of what has none.
+    /// Returns a transaction behind it; `None` of what has none.
     pub fn transaction(&self) -> Option<Transaction<'_>> {
         each!(self, guard => Some(guard.transaction()), other => match other {
             Held::Term(term) => Some(term.transaction()),
@@ -92,7 +92,8 @@ impl Held {
         )
     }
 
-    /// The tokens that rise from one grant to the next, of each of its paths that it has alone.
+    /// Returns the tokens that rise from one grant to the next, of each of its paths that it has
+    /// alone.
     pub fn tokens(&self) -> Vec<Option<(i64, u64)>> {
         match self {
             Self::Lock(guard) => vec![Some((
@@ -127,7 +128,7 @@ impl Held {
         }
     }
 
-    /// Its nodes, as far as it knows them.
+    /// Returns its nodes, as far as it knows them.
     pub fn nodes(&self) -> Vec<String> {
         match self {
             Self::Lock(guard) => vec![guard.node().to_string()],

@@ -11,8 +11,8 @@ use zookeeper_recipes::{Contender, Error, InterProcessSemaphore, SemaphorePermit
 
 use super::locks::Lock;
 use crate::check::leases;
-use crate::check::looks::{self, Look};
-use crate::held::{Grant, Held};
+use crate::check::queries::{self, HolderView};
+use crate::grants::{Grant, Held};
 use crate::world::{Machine, World, path};
 
 /// Runs the same on the handle of each lock: a read-write lock is looked at by its write side.
@@ -27,8 +27,8 @@ macro_rules! of_lock {
     };
 }
 
-/// How long a lock is to be held at most: also for longer than heartbeats need to find that its
-/// node is gone.
+/// Returns how long a lock is to be held at most: also for longer than heartbeats need to find that
+/// its node is gone.
 pub fn lease(world: &World, rng: &mut Rng) -> Duration {
     let longest = if rng.one_in(2) { 4 } else { 1 };
     Duration::from_millis(rng.range(0, longest * world.plan.timeout_ms()))
@@ -156,7 +156,7 @@ async fn look_as_holder(lock: &Lock, world: &World, grant: &Arc<Grant>) {
                 .map(|one| one.node().to_string())
                 .collect()
         };
-        Ok::<_, Error>(Look {
+        Ok::<_, Error>(HolderView {
             is_queued: !matches!(lock, Lock::Semaphore(_)),
             queue: mine(&queue),
             holders: mine(&holders),
@@ -172,7 +172,7 @@ async fn look_as_holder(lock: &Lock, world: &World, grant: &Arc<Grant>) {
                 .iter()
                 .all(|part| !world.is_broken_lately(part.place));
             if world.holds(grant) && is_alone {
-                let outcome = looks::by_holder(&look, &grant.nodes);
+                let outcome = queries::by_holder(&look, &grant.nodes);
                 world.check(outcome.map_err(|text| format!("{} {text}", grant.who)));
             }
         }

@@ -15,7 +15,7 @@ use tokio::time::{sleep, timeout};
 use zookeeper_recipes::Client;
 use zookeeper_test_server::{Op, Server};
 
-use crate::check::{ends, left, panics, recovery};
+use crate::check::{ends, leftovers, panics, recovery};
 use crate::faults::Stage;
 use crate::glue::Port;
 use crate::plan::Plan;
@@ -53,7 +53,7 @@ impl Machines {
             } else {
                 builder.clone().connect_lazy(&servers)
             };
-            // One that starts without a server goes on trying.
+            // One that starts without a server continues trying.
             match connected {
                 Ok(client) => (Ok(client), None),
                 Err(error) => (builder.connect_lazy(&servers), Some(error)),
@@ -81,7 +81,7 @@ impl Machines {
         lock(&self.all).push(machine);
     }
 
-    /// The machines that live.
+    /// Returns the machines that live.
     pub fn all(&self) -> Vec<Arc<Machine>> {
         lock(&self.all).clone()
     }
@@ -210,8 +210,8 @@ async fn live(plan: Plan, trace: bool, mut rng: Rng) -> Report {
     };
     faults::make(&Stage::new(&world, &server, &net), &machines, &mut rng).await;
 
-    // Everything works from here on. Callers go on, with time enough for each to be granted what it
-    // waits for.
+    // Everything works from here on. Callers continue, with time enough for each to be granted what
+    // it waits for.
     world.heal();
     sleep(2 * Duration::from_millis(recovery::limit(plan.timeout_ms()))).await;
 
@@ -241,7 +241,7 @@ async fn live(plan: Plan, trace: bool, mut rng: Rng) -> Report {
         });
     sleep(Duration::from_secs(1)).await;
     let alive = Handle::current().metrics().num_alive_tasks();
-    world.check(left::nothing(
+    world.check(leftovers::nothing(
         server.watches(),
         alive.saturating_sub(tasks),
         world.processes(),
@@ -281,7 +281,7 @@ async fn leave_nothing(
     // The nodes of the dead go with their sessions.
     sleep(plan.session_timeout * 3 + Duration::from_secs(10)).await;
     for place in 0..plan.paths() {
-        world.check(left::no_node(
+        world.check(leftovers::no_node(
             &path(place),
             &worlds::left(plan, server, place),
         ));
@@ -297,7 +297,7 @@ async fn leave_nothing(
         }
     }
     sleep(plan.session_timeout * 3).await;
-    world.check(left::no_session(&server.sessions()));
+    world.check(leftovers::no_session(&server.sessions()));
 }
 
 /// Runs a plan in a world of its own.
@@ -322,7 +322,7 @@ pub fn play(plan: Plan, trace: bool) -> Report {
             0,
         )
     });
-    let memory = left::no_memory(bytes, report.processes);
+    let memory = leftovers::no_memory(bytes, report.processes);
     report
         .violations
         .extend(memory.err().map(|text| format!("seed {seed}: {text}")));
