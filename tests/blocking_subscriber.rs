@@ -266,7 +266,7 @@ async fn blocked_session_thread_delays_no_lease_end() {
         assert_eq!(state.losses, [""; 0]);
     }
 
-    // The node goes, and the loss is logged, when the thread goes on.
+    // The node goes, and the loss is logged, when the thread resumes.
     open();
     let gone = node.clone();
     until(&server, "the end of the node", move |view| {

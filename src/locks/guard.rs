@@ -469,8 +469,8 @@ impl<M: Mode> LockGuard<M> {
         self,
         work: impl Future<Output = T>,
     ) -> impl Future<Output = Result<(T, Self), Lost>> {
-        // This is the order of their drop, polled or not, because the work relies on the
-        // guard.
+        // The tuple is dropped in this order, polled or not: the work relies on the guard, so the
+        // work ends first.
         let owned = (work, self);
         async move {
             let (work, guard) = owned;

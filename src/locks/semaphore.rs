@@ -1172,6 +1172,8 @@ impl SemaphorePermit {
     /// ```
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
+        // A resource may refuse the lowest token without need, but must not accept an old permit by
+        // a newer token (docs/protocol.md#permit-tokens).
         let tokens = self.shares().0.iter().map(|hold| hold.token());
         let (zxid, counter) = tokens.min().unwrap_or_default();
         FencingToken::from_parts(zxid, counter)

@@ -290,7 +290,7 @@ impl DistributedAtomicLong {
     ///
     /// # Cancel safety
     /// If the future is dropped, it is added or not: do not use it in a `select!` whose other
-    /// branch goes on with the counter.
+    /// branch continues with the counter.
     ///
     /// # Examples
     /// ```
@@ -605,7 +605,7 @@ impl CachedAtomicLong {
             }
             reserved.begun
         };
-        // This semaphore is never closed, so `acquire` never returns an error.
+        // The semaphore is never closed, so `acquire` never returns an error.
         let _reserving = self.reserving.acquire().await;
         let reservation = {
             let mut reserved = self.reserved.lock();

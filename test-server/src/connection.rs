@@ -2,7 +2,7 @@
 //!
 //! Three loops share a task. The reader decodes frames, the processor applies the requests one
 //! after another, and the writer sends what is queued. Requests that have arrived are applied even
-//! if the socket is closed by then, as in ZooKeeper's pipeline.
+//! if the socket has been closed in the meantime, as in ZooKeeper's pipeline.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;

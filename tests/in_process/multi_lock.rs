@@ -100,7 +100,7 @@ async fn incompatible_members_are_refused() {
     assert_eq!(server.counters().total_requests(), 0, "it is decided here");
 }
 
-/// Curator gives each member the whole time, and goes on after an error.
+/// Curator gives each member the whole time, and continues after an error.
 // Shows: multi-lock
 #[tokio::test]
 async fn deadline_is_shared_until_first_error() {

@@ -38,7 +38,7 @@ Exits with 1 if anything was violated, or if something that has to happen in so 
 
 struct Options {
     seconds: u64,
-    /// What `seconds` are counted by.
+    /// The clock that counts `seconds`.
     clock: fn() -> Duration,
     worlds: u64,
     only: Vec<String>,
@@ -135,7 +135,7 @@ fn code(fine: bool) -> ExitCode {
     }
 }
 
-/// One world, with its trace.
+/// Runs a world, with its trace.
 fn replay(seed: u64, quiet: bool) -> ExitCode {
     let report = play(Plan::of(seed), !quiet);
     let (entries, hash) = report.log;
@@ -179,8 +179,8 @@ fn twice(options: &Options, seeds: u64) -> ExitCode {
     code(differ == 0)
 }
 
-/// One seed after another, on several threads, for so long. `seen` is called with the sum after
-/// each world.
+/// Runs one seed after another, on several threads, for `limit`. `seen` is called with the sum
+/// after each world.
 fn worlds(options: &Options, sum: Sum, limit: Duration, seen: impl Fn(&Sum) + Sync) -> Sum {
     let (began, clock, clock_began) = (simnet::real_now(), options.clock, (options.clock)());
     let before = sum.seconds;
@@ -285,7 +285,7 @@ fn soak(options: &Options, hours: f64) -> io::Result<ExitCode> {
             let mut last = lock(&last);
             if simnet::real_now() - *last >= Duration::from_secs(60) {
                 *last = simnet::real_now();
-                // The last line tells of a log that cannot be written.
+                // The last line reports a log that cannot be written.
                 let _ = log.add(sum);
             }
         },

@@ -169,7 +169,7 @@ impl World<'_> {
             }
             Doing::Queued(contender, AcquireStep::Pause { .. }) => {
                 if self.choices.chance(60) {
-                    // The pause lasts for some time, so others may create meanwhile.
+                    // The pause lasts for some time, so others may create in the meantime.
                     let number = self.callers[i].number;
                     let client = &mut self.clients[self.callers[i].client];
                     let current = client.session;

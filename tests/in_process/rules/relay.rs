@@ -63,7 +63,8 @@ async fn client_behind(relay: &Relay) -> Client {
 }
 
 /// Cuts the client's connection, and waits until the server has given it another session. The relay
-/// goes on forgetting: a client that did not wait for the answer, on a busy machine, asks again.
+/// continues to forget: a client that did not wait for the answer, on a busy machine, connects
+/// again.
 async fn replace(server: &Server, relay: &Relay, id: i64) {
     let newest = server.sessions().last().unwrap().id;
     relay.forget.store(true, Ordering::SeqCst);

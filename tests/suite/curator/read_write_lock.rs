@@ -239,8 +239,8 @@ async fn test_downgrading_at_once(stage: &Stage<'_>) {
         .unwrap();
 }
 
-/// A writer that queues while another writes does not come in when that one goes on as a reader: in
-/// Curator before 5.5.0 it did.
+/// A queued writer is not granted the lock when the holder is downgraded to a reader. In Curator
+/// before 5.5.0 it was.
 // Shows: downgrade
 async fn test_contending_downgrading(stage: &Stage<'_>) {
     let (ours, theirs) = (stage.client().await, stage.client().await);

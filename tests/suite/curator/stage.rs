@@ -150,7 +150,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// The client's session goes on until it has been looked for what it has left behind.
+    /// The client's session lives until the test has checked what it has left behind.
     pub(crate) fn keep(&self, client: &Client) {
         self.clients.lock().unwrap().push(client.clone());
     }

@@ -52,8 +52,8 @@ async fn re_entry_after_session_loss(stage: &Stage<'_>) {
             Some(waiter) => Some(within("the second in line", waiter).await.unwrap().unwrap()),
             None => None,
         };
-        // The holder is notified before a server that needs no time to end a session; a real one
-        // needs longer.
+        // A server that ends a session at once may grant the lock to the next before the holder is
+        // notified; with a real server the holder is notified long before.
         within("the loss", guard.lost()).await;
         within("the loss of the share", again.lost()).await;
         for guard in [&guard, &again] {
