@@ -257,7 +257,7 @@ impl Held {
     /// Tells the other holds of the same value, which may be of a later session, that this one is
     /// lost.
     fn lose_others(&self, reason: LostReason) {
-        self.bound.tell(self.directory.user(), |other| {
+        self.bound.notify_others(self.directory.user(), |other| {
             let kept_until = other.session.upgrade()?.lease().kept_until();
             HoldEvent::of_other(
                 reason,

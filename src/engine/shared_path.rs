@@ -511,7 +511,7 @@ impl PathNode for NodeEntry {
         self.path
             .decide(self.kind, |state| state.path.leave(self.number, hold));
         // This includes a caller that never had it.
-        self.path.guard_changes.tell();
+        self.path.guard_changes.notify();
     }
 
     fn lose(&self) {
@@ -524,7 +524,7 @@ impl PathNode for NodeEntry {
             }
             state.path.lose(self.number);
         });
-        self.path.guard_changes.tell();
+        self.path.guard_changes.notify();
     }
 
     fn mark_gone(&self) {

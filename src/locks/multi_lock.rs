@@ -9,7 +9,7 @@ use crate::client::Client;
 use crate::engine::grant::hold::Hold;
 use crate::engine::grant::observe::Call;
 use crate::engine::lock::path_lock::{Ask, Member};
-use crate::engine::multi_lock::{self, Acquired, MultiMembers};
+use crate::engine::multi_attempt::{self, Acquired, MultiMembers};
 use crate::error::{AcquireError, BuildError, Lost, ReleaseError, TransactionError, TryLockError};
 use crate::locks::guard_set::{self, GuardSet, Shares};
 use crate::locks::guards::Guard;
@@ -603,9 +603,9 @@ impl InterProcessMultiLock {
     async fn granted(self, mut ask: Ask) -> Result<MultiLockGuard, AcquireError> {
         let first = self.members.first();
         lock::check_lease(&ask, first.path().user())?;
-        let _waiting = multi_lock::watch_self_wait(&self.members, &ask);
+        let _waiting = multi_attempt::watch_self_wait(&self.members, &ask);
         let call = Call::begin_multi(first, &mut ask);
-        let attempt = |ask| multi_lock::acquire(self.members.clone(), ask);
+        let attempt = |ask| multi_attempt::acquire(self.members.clone(), ask);
         let result = lock::until_had(ask, attempt, Acquired::as_slice).await;
         Ok(MultiLockGuard::new(
             call.ended(first, result, Acquired::as_slice)?,
@@ -617,7 +617,7 @@ impl InterProcessMultiLock {
         let first = self.members.first();
         let call = Call::begin_multi(first, &mut ask);
         let granted = lock::had(
-            multi_lock::acquire(self.members.clone(), ask).await,
+            multi_attempt::acquire(self.members.clone(), ask).await,
             Acquired::as_slice,
         );
         Ok(MultiLockGuard::new(

@@ -12,7 +12,7 @@ use crate::engine::grant::hold::Hold;
 use crate::engine::grant::observe::Call;
 use crate::engine::lock::lock_options::{MAX_PERMITS, Recipe, SemaphoreOptions};
 use crate::engine::lock::path_lock::{Ask, PathLock};
-use crate::engine::semaphore;
+use crate::engine::semaphore_limit;
 use crate::engine::who;
 use crate::error::{
     AcquireError, BuildError, Error, Lost, Purpose, ReleaseError, RequestFailure, TransactionError,
@@ -695,7 +695,7 @@ impl InterProcessSemaphore {
     #[doc(alias = "availablePermits")]
     pub async fn available_permits(&self) -> Result<u32, Error> {
         self.look(|path_lock, semaphore| async move {
-            semaphore::available(&path_lock, &semaphore).await
+            semaphore_limit::available(&path_lock, &semaphore).await
         })
         .await
     }
@@ -712,7 +712,7 @@ impl InterProcessSemaphore {
     /// Cancel safe: this only reads.
     pub async fn limit(&self) -> Result<u32, Error> {
         self.look(|path_lock, semaphore| async move {
-            semaphore::limit(&path_lock, &semaphore, false).await
+            semaphore_limit::limit(&path_lock, &semaphore, false).await
         })
         .await
     }
@@ -765,7 +765,7 @@ impl InterProcessSemaphore {
             return Err(Error::new(Purpose::Limit, self.path(), why));
         }
         let set = self.look(move |path_lock, semaphore| async move {
-            semaphore::set_limit(&path_lock, &semaphore, n).await
+            semaphore_limit::set_limit(&path_lock, &semaphore, n).await
         });
         set.await
     }
@@ -797,7 +797,7 @@ impl InterProcessSemaphore {
     #[doc(alias = "getParticipantNodes")]
     pub async fn participants(&self) -> Result<Vec<NodePath>, Error> {
         self.look(|path_lock, semaphore| async move {
-            semaphore::participants(&path_lock, &semaphore).await
+            semaphore_limit::participants(&path_lock, &semaphore).await
         })
         .await
     }

@@ -53,33 +53,33 @@ struct Follower<W> {
 #[derive(Debug)]
 struct Last {
     sequence: i32,
-    /// That node, or the one before it, if it is gone.
+    /// The node of that number; once it is gone, the one before it.
     node: Neighbour,
 }
 
 /// How a node was deleted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Gone<'a> {
-    /// By a request of this client, which was answered.
+    /// A request of this client deleted the node, and was answered.
     Deleted,
-    /// By one transaction, while this other node existed.
+    /// One transaction deleted the node while this other node existed.
     HandedOver { to: &'a str },
-    /// By another process, or that is unknown; or its deletion is refused, and its end will not be
-    /// noticed.
+    /// Another process deleted the node, or who did is unknown; or the deletion is refused, and the
+    /// end of the node will not be noticed.
     Unclear,
 }
 
 /// A notice to an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
-    /// It may be its turn to create: it must ask again.
+    /// The attempt may be the next to create a node: it must ask again.
     Turn,
     /// The lock is handed over: one transaction has deleted the holder's node while the attempt's
     /// node existed.
     HandedOver,
     /// The node that it waited for is gone, and has waited for this node of another session.
     Watch { predecessor: String },
-    /// It must list the directory.
+    /// The attempt must list the directory.
     Look,
 }
 

@@ -8,7 +8,7 @@ use tokio::sync::Semaphore;
 
 use crate::builder::{RecipeBuilder, sealed};
 use crate::client::Client;
-use crate::engine::data::counter::Counter;
+use crate::engine::data::counter_requests::Counter;
 use crate::engine::lock::lock_options::check_acl;
 use crate::error::{AtomicLongError, BuildError};
 use crate::protocol::counter::{Change, Changed};

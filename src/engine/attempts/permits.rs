@@ -26,7 +26,7 @@ use crate::engine::lock::path_lock::PathLock;
 
 use crate::engine::request::look::{Subject, read_first, refused_again, refused_in, saw_leases};
 use crate::engine::request::requests::{Seat, make_directories, meaning, new_id, stat};
-use crate::engine::semaphore::{Watches, invalid, limit, look, look_and_watch, mismatch};
+use crate::engine::semaphore_limit::{Watches, invalid, limit, look, look_and_watch, mismatch};
 use crate::engine::shared_path::NewLock;
 use crate::engine::shared_queue::SharedQueue;
 use crate::error::AcquireError;
@@ -291,7 +291,7 @@ impl<'a> InSession<'a> {
                 let path = &semaphore.leases.child(first);
                 Ok(PermitsEvent::Inspected(
                     match self.wait(stat(session, path)).await? {
-                        Answer::Is(stat) if session.owns(&stat) => Answer::Is(names),
+                        Answer::Is(stat) if session.check_owner(&stat) => Answer::Is(names),
                         Answer::Is(_) => Answer::no(FailureKind::SessionGone),
                         Answer::No(failure) => Answer::No(failure),
                     },

@@ -413,7 +413,7 @@ impl InSession<'_> {
                     .await?;
                 self.looked_at = clock::now();
                 let id = requests::new_id(seat.path_lock.naming());
-                if !requests::has_room(seat, &id) {
+                if !requests::reserve_room(seat, &id) {
                     return Err(seat.path_lock.too_many_nodes(seat.session).into());
                 }
                 let create = Box::pin(requests::create(seat, slot, id.clone()));

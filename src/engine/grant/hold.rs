@@ -78,7 +78,7 @@ impl Hold {
     /// by it.
     pub(crate) fn note_had(&self) {
         self.held.set_had();
-        self.path_lock.client().guard_changes.tell();
+        self.path_lock.client().guard_changes.notify();
     }
 
     /// Releases the lock, and waits until the node is deleted. Cleanup does the work, so dropping

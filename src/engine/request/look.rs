@@ -1,4 +1,15 @@
-//! Looks at a queue without being in it.
+//! Looks at a queue without being in it: for questions, for a try before it creates a node, and for
+//! errors, which name the holder.
+//!
+//! A look lists the directory, and leaves out the nodes that this client is deleting
+//! (docs/protocol.md#live-contender). The connected server may lag behind the others. A question is
+//! answered by what it shows; a try that finds the lock busy looks once more, right behind a `sync`
+//! (docs/protocol.md#try-lock).
+//!
+//! For an error, the first node in the queue is read once, and known from then on, by one of all
+//! calls that end soon (docs/protocol.md#held-by). Orphans of this client whose deletion is refused
+//! are asked to be deleted once more before a newcomer is refused because of them
+//! (docs/protocol.md#refused-orphan).
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -190,7 +201,7 @@ pub(crate) async fn orphaned(
         let in_the_way: HashSet<&str> = queue.in_the_way(name, kind).1.collect();
         orphans.retain(|orphan| in_the_way.contains(orphan.name.as_str()));
     }
-    // This future is on the heap, so that waiting attempts, of which there may be thousands,
+    // The future is on the heap, so that waiting attempts, of which there may be thousands,
     // reserve no memory for this rare case.
     Box::pin(refused_again(path_lock, session, orphans)).await
 }
@@ -325,7 +336,7 @@ pub(crate) async fn look_before_try(
     session: &Arc<Session>,
     kind: Kind,
 ) -> InTheWay {
-    // This returns the name of the first node, if nothing is known of it yet.
+    // The name is that of the first node, if nothing is known of it yet.
     let judge = |listing: Listing| match listing {
         Ok(queue) if queue.usable().is_ok() => {
             let unknown = saw_first(path_lock, session, &queue);

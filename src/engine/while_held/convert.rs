@@ -1,8 +1,17 @@
 //! Downgrades of a hold: sends the transaction of a [`Downgrade`], and settles which node then holds
-//! the lock.
+//! the lock (docs/protocol.md#downgrade).
 //!
 //! A downgrade runs as a task where the session runs, and shares the hold with its caller: a caller
-//! that goes away stops nothing, and the last of the two releases the hold, whatever it has become.
+//! that leaves stops nothing, and the last of the two releases the hold, whatever it has become.
+//!
+//! The transaction creates the read node and deletes the write node, both or none. It is repeated,
+//! with the same names, until its outcome is known: a repetition that finds the read node there, or
+//! the write node missing, says that an earlier one was carried out. If the outcome cannot become
+//! known, the lock is lost, and both nodes are deleted, the new one first
+//! (docs/protocol.md#conversion-ends).
+//!
+//! Data that another client has written to the write node go with it. So they are read before it is
+//! deleted, because they are most likely a request for revocation.
 
 use std::sync::Arc;
 
@@ -223,7 +232,7 @@ const MAX_READS: u32 = 3;
 
 /// What another client has written to the write node.
 #[derive(Clone, Copy)]
-struct Written {
+struct WrittenNode {
     /// The version that was read.
     version: i32,
     /// How often it was read.
@@ -238,7 +247,7 @@ struct NodeExchange<'a> {
     /// The paths of the read node and of the write node.
     create: String,
     delete: String,
-    written: Option<Written>,
+    written: Option<WrittenNode>,
 }
 
 impl NodeExchange<'_> {
@@ -301,14 +310,14 @@ impl NodeExchange<'_> {
                 if data == MARKER {
                     self.hold.held.request_revocation();
                 }
-                self.written = Some(Written {
+                self.written = Some(WrittenNode {
                     version: stat.version,
                     reads: reads + 1,
                 });
             }
             // The ACL of the lock does not allow it, so that requests cannot be noticed anyway.
             Err(zk::Error::NoAuth) => {
-                self.written = Some(Written {
+                self.written = Some(WrittenNode {
                     version: -1,
                     reads: MAX_READS,
                 });
@@ -317,7 +326,7 @@ impl NodeExchange<'_> {
                 log::debug!(path, %error, "what another client wrote to a lock node is read again");
             }
         }
-        // This makes the downgrade repeat the transaction.
+        // After this failure the downgrade repeats the transaction.
         FailureKind::NotNow.into()
     }
 
@@ -325,9 +334,9 @@ impl NodeExchange<'_> {
     /// replaced before that (docs/protocol.md#owner-check).
     async fn exists(&self, handle: &zk::Client) -> Answered {
         Answered::Failed(match handle.check_stat(&self.create).await {
-            Ok(Some(stat)) if self.session.owns(&stat) => return Answered::Done,
+            Ok(Some(stat)) if self.session.check_owner(&stat) => return Answered::Done,
             Ok(Some(_)) => FailureKind::SessionGone.into(),
-            // Deleted by another process since.
+            // Another process has deleted the node since.
             Ok(None) => FailureKind::NotNow.into(),
             Err(error) => self.session.failure(error),
         })

@@ -84,7 +84,7 @@ struct LeavingNode {
     owner: Option<Weak<dyn NodeOwner>>,
     /// The node as an orphan, once the servers have refused to delete it.
     refused: Option<RefusedOrphan>,
-    /// Dropped when the node is gone or its deletion is refused, which wakes the waiting tasks.
+    /// The tasks that wait for the end of the node, or a refusal; a drop of the senders wakes them.
     waiting: Vec<oneshot::Sender<()>>,
 }
 
@@ -103,7 +103,7 @@ impl Nodes {
         let mut state = self.state.lock();
         let result = change(&mut state);
         let count = state.live.len() + state.leaving.len();
-        // This happens under the mutex, so that of two threads the later one determines the count.
+        // The count is set under the mutex, so that the later of two threads determines it.
         self.count
             .send_if_modified(|known| std::mem::replace(known, count) != count);
         result
