@@ -76,7 +76,7 @@ pub(crate) trait PathNode: Send + Sync {
     fn mark_gone(&self);
 
     /// Records that the servers say that this node does not exist, and tells all holds that have it.
-    fn tell_gone(&self, node: &Arc<str>);
+    fn tell_gone(&self, hold: u64, node: &Arc<str>);
 
     /// Returns whether the servers are known to have said that the node does not exist.
     fn is_gone(&self) -> bool;
@@ -534,7 +534,7 @@ impl Held {
             (Effect::ReportEnd(None), _) => self.report.end(CallEnd::Released {
                 by_call: done.is_some(),
             }),
-            (Effect::LoseSharers(node), _) => self.path_node.tell_gone(&node),
+            (Effect::LoseSharers(node), _) => self.path_node.tell_gone(self.number, &node),
             (Effect::UpdateSession, Some(session)) => self.update_registration(session),
             (Effect::LogLoss(reason), Some(session)) => session.log_loss(&**self, reason),
             (Effect::WakeWaiters, _) => self.state.send_modify(|_| {}),
@@ -796,7 +796,7 @@ mod tests {
 
         fn mark_gone(&self) {}
 
-        fn tell_gone(&self, _node: &Arc<str>) {}
+        fn tell_gone(&self, _hold: u64, _node: &Arc<str>) {}
 
         fn is_gone(&self) -> bool {
             false

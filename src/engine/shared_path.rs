@@ -186,6 +186,8 @@ impl SharedPath {
             let session;
             let mut state = self.lock();
             let holder = state.path.open_hold(Kind::Shared);
+            // None joins a node that is known to be gone, even if its holds are not told yet.
+            let holder = holder.filter(|holder| !holder.held.is_node_gone());
             session = holder.and_then(|holder| holder.held.session());
             let healthy = session.as_ref().is_some_and(|session| session.is_healthy());
             let joined = state.path.join(clock::now(), healthy);
@@ -442,13 +444,15 @@ impl NodeEntry {
         });
         let (number, now) = (held.number(), clock::now());
         let mut state = self.path.lock();
-        // Under the mutex, as the record of it: the state forgets such a node right after.
-        if self.is_gone() {
-            return NodeAfter::Stays;
-        }
+        // Read once, under the mutex. Before the holds are told, this one is still among them.
+        let is_gone = self.is_gone();
+        let healthy = healthy.filter(|_| !is_gone);
         let next = state
             .path
             .released(self.number, number, now, healthy.is_some());
+        if is_gone {
+            return NodeAfter::Stays;
+        }
         match (next, healthy) {
             (PassOn::To(at, waiter), Some(session)) => {
                 // This happens under the mutex: the next caller to arrive must find the hold.
@@ -535,10 +539,10 @@ impl PathNode for NodeEntry {
         }
     }
 
-    fn tell_gone(&self, node: &Arc<str>) {
+    fn tell_gone(&self, hold: u64, node: &Arc<str>) {
         let told = {
             let mut state = self.path.lock();
-            let told = state.path.gone(self.number);
+            let told = state.path.gone(self.number, hold);
             if !told.is_empty() {
                 self.is_gone.store(true, Ordering::Release);
             }
@@ -827,6 +831,33 @@ mod tests {
             (path, reader)
         }
 
+        /// Returns an open node of a reader, as its holds know it.
+        fn marked_later(&self) -> (Arc<SharedPath>, Arc<NodeEntry>, Arc<Held>) {
+            let (path, number) = (path(UNBOUNDED), self.cleanup.number());
+            let entry = Arc::new(NodeEntry {
+                path: Arc::clone(&path),
+                number: NodeNumber::of_first_hold(number),
+                kind: READERS,
+                is_gone: AtomicBool::new(false),
+            });
+            let held = Held::new(
+                &self.session,
+                &self.cleanup,
+                LockPath::parse("", "/lock").unwrap(),
+                number,
+                HoldState::new("x-__READ__0000000000".into(), READERS),
+                Arc::<NodeEntry>::clone(&entry),
+            );
+            let holder = LocalOwner::new(&held, Location::caller());
+            let node = path
+                .lock()
+                .path
+                .add(number, READERS, holder, held.granted());
+            held.register(&self.session);
+            assert!(path.lock().path.open(node));
+            (path, entry, held)
+        }
+
         /// Returns how many nodes have been left to cleanup.
         fn deleted(&mut self) -> usize {
             std::iter::from_fn(|| self.queue.try_recv().ok()).count()
@@ -1093,6 +1124,68 @@ mod tests {
                 assert_eq!(third.held.check_lost(), Some(LostReason::NodeDeleted));
             }
         }
+    }
+
+    /// The write node went by the downgrade of the next holder; an answer about it that was asked
+    /// for while the first one had it comes late.
+    // Shows: node-deleted-by-hand
+    #[tokio::test]
+    async fn late_answer_spares_a_downgraded_hold() {
+        for is_over in [false, true] {
+            let server = Server::start().unwrap();
+            let mut scene = Scene::new(&server).await;
+            let (writers, first) = scene.writers();
+            let mut told = arrive_told(&writers, &scene.cleanup);
+            let old = first.node();
+            let earlier = Arc::clone(&first.held);
+            first.held.release(None);
+            let next = told.try_recv().unwrap().unwrap();
+            next.held.reserve();
+            assert!(next.held.handle_event(HoldEvent::BeginConversion));
+            let end = HoldEvent::EndConversion {
+                node: "y".into(),
+                kind: READERS,
+            };
+            if is_over {
+                assert!(next.held.handle_event(end.clone()));
+            }
+            earlier.node_deleted(Arc::clone(&old));
+            if !is_over {
+                assert!(next.held.handle_event(end));
+            }
+            assert_eq!(writers.holders().len(), 1, "a local holder");
+            assert_eq!(next.held.check_lost(), None, "its node exists");
+            drop(next);
+            assert_eq!(scene.deleted(), 1, "a node without an owner");
+            assert!(writers.holders().is_empty());
+        }
+    }
+
+    /// The thread that has learned the end of the node is paused before it tells the others.
+    // Shows: shared-read-node
+    #[tokio::test]
+    async fn marked_node_is_not_joined() {
+        let server = Server::start().unwrap();
+        let scene = Scene::new(&server).await;
+        let (readers, entry, held) = scene.marked_later();
+        entry.mark_gone();
+        assert!(join(&readers).is_none(), "joined a node that is gone");
+        drop(held);
+    }
+
+    /// The same, and the node is marked while a reader is released.
+    // Shows: shared-read-node
+    #[tokio::test]
+    async fn released_hold_leaves_a_marked_node() {
+        let server = Server::start().unwrap();
+        let scene = Scene::new(&server).await;
+        let (readers, entry, held) = scene.marked_later();
+        // Released, with the effects not carried out yet.
+        let deletion = held.take_back().unwrap();
+        entry.mark_gone();
+        assert_eq!(entry.pass_on(&held, Some(&scene.session), deletion), None);
+        let holders = readers.holders();
+        assert!(holders.is_empty(), "held: {}", holders[0].holds());
     }
 
     /// However a hold ends, also while it is converted, none is left at its path.

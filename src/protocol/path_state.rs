@@ -111,6 +111,8 @@ struct ClientNode<H> {
     /// for it count as one.
     since: Moment,
     holders: u32,
+    /// Whether its hold has it for a conversion, which may exchange the node on the servers.
+    is_reserved: bool,
 }
 
 impl<H> ClientNode<H> {
@@ -191,6 +193,7 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
                 holds,
                 since,
                 holders,
+                is_reserved: false,
             },
         );
         node
@@ -333,16 +336,19 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
     /// Closes the node of a hold that is about to be converted. A hold that has left already closes
     /// nothing: another one may have the node by then.
     pub(crate) fn reserve(&mut self, node: NodeNumber, hold: u64) {
-        let state = self.nodes.get(&node);
-        if state.is_some_and(|state| state.holds.contains_key(&hold)) {
+        let state = self.nodes.get_mut(&node);
+        if let Some(state) = state.filter(|state| state.holds.contains_key(&hold)) {
+            state.is_reserved = true;
             self.close_node(node);
         }
     }
 
     /// Records that the servers have said that the node does not exist. Returns all its holds, which
     /// the caller must notify; none if this was known. From here on none joins.
-    pub(crate) fn gone(&mut self, node: NodeNumber) -> Vec<H> {
-        let Some(state) = self.nodes.get_mut(&node) else {
+    pub(crate) fn gone(&mut self, node: NodeNumber, hold: u64) -> Vec<H> {
+        // What an earlier hold learns late is about the node from before the conversion.
+        let knows = |state: &HeldNode<H>| !state.is_reserved || state.holds.contains_key(&hold);
+        let Some(state) = self.nodes.get_mut(&node).filter(|state| knows(state)) else {
             return Vec::new();
         };
         // The node itself stays until a hold says that it is lost, which wakes those that wait.

@@ -225,7 +225,7 @@ impl World<'_> {
             .enumerate()
             .filter(|(_, node)| names.contains(&node.name))
         {
-            let told = self.paths[node.client].gone(node.number);
+            let told = self.paths[node.client].gone(node.number, 0);
             self.paths[node.client].lose(node.number);
             for (i, caller) in self.callers.iter_mut().enumerate() {
                 let reads = matches!(caller.doing, Doing::Reads { node, .. } if node == number);
