@@ -141,14 +141,17 @@ pub(crate) fn kills_a_command_outside_the_group() {
         ("--foreground", false),
         ("--foreground", true),
     ];
-    for (arguments, is_stopped) in cases {
+    let pairs = cases.map(|(arguments, is_stopped)| {
         let command = format!("exec timeout 1000 sh -c {}", quoted(STUBBORN));
-        let mut pair = Pair::new(6, arguments, &command);
+        let pair = Pair::new(6, arguments, &command);
         if is_stopped {
             pair.holder.signal(Signal::STOP);
         } else {
             pair.cut_off();
         }
+        pair
+    });
+    for mut pair in pairs {
         pair.assert_dead_before_the_next();
     }
 }
