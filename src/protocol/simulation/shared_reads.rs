@@ -181,7 +181,7 @@ impl World<'_> {
         }
     }
 
-    /// Has a reader join the open node of its client, if there is one.
+    /// Makes a reader join the open node of its client, if there is one.
     fn join(&mut self, c: usize, i: usize) -> Option<Doing> {
         let new = self.number();
         self.rooms[c].join(NOW, true)?;
@@ -225,14 +225,14 @@ impl World<'_> {
             .enumerate()
             .filter(|(_, node)| names.contains(&node.name))
         {
-            let told = self.rooms[node.client].gone(node.number);
+            let notified = self.rooms[node.client].gone(node.number);
             self.rooms[node.client].lost(node.number);
             for (i, caller) in self.callers.iter_mut().enumerate() {
                 let reads = matches!(caller.doing, Doing::Reads { node, .. } if node == number);
                 // A reader that has a node for itself notices its end by itself.
                 assert!(
-                    reads == told.contains(&i) || reads && told.is_empty(),
-                    "one is not told"
+                    reads == notified.contains(&i) || reads && notified.is_empty(),
+                    "expected every reader to be notified"
                 );
                 if reads {
                     caller.doing = Doing::Idle;
