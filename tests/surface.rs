@@ -34,7 +34,7 @@ fn copied<T: Copy + Eq + Hash + Send + Sync + Unpin + Debug + 'static>() {}
 fn cloned<T: Clone + Send + Sync + Unpin + Debug + 'static>() {}
 fn error<T: Error + Clone + Send + Sync + Unpin + 'static>() {}
 
-/// Whether a type can be cloned: what a type has itself comes before what a trait gives it.
+/// Whether a type can be cloned: an inherent constant takes precedence over that of a trait.
 struct Cloned<T>(PhantomData<T>);
 
 impl<T: Clone> Cloned<T> {
@@ -219,8 +219,8 @@ fn read(path: impl AsRef<Path>) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Whether a file that a test of this program writes is up to date; with `WRITE_PAGES=1`, writes it
-/// anew.
+/// Asserts that a file that a test of this program writes is up to date; with `WRITE_PAGES=1`,
+/// writes it anew.
 #[track_caller]
 fn assert_written(path: &str, text: &str) {
     let file = root().join(path);
@@ -249,7 +249,7 @@ fn keys(manifest: &str, table: &str) -> Vec<String> {
         .collect()
 }
 
-/// Whether a dependency is there with a feature only.
+/// Returns whether a dependency is optional.
 fn is_optional(manifest: &str, name: &str) -> bool {
     manifest
         .lines()
@@ -465,7 +465,7 @@ fn types_display_as_documented() {
     );
 }
 
-/// Of a value in a log: one line, and not a long one.
+/// Asserts that the value is one short line in a log.
 #[track_caller]
 fn assert_brief(value: &dyn Debug) -> String {
     let text = format!("{value:?}");

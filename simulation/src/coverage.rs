@@ -13,9 +13,9 @@ use crate::report::Sum;
 /// How soon a row has to occur.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// In any run of [`COMMON`] worlds.
+    /// The row must occur in any run of [`COMMON`] worlds.
     Common,
-    /// In any run of [`RARE`] worlds.
+    /// The row must occur in any run of [`RARE`] worlds.
     Rare,
     /// The row may occur, and may not, for this reason.
     Free(&'static str),
@@ -475,9 +475,9 @@ const OTHERS: &[(&str, When)] = &[
 
 /// Where a row of RELIABILITY.md is shown.
 pub enum Shown {
-    /// In worlds, which have these rows.
+    /// Worlds show the row, by these rows.
     By(&'static [&'static str]),
-    /// In real time only, for this reason.
+    /// Tests in real time show the row, for this reason.
     Elsewhere(&'static str),
 }
 

@@ -146,7 +146,7 @@ impl Held {
         each!(self, guard => Some(guard.set_lease(lease)), _other => None)
     }
 
-    /// Another guard of the same hold.
+    /// Returns another guard of the same hold.
     pub fn reenter(&self) -> Option<Result<Self, Lost>> {
         match self {
             Self::Lock(guard) => Some(guard.reenter().map(Self::Lock)),

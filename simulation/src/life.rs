@@ -128,7 +128,7 @@ impl Machines {
         self.start().await;
     }
 
-    /// Has a machine crash, and starts another.
+    /// Makes a machine crash, and starts another.
     pub async fn crash(&self, rng: &mut Rng) {
         let machine = {
             let mut all = lock(&self.all);

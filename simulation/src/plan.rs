@@ -59,12 +59,12 @@ pub struct Plan {
     pub session_timeout: Duration,
     /// How long there are faults.
     pub time: Duration,
-    /// The server's clock, and how late its leader hears of sessions.
+    /// The server's clock, and how late its leader learns of sessions.
     pub clock_rate: f64,
     pub touch_interval: Duration,
     pub margin: LeaseMargin,
-    /// How many callers of a client have a lock in a row, and for how long, before another is let
-    /// in; 0 is the default.
+    /// How many callers of a client have a lock in a row, and for how long, before another is
+    /// granted the lock; 0 is the default.
     pub handoff: u32,
     pub handoff_ms: u64,
     /// Whether each call makes its own handle.

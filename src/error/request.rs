@@ -426,7 +426,7 @@ fn needed_to_lock(path: &str, node: &str) -> String {
     if node == path {
         "the ACL of its directory needs CREATE, DELETE and READ for this client".to_owned()
     } else if matches!(node.strip_prefix(path), Some("/locks" | "/leases")) {
-        // Of a semaphore. Contenders' nodes end with a number.
+        // The slots of a semaphore's permits. Contenders' nodes end with a number.
         format!("the ACL of its directory {shown} needs CREATE, DELETE and READ for this client")
     } else if node.strip_prefix(path) == Some("/permits")
         || !is_below(path, node) && !is_below(node, path)

@@ -716,7 +716,7 @@ impl fmt::Debug for InterProcessMultiLock {
 #[must_use = "dropping the guard releases the locks at once: bind it to `_guard`, not to `_`"]
 #[clippy::has_significant_drop]
 pub struct MultiLockGuard {
-    /// In the order in which they were acquired.
+    /// The guards in the order in which they were acquired.
     guards: GuardSet,
     /// Where each member, in the order in which they were given, is among those.
     as_given: Arc<[usize]>,

@@ -709,7 +709,7 @@ mod tests {
     const B: &str = "bbbb";
 
     impl Acquiring {
-        /// Where no node of the session can be waited for in memory.
+        /// Handles an event where no node of the session can be waited for in memory.
         fn step(&mut self, event: AcquireEvent) -> AcquireStep {
             self.on(event, &|_| false)
         }

@@ -482,7 +482,7 @@ mod tests {
 
     const READ: CounterRequest = CounterRequest::Read { sync: false };
     const SYNC: CounterRequest = CounterRequest::Read { sync: true };
-    /// After the first try that is lost.
+    /// The pause after the first refused try.
     const PAUSE: CounterRequest = CounterRequest::Pause { tries: 1 };
 
     fn seen(value: i64, version: i32) -> CounterEvent {

@@ -553,7 +553,7 @@ impl sealed::Buildable for DistributedAtomicLong {
 pub struct CachedAtomicLong {
     number: DistributedAtomicLong,
     block: u32,
-    /// Of the caller that reserves.
+    /// The permit of the caller that reserves.
     reserving: Semaphore,
     /// Locked for a moment, never across an await.
     reserved: Mutex<Reserved>,

@@ -472,8 +472,8 @@ impl OnceRun {
         get_data(&[&self.hold], path.as_ref()).await
     }
 
-    /// Has writes to ZooKeeper committed in the transaction of the record: they take effect if, and
-    /// only if, this run is recorded, and so once.
+    /// Commits writes to ZooKeeper in the transaction of the record: they take effect if, and only
+    /// if, this run is recorded, and so once.
     ///
     /// The closure adds them once the job has returned `Ok`. If the servers refuse one, the job is
     /// not recorded either, and [`OnceError::NotRecorded`] says which.

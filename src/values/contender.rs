@@ -244,7 +244,7 @@ fn now() -> Duration {
         .unwrap_or_default()
 }
 
-/// How old a node is that was created at this time, in milliseconds since 1970.
+/// Returns the age of a node that was created at this time, in milliseconds since 1970.
 fn age(ctime: i64) -> Duration {
     now().saturating_sub(Duration::from_millis(
         u64::try_from(ctime).unwrap_or_default(),

@@ -341,8 +341,8 @@ impl FromStr for NodePath {
     }
 }
 
-/// Whether a name ends with a number as ZooKeeper appends it: ten digits, or a sign and nine or ten
-/// of them.
+/// Returns whether a name ends with a number as ZooKeeper appends it: ten digits, or a sign and
+/// nine or ten of them.
 fn is_sequential(name: &str) -> bool {
     let rest = name.trim_end_matches(|c: char| c.is_ascii_digit());
     match name.len() - rest.len() {

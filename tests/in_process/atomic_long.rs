@@ -85,7 +85,7 @@ async fn free_change_costs_two_requests() {
     server.reset_counters();
     assert!(
         !counter.compare_and_set(9, 8).await.unwrap(),
-        "it asks again before it says no"
+        "expected another read before the comparison fails"
     );
     assert_eq!(
         requests(&server, &client),

@@ -209,7 +209,7 @@ impl Modules {
         }
     }
 
-    /// Of an item under `#[cfg(test)]`: the file, if it is a module that has one.
+    /// Records an item under `#[cfg(test)]`: the file, if it is a module that has one.
     fn note_test_file(&mut self, path: &[String], item: &[TokenTree]) {
         let words: Vec<String> = item.iter().map(ToString::to_string).collect();
         if let [.., word, name] = &words[..]
@@ -342,7 +342,7 @@ impl Modules {
     }
 }
 
-/// Whether a file below `src` is compiled for unit tests only.
+/// Returns whether a file below `src` is compiled for unit tests only.
 fn is_model(path: &Path) -> bool {
     let path = path.to_string_lossy();
     path.contains("simulation/") || path.contains("_model") || path.ends_with("/tests.rs")
@@ -379,7 +379,7 @@ fn ends_item(token: &TokenTree) -> bool {
         || matches!(token, TokenTree::Group(group) if group.delimiter() == Delimiter::Brace)
 }
 
-/// Whether what comes before an item ends with `pub` or `pub(..)`.
+/// Returns whether what comes before an item ends with `pub` or `pub(..)`.
 fn is_public(before: &[TokenTree]) -> bool {
     let is_pub = |token: &TokenTree| matches!(token, TokenTree::Ident(word) if *word == "pub");
     match before {

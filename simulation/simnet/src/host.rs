@@ -40,7 +40,7 @@ impl Host {
             state: Mutex::default(),
         })
     }
-    /// Another thread of this process.
+    /// Starts another thread of this process.
     pub fn thread(self: &Arc<Self>) -> Arc<Self> {
         let above = self.above.clone().unwrap_or_else(|| Arc::clone(self));
         Arc::new(Self {

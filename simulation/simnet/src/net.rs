@@ -52,7 +52,7 @@ pub struct Latency {
 #[derive(Debug)]
 struct Direction {
     held: bool,
-    /// Nothing arrives before: what was held is sent again a while after.
+    /// The moment before which nothing arrives: held data are sent again a while after.
     not_before: Instant,
     /// Latency that grows from the first moment to the second, and stays until the third.
     slow: Option<(Instant, Instant, Instant, Duration)>,
@@ -287,7 +287,7 @@ impl Link {
         }
         count / 2
     }
-    /// Nothing gets through any more, in either direction, for good.
+    /// Stops all data in both directions, permanently.
     pub fn die(&self) {
         let mut state = lock(&self.state);
         state.dead = true;

@@ -38,7 +38,7 @@ impl Rng {
         &all[self.range(0, all.len() as u64) as usize]
     }
 
-    /// Another generator, whose numbers follow from those of this one.
+    /// Returns another generator, whose numbers follow from those of this one.
     pub fn fork(&mut self) -> Self {
         Self(self.number())
     }

@@ -159,7 +159,7 @@ fn on_threads(options: &Options, next: impl Fn() -> Option<u64> + Sync, run: imp
     });
 }
 
-/// Every seed twice.
+/// Runs every seed twice.
 fn twice(options: &Options, seeds: u64) -> ExitCode {
     let (next, differ) = (AtomicU64::new(options.from), AtomicU64::new(0));
     let end = options.from.saturating_add(seeds);
@@ -260,7 +260,7 @@ fn judged(options: &Options, sum: &Sum) -> ExitCode {
     code(sum.violations == 0 && enough.is_ok() && missing.is_empty() && unknown.is_empty())
 }
 
-/// For seconds.
+/// Runs worlds for some seconds.
 fn many(options: &Options) -> ExitCode {
     let sum = worlds(
         options,
@@ -272,7 +272,7 @@ fn many(options: &Options) -> ExitCode {
     judged(options, &sum)
 }
 
-/// For hours, from where the log ends.
+/// Runs worlds for some hours, from where the log ends.
 fn soak(options: &Options, hours: f64) -> io::Result<ExitCode> {
     let (log, sum) = Log::open(&options.log)?;
     let sum = sum.unwrap_or_else(|| Sum::from_seed(options.from));

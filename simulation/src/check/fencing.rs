@@ -7,9 +7,9 @@
 /// The highest grants whose writes the resource of one path has accepted.
 #[derive(Debug, Default)]
 pub struct FencedResource {
-    /// Of exclusive holders.
+    /// The highest grant of exclusive holders.
     alone: Option<u64>,
-    /// Of those that share.
+    /// The highest grant of holders that share.
     shared: Option<u64>,
 }
 

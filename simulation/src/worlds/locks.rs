@@ -44,9 +44,9 @@ pub struct Call {
 pub enum Way {
     Acquire,
     Try,
-    /// With a lease.
+    /// The call has a lease.
     Lease(Duration),
-    /// Without a timeout, and dropped after the wait.
+    /// The call has no timeout, and is dropped after the wait.
     DropAfter,
     /// Dropped after this many polls.
     DropAtPoll(u64),

@@ -34,7 +34,7 @@ async fn lost_downgrade_gives_up_its_place() {
         view.children(DIRECTORY).is_empty()
     })
     .await;
-    assert_eq!(client.session_id(), Some(id), "the session went on");
+    assert_eq!(client.session_id(), Some(id), "expected the same session");
     let next = lock.write_lock().acquire(SOON).await;
     assert!(
         next.is_ok(),

@@ -59,7 +59,7 @@ fn most_before_a_beat(server: &Server, session: i64) -> Option<usize> {
     waits.max()
 }
 
-/// Returns how many creates have arrived, once all have that the client was told to send before
+/// Returns how many creates have arrived, once all have that the client was called to send before
 /// this call and that need no answer.
 async fn creates(server: &Server, client: &Client) -> usize {
     const NOWHERE: &str = "/nowhere";
@@ -125,7 +125,7 @@ async fn crowd_costs_no_other_lock() {
         let here = move |view: View<'_>| view.children(DIRECTORY).len() == CROWD;
         assert!(
             server.wait_until(here, PATIENCE).await,
-            "waited in vain for all"
+            "expected all callers to arrive in time"
         );
     };
     tokio::select! {

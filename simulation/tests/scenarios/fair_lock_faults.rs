@@ -86,8 +86,8 @@ async fn abandoned_transaction_never_commits_after_release() {
     second.release().await.unwrap();
 }
 
-/// A waiter whose own node was deleted is not let in by its predecessor in memory: it queues again,
-/// at the end.
+/// A waiter whose own node was deleted is not granted the lock by its predecessor in memory: it
+/// queues again, at the end.
 // Shows: waiter-without-node
 #[tokio::test]
 async fn waiter_without_node_is_not_granted() {
@@ -411,7 +411,7 @@ async fn refused_requeue_names_its_cause() {
 }
 
 /// A lock that was lost without contact is given up, and its place is taken anew, as soon as it can
-/// be; that the old node is still there is no reason to end it.
+/// be; that the old node still exists is no reason to end it.
 #[tokio::test]
 async fn requeues_before_old_node_is_deleted() {
     let server = server();
@@ -536,6 +536,6 @@ async fn alternating_clients_have_enough_watches() {
     held.release().await.unwrap();
     assert_eq!(
         refused, 0,
-        "{refused} refused behind {queued} (5,000 may wait, says the documentation)"
+        "expected 5,000 waiters to be allowed, but {refused} were refused behind {queued}"
     );
 }

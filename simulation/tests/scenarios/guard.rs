@@ -201,7 +201,7 @@ async fn isolated_member_renews_no_lease() {
         tokio::select! {
             biased;
             _ = lost => {}
-            _ = &mut next => panic!("{isolation:?}: granted before the holder was told"),
+            _ = &mut next => panic!("{isolation:?}: the lock was granted before the holder was notified"),
         }
         let granted = within("the next grant", next).await.unwrap().unwrap();
         let shown = within("the answer to a read", reader.check_stat(&guard.node()))
@@ -625,7 +625,7 @@ async fn lost_lock_keeps_place_with_node() {
     let node = guard.node();
     assert!(
         node.ends_with(&server.children(DIRECTORY).concat()),
-        "another node beside it"
+        "expected no other node"
     );
     drop(guard);
     let next = within("the grant", contender).await.unwrap().unwrap();
@@ -756,7 +756,7 @@ impl Contender {
 }
 
 /// While a contender that is first waits for the servers' word that they keep its session, another
-/// hand deletes its node, and the next one is granted the lock.
+/// process deletes its node, and the next one is granted the lock.
 // Shows: suspended
 #[tokio::test]
 async fn doubted_contender_looks_before_its_grant() {

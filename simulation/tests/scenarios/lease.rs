@@ -669,7 +669,7 @@ async fn lease_ends_during_a_conversion() {
         assert_over(&within(&what, lost).await);
         assert!(
             !queue(&server).is_empty(),
-            "{what}: released before the holder was told"
+            "{what}: the lock was released before the holder was notified"
         );
         gate.release();
         let error = within(&what, downgrade).await.unwrap().unwrap_err();

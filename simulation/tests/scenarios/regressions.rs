@@ -108,7 +108,7 @@ async fn abandoned_attempt_ends_with_session() {
         assert_eq!(
             server.log().iter().filter(created).count(),
             0,
-            "it goes on without a caller"
+            "expected the attempt to end with its caller"
         );
     }
 }

@@ -59,7 +59,7 @@ fn takes(id: i64) -> Match {
         .path_prefix(format!("{LEASES}/"))
 }
 
-/// Nothing is left below the semaphore, nor is a watch.
+/// Asserts that no node is left below the semaphore, and no watch.
 async fn assert_clean(server: &Server, what: &str) {
     let empty =
         |view: View<'_>| view.children(LOCKS).is_empty() && view.children(LEASES).is_empty();
@@ -109,8 +109,8 @@ async fn lost_replies_give_all_permits_once() {
     }
 }
 
-/// Another process deletes the lock node of the head: it queues again at the end, and is not let in
-/// beside the next head.
+/// Another process deletes the lock node of the head: it queues again at the end, and is not
+/// granted the lock beside the next head.
 // Shows: semaphore-queue
 #[tokio::test]
 async fn deleted_head_requeues_at_end() {

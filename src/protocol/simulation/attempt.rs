@@ -74,7 +74,7 @@ impl World<'_> {
 
     pub(super) fn answer(&mut self, i: usize, question: usize) -> Option<Notice> {
         self.callers[i]
-            .told
+            .notice
             .take()
             .filter(|(answered, _)| *answered == question)
             .map(|(_, notice)| notice)
@@ -372,7 +372,7 @@ impl World<'_> {
         let (c, number) = (self.callers[i].client, self.callers[i].number);
         if self.callers[i].if_busy == IfBusy::Wait {
             let question = self.question();
-            self.callers[i].told = None;
+            self.callers[i].notice = None;
             let ModelClient {
                 contending,
                 session,

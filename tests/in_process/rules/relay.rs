@@ -51,7 +51,8 @@ async fn serve(mut client: TcpStream, server: SocketAddr, forget: bool) {
     drop(pass_on.await);
 }
 
-/// With a heartbeat every second, and locks that outlast the pauses of a busy machine.
+/// Connects a client with a heartbeat every second, and locks that outlast the pauses of a busy
+/// machine.
 async fn client_behind(relay: &Relay) -> Client {
     let client = Client::builder()
         .session_timeout(Duration::from_secs(6))
@@ -144,7 +145,7 @@ enum Created {
 }
 
 impl Created {
-    /// Has it created, in the end by the session that comes next. Returns what keeps it there.
+    /// Creates the node, in the end in the next session. Returns the value that keeps the node.
     async fn on(self, client: &Client) -> Box<dyn std::any::Any> {
         match self {
             Self::Lock => Box::new(mutex(client).lock().await.unwrap()),

@@ -190,7 +190,7 @@ async fn lost_connection_costs_nothing() {
     assert_eq!(server.node(PATH).unwrap().version, 3);
 }
 
-/// CURATOR-258: also after its data were changed, by us or by another hand.
+/// CURATOR-258: also after its data were changed, by us or by another process.
 // Shows: persistent-node
 #[tokio::test]
 async fn deleted_node_is_created_again() {

@@ -5,7 +5,7 @@ use test_support::prelude::*;
 use super::stage::{Kind, Stage, ported};
 use crate::harness::{Behaviour, LimitedSection, Need};
 
-/// After so long without a visit there is none.
+/// The time without a visit after which none is expected.
 const QUIET: Duration = Duration::from_secs(1);
 
 pub(crate) fn all() -> Vec<Behaviour> {

@@ -108,8 +108,8 @@ async fn cancellation_at_random_moments(stage: &Stage<'_>) {
         .unwrap();
 }
 
-/// A contender that would have a number after the last is refused: it would be let in beside the
-/// holder.
+/// A contender that would have a number after the last is refused: it would be granted the lock
+/// beside the holder.
 // Shows: sequence-order
 async fn overflowing_sequence_is_refused(stage: &Stage<'_>) {
     let (ours, theirs) = (stage.newcomer().await, stage.rival().await);

@@ -203,7 +203,7 @@ impl Case {
         })
     }
 
-    /// Every kind at every point.
+    /// Returns every kind at every point.
     pub(super) fn all() -> impl Iterator<Item = Self> {
         let mutexes = [Kind::Mutex, Kind::HandOff].into_iter();
         let mutexes = mutexes.flat_map(|kind| Self::of(kind, MUTEX));
@@ -288,7 +288,7 @@ impl Case {
 pub(super) struct Grant {
     pub(super) guard: Box<dyn Guard>,
     nodes: Vec<NodePath>,
-    /// Of a semaphore.
+    /// The slots of a semaphore's permits.
     slots: Vec<u32>,
     /// Where each node has one, its number of creation.
     tokens: Vec<i64>,
@@ -508,7 +508,7 @@ impl Scene {
         }
     }
 
-    /// Has the server hold up the call at the point.
+    /// Makes the server hold up the call at the point.
     fn arm(&mut self) {
         let (server, id) = (&self.server, self.id);
         self.gate = match self.case.point.1 {

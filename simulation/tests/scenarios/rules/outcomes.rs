@@ -35,7 +35,11 @@ async fn one_node_then_none(server: &Server, client: &Client, what: &str) {
     within(what, client.flush(SOON)).await.unwrap();
     assert_eq!(server.children(DIRECTORY), [""; 0], "{what}");
     assert_eq!(server.watches(), 0, "{what}");
-    assert_eq!(session(client), id, "{what}: the session goes on");
+    assert_eq!(
+        session(client),
+        id,
+        "{what}: expected the session to continue"
+    );
 }
 
 /// The create is repeated if it has not arrived.
