@@ -282,17 +282,18 @@ mod tests {
     fn wait_for_a_slot_is_a_wait() {
         let slots = Slots::new(1);
         let slot = slots.try_take().unwrap();
-        let (progress, seen) = ProgressSender::new();
+        let waits = || Some((Arc::clone(&slots), Kind::Exclusive));
+        let ((unread, seen), (read, asked)) = (ProgressSender::new(), ProgressSender::new());
         assert!(!seen.has_waited());
-        progress.waits_for_slot(Some((Arc::clone(&slots), Kind::Exclusive)));
-        assert_eq!(seen.waiting().ahead().map(|ahead| ahead.count), Some(1));
+        unread.waits_for_slot(waits());
+        read.waits_for_slot(waits());
+        let ahead = || asked.waiting().ahead().map(|ahead| ahead.count);
+        assert_eq!(ahead(), Some(1));
         drop(slot);
-        assert_eq!(
-            seen.waiting().ahead(),
-            None,
-            "the attempt with the slot has ended"
-        );
-        progress.waits_for_slot(None);
-        assert!(seen.has_waited());
+        assert_eq!(ahead(), None, "the attempt with the slot has ended");
+        for (progress, seen) in [(unread, seen), (read, asked)] {
+            progress.waits_for_slot(None);
+            assert!(seen.has_waited());
+        }
     }
 }

@@ -1,5 +1,5 @@
 //! What the callers of one client have at one path: who waits, which nodes hold the lock, and by
-//! which holds. This decides who has a node next, and when the node goes. Pure.
+//! which holds. [`PathState`] decides who has a node next, and when the node goes. Pure.
 //!
 //! ```text
 //!             granted          released, with another waiting; joined, if it is shared
@@ -14,7 +14,8 @@
 //! of a try, of a fair lock, and a permit. Nothing else records the holders of a path. The nodes of
 //! callers who wait together are *open*: the first that waits has the node when a writer releases
 //! it, and readers share it, both within the [bounds](HandOff) (docs/protocol.md#hand-off,
-//! docs/protocol.md#shared-read-node). All other nodes are closed from the beginning.
+//! docs/protocol.md#shared-read-node). All other nodes are closed; that of a try is
+//! [opened](PathState::open) if no caller waits.
 //!
 //! The callers of each kind wait [apart](crate::protocol::waiters). Readers and writers meet in one
 //! rule: a writer that waits closes the node of the readers. The next readers wait for another node,
@@ -154,7 +155,7 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
 
     /// Adds a caller that waits. Readers that come after a writer wait behind it.
     pub(crate) fn wait(&mut self, kind: Kind, at: Arrival, waiter: W, deadline: Option<D>) {
-        // Otherwise a stream of readers would keep the node, and with it the writer's turn away.
+        // A stream of readers would otherwise keep the node, and the writer would have no turn.
         if kind == Kind::Exclusive {
             self.waiters_mut(Kind::Shared).close();
         }

@@ -6,9 +6,9 @@
 //! attempt has no deadline. A caller whose deadline has passed leaves, and the attempt goes on for
 //! the others; an attempt that no caller waits for any more is cancelled.
 //!
-//! The *open* node is the one that the next caller may have. A lock of readers is shared while its
-//! node is open; that of a writer is handed over when it is released. The
-//! [state of the path](crate::protocol::path_state) opens nodes and closes them.
+//! The *open* node is the one that the next caller may have: readers join it, and a writer has it
+//! when the writer before releases it. The [state of the path](crate::protocol::path_state) opens
+//! nodes and closes them.
 //!
 //! A failed attempt ends the wait of those that were there when it began. Later callers have another
 //! attempt, with its full time and number of tries.
