@@ -23,7 +23,7 @@ fn limit_to(more: u64) -> Rlimit {
     let before = getrlimit(Resource::Nofile);
     let limit = Rlimit {
         current: Some(open as u64 + more),
-        ..before.clone()
+        ..before
     };
     setrlimit(Resource::Nofile, limit).unwrap();
     before
