@@ -94,7 +94,7 @@ async fn purchase(mutex: &InterProcessMutex, stock: &AtomicU32) -> Result<Outcom
     // guard to release.
     let guard = match mutex.acquire(WAIT).await {
         Ok(guard) => guard,
-        // Others hold the lock, or the servers did not answer in this time.
+        // Other processes hold the lock, or the servers did not answer in this time.
         Err(error) if error.is_retryable() => {
             println!("too busy");
             return Ok(Outcome::TooBusy);

@@ -40,7 +40,7 @@ use zookeeper_recipes::{
 const NAME: &str = "member_killed";
 const MEMBERS: usize = 3;
 const LOCK: &str = "/locks/sku-42";
-/// What is written under the lock.
+/// The node that is written under the lock.
 const RECORD: &str = "/stock";
 
 /// How long anything may take that does not depend on the session timeout, on a busy machine.
@@ -130,13 +130,13 @@ struct Report {
     lost: Option<String>,
     /// The most that held the lock at once.
     most_inside: u32,
-    /// From the moment at which the holder let go, or was told of its loss.
+    /// The time from the release, or from the notice of the loss, to the rival's grant.
     rival_granted_after_seconds: f64,
     /// Whether the rival's fencing token is above the holder's.
     tokens_rise: bool,
 }
 
-/// One kill, and what the holder saw of it.
+/// A kill, and how the holder observed it.
 #[derive(Debug, Serialize)]
 struct Kill {
     /// From 1, as ZooKeeper numbers them.
@@ -209,7 +209,8 @@ async fn run(arguments: &Arguments) -> Result<Report, Error> {
                 break;
             }
             start_again(&servers, &[member])?;
-            // Or the next kill could take the quorum with it.
+            // The members are whole before the next kill, which could otherwise take the quorum
+            // with it.
             block_in_place(|| servers.wait_whole())?;
         }
     }
@@ -248,7 +249,7 @@ async fn run(arguments: &Arguments) -> Result<Report, Error> {
     })
 }
 
-/// Who is killed next.
+/// The member that is killed next.
 #[derive(Clone, Copy, Debug)]
 enum Victim {
     HoldersMember,
@@ -262,7 +263,7 @@ async fn connect(servers: &ZooKeeper, session_timeout: Duration) -> Result<Clien
         .await?)
 }
 
-/// Has the rival wait for the lock, until its node is in the queue. The task tells when it was
+/// Makes the rival wait for the lock, until its node is in the queue. The task tells when it was
 /// granted.
 async fn queue(
     client: &Client,

@@ -38,8 +38,8 @@ fn main() -> Result<(), Error> {
     Ok(())
 }
 
-/// Runs `task` so many times on the threads, each taking the next as it is done. Returns the first
-/// failure.
+/// Runs `task` this many times on the threads, each of which takes the next when it is free.
+/// Returns the first failure.
 fn run(tasks: u32, task: impl Fn() -> Result<(), Error> + Sync) -> Result<(), Error> {
     let (begun, failed) = (AtomicU32::new(0), Mutex::new(None));
     thread::scope(|scope| {
@@ -71,7 +71,7 @@ fn mutex(client: &Client) -> Result<(), Error> {
     run(99, || {
         let guard = match mutex.blocking_acquire(Duration::from_millis(200)) {
             Ok(guard) => guard,
-            // Others hold the lock, or the servers did not answer in this time.
+            // Other threads hold the lock, or the servers did not answer in this time.
             Err(error) if error.is_retryable() => {
                 println!("too busy");
                 return Ok(());

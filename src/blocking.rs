@@ -31,12 +31,12 @@ impl Wake for Bell {
     }
 }
 
-/// Blocks the thread until a future of this crate is ready. Their timers and their I/O are on the
-/// session's thread, so they need no runtime here.
+/// Blocks the thread until a future of this crate is ready. Timers and I/O of such futures are on
+/// the session's thread, so they need no runtime here.
 ///
-/// Tokio's own blocking methods panic in asynchronous code. This cannot tell: what tokio lets
-/// others ask (`Handle::try_current`) says the same on a worker, which must not block, and in
-/// `spawn_blocking`, which is made for it.
+/// Tokio's own blocking methods panic in asynchronous code. This function cannot: the only test
+/// that tokio offers to other crates (`Handle::try_current`) has the same result on a worker, which
+/// must not block, and in `spawn_blocking`, which may.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     let bell = Arc::<Bell>::default();

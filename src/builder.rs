@@ -15,11 +15,12 @@ use crate::values::shown::Quoted;
 
 /// Builder of a recipe: of a lock, a semaphore, a participant in an election, a counter or a node.
 ///
-/// The `builder` function of each recipe returns it, and shows all options that the recipe has.
+/// The `builder` function of each recipe returns this type, and its documentation shows all options
+/// of the recipe.
 ///
-/// All handles of one client for one path and recipe share their options: the first handle decides,
-/// and a later one inherits the options that it leaves unset. So do the handles of a mutex and of a
-/// leader selector with each other. Counters and persistent nodes share nothing.
+/// All handles of one client for one path and recipe share their options: the first handle sets
+/// them, and a later one inherits the options that it leaves unset. A mutex and a leader selector
+/// share them too. Counters and persistent nodes share no options.
 ///
 /// # Examples
 /// ```
@@ -116,21 +117,21 @@ impl<R> RecipeBuilder<R> {
 }
 
 impl<R: sealed::Buildable> RecipeBuilder<R> {
-    /// Builds the recipe, without any I/O. A latch then joins its election in the background, and a
-    /// persistent node is created in the background: their methods report later errors.
+    /// Builds the recipe, without any I/O. A latch then joins its election, and a persistent node
+    /// is created, in the background; their methods report later errors.
     ///
     /// # Errors
     /// - [`BuildError::InvalidPath`] if ZooKeeper would refuse the path, or it is `/`, below
     ///   `/zookeeper`, or longer than 16 KiB with the namespace.
     /// - [`BuildError::InvalidOption`] if an option has a value that cannot work.
     /// - [`BuildError::ConflictingOptions`] if the same client uses the path with another value of
-    ///   an option. The id of a selector is called `data` then.
+    ///   an option. The error calls the id of a selector `data`.
     /// - [`BuildError::LimitMismatch`] if the same client uses a semaphore with another limit.
     /// - [`BuildError::MixedRecipes`] if the same client uses the path for a recipe with another
     ///   kind of queue.
     ///
-    /// A client uses a path while there is a live handle or guard, or a call whose nodes are still
-    /// being deleted.
+    /// A client uses a path while a handle or a guard exists, or nodes of a call are still being
+    /// deleted.
     #[doc(alias = "start")]
     #[doc(alias = "create")]
     #[track_caller]
@@ -143,14 +144,14 @@ impl<R: sealed::Buildable> RecipeBuilder<R> {
 }
 
 impl<R: sealed::HasData> RecipeBuilder<R> {
-    /// Sets the data of the nodes, for people and tools that look at them; no recipe reads it.
+    /// Sets the data of the nodes, which people and tools read, and recipes do not.
     ///
     /// The data may have at most 1,000,000 bytes, because ZooKeeper refuses requests over 1 MiB;
-    /// acquiring several permits of a semaphore at once is one request. If the servers' limit
-    /// (`jute.maxbuffer`) was lowered, calls with more data than that end with
-    /// [`ErrorKind::Connection`](crate::ErrorKind::Connection). The default is one line
-    /// that identifies this process, an [`Identity`](crate::Identity); Curator's default is the
-    /// address of its host. Kazoo reads the data as UTF-8.
+    /// acquiring several permits of a semaphore at once is one request. If the servers have a lower
+    /// limit (`jute.maxbuffer`), calls with more data end with
+    /// [`ErrorKind::Connection`](crate::ErrorKind::Connection). The default is one line that
+    /// identifies this process, an [`Identity`](crate::Identity); Curator's default is the address
+    /// of its host. Kazoo reads the data as UTF-8.
     #[doc(alias = "getLockNodeBytes")]
     #[doc(alias = "setNodeData")]
     pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
@@ -173,7 +174,7 @@ pub(crate) mod sealed {
     use super::RecipeBuilder;
     use crate::error::BuildError;
 
-    /// What a builder builds.
+    /// The type that a builder builds.
     #[expect(unnameable_types, reason = "sealing is the point")]
     pub trait Buildable: Sized {
         #[doc(hidden)]

@@ -12,9 +12,13 @@ use crate::engine::grant::holdings;
 use crate::engine::lock::lock_options::{Recipe, RequestedOptions};
 use crate::engine::lock::path_lock::{Key, PathLock, Registry};
 use crate::engine::while_held::revoke;
-use crate::error::{BuildError, ConnectError, Error, Holding, ReleaseError};
+use crate::error::{
+    BuildError, ConnectError, Error, Holding, Purpose, ReleaseError, RequestFailure,
+};
+use crate::protocol::failure::FailureKind;
 use crate::protocol::lease::LeaseMargin;
 use crate::session::core::Core;
+use crate::session::live::zk_session::SessionGone;
 use crate::session::request::retry::RetryPolicy;
 use crate::session::setup::{self, Setup};
 use crate::session::supervisor::ConnectionState;
@@ -26,7 +30,7 @@ use crate::values::shown::Quoted;
 #[cfg(feature = "tls")]
 use crate::values::tls::TlsOptions;
 
-/// A connection to ZooKeeper that outlives its sessions, and from which all recipes are made.
+/// A connection to ZooKeeper that outlives its sessions, and with which all recipes are created.
 ///
 /// A client is cheap to clone, and clones share everything. The session runs on a separate thread,
 /// so a task that blocks your runtime loses no lock. When a session ends, all locks held in it are
@@ -34,8 +38,8 @@ use crate::values::tls::TlsOptions;
 /// again, in the same order.
 ///
 /// The session lives as long as any clone, recipe or guard of the client. When the last of them is
-/// dropped, the session is closed in the background. A process that exits earlier leaves its locks
-/// held until the session expires, so call [`close`](Self::close) at the end of `main`.
+/// dropped, the session is closed in the background. If the process exits before that, its locks
+/// stay held until the session expires, so call [`close`](Self::close) at the end of `main`.
 ///
 /// A forked child process must not use the client, because it has no thread that serves the
 /// connection.
@@ -200,7 +204,7 @@ impl Client {
 
     /// Returns a watch of the client's [`state`](Self::state), to wait for changes.
     ///
-    /// It keeps neither the client nor its session open.
+    /// The watch keeps neither the client nor its session open.
     ///
     /// # Examples
     /// ```
@@ -233,7 +237,7 @@ impl Client {
 
     /// Returns the id of the current session; `None` if there is none.
     ///
-    /// The servers print it in hexadecimal in their logs.
+    /// The servers log the id in hexadecimal.
     ///
     /// # Examples
     /// ```
@@ -254,8 +258,8 @@ impl Client {
 
     /// Returns the session timeout that the servers granted; `None` if there is no session.
     ///
-    /// It may differ from the requested timeout, which the servers move into their limits, by
-    /// default 2 to 20 of their ticks.
+    /// The granted timeout may differ from the requested one, which the servers move into their
+    /// limits, by default 2 to 20 of their ticks.
     ///
     /// # Examples
     /// ```
@@ -280,17 +284,18 @@ impl Client {
     /// Waits until the servers have deleted the nodes of all earlier calls and guards that were
     /// dropped, cancelled or timed out.
     ///
-    /// This tries once more to delete nodes whose deletion the servers have refused. It does not
-    /// wait for guards that are still held, nor for a dropped [`LeaderLatch`](crate::LeaderLatch)
-    /// or [`PersistentNode`](crate::PersistentNode): close these.
+    /// The call tries once more to delete nodes whose deletion the servers have refused. It does
+    /// not wait for guards that are still held, nor for a dropped
+    /// [`LeaderLatch`](crate::LeaderLatch) or [`PersistentNode`](crate::PersistentNode): close
+    /// these.
     ///
     /// # Errors
-    /// Returns [`ReleaseError::TimedOut`] if this takes longer than `timeout`; the cleanup
-    /// continues in the background. A session that the client has given up in an outage counts
-    /// until the servers have ended it, since its nodes are there until then. Returns
-    /// [`ReleaseError::Refused`] if the servers refuse to delete nodes of this client, each of
-    /// which blocks its lock, and [`ReleaseError::SessionNotClosed`] if the client is closed and no
-    /// server has confirmed that.
+    /// Returns [`ReleaseError::TimedOut`] if the deletions take longer than `timeout`; the cleanup
+    /// continues in the background. The nodes of a session that the client has given up in an
+    /// outage count until the servers have ended that session. Returns [`ReleaseError::Refused`] if
+    /// the servers refuse to delete nodes of this client, each of which blocks its lock, and
+    /// [`ReleaseError::SessionNotClosed`] if the client is closed and no server has confirmed the
+    /// end of the session.
     ///
     /// # Cancel safety
     /// Cancel safe: this only waits.
@@ -319,7 +324,7 @@ impl Client {
 
     /// Asks the contender that owns `node` to release its lock, or to leave the queue.
     ///
-    /// This writes Curator's marker into the node. A holder is notified by
+    /// The call writes Curator's marker into the node. A holder is notified by
     /// [`LockGuard::revoked`](crate::LockGuard::revoked), or by the listener of a revocable Curator
     /// lock, and decides whether to release the lock. Returns `Ok` if the node no longer exists. A
     /// lock's [`participants`](crate::InterProcessMutex::participants) returns the nodes in its
@@ -366,10 +371,12 @@ impl Client {
         let (core, asked) = (Arc::clone(&self.core), node.clone());
         let asked = self
             .core
-            .run(async move { revoke::request_revocation(&core, &asked).await });
+            .tasks
+            .start(async move { revoke::request_revocation(&core, &asked).await });
         asked
+            .detach()
             .await
-            .unwrap_or_else(|| Err(revoke::not_asked(&self.core, node, self.core.why_ended())))
+            .unwrap_or_else(|why| Err(revoke::not_asked(&self.core, node, why)))
     }
 
     /// Lends the client's session to other code, which then needs no separate session.
@@ -412,25 +419,40 @@ impl Client {
         &self,
         work: impl FnOnce(zk::Client) -> F,
     ) -> Result<F::Output, Error> {
-        waker::contain(self.core.lend(work)).await
+        let failed = |why| self.core.error(Purpose::Work, "/", why);
+        let ended = || {
+            failed(RequestFailure::Connection(Arc::new(
+                FailureKind::SessionGone,
+            )))
+        };
+        // The handle is lent until the work is done, or the session ends
+        // (docs/protocol.md#lent-session).
+        let lent = async {
+            let session = self.core.session().await;
+            let session = session.map_err(|no_session| failed(no_session.into()))?;
+            let handle = session.handle().ok_or_else(ended)?;
+            let answer = session.until_ended(work(handle)).await;
+            answer.map_err(|SessionGone| ended())
+        };
+        waker::contain(lent).await
     }
 
     /// Closes the session, which deletes all of this client's nodes, and waits until a server
-    /// confirms it.
+    /// confirms its end.
     ///
     /// Before that, all guards report the loss of their locks. Waiting calls, and all later uses of
     /// the client, end with [`ErrorKind::Closed`](crate::ErrorKind::Closed). To let running work
     /// finish, call [`drain`](Self::drain) instead.
     ///
-    /// This waits for at most the session timeout. If a server is or becomes reachable in that
+    /// The call waits for at most the session timeout. If a server is or becomes reachable in that
     /// time, the locks are free immediately; otherwise they are free when the session expires. To
-    /// wait less, wrap the call in [`tokio::time::timeout`]: closing continues on the client's
-    /// thread while the process lives. Calling this again returns the same result.
+    /// wait less, wrap the call in [`tokio::time::timeout`]; closing continues on the client's
+    /// thread while the process lives. Further calls return the same result.
     ///
     /// # Errors
-    /// Returns [`ReleaseError::SessionNotClosed`] if no server confirmed the end of a session in
-    /// time: its nodes are deleted when it expires. This may be an earlier session, which the
-    /// client gave up in an outage.
+    /// Returns [`ReleaseError::SessionNotClosed`] if no server confirmed in time the end of the
+    /// session, or of an earlier one, which the client gave up in an outage. The nodes of that
+    /// session are deleted when it expires.
     ///
     /// # Cancel safety
     /// The client is closed from the first poll on. If the future is dropped, only the result is
@@ -488,27 +510,27 @@ impl Client {
     /// service.
     ///
     /// From now on, waiting and later calls that acquire a lock end with
-    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed), which stops a worker that asks for its next
-    /// lock. Existing guards continue to work in every respect. Once the last guard is released,
-    /// dropped or lost, and its node deleted, the client is [closed](Self::close). A latch leaves
-    /// its election, as by [`LeaderLatch::close`](crate::LeaderLatch::close), and the work of a
-    /// [`LeaderSelector`](crate::LeaderSelector) counts as a guard.
-    /// All other nodes of this client go with its session.
+    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed), which stops a worker that requests its next
+    /// lock. Existing guards continue to work. Once the last guard is released, dropped or lost,
+    /// and its node deleted, the client is [closed](Self::close). A latch leaves its election, as
+    /// by [`LeaderLatch::close`](crate::LeaderLatch::close), and the work of a
+    /// [`LeaderSelector`](crate::LeaderSelector) counts as a guard. All other nodes of this client
+    /// are deleted with its session.
     ///
     /// If guards remain after `timeout`, the client is closed nevertheless: their locks are lost,
-    /// and the error says where each was acquired. If no server answers, closing can take another
-    /// session timeout (30 s by default). Your shutdown grace period must cover both; otherwise,
-    /// limit both together by [`tokio::time::timeout`]. A grace period of 30 s, the default of
+    /// and the error has the line that acquired each. If no server answers, closing can take
+    /// another session timeout (30 s by default). The grace period of your process must cover both,
+    /// or limit both together by [`tokio::time::timeout`]. A grace period of 30 s, the default of
     /// Kubernetes, has room for `timeout(Duration::from_secs(28),
     /// client.drain(Duration::from_secs(15)))`; a session that is not closed in that time expires.
     ///
     /// # Errors
-    /// [`ReleaseError::StillHeld`] if guards were left, and [`ReleaseError::SessionNotClosed`] if
-    /// no server confirmed the end of the session. The client is closed in any case.
+    /// [`ReleaseError::StillHeld`] if guards remained, and [`ReleaseError::SessionNotClosed`] if no
+    /// server confirmed the end of the session. The client is closed in any case.
     ///
     /// # Cancel safety
     /// If the future is dropped, the client acquires no more locks, but is not closed: call
-    /// [`close`](Self::close), or this again.
+    /// [`close`](Self::close) or `drain` again.
     ///
     /// # Examples
     /// ```
@@ -571,8 +593,8 @@ impl Client {
 
     /// Returns the locks that guards of this client hold now, in the order of their paths.
     ///
-    /// A service can show them on a page. They are the locks of all recipes, permits included, but
-    /// not those of other processes, nor locks whose lease has ended.
+    /// The list has the locks of all recipes, permits included, but not those of other processes,
+    /// nor locks whose lease has ended. A service can show the list on a page.
     ///
     /// # Examples
     /// ```
@@ -596,16 +618,16 @@ impl Client {
 
     /// Waits until a guard of this client holds the lock at `path`; returns at once if one does.
     ///
-    /// It is for tests: before one lets a session expire, or stops the server or the service, it
-    /// needs to know that the lock is held, and the guard is deep in the service. It sees the
-    /// current holds and keeps no history, so a lock that is acquired and released at once may have
-    /// been held without being seen.
+    /// Use this call in a test that lets a session expire, or stops the server or the service, once
+    /// the service holds the lock. The call sees the current holds and keeps no history, so it may
+    /// miss a lock that is acquired and released at once.
     ///
-    /// It does not return before the call that acquires the lock has returned its guard: a session
-    /// that expires before that is not a loss, since the call goes on in the next one.
+    /// The call does not return before the caller that acquires the lock has its guard. (A session
+    /// that expires before that causes no loss, because the acquiring call continues in the next
+    /// session.)
     ///
-    /// If there are several holds at the path, it returns one of them; `None` if the client is
-    /// closed first.
+    /// If there are several holds at the path, the call returns one of them; `None` if the client
+    /// is closed first.
     ///
     /// # Cancel safety
     /// Cancel safe: this only waits.
@@ -637,11 +659,11 @@ impl Client {
         holdings::held(&self.core, &self.path_locks, path.as_ref()).await
     }
 
-    /// Waits until no guard of this client holds the lock at `path`: released, dropped or lost.
-    /// Returns at once if none does.
+    /// Waits until no guard of this client holds the lock at `path`, because it was released,
+    /// dropped or lost. Returns at once if none does.
     ///
-    /// The node of a guard that was dropped may still be there: [`flush`](Self::flush) waits for
-    /// its deletion.
+    /// The node of a guard that was dropped may still exist: [`flush`](Self::flush) waits for its
+    /// deletion.
     ///
     /// # Cancel safety
     /// Cancel safe: this only waits.
@@ -674,9 +696,9 @@ impl Client {
     /// See [`connect`](Self::connect).
     ///
     /// # Examples
-    /// A program without an executor. Calls that acquire or release a lock have variants with this
-    /// prefix. Other calls work with any `block_on`, because no future of this crate needs a
-    /// runtime.
+    /// This program has no executor. Calls that acquire or release a lock have variants with the
+    /// prefix `blocking_`. Other calls work with any `block_on`, because no future of this crate
+    /// needs a runtime.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -765,14 +787,14 @@ impl ClientBuilder {
     /// Sets the session timeout: how long the servers keep the session, and its locks, without
     /// hearing from this process.
     ///
-    /// The default is 30 s (Curator's is 60 s). The servers move it into their limits, by default 2
-    /// to 20 of their ticks, which is 4 to 40 s with ZooKeeper's default tick of 2 s.
-    /// [`Client::session_timeout`] returns the granted timeout. If it is another one, the client
-    /// connects a second time at once; where the servers have no connection left for this address
-    /// (`maxClientCnxns`), that takes the rest of the connect timeout.
+    /// The default is 30 s (Curator's is 60 s). The servers move the timeout into their limits, by
+    /// default 2 to 20 of their ticks, which is 4 to 40 s with ZooKeeper's default tick of 2 s.
+    /// [`Client::session_timeout`] returns the granted timeout. If that differs, the client
+    /// connects a second time at once; if the servers have no connection left for this address
+    /// (`maxClientCnxns`), the second attempt takes the rest of the connect timeout.
     ///
-    /// With a longer timeout, others wait longer for a crashed holder; with a shorter one, locks
-    /// are lost in shorter outages. With a granted timeout of T:
+    /// With a longer timeout, other processes wait longer for the lock of a crashed holder; with a
+    /// shorter one, locks are lost in shorter outages. With a granted timeout of T:
     ///
     /// - **A crashed holder blocks the others** until its session expires, for up to T and a tick.
     ///   (A holder that closes its client or drops its guard does not.)
@@ -789,9 +811,9 @@ impl ClientBuilder {
     /// | 40 s | 42 s | 20 s | kept | kept |
     ///
     /// The last two columns are for servers with the default `tickTime` (2 s) and `syncLimit` (5).
-    /// A killed leader is replaced within a few seconds. A leader that hangs is noticed only after
-    /// `syncLimit` ticks (10 s); the election and a reconnect come on top. A smaller `syncLimit`
-    /// allows a smaller T.
+    /// A killed leader is replaced within a few seconds. The servers notice a leader that hangs
+    /// only after `syncLimit` ticks (10 s), and the election and a reconnect follow. A smaller
+    /// `syncLimit` allows a smaller T.
     ///
     /// # Examples
     /// ```
@@ -815,7 +837,7 @@ impl ClientBuilder {
 
     /// Sets how long one attempt to get a session may take.
     ///
-    /// The default is 5 s (Curator's is 15 s). Within that time, the client asks the servers in
+    /// The default is 5 s (Curator's is 15 s). Within that time, the client tries the servers in
     /// turn, repeatedly. [`connect`](Self::connect) makes one such attempt.
     /// [`connect_lazy`](Self::connect_lazy) and the replacement of a lost session repeat the
     /// attempt by the [retry policy](Self::retry_policy). A
@@ -827,7 +849,8 @@ impl ClientBuilder {
     /// than the requested one, and the server timeout changes with it, connecting establishes a
     /// second session and closes the first. If in a whole session timeout no write is answered
     /// within the server timeout, the next session has twice the server timeout, up to 2/5 of the
-    /// session timeout. After a session that lasted ten session timeouts, the doubling is undone.
+    /// session timeout. After a session that lasted ten session timeouts, the server timeout is the
+    /// initial one again.
     ///
     /// # Examples
     /// ```
@@ -876,7 +899,8 @@ impl ClientBuilder {
 
     /// Sets a prefix for all paths, which is created if it is missing.
     ///
-    /// The default is none. If the connect string also ends with a path, that path comes first.
+    /// The default is no prefix. If the connect string also ends with a path, that path comes
+    /// before the namespace.
     ///
     /// # Examples
     /// ```
@@ -906,9 +930,9 @@ impl ClientBuilder {
     /// host and the process.
     ///
     /// The default is the file name of the program. [`queue`](crate::InterProcessMutex::queue),
-    /// [`holders`](crate::InterProcessMutex::holders) and the message of a timeout show it; see
-    /// [`Identity`](crate::Identity). The name is for people, so clients may share one. It may have
-    /// at most 100 bytes, and no control characters; otherwise [`connect`](Self::connect) returns
+    /// [`holders`](crate::InterProcessMutex::holders) and the message of a timeout show the name;
+    /// see [`Identity`](crate::Identity). Clients may share a name. A name may have at most 100
+    /// bytes, and no control characters; otherwise [`connect`](Self::connect) returns
     /// [`ConnectError::InvalidName`](crate::ConnectError::InvalidName). A lock with its own
     /// [`data`](crate::RecipeBuilder::data) does not show the name.
     ///
@@ -960,7 +984,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Adds credentials for one of ZooKeeper's schemes. This may be called several times.
+    /// Adds credentials for one of ZooKeeper's schemes. Call it again for further credentials.
     ///
     /// # Examples
     /// ```
@@ -984,15 +1008,15 @@ impl ClientBuilder {
     /// Connects to the servers by TLS only (feature `tls`).
     ///
     /// The default is no TLS. All addresses in the connect string must have the `secureClientPort`
-    /// of the server; the prefix `tcp+tls://` may be left out, and `tcp://` is refused. Servers
-    /// that use the client's certificate as its credentials (`X509AuthenticationProvider`) identify
-    /// the client by the name in the certificate, and [`Acl::creator_all`] applies to that name.
+    /// of the server; the prefix `tcp+tls://` may be omitted, and `tcp://` is refused. Servers that
+    /// use the client's certificate as its credentials (`X509AuthenticationProvider`) identify the
+    /// client by the name in the certificate, and [`Acl::creator_all`] applies to that name.
     ///
     /// # Errors
     /// [`connect`](Self::connect) returns [`ConnectError::InvalidTls`] if the options cannot be
-    /// used. If a handshake fails, [`ConnectError::TimedOut`] says for each server
-    /// [why](crate::ServerFailure): its certificate is from an unknown CA or for another host, or
-    /// it requires a different client certificate.
+    /// used. If a handshake fails, [`ConnectError::TimedOut`] has the
+    /// [reason](crate::ServerFailure) for each server: its certificate is from an unknown CA or for
+    /// another host, or it requires a different client certificate.
     ///
     /// # Examples
     /// ```
@@ -1029,8 +1053,8 @@ impl ClientBuilder {
     /// [`connect`](Self::connect) returns [`ConnectError::AuthFailed`] at once if a server refuses
     /// the user or the password, and [`ConnectError::InvalidCredentials`] if these cannot be sent:
     /// the user contains a quotation mark, a backslash or a control character, or one of the two
-    /// contains an accented letter of Latin-1. If a server refuses them later, on another
-    /// connection, the client is closed.
+    /// contains an accented letter of Latin-1. If a server refuses the credentials later, on
+    /// another connection, the client is closed.
     ///
     /// # Examples
     /// ```
@@ -1059,16 +1083,16 @@ impl ClientBuilder {
     /// for its length.
     ///
     /// The default is 1,500,000 bytes: 15,000 locks with paths of about 40 bytes, held or waited
-    /// for. Beyond it an acquire ends with
+    /// for. Beyond the limit an acquire ends with
     /// [`AcquireError::TooManyNodes`](crate::AcquireError::TooManyNodes).
     ///
     /// When a session ends, ZooKeeper writes the paths of all its nodes to its log as one
-    /// transaction. A server refuses to start with a log that has one larger than twice its
+    /// transaction. A server refuses to start if its log has a transaction larger than twice its
     /// `jute.maxbuffer` ([ZOOKEEPER-4306](https://issues.apache.org/jira/browse/ZOOKEEPER-4306)):
     /// 2,097,150 bytes by default. Raise the limit only if all servers run with a larger
-    /// `-Djute.maxbuffer`, to one and a half times that at most, which leaves room for nodes that
-    /// other code creates in the session ([`Client::request`]). It counts the nodes of this
-    /// library.
+    /// `-Djute.maxbuffer`, to at most one and a half times that, which leaves room for nodes that
+    /// other code creates in the session ([`Client::request`]). The limit applies to the nodes of
+    /// this library.
     ///
     /// # Examples
     /// ```
@@ -1112,10 +1136,10 @@ impl ClientBuilder {
     /// Sets the prefixes of paths by which metrics distinguish locks (feature `metrics`).
     ///
     /// The label `prefix` of a lock is the longest of these prefixes that is the lock's path or a
-    /// directory above it; otherwise it is `other`, as for all locks by default. So however many
-    /// paths there are, the label has at most one value more than there are prefixes. A lock's path
-    /// is the one passed to the recipe, without the namespace; a `/` at the beginning of a prefix
-    /// may be left out. See [`observability`](crate::observability).
+    /// directory above it; otherwise it is `other`, as for all locks by default. So the label has
+    /// at most one value more than there are prefixes. A lock's path is the one passed to the
+    /// recipe, without the namespace; a `/` at the beginning of a prefix may be omitted. See
+    /// [`observability`](crate::observability).
     ///
     /// # Examples
     /// ```
@@ -1148,8 +1172,8 @@ impl ClientBuilder {
     /// for addresses of the form `tcp+tls://host:port` in the connect string, and does not explain
     /// a failed handshake.
     ///
-    /// The connector must make sessions that this client may own. Do not use `with_session` (the
-    /// client would never stop asking for an expired session), `with_detached` (closing would not
+    /// The connector must create sessions that this client may own. Do not use `with_session` (the
+    /// client would request an expired session repeatedly), `with_detached` (closing would not
     /// delete the nodes) or `with_readonly`.
     ///
     /// # Examples
@@ -1174,7 +1198,7 @@ impl ClientBuilder {
 
     /// Connects to `host:port[,host:port…][/namespace]`.
     ///
-    /// This makes one attempt, within the connect timeout. A service that may start before its
+    /// The call makes one attempt, within the connect timeout. A service that may start before its
     /// servers should use [`connect_lazy`](Self::connect_lazy).
     ///
     /// # Errors
@@ -1206,13 +1230,13 @@ impl ClientBuilder {
 
     /// Returns a client for `host:port[,host:port…][/namespace]`, which connects in the background.
     ///
-    /// Use this for a service that may start before ZooKeeper does, and must not fail then. For as
-    /// long as it lives, the client tries to establish its first session in rounds, each by the
-    /// [retry policy](Self::retry_policy), with a pause of a second between the rounds. Until it
-    /// succeeds, its [state](Client::state) is [`ConnectionState::Connecting`]. Calls wait for the
-    /// first session as for any later one: no longer than their timeout, and no longer than one
-    /// round. After that they return [`ErrorKind::Connection`](crate::ErrorKind::Connection), whose
-    /// message says what failed for each server.
+    /// Use this for a service that may start before ZooKeeper does. The client tries to establish
+    /// its first session in rounds, each by the [retry policy](Self::retry_policy), with a pause of
+    /// a second between the rounds. Until it succeeds, its [state](Client::state) is
+    /// [`ConnectionState::Connecting`]. Calls wait for the first session as for any later one: no
+    /// longer than their timeout, and no longer than one round. After that they return
+    /// [`ErrorKind::Connection`](crate::ErrorKind::Connection), whose message has the failure of
+    /// each server.
     ///
     /// # Errors
     /// Returns a [`ConnectError`] if the connect string, the namespace or the ACL cannot be used,

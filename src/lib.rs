@@ -1,8 +1,8 @@
 //! Distributed locks for tokio on Apache ZooKeeper: the recipes of Apache Curator, in Rust.
 //!
-//! Use them in a service whose processes must not do certain things at the same time: sell the last
-//! item, hand out an order number, refresh a cache while another process writes the row behind it,
-//! or run the nightly job.
+//! Use the locks in a service whose processes must not do certain things at the same time: sell the
+//! last item, hand out an order number, refresh a cache while another process writes the row behind
+//! it, or run the nightly job.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -53,22 +53,22 @@
 //!
 //! A mutex and a fair lock on the same path exclude each other, within and across processes. A
 //! read-write lock needs its own path: if a mutex uses the same path, calls on both fail with
-//! [`ErrorKind::MixedRecipes`]. A semaphore needs its own path too, but it and another lock on that
-//! path are both granted, without an error.
+//! [`ErrorKind::MixedRecipes`]. A semaphore needs its own path too, but there is no error if
+//! another lock uses that path.
 //!
 //! # What a lock proves
 //! While the session that holds a lock lives, ZooKeeper grants the lock to no other session. The
 //! client's locks are valid for a *session lease*, which the client renews by a committed
 //! transaction, at intervals of a sixth of the session timeout (by default). (Reads, pings and
-//! `sync` prove nothing, because a server that is cut off from the other servers still answers
-//! them, while the others grant the lock to another session.) When the last renewal is two thirds
-//! of the session timeout old, the guard reports the loss, before the servers can expire the
-//! session. So when the network or servers fail, the holder is notified before another process is
-//! granted the lock.
+//! `sync` do not count, because a server that is cut off from the other servers still answers them,
+//! while the others grant the lock to another session.) When the last renewal is two thirds of the
+//! session timeout old, the guard reports the loss, before the servers can expire the session. So
+//! when the network or servers fail, the holder is notified before another process is granted the
+//! lock.
 //!
-//! No lock can stop *your* process: after a long pause (caused by a hypervisor, `SIGSTOP` or a
-//! closed laptop lid), it resumes where it stopped, and writes. Two things protect the data from
-//! such writes:
+//! No lock can stop a paused process: after a long pause (caused by a hypervisor, `SIGSTOP` or a
+//! closed laptop lid), the process resumes where it stopped, and writes. Two things protect the
+//! data from such writes:
 //!
 //! * **The fencing token.** Store the highest [`FencingToken`] with the data, and for a read-write
 //!   lock also the highest [`ReadToken`]. In the transaction that reads or writes, reject a
@@ -82,7 +82,7 @@
 //! For long work, [`LockGuard::while_held`] drops a future when the lock is lost,
 //! [`LockGuard::lost`] is a future for `select!`, and [`LockGuard::state`] shows an interruption
 //! before it becomes a loss. None of these stops a [`spawn_blocking`](tokio::task::spawn_blocking)
-//! closure: [move the guard into it](LockGuard::while_held).
+//! closure: [move the guard into the closure](LockGuard::while_held).
 //!
 //! All servers of the ensemble must have the same `minSessionTimeout`, `maxSessionTimeout` and
 //! `tickTime`, because the client does not notice a session timeout that shrinks on a reconnect.
@@ -100,7 +100,7 @@
 //!   request.
 //! * **A handler that is dropped drops its guards.** Web frameworks drop the future of a request
 //!   when its caller disconnects, which releases the lock in the middle of the work. Move work that
-//!   must be completed to a task, together with its guard: [`LockGuard::while_held_owned`].
+//!   must be completed to a task, together with its guard ([`LockGuard::while_held_owned`]).
 //! * **A blocked executor does not lose its locks**, because the session runs on a separate thread.
 //! * **When a session expires**, its guards report the loss, and its waiters queue again in the
 //!   next session, in the same order among themselves.
@@ -112,12 +112,12 @@
 //! | `Mutex::lock` | [`InterProcessMutex::lock`], which can fail |
 //! | `timeout(duration, mutex.lock())` | [`InterProcessMutex::acquire`] |
 //! | `Mutex::try_lock` | [`InterProcessMutex::try_lock`], asynchronous, because it asks the servers |
-//! | `MutexGuard`, `OwnedMutexGuard` | [`LockGuard`], which is always owned: it borrows nothing and can be sent to other tasks |
+//! | `MutexGuard`, `OwnedMutexGuard` | [`LockGuard`], which borrows nothing and can be sent to other tasks |
 //! | dropping the guard | the same, in the background; [`LockGuard::release`] waits for the servers and reports a loss |
 //! | `RwLock::read`, `RwLock::write` | [`InterProcessReadWriteLock::read_lock`] and [`write_lock`](InterProcessReadWriteLock::write_lock) return locks with the methods of the mutex |
 //! | `RwLockWriteGuard::downgrade` | [`WriteGuard::downgrade`], asynchronous |
 //! | (none) | [`InterProcessMultiLock`]: several locks as one |
-//! | `Mutex::blocking_lock` | [`InterProcessMutex::blocking_lock`], and all other calls with this prefix. They need no runtime. In asynchronous code they do not panic, but block the executor's thread |
+//! | `Mutex::blocking_lock` | [`InterProcessMutex::blocking_lock`], and all other calls with this prefix, which need no runtime. In asynchronous code they do not panic, but block the executor's thread |
 //! | `Semaphore::new(n)`, `acquire`, `try_acquire` | [`InterProcessSemaphore::new`], [`acquire`](InterProcessSemaphore::acquire), [`try_acquire`](InterProcessSemaphore::try_acquire) |
 //! | `Semaphore::acquire_many`, `try_acquire_many` | [`InterProcessSemaphore::acquire_many`], [`try_acquire_many`](InterProcessSemaphore::try_acquire_many) |
 //! | `OwnedSemaphorePermit::split`, `merge` | [`SemaphorePermit::split`], [`merge`](SemaphorePermit::merge) |
@@ -141,9 +141,9 @@
 //!   across all clients.
 //!
 //! # Coming from Curator
-//! [`from_curator`] has the table of names, what differs, and how a system moves while both run.
-//! Mutexes of Curator and go-zookeeper use the same node names, so they share a queue with this
-//! crate's mutexes on the same path.
+//! [`from_curator`] has a table of names, the differences, and the steps to move a system while
+//! both run. Mutexes of Curator and go-zookeeper use the same node names, so they share a queue
+//! with this crate's mutexes on the same path.
 //!
 //! # Errors
 //! A failed request is reported as an [`Error`], which has a [`kind`](Error::kind). Calls that can
@@ -154,8 +154,8 @@
 //! [`PersistentNodeError`], [`AtomicLongError`], and [`TryLockError`], whose variant `Acquire`
 //! wraps an `AcquireError`. [`BuildError`], [`ConnectError`] and [`ReleaseError`] contain no
 //! [`Error`]. Each of these errors has `is_retryable()` and `path()`, and its message says what to
-//! do, if anything. A loss is a state of the guard, not a failed request: after it, methods that
-//! need the lock return [`Lost`].
+//! do. A loss is a state of the guard, not a failed request: after a loss, methods that need the
+//! lock return [`Lost`].
 //!
 //! # Logging
 //! Events are emitted with `tracing`, with targets that begin with `zookeeper_recipes`. `ERROR`:
@@ -167,7 +167,7 @@
 //! all names.
 //!
 //! # Pages
-//! [`guide`] links to all of them: [`do_i_need_this`], [`cookbook`], [`from_curator`],
+//! [`guide`] links to all pages: [`do_i_need_this`], [`cookbook`], [`from_curator`],
 //! [`from_redisson`], [`why_no_redlock`], [`in_a_web_service`], [`testing_a_service`],
 //! [`observability`], [`operating`], and [`failures`], which says what each error and each warning
 //! means.

@@ -148,8 +148,8 @@ impl<S: Copy + Send + Sync> StateWatch<S> {
     /// # }
     /// ```
     pub async fn wait_for(&mut self, mut predicate: impl FnMut(&S) -> bool) -> Option<S> {
-        // This watch only advances when a state is returned: states that only the predicate has
-        // seen do not count.
+        // The watch advances only when a state is returned: states that only the predicate has seen
+        // do not count.
         let mut ahead = self.clone();
         let (mut state, _) = ahead.take();
         while !predicate(&state) {
@@ -169,7 +169,7 @@ impl<S: Copy + Send + Sync> StateWatch<S> {
 
 impl<S: Copy + fmt::Debug + Send + Sync> fmt::Debug for StateWatch<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // This uses a copy, because the writer may block.
+        // The state is a copy, because the writer may block.
         f.debug_tuple("StateWatch").field(&self.get()).finish()
     }
 }
@@ -193,7 +193,7 @@ mod tests {
         (sender, StateWatch::new(receiver, |state| *state == LAST))
     }
 
-    /// What `changed` returns at once; polled by no runtime.
+    /// Returns what `changed` returns at once, without a runtime.
     #[track_caller]
     fn changes(watch: &mut StateWatch<u32>) -> Option<u32> {
         match task::spawn(watch.changed()).poll() {

@@ -17,7 +17,7 @@ use tracing::Metadata;
 /// A third of it is what a slow machine may take between a loss and the look at the server.
 const TIMEOUT: Duration = Duration::from_secs(6);
 
-/// What the thread is called that logs.
+/// The name of the thread that calls subscribers.
 const WATCH_THREAD: &str = "zk-watch";
 
 /// Whether no other threads have logged.
@@ -66,7 +66,7 @@ impl Drop for OpenOnDrop {
 
 /// Keeps who logs while it is closed; remembers who has logged, and what was lost.
 fn block_if_closed(metadata: &Metadata<'_>, text: &str) {
-    // What the server in this process logs is not the client's.
+    // The log of the server in this process does not count.
     if !metadata.target().starts_with("zookeeper_recipes") {
         return;
     }
@@ -266,7 +266,7 @@ async fn blocked_session_thread_delays_no_lease_end() {
         assert_eq!(state.losses, [""; 0]);
     }
 
-    // The node goes, and the loss is logged, when the thread goes on.
+    // The node goes, and the loss is logged, when the thread resumes.
     open();
     let gone = node.clone();
     until(&server, "the end of the node", move |view| {
@@ -363,7 +363,7 @@ async fn blocked_session_thread_delays_no_loss() {
         matches!(released, Err(ReleaseError::Lost(_))),
         "{released:?}"
     );
-    // The holders are told one after the other, and one that is dropped before its turn was
+    // The holders are notified one after the other. A hold that is dropped before its turn was
     // released, not lost.
     assert_eq!(
         within("the other loss", other.lost()).await.reason(),
@@ -377,7 +377,7 @@ async fn blocked_session_thread_delays_no_loss() {
         assert_eq!(state.losses, [""; 0]);
     }
 
-    // Each loss is logged in the end, once.
+    // Each loss is logged once in the end.
     drop((broken, broken_lost));
     server.resume(session(&client));
     open();
@@ -395,7 +395,7 @@ async fn blocked_session_thread_delays_no_loss() {
     client.flush(SOON).await.unwrap();
     client.close().await.unwrap();
     let losses = std::mem::take(&mut state().losses);
-    // Those of the calls that were granted meanwhile, too.
+    // The losses of calls that were granted in the meantime are logged, too.
     assert_eq!(losses.len(), 5, "{losses:?}");
     for node in [first, second] {
         let name = node.rsplit_once('/').unwrap().1;

@@ -1,4 +1,4 @@
-//! What is logged, and as how grave.
+//! The log lines and their levels.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::{MutexGuard, PoisonError};
@@ -113,7 +113,7 @@ async fn orderly_stop_is_no_warning(how: Stop) {
             within("the end", client.close()).await.unwrap();
         }
     }
-    // Some were aborted.
+    // Some tasks were aborted.
     let ended = async { while waiting.join_next().await.is_some() {} };
     within("the end of all calls", ended).await;
     drop(revoked);

@@ -1,5 +1,5 @@
-//! What a waiter costs this process, and that cycles cost it nothing. Alone in their process, whose
-//! allocations they count.
+//! The memory of a waiter, and the absence of leaks over cycles. The tests run alone in their
+//! process, whose allocations they count.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::io::{BufRead, BufReader, Lines, Read};
@@ -25,8 +25,8 @@ async fn waiter_memory_matches_documentation() {
     for attempt in &mut waiting {
         assert_pending!(attempt.poll());
     }
-    // The session's requests are answered in order, so by then all are in the queue and have seen
-    // where they stand.
+    // The session's requests are answered in order, so all waiters are in the queue and know their
+    // predecessors then.
     while lock.participants().await.unwrap().len() < WAITERS + 1 {}
     let mut place = within("a place", lock.enqueue()).await.unwrap();
     assert_eq!(place.position().await.unwrap(), WAITERS + 1);
@@ -44,7 +44,7 @@ async fn waiter_memory_matches_documentation() {
     server.stop();
 }
 
-/// What `InterProcessFairLock` says that a waiter costs at most.
+/// The largest memory of a waiter, which the documentation of `InterProcessFairLock` promises.
 const MEMORY: usize = 6 * 1024;
 
 /// A waiter without a place has no node, no watch and no state machine.

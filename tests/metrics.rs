@@ -1,5 +1,5 @@
-//! What a recorder is told of locks: counted by the exporter for Prometheus, served by the
-//! example's server, and scraped over loopback.
+//! The metrics of locks: counted by the exporter for Prometheus, served by the example's server,
+//! and scraped over loopback.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -55,7 +55,7 @@ async fn until(address: SocketAddr, key: &str, value: f64) -> Scrape {
             if scrape.get(key) == Some(&value) {
                 return scrape;
             }
-            // Not at once again: the recorder says nothing when it is told.
+            // The recorder reports no event, so the test polls.
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
@@ -145,8 +145,8 @@ async fn lock_events_are_counted() {
     let second = tokio::spawn(async move { second.lock().await });
     let queued = format!("zookeeper_recipes_lock_queue_ahead_count{inventory}");
     let scraped = until(address, &queued, 1.0).await;
-    // From the first call on every counter is there, so that its first event is a change: as an
-    // alert asks for.
+    // Every counter exists from the first call on, so that its first event is a change, as an alert
+    // needs.
     for (counter, key, values) in [
         ("lock_losses_total", "reason", values_of("how it was lost")),
         ("lock_grants_total", "how", values_of("`how`")),
@@ -193,7 +193,7 @@ async fn lock_events_are_counted() {
     within("the answer", mutex(&other, "/inventory/sku-1").try_lock())
         .await
         .unwrap_err();
-    // It waits and is held for longer than the first bucket.
+    // The lock is waited for and held for longer than the first bucket.
     tokio::time::sleep(Duration::from_millis(60)).await;
     drop(holder);
     drop(within("the lock", second).await.unwrap().unwrap());
@@ -246,7 +246,7 @@ async fn lock_events_are_counted() {
     );
     assert_eq!(of("sessions_begun_total"), 2.0);
 
-    // In memory, and a conversion, which moves the hold to another recipe.
+    // The hand-overs are in memory, and a downgrade moves the hold to another recipe.
     let room = InterProcessMutex::builder(&client, "/cache/room")
         .hand_off(8, SOON)
         .build()
@@ -290,7 +290,7 @@ async fn lock_events_are_counted() {
     beat.release();
     let late = async {
         while scrape(address).await["zookeeper_recipes_heartbeats_late_total"] == 0.0 {
-            // As above.
+            // The recorder reports no event, so the test polls.
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
@@ -315,7 +315,7 @@ async fn lock_events_are_counted() {
     )
     .await;
 
-    // What the page says, and no path anywhere.
+    // The labels are those of the documentation, and no path is among them.
     assert!(
         scraped.keys().all(|key| !key.contains("sku")),
         "{scraped:#?}"
@@ -331,7 +331,7 @@ async fn lock_events_are_counted() {
     };
     let told: BTreeSet<String> = scraped.keys().map(name).collect();
     assert_eq!(told, documented());
-    // Each label of a counter is one with which it began.
+    // Each label of a counter is one with which the counter began.
     let labels = |key: &str| {
         key.replace("/cache", "/inventory")
             .replace("other", "/inventory")

@@ -23,20 +23,20 @@ static TRIGGER: Mutex<Option<Trigger>> = Mutex::new(None);
 enum Trigger {
     /// The next event whose message, or one of whose fields, contains this.
     About(String),
-    /// The line behind so many others.
+    /// The line after this many others.
     Line(usize),
 }
 
-/// What was logged of locks that were lost.
+/// The log lines of lost locks.
 static LOGGED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// What was told of sessions that are over, also where the subscriber has panicked.
+/// The log lines of ended sessions, also where the subscriber has panicked.
 static ENDED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Panics where a test has asked for it; remembers what was logged of losses.
 fn panic_if_asked(line: &Metadata<'_>, text: &str) {
     let mut trigger = TRIGGER.lock().unwrap_or_else(PoisonError::into_inner);
-    // `tests/watching_blocked.rs` has what is told of calls.
+    // The reports of calls are in `tests/watching_blocked.rs`.
     let counts = line.target().starts_with("zookeeper_recipes")
         && line.target() != "zookeeper_recipes::lock";
     if text.contains("session over") {
@@ -95,8 +95,8 @@ async fn until_among(texts: &'static Mutex<Vec<String>>, what: &'static str, of:
     tokio::task::spawn_blocking(waiting).await.unwrap().unwrap();
 }
 
-/// Waits until the end of a session is told, and with it all lines before: one thread tells them,
-/// in their order.
+/// Waits until the end of a session is logged, and with it all lines before, because one thread
+/// logs them in order.
 async fn until_told(session: i64) {
     until_among(&ENDED, "session over", vec![format!("{session:#x}")]).await;
 }
@@ -134,7 +134,7 @@ async fn panic_at_any_line_costs_nothing() {
     assert!(line > 15, "{line} lines");
 }
 
-/// Every call gets its result, and nothing is left, whatever is lost meanwhile.
+/// Every call returns its result, and nothing is left, for any faults.
 async fn faults_everywhere(what: &str) {
     let (server, [client]) = with_clients(start(), connect).await;
     let lose = |op| server.drop_reply(Match::op(op).session(session(&client)), Loss::Close);
@@ -178,7 +178,7 @@ async fn faults_everywhere(what: &str) {
         .collect();
     assert_eq!(hits, [1; 5], "{what}");
     let held = within("the lock", mutex.lock()).await.expect(what);
-    // Its deletion is refused at first.
+    // The deletion is refused at first.
     server.fail(Match::op(Op::Delete).session(session(&client)), NO_AUTH);
     let refused = within("the release", held.release()).await;
     assert!(
@@ -331,7 +331,7 @@ async fn panic_logging_loss_costs_no_lock() {
         guards.push(within("the lock", mutex.lock()).await.unwrap());
     }
     panic_at("lock lost");
-    // Both are found by one beat.
+    // One heartbeat reveals both losses.
     let beat = server.hold_request(Match::op(Op::Multi).session(session(&client)));
     within("a beat", beat.wait_hit()).await;
     let kept = guards.pop().unwrap();
@@ -345,7 +345,7 @@ async fn panic_logging_loss_costs_no_lock() {
     // The one at which there was no panic is in the log.
     let name = |guard: &LockGuard| guard.node().rsplit_once('/').unwrap().1.to_owned();
     until_among(&LOGGED, "lock lost", guards.iter().map(name).collect()).await;
-    // The beats go on.
+    // Heartbeats continue.
     let sent = server.counters().requests_of(session(&client), Op::Multi);
     let id = session(&client);
     until(&server, "two more beats", move |view| {

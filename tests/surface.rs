@@ -1,5 +1,5 @@
-//! What users build on, beyond what a lock does: the properties of the types, the texts of the
-//! errors, the defaults, and what the crate is made of.
+//! Properties that users build on, beyond the behaviour of locks: the properties of the types, the
+//! texts of the errors, the defaults, and the contents of the crate.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -83,7 +83,7 @@ fn types_are_send_and_static() {
     all!(error: TryLockError, StaleToken, PersistentNodeError);
     all!(borrowed: Transaction<'static>);
     const { assert!(Cloned::<Client>::IS) };
-    // One guard, one hold.
+    // A guard cannot be cloned, because one guard is one hold.
     const { assert!(!Cloned::<LockGuard>::IS && !Cloned::<AnyGuard>::IS) };
     // Nor are there two handles of one node.
     const { assert!(!Cloned::<PersistentNode>::IS && !Cloned::<GroupMember>::IS) };
@@ -108,118 +108,7 @@ fn types_are_send_and_static() {
     }
 }
 
-/// One line, without a capital or a full stop, and with the reason that the source has.
-fn assert_well_put(error: &dyn Error) {
-    let text = error.to_string();
-    assert!(
-        !text.is_empty() && !text.contains('\n') && !text.ends_with('.'),
-        "{text}"
-    );
-    assert!(
-        text.starts_with(|first: char| !first.is_uppercase()) || text.starts_with("ZooKeeper"),
-        "{text}"
-    );
-    if let Some(source) = error.source() {
-        let reason = source
-            .downcast_ref::<Lost>()
-            .map_or_else(|| source.to_string(), |lost| lost.reason().to_string());
-        assert!(text.contains(&reason), "{text} does not say why: {reason}");
-    }
-}
-
-#[tokio::test]
-async fn build_errors_name_path_and_option() {
-    let (server, [client]) = with_clients(start(), connect).await;
-    let invalid = InterProcessMutex::new(&client, "no/slash").unwrap_err();
-    assert!(invalid.to_string().contains("\"no/slash\""), "{invalid}");
-    assert_well_put(&invalid);
-    let option = InterProcessMutex::builder(&client, DIRECTORY)
-        .hand_off(0, SOON)
-        .build()
-        .unwrap_err();
-    assert!(
-        option.to_string().contains(DIRECTORY) && option.to_string().contains("`hand_off`"),
-        "{option}"
-    );
-    assert_well_put(&option);
-    let _first = mutex(&client);
-    let conflict = InterProcessMutex::builder(&client, DIRECTORY)
-        .data("x")
-        .build()
-        .unwrap_err();
-    assert!(
-        conflict.to_string().contains(DIRECTORY) && conflict.to_string().contains("`data`"),
-        "{conflict}"
-    );
-    assert_well_put(&conflict);
-    let namespace = Client::builder()
-        .namespace("a//b")
-        .connect(&server.connect_string())
-        .await
-        .unwrap_err();
-    assert!(
-        namespace
-            .source()
-            .is_some_and(|source| source.to_string().contains("a//b")),
-        "{namespace}"
-    );
-    assert_well_put(&namespace);
-    assert_eq!(
-        server.counters().total_requests(),
-        0,
-        "nothing was asked of a server for any of these"
-    );
-}
-
-#[tokio::test]
-async fn release_errors_say_what_remains() {
-    let (server, [client]) = with_clients(start(), connect).await;
-    let guard = within("the grant", mutex(&client).lock()).await.unwrap();
-    assert!(server.expire_session(session(&client)));
-    let lost = within("the loss", guard.lost()).await;
-    assert!(
-        lost.to_string().contains("\"/locks/sku-42\"") && lost.to_string().contains("expired"),
-        "{lost}"
-    );
-    assert_eq!(lost.path(), DIRECTORY);
-    assert_well_put(&lost);
-    let error = within("the release", guard.release()).await.unwrap_err();
-    let source = error.source().expect("the loss");
-    assert_eq!(source.downcast_ref::<Lost>(), Some(&lost));
-    assert_well_put(&error);
-    assert!(!error.is_retryable());
-}
-
-#[tokio::test]
-async fn transaction_errors_forbid_resending() {
-    let (server, [client]) = with_clients(start(), connect).await;
-    let guard = within("the grant", mutex(&client).lock()).await.unwrap();
-    let invalid = guard
-        .transaction()
-        .check("stock", None)
-        .commit()
-        .await
-        .unwrap_err();
-    assert!(
-        matches!(invalid, TransactionError::InvalidPath(_)),
-        "{invalid}"
-    );
-    assert!(server.expire_session(session(&client)));
-    within("the loss", guard.lost()).await;
-    let lost = within(
-        "the answer",
-        guard.transaction().check("/stock", None).commit(),
-    )
-    .await
-    .unwrap_err();
-    assert!(matches!(lost, TransactionError::Lost(_)), "{lost}");
-    for error in [invalid, lost] {
-        assert!(!error.is_retryable(), "{error}");
-        assert_well_put(&error);
-    }
-}
-
-/// A server that accepts and says nothing.
+/// The server accepts the connection and is silent.
 #[tokio::test]
 async fn default_connect_timeout_is_5_s() {
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -284,7 +173,7 @@ async fn other_defaults() {
 fn hides(what: &str, shown: &dyn Debug) {
     for text in [format!("{shown:?}"), format!("{shown:#?}")] {
         assert!(!text.contains("geheim"), "{what}: {text}");
-        // As a list of bytes.
+        // The bytes are serialized as a list.
         assert!(
             !text
                 .replace(char::is_whitespace, "")
@@ -635,11 +524,14 @@ async fn late_release_names_path_and_cause() {
     let (_server, [client]) = with_clients(start(), connect).await;
     let guard = within("the grant", mutex(&client).lock()).await.unwrap();
     client.close().await.unwrap();
+    let lost = within("the loss", guard.lost()).await;
+    assert_eq!(lost.path(), DIRECTORY);
     let error = within("the release", guard.release()).await.unwrap_err();
     assert_eq!(
         error.to_string(),
         format!("the lock {DIRECTORY:?} was released too late: its client was closed")
     );
-    assert_well_put(&error);
-    assert!(error.source().is_some_and(|source| source.is::<Lost>()));
+    let source = error.source().expect("the loss");
+    assert_eq!(source.downcast_ref::<Lost>(), Some(&lost));
+    assert!(!error.is_retryable());
 }

@@ -1,5 +1,6 @@
-//! What `docs/upstream` says about `zookeeper-client` 0.11.2, on a server in the process. A test
-//! that fails after an update of that library: the page can go, and so can what we do about it.
+//! The statements of `docs/upstream` about `zookeeper-client` 0.11.2, on a server in the process.
+//! If a test fails after an update of that library, its page can be deleted, and so can the
+//! workaround.
 //!
 //! With a patched build (`docs/upstream/patched.sh`), `UPSTREAM_PATCHES` names the patches, and the
 //! tests expect the repair.
@@ -130,9 +131,9 @@ async fn flights_held(server: SocketAddr) -> usize {
 async fn second_request_waits_for_first_answer() {
     let server = Server::start().unwrap();
     let mut held = Vec::new();
-    // Not on every connection: on which depends on an address in memory,
-    // docs/upstream/one-write.patch. And on a machine that is late by more than TCP's patience, all is
-    // acknowledged at once, as on a new connection.
+    // The delay is not on every connection, but depends on an address in memory
+    // (docs/upstream/one-write.patch). On a machine that is later than TCP's delayed
+    // acknowledgement, all data are acknowledged at once, as on a new connection.
     for _ in 0..20 {
         let connections: JoinSet<_> = (0..5).map(|_| flights_held(server.addr())).collect();
         held = within("the flights", connections.join_all()).await;
@@ -488,7 +489,7 @@ async fn events_hide_an_unanswered_ping() {
 async fn mkdir_goes_on_while_others_delete() {
     let server = Server::start().unwrap();
     let client = connect(&server.connect_string()).await;
-    // As if the one above were deleted before each create.
+    // The fault is as if the directory above were deleted before each create.
     let _gone = server.fail(Match::op(Op::Create).path("/a/b/c").always(), -101);
     let creates = async {
         let many = |view: View<'_>| view.counters().requests(Op::Create) > 100;
@@ -529,8 +530,8 @@ async fn tries(addresses: usize, count: usize) -> Vec<Duration> {
 // Shows: reconnect
 #[tokio::test]
 async fn retry_pauses_are_as_documented() {
-    // Of three addresses: as many tenths of a second before the second pass, twice as many before
-    // the third, and half tenths within a pass, each a little longer by chance.
+    // With three addresses the pauses are 0.3 s before the second pass, 0.6 s before the third, and
+    // 50 ms within a pass, each a little longer at random.
     let least = [0, 0, 0, 300, 350, 450, 1_050, 1_100].map(Duration::from_millis);
     let all: JoinSet<_> = (0..5).map(|_| tries(3, least.len())).collect();
     let all = all.join_all().await;

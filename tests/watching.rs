@@ -1,4 +1,5 @@
-//! What a tracing subscriber is told of locks, and that it is told what docs/observability.md says.
+//! The spans and events that a tracing subscriber receives, which are those of
+//! docs/observability.md.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -17,14 +18,14 @@ use tracing::{Event, Instrument, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::{LookupSpan, Registry};
 
-/// What the thread that tells is called.
+/// The name of the thread that calls subscribers.
 const WATCH_THREAD: &str = "zk-watch";
 
 type Fields = BTreeMap<String, String>;
 
-/// A span or an event, as the subscriber was told.
+/// A span or an event that the subscriber received.
 #[derive(Clone, Debug)]
-struct Told {
+struct Received {
     name: &'static str,
     fields: Fields,
     /// The span that it is in.
@@ -35,7 +36,7 @@ struct Told {
     thread: String,
 }
 
-impl Told {
+impl Received {
     fn field(&self, name: &str) -> &str {
         self.fields.get(name).map_or("", String::as_str)
     }
@@ -48,15 +49,15 @@ impl Told {
 }
 
 #[derive(Default)]
-struct Seen {
-    told: Vec<Told>,
+struct Captured {
+    received: Vec<Received>,
     /// The spans that are open, by their ids.
     open: BTreeMap<u64, usize>,
 }
 
-/// Remembers what it is told.
+/// A subscriber that keeps all spans and events.
 #[derive(Clone)]
-struct Capture(Arc<(Mutex<Seen>, watch::Sender<()>)>);
+struct Capture(Arc<(Mutex<Captured>, watch::Sender<()>)>);
 
 impl Default for Capture {
     fn default() -> Self {
@@ -65,7 +66,7 @@ impl Default for Capture {
 }
 
 impl Capture {
-    /// Captures what is told of calls of this test.
+    /// Captures the spans and events of the calls of this test.
     fn of_this_test() -> (Self, DefaultGuard) {
         everything();
         let capture = Self::default();
@@ -73,43 +74,48 @@ impl Capture {
         (capture, guard)
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+    fn lock(&self) -> MutexGuard<'_, Captured> {
         self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn told(&self, name: &str) -> Vec<Told> {
-        self.seen()
-            .told
+    fn received(&self, name: &str) -> Vec<Received> {
+        self.lock()
+            .received
             .iter()
-            .filter(|told| told.name == name)
+            .filter(|received| received.name == name)
             .cloned()
             .collect()
     }
 
-    /// Waits until this has been told so often.
-    async fn until(&self, name: &str, times: usize, is_it: impl Fn(&Told) -> bool) -> Vec<Told> {
+    /// Waits until at least `times` spans or events with this name satisfy the condition.
+    async fn until(
+        &self,
+        name: &str,
+        times: usize,
+        is_it: impl Fn(&Received) -> bool,
+    ) -> Vec<Received> {
         let mut news = self.0.1.subscribe();
         loop {
-            let told: Vec<Told> = self.told(name).into_iter().filter(&is_it).collect();
-            if told.len() >= times {
-                return told;
+            let received: Vec<Received> = self.received(name).into_iter().filter(&is_it).collect();
+            if received.len() >= times {
+                return received;
             }
             within(name, news.changed()).await.unwrap();
         }
     }
 
-    /// Waits for an event that is told once.
-    async fn event(&self, name: &str) -> Told {
+    /// Waits for the first event with this name.
+    async fn event(&self, name: &str) -> Received {
         self.until(name, 1, |_| true).await.remove(0)
     }
 
-    /// Waits until so many spans with this name have been closed.
-    async fn closed(&self, name: &str, times: usize) -> Vec<Told> {
-        self.until(name, times, |told| told.closed).await
+    /// Waits until `times` spans with this name have been closed.
+    async fn closed(&self, name: &str, times: usize) -> Vec<Received> {
+        self.until(name, times, |received| received.closed).await
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut Seen) -> T) -> T {
-        let changed = change(&mut self.seen());
+    fn change<T>(&self, change: impl FnOnce(&mut Captured) -> T) -> T {
+        let changed = change(&mut self.lock());
         self.0.1.send_replace(());
         changed
     }
@@ -140,7 +146,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Capture {
             .and_then(|span| span.parent())
             .map(|span| span.name());
         let name = attributes.metadata().name();
-        let told = Told {
+        let received = Received {
             name,
             fields,
             parent,
@@ -149,15 +155,15 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Capture {
             thread: thread(),
         };
         self.change(|seen| {
-            seen.open.insert(id.into_u64(), seen.told.len());
-            seen.told.push(told);
+            seen.open.insert(id.into_u64(), seen.received.len());
+            seen.received.push(received);
         });
     }
 
     fn on_record(&self, id: &Id, values: &Record<'_>, _: Context<'_, S>) {
         self.change(|seen| {
             let at = seen.open[&id.into_u64()];
-            values.record(&mut Values(&mut seen.told[at].fields));
+            values.record(&mut Values(&mut seen.received[at].fields));
         });
     }
 
@@ -169,7 +175,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Capture {
         event.record(&mut Values(&mut fields));
         let parent = context.event_span(event).map(|span| span.name());
         let name = event.metadata().name();
-        let told = Told {
+        let received = Received {
             name,
             fields,
             parent,
@@ -177,18 +183,18 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Capture {
             is_span: false,
             thread: thread(),
         };
-        self.change(|seen| seen.told.push(told));
+        self.change(|seen| seen.received.push(received));
     }
 
     fn on_close(&self, id: Id, _: Context<'_, S>) {
         self.change(|seen| {
             let at = seen.open.remove(&id.into_u64()).unwrap();
-            seen.told[at].closed = true;
+            seen.received[at].closed = true;
         });
     }
 }
 
-/// The subscriber of the process, which is told of what is in no span.
+/// Returns the subscriber of the process, which receives the events outside of the tests' spans.
 fn everything() -> &'static Capture {
     static EVERYTHING: OnceLock<Capture> = OnceLock::new();
     EVERYTHING.get_or_init(|| {
@@ -254,14 +260,14 @@ async fn call_and_hold_are_callers_spans() {
         (Some("lock.hold"), "call")
     );
     assert_eq!(released.number("hold_ms"), hold.number("hold_ms"));
-    assert_eq!(capture.told("lock.queued").len(), 0, "it was free");
-    // In the order in which they happened.
+    assert_eq!(capture.received("lock.queued").len(), 0, "it was free");
+    // The order is that of the events.
     let order = |name| {
         capture
-            .seen()
-            .told
+            .lock()
+            .received
             .iter()
-            .position(|told| told.name == name)
+            .position(|received| received.name == name)
             .unwrap()
     };
     assert!(
@@ -291,10 +297,10 @@ async fn only_observers_thread_reports() {
     drop(mutex.try_lock().await.unwrap());
     capture.closed("lock.hold", 3).await;
     let threads: BTreeSet<String> = capture
-        .seen()
-        .told
+        .lock()
+        .received
         .iter()
-        .map(|told| told.thread.clone())
+        .map(|received| received.thread.clone())
         .collect();
     assert_eq!(threads, BTreeSet::from([WATCH_THREAD.to_owned()]));
 }
@@ -315,7 +321,9 @@ async fn wait_reports_node_and_contenders_ahead() {
     let second = within("the lock", second).await.unwrap().unwrap();
     assert_eq!(queued.field("node"), second.node().name());
     let granted = capture
-        .until("lock.granted", 1, |told| told.field("how") == "event")
+        .until("lock.granted", 1, |received| {
+            received.field("how") == "event"
+        })
         .await
         .remove(0);
     assert_eq!(granted.field("node"), second.node().name());
@@ -341,7 +349,10 @@ async fn call_without_lock_says_why() {
     other.close().await.unwrap();
     within("the answer", mutex.lock()).await.unwrap_err();
     let denied = capture.until("lock.not_granted", 4, |_| true).await;
-    let reasons: Vec<&str> = denied.iter().map(|told| told.field("reason")).collect();
+    let reasons: Vec<&str> = denied
+        .iter()
+        .map(|received| received.field("reason"))
+        .collect();
     assert_eq!(reasons, ["busy", "timed_out", "cancelled", "closed"]);
     assert!(denied[1].number("wait_ms") >= 1000.0, "{denied:?}");
     // The holder's is closed too.
@@ -349,7 +360,7 @@ async fn call_without_lock_says_why() {
     assert_eq!(
         calls
             .iter()
-            .filter(|told| told.field("outcome") == "busy")
+            .filter(|received| received.field("outcome") == "busy")
             .count(),
         1
     );
@@ -361,14 +372,17 @@ async fn grants_report_their_origin() {
     let (_server, [client]) = with_clients(start(), connect).await;
     let how = async |what: &str, path: &str, expected: &[&str]| {
         let granted = capture
-            .until("lock.granted", expected.len(), |told| {
-                told.field("path") == path
+            .until("lock.granted", expected.len(), |received| {
+                received.field("path") == path
             })
             .await;
-        let how: Vec<&str> = granted.iter().map(|told| told.field("how")).collect();
+        let how: Vec<&str> = granted
+            .iter()
+            .map(|received| received.field("how"))
+            .collect();
         assert_eq!(how, expected, "{what}");
     };
-    // By the fair lock's transaction.
+    // The fair lock hands over by its transaction.
     let fair = fair(&client);
     let holder = within("the lock", fair.lock()).await.unwrap();
     let mut place = within("a place", fair.enqueue()).await.unwrap();
@@ -378,8 +392,8 @@ async fn grants_report_their_origin() {
     let next = within("the lock", place.lock()).await.unwrap();
     how("a fair lock", DIRECTORY, &["list", "handed_over"]).await;
     let handed_over = everything()
-        .until("lock.handed_over", 1, |told| {
-            told.field("node") == node.name()
+        .until("lock.handed_over", 1, |received| {
+            received.field("node") == node.name()
         })
         .await
         .remove(0);
@@ -388,7 +402,7 @@ async fn grants_report_their_origin() {
         (next.node().name(), None)
     );
     drop(next);
-    // In memory.
+    // The mutex hands over in memory.
     let builder = InterProcessMutex::builder(&client, "/locks/room");
     let room = builder.hand_off(8, Duration::from_secs(9)).build().unwrap();
     let holder = within("the lock", room.lock()).await.unwrap();
@@ -396,7 +410,7 @@ async fn grants_report_their_origin() {
     drop(holder);
     drop(within("the lock", waiter).await.unwrap());
     how("a room", "/locks/room", &["list", "memory"]).await;
-    // Another reader of the same node.
+    // The second reader shares the node.
     let readers = InterProcessReadWriteLock::builder(&client, "/locks/readers")
         .hand_off(8, Duration::from_secs(9));
     let readers = readers.build().unwrap();
@@ -430,9 +444,11 @@ async fn loss_ends_the_hold() {
     drop(guard);
     let hold = capture.closed("lock.hold", 1).await.remove(0);
     assert_eq!(hold.field("outcome"), "node_deleted");
-    assert_eq!(capture.told("lock.released").len(), 0, "it ends once");
+    assert_eq!(capture.received("lock.released").len(), 0, "it ends once");
     everything()
-        .until("lock.lost", 1, |told| told.field("node") == node.name())
+        .until("lock.lost", 1, |received| {
+            received.field("node") == node.name()
+        })
         .await;
 }
 
@@ -478,9 +494,9 @@ async fn nodes_of_call_are_one_hold() {
     within("the refusal", semaphore.try_acquire_many(3))
         .await
         .unwrap_err();
-    // What is told in order shows that the first release was not the end.
+    // Events arrive in order, so a later event shows that the first release did not end the hold.
     capture.event("lock.not_granted").await;
-    assert_eq!(capture.told("lock.released").len(), 0);
+    assert_eq!(capture.received("lock.released").len(), 0);
     drop(permits);
     assert_eq!(
         capture.event("lock.released").await.field("recipe"),
@@ -551,13 +567,13 @@ async fn event_names_match_the_page() {
     let lost = within("the lock", place.lock()).await.unwrap();
     let everything = everything();
     everything
-        .until("lock.handed_over", 1, |told| {
-            told.field("to") == lost.node().name()
+        .until("lock.handed_over", 1, |received| {
+            received.field("to") == lost.node().name()
         })
         .await;
     everything
-        .until("orphan.deleted", 1, |told| {
-            told.field("path") == "/locks/names"
+        .until("orphan.deleted", 1, |received| {
+            received.field("path") == "/locks/names"
         })
         .await;
     // A heartbeat that is answered after more than its interval, which is a sixth of a second.
@@ -567,38 +583,43 @@ async fn event_names_match_the_page() {
     tokio::time::sleep(timeout / 4).await;
     beat.release();
     everything
-        .until("heartbeat.late", 1, |told| told.number("took_ms") > 160.0)
+        .until("heartbeat.late", 1, |received| {
+            received.number("took_ms") > 160.0
+        })
         .await;
     server.expire_session(session(&client));
     within("the loss", lost.lost()).await;
     let node = lost.node();
     everything
-        .until("lock.lost", 1, |told| told.field("node") == node.name())
+        .until("lock.lost", 1, |received| {
+            received.field("node") == node.name()
+        })
         .await;
     everything.until("session.ended", 1, |_| true).await;
     capture.closed("lock.hold", 3).await;
 
     let names = |capture: &Capture| -> BTreeSet<String> {
-        let named =
-            |told: &&Told| told.is_span || told.name.starts_with(|c: char| c.is_ascii_lowercase());
-        // Events without a name of their own are called by their lines.
-        let stable = |told: &&Told| !told.name.starts_with("event ");
+        let named = |received: &&Received| {
+            received.is_span || received.name.starts_with(|c: char| c.is_ascii_lowercase())
+        };
+        // An event without a name is named after its line, which changes.
+        let stable = |received: &&Received| !received.name.starts_with("event ");
         capture
-            .seen()
-            .told
+            .lock()
+            .received
             .iter()
             .filter(named)
             .filter(stable)
-            .map(|told| told.name.to_owned())
+            .map(|received| received.name.to_owned())
             .collect()
     };
-    let mut told = names(&capture);
-    told.extend(
+    let mut received = names(&capture);
+    received.extend(
         names(everything)
             .into_iter()
             .filter(|name| name.contains('.')),
     );
-    // Told in tests/watching_blocked.rs.
-    told.insert("observer.missed".to_owned());
-    assert_eq!(told, documented("# Spans and events"));
+    // The event is tested in tests/watching_blocked.rs.
+    received.insert("observer.missed".to_owned());
+    assert_eq!(received, documented("# Spans and events"));
 }

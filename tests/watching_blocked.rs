@@ -51,7 +51,7 @@ fn be(mood: Mood) {
     CHANGED.notify_all();
 }
 
-/// What foreign code does that is in this mood.
+/// Acts as foreign code in the current mood.
 fn foreign() {
     let mut state = state();
     while state.mood == Mood::Blocks {
@@ -216,14 +216,14 @@ async fn locks_outlive_a_watcher_that(mood: Mood) {
     drop(holder);
     drop(within("the lock", waiter).await.unwrap());
     within("what was left", client.flush(SOON)).await.unwrap();
-    // One that is not told.
+    // The caller is cancelled and must not be reported as granted.
     let mut cancelled = task::spawn(room.lock());
     // On a busy machine the grant may come during this.
     let _ = cancelled.poll();
     drop(cancelled);
     within("the end", client.close()).await.unwrap();
     be(Mood::Good);
-    // What comes next is told, in both moods: of calls that begin now, at least.
+    // Later calls are reported, in both moods.
     let before = state().granted;
     let client = connect_as(Client::builder().session_timeout(TIMEOUT), &server).await;
     within("the lock", mutex(&client).lock())

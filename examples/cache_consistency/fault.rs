@@ -35,7 +35,7 @@ impl FaultInjector {
         }
     }
 
-    /// Whether [`on_tick`](Self::on_tick) is to be called.
+    /// Returns whether [`on_tick`](Self::on_tick) is to be called.
     pub(crate) fn is_busy(&self) -> bool {
         self.victim.is_some()
     }
@@ -82,7 +82,7 @@ impl FaultInjector {
     }
 
     /// Resumes the victim if this section shows that its session has expired: a writer was inside
-    /// after a reader, or a reader after a writer. The victim goes on where it was, and does not
+    /// after a reader, or a reader after a writer. The victim continues where it was, and does not
     /// know of the other.
     pub(crate) fn on_section(
         &mut self,

@@ -1,4 +1,4 @@
-//! What happened in the critical sections, and what was done to the workers.
+//! The history of a run: the critical sections, and the faults of workers.
 
 use std::collections::HashMap;
 
@@ -17,7 +17,7 @@ pub(crate) struct History {
     inside: HashMap<u32, u64>,
 }
 
-/// One critical section: a worker inside.
+/// A critical section of one worker.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Section {
     pub(crate) worker: u32,
@@ -29,7 +29,7 @@ pub(crate) struct Section {
     pub(crate) ending: Option<Ending>,
 }
 
-/// What was done to a worker.
+/// A fault of a worker.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Incident {
     Killed { worker: u32 },
@@ -88,7 +88,7 @@ impl History {
         }
     }
 
-    /// Whether a worker was killed.
+    /// Returns whether a worker was killed.
     pub(crate) fn was_killed(&self, worker: u32) -> bool {
         self.incidents.iter().any(
             |incident| matches!(incident, Incident::Killed { worker: killed } if *killed == worker),

@@ -30,12 +30,12 @@ pub(crate) struct Options {
     /// cache alone, and a writer gives up
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
     wait: Duration,
-    /// Kills (SIGKILL) a writer between its two steps: the others go on when its session has
+    /// Kills (SIGKILL) a writer between its two steps: the others continue when its session has
     /// expired
     #[arg(long)]
     kill_one: bool,
     /// Pauses (SIGSTOP) a reader between its two steps until a writer has been inside, then lets it
-    /// go on and fill the cache; or a writer, until a reader has filled the cache that it had
+    /// continue and fill the cache; or a writer, until a reader has filled the cache that it had
     /// emptied [default: reader]
     #[arg(long, value_enum, value_name = "WHO", num_args = 0..=1, require_equals = true, default_missing_value = "reader")]
     pause_one: Option<Role>,
@@ -68,7 +68,7 @@ pub(crate) enum Lock {
     None,
 }
 
-/// What a worker does.
+/// The work of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Role {
@@ -100,7 +100,7 @@ impl Fault {
     }
 }
 
-/// What all workers need to know of the run.
+/// The options of the run that all workers need.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Config {
     pub(crate) readers: u32,

@@ -1,7 +1,7 @@
-//! What the run and its workers send to each other.
+//! The messages between the run and its workers.
 //!
 //! A worker gets its [`Assignment`] and sends [`Message::Ready`]. Writers end when they have done
-//! their writes. Readers go on until the next command, read once more, and end.
+//! their writes. Readers continue until the next command, read once more, and end.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::options::{Config, Fault, Role};
 
-/// What one worker is to do.
+/// The work of one worker.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Assignment {
     pub(crate) role: Role,
@@ -25,23 +25,23 @@ pub(crate) struct Assignment {
     pub(crate) directory: PathBuf,
 }
 
-/// What a worker sends. Times are [`monotonic`](crate::common::monotonic).
+/// A message of a worker. Times are [`monotonic`](crate::common::monotonic).
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Message {
-    /// It has a session, the table and the cache, and waits for the command to start.
+    /// The worker has a session, the table and the cache, and waits for the command to start.
     Ready,
-    /// It has been inside since `from`, has done the first of its two steps, and thinks, or stops
-    /// itself for a fault.
+    /// The worker has been inside since `from`, has done the first of its two steps, and thinks, or
+    /// stops itself for a fault.
     Entered { from: u64, stops: Option<Fault> },
-    /// It is done, and releases the lock next. `until` is the last moment at which the lock is
-    /// known to have been held; without a lock, it is `at`.
+    /// The worker is done, and releases the lock next. `until` is the last moment at which the lock
+    /// is known to have been held; without a lock, it is `at`.
     Left { at: u64, ending: Ending, until: u64 },
-    /// What a reader has read since its last such message.
+    /// The reads of a reader since its last such message.
     Read(Tally),
-    /// It ends because of this error.
+    /// The worker ends because of this error.
     Failed(String),
-    /// It has done what it was to do.
+    /// The worker has done all of its work.
     Done,
 }
 

@@ -60,7 +60,7 @@ pub(crate) struct Report {
     first_failure: Option<String>,
 }
 
-/// What the workers reported, and what is in the table and the cache after the run.
+/// The workers' reports, and the contents of the table and the cache after the run.
 #[derive(Debug)]
 pub(crate) struct Findings {
     pub(crate) tallies: Vec<Tally>,

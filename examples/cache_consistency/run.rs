@@ -25,7 +25,8 @@ const TICK: Duration = Duration::from_millis(20);
 pub(crate) async fn run(options: &Options) -> Result<Option<Report>, Error> {
     let config = options.config();
     let servers = Servers::find(options.connect.as_deref())?;
-    // Before the workers start, to learn whether there are servers, and which timeout they grant.
+    // The client connects before the workers start, to learn whether servers answer, and which
+    // timeout they grant.
     let client = Client::builder()
         .session_timeout(config.session_timeout)
         .connect(&servers.connect_string)
@@ -60,7 +61,7 @@ pub(crate) async fn run(options: &Options) -> Result<Option<Report>, Error> {
             .await
     })
     .await?;
-    // Also after an interrupt: no worker is left behind.
+    // All workers are stopped, also after an interrupt.
     workers.stop().await;
     let Some(done) = done else { return Ok(None) };
     done?;
@@ -184,7 +185,7 @@ impl Monitor {
             if has_ended && std::mem::replace(&mut working[worker as usize], false) {
                 self.log(worker, monotonic(), "leaves");
                 if role == Role::Writer && !working[..writers].contains(&true) {
-                    // There are no more writes: the readers may read once more, and end.
+                    // No more writes follow, so the readers read once more and end.
                     workers.send_all("last").await;
                 }
             }

@@ -38,7 +38,7 @@ const READER: [&str; 2] = [
     "(write_zxid, write_n) <= (?1, ?2)",
 ];
 
-/// What became of a statement with a token. One without a token is always applied.
+/// The result of a statement with a token. A statement without one is always applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Applied,

@@ -118,7 +118,7 @@ impl Worker {
             ..Tally::default()
         };
         let version = match self.cache.get()? {
-            // Without the lock: a writer takes the entry out before it changes the row.
+            // The entry is removed before the row changes, as a writer without a lock would do.
             Some(version) => {
                 tally.hits = 1;
                 version
@@ -163,7 +163,8 @@ impl Worker {
         self.think(&section).await?;
         let ending = match self.cache.fill(version, section.token())? {
             Step::Applied => Ending::Filled { version },
-            // The same between the two steps: what was read is not for the cache any more.
+            // A refusal between the two steps means that the row that was read must not go to the
+            // cache.
             Step::Refused => Ending::Refused,
         };
         section.leave(ending).await?;
@@ -183,15 +184,15 @@ impl Worker {
             stops,
         })?;
         if stops.is_some() {
-            // Stops all threads, also the session's. If the parent resumes this process, it goes on
-            // here.
+            // Stops all threads, also the session's. If the parent resumes this process, it
+            // continues here.
             kill_process(getpid(), Signal::STOP)?;
         }
         tokio::time::sleep(self.config.think).await;
         Ok(())
     }
 
-    /// Writes so many times.
+    /// Writes `writes` times.
     async fn run_writer(&mut self, writes: u32, commands: &mut Commands) -> Result<(), Error> {
         let mut ticks = interval(WRITE_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -264,7 +265,8 @@ impl<M: Mode> CriticalSection<M> {
         let at = monotonic();
         let held = self.guard.as_ref().is_none_or(LockGuard::is_held);
         let until = if held { at } else { self.from };
-        // Before the release: the next holder's first message comes after this one.
+        // The message is sent before the release, so that the next holder's first message comes
+        // after it.
         send(&Message::Left { at, ending, until })?;
         let Some(guard) = self.guard else {
             return Ok(());

@@ -1,4 +1,4 @@
-//! What a run waits for, as a message beside its progress bar.
+//! The reason for which a run waits, as a message beside its progress bar.
 
 use std::time::{Duration, Instant};
 

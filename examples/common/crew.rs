@@ -17,10 +17,10 @@ use super::worker::{Commands, send};
 use super::workers::{FromWorker, Workers};
 use super::{Error, chain, monotonic, round};
 
-/// What a worker process does.
+/// The work of a worker process.
 pub(crate) trait Worker: Sized {
     type Assignment: DeserializeOwned;
-    /// What it tells of its work at the end.
+    /// The counts that it reports at the end.
     type Tally: Serialize;
 
     /// Gets everything ready, before any worker of the crew starts.
@@ -33,19 +33,19 @@ pub(crate) trait Worker: Sized {
     async fn close(self) -> Result<(), Error>;
 }
 
-/// What a worker sends.
+/// A message of a worker.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Message<T> {
-    /// It waits for the command to start, which is the moment.
+    /// The worker waits for the command to start.
     Ready,
-    /// It has done one thing.
+    /// The worker has done one step.
     Step,
-    /// It stops itself, and is to be killed.
+    /// The worker stops itself, and is to be killed.
     Stopped,
-    /// It ends because of this error.
+    /// The worker ends because of this error.
     Failed(String),
-    /// It has done everything.
+    /// The worker has done all of its work.
     Done(T),
 }
 
@@ -91,7 +91,7 @@ pub(crate) fn run_worker<W: Worker>() -> Result<(), Error> {
         })
 }
 
-/// What became of a crew.
+/// The results of a crew.
 #[derive(Debug)]
 pub(crate) struct Outcome<T> {
     /// Of the workers that have done everything, in any order.
@@ -134,7 +134,7 @@ pub(crate) async fn run<T: DeserializeOwned + Send + 'static>(
         watch(&mut workers, &progress_bar(steps, what), session_timeout).await
     })
     .await?;
-    // Also after an interrupt: no worker is left behind.
+    // All workers are stopped, also after an interrupt.
     workers.stop().await;
     outcome.transpose()
 }

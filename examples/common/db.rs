@@ -23,7 +23,7 @@ pub(crate) fn create(file: &Path, tables: &str) -> Result<Connection, Error> {
 pub(crate) fn open(file: &Path) -> Result<Connection, Error> {
     let db = Connection::open(file)?;
     db.busy_timeout(BUSY_TIMEOUT)?;
-    // What is committed survives a killed process. A power cut is not what the examples are about.
+    // A committed write survives a killed process. The examples do not test power cuts.
     db.pragma_update(None, "synchronous", "NORMAL")?;
     Ok(db)
 }

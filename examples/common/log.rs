@@ -10,7 +10,7 @@ use super::monotonic;
 /// How long a line is kept back, so that an earlier one of another worker can still come before it.
 const DELAY: Duration = Duration::from_millis(100);
 
-/// Lines with the moments that they tell of. Each worker reports in order, but the pipes of two
+/// Lines with the moments of their events. Each worker reports in order, but the pipes of two
 /// workers are read in any order.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
@@ -24,7 +24,7 @@ impl Log {
         self.lines.insert(place, (at, line));
     }
 
-    /// Whether there are lines to print.
+    /// Returns whether there are lines to print.
     pub(crate) fn is_empty(&self) -> bool {
         self.lines.is_empty()
     }

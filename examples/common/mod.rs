@@ -1,5 +1,5 @@
-//! What the examples with several processes share: the program, the servers, the worker processes,
-//! the data, the log, and the clock.
+//! The parts that the examples with several processes share: the program, the servers, the worker
+//! processes, the data, the log, and the clock.
 
 #![allow(dead_code, reason = "each example uses a part of it")]
 

@@ -19,13 +19,13 @@ const INTERRUPTED: u8 = 130;
 /// The result of a run.
 #[derive(Debug)]
 pub(crate) struct Verdict {
-    /// What holds if nothing is broken: the first line of the output.
+    /// The claim that holds if no promise is broken: the first line of the output.
     pub(crate) claim: String,
-    /// What goes to stdout behind it.
+    /// The text on stdout after the claim.
     pub(crate) text: String,
-    /// What must not happen and did, a line each.
+    /// The broken promises, a line each.
     pub(crate) broken_promises: Vec<String>,
-    /// What could not be done as it was asked for, a line each.
+    /// The parts of the run that could not be done as requested, a line each.
     pub(crate) troubles: Vec<String>,
 }
 
@@ -106,7 +106,7 @@ pub(crate) fn conclude(name: &str, verdict: Option<Verdict>) -> Result<ExitCode,
         (true, false) => paint("NO VERDICT", YELLOW) + ": the run did not go as it was asked for",
         (true, true) => paint("OK", GREEN) + ": " + &claim,
     };
-    // Not `print!`, which panics if the reader is gone.
+    // `print!` would panic if the reader is gone.
     std::io::stdout().write_all(format!("{verdict}\n{text}").as_bytes())?;
     for line in &troubles {
         eprintln!("{name}: {line}");
@@ -118,8 +118,8 @@ pub(crate) fn conclude(name: &str, verdict: Option<Verdict>) -> Result<ExitCode,
     })
 }
 
-/// Runs a future to its end; drops it and returns `None` if this process is told to stop before
-/// (Ctrl-C, SIGTERM).
+/// Runs a future to its end. Drops the future and returns `None` if this process is interrupted
+/// before (Ctrl-C, SIGTERM).
 pub(crate) async fn unless_interrupted<F: Future>(future: F) -> Result<Option<F::Output>, Error> {
     let mut interrupts = signal(SignalKind::interrupt())?;
     let mut terminations = signal(SignalKind::terminate())?;

@@ -16,7 +16,7 @@ pub(crate) const ARGUMENT: &str = "worker";
 /// How long a worker may take to close its session.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Whether this process was started as a worker.
+/// Returns whether this process was started as a worker.
 pub(crate) fn is_worker() -> bool {
     std::env::args_os()
         .nth(1)
@@ -60,8 +60,8 @@ impl Commands {
     }
 }
 
-/// Has the kernel send SIGCONT when the parent dies. A worker that the parent has stopped would
-/// stay for ever otherwise; resumed, it finds its stdin closed and ends.
+/// Makes the kernel send SIGCONT when the parent dies. A worker that the parent has stopped would
+/// otherwise stay stopped; resumed, it finds its stdin closed and ends.
 fn resume_when_orphaned() -> Result<(), Error> {
     #[cfg(target_os = "linux")]
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::CONT))?;
@@ -79,7 +79,7 @@ pub(crate) fn send(message: &impl Serialize) -> Result<(), Error> {
 
 /// Closes the session, so that others need not wait for its expiry.
 pub(crate) async fn close(client: Client) -> Result<(), Error> {
-    // If the servers are gone, closing would take as long as the session would have lived.
+    // Without servers, closing would take as long as the session would have lived.
     match tokio::time::timeout(CLOSE_TIMEOUT, client.close()).await {
         Ok(closed) => Ok(closed?),
         Err(_) => Err("the session could not be closed in time".into()),

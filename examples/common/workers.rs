@@ -1,5 +1,5 @@
-//! The parent's side: the worker processes, which are this program again, each with a session of
-//! its own.
+//! The parent's side: the worker processes, which are this program again, each with a separate
+//! session.
 //!
 //! A worker gets its assignment as its first command, and reports when it is ready. The next
 //! command, whatever it says, starts its work. The end of its stdin stops it.
@@ -35,11 +35,11 @@ struct Worker {
     stdin: Option<ChildStdin>,
 }
 
-/// What comes from a worker.
+/// An event of a worker.
 #[derive(Debug)]
 pub(crate) enum FromWorker<M> {
     Message(M),
-    /// It has ended, or was killed: no message follows.
+    /// The worker has ended, or was killed: no message follows.
     Exited,
 }
 
@@ -106,7 +106,7 @@ impl<M: DeserializeOwned + Send + 'static> Workers<M> {
             .get_mut(worker as usize)
             .and_then(|worker| worker.stdin.as_mut())
         {
-            // If the worker has died, that comes as an event.
+            // The death of a worker is reported by an event, so the error is ignored here.
             let _ = write_line(stdin, command).await;
         }
     }
@@ -128,7 +128,8 @@ impl<M: DeserializeOwned + Send + 'static> Workers<M> {
         for worker in &mut self.workers {
             worker.stdin = None;
             if let Some(pid) = worker.pid() {
-                // It may be suspended by SIGSTOP. If it has just died, there is nothing to resume.
+                // The worker may be suspended by SIGSTOP. A worker that has just died needs no
+                // resume.
                 let _ = kill_process(pid, Signal::CONT);
             }
         }
@@ -138,7 +139,8 @@ impl<M: DeserializeOwned + Send + 'static> Workers<M> {
                 .await
                 .is_err()
             {
-                // It does not react. The run is over, so a failure to kill it changes nothing.
+                // The worker does not react. The run is over, so a failure to kill it changes
+                // nothing.
                 let _ = worker.process.kill().await;
             }
         }

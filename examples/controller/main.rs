@@ -9,7 +9,7 @@
 //!
 //! The first leader is killed (SIGKILL) in the middle of its work; when its session has expired,
 //! another leads. That one is stopped (SIGSTOP) right before a write, until a third one leads and
-//! has written. Then it is woken (SIGCONT), and goes on where it was: it writes. The store, a row
+//! has written. Then it is woken (SIGCONT), and continues where it was: it writes. The store, a row
 //! of an SQLite database, compares the fencing token of its term, and refuses it. With `--no-fence`
 //! the store compares nothing: the write of a former leader is taken over those of the present one.
 //!
@@ -48,7 +48,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// Has the processes lead in turn, and looks at what they have written.
+/// Makes the processes lead in turn, and looks at what they have written.
 async fn control(options: &Options) -> Result<Option<Verdict>, Error> {
     let config = options.config();
     let servers = Servers::find(options.run.connect.as_deref())?;

@@ -42,7 +42,7 @@ pub(crate) enum Recipe {
     Latch,
 }
 
-/// What all processes need to know of the run.
+/// The options of the run that all processes need.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Config {
     pub(crate) writes: u32,

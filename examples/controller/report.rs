@@ -1,4 +1,4 @@
-//! What the run proves.
+//! The findings of the run.
 
 use serde::Serialize;
 

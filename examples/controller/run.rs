@@ -12,7 +12,7 @@ use crate::common::workers::{FromWorker, Workers};
 use crate::common::{Error, monotonic, round};
 use crate::worker::Message;
 
-/// What became of a run.
+/// The results of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     /// How often one began to lead while another did, or took itself for the leader when it was
@@ -28,7 +28,7 @@ pub(crate) struct Outcome {
     pub(crate) seconds: f64,
 }
 
-/// The time in which a worker leads; until `u64::MAX` while that goes on.
+/// The time in which a worker leads; until `u64::MAX` while that continues.
 #[derive(Debug)]
 struct Lead {
     worker: u32,
@@ -50,7 +50,7 @@ pub(crate) async fn run(
         watch(&mut workers, session_timeout).await
     })
     .await?;
-    // Also after an interrupt: no worker is left behind.
+    // All workers are stopped, also after an interrupt.
     workers.stop().await;
     outcome.transpose()
 }
@@ -146,7 +146,7 @@ async fn watch(
                 outcome.woken = true;
                 outcome.overlaps += u32::from(leads);
             }
-            // Of one that was stopped, it has ended already.
+            // The term of a worker that was stopped has already ended.
             Message::Ended { at } => end(&mut leads, worker, at),
             Message::Done => {
                 working[worker as usize] = false;

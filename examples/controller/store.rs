@@ -1,4 +1,4 @@
-//! What the leader writes to, and the record of what was written.
+//! The resource that the leader writes to, and the record of the writes.
 
 use std::path::Path;
 
@@ -23,7 +23,7 @@ const TABLES: &str = "
 #[derive(Debug)]
 pub(crate) struct Store(Connection);
 
-/// What was written, in the order in which it was.
+/// The writes in their order.
 #[derive(Debug)]
 pub(crate) struct Audit {
     pub(crate) terms: u32,

@@ -18,7 +18,7 @@ pub(crate) const PROCESSES: u32 = 3;
 /// How many leaders stop in the middle of their work: the first is killed, the second is woken.
 const STOPS: u32 = 2;
 
-/// What one process is to do.
+/// The work of one process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Assignment {
     pub(crate) process: u32,
@@ -29,27 +29,27 @@ pub(crate) struct Assignment {
     pub(crate) config: Config,
 }
 
-/// What a worker sends. `at` is [`monotonic`].
+/// A message of a worker. `at` is [`monotonic`].
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Message {
-    /// It waits for the command to start.
+    /// The worker waits for the command to start.
     Ready,
-    /// It has begun its work as the leader.
+    /// The worker has begun its work as the leader.
     Leads { at: u64 },
     /// The store has taken a write.
     Wrote,
     /// The store has refused a write.
     Fenced,
-    /// It stops itself, and is to be killed or woken.
+    /// The worker stops itself, and is to be killed or resumed.
     Stopped { at: u64, to_be_killed: bool },
-    /// It has been woken. `leads` is whether it takes itself for the leader.
+    /// The worker has been resumed. `leads` is whether it believes that it leads.
     Woken { leads: bool },
-    /// Its work as the leader is over: done, or dropped.
+    /// The worker's work as the leader has ended: done, or dropped.
     Ended { at: u64 },
-    /// It has led, and its work is done.
+    /// The worker has led, and its work is done.
     Done,
-    /// It ends because of this error.
+    /// The worker ends because of this error.
     Failed(String),
 }
 
@@ -58,7 +58,7 @@ struct EndOnDrop;
 
 impl Drop for EndOnDrop {
     fn drop(&mut self) {
-        // Without a parent there is none to tell.
+        // Without a parent no process reads the message.
         let _ = send(&Message::Ended { at: monotonic() });
     }
 }
@@ -136,7 +136,7 @@ fn lock(store: &Mutex<Store>) -> MutexGuard<'_, Store> {
     store.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the leader does, in one term.
+/// Returns the work of the leader in one term.
 async fn work(
     term: FencingToken,
     config: &Config,
@@ -148,7 +148,7 @@ async fn work(
     lock(store).begin(term)?;
     for write in 1..=config.writes {
         tokio::time::sleep(config.think).await;
-        // From here to the write nothing is awaited: what happens in between no guard can see.
+        // No await follows until the write, so no guard can notice what happens in between.
         let stops = lock(store).stops()?;
         if write > config.writes / 2 && stops < STOPS {
             lock(store).stop()?;

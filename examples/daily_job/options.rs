@@ -53,7 +53,7 @@ pub(crate) enum Lock {
     None,
 }
 
-/// What all nodes need to know of the run.
+/// The options of the run that all nodes need.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Config {
     pub(crate) nodes: u32,

@@ -9,7 +9,7 @@ use crate::common::{Backend, Error};
 use crate::options::{Config, Lock, Options};
 use crate::worker::{self, RECORDED, STARTED};
 
-/// What ZooKeeper has after the last day.
+/// The data in ZooKeeper after the last day.
 #[derive(Debug)]
 pub(crate) struct Books {
     started: Vec<String>,
@@ -41,7 +41,7 @@ struct Figures {
     repeated: u32,
     /// Days of which the job is not recorded.
     missed: u32,
-    /// One is paid for each day.
+    /// The balance, to which each day adds one.
     balance: u32,
     failed: u32,
     nodes: u32,

@@ -21,7 +21,7 @@ const KILLED_ON: u32 = 3;
 pub(crate) const STARTED: &str = "started";
 pub(crate) const RECORDED: &str = "recorded";
 
-/// What one node is to do.
+/// The work of one node.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Assignment {
     pub(crate) node: u32,

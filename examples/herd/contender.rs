@@ -17,43 +17,43 @@ use crate::common::{Error, chain};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Kind {
-    /// One ephemeral node, which everyone watches.
+    /// An ephemeral node that all contenders watch.
     Naive,
     /// `InterProcessMutex`.
     Sequential,
 }
 
-/// What all processes need to know.
+/// The options that all processes need.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Assignment {
     pub(crate) session_timeout: Duration,
 }
 
-/// What a process is told.
+/// A command to a process.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Command {
-    /// Lets so many contend for a lock.
+    /// Starts this many contenders for a lock.
     Contend {
         kind: Kind,
         contenders: u32,
         servers: String,
         path: String,
     },
-    /// Its contender that holds the lock releases it, and contends again.
+    /// The contender that holds the lock releases it, and contends again.
     Release,
     /// All its contenders leave.
     Leave,
 }
 
-/// What a process says.
+/// A message of a process.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Message {
     Ready,
-    /// One of its contenders holds the lock.
+    /// A contender of the process holds the lock.
     Holding,
-    /// One of its contenders watches the naive lock's node.
+    /// A contender of the process watches the naive lock's node.
     Waiting,
     /// None of its contenders has a session any more.
     Left,
@@ -126,7 +126,7 @@ impl Contention {
                     |session| naive(session, self.path.clone(), Arc::clone(&self.release));
                 self.until_left(sessions.into_iter().map(contend), commands)
                     .await?;
-                // Their sessions end when they are dropped.
+                // The sessions end when their clients are dropped.
                 for state in &mut states {
                     while !state.peek_state().is_terminated() {
                         state.changed().await;
@@ -176,7 +176,7 @@ impl Contention {
     }
 }
 
-/// Contends for the naive lock, for ever.
+/// Contends for the naive lock until the process ends.
 async fn naive(
     session: zookeeper_client::Client,
     path: String,
@@ -201,7 +201,7 @@ async fn naive(
     }
 }
 
-/// Contends for the mutex, for ever.
+/// Contends for the mutex until the process ends.
 async fn sequential(client: Client, path: String, release: Arc<Notify>) -> Result<(), Error> {
     let mutex = InterProcessMutex::new(&client, &path)?;
     loop {

@@ -23,7 +23,7 @@ const TICK: Duration = Duration::from_millis(2);
 /// counted.
 const TIME_TO_WATCH: Duration = Duration::from_millis(20);
 
-/// What was measured with a number of waiters.
+/// The measurements with a number of waiters.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Point {
     pub(crate) waiters: u32,
@@ -82,7 +82,7 @@ pub(crate) async fn measure(
         Ok::<_, Error>(curve)
     })
     .await?;
-    // Also after an interrupt: no worker is left behind.
+    // All workers are stopped, also after an interrupt.
     workers.stop().await;
     tree.delete(&root).await?;
     client.close().await?;
@@ -92,7 +92,7 @@ pub(crate) async fn measure(
 struct Herd<'a> {
     options: &'a Options,
     servers: &'a Servers,
-    /// What counts the notifications, if the servers are real ones.
+    /// The counter of notifications, for real servers.
     wire: Option<Wire>,
     client: &'a Client,
     root: &'a str,
@@ -100,7 +100,7 @@ struct Herd<'a> {
     bar: ProgressBar,
 }
 
-/// Who does what at a lock.
+/// The states of the contenders for a lock.
 #[derive(Debug, Default)]
 struct Stage {
     /// The process of the holder.
@@ -113,7 +113,7 @@ struct Stage {
 }
 
 impl Herd<'_> {
-    /// Has a lock released some times, each time with so many waiters. Returns how many
+    /// Releases a lock several times, each time with this many waiters. Returns how many
     /// notifications each release caused on average, and how many releases caused more than one.
     async fn releases(&mut self, kind: Kind, waiters: u32) -> Result<(f64, u32), Error> {
         let path = match kind {
@@ -128,7 +128,8 @@ impl Herd<'_> {
         let mutex = InterProcessMutex::new(self.client, &path)?;
         let processes = self.options.processes;
         for process in 0..processes {
-            // One more than there are waiters: the holder.
+            // The number of contenders is one more than that of the waiters, because one holds the
+            // lock.
             let contenders = (process..waiters + 1).step_by(processes as usize).count() as u32;
             let command = Command::Contend {
                 kind,
@@ -197,7 +198,7 @@ impl Herd<'_> {
         Ok(())
     }
 
-    /// Whether there are as many watches as waiters, if that can be known.
+    /// Returns whether there are as many watches as waiters, if that can be known.
     fn all_watch(&self, waiters: u32) -> bool {
         let server = self.servers.in_process.as_ref();
         server.is_none_or(|server| server.counters().watches() >= waiters as usize)

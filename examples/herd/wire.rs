@@ -12,7 +12,7 @@ use crate::common::Error;
 /// The longest frame that is passed on. Servers and clients have limits near a megabyte.
 const LONGEST: u32 = 16 << 20;
 
-/// What a reply has in place of its request's number if it is a notification.
+/// The value that a notification has in place of a request's number.
 const NOTIFICATION: [u8; 4] = (-1_i32).to_be_bytes();
 
 /// The proxy. It serves as long as the runtime.

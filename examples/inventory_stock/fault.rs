@@ -13,8 +13,8 @@ use crate::options::Fault;
 use crate::protocol::{Event, EventKind};
 use crate::store::Store;
 
-/// How long a worker is paused before it is killed: the messages that it had sent before have
-/// arrived by then.
+/// How long a worker is paused before it is killed, so that the messages that it had sent before
+/// have arrived.
 const SETTLE: Duration = Duration::from_millis(100);
 
 /// How often the servers are asked whether a worker's session has expired.
@@ -55,7 +55,7 @@ impl FaultInjector {
         }
     }
 
-    /// Whether [`on_tick`](Self::on_tick) is to be called.
+    /// Returns whether [`on_tick`](Self::on_tick) is to be called.
     pub(crate) fn is_busy(&self) -> bool {
         !self.faults.is_empty() || !self.expiries.is_empty()
     }
@@ -93,8 +93,8 @@ impl FaultInjector {
             }
             let (paused, since) = (monotonic(), Instant::now());
             if store.is_write_locked()? || store.has_bought(event.user)? {
-                // It was writing for another of its users, and would block all others; or it has
-                // written, and not said so yet. The next holder may not have.
+                // The worker was writing for another of its users, and would block all others; or
+                // it has written without a report yet. The next holder may not have.
                 kill_process(pid, Signal::CONT)?;
                 return Ok(None);
             }
@@ -114,7 +114,7 @@ impl FaultInjector {
         };
         // The signal came too late: the victim had left its critical section.
         let escaped = victim.user == event.user && matches!(event.kind, EventKind::Ended { .. });
-        // Another user was granted the lock after the victim: its session has expired, or it had
+        // Another user was granted the lock after the victim, so its session has expired, or it had
         // released the lock.
         let replaced = product == victim.product
             && from > victim.from
@@ -143,14 +143,15 @@ impl FaultInjector {
         };
         let pause = match self.faults.front() {
             Some(Fault::Kill) => SETTLE,
-            // By then another user has got the lock, if any wants it.
+            // Another user has the lock after this time, if any wants it.
             _ => self.session_timeout * 2 + Duration::from_secs(10),
         };
         if victim.since.elapsed() < pause {
             return Ok(None);
         }
         if let Some(Fault::Pause) = self.faults.front() {
-            // Its session has not expired, and when it goes on it releases the lock.
+            // The victim's session has not expired, and the victim releases the lock when it
+            // resumes.
             victim.expiry.abort();
         }
         self.strike(history)
@@ -160,7 +161,7 @@ impl FaultInjector {
         self.session_timeout
     }
 
-    /// Kills the victim, or lets it go on.
+    /// Kills the victim, or lets it continue.
     fn strike(&mut self, history: &mut History) -> Result<Option<String>, Error> {
         let (Some(victim), Some(fault)) = (self.victim.take(), self.faults.pop_front()) else {
             return Ok(None);
@@ -194,7 +195,7 @@ impl FaultInjector {
         })
     }
 
-    /// Lets a victim go on that was not inside any more, and waits for the next holder.
+    /// Lets a victim continue that was not inside any more, and waits for the next holder.
     fn resume_unharmed(&mut self) -> Result<(), Error> {
         if let Some(victim) = self.victim.take() {
             victim.expiry.abort();

@@ -1,4 +1,4 @@
-//! What happened in the critical sections, and what was done to the workers.
+//! The history of a run: the critical sections, and the faults of workers.
 
 use std::collections::HashMap;
 
@@ -17,7 +17,7 @@ pub(crate) struct History {
     last: HashMap<u32, usize>,
 }
 
-/// One critical section: a user inside, with the lock or without one.
+/// A critical section of one user, with the lock or without one.
 #[derive(Debug)]
 pub(crate) struct Section {
     pub(crate) worker: u32,
@@ -33,7 +33,7 @@ pub(crate) struct Section {
     pub(crate) ended: Option<(u64, Ending)>,
 }
 
-/// What the holder's guard told about the lock.
+/// The guard's information about the lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Mark {
     Suspended,
@@ -41,7 +41,7 @@ pub(crate) enum Mark {
     Lost(String),
 }
 
-/// What was done to a worker, and what came of it.
+/// A fault of a worker, and its result.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Incident {
     Killed {
@@ -53,7 +53,7 @@ pub(crate) enum Incident {
         from: u64,
         until: u64,
     },
-    /// Its session has expired: the servers have deleted its lock's node.
+    /// The session of the worker has expired: the servers have deleted its lock's node.
     Expired {
         worker: u32,
         at: u64,
@@ -110,7 +110,7 @@ impl History {
             EventKind::Suspended => section.marks.push((at, Mark::Suspended)),
             EventKind::Held => section.marks.push((at, Mark::Held)),
             EventKind::Lost(reason) => {
-                // Both the guard and its release may have told of the loss.
+                // The guard and its release may both have reported the loss.
                 if !section
                     .marks
                     .iter()

@@ -13,10 +13,10 @@
 //! ```
 //!
 //! The stock is a row of an SQLite database. This process fills it, starts the workers (this
-//! program again, each with a session of its own) and divides the users among them. A user reads
-//! the stock; if there is some, they take the lock, read it again, think, write the new stock
-//! together with their order, and release the lock. Reading and writing are separate steps, and the
-//! new value is computed in the worker: the lock prevents overselling, not the database, as `--lock
+//! program again, each with a separate session) and divides the users among them. A user reads the
+//! stock; if there is some, they take the lock, read it again, think, write the new stock together
+//! with their order, and release the lock. Reading and writing are separate steps, and the new
+//! value is computed in the worker: the lock prevents overselling, not the database, as `--lock
 //! none` shows.
 //!
 //! What the database does is compare the fencing token whenever the holder reads or writes. That

@@ -36,12 +36,12 @@ pub(crate) struct Options {
     /// article-rush: 1s, --kill-one, --pause-one: 500ms]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     think: Option<Duration>,
-    /// Kills (SIGKILL) the worker that holds the lock: the others go on when its session has
+    /// Kills (SIGKILL) the worker that holds the lock: the others continue when its session has
     /// expired
     #[arg(long)]
     kill_one: bool,
-    /// Pauses (SIGSTOP) the worker that holds the lock until another has got it, then lets it go on
-    /// and write
+    /// Pauses (SIGSTOP) the worker that holds the lock until another has got it, then lets it
+    /// continue and write
     #[arg(long)]
     pause_one: bool,
     /// The session timeout: how long the servers keep the lock of a worker that is silent. They
@@ -115,7 +115,7 @@ pub(crate) enum Lock {
     None,
 }
 
-/// What all workers need to know of the sale.
+/// The options of the sale that all workers need.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Config {
     pub(crate) scenario: Scenario,

@@ -1,7 +1,8 @@
-//! What the sale and its workers send to each other.
+//! The messages between the sale and its workers.
 //!
-//! A worker gets its [`Assignment`] and sends [`Message::Ready`]. It reports each critical section
-//! as it goes, now and then the users who have left, and at the end [`Message::Done`].
+//! A worker gets its [`Assignment`] and sends [`Message::Ready`]. The worker reports each critical
+//! section as it happens, from time to time the users who have left, and at the end
+//! [`Message::Done`].
 
 use std::path::PathBuf;
 
@@ -9,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::options::Config;
 
-/// What one worker is to do.
+/// The work of one worker.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Assignment {
     /// From 0.
@@ -35,21 +36,21 @@ impl Assignment {
     }
 }
 
-/// What a worker sends.
+/// A message of a worker.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Message {
-    /// It has a session and the database, and waits for the command to start.
+    /// The worker has a session and the database, and waits for the command to start.
     Ready,
     /// Something happened in a user's critical section.
     Section(Event),
-    /// These users have left since the last such message.
+    /// Users who have left since the last such message.
     Left(Vec<Visit>),
     /// All users have left.
     Done,
 }
 
-/// One step of a user's critical section.
+/// A step of a user's critical section.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Event {
     pub(crate) user: u32,
@@ -61,7 +62,7 @@ pub(crate) struct Event {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum EventKind {
-    /// The user went in: with the lock, after waiting for so many nanoseconds, or without one.
+    /// The user entered: with the lock, after a wait of this many nanoseconds, or without a lock.
     Entered { waited: Option<u64> },
     /// The user has read the stock, and thinks.
     Read { left: u32 },
@@ -89,7 +90,7 @@ pub(crate) enum Ending {
     Failed,
 }
 
-/// One user's visit.
+/// The visit of one user.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Visit {
     pub(crate) user: u32,

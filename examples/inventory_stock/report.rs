@@ -16,7 +16,7 @@ const WINNERS: usize = 20;
 /// The number of products that are listed.
 const PRODUCTS: usize = 20;
 
-/// What the workers have reported so far.
+/// The reports of the workers so far.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     config: Config,
@@ -287,7 +287,7 @@ pub(crate) struct Figures {
     left: u32,
     /// Items taken off the stock without an order.
     vanished: u32,
-    /// Users who were told that there is nothing left while there is.
+    /// Users who were refused as sold out although items were left.
     sent_away: u32,
     /// The worker that was killed, from 1.
     killed: Option<u32>,
@@ -313,7 +313,7 @@ impl Outside {
         *match outcome {
             Some(Outcome::SoldOut) => &mut self.sold_out,
             Some(Outcome::TimedOut) => &mut self.timed_out,
-            // Its worker ended first. A sale without a visit is not accounted for.
+            // The worker ended first. A sale without a visit is not accounted for.
             None | Some(Outcome::Sold) => &mut self.lost,
             Some(Outcome::Failed(_)) => &mut self.failed,
         } += 1;
@@ -348,15 +348,15 @@ struct Product {
     left: u32,
     oversold: u32,
     vanished: u32,
-    /// Users who were told that there is nothing left.
+    /// Users who were refused because nothing was left.
     #[serde(rename = "sold_out")]
     sent_away: u32,
 }
 
 impl Product {
     fn new(stock: u32, count: &Count) -> Self {
-        // Each order takes one item. Orders beyond what was taken sold an item twice; if updates of
-        // the stock were lost, there may even be some left.
+        // Each order takes one item. More orders than items that were taken mean that an item was
+        // sold twice; if updates of the stock were lost, some may even be left.
         let sold = count.orders.len() as u32;
         let taken = stock.saturating_sub(count.left);
         Self {
@@ -380,7 +380,7 @@ struct Winner {
     left: u32,
 }
 
-/// One worker's part in the sale.
+/// The part of one worker in the sale.
 #[derive(Clone, Debug)]
 struct Share {
     sections: u32,

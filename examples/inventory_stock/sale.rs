@@ -77,7 +77,7 @@ pub(crate) async fn hold(options: &Options) -> Result<Option<Report>, Error> {
             store.fill(&sku, config.stock, None)?;
         }
     }
-    // Before the sale, so that a file that cannot be written does not waste one.
+    // The file is opened before the sale, so that a file that cannot be written does not waste one.
     let mut timeline = match &options.timeline {
         Some(file) => {
             Some(File::create(file).map_err(|error| format!("{}: {error}", file.display()))?)
@@ -107,7 +107,7 @@ pub(crate) async fn hold(options: &Options) -> Result<Option<Report>, Error> {
         .await
     })
     .await?;
-    // Also after an interrupt: no worker is left behind.
+    // All workers are stopped, also after an interrupt.
     workers.stop().await;
     let Some(sold) = sold else { return Ok(None) };
     sold?;
@@ -161,7 +161,8 @@ async fn sell(
             FromWorker::Message(Message::Section(event)) => {
                 let pid = workers.pid(worker);
                 ledger.record_event(worker, &event);
-                // Before the log is written: the worker goes on meanwhile.
+                // The notice is taken before the log is written, because the worker continues in
+                // that time.
                 if let Some(notice) =
                     faults.on_event(&event, pid, locks, store, ledger.history_mut())?
                 {

@@ -33,13 +33,13 @@ const TABLES: &str = "
         id INTEGER PRIMARY KEY, sku TEXT NOT NULL, user INTEGER NOT NULL, left INTEGER NOT NULL,
         token_zxid INTEGER, token_n INTEGER);";
 
-/// One process's connection to the database.
+/// The connection of one process to the database.
 #[derive(Debug)]
 pub(crate) struct Store {
     db: Connection,
 }
 
-/// What became of a write.
+/// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sale {
     Committed,
@@ -47,7 +47,7 @@ pub(crate) enum Sale {
     Fenced,
 }
 
-/// What is in the database of one product after the sale.
+/// The database's contents for one product after the sale.
 #[derive(Debug)]
 pub(crate) struct Count {
     pub(crate) sku: String,
@@ -80,8 +80,7 @@ impl Store {
         let open = || {
             let db = Connection::open(path)?;
             db.busy_timeout(BUSY_TIMEOUT)?;
-            // What is committed survives a killed process. A power cut is not what this example is
-            // about.
+            // A committed write survives a killed process. The example does not test power cuts.
             db.pragma_update(None, "synchronous", "NORMAL")?;
             Ok::<_, Error>(Self { db })
         };
@@ -174,8 +173,8 @@ impl Store {
         Ok(Sale::Committed)
     }
 
-    /// Whether a process keeps all others from writing: one that was paused in the middle of a
-    /// transaction.
+    /// Returns whether a process keeps all others from writing: one that was paused in the middle
+    /// of a transaction.
     pub(crate) fn is_write_locked(&mut self) -> Result<bool, Error> {
         self.db.busy_timeout(STUCK)?;
         let locked = match self
@@ -190,7 +189,7 @@ impl Store {
         Ok(locked)
     }
 
-    /// Whether there is an order of this user.
+    /// Returns whether there is an order of this user.
     pub(crate) fn has_bought(&self, user: u32) -> Result<bool, Error> {
         let mut select = self
             .db

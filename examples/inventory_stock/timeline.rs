@@ -1,4 +1,4 @@
-//! Who held a lock when, as an SVG picture.
+//! The holders of a lock over time, as an SVG picture.
 
 use plotter::{Picture, shown};
 
@@ -6,7 +6,7 @@ use crate::history::{History, Incident, Mark, Overlap, Section};
 use crate::options::{Config, Lock};
 use crate::protocol::Ending;
 
-// All lengths are in pixels.
+// Lengths are in pixels.
 const LEFT: f64 = 100.0;
 const PLOT: f64 = 960.0;
 const RIGHT: f64 = 40.0;
@@ -77,7 +77,7 @@ pub(crate) fn draw(history: &History, config: &Config) -> String {
             );
         }
     }
-    // Over everything else: they must not be overlooked.
+    // Overlaps are drawn over everything else, so that they are visible.
     for overlap in &history.overlaps() {
         draw_overlap(&mut svg, &scale, &rows, overlap);
     }
@@ -85,7 +85,7 @@ pub(crate) fn draw(history: &History, config: &Config) -> String {
     svg.finish()
 }
 
-/// One worker's row.
+/// The row of one worker.
 struct Row<'a> {
     y: f64,
     height: f64,
@@ -105,7 +105,7 @@ fn rows<'a>(history: &'a History, config: &Config) -> Vec<Row<'a>> {
     for section in &history.sections {
         let end = end_of(section, killed_at(history, section.worker), history);
         let lanes = &mut lanes[section.worker as usize];
-        // The first lane that is free by then.
+        // The first free lane is used.
         let lane = lanes
             .iter()
             .position(|&until| until <= section.from)
@@ -145,7 +145,7 @@ fn was_lost(section: &Section) -> bool {
 /// Returns when the section's bar ends.
 fn end_of(section: &Section, killed: Option<u64>, history: &History) -> u64 {
     match section.ended {
-        // After the loss the worker went on, without the lock.
+        // After the loss the worker continued without the lock.
         Some((at, _)) if was_lost(section) => at,
         Some(_) => section.until,
         None => killed.unwrap_or(history.finished),

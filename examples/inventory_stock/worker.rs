@@ -34,7 +34,7 @@ const ATTEMPTS: u32 = 3;
 pub(crate) fn run() -> Result<(), Error> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        // There is one connection to the database, so more threads would only wait for it.
+        // The process has one connection to the database, so more threads would only wait for it.
         .max_blocking_threads(1)
         .build()?;
     runtime.block_on(work())
@@ -136,7 +136,7 @@ async fn in_time<G>(
     }
 }
 
-/// What the visits of one worker share.
+/// The state that the visits of one worker share.
 struct Shop {
     store: Mutex<Store>,
     products: Vec<Product>,
@@ -161,7 +161,7 @@ impl Shop {
         let came = Instant::now();
         for _ in 0..ATTEMPTS {
             let time_left = || self.config.wait.saturating_sub(came.elapsed());
-            // This read decides nothing, but saves waiting for the lock of a product that is sold
+            // The read decides nothing, but saves the wait for the lock of a product that is sold
             // out.
             match self.look(product, lock, time_left).await? {
                 Some(0) => return Ok(Outcome::SoldOut),
@@ -189,8 +189,8 @@ impl Shop {
             {
                 Ending::Sold { .. } => return Ok(Outcome::Sold),
                 Ending::SoldOut => return Ok(Outcome::SoldOut),
-                // This process was paused for longer than its session, and others have had the
-                // lock. Start again.
+                // The process was paused for longer than its session, and others have had the lock,
+                // so the user starts again.
                 Ending::Refused | Ending::Failed => {}
             }
         }
@@ -219,7 +219,7 @@ impl Shop {
         };
         let left = match fenced {
             Some(left) => left,
-            // Without a read lock, or with one that is lost: the number is good enough for a look.
+            // Without a read lock, or with a lost one, the number is good enough for a display.
             None => self.left(product).await?,
         };
         if let Some(guard) = guard {
@@ -257,9 +257,9 @@ impl Shop {
         let known_held = AtomicU64::new(entered);
         let bought = tokio::select! {
             biased;
-            // This only watches. A loss does not stop the purchase, because a pause can come
-            // between any question to the guard and the write: refusing what comes too late is the
-            // database's part.
+            // The branch observes the guard only. A loss does not stop the purchase, because a
+            // pause can come between any question to the guard and the write: the database refuses
+            // late writes.
             error = watch_guard(guard.as_ref(), user, &known_held) => Err(error),
             bought = self.buy(user, token) => bought,
         };
@@ -271,7 +271,8 @@ impl Shop {
             *bought.as_ref().unwrap_or(&Ending::Failed),
             known_held.into_inner(),
         );
-        // Before the release: the next holder's first event comes after this one.
+        // The report is sent before the release, so that the next holder's first event comes after
+        // it.
         report_at(left, user, EventKind::Ended { ending, until })?;
         if let Some(guard) = guard {
             match guard.release().await {

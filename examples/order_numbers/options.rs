@@ -58,7 +58,7 @@ pub(crate) enum Lock {
     None,
 }
 
-/// What all processes need to know of the run.
+/// The options of the run that all processes need.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Config {
     pub(crate) workers: u32,

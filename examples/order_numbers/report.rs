@@ -11,7 +11,7 @@ use crate::common::{Backend, Error};
 use crate::options::{Config, Lock, Options};
 use crate::worker;
 
-/// What the nodes of the orders say.
+/// The contents of the nodes of the orders.
 #[derive(Debug, Default)]
 pub(crate) struct Orders {
     numbers: Vec<u32>,

@@ -20,7 +20,7 @@ const ATTEMPTS: u32 = 10;
 /// In which of its orders, from 1, a process is killed.
 const KILLED_IN: u32 = 5;
 
-/// What one process is to do.
+/// The work of one process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Assignment {
     pub(crate) process: u32,
@@ -153,8 +153,8 @@ impl Shared {
             match transaction.commit().await {
                 // Dropping the guard releases the lock.
                 Ok(()) => return Ok(()),
-                // The guard was lost, or the outcome is unknown, or a transaction of which that was
-                // said has been committed meanwhile: the next attempt looks.
+                // The guard was lost, or the outcome is unknown, or a transaction with an unknown
+                // outcome has been committed in the meantime: the next attempt finds out.
                 Err(
                     TransactionError::Lost(_)
                     | TransactionError::Unknown { .. }

@@ -28,7 +28,7 @@ const ITEMS: u32 = 5;
 
 #[tokio::main]
 async fn main() -> Result<(), Error> {
-    // Before the client, which describes the metrics when it connects.
+    // The recorder is installed before the client, which describes the metrics when it connects.
     let metrics = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &BUCKETS)?
         .install_recorder()?;
@@ -37,7 +37,7 @@ async fn main() -> Result<(), Error> {
     let local = Server::start()?;
     let servers = std::env::var("ZK_CONNECT").unwrap_or_else(|_| local.connect_string());
     for seed in 1..=2 {
-        // A label for the inventory; all other locks are `other`, however many there are.
+        // The inventory has a label; all other locks share the label `other`.
         let client = Client::builder()
             .metrics_prefixes(["/inventory"])
             .connect(&servers)

@@ -10,11 +10,12 @@ use tokio::net::{TcpListener, TcpStream};
 /// Answers each connection, one after the other, until the listener fails.
 ///
 /// # Errors
-/// If no connection can be accepted. A connection that breaks is its client's business.
+/// Returns an error if no connection can be accepted. A connection that breaks is its client's
+/// business.
 pub(crate) async fn serve(listener: TcpListener, metrics: PrometheusHandle) -> io::Result<()> {
     loop {
         let (connection, _) = listener.accept().await?;
-        // What waits in histograms is taken into account with each answer.
+        // The values that wait in histograms are added to each answer.
         metrics.run_upkeep();
         if let Err(error) = answer(connection, &metrics.render()).await {
             eprintln!("not answered: {error}");

@@ -18,7 +18,7 @@ pub(crate) struct Options {
     pub(crate) run: RunOptions,
 }
 
-/// What all processes need to know of the run.
+/// The options of the run that all processes need.
 #[derive(Clone, Debug, Args, Serialize, Deserialize)]
 pub(crate) struct Config {
     /// Visitors that the service bears at a time
@@ -47,7 +47,7 @@ pub(crate) struct Config {
     pub(crate) lock: Lock,
 }
 
-/// What keeps the other visitors out.
+/// The lock that keeps the other visitors out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Lock {

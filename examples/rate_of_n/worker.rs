@@ -12,7 +12,7 @@ use crate::common::{Error, worker};
 use crate::options::{Config, Lock};
 use crate::service::Service;
 
-/// What one process is to do.
+/// The work of one process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Assignment {
     pub(crate) process: u32,
@@ -93,7 +93,7 @@ impl Shared {
             Lock::Semaphore => Some(self.semaphore.acquire(config.wait).await?),
             Lock::None => None,
         };
-        // Without a semaphore, any connection.
+        // Without a semaphore, a visitor takes any connection.
         let slot = permit
             .as_ref()
             .map_or(visit % config.n, |permit| permit.slot());

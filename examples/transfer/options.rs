@@ -50,7 +50,7 @@ pub(crate) enum Lock {
     None,
 }
 
-/// What all processes need to know of the run.
+/// The options of the run that all processes need.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Config {
     pub(crate) accounts: u32,

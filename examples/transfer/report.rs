@@ -1,4 +1,4 @@
-//! What is in the accounts, and what it proves.
+//! The contents of the accounts, and what they prove.
 
 use serde::Serialize;
 

@@ -7,7 +7,7 @@ use rusqlite::{Connection, params};
 use crate::common::{Error, db};
 use crate::options::Transfer;
 
-/// What each account has at the beginning.
+/// The balance of each account at the beginning.
 const START: i64 = 100;
 
 const TABLES: &str = "
@@ -27,7 +27,7 @@ pub(crate) type Columns = (i64, i64);
 #[derive(Debug)]
 pub(crate) struct Bank(Connection);
 
-/// What is in the accounts, and what should be there.
+/// The balances of the accounts, and the expected ones.
 #[derive(Debug)]
 pub(crate) struct Audit {
     pub(crate) transfers: u32,

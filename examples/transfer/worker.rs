@@ -19,7 +19,7 @@ use crate::store::{Bank, Columns};
 /// How often a process begins a transfer, if it loses a lock.
 const ATTEMPTS: u32 = 3;
 
-/// What one process is to do.
+/// The work of one process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Assignment {
     pub(crate) process: u32,
@@ -30,7 +30,7 @@ pub(crate) struct Assignment {
     pub(crate) config: Config,
 }
 
-/// What became of a process's transfers.
+/// The counts of a process's transfers.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Tally {
     /// Given up because a lock was not granted in time.
@@ -120,7 +120,8 @@ impl Teller {
                     return Ok(None);
                 };
                 tokio::time::sleep(config.think).await;
-                // If that is not granted in time, dropping the first releases it.
+                // If the second lock is not granted in time, dropping the first guard releases the
+                // first.
                 Ok(granted(to.acquire(config.wait).await)?
                     .map(|second| Guards::Nested(first, second)))
             }
@@ -175,7 +176,7 @@ impl Guards {
             Self::None => Ok(()),
         };
         match released {
-            // After a loss the tokens have kept the accounts right.
+            // After a loss the tokens have kept the accounts correct.
             Ok(()) | Err(ReleaseError::Lost(_)) => Ok(()),
             Err(error) => Err(error.into()),
         }

@@ -76,7 +76,7 @@ fn named<T>(path: &Path, result: Result<T, impl std::fmt::Display>) -> Result<T,
     result.map_err(|error| format!("{}: {error}", path.display()).into())
 }
 
-/// Runs all scenarios, and tells of each when it is over.
+/// Runs all scenarios, and prints the result of each when it ends.
 fn measure(options: &Options) -> Result<Report, Error> {
     let effort = match (options.smoke, options.quick) {
         (true, _) => Effort::Smoke,
@@ -179,7 +179,7 @@ fn list(scenarios: &[Scenario]) -> String {
     text
 }
 
-/// What helps to compare two runs.
+/// Returns the properties of the machine and the run that help to compare two runs.
 fn machine(bench: &Bench, took: Duration) -> BTreeMap<String, String> {
     let mut facts = bench.servers.versions();
     facts.extend(bench.programs.versions());
@@ -209,7 +209,7 @@ fn machine(bench: &Bench, took: Duration) -> BTreeMap<String, String> {
     facts
 }
 
-/// What a program prints, if it ends well.
+/// Returns the output of a program; `None` if it fails.
 fn output(program: &str, arguments: &[&str]) -> Option<String> {
     let output = std::process::Command::new(program).args(arguments).output();
     let output = output.ok().filter(|output| output.status.success())?;
@@ -258,7 +258,7 @@ impl Bench {
         }
         let mut rounds = Vec::new();
         for number in 0..scenario.rounds(self.effort) {
-            // Who comes after whom is different in each round.
+            // The order of the contenders differs in each round.
             let mut order = present.clone();
             order.rotate_left(number.checked_rem(present.len()).unwrap_or(0));
             let mut round = Round::new();
@@ -310,7 +310,8 @@ impl Bench {
         let few = scenario.few();
         let crowd = scenario.all_tasks() >= CROWD;
         if crowd {
-            // What a process has before the second task comes: a connection, a runtime.
+            // The memory of few tasks is measured first: each process has a connection and a
+            // runtime.
             self.part(&few, contender, Duration::ZERO)?;
         }
         let before = memory(self)?;
@@ -392,7 +393,7 @@ impl Bench {
         Ok(measured)
     }
 
-    /// How many requests the servers of a contender have received, if they count them.
+    /// Returns how many requests the servers of a contender have received, if they count them.
     fn requests(&self, scenario: &Scenario, contender: &Contender) -> Result<Option<u64>, Error> {
         // The servers count all, and of those who wait while one gives up, one is measured.
         let all = scenario.give_up_micros.is_none();
@@ -402,7 +403,7 @@ impl Bench {
         }
     }
 
-    /// The processes of a contender in a scenario.
+    /// Returns the processes of a contender in a scenario.
     fn processes_of(&self, scenario: &Scenario, contender: &Contender) -> Vec<u32> {
         let workers = self
             .workers
@@ -412,7 +413,7 @@ impl Bench {
         workers.take(scenario.processes).map(Worker::id).collect()
     }
 
-    /// The processes that belong to the run.
+    /// Returns the processes that belong to the run.
     fn all_processes(&self) -> Vec<u32> {
         let workers = self.workers.values().flatten().map(Worker::id);
         self.servers.ids().into_iter().chain(workers).collect()

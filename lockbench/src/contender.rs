@@ -1,4 +1,4 @@
-//! Who contends.
+//! The contenders: the kinds of locks that are compared.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub(crate) enum Processes {
     /// All contenders' of a program that takes long to become warm: they stay from scenario to
     /// scenario.
     OfProgram(Program),
-    /// One contender's, in one scenario.
+    /// The processes of one contender, in one scenario.
     OfContender(&'static str),
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Contender {
     pub(crate) objects: Objects,
     /// Whether the program is another build of this one, which `--beside` names.
     pub(crate) beside: bool,
-    /// What it is, for the legend.
+    /// The description for the legend.
     pub(crate) about: &'static str,
 }
 
@@ -123,8 +123,8 @@ pub(crate) const REDIS: Contender = contender(
     "`SET NX PX` on one Redis server, waiters poll with growing random pauses",
 );
 
-/// What another build of this program does, see [`Contender::twin`].
-const BESIDE: [Contender; 3] = [
+/// The contenders of another build of this program, see [`Contender::twin`].
+const OTHER_BUILD: [Contender; 3] = [
     Contender {
         name: "beside_ours",
         beside: true,
@@ -162,7 +162,7 @@ pub(crate) const ALL: [Contender; 12] = [
 ];
 
 impl Contender {
-    /// Whether it is of this workspace: the numerator of ratios.
+    /// Returns whether it is of this workspace: the numerator of ratios.
     pub(crate) fn is_ours(&self) -> bool {
         self.program == Program::Ours && !self.beside
     }
@@ -170,20 +170,20 @@ impl Contender {
     /// Returns the contender that does the same in another build of this program, if there is one.
     pub(crate) fn twin(&self) -> Option<Self> {
         let same = |twin: &&Self| (twin.program, twin.recipe) == (self.program, self.recipe);
-        BESIDE.iter().find(same).copied()
+        OTHER_BUILD.iter().find(same).copied()
     }
 
-    /// Whether it is a lock, so that no update may be lost.
+    /// Returns whether it is a lock, so that no update may be lost.
     pub(crate) fn excludes(&self) -> bool {
         !matches!(self.program, Program::Bare | Program::BareApart)
     }
 
-    /// Why it cannot take part here.
+    /// Returns why it cannot take part here.
     pub(crate) fn absence(&self) -> Option<String> {
         self.program.missing().map(|missing| missing.to_string())
     }
 
-    /// Which processes it runs in.
+    /// Returns which processes it runs in.
     pub(crate) fn processes(&self) -> Processes {
         match self.program.warm_up() {
             Some(_) => Processes::OfProgram(self.program),
@@ -193,7 +193,7 @@ impl Contender {
 }
 
 impl Program {
-    /// The name of the worker.
+    /// Returns the name of the worker.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Ours => "ours",
@@ -206,13 +206,13 @@ impl Program {
         }
     }
 
-    /// How long it runs before it is measured, if it takes long to become warm.
+    /// Returns how long it runs before it is measured, if it takes long to become warm.
     pub(crate) fn warm_up(self) -> Option<Duration> {
         // Java compiles what runs often.
         (self == Self::Curator).then_some(Duration::from_secs(10))
     }
 
-    /// Whether it locks on ZooKeeper, and on Redis otherwise.
+    /// Returns whether it locks on ZooKeeper, and on Redis otherwise.
     pub(crate) fn is_on_zookeeper(self) -> bool {
         self != Self::Redis
     }

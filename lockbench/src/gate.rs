@@ -1,4 +1,4 @@
-//! What the figures must be, and where they are to get.
+//! The bounds that the figures must keep, and the targets that they should reach.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,7 +21,7 @@ pub(crate) enum Quantity {
     Seconds,
     /// The most lock nodes that were seen during a round.
     LockNodes,
-    /// What a task that waits costs, with all that belongs to it, in bytes.
+    /// The memory of a waiting task, with all that belongs to it, in bytes.
     Memory,
     /// By how much the memory of a process is larger after the last round than after the second, in
     /// MiB. What an allocator gave back before the first round, it takes again in that.
@@ -91,7 +91,7 @@ impl fmt::Display for Bound {
     }
 }
 
-/// What a figure is divided by.
+/// The divisor of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Against {
     /// Nothing.
@@ -165,7 +165,7 @@ const fn absolute(
     }
 }
 
-/// The cost of a grant grows no faster than the list that the servers must send.
+/// Checks that the cost of a grant grows no faster than the list that the servers must send.
 const fn growth(more: &'static str, ours: &'static str, fewer: &'static str, times: f64) -> Gate {
     let against = Against::Scenario(fewer);
     Gate {
@@ -178,13 +178,13 @@ const fn growth(more: &'static str, ours: &'static str, fewer: &'static str, tim
     }
 }
 
-/// What keeps a free lock from the time of `bare`, which shares its caller's runtime.
+/// The reason why a free lock takes longer than `bare`, which shares its caller's runtime.
 const THREAD: &str = "the session has a thread of its own, so that a busy executor costs no lock; `bare_apart` has \
                       one, too";
-/// What keeps sessions that contend from more.
+/// The reason why contending sessions do not reach more.
 const QUEUE: &str = "five requests a grant, as Curator and `Client::lock` have, and the servers have most of the \
                      time";
-/// What a figure reaches in some runs, and not in all.
+/// The reason of a figure that some runs reach, and others not.
 const NOISE: &str = "reached in some runs, and in others not: the gate has room for those";
 
 /// All gates. Where one falls short of an aim, it is where the figure is, with room for a busy
@@ -238,7 +238,7 @@ const ALL: &[Gate] = {
     ]
 };
 
-/// What came of a gate.
+/// The verdict on a gate.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Verdict {
     pub(crate) gate: String,
@@ -259,7 +259,7 @@ pub(crate) struct Short {
     pub(crate) limit: String,
 }
 
-/// What was measured, by scenario.
+/// The measurements, by scenario.
 pub(crate) type Reports = BTreeMap<String, ScenarioReport>;
 
 /// Judges the gates of all scenarios that were measured.
@@ -354,7 +354,7 @@ mod tests {
     use crate::report::Round;
     use crate::scenario;
 
-    /// A scenario with a round for each pair of times per cycle.
+    /// Returns a scenario with a round for each pair of times per cycle.
     fn reports(times: &[(f64, f64)]) -> Reports {
         let round = |&(ours, bare): &(f64, f64)| -> Round {
             [("ours", ours), ("bare", bare)]

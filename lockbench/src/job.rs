@@ -1,9 +1,9 @@
-//! What the orchestrator and a worker say to each other: one JSON object per line, orders on the
+//! The messages between the orchestrator and a worker: one JSON object per line, orders on the
 //! worker's stdin and answers on its stdout.
 
 use serde::{Deserialize, Serialize};
 
-/// What a worker is told. The end of its input tells it to quit, too.
+/// An order to a worker, which also quits at the end of its input.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Order {
@@ -13,13 +13,13 @@ pub(crate) enum Order {
     Quit(bool),
 }
 
-/// What a worker answers to [`Order::Run`].
+/// The answer of a worker to [`Order::Run`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum Answer {
     /// The round was run.
     Done(Done),
-    /// It could not be.
+    /// The round failed.
     Failed {
         /// Why.
         error: String,
@@ -53,7 +53,7 @@ pub(crate) enum Objects {
     Shared,
 }
 
-/// One round: who contends for what, and for how long.
+/// One round: the contenders, their locks, and the duration.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Job {
     pub(crate) scenario: String,
@@ -82,14 +82,14 @@ pub(crate) struct Job {
     /// it, to wait for so long, and to give up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) give_up_micros: Option<u64>,
-    /// What all paths begin with.
+    /// The beginning of all paths.
     pub(crate) root: String,
     pub(crate) servers: String,
     /// Where processes that share the paths count; in memory by default.
     pub(crate) counter_file: Option<String>,
 }
 
-/// What came of a round.
+/// The result of a round.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Done {
     /// Acquired and released.

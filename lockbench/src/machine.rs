@@ -1,4 +1,4 @@
-//! What else the machine did during a round: a ratio of two contenders is worth little if another
+//! The load of the machine during a round: a ratio of two contenders is worth little if another
 //! process, or another machine on the same host, took the processor from one of them.
 
 use std::fs;
@@ -22,9 +22,9 @@ pub(crate) struct Reading {
     ours: u64,
 }
 
-/// What part of the processors' time went elsewhere during a round.
+/// The share of the processors' time that other programs or machines used during a round.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Theft {
+pub(crate) struct StolenTime {
     /// Taken by the hypervisor.
     pub(crate) stolen: f64,
     /// Used by processes that belong to no contender and no server of the run.
@@ -49,7 +49,7 @@ impl Reading {
     }
 
     /// Returns what went elsewhere since an earlier reading.
-    pub(crate) fn since(self, earlier: Self) -> Theft {
+    pub(crate) fn since(self, earlier: Self) -> StolenTime {
         let total = self.total.saturating_sub(earlier.total);
         let idle = self.idle.saturating_sub(earlier.idle);
         let stolen = self.stolen.saturating_sub(earlier.stolen);
@@ -65,21 +65,21 @@ impl Reading {
                 ticks as f64 / total as f64
             }
         };
-        Theft {
+        StolenTime {
             stolen: part(stolen),
             others: part(others),
         }
     }
 }
 
-impl Theft {
-    /// Whether so much was taken that the round is marked.
+impl StolenTime {
+    /// Returns whether the share is so large that the round is marked.
     pub(crate) fn counts(self) -> bool {
         self.stolen > STOLEN || self.others > TAKEN
     }
 }
 
-/// What a process has in memory.
+/// The memory of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Memory {
     /// Now, in bytes.
@@ -179,7 +179,7 @@ mod tests {
         let theft = later.since(earlier);
         assert_eq!(
             theft,
-            Theft {
+            StolenTime {
                 stolen: 0.01,
                 others: 0.24
             }

@@ -70,19 +70,30 @@ fn contenders() -> String {
 }
 
 fn meanings(report: &Report, scenarios: &[Scenario]) -> String {
-    let row = |(scenario, measured): (&Scenario, &ScenarioReport)| {
+    let mut groups: Vec<(String, String)> = Vec::new();
+    for (scenario, measured) in measured(report, scenarios) {
         let absent: String = measured
             .absent
             .iter()
             .map(|(name, why)| format!("; `{name}` did not take part: {why}"))
             .collect();
-        format!("| `{}` | {}{absent} |\n", scenario.name, scenario.about)
-    };
-    let rows: String = measured(report, scenarios).map(row).collect();
+        let (name, about) = (&scenario.name, format!("{}{absent}", scenario.about));
+        // Scenarios that differ by their number share a row.
+        match groups.last_mut() {
+            Some((names, of_last)) if *of_last == about => {
+                let _ = write!(names, ", `{name}`");
+            }
+            _ => groups.push((format!("`{name}`"), about)),
+        }
+    }
+    let rows: String = groups
+        .iter()
+        .map(|(names, about)| format!("| {names} | {about} |\n"))
+        .collect();
     format!("\n## Scenarios\nn is the number in the name.\n\n| scenario | is |\n|---|---|\n{rows}")
 }
 
-/// How many times as fast each of ours is as the others, as comma-separated values.
+/// Returns how many times as fast each of ours is as the others, as comma-separated values.
 fn ratios(report: &Report, scenarios: &[Scenario]) -> String {
     let mut text =
         String::from("scenario,contender,other,cycles per second of contender / other\n");
@@ -101,7 +112,7 @@ fn ratios(report: &Report, scenarios: &[Scenario]) -> String {
     text
 }
 
-/// All figures of all contenders, as comma-separated values.
+/// Returns all figures of all contenders, as comma-separated values.
 fn figures(report: &Report, scenarios: &[Scenario]) -> String {
     let mut text = String::from(
         "scenario,contender,cycles per second,µs per cycle,lower quartile,upper quartile,p50 µs,\
@@ -174,7 +185,7 @@ fn gates(report: &Report) -> String {
     text
 }
 
-/// The scenarios of a run, in the order of the table.
+/// Returns the scenarios of a run, in the order of the table.
 fn measured<'a>(
     report: &'a Report,
     scenarios: &'a [Scenario],

@@ -18,7 +18,7 @@ pub(crate) struct Options {
     /// Exits with 1 if a gate is missed, and prints which.
     #[arg(long)]
     pub(crate) check: bool,
-    /// One short round of each scenario: shows that all of them work and all locks exclude, and
+    /// Runs one short round of each scenario, which shows that all work and all locks exclude, and
     /// measures nothing.
     #[arg(long, conflicts_with_all = ["quick", "check"])]
     pub(crate) smoke: bool,

@@ -6,7 +6,7 @@ use plotter::{Bar, Line, Scale};
 use crate::contender::{self, Contender};
 use crate::report::{ContenderReport, Report};
 
-/// What a picture shows.
+/// The contents of a picture.
 struct Picture {
     file: &'static str,
     title: &'static str,

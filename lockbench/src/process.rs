@@ -14,8 +14,8 @@ use crate::job::{Answer, Done, Job, Order};
 /// How much longer than its round a worker may take: to connect, to make 10,000 directories, to
 /// queue.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// How long a worker that was told to quit may take to close its sessions.
-const FAREWELL: Duration = Duration::from_secs(10);
+/// The time in which a worker that quits must close its sessions.
+const QUIT_LIMIT: Duration = Duration::from_secs(10);
 
 /// A worker that waits for orders. Dropping it has it quit.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ impl Worker {
         self.child.id()
     }
 
-    /// Whether it has run for long enough to be measured, where that takes long.
+    /// Returns whether it has run for long enough to be measured, where that takes long.
     pub(crate) fn is_warm(&self) -> bool {
         self.warm
     }
@@ -66,7 +66,7 @@ impl Worker {
         self.warm = true;
     }
 
-    /// Has the worker begin a round.
+    /// Makes the worker begin a round.
     pub(crate) fn begin(&mut self, job: &Job) -> Result<(), Error> {
         self.tell(&Order::Run(job.clone()))
             .map_err(|error| format!("{} does not listen: {error}", self.name).into())
@@ -97,7 +97,7 @@ impl Worker {
 
     /// Ends it without a word.
     pub(crate) fn kill(&mut self) {
-        // One that has ended already is as dead as we want it.
+        // A process that has ended cannot be killed, which is not an error here.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -112,11 +112,11 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // One that has ended already needs no word.
+        // A process that has ended cannot read the order, which is not an error here.
         let _ = self.tell(&Order::Quit(true));
         self.orders = None;
-        // Its output ends when it does; a worker that takes too long is killed.
-        while self.answer(FAREWELL).is_some() {}
+        // The output of a worker ends with the worker; a worker that takes too long is killed.
+        while self.answer(QUIT_LIMIT).is_some() {}
         self.kill();
     }
 }

@@ -35,7 +35,7 @@ impl Classes {
 }
 
 impl Program {
-    /// Why this machine cannot run it: what it needs is not installed.
+    /// Returns why this machine cannot run it: what it needs is not installed.
     pub(crate) fn missing(self) -> Option<Missing> {
         match self {
             Self::Ours | Self::Bare | Self::BareApart | Self::ClientLock => None,
@@ -47,8 +47,8 @@ impl Program {
 }
 
 impl Programs {
-    /// Those whose classes are in this directory, or are put there; without one, in one of their
-    /// own.
+    /// Returns the programs whose classes are in this directory, or are compiled into it; without
+    /// one, into a temporary directory.
     pub(crate) fn compiled_to(classes: Option<&Path>) -> Self {
         Self {
             curator: classes.map(|directory| Classes::Shared(directory.to_owned())),
@@ -102,7 +102,7 @@ impl Programs {
         }
     }
 
-    /// What the peers are.
+    /// Returns the versions of the peers.
     pub(crate) fn versions(&self) -> BTreeMap<String, String> {
         let curator = peers::curator()
             .ok()
@@ -126,7 +126,7 @@ impl Programs {
         Ok(command)
     }
 
-    /// Where the compiled classes are.
+    /// Returns where the compiled classes are.
     fn classes(&mut self, peer: &CuratorPeer) -> Result<PathBuf, Error> {
         let classes = match self.curator.take() {
             Some(classes) => classes,

@@ -42,7 +42,7 @@ struct Shared {
     streams: Mutex<Vec<TcpStream>>,
 }
 
-/// What arrived, and when it is passed on. Nothing is the end of the stream.
+/// Data, and the moment at which it is passed on. No data means the end of the stream.
 struct Chunk {
     due: Instant,
     bytes: Vec<u8>,
@@ -65,7 +65,7 @@ impl DelayProxy {
         Ok(Self { address, shared })
     }
 
-    /// Where it listens.
+    /// Returns the address of the proxy.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
@@ -74,10 +74,10 @@ impl DelayProxy {
 impl Drop for DelayProxy {
     fn drop(&mut self) {
         self.shared.closed.store(true, Ordering::SeqCst);
-        // So that the thread that accepts looks.
+        // The connection wakes the thread that accepts.
         let _ = TcpStream::connect(self.address);
         for stream in self.shared.streams().drain(..) {
-            // One that has ended already is as good.
+            // A connection that has ended cannot be shut down, which is not an error here.
             let _ = stream.shutdown(Shutdown::Both);
         }
     }
@@ -103,7 +103,7 @@ impl Shared {
     fn serve(&self, client: TcpStream) -> io::Result<()> {
         let server = TcpStream::connect(self.target)?;
         for stream in [&client, &server] {
-            // What was sent at once goes at once, as it came.
+            // Data that was sent at once is passed on at once.
             stream.set_nodelay(true)?;
             self.streams().push(stream.try_clone()?);
         }
@@ -155,8 +155,8 @@ fn stamp(mut from: TcpStream, delay: Duration, sender: &SyncSender<Chunk>) {
 /// Passes on what is due.
 #[expect(clippy::disallowed_methods, reason = "the delay is what this is for")]
 fn pass_on(receiver: &Receiver<Chunk>, mut to: TcpStream) {
-    // Linux wakes up to 50 us late unless told that it matters. Without that the delay is a little
-    // longer.
+    // Linux may wake a thread 50 us late unless its timer slack is reduced. If that fails, the
+    // delay is a little longer.
     let _ = set_current_timer_slack(NonZeroU64::new(1));
     for Chunk { due, bytes } in receiver {
         thread::sleep(due.saturating_duration_since(Instant::now()));
@@ -164,7 +164,7 @@ fn pass_on(receiver: &Receiver<Chunk>, mut to: TcpStream) {
             break;
         }
     }
-    // The other direction may go on.
+    // The other direction may continue.
     let _ = to.shutdown(Shutdown::Write);
 }
 
@@ -178,7 +178,7 @@ mod tests {
     /// For a machine on which everything else runs too.
     const LONG: Duration = Duration::from_secs(60);
 
-    /// A connection through a proxy: its client's and its server's end.
+    /// Returns a connection through a proxy: its client's and its server's end.
     fn pair(proxy: &DelayProxy, listener: &TcpListener) -> (TcpStream, TcpStream) {
         let client = TcpStream::connect(proxy.address()).unwrap();
         let (server, _) = listener.accept().unwrap();
@@ -197,7 +197,7 @@ mod tests {
         )
     }
 
-    /// How long bytes are on their way.
+    /// Returns how long bytes are on their way.
     fn takes(mut from: &TcpStream, mut to: &TcpStream) -> Duration {
         let sent = Instant::now();
         from.write_all(b"hello").unwrap();

@@ -1,4 +1,4 @@
-//! What was measured, and how it is told.
+//! The measurements, and how they are printed.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::gate::{Quantity, Verdict};
 use crate::job::{Done, Latency};
-use crate::machine::Theft;
+use crate::machine::StolenTime;
 use crate::plot::shown;
 use crate::scenario::{Measure, Scenario};
 use crate::statistics::Spread;
 
-/// What a contender did in a round, all of its processes together.
+/// The measurements of a contender in a round, of all of its processes together.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Measured {
     cycles: u64,
@@ -20,18 +20,19 @@ pub(crate) struct Measured {
     cpu_micros: f64,
     /// With several processes, the worst of each percentile.
     pub(crate) latency_micros: Latency,
-    /// What the ZooKeeper servers received meanwhile, pings and heartbeats included.
+    /// The number of requests that the ZooKeeper servers received in the round, pings and
+    /// heartbeats included.
     pub(crate) requests: Option<u64>,
     /// The most lock nodes that were seen, where they are counted.
     pub(crate) lock_nodes: Option<u64>,
-    /// What the processes have in memory after it.
+    /// The memory of the processes after the round.
     pub(crate) resident_bytes: Option<u64>,
-    theft: Theft,
+    theft: StolenTime,
 }
 
 impl Measured {
     /// Sums up what the processes of a contender did.
-    pub(crate) fn new(done: &[Done], theft: Theft) -> Self {
+    pub(crate) fn new(done: &[Done], theft: StolenTime) -> Self {
         let worst = |percentile: fn(&Latency) -> f64| {
             done.iter()
                 .map(|done| percentile(&done.latency_micros))
@@ -93,7 +94,7 @@ impl Measured {
         };
         Self::new(
             &[done],
-            Theft {
+            StolenTime {
                 stolen: 0.0,
                 others: 0.0,
             },
@@ -101,7 +102,7 @@ impl Measured {
     }
 }
 
-/// What each contender did in a round.
+/// The measurements of each contender in a round.
 pub(crate) type Round = BTreeMap<String, Measured>;
 
 /// A scenario's rounds, and what follows from them.
@@ -112,16 +113,16 @@ pub(crate) struct ScenarioReport {
     pub(crate) contenders: BTreeMap<String, ContenderReport>,
     /// The ratios of each round, such as `ours/bare`.
     pub(crate) ratios: BTreeMap<String, RatioReport>,
-    /// Who did not take part, and why.
+    /// The contenders that did not take part, with the reason.
     pub(crate) absent: BTreeMap<String, String>,
-    /// What a task costs in memory, where there are many, with all that belongs to it.
+    /// The memory of a task in scenarios with many, with all that belongs to it.
     pub(crate) bytes_per_task: BTreeMap<String, f64>,
     /// How many updates of the counters a lock lost, warming up included: with one it is no lock.
     #[serde(default)]
     pub(crate) lost_updates: BTreeMap<String, u64>,
     /// In how many rounds something else had a part of the processors.
     pub(crate) marked_rounds: usize,
-    /// What each contender did in each round.
+    /// The measurements of each contender in each round.
     pub(crate) rounds: Vec<Round>,
 }
 
@@ -136,7 +137,7 @@ pub(crate) struct ContenderReport {
     pub(crate) latency_micros: Latency,
 }
 
-/// One contender's figure divided by another's.
+/// The figure of one contender divided by that of another.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct RatioReport {
     pub(crate) time_per_cycle: Spread,

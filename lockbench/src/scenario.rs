@@ -1,4 +1,4 @@
-//! What is measured: the table of scenarios.
+//! The table of scenarios.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::contender::{
 use crate::job::{Job, Release};
 use crate::servers::{Ensemble, Place};
 
-/// What a scenario's ratios compare.
+/// The figures that the ratios of a scenario compare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Measure {
     /// Time per cycle: less is better.
@@ -18,7 +18,7 @@ pub(crate) enum Measure {
     Rate,
 }
 
-/// Who contends for what, and how it is measured.
+/// A scenario: the contenders, their locks, and how they are measured.
 #[derive(Debug, Clone)]
 pub(crate) struct Scenario {
     pub(crate) name: String,
@@ -62,7 +62,7 @@ impl Effort {
         }
     }
 
-    /// How long each contender's part of a round lasts.
+    /// Returns how long each contender's part of a round lasts.
     pub(crate) fn length(self) -> Duration {
         match self {
             Self::Smoke => Duration::from_millis(30),
@@ -147,17 +147,17 @@ impl Scenario {
         }
     }
 
-    /// How many rounds there are.
+    /// Returns how many rounds there are.
     pub(crate) fn rounds(&self, effort: Effort) -> usize {
         effort.rounds().min(self.most_rounds)
     }
 
-    /// How many tasks a contender has, in all of its processes.
+    /// Returns how many tasks a contender has, in all of its processes.
     pub(crate) fn all_tasks(&self) -> usize {
         self.processes * self.sessions * self.tasks
     }
 
-    /// Returns what a contender is told in this scenario.
+    /// Returns the job of a contender in this scenario.
     pub(crate) fn job(&self, contender: &Contender, length: Duration, servers: String) -> Job {
         Job {
             scenario: self.name.clone(),
@@ -180,7 +180,7 @@ impl Scenario {
     }
 }
 
-/// All scenarios, in the order in which they are run.
+/// Returns all scenarios, in the order in which they are run.
 pub(crate) fn all() -> Vec<Scenario> {
     [
         free(),
@@ -194,7 +194,7 @@ pub(crate) fn all() -> Vec<Scenario> {
     .concat()
 }
 
-/// One task and one lock that is free.
+/// Scenarios of one task and one lock that is free.
 fn free() -> Vec<Scenario> {
     let all = [OURS, BARE, BARE_APART, CLIENT_LOCK, CURATOR, KAZOO, REDIS];
     let awaited = |name, about| Scenario::new(name, about, Measure::Time, &all);
@@ -260,7 +260,8 @@ fn in_process() -> Vec<Scenario> {
         KAZOO,
         REDIS,
     ];
-    // What takes a second or more to have each of 256 tasks hold the lock once is left out of some.
+    // Some scenarios leave out the contenders that need a second or more until each of 256 tasks
+    // has held the lock once.
     let most = [
         OURS,
         OURS_FAIR,
@@ -360,7 +361,7 @@ fn locks() -> Vec<Scenario> {
     ]
 }
 
-/// What a grant costs when many wait.
+/// Scenarios of the cost of a grant when many tasks wait.
 fn waiters() -> Vec<Scenario> {
     let of = |waiters: usize| Scenario {
         sessions: 10,

@@ -37,7 +37,7 @@ pub(crate) struct Place {
 /// The servers that run, started when a scenario needs them first.
 #[derive(Debug, Default)]
 pub(crate) struct Servers {
-    // In front of servers that end later.
+    // The proxies are dropped before the servers behind them.
     proxies: BTreeMap<SocketAddr, DelayProxy>,
     running: BTreeMap<Ensemble, ZooKeeper>,
     redis: Option<Redis>,
@@ -101,7 +101,7 @@ impl Servers {
         })
     }
 
-    /// What the servers are.
+    /// Returns the versions of the servers.
     pub(crate) fn versions(&self) -> BTreeMap<String, String> {
         let version = self.running.values().next().and_then(ZooKeeper::version);
         let zookeeper = version.map(|version| ("zookeeper".to_owned(), version.to_owned()));
@@ -112,7 +112,7 @@ impl Servers {
         zookeeper.into_iter().chain(redis).collect()
     }
 
-    /// The process numbers of all servers.
+    /// Returns the process numbers of all servers.
     pub(crate) fn ids(&self) -> Vec<u32> {
         let members = self
             .running
@@ -124,7 +124,7 @@ impl Servers {
             .collect()
     }
 
-    /// How many requests the members of an ensemble have received of their clients.
+    /// Returns how many requests the members of an ensemble have received of their clients.
     pub(crate) fn requests(&self, ensemble: Ensemble) -> Result<u64, Error> {
         let servers = self
             .running
@@ -148,7 +148,7 @@ impl Servers {
         Some(move || ask(address, "dump"))
     }
 
-    /// How many of them are a question of [`requests`](Self::requests) itself.
+    /// Returns how many of them are a question of [`requests`](Self::requests) itself.
     pub(crate) fn requests_of_a_question(&self, ensemble: Ensemble) -> u64 {
         self.running
             .get(&ensemble)

@@ -1,11 +1,11 @@
-//! What the matrix and a holder say to each other: one JSON object per line, like the jobs of
-//! `job`, but a holder does one step of a lock at a time.
+//! The messages between the matrix and a holder: one JSON object per line, like the jobs of `job`,
+//! but a holder carries out one step of a lock at a time.
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// What a holder is told. Each is answered by one line; the end of its input ends it, too.
+/// An order to a holder. One line answers each; the end of the input ends the holder too.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Step {
@@ -25,7 +25,7 @@ pub(crate) enum Step {
     Write {
         node: String,
         value: String,
-        /// What [`Read`](Self::Read) answered.
+        /// The version that [`Read`](Self::Read) returned.
         version: i64,
     },
     Quit(bool),
@@ -45,10 +45,10 @@ pub(crate) struct Open {
     pub(crate) journal: PathBuf,
 }
 
-/// What a holder answers. What a step has no use for is left out.
+/// The answer of a holder. Fields that a step does not use are left out.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Told {
+pub(crate) struct HolderAnswer {
     /// When the lock was granted, by `CLOCK_MONOTONIC`, in nanoseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) granted: Option<i64>,
@@ -67,7 +67,7 @@ pub(crate) struct Told {
     pub(crate) error: Option<String>,
 }
 
-/// What a holder asked its lock, and what that answered: a line of its journal.
+/// A question of a holder to its lock, and the answer: a line of its journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Poll {
     /// When it asked and when it had the answer, by `CLOCK_MONOTONIC`, in nanoseconds.
@@ -90,7 +90,7 @@ impl Poll {
     }
 }
 
-/// The time that processes of a machine share, in nanoseconds.
+/// Returns the time that processes of a machine share, in nanoseconds.
 pub(crate) fn now() -> i64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     time.tv_sec * 1_000_000_000 + time.tv_nsec

@@ -13,12 +13,12 @@ use crate::servers::{Ensemble, Servers};
 /// How often lock nodes are counted.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// What came of a part.
+/// The result of a turn.
 #[derive(Debug)]
 pub(crate) struct Turn {
-    /// What is to be told.
+    /// The measurements for the report.
     pub(crate) measured: Vec<Done>,
-    /// Of all processes, also of what is not to be told.
+    /// The cycles of all processes, including those without measurements in the report.
     pub(crate) exclusive_cycles: u64,
     pub(crate) lost_updates: u64,
 }
@@ -80,13 +80,13 @@ impl NodeCount {
     /// Begins to count; `None` where the servers do not say which nodes they have.
     pub(crate) fn start(servers: &Servers, ensemble: Ensemble, root: &str) -> Option<Self> {
         let ephemerals = servers.ephemerals(ensemble)?;
-        // In the answer each node has a line of its own, indented.
+        // The answer has an indented line for each node.
         let prefix = format!("\t{root}/");
         let (stop, stopped) = mpsc::channel();
         let counting = thread::spawn(move || {
             let mut most = 0;
             loop {
-                // One that could not be asked, because everything is busy, is asked again.
+                // A server that is too busy to answer is asked again.
                 if let Ok(dump) = ephemerals() {
                     most = most.max(
                         dump.lines()

@@ -121,7 +121,7 @@ fn main() {
     suite.run()
 }
 
-/// What a worker needs of ZooKeeper's or Redis's servers, and of its own language.
+/// Returns whether the servers and the language of a worker are installed.
 fn needs(worker: &str) -> Result<(), Missing> {
     if worker == "redis" {
         return peers::redis().map(drop);
@@ -157,10 +157,10 @@ fn classes() -> &'static Path {
     static CLASSES: OnceLock<PathBuf> = OnceLock::new();
     CLASSES.get_or_init(|| {
         let classes = Path::new(env!("CARGO_TARGET_TMPDIR")).join("curator");
-        // Those of an earlier run, if there are any.
+        // The directory may have the classes of an earlier run.
         drop(fs::remove_dir_all(&classes));
         fs::create_dir_all(&classes).expect("a directory");
-        // It has nothing to do, so it ends.
+        // The worker has nothing to do, so it ends.
         let status = command("curator")
             .arg("--classes")
             .arg(&classes)
@@ -343,7 +343,7 @@ fn refuses(worker: &str, recipe: &str, servers: &str) -> Outcome {
     refused(worker, &job(recipe, servers), &job("mutex", servers))
 }
 
-/// It says what it does not do, and does something else afterwards.
+/// Asserts that a worker reports a job that it cannot do, and then does another.
 fn refused(worker: &str, job: &Value, other: &Value) -> Outcome {
     let mut worker = Worker::start(worker);
     let answer = worker.run(job)?;

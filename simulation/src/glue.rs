@@ -1,5 +1,5 @@
-//! What the library and the test server are given by the simulation: threads, and connections in
-//! memory.
+//! The parts that the simulation provides to the library and to the test server: threads, and
+//! connections in memory.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -41,7 +41,7 @@ impl simulation::Host for Thread {
     }
 }
 
-/// Has the library find the simulated threads.
+/// Makes the library find the simulated threads.
 pub fn install() {
     simulation::set_current(|| Some(Arc::new(Thread(host::current()?))));
 }
@@ -50,7 +50,7 @@ pub fn install() {
 /// the next ones.
 pub const PORT: u16 = 2181;
 
-/// The connect string of a machine, and its links: one to each member.
+/// Returns the connect string of a machine, and its links: one to each member.
 pub fn servers(machine: &str, members: usize) -> (String, Vec<String>) {
     let hosts: Vec<String> = (0..members)
         .map(|member| format!("{machine}-{member}"))
@@ -75,7 +75,7 @@ impl Port {
         Self::at(PORT)
     }
 
-    /// The ports of an ensemble.
+    /// Returns the ports of an ensemble.
     pub fn open_all(members: usize) -> Vec<Self> {
         (PORT..).take(members).map(Self::at).collect()
     }
@@ -112,7 +112,7 @@ impl Listener for Port {
     }
 
     fn reset(mut stream: TcpStream) {
-        // Its drop sends the reset.
+        // The drop of the stream sends the reset.
         let _ = stream.set_zero_linger();
     }
 }

@@ -1,4 +1,4 @@
-//! What a world is like: all of it follows from the seed.
+//! The plan of a world, which follows from the seed.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use zookeeper_recipes::LeaseMargin;
 
 use crate::check::recovery;
 
-/// One world in so many is [long](Plan::long).
+/// One world in this many is [long](Plan::long).
 const LONG: u64 = 40;
-/// One world in so many is [calm](Plan::calm).
+/// One world in this many is [calm](Plan::calm).
 const CALM: u64 = 20;
 
-/// What is at a path.
+/// The recipe at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Mutex,
@@ -50,8 +50,8 @@ pub enum Profile {
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub seed: u64,
-    /// What is at each path: the same at all of them, or anything, for what recipes of one client
-    /// do to each other.
+    /// The recipe at each path: the same at all, or a mixture, for the effects of recipes of one
+    /// client on each other.
     pub kinds: Vec<Kind>,
     pub clients: u64,
     /// The callers of each client.
@@ -77,12 +77,12 @@ pub struct Plan {
     pub pause_ms: u64,
     /// How often containers are swept beside the faults; 0 is never.
     pub sweep_ms: u64,
-    /// How often nodes of contenders are deleted by another process; once in so many faults, and 0
-    /// is never.
+    /// How often nodes of contenders are deleted by another process; once in this many faults, and
+    /// 0 is never.
     pub broken: u64,
     /// The longest time from one fault to the next.
     pub fault_ms: u64,
-    /// How often a caller asks for several paths at once; once in so many turns, and 0 is never.
+    /// How often a caller asks for several paths at once; once in this many turns, and 0 is never.
     pub multi: u64,
     /// Whether the limits of semaphores are changed.
     pub resizes: bool,
@@ -201,7 +201,7 @@ impl Plan {
             handoff: 0,
             broken: 0,
             multi: 0,
-            // Where an answer takes seconds now and then, connections are given up.
+            // If an answer may take seconds, connections are given up.
             far: false,
             // A directory that is made by another between two creates lets the second in first.
             sweep_ms: 0,
@@ -261,7 +261,7 @@ impl Plan {
         const HOUR: u64 = 3_600_000;
         let lock = |kind: &Kind| match kind {
             Kind::Mutex | Kind::Fair | Kind::ReadWrite | Kind::Semaphore => *kind,
-            // What is held for a short time.
+            // The remaining recipes hold for a short time.
             _ => Kind::Mutex,
         };
         let kinds = self.kinds.iter().map(lock);
@@ -269,7 +269,7 @@ impl Plan {
             kinds: kinds.cycle().take(200).collect(),
             clients: 2,
             callers: 200,
-            // Most of what such a world costs are heartbeats.
+            // Heartbeats are most of the cost of such a world.
             session_timeout: Duration::from_secs(120),
             time: Duration::from_millis(8 * HOUR),
             touch_interval: Duration::ZERO,
@@ -289,12 +289,13 @@ impl Plan {
         self.kinds.len()
     }
 
-    /// How long what is free may take to be granted when nothing is broken, in milliseconds.
+    /// Returns how long what is free may take to be granted when nothing is broken, in
+    /// milliseconds.
     pub fn recovery_ms(&self) -> u64 {
         recovery::limit(self.timeout_ms()) + if self.far { recovery::FAR_MS } else { 0 }
     }
 
-    /// The session timeout in milliseconds.
+    /// Returns the session timeout in milliseconds.
     pub fn timeout_ms(&self) -> u64 {
         self.session_timeout.as_millis() as u64
     }

@@ -1,4 +1,4 @@
-//! What many worlds have shown, as one JSON object.
+//! The results of many worlds, as one JSON object.
 
 use std::collections::{BTreeMap, BTreeSet};
 

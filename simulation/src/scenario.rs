@@ -90,7 +90,7 @@ fn count_panics() {
     PANICS.set(0);
 }
 
-/// Says that so many panics so far were meant.
+/// Says that this many panics so far were meant.
 ///
 /// # Panics
 /// If there were more or less.

@@ -1,22 +1,17 @@
-//! A granted lock, from the attempt or the room that grants it to the guard of its caller; and the
-//! table of the local holders that no room knows. Attempts, rooms, path locks and holds use it. It
-//! never sends a request.
+//! A granted lock, from what grants it to the guard of its caller. The shared state of a path,
+//! attempts and holds use it. It never sends a request.
 
-use std::collections::BTreeMap;
 use std::ops::Deref;
-use std::panic::Location;
 use std::sync::Arc;
 
-use crate::engine::held::{Held, LocalOwner};
+use crate::engine::held::Held;
 use crate::error::{Lost, LostReason};
 use crate::protocol::hold::LockState;
 use crate::protocol::node_name::Kind;
 use crate::session::contents::holds::SessionLock;
-use crate::session::core::GuardChanges;
 use crate::session::leftovers::cleanup::{Done, Ticket};
 use crate::session::live::zk_session::Session;
 use crate::session::reports::observer::How;
-use crate::session::threads::mutex::Mutex;
 use crate::session::threads::waker;
 use crate::values::path::{LockPath, NodePath};
 
@@ -30,8 +25,8 @@ pub(crate) struct GrantedLock {
     token: (i64, u64),
 }
 
-/// The only owner of a granted lock: the attempt or the room that grants it has this value, then the
-/// channel to the caller, and then the caller's [`Hold`]. Dropping it releases the lock, wherever it
+/// The only owner of a granted lock: the attempt that is granted it has this value, or the holder
+/// that hands it over, then the channel to the caller, and then the caller's [`Hold`]. Dropping it releases the lock, wherever it
 /// is by then, so a grant that its caller never takes is released too.
 ///
 /// [`Hold`]: crate::engine::grant::hold::Hold
@@ -39,8 +34,6 @@ pub(crate) struct Grant {
     lock: GrantedLock,
     /// By what the lock was granted.
     pub(crate) how: How,
-    /// The table in which the lock has a local holder; `None` if a room knows that.
-    outside: Option<Arc<LocalOwners>>,
     /// Receives the result of the release, if the caller waits for that.
     done: Option<Done>,
 }
@@ -122,36 +115,12 @@ impl GrantedLock {
 }
 
 impl Grant {
-    /// Returns the grant of a lock that a room knows, or is about to know.
+    /// Returns the grant of a lock that the callers of its path know.
     pub(crate) fn new(lock: GrantedLock, how: How) -> Self {
         Self {
             lock,
             how,
-            outside: None,
             done: None,
-        }
-    }
-
-    /// Has the grant be a local holder from here on, also before the caller polls its future.
-    pub(crate) fn known_in(
-        mut self,
-        outside: &Arc<LocalOwners>,
-        location: &'static Location<'static>,
-    ) -> Self {
-        self.enter(outside, LocalOwner::new(&self.held, location));
-        self
-    }
-
-    /// Has this table know the grant, which is this local holder.
-    pub(crate) fn enter(&mut self, outside: &Arc<LocalOwners>, holder: LocalOwner) {
-        outside.enter(self.held.number(), holder);
-        self.outside = Some(Arc::clone(outside));
-    }
-
-    /// Leaves the table of the holders outside the rooms: a room knows the grant by now.
-    pub(crate) fn entered_room(&mut self) {
-        if let Some(outside) = self.outside.take() {
-            outside.leave(self.held.number());
         }
     }
 
@@ -168,51 +137,7 @@ impl Grant {
 
 impl Drop for Grant {
     fn drop(&mut self) {
-        let outside = self.outside.take();
-        // The local holder ends before the next has the lock, and a room does the same.
-        if let Some(outside) = &outside {
-            outside.leave(self.held.number());
-        }
         let done = self.done.take();
-        self.held.release(done);
-        // A task that waits for the end of this holder finds the deletion under way.
-        if let Some(outside) = outside {
-            outside.guard_changes.tell();
-        }
-    }
-}
-
-/// The local holders of a path lock that no room knows, by the numbers of their attempts, so that
-/// the oldest is the first.
-pub(crate) struct LocalOwners {
-    all: Mutex<BTreeMap<u64, LocalOwner>>,
-    guard_changes: GuardChanges,
-}
-
-impl LocalOwners {
-    pub(crate) fn new(guard_changes: GuardChanges) -> Arc<Self> {
-        Arc::new(Self {
-            all: Mutex::default(),
-            guard_changes,
-        })
-    }
-
-    fn enter(&self, number: u64, holder: LocalOwner) {
-        self.all.lock().insert(number, holder);
-    }
-
-    fn leave(&self, number: u64) {
-        let holder = self.all.lock().remove(&number);
-        // Outside of the mutex.
-        drop(holder);
-    }
-
-    /// Returns copies of the holders for which `counts` is true.
-    pub(crate) fn holders_with(&self, counts: impl Fn(&LocalOwner) -> bool) -> Vec<LocalOwner> {
-        let all = self.all.lock();
-        all.values()
-            .filter(|holder| counts(holder))
-            .cloned()
-            .collect()
+        self.lock.held.release(done);
     }
 }

@@ -12,7 +12,7 @@
 //!   Held::process_event --> HoldState::on, under the mutex of the state
 //!        | Effects, without a mutex
 //!        v
-//!   Held::carry_out --> reports, the holds that share the node (InRoom), the session, the tasks
+//!   Held::carry_out --> reports, the callers of this client (PathNode), the session, the tasks
 //!                       that wait for the loss, the other holds of the value, cleanup
 //! ```
 //!
@@ -26,20 +26,21 @@
 //! A question to the guard reads the clock, since the thread that tells losses may be late. So the
 //! methods `check_...` may change the state, and have the effects of that.
 //!
-//! A room, a path lock and what is above them use this file. Nothing here sends a request.
+//! The shared state of a path and what is above it use this file. Nothing here sends a request.
 
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
 use crate::error::{Lost, LostReason};
 use crate::protocol::hold::{
-    Deletion, Effect, Effects, EndedBy, HoldEvent, HoldState, LockState, Registration,
+    Deletion, Effect, Effects, HoldEvent, HoldState, LockState, Registration,
 };
 use crate::protocol::lease::LeaseState;
+use crate::protocol::local_queue::Gone;
 use crate::protocol::moment::Moment;
 use crate::protocol::node_name::Kind;
 use crate::session::contents::holds::{Bond, Bound, SessionLock};
@@ -49,34 +50,39 @@ use crate::session::reports::observer::{CallEnd, CallReport, EndReport};
 use crate::session::threads::clock;
 use crate::values::path::LockPath;
 
-/// The node of a hold that other holds of this client share, or have next
-/// (docs/protocol.md#hand-off). Each method is an effect of the hold, or a question.
-pub(crate) trait InRoom: Send + Sync {
+/// The node of a hold as the callers of this client at its path know it, who share the node or have
+/// it next (docs/protocol.md#hand-off). Each method is an effect of the hold, or a question.
+pub(crate) trait PathNode: Send + Sync {
     /// Has a hold leave the node, by the deletion that it needs. Returns the deletion that is left
-    /// to do; `None` if another hold has the node, or the node is gone.
+    /// to do; `None` if another hold has the node, or the node is gone. Without a session no other
+    /// gets the node.
     fn pass_on(
         &self,
         held: &Arc<Held>,
-        session: &Arc<Session>,
+        session: Option<&Arc<Session>>,
         deletion: Deletion,
     ) -> Option<Deletion>;
 
-    /// Records that the hold with this number has ended, so that another attempt may start. The
-    /// deletion of the node, if one is needed, is on its way.
-    fn hold_ended(&self, number: u64, how: EndedBy);
+    /// Records that the hold with this number has ended. The deletion of the node, if the node needs
+    /// one, is on its way, so that another attempt may start.
+    fn leave(&self, hold: u64);
+
+    /// Records that a hold of the node is lost: no further caller has the node. The rest is as for
+    /// [`leave`](Self::leave), but for a hold whose node is kept: that one stays.
+    fn lose(&self);
 
     /// Has each hold that shares the node find out by its next question that the node does not exist.
     /// Locks nothing, so that no caller is kept from asking meanwhile.
     fn mark_gone(&self);
 
     /// Records that the servers say that this node does not exist, and tells all holds that have it.
-    fn lose_sharers(&self, node: &Arc<str>);
+    fn tell_gone(&self, node: &Arc<str>);
 
     /// Returns whether the servers are known to have said that the node does not exist.
-    fn is_node_gone(&self) -> bool;
+    fn is_gone(&self) -> bool;
 
     /// Has the hold with this number keep its node for itself, for a conversion.
-    fn take_out(&self, hold: u64);
+    fn reserve(&self, hold: u64);
 }
 
 /// A hold of this client, for error messages and `is_acquired_in_this_process`.
@@ -113,9 +119,9 @@ pub(crate) struct Held {
     /// Whether the caller has the lock; before that the lock is granted, and may be lost unseen.
     had: AtomicBool,
     granted: Moment,
-    /// The node as other holds share it; unset if the hold has its node alone. The room is kept by
-    /// this, so that the end of the hold reaches the room even if the handles are gone.
-    room: OnceLock<Arc<dyn InRoom>>,
+    /// The node as the callers of this client know it. Their state is kept by this, so that the end
+    /// of the hold reaches them even if the handles are gone.
+    path_node: Arc<dyn PathNode>,
     /// The other holds of the same value.
     bound: Bound<Self>,
     /// The reports of the hold, once a caller has it.
@@ -123,28 +129,15 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Registers a granted lock with its session, which tells it from here on when it is lost.
+    /// Returns the first hold of a node. The session does not know it yet: before the hold is
+    /// [registered](Self::register), the callers of this client must know it.
     pub(crate) fn new(
         session: &Arc<Session>,
         cleanup: &Cleanup,
         directory: LockPath,
         number: u64,
         state: HoldState,
-    ) -> Arc<Self> {
-        let (granted, room) = (clock::now(), OnceLock::new());
-        let held = Self::unregistered(session, cleanup, directory, number, state, granted, room);
-        held.register(session);
-        held
-    }
-
-    fn unregistered(
-        session: &Arc<Session>,
-        cleanup: &Cleanup,
-        directory: LockPath,
-        number: u64,
-        state: HoldState,
-        granted: Moment,
-        room: OnceLock<Arc<dyn InRoom>>,
+        path_node: Arc<dyn PathNode>,
     ) -> Arc<Self> {
         Arc::new(Self {
             directory,
@@ -154,8 +147,8 @@ impl Held {
             state: watch::Sender::new(state),
             revocation_requested: AtomicBool::new(false),
             had: AtomicBool::new(false),
-            granted,
-            room,
+            granted: clock::now(),
+            path_node,
             bound: Bound::default(),
             report: EndReport::default(),
         })
@@ -167,7 +160,7 @@ impl Held {
     }
 
     /// Registers the hold with its session. Returns `false` if the session has ended, without a
-    /// notification of its room.
+    /// notification of the callers at its path.
     pub(crate) fn register(self: &Arc<Self>, session: &Arc<Session>) -> bool {
         self.update_registration(session);
         // The end of the session is checked after the registration: an earlier end has not notified
@@ -182,17 +175,19 @@ impl Held {
     /// Returns another hold of the same node. Its session does not know it yet: the other one is to
     /// be [registered](Self::register) before the session forgets this one.
     pub(crate) fn heir(&self, session: &Arc<Session>, number: u64) -> Arc<Self> {
-        let state = HoldState::new(self.name(), self.kind());
-        let directory = self.directory.clone();
-        Self::unregistered(
-            session,
-            &self.cleanup,
-            directory,
+        Arc::new(Self {
+            directory: self.directory.clone(),
             number,
-            state,
-            self.granted,
-            self.room.clone(),
-        )
+            session: Arc::downgrade(session),
+            cleanup: self.cleanup.clone(),
+            state: watch::Sender::new(HoldState::new(self.name(), self.kind())),
+            revocation_requested: AtomicBool::new(false),
+            had: AtomicBool::new(false),
+            granted: self.granted,
+            path_node: Arc::clone(&self.path_node),
+            bound: Bound::default(),
+            report: EndReport::default(),
+        })
     }
 
     /// Returns when this client was granted the node: of an heir, when the first hold was.
@@ -219,17 +214,9 @@ impl Held {
         self.session.upgrade()
     }
 
-    /// Has its node passed on when it is released.
-    pub(crate) fn enter(&self, room: Arc<dyn InRoom>) {
-        // A hold enters one room, once.
-        let _ = self.room.set(room);
-    }
-
     /// Keeps its node for itself, for a conversion.
-    pub(crate) fn take_out(&self) {
-        if let Some(room) = self.room.get() {
-            room.take_out(self.number);
-        }
+    pub(crate) fn reserve(&self) {
+        self.path_node.reserve(self.number);
     }
 
     /// Takes the node back from a hold that its caller has never had. Returns how the node is to be
@@ -341,7 +328,7 @@ impl Held {
 
     /// Returns whether another hold of the same node is known to have learned that the node is gone.
     pub(super) fn is_node_gone(&self) -> bool {
-        self.room.get().is_some_and(|room| room.is_node_gone())
+        self.path_node.is_gone()
     }
 
     /// Sets the end of the lease, counted from now; a lease of zero ends at once. Returns how the
@@ -504,9 +491,9 @@ impl Held {
         let _ticket = event.may_delete().then(|| self.ticket());
         // This comes before the change, too: no other hold of the node may say that it is held once
         // this one says that it is lost.
-        if let (HoldEvent::NodeDeleted { node }, Some(room)) = (&event, self.room.get()) {
+        if let HoldEvent::NodeDeleted { node } = &event {
             if self.state.borrow().has_node(node) {
-                room.mark_gone();
+                self.path_node.mark_gone();
             }
         }
         let mut effects = self.change(event);
@@ -515,7 +502,8 @@ impl Held {
         let session = self.session.upgrade();
         while let Some(effect) = effects.next() {
             if let Effect::PassOn(deletion) = effect {
-                effects.passed_on(self.pass_on(session.as_ref(), deletion));
+                let left = self.path_node.pass_on(self, session.as_ref(), deletion);
+                effects.passed_on(left);
             } else {
                 self.carry_out(effect, session.as_ref(), &mut done);
             }
@@ -523,56 +511,44 @@ impl Held {
         !effects.is_refused
     }
 
-    /// Asks whether another hold has the node next. Returns the deletion that is left to do.
-    fn pass_on(
-        self: &Arc<Self>,
-        session: Option<&Arc<Session>>,
-        deletion: Deletion,
-    ) -> Option<Deletion> {
-        match (self.room.get(), session) {
-            (Some(room), Some(session)) => room.pass_on(self, session, deletion),
-            _ => Some(deletion),
-        }
-    }
-
-    /// Carries out one effect. An effect on the session, or on other holds of the node, is void
-    /// without them.
+    /// Carries out one effect. An effect on the session is void without one.
     fn carry_out(
         self: &Arc<Self>,
         effect: Effect,
         session: Option<&Arc<Session>>,
         done: &mut Option<Done>,
     ) {
-        match (effect, self.room.get(), session) {
-            (Effect::ReportEnd(Some(reason)), ..) => self.report.end(CallEnd::Lost(reason)),
-            (Effect::ReportEnd(None), ..) => self.report.end(CallEnd::Released {
+        match (effect, session) {
+            (Effect::ReportEnd(Some(reason)), _) => self.report.end(CallEnd::Lost(reason)),
+            (Effect::ReportEnd(None), _) => self.report.end(CallEnd::Released {
                 by_call: done.is_some(),
             }),
-            (Effect::LoseSharers(node), Some(room), _) => room.lose_sharers(&node),
-            (Effect::UpdateSession, _, Some(session)) => self.update_registration(session),
-            (Effect::LogLoss(reason), _, Some(session)) => session.log_loss(&**self, reason),
-            (Effect::WakeWaiters, ..) => self.state.send_modify(|_| {}),
-            (Effect::LoseValue(reason), ..) => self.lose_others(reason),
-            (Effect::ForgetNode(node), _, Some(session)) => {
-                session.nodes.disown(&self.directory.child(&node));
+            (Effect::LoseSharers(node), _) => self.path_node.tell_gone(&node),
+            (Effect::UpdateSession, Some(session)) => self.update_registration(session),
+            (Effect::LogLoss(reason), Some(session)) => session.log_loss(&**self, reason),
+            (Effect::WakeWaiters, _) => self.state.send_modify(|_| {}),
+            (Effect::LoseValue(reason), _) => self.lose_others(reason),
+            (Effect::ForgetNode(node), Some(session)) => {
+                session
+                    .nodes
+                    .gone(&self.directory.child(&node), Gone::Unclear);
             }
-            (Effect::Answer(lost), _, Some(_)) => self.answer(done.take(), lost),
-            (Effect::Delete(deletion), _, Some(session)) => {
+            (Effect::Answer(lost), Some(_)) => self.answer(done.take(), lost),
+            (Effect::Delete(deletion), Some(session)) => {
                 self.delete(deletion, session, done.take());
             }
-            (Effect::EndUse(end), Some(room), _) => room.hold_ended(self.number, end),
-            // The answer to `PassOn` is asked for by the loop. For all others the hold has its node
-            // alone, or its session is gone.
+            (Effect::LeaveNode, _) => self.path_node.leave(self.number),
+            (Effect::LoseNode, _) => self.path_node.lose(),
+            // The answer to `PassOn` is asked for by the loop. For all others the session is gone,
+            // and the node with it.
             (
-                Effect::LoseSharers(_)
-                | Effect::PassOn(_)
+                Effect::PassOn(_)
                 | Effect::UpdateSession
                 | Effect::LogLoss(_)
                 | Effect::ForgetNode(_)
                 | Effect::Answer(_)
-                | Effect::Delete(_)
-                | Effect::EndUse(_),
-                ..,
+                | Effect::Delete(_),
+                _,
             ) => {}
         }
     }
@@ -650,10 +626,9 @@ mod tests {
     async fn expired(server: &Server) -> (Arc<Session>, Arc<Held>) {
         let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
         let (cleanup, _queue) = Cleanup::new();
-        let directory = LockPath::parse("", "/lock").unwrap();
         let session = Session::new(1, handle, SessionOptions::default());
         let state = HoldState::new("x-lock-0000000000".into(), Kind::Exclusive);
-        let held = Held::new(&session, &cleanup, directory, 0, state);
+        let held = alone(&session, &cleanup, 0, state);
         (session, held)
     }
 
@@ -731,15 +706,8 @@ mod tests {
             },
         ] {
             let (cleanup, queue) = Cleanup::new();
-            let directory = LockPath::parse("", "/lock").unwrap();
             let state = HoldState::new("x-lock-0000000000".into(), Kind::Exclusive);
-            let held = Held::new(
-                &session,
-                &cleanup,
-                directory,
-                0,
-                state.with_lease_end(Some(end)),
-            );
+            let held = alone(&session, &cleanup, 0, state.with_lease_end(Some(end)));
             let (queue, found) = (Mutex::new(queue), Mutex::default());
             let witness = Arc::new(Witness {
                 held: Arc::clone(&held),
@@ -765,13 +733,21 @@ mod tests {
         }
     }
 
-    /// Notes each end of a hold, and whether a deletion is on its way by then.
-    struct Room {
-        queue: Mutex<CleanupQueue>,
-        told: Mutex<Vec<(EndedBy, bool)>>,
+    /// How a hold ended, for the callers at its path.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum Ended {
+        Loss,
+        Release,
     }
 
-    impl Room {
+    /// A node without other callers, which notes each end of its hold, and whether a deletion is on
+    /// its way by then.
+    struct Node {
+        queue: Mutex<CleanupQueue>,
+        told: Mutex<Vec<(Ended, bool)>>,
+    }
+
+    impl Node {
         fn new(queue: CleanupQueue) -> Arc<Self> {
             Arc::new(Self {
                 queue: Mutex::new(queue),
@@ -779,45 +755,80 @@ mod tests {
             })
         }
 
-        fn told(&self) -> Vec<(EndedBy, bool)> {
+        fn told(&self) -> Vec<(Ended, bool)> {
             self.told.lock().unwrap().clone()
+        }
+
+        fn ended(&self, how: Ended) {
+            let deleted = self.queue.lock().unwrap().try_recv().is_ok();
+            self.told.lock().unwrap().push((how, deleted));
         }
     }
 
-    impl InRoom for Room {
-        fn pass_on(&self, _: &Arc<Held>, _: &Arc<Session>, deletion: Deletion) -> Option<Deletion> {
+    impl PathNode for Node {
+        fn pass_on(
+            &self,
+            _: &Arc<Held>,
+            _: Option<&Arc<Session>>,
+            deletion: Deletion,
+        ) -> Option<Deletion> {
             Some(deletion)
         }
 
-        fn hold_ended(&self, _number: u64, how: EndedBy) {
-            let deleted = self.queue.lock().unwrap().try_recv().is_ok();
-            self.told.lock().unwrap().push((how, deleted));
+        fn leave(&self, _hold: u64) {
+            self.ended(Ended::Release);
+        }
+
+        fn lose(&self) {
+            self.ended(Ended::Loss);
         }
 
         fn mark_gone(&self) {}
 
-        fn lose_sharers(&self, _node: &Arc<str>) {}
+        fn tell_gone(&self, _node: &Arc<str>) {}
 
-        fn is_node_gone(&self) -> bool {
+        fn is_gone(&self) -> bool {
             false
         }
 
-        fn take_out(&self, _hold: u64) {}
+        fn reserve(&self, _hold: u64) {}
     }
 
-    /// A session with a valid lease, a lock of it whose lease ends in an hour, and its room.
-    async fn leased(server: &Server) -> (Arc<Session>, Arc<Held>, Arc<Room>) {
+    /// Returns a hold of a node without other callers, which its session knows.
+    fn registered(
+        session: &Arc<Session>,
+        cleanup: &Cleanup,
+        number: u64,
+        state: HoldState,
+        node: Arc<dyn PathNode>,
+    ) -> Arc<Held> {
+        let directory = LockPath::parse("", "/lock").unwrap();
+        let held = Held::new(session, cleanup, directory, number, state, node);
+        held.register(session);
+        held
+    }
+
+    /// The same of a hold of which only the state and the session are looked at.
+    fn alone(
+        session: &Arc<Session>,
+        cleanup: &Cleanup,
+        number: u64,
+        state: HoldState,
+    ) -> Arc<Held> {
+        registered(session, cleanup, number, state, Node::new(Cleanup::new().1))
+    }
+
+    /// A session with a valid lease, a lock of it whose lease ends in an hour, and its node.
+    async fn leased(server: &Server) -> (Arc<Session>, Arc<Held>, Arc<Node>) {
         let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
         let (cleanup, queue) = Cleanup::new();
-        let directory = LockPath::parse("", "/lock").unwrap();
         let session = Session::new(1, handle, SessionOptions::default());
         session.lease().renewed(clock::now());
         let state = HoldState::new("x-lock-0000000000".into(), Kind::Exclusive)
             .with_lease_end(Some(an_hour_on()));
-        let held = Held::new(&session, &cleanup, directory, 0, state);
-        let room = Room::new(queue);
-        held.enter(Arc::<Room>::clone(&room));
-        (session, held, room)
+        let node = Node::new(queue);
+        let held = registered(&session, &cleanup, 0, state, Arc::<Node>::clone(&node));
+        (session, held, node)
     }
 
     fn an_hour_on() -> Moment {
@@ -850,29 +861,29 @@ mod tests {
     #[tokio::test]
     async fn release_without_session_frees_waiters() {
         let server = Server::start().unwrap();
-        let (session, held, room) = leased(&server).await;
+        let (session, held, node) = leased(&server).await;
         drop(session);
         held.release(None);
-        assert_eq!(room.told(), [(EndedBy::Release, false)]);
+        assert_eq!(node.told(), [(Ended::Release, false)]);
     }
 
     // Shows: lease-over, telling-a-loss
     #[tokio::test]
     async fn panicking_waker_keeps_no_node() {
         let server = Server::start().unwrap();
-        let (session, held, room) = leased(&server).await;
+        let (session, held, node) = leased(&server).await;
         ends_while(&held, || panic!("as the test asked for"));
-        assert_eq!(room.told(), [(EndedBy::Loss, true)]);
+        assert_eq!(node.told(), [(Ended::Loss, true)]);
         assert!(!session.holds.any());
     }
 
     #[tokio::test]
     async fn deletion_outlives_the_session_handle() {
         let server = Server::start().unwrap();
-        let (session, held, room) = leased(&server).await;
+        let (session, held, node) = leased(&server).await;
         let only = Arc::downgrade(&session);
         ends_while(&held, move || drop(session));
-        assert_eq!(room.told(), [(EndedBy::Loss, true)]);
+        assert_eq!(node.told(), [(Ended::Loss, true)]);
         assert!(only.upgrade().is_none(), "something keeps the session");
     }
 
@@ -882,26 +893,25 @@ mod tests {
     #[tokio::test]
     async fn release_in_waker_starts_no_attempt() {
         let server = Server::start().unwrap();
-        let (_session, held, room) = leased(&server).await;
+        let (_session, held, node) = leased(&server).await;
         let guard = Arc::clone(&held);
         ends_while(&held, move || guard.release(None));
-        assert_eq!(room.told(), [(EndedBy::Loss, true)]);
+        assert_eq!(node.told(), [(Ended::Loss, true)]);
     }
 
     /// One thread ends the lease while another releases the lock: whichever is first, the node goes
-    /// once, the room hears of that once, and behind the deletion.
+    /// once, the callers hear of that once, and behind the deletion.
     // Shows: lease-over
     #[tokio::test]
     async fn two_threads_end_a_hold_once() {
         let server = Server::start().unwrap();
-        let (session, first, _room) = leased(&server).await;
+        let (session, first, _node) = leased(&server).await;
         for _ in 0..2_000 {
             let (cleanup, queue) = Cleanup::new();
             let state = HoldState::new("x-lock-0000000000".into(), Kind::Exclusive);
-            let held = Held::new(&session, &cleanup, first.directory.clone(), 1, state);
-            let room = Room::new(queue);
-            held.enter(Arc::<Room>::clone(&room));
+            let node = Node::new(queue);
             session.lease().renewed(clock::now());
+            let held = registered(&session, &cleanup, 1, state, Arc::<Node>::clone(&node));
             let both = Barrier::new(2);
             std::thread::scope(|threads| {
                 threads.spawn(|| {
@@ -911,11 +921,11 @@ mod tests {
                 both.wait();
                 held.release(None);
             });
-            let told = room.told();
+            let told = node.told();
             let is_once = matches!(*told, [(_, true)]);
             assert!(is_once, "{told:?}");
             assert!(
-                room.queue.lock().unwrap().try_recv().is_err(),
+                node.queue.lock().unwrap().try_recv().is_err(),
                 "deleted twice"
             );
             assert_eq!(cleanup.pending().borrow().count(), 0);
@@ -934,13 +944,12 @@ mod tests {
         let server = Server::start().unwrap();
         let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
         let (cleanup, _queue) = Cleanup::new();
-        let directory = LockPath::parse("", "/lock").unwrap();
         for _ in 0..200 {
             let session = Session::new(1, handle.clone(), SessionOptions::default());
             session.lease().renewed(clock::now());
             let register = |number| {
                 let state = HoldState::new("x-lock-0000000000".into(), Kind::Exclusive);
-                Held::new(&session, &cleanup, directory.clone(), number, state)
+                alone(&session, &cleanup, number, state)
             };
             let holds: Vec<_> = std::thread::scope(|threads| {
                 // Several, which wait for each other on their way to the registration.
@@ -969,7 +978,7 @@ mod tests {
         let (session, other) = expired(&server).await;
         session.end(LostReason::SessionReplaced);
         let state = HoldState::new("x-lock-0000000001".into(), Kind::Exclusive);
-        let held = Held::new(&session, &other.cleanup, other.directory.clone(), 1, state);
+        let held = alone(&session, &other.cleanup, 1, state);
         assert_eq!(held.check_lost(), Some(LostReason::SessionReplaced));
     }
 }

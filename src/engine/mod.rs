@@ -11,7 +11,7 @@ pub(crate) mod lock;
 pub(crate) mod multi_lock;
 pub(crate) mod queue;
 pub(crate) mod request;
-pub(crate) mod room;
 pub(crate) mod semaphore;
+pub(crate) mod shared_path;
 pub(crate) mod while_held;
 pub(crate) mod who;

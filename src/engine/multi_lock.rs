@@ -115,11 +115,12 @@ pub(crate) async fn acquire(members: MultiMembers, ask: Ask) -> Result<Acquired,
         },
         deletions: Deletions::default(),
     };
-    client.spawn(async move {
-        // Its timer is the runtime's, of which the caller may have none.
+    let acquired = async move {
+        // The timer is the runtime's, since the caller may have none.
         let stop = Stop::new(ask.budget, cancelled, None);
         Box::pin(acquisition.run(stop, reply)).await;
-    });
+    };
+    client.tasks.start(acquired).detach();
     pending.result().await
 }
 

@@ -63,7 +63,7 @@ impl SharedQueue {
 }
 
 impl NodeOwner for SharedQueue {
-    fn leaves(&self, session: u64, name: &str) {
+    fn deletion_sent(&self, session: u64, name: &str) {
         self.with(|queue| queue.leaves(session, name));
     }
 
@@ -71,7 +71,7 @@ impl NodeOwner for SharedQueue {
         self.with(|queue| queue.gone(session, name, how));
     }
 
-    fn heir(&self, session: u64, name: &str) -> Option<Arc<str>> {
+    fn next_waiter(&self, session: u64, name: &str) -> Option<Arc<str>> {
         self.with(|queue| queue.heir(session, name))
     }
 }
@@ -90,7 +90,8 @@ where
 {
     let (tell, answer) = oneshot::channel();
     if queue.with(|queue| queue.ask_list(session, tell)) {
-        client.spawn(send_lists(Arc::clone(queue), session, list));
+        let lists = send_lists(Arc::clone(queue), session, list);
+        client.tasks.start(lists).detach();
     }
     // There is no answer if the session has ended.
     async move { answer.await.unwrap_or(Err(zk::Error::ConnectionLoss)) }

@@ -204,7 +204,7 @@ pub(crate) async fn set_limit(
     // Whether the last request was about the directories above the node.
     let makes_above = &AtomicBool::new(false);
     let LockOptions { acl, parents, .. } = path_lock.options();
-    let written = path_lock.client().ask(|session, handle| async move {
+    let written = path_lock.client().repeat(|session, handle| async move {
         makes_above.store(false, Ordering::Relaxed);
         match session.write(|| handle.set_data(path, data, None)).await {
             Err(zk::Error::NoNode) => {}
@@ -248,7 +248,7 @@ pub(crate) async fn limit(
     semaphore: &SemaphoreOptions,
     certain: bool,
 ) -> Result<u32, Error> {
-    let read = path_lock.client().ask(|_, handle| async move {
+    let read = path_lock.client().repeat(|_, handle| async move {
         let sync = certain.then(|| handle.sync(semaphore.limit.server()));
         let (synced, data) = tokio::join!(synced(sync), read_limit(semaphore, &handle));
         synced?;
@@ -307,7 +307,7 @@ async fn list(
     path_lock: &PathLock,
     semaphore: &SemaphoreOptions,
 ) -> Result<(Vec<String>, Option<LimitData>), Error> {
-    let looked = path_lock.client().ask(|session, handle| async move {
+    let looked = path_lock.client().repeat(|session, handle| async move {
         let (leases, limit) = read_both(semaphore, &handle).await;
         let leases = match leases {
             Err(zk::Error::NoNode) => Vec::new(),

@@ -153,7 +153,7 @@ async fn read<T: Send + Sync>(
 ) -> Result<Vec<T>, Error> {
     let (mut contenders, make) = (Vec::new(), &make);
     for some in names.chunks(READ_AT_ONCE.min(most)) {
-        let read = path_lock.client().ask(|session, handle| async move {
+        let read = path_lock.client().repeat(|session, handle| async move {
             // Each is sent when the method is called.
             let paths: Vec<String> = some.iter().map(|(name, _)| directory.child(name)).collect();
             let reads: Vec<_> = paths.iter().map(|path| handle.get_data(path)).collect();
@@ -231,7 +231,7 @@ pub(crate) async fn break_lock(
     let was_there = &AtomicBool::new(false);
     for _ in 0..MOST_LOOKS {
         // Repeated as a whole: by the time of a repetition the node of this name may be another's.
-        let deleted = path_lock.client().ask(|session, handle| async move {
+        let deleted = path_lock.client().repeat(|session, handle| async move {
             // The server may lag behind, and still show a deleted one.
             handle.sync(server).await?;
             let stat = handle
@@ -259,7 +259,8 @@ pub(crate) async fn break_lock(
         {
             Broken::Done => {
                 let (path, node) = (path_lock.path().user(), node.as_str());
-                log::warn!(path, node, owner = %contender, "a contender's node was deleted by `break_lock`");
+                let owner = contender;
+                log::warn!(path, node, %owner, "a contender's node was deleted by `break_lock`");
                 return Ok(true);
             }
             Broken::NotThere => return Ok(was_there.load(Ordering::Relaxed)),
@@ -304,13 +305,10 @@ pub(crate) fn watch_self_wait(path_lock: &Arc<PathLock>, ask: &Ask) -> Option<Ar
         return None;
     }
     let waiting = Arc::new(());
-    let (still_waits, path_lock, client) = (
-        Arc::downgrade(&waiting),
-        Arc::downgrade(path_lock),
-        Arc::clone(path_lock.client()),
-    );
+    let client = path_lock.client();
+    let (still_waits, path_lock) = (Arc::downgrade(&waiting), Arc::downgrade(path_lock));
     let (kind, asked_at, number) = (ask.kind, ask.location, holder.held.number());
-    client.spawn(async move {
+    let watch = async move {
         tokio::time::sleep(SELF_WAIT).await;
         let Some(path_lock) = path_lock.upgrade() else {
             return;
@@ -330,6 +328,7 @@ pub(crate) fn watch_self_wait(path_lock: &Arc<PathLock>, ask: &Ask) -> Option<Ar
             }
             None => path_lock.end_self_wait(),
         }
-    });
+    };
+    client.tasks.start(watch).detach();
     Some(waiting)
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::holding::Holding;
 use super::request::{Cause, Error, ErrorKind};
-use crate::values::contender::{About, Contender};
+use crate::values::contender::{About, Contender, ContenderKind};
 use crate::values::path::NodePath;
 use crate::values::shown::{Quoted, debug_as_text, why};
 
@@ -45,31 +45,53 @@ pub struct Contention {
     /// needed no list because it waited for another contender of this client, or this client
     /// already has as many nodes as it may have.
     pub first: Option<NodePath>,
-    /// Who holds the lock: the first in its queue. `None` if that is not known, because no read of
-    /// its node was answered in time or the ACL does not allow it, and of a semaphore, which has
-    /// several holders.
+    /// The holder of the lock: the first in its queue, or of a semaphore the holder of the oldest
+    /// permit. `None` if the holder is not known, because no read of its node was answered in time
+    /// or the ACL does not allow it.
     pub held_by: Option<Box<Contender>>,
     /// The blocking hold, if a lock of this type and this client acquired it. The commonest cause
     /// of a timeout is a guard kept further up in the same program.
     pub holder: Option<Box<Holding>>,
 }
 
+impl Contention {
+    /// Returns the holder of the oldest permit, if the lock is a semaphore.
+    fn permit(&self) -> Option<&Contender> {
+        let held_by = self.held_by.as_deref();
+        held_by.filter(|held_by| held_by.kind() == ContenderKind::Permit)
+    }
+
+    /// Returns whether the contenders ahead are those that hold the permits of a semaphore.
+    fn are_permits(&self) -> bool {
+        let paths = self.first.as_ref().zip(self.permit());
+        paths.is_some_and(|(first, permit)| first.lock_path() == permit.node().lock_path())
+    }
+}
+
 impl fmt::Display for Contention {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // For a hold of this client, the line that acquired it says more.
+        // For a hold of this client, the line that acquired it is more useful than the node's data.
         let other = self
             .held_by
-            .as_ref()
+            .as_deref()
             .filter(|held_by| self.holder.is_none() || !held_by.is_mine());
         let mut text = Vec::new();
-        if let Some(other) = other {
-            text.push(format!(
-                "held by {} for {} at most",
-                other.who(),
-                About(other.age())
-            ));
+        if self.are_permits() {
+            text.push(match self.ahead {
+                1 => "1 permit is held".to_owned(),
+                ahead => format!("{ahead} permits are held"),
+            });
         }
-        if self.ahead > 1 {
+        if let Some(other) = other {
+            let what = match (self.permit(), self.are_permits()) {
+                (None, _) => "held",
+                (Some(_), false) => "the oldest permit is held",
+                (Some(_), true) => "the oldest",
+            };
+            let (who, age) = (other.who(), About(other.age()));
+            text.push(format!("{what} by {who} for {age} at most"));
+        }
+        if self.ahead > 1 && !self.are_permits() {
             text.push(format!("{} contenders are ahead", self.ahead));
         }
         if let Some(first) = self.first.as_ref().filter(|_| other.is_none()) {
@@ -152,8 +174,8 @@ fn late(timeout: Duration) -> String {
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcquireError {
-    /// A request failed, or was not sent: no server answered, an ACL denies it, the client is
-    /// closed ..
+    /// A request failed, or was not sent: for example, no server answered, an ACL denies the
+    /// request, or the client is closed.
     #[error(transparent)]
     Request(#[from] Error),
     /// The lock was not free in time: live contenders were seen to hold it, or to be ahead in its

@@ -73,7 +73,7 @@ pub enum AtomicLongError {
     Overflow {
         /// The path, without the client's namespace.
         path: String,
-        /// Its value.
+        /// The counter's value.
         value: i64,
         /// The number to be added.
         delta: i128,

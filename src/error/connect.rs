@@ -55,8 +55,8 @@ pub enum ServerFailure {
     SpeaksNoTls,
     /// The answer is not ZooKeeper's.
     NotZooKeeper,
-    /// It is a ZooKeeper server that serves no requests at the moment: it has no quorum. That
-    /// includes a member in read-only mode (`readonlymode.enabled`), which grants no locks.
+    /// The server serves no requests at the moment, because it has no quorum. A member in read-only
+    /// mode (`readonlymode.enabled`), which grants no locks, is reported in the same way.
     NotServing,
     /// The server answers, but gave no session: it may be overloaded, or the SASL options do not
     /// fit.

@@ -100,7 +100,8 @@ pub enum LostReason {
     /// The client was closed.
     Closed,
     /// The leadership was given up by this participant of the election: its latch was closed or
-    /// dropped, or its selector was [interrupted](crate::LeaderSelector::interrupt_leadership).
+    /// dropped, or its selector was [interrupted](crate::LeaderSelector::interrupt_leadership). Also
+    /// the state of a [`OnceRun`](crate::OnceRun::state) whose job has ended.
     GivenUp,
     /// ZooKeeper refused to tell the outcome of a [`downgrade`](crate::WriteGuard::downgrade), so it
     /// is unknown whether the lock is held for reading or for writing. Both nodes are deleted; if

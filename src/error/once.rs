@@ -110,8 +110,8 @@ impl OnceError {
         }
     }
 
-    /// Returns `true` if the same call may succeed later with nothing else changed. It runs the job
-    /// again only if the occasion is not recorded by then.
+    /// Returns `true` if the same call may succeed later with nothing else changed. That call runs
+    /// the job again only if the occasion has not been recorded in the meantime.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {

@@ -1,5 +1,5 @@
-//! The texts of the errors, and what each says of itself. Their variants cannot be built outside
-//! this crate; those that come up by themselves are shown in `tests/surface.rs`.
+//! The texts of the errors, and their kind, path and retryability. Their variants cannot be built
+//! outside this crate; the calls that return them are tested with each behaviour.
 
 use std::error::Error;
 use std::fmt;
@@ -80,27 +80,31 @@ fn acquire_errors() -> Vec<(AcquireError, bool)> {
     ]
 }
 
-/// One line, without a capital or a full stop, and with the reason that the source has.
+/// Asserts that the message is one line, without a capital or a full stop, and contains the reason
+/// of its source.
 fn assert_well_put(error: &dyn Error) {
     let text = error.to_string();
     assert!(
         !text.is_empty() && !text.contains('\n') && !text.ends_with('.'),
-        "{text}"
+        "expected one line without a full stop: {text:?}"
     );
     assert!(
         text.starts_with(|first: char| !first.is_uppercase()) || text.starts_with("ZooKeeper"),
-        "{text}"
+        "expected a message without a capital: {text:?}"
     );
     if let Some(source) = error.source() {
         // The text has the path once.
         let reason = source
             .downcast_ref::<Lost>()
             .map_or_else(|| source.to_string(), |lost| lost.reason().to_string());
-        assert!(text.contains(&reason), "{text} does not say why: {reason}");
+        assert!(
+            text.contains(&reason),
+            "expected the message to give the reason {reason:?}: {text:?}"
+        );
     }
 }
 
-/// Of a value in a log: one line, and not a long one.
+/// Asserts that the value is one short line in a log.
 #[track_caller]
 fn assert_brief(value: &dyn fmt::Debug) -> String {
     let text = format!("{value:?}");
@@ -269,7 +273,7 @@ fn request_errors_agree_in_every_enum() {
                     | RequestFailure::Rejected(_)
                     | RequestFailure::InvalidPath(_)
             );
-            // What is revoked is known by its node alone.
+            // The error of a revocation knows the node only, not the path of a lock.
             let path = if matches!(purpose, Purpose::Revocation) {
                 NODE
             } else {
@@ -653,10 +657,6 @@ fn build_errors_name_the_path() {
 #[test]
 fn conversion_errors_keep_guard_and_path() {
     let (guard, path) = (7, || PATH.to_owned());
-    let lost = Lost {
-        path: PATH.into(),
-        reason: LostReason::SessionExpired,
-    };
     for (error, kind, retryable) in [
         (
             ConversionError::WouldDeadlock {
@@ -669,7 +669,7 @@ fn conversion_errors_keep_guard_and_path() {
         (
             ConversionError::Lost {
                 guard,
-                source: lost,
+                source: loss(),
             },
             None,
             false,
@@ -694,9 +694,18 @@ fn conversion_errors_keep_guard_and_path() {
     }
 }
 
+/// Returns the loss of the lock at [`PATH`].
+fn loss() -> Lost {
+    Lost {
+        path: PATH.into(),
+        reason: LostReason::SessionExpired,
+    }
+}
+
 #[test]
 fn release_errors_state_retryability() {
     for (error, retryable) in [
+        (ReleaseError::Lost(loss()), false),
         (
             ReleaseError::Refused {
                 node: node(),
@@ -705,7 +714,7 @@ fn release_errors_state_retryability() {
             },
             false,
         ),
-        // Of a flush, which can be called again.
+        // A flush can be called again.
         (
             ReleaseError::TimedOut {
                 nodes: 2,
@@ -739,7 +748,7 @@ fn transaction_errors_forbid_resending() {
             path: path(),
             source: no_source(),
         },
-        // It may have been committed.
+        // The transaction may have been committed.
         TransactionError::Unknown {
             path: path(),
             source: no_source(),
@@ -748,12 +757,16 @@ fn transaction_errors_forbid_resending() {
             path: path(),
             bytes: 2_000_000,
         },
+        TransactionError::InvalidPath(InvalidPath::new("/stock", "it is only a test")),
     ] {
         assert!(!error.is_retryable(), "{error}");
         assert!(error.to_string().contains("\"/stock\""), "{error}");
         assert_eq!(error.path(), "/stock");
         assert_well_put(&error);
     }
+    let lost = TransactionError::Lost(loss());
+    assert!(!lost.is_retryable() && lost.path() == PATH, "{lost}");
+    assert_well_put(&lost);
 }
 
 #[test]
@@ -768,7 +781,7 @@ fn counter_errors_name_path_and_retryability() {
             true,
             false,
         ),
-        // It may have been added.
+        // The delta may have been added.
         (
             AtomicLongError::Unknown {
                 path: path(),

@@ -482,8 +482,7 @@ mod tests {
             .unwrap();
         let lock = InterProcessFairLock::new(&client, "/lock").unwrap();
         let mut place = lock.enqueue().await.unwrap();
-        let runtime = lock.path_lock.client().runtime.clone();
-        let tasks = || runtime.metrics().num_alive_tasks();
+        let tasks = || lock.path_lock.client().tasks.count();
         let before = tasks();
         for _ in 0..1_000 {
             let mut acquire = std::pin::pin!(place.acquire(HOUR));

@@ -20,11 +20,11 @@ use crate::values::shown::Quoted;
 
 /// A guard that holds a lock until it is dropped or released.
 ///
-/// The lock is held by an ephemeral node on the servers ([`node`](Self::node)). **Dropping the
-/// guard releases the lock** in the background: the client repeats the deletion of the node until
-/// the node is gone or the session has ended. The drop neither blocks nor panics, and needs no
-/// runtime. [`release`](Self::release) does the same and returns the outcome. The guard can be sent
-/// to other threads and tasks, and released there. It cannot be cloned, but
+/// An ephemeral node on the servers holds the lock ([`node`](Self::node)). **Dropping the guard
+/// releases the lock** in the background: the client repeats the deletion of the node until a
+/// server has confirmed it or the session has ended. The drop neither blocks nor panics, and needs
+/// no runtime. [`release`](Self::release) does the same and returns the outcome. A guard can be
+/// sent to other threads and tasks, and released there. It cannot be cloned, but
 /// [`reenter`](Self::reenter) returns another guard of the same *hold*, which is one grant of the
 /// lock. [`OrBusy`](crate::OrBusy#wrong-forms) lists expressions that drop the guard at once.
 ///
@@ -40,19 +40,19 @@ use crate::values::shown::Quoted;
 /// the servers must commit, at intervals of a sixth of the session timeout (by default). Once the
 /// last renewal is two thirds of the session timeout old (less with
 /// [`LeaseMargin::Strict`](crate::LeaseMargin::Strict)), the lock is [lost](Self::lost). The
-/// servers grant the lock to no other process before the session expires, so when the network or
-/// the servers fail, the holder is notified first. The holder has the remaining third to stop: the
-/// lock node stays until the last guard is dropped or released, or that time has passed. In three
-/// cases the holder may be notified after the next grant, up to a sixth of the session timeout
-/// later (by default): another process deletes the lock node, an administrator ends the session, or
-/// a server (ClickHouse Keeper) replaces the session without reporting it.
+/// servers grant the lock to no other process before the session expires, so if the network or the
+/// servers fail, the holder is notified first, and has the remaining third to stop: the lock node
+/// stays until the last guard is dropped or released, or that time has passed. In three cases the
+/// holder may be notified after the next grant, up to a sixth of the session timeout later (by
+/// default): another process deletes the lock node, an administrator ends the session, or a server
+/// (ClickHouse Keeper) replaces the session without reporting it.
 ///
 /// A lock that was acquired with a [lease](crate::InterProcessMutex::acquire_with_lease) can be
 /// lost sooner: when the lease ends, the lock is lost, and is released at once.
 ///
-/// No clock in this process helps if the process itself is paused and writes when it resumes. For
-/// that case, pass the [`fencing_token`](Self::fencing_token) to the resource, which refuses
-/// smaller tokens ([`FenceGate`](crate::FenceGate)), or write to ZooKeeper in a
+/// A process that is paused, and resumes after its session has expired, writes before it can notice
+/// the loss. For that case, pass the [`fencing_token`](Self::fencing_token) to the resource, which
+/// refuses smaller tokens ([`FenceGate`](crate::FenceGate)), or write to ZooKeeper in a
 /// [`transaction`](Self::transaction).
 ///
 /// # Examples
@@ -141,8 +141,8 @@ pub type WriteGuard = LockGuard<Write>;
 
 /// A guard of a lock of any kind, for code that does not depend on the kind.
 ///
-/// A [`LockGuard`] of any mode converts into it, and [`InterProcessLock`](crate::InterProcessLock)
-/// returns it.
+/// A [`LockGuard`] of any mode converts into this type, and
+/// [`InterProcessLock`](crate::InterProcessLock) returns it.
 ///
 /// # Examples
 /// ```
@@ -249,9 +249,9 @@ impl<M: Mode> LockGuard<M> {
 
     /// Returns `true` unless the lock is lost, by the clock.
     ///
-    /// A [`Suspended`](crate::LockState::Suspended) guard is held. The answer is advisory: the loss
-    /// may come a moment later, and only the [token](crate::FencingToken) protects the resource
-    /// then.
+    /// A [`Suspended`](crate::LockState::Suspended) guard is held. The answer is advisory, because
+    /// the lock may be lost a moment later. Only the [token](crate::FencingToken) protects the
+    /// resource then.
     ///
     /// # Examples
     /// ```
@@ -279,10 +279,11 @@ impl<M: Mode> LockGuard<M> {
     /// A guard without a lease gets one. When the lease ends, the guard is lost, with
     /// [`LostReason::LeaseOver`](crate::LostReason::LeaseOver), and then released; see
     /// [`acquire_with_lease`](crate::InterProcessMutex::acquire_with_lease). A lease of zero ends
-    /// at once: the guard is lost, and this returns the loss. More than a year is no limit.
+    /// at once: the guard is lost, and the call returns the loss. A lease of more than a year is no
+    /// limit.
     ///
-    /// This sends no request. All guards that [share](crate::LockGuard::reenter) a hold share the
-    /// lease.
+    /// The call sends no request. All guards that [share](crate::LockGuard::reenter) a hold share
+    /// the lease.
     ///
     /// # Errors
     /// [`Lost`](crate::Lost) if the guard is lost, by the clock: a lease that has ended cannot be
@@ -340,15 +341,15 @@ impl<M: Mode> LockGuard<M> {
 
     /// Returns a future that resolves when the lock is lost, with the reason.
     ///
-    /// It resolves when the session lease has expired, when a lease of this guard
+    /// The future resolves when the session lease has expired, when a lease of this guard
     /// ([`acquire_with_lease`](crate::InterProcessMutex::acquire_with_lease),
     /// [`set_lease`](Self::set_lease)) has ended, when the session has ended or the client is
-    /// closed, or when another process has deleted a node of the guard, which is noticed within a
-    /// sixth of the session timeout (by default). The future does not borrow the guard, so another
-    /// task can wait for it.
+    /// closed, or when another process has deleted a node of the guard, which the client notices
+    /// within a sixth of the session timeout (by default). The future does not borrow the guard, so
+    /// another task can wait for it.
     ///
-    /// After a release it stays pending until the session ends, and then resolves although nothing
-    /// was lost: drop it when you release the guard.
+    /// After a release the future stays pending until the session ends, and then resolves although
+    /// nothing was lost. Drop it when you release the guard.
     ///
     /// # Cancel safety
     /// If the future is dropped, nothing is lost: the next one resolves at once after a loss in
@@ -375,20 +376,19 @@ impl<M: Mode> LockGuard<M> {
 
     /// Runs `work` while the guard holds the lock, and returns its output.
     ///
-    /// As soon as the guard is lost, `work` is dropped. If the guard is lost by the time that
-    /// `work` is done, the output is dropped. [`while_held_owned`](Self::while_held_owned) takes
-    /// the guard, for a separate task.
+    /// When the guard is lost, `work` is dropped. If `work` is done after the loss, its output is
+    /// dropped. [`while_held_owned`](Self::while_held_owned) takes the guard, for a separate task.
     ///
     /// # Work that it does not stop
     /// Dropping a future stops what the future does, not what it waits for. A closure of
-    /// [`tokio::task::spawn_blocking`], or a task of [`tokio::spawn`], goes on after `while_held`
-    /// has returned [`Lost`](crate::Lost) or was dropped, and once the guard is dropped, without
-    /// the lock. Move the guard into the closure: then the lock is held for as long as the work
-    /// lasts, and the work can ask [`is_held`](Self::is_held) between its parts.
+    /// [`tokio::task::spawn_blocking`], or a task of [`tokio::spawn`], continues after `while_held`
+    /// has returned [`Lost`](crate::Lost) or was dropped, and continues without the lock once the
+    /// guard is dropped. Move the guard into the closure, so that the lock is held for as long as
+    /// the work lasts, and call [`is_held`](Self::is_held) between the parts of the work.
     ///
-    /// The same happens where a framework (hyper, axum) drops the handler of a request because the
-    /// caller has disconnected: the handler's guards are dropped with it, at any `await`. Run work
-    /// that must be completed in a task, with [`while_held_owned`](Self::while_held_owned).
+    /// A framework (hyper, axum) drops the handler of a request, at any `await`, when the caller
+    /// disconnects, and the handler's guards with it. Run work that must be completed in a task,
+    /// with [`while_held_owned`](Self::while_held_owned).
     ///
     /// # Errors
     /// [`Lost`](crate::Lost) if the guard is lost. If it was lost before the call, `work` is not
@@ -437,10 +437,10 @@ impl<M: Mode> LockGuard<M> {
         self.shares().while_held(work).await
     }
 
-    /// Runs `work` while it holds the lock, and returns its output with the guard.
+    /// Runs `work` while the guard holds the lock, and returns the output with the guard.
     ///
-    /// This works like [`while_held`](Self::while_held), but takes the guard, so the future can be
-    /// passed to [`tokio::spawn`]: the lock is held for as long as the task runs.
+    /// Like [`while_held`](Self::while_held), but takes the guard, so the future can be passed to
+    /// [`tokio::spawn`], and the lock is held for as long as the task runs.
     ///
     /// # Errors
     /// [`Lost`](crate::Lost) if the guard is lost, which is then dropped, after `work`.
@@ -457,7 +457,7 @@ impl<M: Mode> LockGuard<M> {
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
     /// # let guard = zookeeper_recipes::InterProcessMutex::new(&client, "/jobs/nightly")?.lock().await?;
     /// let job = tokio::spawn(guard.while_held_owned(async { 42 /* the nightly job */ }));
-    /// // ..
+    /// // Other work.
     /// let (rows, guard) = job.await??;
     /// guard.release().await?;
     /// # assert_eq!(rows, 42);
@@ -469,8 +469,8 @@ impl<M: Mode> LockGuard<M> {
         self,
         work: impl Future<Output = T>,
     ) -> impl Future<Output = Result<(T, Self), Lost>> {
-        // This is the order of their drop, polled or not, because the work relies on the
-        // guard.
+        // The tuple is dropped in this order, polled or not: the work relies on the guard, so the
+        // work ends first.
         let owned = (work, self);
         async move {
             let (work, guard) = owned;
@@ -481,7 +481,7 @@ impl<M: Mode> LockGuard<M> {
 
     /// Returns an empty transaction, committed only while the guard holds the lock.
     ///
-    /// This is for writes to ZooKeeper: see [`Transaction`](crate::Transaction).
+    /// See [`Transaction`](crate::Transaction).
     ///
     /// # Examples
     /// ```
@@ -505,12 +505,12 @@ impl<M: Mode> LockGuard<M> {
     ///
     /// The path is below the client's [namespace](crate::ClientBuilder::namespace), and the node's
     /// ACL must allow READ. The answer is not older than the grant: it includes every write,
-    /// through any server, that was committed before the previous holder's release. It may be out
-    /// of date when you use it, if others write without the lock or the lock is lost, so pass its
+    /// through any server, that was committed before the previous holder's release. Another process
+    /// may change the node while you use the answer, without the lock or after a loss, so pass the
     /// version to the write.
     ///
-    /// This costs two requests, a `sync` and the read, sent together and repeated by the client's
-    /// [`RetryPolicy`](crate::RetryPolicy) until a loss.
+    /// The read costs two requests, a `sync` and the read, sent together and repeated by the
+    /// client's [`RetryPolicy`](crate::RetryPolicy) until a loss.
     ///
     /// # Errors
     /// - [`TransactionError::Lost`](crate::TransactionError::Lost) after a loss, even during the
@@ -580,30 +580,30 @@ impl<M: Mode> LockGuard<M> {
         self.shares().revoked()
     }
 
-    /// Releases the lock, and waits until a server has confirmed it.
+    /// Releases the lock, and waits until a server has confirmed the deletion of its node.
     ///
-    /// While other guards [share](crate::LockGuard::reenter) the hold, this only gives up this
-    /// guard's share, without a request.
+    /// While other guards [share](crate::LockGuard::reenter) the hold, the call only gives up the
+    /// share of this guard, without a request.
     ///
-    /// If no server can be reached, this waits until the session has ended, about 1.4 times the
+    /// If no server can be reached, the call waits until the session has ended, about 1.4 times the
     /// session timeout, and returns [`ReleaseError::Lost`](crate::ReleaseError::Lost). To wait
-    /// less, wrap the call in [`tokio::time::timeout`]: the release goes on. After a loss this
-    /// returns at once, and nodes are deleted in the background.
+    /// less, wrap the call in [`tokio::time::timeout`]; the release continues in the background.
+    /// After a loss the call returns at once, and nodes are deleted in the background.
     ///
     /// # Errors
     /// - [`ReleaseError::Lost`](crate::ReleaseError::Lost) if the guard was lost before the call,
     ///   or if the session ended before a server confirmed the release. In the first case, work
     ///   since the loss may have overlapped with another holder; in the second case, the lock was
-    ///   held until the call. To tell the two apart, ask [`is_held`](Self::is_held) right before
-    ///   the release.
+    ///   held until the call. To distinguish the two cases, call [`is_held`](Self::is_held) right
+    ///   before the release.
     /// - [`ReleaseError::Refused`](crate::ReleaseError::Refused) if the ACL does not allow this
     ///   client to delete its own node.
     ///
-    /// Neither error calls for a repetition. Once the ACL allows DELETE,
+    /// Do not repeat the release after an error. Once the ACL allows DELETE,
     /// [`Client::flush`](crate::Client::flush) tries a refused deletion again.
     ///
     /// # Cancel safety
-    /// The call itself releases. If the future is dropped, only the outcome is lost.
+    /// The call itself releases the lock. If the future is dropped, only the outcome is lost.
     ///
     /// # Examples
     /// ```
@@ -703,8 +703,8 @@ impl<M: Mode> LockGuard<M> {
 
     /// Returns another guard of the same hold; the lock is released with the last of these guards.
     ///
-    /// This sends no request. Use it to call a function that takes a guard. Locks are not
-    /// re-entrant by thread or task, because the branches of a `select!` share both.
+    /// The call sends no request. Use it to pass a guard to a function that takes one. Locks are
+    /// not re-entrant by thread or task, because the branches of a `select!` share both.
     ///
     /// # Errors
     /// [`Lost`] if the lock is lost.

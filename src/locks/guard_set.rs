@@ -12,7 +12,6 @@ use crate::engine::while_held::revoke;
 use crate::error::{Lost, ReleaseError, TransactionError};
 use crate::locks::transaction::{Transaction, get_data};
 use crate::protocol::hold::LockState;
-use crate::session::core::AbortOnDrop;
 use crate::session::threads::waker;
 
 /// What a guard has of its holds, which other guards may share: of one client, and at least one.
@@ -139,12 +138,11 @@ impl<'a> Shares<'a> {
 pub(crate) fn revoked(hold: &LockRef) -> impl Future<Output = ()> + Send + 'static + use<> {
     let (session, held) = (Arc::downgrade(hold.session()), Arc::clone(&hold.held));
     let directory = hold.directory().clone();
-    let runtime = hold.path_lock.client().runtime.clone();
+    let tasks = hold.path_lock.client().tasks.clone();
     async move {
         // Where the session runs: this future may be polled without any runtime.
-        let mut watch =
-            AbortOnDrop(runtime.spawn(revoke::revocation_requested(session, directory, held)));
-        match (&mut watch.0).await {
+        let watch = tasks.start(revoke::revocation_requested(session, directory, held));
+        match watch.await {
             Ok(true) => {}
             // Released, or the session has ended: no request can come any more.
             _ => std::future::pending().await,

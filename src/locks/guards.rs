@@ -17,11 +17,11 @@ use crate::session::threads::BoxFuture;
 /// ([`LockGuard`](crate::LockGuard)), of several ([`MultiLockGuard`](crate::MultiLockGuard)), or of
 /// permits ([`SemaphorePermit`](crate::SemaphorePermit)).
 ///
-/// Each guard has its own methods of the same names. Prefer these where the type is known: their
-/// futures need no `Box`. For guards of several kinds of locks there is also one type,
-/// [`AnyGuard`](crate::AnyGuard).
+/// Each guard has methods of the same names. Prefer them if the type is known, because their
+/// futures need no `Box`. [`AnyGuard`](crate::AnyGuard) is one type for guards of all kinds of
+/// locks.
 ///
-/// `Box<dyn Guard>` implements the trait, too. It is sealed: only the guards of this crate
+/// `Box<dyn Guard>` implements the trait, too. The trait is sealed: only the guards of this crate
 /// implement it.
 ///
 /// # Examples
@@ -97,7 +97,7 @@ pub trait Guard: sealed::IsGuard + fmt::Debug + Send + Sync + 'static {
     // `lost`, `revoked` and `release` are not `async fn`s, here as in the guards: the futures of the
     // first two borrow nothing, and `release` releases when it is called, polled or not.
 
-    /// Returns a future that resolves when a lock or a permit is lost. It does not borrow the
+    /// Returns a future that resolves when a lock or a permit is lost, and does not borrow the
     /// guard. See [`LockGuard::lost`](crate::LockGuard::lost).
     ///
     /// # Cancel safety
@@ -125,7 +125,7 @@ pub trait Guard: sealed::IsGuard + fmt::Debug + Send + Sync + 'static {
         self.shares(Inside(())).while_held(work)
     }
 
-    /// Returns a future that resolves when another process requests revocation. It does not borrow
+    /// Returns a future that resolves when another process requests revocation, and does not borrow
     /// the guard. See [`LockGuard::revoked`](crate::LockGuard::revoked).
     ///
     /// # Cancel safety
@@ -166,7 +166,8 @@ pub trait Guard: sealed::IsGuard + fmt::Debug + Send + Sync + 'static {
         self.shares(Inside(())).get_data(path).await
     }
 
-    /// Releases the locks or permits, and waits until a server has confirmed it.
+    /// Releases the locks or permits, and waits until a server has confirmed the deletion of their
+    /// nodes.
     ///
     /// # Errors
     /// See [`LockGuard::release`](crate::LockGuard::release).

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 
 use crate::blocking::block_on;
-use crate::engine::attempts::room;
+use crate::engine::attempts::shared_attempt;
 use crate::engine::grant::hold::{Hold, first_lost};
 use crate::engine::grant::observe::Call;
 use crate::engine::lock::path_lock::{Ask, Budget, PathLock};
@@ -552,9 +552,9 @@ impl<K: LockKind> Lock<K> {
     /// [`lease_remaining`](crate::LockGuard::lease_remaining) returns how much time is left. Guards
     /// that [share](crate::LockGuard::reenter) a hold share the lease, and a conversion keeps it.
     ///
-    /// The lease is measured by the clock of this process, which on Linux goes on while the machine
-    /// sleeps. A holder that was paused may work on after the end, as after any other loss, so the
-    /// resource must compare the [token](crate::LockGuard::fencing_token).
+    /// The lease is measured by the clock of this process, which on Linux continues while the
+    /// machine sleeps. A holder that was paused may work on after the end, as after any other loss,
+    /// so the resource must compare the [token](crate::LockGuard::fencing_token).
     ///
     /// No lease is needed to free the lock of a crashed process, because the lock ends with the
     /// session of that process. A lease limits how long a live process keeps the lock; more than a
@@ -606,7 +606,7 @@ impl<K: LockKind> Lock<K> {
         })
     }
 
-    /// Acquires like [`acquire`](Self::acquire), and blocks the thread meanwhile.
+    /// Acquires like [`acquire`](Self::acquire), and blocks the thread until it returns.
     ///
     /// Use this in threads and scripts. Do not call methods with this prefix in asynchronous code,
     /// because they block the executor's thread (use `spawn_blocking`). Unlike tokio's, they do not
@@ -637,8 +637,8 @@ impl<K: LockKind> Lock<K> {
         block_on(self.acquire(timeout))
     }
 
-    /// Acquires like [`acquire_with_lease`](Self::acquire_with_lease), and blocks the thread
-    /// meanwhile.
+    /// Acquires like [`acquire_with_lease`](Self::acquire_with_lease), and blocks the thread until
+    /// it returns.
     ///
     /// # Errors
     /// See [`acquire_with_lease`](Self::acquire_with_lease).
@@ -653,7 +653,7 @@ impl<K: LockKind> Lock<K> {
 
     /// Acquires the lock, waiting for as long as other contenders are in the way.
     ///
-    /// If this must wait for a guard of the same task, it waits forever. When the call has waited
+    /// A call that has to wait for a guard of the same task never returns. When the call has waited
     /// for a hold of this client for a second, a `WARN` in the log names the lines of both calls,
     /// once for each lock of a client.
     ///
@@ -736,9 +736,9 @@ impl<K: LockKind> Lock<K> {
             .granted_at_once(at_once(self.client(), self.kind()))
     }
 
-    /// Acquires like [`lock`](Self::lock), and blocks the thread meanwhile.
+    /// Acquires like [`lock`](Self::lock), and blocks the thread until it returns.
     ///
-    /// If this must wait for a guard of the same thread, it waits forever.
+    /// A call that has to wait for a guard of the same thread never returns.
     ///
     /// # Errors
     /// See [`lock`](Self::lock).
@@ -787,9 +787,9 @@ impl<K: LockKind> Lock<K> {
     /// The first node of a mutex or a fair lock holds the lock, or is about to. A read lock returns
     /// only the readers, and a write lock only the writers, as in Curator;
     /// [`InterProcessReadWriteLock::participants`](crate::InterProcessReadWriteLock::participants)
-    /// returns both. The queue may change before this returns.
+    /// returns both. The queue may change before the call returns.
     ///
-    /// If a contender of another recipe is in the queue, this waits up to 1 s for it to leave
+    /// If a contender of another recipe is in the queue, the call waits up to 1 s for it to leave
     /// before it returns [`MixedRecipes`](crate::ErrorKind::MixedRecipes).
     ///
     /// # Errors
@@ -849,11 +849,11 @@ impl<K: LockKind> Lock<K> {
     /// Returns all contenders, of all processes and in order: the holders and the waiters.
     ///
     /// Each [`Contender`](crate::Contender) says who it is. A read-write lock has one queue of
-    /// readers and writers, which both sides return. This lists the lock's directory and reads each
-    /// node, at most 32 at a time, and leaves out nodes that are gone by then. The queue may change
-    /// before this returns.
+    /// readers and writers, which both sides return. The call lists the lock's directory and reads
+    /// each node, at most 32 at a time, and leaves out nodes that no longer exist. The queue may
+    /// change before the call returns.
     ///
-    /// If a contender of another recipe is in the queue, this waits up to 1 s for it to leave
+    /// If a contender of another recipe is in the queue, the call waits up to 1 s for it to leave
     /// before it returns [`MixedRecipes`](crate::ErrorKind::MixedRecipes).
     ///
     /// A node whose ACL denies this client READ shows no [`identity`](crate::Contender::identity).
@@ -1048,7 +1048,7 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, mut ask: Ask) -> Result<Ho
     check_lease(&ask, path_lock.path().user())?;
     let _waiting = who::watch_self_wait(&path_lock, &ask);
     let call = Call::begin(&path_lock, &mut ask);
-    let attempt = |ask| room::acquire(Arc::clone(&path_lock), ask);
+    let attempt = |ask| shared_attempt::acquire(Arc::clone(&path_lock), ask);
     let result = until_had(ask, attempt, std::slice::from_ref).await;
     call.ended(&path_lock, result, std::slice::from_ref)
 }
@@ -1101,7 +1101,7 @@ pub(crate) fn until_had<T, F: Future<Output = Result<T, TryLockError>>>(
 pub(crate) async fn try_lock(path_lock: Arc<PathLock>, mut ask: Ask) -> Result<Hold, TryLockError> {
     let call = Call::begin(&path_lock, &mut ask);
     let granted = had(
-        room::acquire(Arc::clone(&path_lock), ask).await,
+        shared_attempt::acquire(Arc::clone(&path_lock), ask).await,
         std::slice::from_ref,
     );
     call.ended(&path_lock, granted, std::slice::from_ref)
@@ -1148,12 +1148,10 @@ pub(crate) async fn look<
     path_lock: &Arc<PathLock>,
     look: impl FnOnce(Arc<PathLock>) -> F + Send,
 ) -> Result<T, Error> {
-    let looked = path_lock
-        .client()
-        .run_while_polled(look(Arc::clone(path_lock)));
+    let looked = path_lock.client().tasks.start(look(Arc::clone(path_lock)));
     looked
         .await
-        .unwrap_or_else(|| Err(path_lock.error(Purpose::Look, path_lock.client().why_ended())))
+        .unwrap_or_else(|why| Err(path_lock.error(Purpose::Look, why)))
 }
 
 /// Deletes the node of a contender. Returns whether it existed.
@@ -1164,7 +1162,10 @@ pub(crate) async fn break_lock(
     let (work, broken) = (Arc::clone(path_lock), contender.clone());
     let broken = path_lock
         .client()
-        .run(async move { who::break_lock(&work, &broken).await });
-    let ended = || who::not_broken(path_lock, contender, path_lock.client().why_ended());
-    broken.await.unwrap_or_else(|| Err(ended()))
+        .tasks
+        .start(async move { who::break_lock(&work, &broken).await });
+    broken
+        .detach()
+        .await
+        .unwrap_or_else(|why| Err(who::not_broken(path_lock, contender, why)))
 }

@@ -31,28 +31,27 @@ const MAX_MEMBERS: usize = 1_000;
 
 /// Several locks that are acquired as one: all of them, or none.
 ///
-/// Any mix of mutexes, fair locks, read locks and write locks of one client. It is Curator's class
-/// of that name, with one deadline for all members, and with nothing kept after an error.
+/// Combines any mutexes, fair locks, read locks and write locks of one client. Like Curator's class
+/// of this name, but with one deadline for all members, and no member stays locked after an error.
 ///
 /// Members are acquired one after the other, each as a lock by itself. A release takes a request
 /// for each member; they are sent together.
 ///
 /// # No deadlock
-/// The members are acquired in the order of their paths, whatever order they are given in. So
+/// The members are acquired in the order of their paths, not in the order of the argument. So
 /// multi-locks do not deadlock with each other, and not with code that nests single locks in the
 /// order of their paths (compared byte by byte, `/a/10` before `/a/9`). Code that nests locks in
 /// another order can deadlock with a multi-lock, as with any other code: give it a timeout.
 ///
 /// # One loss is the loss of all
-/// The members are locks of their own, and other processes see each as the lock that it is: a node
-/// of this client in the queue of each. The [guard](MultiLockGuard) is lost with the first of them
-/// that is lost. The other members are released too: at once if a lease is over, and after any
-/// other loss when the guard is dropped, at the latest a session timeout after the last renewal. A
-/// member that is lost while others are still waited for gives up the rest, and all are acquired
-/// anew within the deadline.
+/// Each member remains an ordinary lock to other processes, with a node of this client in its
+/// queue. The [guard](MultiLockGuard) is lost with the first member that is lost. The other members
+/// are released too: at once if a lease is over, and after any other loss when the guard is
+/// dropped, at the latest a session timeout after the last renewal. If a member is lost while the
+/// call still waits for others, all members are released and acquired anew within the deadline.
 ///
-/// An error names the member that it is of. The members that had been acquired are released before
-/// it is returned: their deletions have been handed to the background.
+/// An error names the member that failed. The members that had been acquired are released before
+/// the error is returned; their nodes are deleted in the background.
 /// [`AcquireError::NodeDeleted`] says that another process deleted the nodes of members that were
 /// held while others were waited for, more often than the retry policy allows.
 ///
@@ -456,7 +455,7 @@ impl InterProcessMultiLock {
 
     /// Acquires all members, waiting for as long as other contenders are in the way.
     ///
-    /// If this must wait for a guard of the same task, it waits forever. When the call has waited
+    /// A call that has to wait for a guard of the same task never returns. When the call has waited
     /// for a hold of this client for a second, a `WARN` in the log names the lines of both calls,
     /// once for each lock of a client.
     ///
@@ -536,7 +535,7 @@ impl InterProcessMultiLock {
         self.clone().granted_at_once(ask)
     }
 
-    /// Acquires like [`acquire`](Self::acquire), and blocks the thread meanwhile. See
+    /// Acquires like [`acquire`](Self::acquire), and blocks the thread until it returns. See
     /// [`InterProcessMutex::blocking_acquire`] for where to use it.
     ///
     /// # Errors
@@ -561,8 +560,8 @@ impl InterProcessMultiLock {
         block_on(self.acquire(timeout))
     }
 
-    /// Acquires like [`acquire_with_lease`](Self::acquire_with_lease), and blocks the thread
-    /// meanwhile.
+    /// Acquires like [`acquire_with_lease`](Self::acquire_with_lease), and blocks the thread until
+    /// it returns.
     ///
     /// # Errors
     /// See [`acquire_with_lease`](Self::acquire_with_lease).
@@ -575,9 +574,9 @@ impl InterProcessMultiLock {
         block_on(self.acquire_with_lease(wait, lease))
     }
 
-    /// Acquires like [`lock`](Self::lock), and blocks the thread meanwhile.
+    /// Acquires like [`lock`](Self::lock), and blocks the thread until it returns.
     ///
-    /// If this must wait for a guard of the same thread, it waits forever.
+    /// A call that has to wait for a guard of the same thread never returns.
     ///
     /// # Errors
     /// See [`lock`](Self::lock).
@@ -600,7 +599,7 @@ impl InterProcessMultiLock {
         self.members.client()
     }
 
-    // Each member is asked for as its own kind.
+    // Each member is requested as its own kind.
     async fn granted(self, mut ask: Ask) -> Result<MultiLockGuard, AcquireError> {
         let first = self.members.first();
         lock::check_lease(&ask, first.path().user())?;
@@ -725,248 +724,84 @@ pub struct MultiLockGuard {
 
 impl MultiLockGuard {
     /// Returns the worst state of the members: [`Lost`](crate::LockState::Lost) once a member is
-    /// lost.
-    ///
-    /// Each call reads the clock, so a task that was not scheduled for long cannot hide a loss.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let both = zookeeper_recipes::InterProcessMultiLock::from_paths(&client, ["/a", "/b"])?;
-    /// # let guard = both.lock().await?;
-    /// use zookeeper_recipes::LockState;
-    ///
-    /// assert_eq!(guard.state(), LockState::Held);
-    /// client.close().await?;
-    /// assert!(matches!(guard.state(), LockState::Lost(_)));
-    /// # Ok(())
-    /// # }
-    /// ```
+    /// lost. See [`LockGuard::state`](crate::LockGuard::state).
     #[must_use]
     pub fn state(&self) -> LockState {
         self.shares().state()
     }
 
-    /// Waits until the state differs from `known`, and returns the new one.
-    ///
-    /// Returns at once if the state differs already, or if a member is lost. An overdue renewal is
-    /// noticed within a second. Intermediate states may be skipped.
+    /// Waits until the [state](Self::state) differs from `known`, and returns the new one. See
+    /// [`LockGuard::state_changed`](crate::LockGuard::state_changed).
     ///
     /// # Cancel safety
     /// If the future is dropped, nothing is lost.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let both = zookeeper_recipes::InterProcessMultiLock::from_paths(&client, ["/a", "/b"])?;
-    /// # let guard = both.lock().await?;
-    /// # async fn sell(_paused: std::sync::Arc<std::sync::atomic::AtomicBool>) {}
-    /// use std::sync::{Arc, atomic::{AtomicBool, Ordering}};
-    /// use zookeeper_recipes::LockState;
-    ///
-    /// let paused = Arc::new(AtomicBool::new(false));
-    /// let mut work = std::pin::pin!(sell(Arc::clone(&paused)));
-    /// let mut state = guard.state();
-    /// while !matches!(state, LockState::Lost(_)) {
-    ///     paused.store(state == LockState::Suspended, Ordering::Relaxed); // begin nothing new
-    ///     tokio::select! {
-    ///         changed = guard.state_changed(state) => state = changed,
-    ///         () = &mut work => break,
-    ///     }
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
     pub async fn state_changed(&self, known: LockState) -> LockState {
         self.shares().state_changed(known).await
     }
 
-    /// Returns `true` unless a member is lost, by the clock.
-    ///
-    /// The answer is advisory: see [`LockGuard::is_held`](crate::LockGuard::is_held).
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let both = zookeeper_recipes::InterProcessMultiLock::from_paths(&client, ["/a", "/b"])?;
-    /// # let guard = both.lock().await?;
-    /// # let mut items = vec![1, 2, 3];
-    /// while guard.is_held() {
-    ///     let Some(item) = items.pop() else { break };
-    ///     println!("item {item}"); // short work
-    /// }
-    /// # assert!(items.is_empty());
-    /// # Ok(())
-    /// # }
-    /// ```
+    /// Returns `true` unless a member is lost, by the clock. See
+    /// [`LockGuard::is_held`](crate::LockGuard::is_held).
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.shares().lost_now().is_none()
     }
 
     /// Sets the end of the lease of all members to `lease` from now, sooner or later than it was.
-    ///
-    /// A lease of zero ends at once, and more than a year is no limit. See
-    /// [`LockGuard::set_lease`](crate::LockGuard::set_lease).
+    /// See [`LockGuard::set_lease`](crate::LockGuard::set_lease).
     ///
     /// # Errors
     /// [`Lost`] if a member is lost, by the clock: a lease that has ended cannot be extended.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let both = zookeeper_recipes::InterProcessMultiLock::from_paths(&client, ["/a", "/b"])?;
-    /// # let guard = both.lock().await?;
-    /// use std::time::Duration;
-    ///
-    /// for part in 1..=3 {
-    ///     guard.set_lease(Duration::from_secs(10))?; // each part has ten seconds
-    ///     println!("part {part}");
-    /// }
-    /// guard.release().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
     #[doc(alias = "updateLeaseTime")]
     pub fn set_lease(&self, lease: Duration) -> Result<(), Lost> {
         self.shares().set_lease(lease)
     }
 
-    /// Returns how much is left of the lease that ends first; `None` if there is no lease.
-    ///
-    /// Returns zero if the lease has ended, or a member is lost for another reason.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let both = zookeeper_recipes::InterProcessMultiLock::from_paths(&client, ["/a", "/b"])?;
-    /// # let guard = both.lock().await?;
-    /// use std::time::Duration;
-    ///
-    /// assert_eq!(guard.lease_remaining(), None);
-    /// guard.set_lease(Duration::from_secs(10))?;
-    /// assert!(guard.lease_remaining() <= Some(Duration::from_secs(10)));
-    /// # assert!(guard.lease_remaining() > Some(Duration::from_secs(5)));
-    /// # Ok(())
-    /// # }
-    /// ```
+    /// Returns how much is left of the lease that ends first; `None` if there is no lease. See
+    /// [`LockGuard::lease_remaining`](crate::LockGuard::lease_remaining).
     #[must_use]
     #[doc(alias = "remainTimeToLive")]
     pub fn lease_remaining(&self) -> Option<Duration> {
         self.shares().lease_remaining()
     }
 
-    /// Returns a future that resolves when a member is lost, with the reason.
-    ///
-    /// The future does not borrow the guard, so another task can wait for it. After a release it
-    /// stays pending until the session ends: drop it when you release the guard. See
-    /// [`LockGuard::lost`](crate::LockGuard::lost) for all that ends a hold.
+    /// Returns a future that resolves when a member is lost, with the reason. See
+    /// [`LockGuard::lost`](crate::LockGuard::lost).
     ///
     /// # Cancel safety
     /// If the future is dropped, nothing is lost: the next one resolves at once after a loss in
     /// between.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let both = zookeeper_recipes::InterProcessMultiLock::from_paths(&client, ["/a", "/b"])?;
-    /// # let guard = both.lock().await?;
-    /// # async fn sell() {}
-    /// tokio::select! {
-    ///     lost = guard.lost() => eprintln!("stop at once: {lost}"),
-    ///     () = sell() => guard.release().await?,
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn lost(&self) -> impl Future<Output = Lost> + Send + 'static + use<> {
         self.shares().lost()
     }
 
-    /// Runs `work` while the guard holds all members, and returns its output.
-    ///
-    /// As soon as a member is lost, `work` is dropped. If a member is lost by the time that `work`
-    /// is done, the output is dropped. Dropping a future does not stop work on other threads and in
-    /// other tasks that it waits for: see
+    /// Runs `work` while the guard holds all members, and returns its output. See
     /// [`LockGuard::while_held`](crate::LockGuard#method.while_held).
     ///
     /// # Errors
-    /// [`Lost`] if a member is lost. If it was lost before the call, `work` is not polled.
+    /// [`Lost`] if a member is lost; `work` is dropped.
     ///
     /// # Cancel safety
     /// If the future is dropped, `work` is dropped with it. The guard is kept.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let both = zookeeper_recipes::InterProcessMultiLock::from_paths(&client, ["/a", "/b"])?;
-    /// # let guard = both.lock().await?;
-    /// let rows = guard.while_held(async { 42 /* the nightly job */ }).await?;
-    /// guard.release().await?;
-    /// # assert_eq!(rows, 42);
-    /// # Ok(())
-    /// # }
-    /// ```
     pub async fn while_held<T>(&self, work: impl Future<Output = T>) -> Result<T, Lost> {
         self.shares().while_held(work).await
     }
 
-    /// Runs `work` while it holds all members, and returns its output with the guard.
-    ///
-    /// This works like [`while_held`](Self::while_held), but takes the guard, so the future can be
-    /// passed to [`tokio::spawn`]: the members are held for as long as the task runs.
+    /// Runs `work` while the guard holds all members, and returns its output with the guard. See
+    /// [`LockGuard::while_held_owned`](crate::LockGuard::while_held_owned).
     ///
     /// # Errors
     /// [`Lost`] if a member is lost. The guard is then dropped, after `work`.
     ///
     /// # Cancel safety
     /// If the future is dropped, or its task aborted, `work` is dropped, and then the guard, which
-    /// releases in the background.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let both = zookeeper_recipes::InterProcessMultiLock::from_paths(&client, ["/a", "/b"])?;
-    /// # let guard = both.lock().await?;
-    /// let job = tokio::spawn(guard.while_held_owned(async { 42 /* the nightly job */ }));
-    /// // ..
-    /// let (rows, guard) = job.await??;
-    /// guard.release().await?;
-    /// # assert_eq!(rows, 42);
-    /// # Ok(())
-    /// # }
-    /// ```
+    /// releases the members in the background.
     #[doc(alias = "spawn")]
     pub fn while_held_owned<T>(
         self,
         work: impl Future<Output = T>,
     ) -> impl Future<Output = Result<(T, Self), Lost>> {
-        // This is the order of their drop, polled or not, because the work relies on the
-        // guard.
+        // The tuple is dropped in this order, polled or not: the work relies on the guard, so the
+        // work ends first.
         let owned = (work, self);
         async move {
             let (work, guard) = owned;
@@ -975,35 +810,18 @@ impl MultiLockGuard {
         }
     }
 
-    /// Returns an empty transaction, committed only while the guard holds all members.
-    ///
-    /// This is for writes to ZooKeeper: see [`Transaction`].
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let both = zookeeper_recipes::InterProcessMultiLock::from_paths(&client, ["/a", "/b"])?;
-    /// # let guard = both.lock().await?;
-    /// # server.create("/orders", b"")?;
-    /// guard.transaction().create("/orders/4711", b"new").commit().await?;
-    /// # assert_eq!(server.children("/orders"), ["4711"]);
-    /// # Ok(())
-    /// # }
-    /// ```
+    /// Returns an empty transaction, which commits only while the guard holds all members. See
+    /// [`Transaction`].
     pub fn transaction(&self) -> Transaction<'_> {
         self.shares().transaction()
     }
 
-    /// Reads a node, and the version of its data, for a [transaction](Self::transaction) that
-    /// depends on them; returns `None` if there is no such node.
+    /// Reads a node, and the version of its data, for a [transaction](Self::transaction); returns
+    /// `None` if there is no such node.
     ///
     /// The answer is not older than the grant: it includes every write that was committed before
-    /// the release of each member's previous holder. It costs two requests. See
-    /// [`LockGuard::get_data`](crate::LockGuard::get_data) for the path, the ACL and how old the
-    /// answer may be.
+    /// the release of each member's previous holder. See
+    /// [`LockGuard::get_data`](crate::LockGuard::get_data).
     ///
     /// # Errors
     /// - [`TransactionError::Lost`] after the loss of a member, even during the read.
@@ -1011,25 +829,6 @@ impl MultiLockGuard {
     ///
     /// # Cancel safety
     /// Cancel safe: this only reads.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let both = zookeeper_recipes::InterProcessMultiLock::from_paths(&client, ["/a", "/b"])?;
-    /// # let guard = both.lock().await?;
-    /// # server.create("/config/rates", b"old")?;
-    /// let (rates, version) = guard.get_data("/config/rates").await?.ok_or("there are no rates")?;
-    /// if rates == b"old" {
-    ///     guard.transaction().set_data("/config/rates", b"new", version).commit().await?;
-    /// }
-    /// assert!(guard.get_data("/config/none").await?.is_none());
-    /// # assert_eq!(server.node("/config/rates").unwrap().data, b"new");
-    /// # Ok(())
-    /// # }
-    /// ```
     #[doc(alias = "getData")]
     pub async fn get_data(
         &self,
@@ -1038,45 +837,23 @@ impl MultiLockGuard {
         self.shares().get_data(path.as_ref()).await
     }
 
-    /// Returns a future that resolves when revocation of a member is requested.
-    ///
-    /// Requests come from [`Client::attempt_revoke`](crate::Client::attempt_revoke), and from
-    /// Curator's `Revoker`. Requests before this call, or before the grant, are not missed. The
-    /// holder decides whether to release. Neither a release nor a loss resolves the future, which
-    /// does not borrow the guard.
+    /// Returns a future that resolves when revocation of a member is requested. See
+    /// [`LockGuard::revoked`](crate::LockGuard::revoked).
     ///
     /// The polled future watches the node of each member, which costs one request for each.
     ///
     /// # Cancel safety
     /// If the future is dropped, the watch ends. The next one resolves for the same request.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let both = zookeeper_recipes::InterProcessMultiLock::from_paths(&client, ["/a", "/b"])?;
-    /// # let guard = both.lock().await?;
-    /// # async fn reindex() {}
-    /// tokio::select! {
-    ///     () = guard.revoked() => guard.release().await?, // others need them more
-    ///     () = reindex() => {}
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
     #[doc(alias = "makeRevocable")]
     pub fn revoked(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
         self.shares().revoked()
     }
 
-    /// Releases all members, and waits until a server has confirmed it.
+    /// Releases all members, and waits until a server has confirmed the deletion of their nodes.
+    /// See [`LockGuard::release`](crate::LockGuard::release).
     ///
     /// The requests are sent together. While other guards [share](Self::reenter) the holds, this
-    /// only gives up this guard's share, without a request. If no server can be reached, this waits
-    /// until the session has ended, about 1.4 times the session timeout; to wait less, wrap the
-    /// call in [`tokio::time::timeout`]: the release goes on.
+    /// call only gives up the share of this guard, without a request.
     ///
     /// # Errors
     /// The first error, of those of [`LockGuard::release`](crate::LockGuard::release).
@@ -1084,29 +861,7 @@ impl MultiLockGuard {
     /// a server confirmed the release.
     ///
     /// # Cancel safety
-    /// The call itself releases. If the future is dropped, only the outcome is lost.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let both = zookeeper_recipes::InterProcessMultiLock::from_paths(&client, ["/a", "/b"])?;
-    /// # let guard = both.lock().await?;
-    /// use zookeeper_recipes::ReleaseError;
-    ///
-    /// // The work.
-    /// let held = guard.is_held();
-    /// match guard.release().await {
-    ///     Ok(()) => println!("released"),
-    ///     Err(ReleaseError::Lost(lost)) if held => println!("held until the release: {lost}"),
-    ///     Err(ReleaseError::Lost(lost)) => println!("the work may have to be undone: {lost}"),
-    ///     Err(error) => return Err(error.into()),
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
+    /// The call itself releases the members. If the future is dropped, only the outcome is lost.
     #[doc(alias = "unlock")]
     pub fn release(
         self,

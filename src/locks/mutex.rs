@@ -10,7 +10,7 @@ use crate::engine::lock::lock_options::Recipe;
 use crate::error::BuildError;
 use crate::locks::lock::Lock;
 use crate::locks::mode::Exclusive;
-use crate::protocol::room::HandOff;
+use crate::protocol::path_state::HandOff;
 use crate::values::path::LockPath;
 
 /// A mutual exclusion lock across processes.
@@ -25,12 +25,11 @@ use crate::values::path::LockPath;
 /// [dialect](RecipeBuilder::dialect). Go processes (go-zookeeper) use the same node names, but no
 /// test runs them.
 ///
-/// An `InterProcessMutex` is a handle: it is cheap to clone, and does no I/O until it is used.
-/// However many tasks wait, all handles of one client for one path share one node on the servers:
-/// the tasks wait in memory, are served in order, and hand the lock over to each other, within the
-/// bounds of [`hand_off`](RecipeBuilder::hand_off). An
-/// [`InterProcessFairLock`](crate::InterProcessFairLock) has a node for each waiter, and keeps the
-/// order of arrival across processes.
+/// An `InterProcessMutex` is a handle: it is cheap to clone, and does no I/O until it is used. All
+/// handles of one client for one path share one node on the servers: the tasks wait in memory, are
+/// served in order, and hand the lock over to each other, within the bounds of
+/// [`hand_off`](RecipeBuilder::hand_off). An [`InterProcessFairLock`](crate::InterProcessFairLock)
+/// has a node for each waiter, and keeps the order of arrival across processes.
 ///
 /// A mutex is a [`Lock`](crate::Lock), which has its methods.
 ///
@@ -38,10 +37,10 @@ use crate::values::path::LockPath;
 /// participant that works while it holds such a lock.
 ///
 /// # Not re-entrant
-/// A task that holds the lock and acquires it again waits for itself: forever, if the call has no
-/// timeout. With a timeout, the error says which line acquired the lock, and for how long it has
-/// been held. A lock belongs to its guard, not to a thread or a task, and any task can release it.
-/// [`LockGuard::reenter`](crate::LockGuard::reenter) returns another guard of the same hold.
+/// A task that holds the lock and acquires it again waits for itself, and never returns if the call
+/// has no timeout. With a timeout, the error says which line acquired the lock, and for how long it
+/// has been held. A lock belongs to its guard, not to a thread or a task, and any task can release
+/// it. [`LockGuard::reenter`](crate::LockGuard::reenter) returns another guard of the same hold.
 ///
 /// # Examples
 /// ```

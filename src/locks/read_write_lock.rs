@@ -16,7 +16,7 @@ use crate::locks::guard::{LockGuard, ReadGuard};
 use crate::locks::lock::{Lock, break_lock, look, participants};
 use crate::locks::mode::{Read, Write};
 use crate::protocol::hold::HoldEvent;
-use crate::protocol::room::HandOff;
+use crate::protocol::path_state::HandOff;
 use crate::values::contender::Contender;
 use crate::values::path::{LockPath, NodePath};
 
@@ -43,11 +43,11 @@ use crate::values::path::{LockPath, NodePath};
 /// [`ErrorKind::MixedRecipes`](crate::ErrorKind::MixedRecipes). (Curator would grant both.)
 ///
 /// # Not re-entrant
-/// A task that holds the read lock and acquires the write lock of the same path waits for itself:
-/// until the timeout of the call, or forever without one. The timeout's error names the line that
-/// acquired the lock. The methods of a guard do not wait for other holders:
-/// [`reenter_as_reader`](crate::WriteGuard::reenter_as_reader) shares the hold, and a downgrade that
-/// would have to wait for another guard of the same hold returns
+/// A task that holds the read lock and acquires the write lock of the same path waits for itself
+/// until the timeout of the call; without one, the call never returns. The timeout's error names
+/// the line that acquired the lock. The methods of a guard do not wait for other holders:
+/// [`reenter_as_reader`](crate::WriteGuard::reenter_as_reader) shares the hold, and a downgrade
+/// that would have to wait for another guard of the same hold returns
 /// [`ConversionError::WouldDeadlock`].
 ///
 /// # Curator before 5.5
@@ -70,7 +70,7 @@ use crate::values::path::{LockPath, NodePath};
 /// let writer = lock.write_lock().acquire(Duration::from_secs(1)).await?;
 /// // Write the row and drop the cached value: no process reads between the two.
 /// let reader = writer.downgrade().await?;
-/// // Fill the cache with what was written: other readers come in, no writer does.
+/// // Fill the cache with the written row: other readers may hold the lock, no writer can.
 /// reader.release().await?;
 /// # Ok(())
 /// # }
@@ -538,7 +538,7 @@ impl LockGuard<Write> {
             Ok(hold) => hold,
             Err(guard) => return Err(ConversionError::WouldDeadlock { guard, path }),
         };
-        // If the client is closed, the task ends with it and drops the hold.
+        // The task ends with the client, and then drops the hold.
         let lock = hold.lock_ref();
         match convert::downgrade(hold).await {
             Some(Ok(hold)) => Ok(LockGuard::new(hold)),

@@ -72,8 +72,8 @@ use crate::values::token::FencingToken;
 ///
 /// # Among Java processes
 /// Curator's `acquire(n)` takes its permits one by one, and holds some while it waits for more. Two
-/// such calls can wait for each other forever, and so does the queue behind them: use deadlines
-/// where Java processes acquire several permits at once.
+/// such calls can deadlock, and block the queue behind them: use deadlines where Java processes
+/// acquire several permits at once.
 ///
 /// # Examples
 /// ```
@@ -382,7 +382,7 @@ impl InterProcessSemaphore {
         })
     }
 
-    /// Acquires like [`acquire`](Self::acquire), and blocks the thread meanwhile. See
+    /// Acquires like [`acquire`](Self::acquire), and blocks the thread until it returns. See
     /// [`InterProcessMutex::blocking_acquire`](crate::InterProcessMutex::blocking_acquire) for
     /// where to use it.
     ///
@@ -407,8 +407,8 @@ impl InterProcessSemaphore {
         block_on(self.acquire(timeout))
     }
 
-    /// Acquires like [`acquire_with_lease`](Self::acquire_with_lease), and blocks the thread
-    /// meanwhile.
+    /// Acquires like [`acquire_with_lease`](Self::acquire_with_lease), and blocks the thread until
+    /// it returns.
     ///
     /// # Errors
     /// See [`acquire_with_lease`](Self::acquire_with_lease).
@@ -638,8 +638,8 @@ impl InterProcessSemaphore {
         self.clone().granted_at_once(n, ask)
     }
 
-    /// Acquires `n` permits like [`acquire_many`](Self::acquire_many), and blocks the thread
-    /// meanwhile.
+    /// Acquires `n` permits like [`acquire_many`](Self::acquire_many), and blocks the thread until
+    /// it returns.
     ///
     /// # Errors
     /// See [`acquire_many`](Self::acquire_many).
@@ -804,8 +804,8 @@ impl InterProcessSemaphore {
 
     /// Returns the contenders that wait for permits, of all processes and in order.
     ///
-    /// Each [`Contender`] says who it is. This lists the queue and reads each node, at most 32 at a
-    /// time, and leaves out nodes that are gone by then. For the holders of permits, call
+    /// Each [`Contender`] says who it is. The call lists the queue and reads each node, at most 32
+    /// at a time, and leaves out nodes that no longer exist. For the holders of permits, call
     /// [`holders`](Self::holders).
     ///
     /// # Errors
@@ -926,7 +926,7 @@ impl InterProcessSemaphore {
         F: Future<Output = Result<T, Error>> + Send + 'static,
     {
         let path_lock = &self.path_lock;
-        // Not expected: a semaphore's path lock has these options.
+        // The path lock of a semaphore always has these options, so the error is not expected.
         let Some(semaphore) = path_lock.options().semaphore.clone() else {
             return Err(path_lock.error(Purpose::Look, path_lock.client().why_ended()));
         };
@@ -1172,6 +1172,8 @@ impl SemaphorePermit {
     /// ```
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
+        // A resource may refuse the lowest token without need, but must not accept an old permit by
+        // a newer token (docs/protocol.md#permit-tokens).
         let tokens = self.shares().0.iter().map(|hold| hold.token());
         let (zxid, counter) = tokens.min().unwrap_or_default();
         FencingToken::from_parts(zxid, counter)
@@ -1213,249 +1215,86 @@ impl SemaphorePermit {
 
 impl SemaphorePermit {
     /// Returns the worst state of the permits: [`Lost`](crate::LockState::Lost) once a permit is
-    /// lost.
-    ///
-    /// Each call reads the clock, so a task that was not scheduled for long cannot hide a loss.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
-    /// # let permit = semaphore.try_acquire().await?;
-    /// use zookeeper_recipes::LockState;
-    ///
-    /// assert_eq!(permit.state(), LockState::Held);
-    /// client.close().await?;
-    /// assert!(matches!(permit.state(), LockState::Lost(_)));
-    /// # Ok(())
-    /// # }
-    /// ```
+    /// lost. See [`LockGuard::state`](crate::LockGuard::state).
     #[must_use]
     pub fn state(&self) -> LockState {
         self.shares().state()
     }
 
-    /// Waits until the state differs from `known`, and returns the new one.
-    ///
-    /// Returns at once if the state differs already, or if a permit is lost. An overdue renewal is
-    /// noticed within a second. Intermediate states may be skipped.
+    /// Waits until the [state](Self::state) differs from `known`, and returns the new one. See
+    /// [`LockGuard::state_changed`](crate::LockGuard::state_changed).
     ///
     /// # Cancel safety
     /// If the future is dropped, nothing is lost.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
-    /// # let permit = semaphore.try_acquire().await?;
-    /// # async fn sell(_paused: std::sync::Arc<std::sync::atomic::AtomicBool>) {}
-    /// use std::sync::{Arc, atomic::{AtomicBool, Ordering}};
-    /// use zookeeper_recipes::LockState;
-    ///
-    /// let paused = Arc::new(AtomicBool::new(false));
-    /// let mut work = std::pin::pin!(sell(Arc::clone(&paused)));
-    /// let mut state = permit.state();
-    /// while !matches!(state, LockState::Lost(_)) {
-    ///     paused.store(state == LockState::Suspended, Ordering::Relaxed); // begin nothing new
-    ///     tokio::select! {
-    ///         changed = permit.state_changed(state) => state = changed,
-    ///         () = &mut work => break,
-    ///     }
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
     pub async fn state_changed(&self, known: LockState) -> LockState {
         self.shares().state_changed(known).await
     }
 
-    /// Returns `true` unless a permit is lost, by the clock.
-    ///
-    /// The answer is advisory: see [`LockGuard::is_held`](crate::LockGuard::is_held).
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
-    /// # let permit = semaphore.try_acquire().await?;
-    /// # let mut items = vec![1, 2, 3];
-    /// while permit.is_held() {
-    ///     let Some(item) = items.pop() else { break };
-    ///     println!("item {item}"); // short work
-    /// }
-    /// # assert!(items.is_empty());
-    /// # Ok(())
-    /// # }
-    /// ```
+    /// Returns `true` unless a permit is lost, by the clock. See
+    /// [`LockGuard::is_held`](crate::LockGuard::is_held).
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.shares().lost_now().is_none()
     }
 
     /// Sets the end of the lease of all permits to `lease` from now, sooner or later than it was.
-    ///
-    /// A lease of zero ends at once, and more than a year is no limit. See
-    /// [`LockGuard::set_lease`](crate::LockGuard::set_lease).
+    /// See [`LockGuard::set_lease`](crate::LockGuard::set_lease).
     ///
     /// # Errors
     /// [`Lost`] if a permit is lost, by the clock: a lease that has ended cannot be extended.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
-    /// # let permit = semaphore.try_acquire().await?;
-    /// use std::time::Duration;
-    ///
-    /// for part in 1..=3 {
-    ///     permit.set_lease(Duration::from_secs(10))?; // each part has ten seconds
-    ///     println!("part {part}");
-    /// }
-    /// permit.release().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
     #[doc(alias = "updateLeaseTime")]
     pub fn set_lease(&self, lease: Duration) -> Result<(), Lost> {
         self.shares().set_lease(lease)
     }
 
-    /// Returns how much is left of the lease that ends first; `None` if there is no lease.
+    /// Returns how much is left of the lease that ends first; `None` if there is no lease. See
+    /// [`LockGuard::lease_remaining`](crate::LockGuard::lease_remaining).
     ///
-    /// Returns zero if the lease has ended, or a permit is lost for another reason. Permits that
-    /// were [merged](Self::merge) may have different leases.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
-    /// # let permit = semaphore.try_acquire().await?;
-    /// use std::time::Duration;
-    ///
-    /// assert_eq!(permit.lease_remaining(), None);
-    /// permit.set_lease(Duration::from_secs(10))?;
-    /// assert!(permit.lease_remaining() <= Some(Duration::from_secs(10)));
-    /// # assert!(permit.lease_remaining() > Some(Duration::from_secs(5)));
-    /// # Ok(())
-    /// # }
-    /// ```
+    /// Permits that were [merged](Self::merge) may have different leases.
     #[must_use]
     #[doc(alias = "remainTimeToLive")]
     pub fn lease_remaining(&self) -> Option<Duration> {
         self.shares().lease_remaining()
     }
 
-    /// Returns a future that resolves when a permit is lost, with the reason.
-    ///
-    /// The future does not borrow the guard, so another task can wait for it. After a release it
-    /// stays pending until the session ends: drop it when you release the guard. See
-    /// [`LockGuard::lost`](crate::LockGuard::lost) for all that ends a hold.
+    /// Returns a future that resolves when a permit is lost, with the reason. See
+    /// [`LockGuard::lost`](crate::LockGuard::lost).
     ///
     /// # Cancel safety
     /// If the future is dropped, nothing is lost: the next one resolves at once after a loss in
     /// between.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
-    /// # let permit = semaphore.try_acquire().await?;
-    /// # async fn sell() {}
-    /// tokio::select! {
-    ///     lost = permit.lost() => eprintln!("stop at once: {lost}"),
-    ///     () = sell() => permit.release().await?,
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn lost(&self) -> impl Future<Output = Lost> + Send + 'static + use<> {
         self.shares().lost()
     }
 
-    /// Runs `work` while the guard holds all permits, and returns its output.
-    ///
-    /// As soon as a permit is lost, `work` is dropped. If a permit is lost by the time that `work`
-    /// is done, the output is dropped. Dropping a future does not stop work on other threads and in
-    /// other tasks that it waits for: see
+    /// Runs `work` while the guard holds all permits, and returns its output. See
     /// [`LockGuard::while_held`](crate::LockGuard#method.while_held).
     ///
     /// # Errors
-    /// [`Lost`] if a permit is lost. If it was lost before the call, `work` is not polled.
+    /// [`Lost`] if a permit is lost; `work` is dropped.
     ///
     /// # Cancel safety
     /// If the future is dropped, `work` is dropped with it. The guard is kept.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
-    /// # let permit = semaphore.try_acquire().await?;
-    /// let rows = permit.while_held(async { 42 /* the nightly job */ }).await?;
-    /// permit.release().await?;
-    /// # assert_eq!(rows, 42);
-    /// # Ok(())
-    /// # }
-    /// ```
     pub async fn while_held<T>(&self, work: impl Future<Output = T>) -> Result<T, Lost> {
         self.shares().while_held(work).await
     }
 
-    /// Runs `work` while it holds all permits, and returns its output with the guard.
-    ///
-    /// This works like [`while_held`](Self::while_held), but takes the guard, so the future can be
-    /// passed to [`tokio::spawn`]: the permits are held for as long as the task runs.
+    /// Runs `work` while the guard holds all permits, and returns its output with the guard. See
+    /// [`LockGuard::while_held_owned`](crate::LockGuard::while_held_owned).
     ///
     /// # Errors
     /// [`Lost`] if a permit is lost. The guard is then dropped, after `work`.
     ///
     /// # Cancel safety
     /// If the future is dropped, or its task aborted, `work` is dropped, and then the guard, which
-    /// releases in the background.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
-    /// # let permit = semaphore.try_acquire().await?;
-    /// let job = tokio::spawn(permit.while_held_owned(async { 42 /* the nightly job */ }));
-    /// // ..
-    /// let (rows, permit) = job.await??;
-    /// permit.release().await?;
-    /// # assert_eq!(rows, 42);
-    /// # Ok(())
-    /// # }
-    /// ```
+    /// releases the permits in the background.
     #[doc(alias = "spawn")]
     pub fn while_held_owned<T>(
         self,
         work: impl Future<Output = T>,
     ) -> impl Future<Output = Result<(T, Self), Lost>> {
-        // This is the order of their drop, polled or not, because the work relies on the
-        // permit.
+        // The tuple is dropped in this order, polled or not: the work relies on the permit, so the
+        // work ends first.
         let owned = (work, self);
         async move {
             let (work, permit) = owned;
@@ -1464,34 +1303,17 @@ impl SemaphorePermit {
         }
     }
 
-    /// Returns an empty transaction, committed only while the guard holds all permits.
-    ///
-    /// This is for writes to ZooKeeper: see [`Transaction`].
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
-    /// # let permit = semaphore.try_acquire().await?;
-    /// # server.create("/orders", b"")?;
-    /// permit.transaction().create("/orders/4711", b"new").commit().await?;
-    /// # assert_eq!(server.children("/orders"), ["4711"]);
-    /// # Ok(())
-    /// # }
-    /// ```
+    /// Returns an empty transaction, which commits only while the guard holds all permits. See
+    /// [`Transaction`].
     pub fn transaction(&self) -> Transaction<'_> {
         self.shares().transaction()
     }
 
-    /// Reads a node, and the version of its data, for a [transaction](Self::transaction) that
-    /// depends on them; returns `None` if there is no such node.
+    /// Reads a node, and the version of its data, for a [transaction](Self::transaction); returns
+    /// `None` if there is no such node.
     ///
-    /// The answer is not older than the grant. It costs two requests. See
-    /// [`LockGuard::get_data`](crate::LockGuard::get_data) for the path, the ACL and how old the
-    /// answer may be.
+    /// The answer is not older than the grant. See
+    /// [`LockGuard::get_data`](crate::LockGuard::get_data).
     ///
     /// # Errors
     /// - [`TransactionError::Lost`] after the loss of a permit, even during the read.
@@ -1499,25 +1321,6 @@ impl SemaphorePermit {
     ///
     /// # Cancel safety
     /// Cancel safe: this only reads.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
-    /// # let permit = semaphore.try_acquire().await?;
-    /// # server.create("/config/rates", b"old")?;
-    /// let (rates, version) = permit.get_data("/config/rates").await?.ok_or("there are no rates")?;
-    /// if rates == b"old" {
-    ///     permit.transaction().set_data("/config/rates", b"new", version).commit().await?;
-    /// }
-    /// assert!(permit.get_data("/config/none").await?.is_none());
-    /// # assert_eq!(server.node("/config/rates").unwrap().data, b"new");
-    /// # Ok(())
-    /// # }
-    /// ```
     #[doc(alias = "getData")]
     pub async fn get_data(
         &self,
@@ -1526,44 +1329,24 @@ impl SemaphorePermit {
         self.shares().get_data(path.as_ref()).await
     }
 
-    /// Returns a future that resolves when revocation of a permit is requested.
+    /// Returns a future that resolves when revocation of a permit is requested. See
+    /// [`LockGuard::revoked`](crate::LockGuard::revoked).
     ///
-    /// Requests come from [`Client::attempt_revoke`](crate::Client::attempt_revoke). Requests
-    /// before this call are not missed, but requests before the grant are: a permit has a different
-    /// node than its waiter had. The holder decides whether to release. Neither a release nor a
-    /// loss resolves the future, which does not borrow the guard.
-    ///
-    /// The polled future watches the node of each permit, which costs one request for each.
+    /// Requests before this call are not missed, but requests before the grant are: a permit has a
+    /// different node than its waiter had. The polled future watches the node of each permit, which
+    /// costs one request for each.
     ///
     /// # Cancel safety
     /// If the future is dropped, the watch ends. The next one resolves for the same request.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
-    /// # let permit = semaphore.try_acquire().await?;
-    /// # async fn reindex() {}
-    /// tokio::select! {
-    ///     () = permit.revoked() => permit.release().await?, // others need it more
-    ///     () = reindex() => {}
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
     #[doc(alias = "makeRevocable")]
     pub fn revoked(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
         self.shares().revoked()
     }
 
-    /// Releases all permits, and waits until a server has confirmed it.
+    /// Releases all permits, and waits until a server has confirmed the deletion of their nodes.
+    /// See [`LockGuard::release`](crate::LockGuard::release).
     ///
-    /// The requests are sent together. If no server can be reached, this waits until the session
-    /// has ended, about 1.4 times the session timeout; to wait less, wrap the call in
-    /// [`tokio::time::timeout`]: the release goes on.
+    /// The requests are sent together.
     ///
     /// # Errors
     /// The first error, of those of [`LockGuard::release`](crate::LockGuard::release).
@@ -1571,29 +1354,7 @@ impl SemaphorePermit {
     /// a server confirmed the release.
     ///
     /// # Cancel safety
-    /// The call itself releases. If the future is dropped, only the outcome is lost.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = zookeeper_test_server::Server::start()?;
-    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
-    /// # let semaphore = zookeeper_recipes::InterProcessSemaphore::new(&client, "/cluster/gpus", 8)?;
-    /// # let permit = semaphore.try_acquire().await?;
-    /// use zookeeper_recipes::ReleaseError;
-    ///
-    /// // The work.
-    /// let held = permit.is_held();
-    /// match permit.release().await {
-    ///     Ok(()) => println!("released"),
-    ///     Err(ReleaseError::Lost(lost)) if held => println!("held until the release: {lost}"),
-    ///     Err(ReleaseError::Lost(lost)) => println!("the work may have to be undone: {lost}"),
-    ///     Err(error) => return Err(error.into()),
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
+    /// The call itself releases the permits. If the future is dropped, only the outcome is lost.
     #[doc(alias = "unlock")]
     #[doc(alias = "returnLease")]
     #[doc(alias = "returnAll")]

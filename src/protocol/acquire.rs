@@ -1,5 +1,22 @@
-//! The part of an attempt in one session, as a state machine: creates a node, finds it after a lost
-//! reply, waits, and is granted the lock. Pure: no client, clock, task or random number.
+//! The part of an attempt in one session, as a state machine.
+//!
+//! A lock is a directory. Each contender creates an ephemeral sequential node in it, whose number
+//! is its place in the queue, and the contender whose node is first holds the lock.
+//!
+//! 1. **Create.** [`Acquiring`] creates the own node and lists the directory, with one flight for
+//!    both. A missing directory is created once, and then the node (docs/protocol.md#directories).
+//! 2. **Judge.** The list shows the place of the own node. The first node is granted the lock. Any
+//!    other waits for the nearest node before it that excludes it, its *predecessor*, or fails if
+//!    the attempt is a try.
+//! 3. **Wait.** The attempt watches the predecessor on the servers, or waits in memory for a node
+//!    of the same session (docs/protocol.md#watch-one-node). When the predecessor changes, the
+//!    attempt lists again and continues with step 2.
+//!
+//! Three events interrupt these steps. A create without a reply may have happened: its node is
+//! looked for in each list by the id in its name, and its Stat has to show that this session owns
+//! it. An own node that is missing from a list was deleted by another process: the attempt creates
+//! another, at the end of the queue. A request that fails is repeated after a pause, from the step
+//! that [`AfterPause`] names, until the retry policy is exhausted.
 //!
 //! The [attempt](crate::engine::attempts::run) carries out each [`AcquireStep`] and returns its
 //! [`AcquireEvent`], one at a time, until the step is [`AcquireStep::Finish`]. All decisions about
@@ -18,8 +35,8 @@
 //!    (docs/protocol.md#unknown-outcome).
 //! 3. An id belongs to one create request. A repetition has an id of its own, so that a late commit
 //!    of the first request can be told from the second (docs/protocol.md#one-id-per-create).
-//! 4. However it ends, the outcome has every node that may be left: those that are known to exist
-//!    by name, those that may exist by id ([`Orphans`]).
+//! 4. Every outcome names all nodes that may be left: nodes that are known to exist by name, nodes
+//!    that may exist by id ([`Orphans`]).
 //! 5. Each repetition is counted against the retry policy (docs/protocol.md#bounded-retries),
 //!    except those that follow from a definite answer: the directory was missing for the first
 //!    time, or the predecessor is gone.
@@ -31,7 +48,7 @@ use crate::protocol::local_queue::Neighbour;
 use crate::protocol::node_name::{Kind, Naming};
 use crate::protocol::queue::{Listing, Position, Queue, Unusable};
 
-/// What to do next.
+/// The next step.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum AcquireStep {
     /// Carry out a request.
@@ -66,40 +83,40 @@ pub(crate) enum AcquireRequest {
 /// The result of a step.
 #[derive(Debug)]
 pub(crate) enum AcquireEvent {
-    /// Of [`AcquireRequest::Create`]: the id of the create, and the answers to the create and to
-    /// the list, which are independent of each other. Without a list, `standing` is what is certain
-    /// of the new node.
+    /// The result of [`AcquireRequest::Create`]: the id of the create, and the answers to the
+    /// create and to the list, which are independent of each other. Without a list, `standing` is
+    /// what is certain of the new node.
     Created {
         id: String,
         create: Answer<OwnNode>,
         list: Option<Answer<Listing>>,
         standing: Standing,
     },
-    /// Of [`AcquireRequest::MakeParents`].
+    /// The answer to [`AcquireRequest::MakeParents`].
     ParentsMade(Answer<()>),
-    /// Of [`AcquireRequest::List`].
+    /// The answer to [`AcquireRequest::List`].
     Listed(Answer<Listing>),
-    /// Of [`AcquireRequest::Inspect`].
+    /// The answer to [`AcquireRequest::Inspect`].
     Inspected(Answer<OwnNode>),
-    /// Of [`AcquireRequest::Watch`] and [`AcquireRequest::WaitFor`]: the predecessor has changed.
+    /// The predecessor has changed. Ends [`AcquireRequest::Watch`] and [`AcquireRequest::WaitFor`].
     Changed,
-    /// Of [`AcquireRequest::WaitFor`]: the predecessor held the lock and was directly before the
-    /// own node, and one transaction has deleted it while the own node existed.
+    /// The predecessor held the lock and was directly before the own node, and one transaction has
+    /// deleted it while the own node existed. Ends [`AcquireRequest::WaitFor`].
     HandedOver,
-    /// Of [`AcquireRequest::WaitFor`]: the node is gone, and has waited for this `predecessor` of
-    /// another session.
+    /// The node of [`AcquireRequest::WaitFor`] is gone; it waited for this `predecessor` of another
+    /// session.
     Inherited { predecessor: String },
-    /// Of a grant by this node: what had shown it first is from before a doubt whether the servers
-    /// keep the session, or old. Another process may have deleted the node since.
+    /// The list that granted the lock to this node is old, or was sent before a doubt whether the
+    /// servers keep the session. Another process may have deleted the node since.
     Outdated(OwnNode),
-    /// Of a grant by this node: another process has deleted it. `waited` is whether it has
-    /// outlasted a wait since the grant.
+    /// The lock was granted to this node, and another process has deleted it. `waited` is whether
+    /// the node has outlasted a wait since the grant.
     Deleted { node: OwnNode, waited: bool },
-    /// Of [`AcquireRequest::Watch`]: the watch could not be set.
+    /// The watch of [`AcquireRequest::Watch`] could not be set.
     WatchFailed(Failure),
-    /// Of [`AcquireStep::Pause`]: the pause is over.
+    /// The pause of [`AcquireStep::Pause`] is over.
     Retry,
-    /// Of [`AcquireStep::Pause`]: the retry policy is exhausted.
+    /// The retry policy is exhausted, so [`AcquireStep::Pause`] does not pause.
     GiveUp,
 }
 
@@ -122,13 +139,13 @@ pub(crate) struct OwnNode {
     pub(crate) czxid: Option<i64>,
 }
 
-/// What is certain of a new node without a list.
+/// The certain facts about a new node without a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     Unknown,
-    /// This is the nearest node of this session before it.
+    /// The new node is behind this nearest node of the same session.
     Behind(Neighbour),
-    /// No node that it has to wait for is before it, or can come to be.
+    /// No node that the new node has to wait for is before it, or can come to be.
     First,
 }
 
@@ -223,8 +240,8 @@ pub(crate) enum IfBusy {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OwnPredecessor {
     Watched,
-    /// It waits for the nearest one, even if nodes of other sessions are between: it cannot be
-    /// first before that one is gone.
+    /// The attempt waits for the nearest own node, even if nodes of other sessions are between: the
+    /// attempt cannot be first before that node is gone.
     InMemory,
 }
 
@@ -293,7 +310,7 @@ impl Acquiring {
         (contender, AcquireStep::Do(AcquireRequest::Create))
     }
 
-    /// Has it wait for contenders ahead.
+    /// Makes the attempt wait for contenders ahead from now on.
     pub(crate) fn wait_if_busy(&mut self) {
         self.if_busy = IfBusy::Wait;
     }
@@ -317,8 +334,8 @@ impl Acquiring {
             .map(|node| &*node.name)
     }
 
-    /// Takes the list from which the last step followed. It is not kept, because many attempts
-    /// wait, and a list is long.
+    /// Takes the list from which the last step followed. The state does not keep the list, because
+    /// many attempts wait, and a list is long.
     pub(crate) fn take_list(&mut self) -> Option<Arc<Queue>> {
         self.list.take()
     }
@@ -351,16 +368,18 @@ impl Acquiring {
                 standing,
             } => self.created(id, create, list, standing, waitable),
             AcquireEvent::ParentsMade(Answer::Is(())) => AcquireStep::Do(AcquireRequest::Create),
-            // Also NoNode: a directory above, just created or found, has been removed, as
-            // containers are.
+            // NoNode is a failure like others: a directory above, just created or found, has been
+            // removed, as the servers remove empty containers (docs/protocol.md#directories).
             AcquireEvent::ParentsMade(Answer::No(failure)) => {
                 self.failed(failure, AfterPause::Parents)
             }
             AcquireEvent::Listed(Answer::Is(listing)) => self.judge(listing, waitable),
             AcquireEvent::Listed(Answer::No(failure)) => match (failure.kind, &self.node) {
-                // The create whose outcome it was to show was not answered, which is the failure.
+                // Without an own node, the list was sent to show the outcome of a create without an
+                // answer. The missing directory shows that the node does not exist yet; the lost
+                // answer is the failure that counts.
                 (FailureKind::NoNode, None) => self.pause(FailureKind::Unknown, AfterPause::Create),
-                // The directory can be deleted only after the own node.
+                // ZooKeeper deletes only empty directories, so the own node was deleted before.
                 (FailureKind::NoNode, Some(_)) => self.own_node_deleted(),
                 _ => self.failed(failure, AfterPause::Look),
             },
@@ -377,12 +396,14 @@ impl Acquiring {
                 FailureKind::NoNode => self.own_node_deleted(),
                 _ => self.failed(failure, AfterPause::Look),
             },
-            // The holder was first, and no node can be between it and the own one, which has
-            // outlasted the wait.
+            // The holder was first, no node can be between it and the own node, and the transaction
+            // checked that the own node existed (docs/protocol.md#hand-over). So no list is needed.
             AcquireEvent::HandedOver => {
                 (self.failures, self.deleted) = (0, 0);
                 self.first()
             }
+            // The nearest own node was behind `predecessor`, and so is this node. If `predecessor`
+            // is gone too, the watch fails with NoNode, and a list follows.
             AcquireEvent::Inherited { predecessor } => {
                 AcquireStep::Do(AcquireRequest::Watch { predecessor })
             }
@@ -439,7 +460,8 @@ impl Acquiring {
         match create {
             Answer::Is(node) => {
                 if let Some(earlier) = self.node.replace(node) {
-                    // Not expected: a create is sent only while there is no node.
+                    // A create is sent only while there is no node, so an earlier node is not
+                    // expected; if there were one, nothing else would delete it.
                     self.orphans.push(earlier.name);
                 }
             }
@@ -448,10 +470,12 @@ impl Acquiring {
         match (list, standing) {
             (Some(Answer::Is(listing)), _) => self.judge(listing, waitable),
             (Some(Answer::No(failure)), _) => match failure.kind {
+                // The create succeeded, so the directory existed, and was deleted after the node.
                 FailureKind::NoNode => self.own_node_deleted(),
                 _ => self.failed(failure, AfterPause::Look),
             },
-            // Whatever has come of an unknown create: its node is behind this one, or gone.
+            // A node of an unknown create needs no list here: it is behind this node, or gone
+            // (docs/protocol.md#succession).
             (None, Standing::First) => self.first(),
             // A list is needed to find the nodes of unknown creates, and, for a try, to be sure
             // that the lock is held.
@@ -472,8 +496,8 @@ impl Acquiring {
         match failure.kind {
             FailureKind::Unknown => {
                 self.unknown_creates.push(id);
-                // The list that was sent with it may show that the create has happened. If it does
-                // not, that proves nothing: only after the next create is this one decided
+                // The list that was sent with the create may show its node. A list without the node
+                // proves nothing: the answer to the next create decides about this one
                 // (docs/protocol.md#write-barrier).
                 match list {
                     None => {
@@ -521,15 +545,16 @@ impl Acquiring {
             Ok(queue) => queue,
             Err(unusable) => return self.end(NoGrant::Unusable(unusable)),
         };
-        // Unknown creates that turn out to have happened. The attempt queues by the first of its
-        // nodes, which is ahead of the others; these are orphans.
+        // The list may show that unknown creates have happened. The attempt queues by the first of
+        // its nodes, which is ahead of the others; the others are orphans, which are deleted now
+        // (docs/protocol.md#extra-node).
         let (naming, kind) = (self.naming, self.kind);
         let mut found = Vec::new();
         self.unknown_creates
             .retain(|id| match queue.find(&naming.prefix(id, kind)) {
                 Some(name) => {
-                    // Known from a list only: its Stat has to show that it is this session's, and
-                    // its czxid, for the token.
+                    // A list shows a name only. The Stat has to show that this session owns the
+                    // node, and the czxid for the token (docs/protocol.md#owner-check).
                     found.push(OwnNode {
                         name: name.to_owned(),
                         czxid: None,
@@ -540,7 +565,8 @@ impl Acquiring {
             });
         if !found.is_empty() {
             found.extend(self.node.take());
-            // One that the list does not show has been deleted by another process, and comes last.
+            // A node that the list does not show was deleted by another process, and is sorted
+            // last: the attempt then queues by a node that exists.
             found.sort_by_key(|node| queue.rank(&node.name).unwrap_or(usize::MAX));
             self.node = Some(found.remove(0));
             self.orphans.extend(found.into_iter().map(|node| node.name));
@@ -551,14 +577,18 @@ impl Acquiring {
         let Some(position) = queue.position(&node.name) else {
             return self.own_node_deleted();
         };
+        // Nodes of another recipe queue in another order (docs/protocol.md#mixed-recipes).
         if let Err(unusable) = queue.usable_by(&node.name) {
             return self.end(NoGrant::Unusable(unusable));
         }
         if std::mem::take(&mut self.woken) {
-            // The node has outlasted a wait, so it is not deleted each time.
+            // The node has outlasted a wait, so another process does not delete each node of this
+            // attempt, and the count of deletions in a row begins again.
             self.deleted = 0;
         }
         match position {
+            // The node may belong to an earlier session of this client, so neither a grant nor a
+            // wait may follow before its Stat is known.
             _ if node.czxid.is_none() => AcquireStep::Do(AcquireRequest::Inspect {
                 name: node.name.clone(),
             }),
@@ -592,7 +622,8 @@ impl Acquiring {
         }
     }
 
-    /// The own node is first.
+    /// Grants the lock, because the own node is first. The token is the czxid of the node, so a
+    /// server that did not report it is asked for the Stat (docs/protocol.md#fencing-token).
     fn first(&mut self) -> AcquireStep {
         match self.node.take() {
             Some(OwnNode {
@@ -614,12 +645,12 @@ impl Acquiring {
         }
     }
 
-    /// Another process has deleted the own node. Starts again at the end of the queue, as Curator
-    /// does (docs/protocol.md#waiter-without-node).
+    /// Starts again at the end of the queue, as Curator does, because another process has deleted
+    /// the own node (docs/protocol.md#waiter-without-node).
     fn own_node_deleted(&mut self) -> AcquireStep {
         self.woken = false;
         self.deleted = self.deleted.saturating_add(1);
-        // Deleted to be sure that it is gone.
+        // The node goes to cleanup as well, whose deletion makes sure that it is gone.
         self.orphans.extend(self.node.take().map(|node| node.name));
         self.after_pause = AfterPause::CreateAnother;
         AcquireStep::Pause {
@@ -943,7 +974,7 @@ mod tests {
         let all = [name(A, 3), name(B, 2), name("c", 1)];
         contender.on(created(A, Answer::Is(node(A, 3)), list(&all)), &|_| true);
         assert_eq!(contender.queued_as(), Some(&*name(A, 3)));
-        // It held, so the one before it is gone.
+        // The predecessor held the lock, so the node before it is gone.
         assert_eq!(contender.step(AcquireEvent::HandedOver), granted(A, 3));
     }
 
@@ -1109,7 +1140,7 @@ mod tests {
                 predecessor: name(B, 2)
             })
         );
-        // It gave up; the holder is still there.
+        // The predecessor gave up; the holder is still there.
         assert_eq!(
             contender.step(AcquireEvent::Changed),
             AcquireStep::Do(AcquireRequest::List)
@@ -1399,7 +1430,7 @@ mod tests {
             AcquireStep::Do(AcquireRequest::Create)
         );
         assert_eq!(contender.times_deleted(), 1);
-        // If it exists after all, it is deleted.
+        // The cleanup deletes the node in case it exists after all.
         assert_eq!(contender.take_orphans().names, [name(A, 3)]);
     }
 
@@ -1432,7 +1463,8 @@ mod tests {
         };
         queue(&mut contender, 3);
         deleted_by_hand(&mut contender, 0);
-        // Each time at once: the retry policy ends it.
+        // Another process deletes each node before it has outlasted a wait, so the retry policy
+        // ends the attempt.
         queue(&mut contender, 4);
         deleted_by_hand(&mut contender, 1);
         let all = queue(&mut contender, 5);
@@ -1544,7 +1576,7 @@ mod tests {
             );
             assert_eq!(contender.step(AcquireEvent::Listed(list(&both))), watch());
         }
-        // One that was set and fired: all has been well.
+        // A watch was set and fired, so the failures before it do not count.
         assert_eq!(
             contender.step(AcquireEvent::Changed),
             AcquireStep::Do(AcquireRequest::List)

@@ -1,21 +1,41 @@
-//! How a counter is changed: the next request, and the knowledge about a write whose answer was
-//! lost. Pure.
+//! How a counter is changed, as a state machine.
 //!
-//! Every write has the version of the data from which its value was computed, so that of all writes
-//! for one version one commits at most. A write without an answer is sent again **with the same
-//! version**: the answer to that settles both (docs/protocol.md#counter-writes).
+//! A counter is a persistent node of eight bytes (docs/protocol.md#counter-layout). A change is an
+//! optimistic transaction on it, which [`Changing`] carries through:
+//!
+//! 1. **Read** the value and the version of the data. A missing node is 0, and is created with that
+//!    value first.
+//! 2. **Write** the new value with the version that was read. The servers commit at most one of all
+//!    writes for one version.
+//! 3. A write that is **refused**, because another process was first, begins again with step 1
+//!    after a random pause, whose bound grows with the tries (docs/protocol.md#counter-tries).
+//!
+//! A write **without an answer** is sent again *with the same version*, and the answer to the
+//! repetition settles both (docs/protocol.md#counter-writes). A commit means that the first write
+//! never happened and never will. A refusal means that neither will happen from now on; whether the
+//! first did before, a read behind a `sync` shows:
+//! - the next version with another value was another process's write: the change begins again,
+//! - the next version with the same value may be either's, and a later version may hide either: the
+//!   change is [`Unchanged::Unknown`], except that `set` is satisfied by the same value.
+//!
+//! A number that is handed out as an id never ends as `Unknown`: a number that may be another
+//! process's is given up, and the next is taken (docs/protocol.md#counter-ids).
+//!
+//! The versions start again with each node. So each write is also compared with the transaction
+//! that created the node, in case the node was deleted and created again in between
+//! (docs/protocol.md#counter-deleted).
 
-/// How many tries end a change that others came before, or whose directory was missing: with the
-/// pauses between the former, after about ten seconds.
+/// How many tries end a change that other processes preceded each time, or whose directory was
+/// missing. With the pauses between the former, the bound is reached after about ten seconds.
 const MOST_TRIES: u32 = 30;
 
 /// A change to a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// Adds to the value. Wide enough for the subtraction of any `i64`.
+    /// Adds to the value. The type is wide enough for the subtraction of any `i64`.
     Add(i128),
-    /// Adds as many, which are then the caller's. Where it is unknown whether they were added, they
-    /// are given up, and others are taken (docs/protocol.md#counter-ids).
+    /// Adds this many numbers, which then belong to the caller. Numbers of an addition with an
+    /// unknown outcome are given up, and others are taken (docs/protocol.md#counter-ids).
     Reserve(u32),
     Set(i64),
     CompareAndSet {
@@ -36,21 +56,21 @@ impl Change {
     }
 }
 
-/// The counter, as a read has shown it.
+/// A counter's node as of the last read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SeenCounter {
     pub(crate) value: i64,
     /// The number of changes of its data.
     pub(crate) version: i32,
-    /// The transaction that created the node: after a deletion by hand the versions start again,
-    /// and this tells the nodes apart.
+    /// The transaction that created the node. The versions start again after a deletion by hand,
+    /// and the transaction distinguishes the nodes.
     pub(crate) czxid: i64,
 }
 
 /// Why a node is not a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoCounter {
-    /// Its data is of another length.
+    /// The data has another length than eight bytes.
     Data { bytes: usize },
     /// The servers may delete the node by themselves, and the counter would begin again.
     NotPersistent,
@@ -65,7 +85,8 @@ pub(crate) fn value_of(data: &[u8], ephemeral_owner: i64, children: i32) -> Resu
     match <[u8; 8]>::try_from(data) {
         Ok(value) => Ok(i64::from_be_bytes(value)),
         Err(_) if !data.is_empty() => Err(NoCounter::Data { bytes: data.len() }),
-        // A directory, and most of them are containers, which the servers do not tell apart.
+        // The node is a directory. Most directories are containers, which the servers delete when
+        // they are empty, and a Stat does not distinguish them from persistent nodes.
         Err(_) if children != 0 => Err(NoCounter::NotPersistent),
         Err(_) => Ok(0),
     }
@@ -79,7 +100,8 @@ pub(crate) enum CounterRequest {
         sync: bool,
     },
     MakeParents,
-    /// Creates the node. With the value 0 it changes nothing: a missing node is 0 too.
+    /// Creates the node. A create with the value 0 changes nothing, because a missing node is 0
+    /// too.
     Create {
         value: i64,
     },
@@ -87,7 +109,7 @@ pub(crate) enum CounterRequest {
         value: i64,
         version: i32,
     },
-    /// Waits before another try, after so many that others came before.
+    /// Waits before another try. `tries` is how many have been refused.
     Pause {
         tries: u32,
     },
@@ -100,7 +122,7 @@ pub(crate) enum CounterEvent {
     Read(Option<SeenCounter>),
     Unusable(NoCounter),
     ParentsMade,
-    /// The node was created, by the transaction `czxid`. `None` if the server did not say.
+    /// The node was created, by the transaction `czxid`; `None` if the server did not report it.
     Created {
         czxid: Option<i64>,
     },
@@ -114,11 +136,11 @@ pub(crate) enum CounterEvent {
     NoNode,
     /// The pause has ended.
     Paused,
-    /// No answer: done or not done.
+    /// The request has no answer, and may have been carried out.
     Lost,
-    /// Not done; to be asked again.
+    /// The request was definitely not carried out, and may succeed if it is sent again.
     NotDone,
-    /// There will be no answer; `lost` if the last request is done or not done.
+    /// The request failed and is not sent again. `lost` is whether it may have been carried out.
     Failed {
         lost: bool,
     },
@@ -131,17 +153,17 @@ pub(crate) enum CounterStep {
     Finish(Result<Changed, Unchanged>),
 }
 
-/// The answer to a change.
+/// The result of a change that was made, or that the value or the node prevented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Changed {
-    /// Added; this is the new value.
+    /// The counter was added to, and has this new value.
     To(i64),
-    /// Set, compared and set, or initialized. `false` if it was not, because of the value or the
-    /// node that was found.
+    /// The counter was set, compared and set, or initialized; `false` if it was not, because of the
+    /// value or the node that was found.
     Set(bool),
 }
 
-/// Why there is none.
+/// Why a change has no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unchanged {
     /// Nothing was written.
@@ -150,11 +172,11 @@ pub(crate) enum Unchanged {
     Unusable(NoCounter),
     /// Nothing was written: the node has the version -1, which means any version in a request.
     VersionsUsedUp,
-    /// Written or not written.
+    /// The value may have been written or not.
     Unknown,
-    /// Not written: others changed the counter before each try.
+    /// Nothing was written: other processes changed the counter before each try.
     Contended,
-    /// Not written: the last request failed.
+    /// Nothing was written: the last request failed.
     Failed,
 }
 
@@ -166,7 +188,7 @@ struct SentWrite {
     czxid: i64,
 }
 
-/// One change, from its start to its end.
+/// A change, from its start to its end.
 #[derive(Clone)]
 pub(crate) struct Changing {
     change: Change,
@@ -196,8 +218,8 @@ impl Changing {
         (changing, CounterStep::Do(request))
     }
 
-    /// Returns whether the outcome would be unknown to the caller if the change ended now. Never
-    /// for numbers to be handed out: numbers that may have been added are not handed out.
+    /// Returns whether the outcome would be unknown to the caller if the change ended now. A
+    /// reservation is never in doubt: numbers that may have been added are not handed out.
     pub(crate) fn is_in_doubt(&self) -> bool {
         self.in_doubt && !self.hands_out()
     }
@@ -255,7 +277,8 @@ impl Changing {
         CounterStep::Do(self.request)
     }
 
-    /// Records that the last request was carried out or not. It matters if it changes the value.
+    /// Records that the last request may have been carried out, which matters if it changes the
+    /// value.
     fn lost(&mut self) {
         self.in_doubt |= self.writes();
     }
@@ -282,8 +305,10 @@ impl Changing {
 
     fn created(&mut self, czxid: Option<i64>) -> CounterStep {
         match (self.change, czxid) {
-            // If an earlier create had come through, this one would have found its node.
+            // An earlier create that was carried out would have left a node, and this create would
+            // have been refused.
             (Change::Initialize(_), _) => done(true),
+            // A new node is known without a read: value and version are 0.
             (_, Some(czxid)) => self.decide(Some(SeenCounter {
                 value: 0,
                 version: 0,
@@ -295,6 +320,7 @@ impl Changing {
 
     fn exists(&mut self) -> CounterStep {
         match self.change {
+            // The node may be that of the create whose answer was lost; its value decides.
             Change::Initialize(_) if self.in_doubt => self.ask(CounterRequest::Read { sync: true }),
             Change::Initialize(_) => done(false),
             _ => self.next_try(),
@@ -310,7 +336,8 @@ impl Changing {
             }
             Change::Set(new) | Change::Initialize(new) => Ok(new),
             Change::CompareAndSet { expected, new } if value == expected => Ok(new),
-            // The connected server may lag behind the others.
+            // The connected server may lag behind the others, and so may the value that it shows.
+            // Only a read behind a `sync` proves that the expected value is not the current one.
             Change::CompareAndSet { .. }
                 if !matches!(self.request, CounterRequest::Read { sync: true }) =>
             {
@@ -323,6 +350,7 @@ impl Changing {
         };
         match seen {
             None => self.create(),
+            // A write with the version -1 would be unconditional.
             Some(SeenCounter { version: -1, .. }) => not_done(Unchanged::VersionsUsedUp),
             Some(SeenCounter { version, czxid, .. }) => {
                 self.write = Some(SentWrite {
@@ -338,13 +366,13 @@ impl Changing {
         }
     }
 
-    /// The write, or its repetition, was committed: of two with the same version the other never
-    /// will be.
+    /// Ends the change after a commit. Of a write and its repetition, which have the same version,
+    /// only one is ever committed.
     fn written(&mut self, czxid: i64) -> CounterStep {
         match self.write {
             Some(write) if write.czxid == czxid => self.finished(write.value),
-            // The node was deleted by hand and made again, and has come to the same version. The
-            // written data do not depend on its value.
+            // The node was deleted by hand and created again, and has reached the same version. The
+            // written value was computed from the former node (docs/protocol.md#counter-deleted).
             _ => self.unclear(),
         }
     }
@@ -356,15 +384,15 @@ impl Changing {
         }))
     }
 
-    /// The write was refused: the node has another version, or there is none. From here on it
-    /// cannot be committed any more; whether it has been before is the question, if an answer was
-    /// lost.
+    /// Decides what follows a refused write: the node has another version, or does not exist. The
+    /// write cannot be committed any more. If the answer to an earlier copy was lost, that copy may
+    /// have been committed before.
     fn refused(&mut self, exists: bool) -> CounterStep {
         match self.change {
             _ if !self.in_doubt => self.next_try(),
-            // Whatever became of the first write, its numbers are not handed out.
+            // A reservation gives the numbers of the first write up, committed or not.
             Change::Reserve(_) => self.next_try(),
-            // This needs the current value: an earlier value of the counter is no answer.
+            // The read needs a `sync`, because an earlier value of the counter proves nothing.
             _ if exists => self.ask(CounterRequest::Read { sync: true }),
             _ => not_done(Unchanged::Unknown),
         }
@@ -374,7 +402,7 @@ impl Changing {
     /// repetition was refused.
     fn judge(&mut self, seen: Option<SeenCounter>) -> CounterStep {
         if let Change::Initialize(value) = self.change {
-            // The value with which it was created is not ours.
+            // A first version with another value was created by another process.
             let others = seen.is_some_and(|seen| seen.version == 0 && seen.value != value);
             return if others {
                 done(false)
@@ -385,17 +413,18 @@ impl Changing {
         let (Some(seen), Some(write)) = (seen, self.write) else {
             return self.unclear();
         };
-        // A single write has made this version from that one: its value shows whether it can have
-        // been ours.
+        // A single write has made the next version, and its value shows whether it can have been
+        // the write without an answer.
         let is_next = seen.czxid == write.czxid && seen.version == write.version.wrapping_add(1);
         if is_next && seen.value != write.value {
             return self.next_try();
         }
         if is_next && matches!(self.change, Change::Set(_)) {
-            // Our write, or another that had the same effect.
+            // The write was this change's or had the same effect, which is all that `set` promises.
             return self.finished(write.value);
         }
-        // The same value may be another's: to claim it would hand out a number twice.
+        // Another process may have written the same value: if both callers claimed it, one of two
+        // additions would be missing. A later version may hide any write.
         self.unclear()
     }
 
@@ -406,14 +435,14 @@ impl Changing {
         }
     }
 
-    /// Begins another try after a settled one.
+    /// Begins another try. The earlier writes are settled, so nothing is in doubt.
     fn next_try(&mut self) -> CounterStep {
         (self.in_doubt, self.write) = (false, None);
         self.try_again(|tries| CounterRequest::Pause { tries })
     }
 
-    /// Counts a try, and goes on with a request unless it was the last: a node that others change
-    /// or delete again and again is not tried without end.
+    /// Counts a try, and continues with a request unless the try was the last. The bound is for a
+    /// node that other processes change or delete each time (docs/protocol.md#counter-tries).
     fn try_again(&mut self, request: impl FnOnce(u32) -> CounterRequest) -> CounterStep {
         self.tries = self.tries.saturating_add(1);
         if self.tries < MOST_TRIES {
@@ -492,7 +521,7 @@ mod tests {
                     (READ, CounterEvent::Read(None)),
                     (CounterRequest::Create { value: 0 }, CounterEvent::NoParent),
                     (CounterRequest::MakeParents, CounterEvent::ParentsMade),
-                    // It changes no value, so it may be lost and found.
+                    // The create changes no value, so its answer may be lost, and its node found.
                     (CounterRequest::Create { value: 0 }, CounterEvent::Lost),
                     (CounterRequest::Create { value: 0 }, created),
                     (write(3, 0), WRITTEN),
@@ -531,7 +560,8 @@ mod tests {
             judged(Change::Add(1), seen(11, 4)),
             not_done(Unchanged::Unknown)
         );
-        // Another has made version 4 of version 3, so this one has not and never will.
+        // Another process has made version 4 of version 3, so this write was not committed and
+        // never will be.
         assert_eq!(judged(Change::Add(1), seen(12, 4)), CounterStep::Do(PAUSE));
         assert_eq!(
             judged(Change::Add(1), seen(12, 5)),
@@ -570,7 +600,7 @@ mod tests {
         assert!(!writes(Change::Add(1), &[]));
         assert!(writes(Change::Add(1), &[seen(10, 3)]));
         assert!(writes(Change::Initialize(4), &[]));
-        // Its numbers are not handed out, and there are others.
+        // The numbers of the lost write are given up, and the next ones are taken.
         assert!(!writes(Change::Reserve(1), &[seen(10, 3)]));
     }
 
@@ -699,7 +729,7 @@ mod tests {
             after(Change::Add(1), &[(READ, CounterEvent::Unusable(data))]),
             not_done(Unchanged::Unusable(data))
         );
-        // In a request it would mean any version.
+        // A request with the version -1 would apply to any version.
         assert_eq!(overflow(Change::Add(1), 5), CounterStep::Do(write(6, 3)));
         assert_eq!(
             after(Change::Add(1), &[(READ, seen(5, -1))]),

@@ -26,7 +26,7 @@ struct Choices<'a> {
 
 impl Choices<'_> {
     fn next(&mut self) -> u8 {
-        // When they run out, everything goes well.
+        // When the choices run out, everything succeeds.
         self.bytes.next().copied().unwrap_or(u8::MAX)
     }
 
@@ -64,7 +64,7 @@ struct Applied {
     czxid: i64,
 }
 
-/// One change, as its caller sees it.
+/// A change, as its caller sees it.
 #[derive(Debug)]
 struct Call {
     change: Change,
@@ -231,7 +231,7 @@ impl<'a> World<'a> {
 
     fn read(&mut self, process: usize, sync: bool) -> CounterEvent {
         if self.choices.chance(20) {
-            // Another session, which knows nothing of the earlier one's reads.
+            // Another session knows nothing of the earlier one's reads.
             self.processes[process].seen = 0;
         }
         let latest = self.latest();
@@ -356,7 +356,7 @@ impl<'a> World<'a> {
             .map(|process| process.request)
             .collect();
         assert!(waiting.is_empty(), "these do not end: {waiting:?}");
-        // All that was lost, and was not.
+        // The requests without an answer may still be carried out.
         while !self.flying.is_empty() {
             self.land();
         }
@@ -460,7 +460,8 @@ impl<'a> World<'a> {
                 assert!(made.len() <= 1, "{}", what());
                 assert!(during.iter().any(|node| value(node) == new), "{}", what());
             }
-            // With a node for each of two, both may have been written.
+            // The two writes may have been to two nodes at one path, one after the other, and both
+            // committed.
             (_, Err(Unchanged::Unknown)) => {
                 assert!(self.rules.deleted || made.len() <= 1, "{}", what());
             }

@@ -1,4 +1,8 @@
-//! How a request failed, and the error that said so. Pure.
+//! How a request failed, and the error that reported it.
+//!
+//! Decisions depend on one question only: was the request carried out, and would a repetition help?
+//! [`FailureKind`] has an answer for each error code and each lost connection
+//! (docs/protocol.md#unknown-outcome). The error itself is kept as the cause, for the caller.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -21,8 +25,8 @@ impl<T> Answer<T> {
     }
 }
 
-/// How a request failed. Failures of the same kind are equal: decisions depend on the kind only,
-/// and the cause is for the error that the caller gets.
+/// How a request failed. Failures of the same kind are equal, because decisions depend on the kind
+/// only; the cause is for the error that the caller gets.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     pub(crate) kind: FailureKind,
@@ -38,9 +42,11 @@ impl Failure {
         }
     }
 
-    /// Returns the caller's error for a request that was repeated in vain.
+    /// Returns the caller's error for a request whose repetitions failed too.
     pub(crate) fn unanswered(&self) -> RequestFailure {
         match self.kind {
+            // The servers have answered each time: another process deletes the directory as soon
+            // as it is created.
             FailureKind::NoNode => RequestFailure::Deleted,
             _ => RequestFailure::Connection(Arc::clone(&self.cause)),
         }
@@ -73,16 +79,16 @@ impl Hash for Failure {
 /// The consequence of a failure for the request.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq, Hash)]
 pub(crate) enum FailureKind {
-    /// Definitely not done: the node, or its parent, does not exist.
+    /// Definitely not carried out: the node, or its parent, does not exist.
     #[error("the node does not exist")]
     NoNode,
-    /// Definitely not done, and a repetition would not change that.
+    /// Definitely not carried out, and a repetition would be refused too.
     #[error("the request was refused")]
     Refused(Refusal),
-    /// Definitely not done, but a repetition may succeed (an overloaded server).
+    /// Definitely not carried out, but a repetition may succeed (an overloaded server).
     #[error("the server is too busy")]
     NotNow,
-    /// Done or not done: the connection was lost, or the answer is not understood.
+    /// Carried out or not: the connection was lost, or the answer is not understood.
     #[error("the connection kept failing")]
     Unknown,
     /// The session has ended.
@@ -96,7 +102,7 @@ pub(crate) enum FailureKind {
 /// Why a request was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Refusal {
-    /// By an ACL.
+    /// An ACL forbids the request.
     NoAuth,
     /// A node of that name exists.
     NodeExists,

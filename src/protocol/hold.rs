@@ -254,15 +254,10 @@ pub(crate) enum Effect {
     Answer(Option<LostReason>),
     /// The node is deleted.
     Delete(Deletion),
-    /// The callers of this client that wait know that the hold has ended, and how.
-    EndUse(EndedBy),
-}
-
-/// How a hold ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum EndedBy {
-    Loss,
-    Release,
+    /// The callers of this client at this path know that the hold has ended, and left its node.
+    LeaveNode,
+    /// They know that the hold is lost, and has left its node unless that is kept.
+    LoseNode,
 }
 
 /// The effects of one event, in the order in which they are to be carried out.
@@ -298,7 +293,7 @@ impl Effects {
         for slot in self.left.as_mut_slice() {
             match slot {
                 Some(Effect::Delete(_)) => *slot = rest.take(),
-                Some(Effect::EndUse(_)) if stays => *slot = None,
+                Some(Effect::LeaveNode | Effect::LoseNode) if stays => *slot = None,
                 _ => {}
             }
         }
@@ -327,8 +322,9 @@ impl Iterator for Effects {
 struct Decision {
     /// The hold has just been lost.
     lost: Option<LostReason>,
-    /// The release ends the use of the node.
-    is_release: bool,
+    /// The hold is released, or its conversion is over after a loss: nothing of it is left at its
+    /// path.
+    leaves: bool,
     /// Another hold of the same value was lost before.
     is_of_other: bool,
     /// The node of the hold, or the node that it had, does not exist.
@@ -345,7 +341,7 @@ impl Decision {
     /// Returns the effects in the order in which they are carried out. `lost` is how the hold is
     /// lost by now.
     fn in_order(self, lost: Option<LostReason>) -> Effects {
-        let (new_loss, is_release) = (self.lost, self.is_release);
+        let (new_loss, leaves) = (self.lost, self.leaves);
         let is_logged = |reason: &LostReason| match reason {
             // The node of this hold is not deleted: the log names the deleted one.
             LostReason::NodeDeleted => !self.is_of_other,
@@ -353,14 +349,13 @@ impl Decision {
             LostReason::GivenUp => false,
             _ => true,
         };
-        let is_released = is_release && lost.is_none();
-        let end = if is_release {
-            EndedBy::Release
-        } else {
-            EndedBy::Loss
+        let is_released = leaves && lost.is_none();
+        let is_lost = new_loss.is_some() || self.delete.is_some() || self.gone.is_some();
+        let end = match (leaves, is_lost) {
+            (true, _) => Some(Effect::LeaveNode),
+            (false, true) => Some(Effect::LoseNode),
+            (false, false) => None,
         };
-        let is_gone = self.gone.is_some();
-        let ends = is_release || new_loss.is_some() || self.delete.is_some() || is_gone;
         let left = [
             // The report comes before the holder is woken: a guard that is dropped then would
             // report a release.
@@ -392,7 +387,7 @@ impl Decision {
             // The deletion lets other clients in, behind all of the above.
             self.delete.map(Effect::Delete),
             // The next attempt of this client must start after the deletion.
-            ends.then_some(Effect::EndUse(end)),
+            end,
         ];
         Effects {
             left: left.into_iter(),
@@ -622,9 +617,11 @@ impl HoldState {
             HoldEvent::ConversionOver(reason) => match self.stage {
                 Stage::Held | Stage::Converting => {
                     decision.lost = self.lose(reason, Leftover::None);
+                    decision.leaves = true;
                 }
                 Stage::Lost(reason, Leftover::OfConversion) => {
                     self.stage = Stage::Lost(reason, Leftover::None);
+                    decision.leaves = true;
                 }
                 Stage::Lost(..) | Stage::Released => {}
             },
@@ -684,14 +681,15 @@ impl HoldState {
     }
 
     fn release(&mut self, lease: LeaseState, now: Moment, decision: &mut Decision) {
-        // A use of the node that has ended before does not end again. The effects of that end may
-        // still be under way in another thread, where the deletion comes before the end of the use.
-        decision.is_release = match self.stage {
-            Stage::Held | Stage::Converting => true,
+        // A hold that has left its node before does not leave again. The effects of that end may
+        // still be under way in another thread, where the deletion comes before the departure. A
+        // hold that is left to a conversion leaves with that.
+        decision.leaves = match self.stage {
+            Stage::Held => true,
             Stage::Lost(_, leftover) => {
                 matches!(leftover, Leftover::Kept { .. } | Leftover::OfSession)
             }
-            Stage::Released => false,
+            Stage::Converting | Stage::Released => false,
         };
         match self.stage {
             Stage::Held if self.is_lease_over(now) => {
@@ -826,8 +824,24 @@ mod tests {
 
     fn released(delete: Decision) -> Decision {
         Decision {
-            is_release: true,
+            leaves: true,
             ..delete
+        }
+    }
+
+    /// Returns whether a hold in this stage leaves its node by the event.
+    fn leaves(stage: Stage, event: &HoldEvent) -> bool {
+        let is_left_to_conversion = matches!(
+            stage,
+            Stage::Converting | Stage::Lost(_, Leftover::OfConversion)
+        );
+        let has_left = matches!(stage, Stage::Lost(_, Leftover::None) | Stage::Released);
+        match event {
+            HoldEvent::Release { .. } => !has_left && !is_left_to_conversion,
+            HoldEvent::ConversionOver(_) => {
+                !has_left && (is_left_to_conversion || stage == Stage::Held)
+            }
+            _ => false,
         }
     }
 
@@ -1033,12 +1047,8 @@ mod tests {
         ];
         for (before, event, decision, registration) in table {
             let mut hold = after(before);
-            let has_ended = matches!(
-                hold.stage,
-                Stage::Lost(_, Leftover::None | Leftover::OfConversion) | Stage::Released
-            );
             let decision = Decision {
-                is_release: matches!(event, HoldEvent::Release { .. }) && !has_ended,
+                leaves: leaves(hold.stage, &event),
                 ..decision
             };
             assert_eq!(
@@ -1083,7 +1093,7 @@ mod tests {
                 PassOn(deletion(true)),
                 UpdateSession,
                 Delete(deletion(true)),
-                EndUse(EndedBy::Release),
+                LeaveNode,
             ]
         );
         assert_eq!(
@@ -1104,7 +1114,7 @@ mod tests {
             WakeWaiters,
             LoseValue(LeaseOver),
             Delete(deletion(false)),
-            EndUse(EndedBy::Loss),
+            LoseNode,
         ];
         assert_eq!(effects(leased, over(END), false), is_over);
         assert_eq!(effects(&[], extend(NOW), false), is_over);
@@ -1124,7 +1134,7 @@ mod tests {
                 LoseValue(LeaseOver),
                 Answer(Some(LeaseOver)),
                 Delete(deletion(false)),
-                EndUse(EndedBy::Release),
+                LeaveNode,
             ]
         );
         // The node is kept, and goes later, by the clock or by a release.
@@ -1136,7 +1146,7 @@ mod tests {
                 LogLoss(LeaseExpired),
                 WakeWaiters,
                 LoseValue(LeaseExpired),
-                EndUse(EndedBy::Loss),
+                LoseNode,
             ]
         );
         assert_eq!(
@@ -1145,7 +1155,7 @@ mod tests {
                 PassOn(deletion(false)),
                 UpdateSession,
                 Delete(deletion(false)),
-                EndUse(EndedBy::Loss),
+                LoseNode,
             ]
         );
         assert_eq!(
@@ -1155,7 +1165,7 @@ mod tests {
                 UpdateSession,
                 Answer(Some(LeaseExpired)),
                 Delete(deletion(false)),
-                EndUse(EndedBy::Release),
+                LeaveNode,
             ]
         );
         // The node is gone: all that have it are lost, and the attempts behind it go on.
@@ -1167,7 +1177,7 @@ mod tests {
             WakeWaiters,
             LoseValue(NodeDeleted),
             ForgetNode(node()),
-            EndUse(EndedBy::Loss),
+            LoseNode,
         ];
         assert_eq!(effects(&[], deleted("own"), false), is_gone);
         assert_eq!(effects(&[], shared_deleted("own"), false), is_gone);
@@ -1176,7 +1186,7 @@ mod tests {
             LoseSharers(node()),
             UpdateSession,
             ForgetNode(node()),
-            EndUse(EndedBy::Loss),
+            LoseNode,
         ];
         assert_eq!(effects(&[release()], deleted("own"), false), sharers);
         for before in [release(), expired()] {
@@ -1201,7 +1211,7 @@ mod tests {
         }
         // A release that is repeated is none.
         assert_eq!(effects(&[release()], release(), false), [UpdateSession]);
-        // The use of a node ends once.
+        // A hold leaves its node once.
         assert_eq!(
             effects(&[extend(END), over(END)], release(), false),
             [UpdateSession, Answer(Some(LeaseOver))]
@@ -1215,13 +1225,19 @@ mod tests {
                 LogLoss(Closed),
                 WakeWaiters,
                 LoseValue(Closed),
-                EndUse(EndedBy::Release),
+                LoseNode,
             ]
+        );
+        // The hold leaves its node when the conversion, which has both nodes, is over.
+        let dropped = [HoldEvent::BeginConversion, release()];
+        assert_eq!(
+            effects(&dropped, HoldEvent::ConversionOver(Closed), false),
+            [UpdateSession, LeaveNode]
         );
     }
 
     #[test]
-    fn room_may_change_a_deletion() {
+    fn answer_may_change_a_deletion() {
         let mut effects = after(&[]).on(release());
         let Some(Effect::PassOn(deletion)) = effects.nth(1) else {
             panic!("not passed on");
@@ -1373,12 +1389,8 @@ mod tests {
         ];
         for (before, event, decision, registration) in table {
             let mut hold = after(before);
-            let has_ended = matches!(
-                hold.stage,
-                Stage::Lost(_, Leftover::None | Leftover::OfConversion) | Stage::Released
-            );
             let decision = Decision {
-                is_release: matches!(event, HoldEvent::Release { .. }) && !has_ended,
+                leaves: leaves(hold.stage, &event),
                 ..decision
             };
             assert_eq!(

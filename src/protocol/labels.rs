@@ -1,5 +1,5 @@
-//! The label of a lock in metrics: the longest of the configured prefixes of its path, so that
-//! there are never more labels than prefixes. Pure.
+//! The label of a lock in metrics: the longest of the configured prefixes of its path. A recorder
+//! keeps a series for each label, so paths themselves would be labels without a bound.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ pub(crate) const OTHER: &str = "other";
 /// The prefixes of paths that are labels.
 #[derive(Clone)]
 pub(crate) struct Labels {
-    /// The longest first.
+    /// The prefixes, the longest first, so that the first match is the longest.
     prefixes: Arc<[Arc<str>]>,
     other: Arc<str>,
 }
@@ -29,10 +29,10 @@ impl Labels {
         }
     }
 
-    /// Returns the label of a path: of the prefixes that are this path or a directory above, the
-    /// longest.
+    /// Returns the label of a path: the longest prefix that is this path or a directory above it.
     pub(crate) fn of(&self, path: &str) -> Arc<str> {
         let is_above = |prefix: &&Arc<str>| {
+            // A prefix ends at a slash: `/locks` is not the label of `/locks-of-others`.
             let below = path.strip_prefix(&***prefix);
             ***prefix == *"/"
                 || below.is_some_and(|below| below.is_empty() || below.starts_with('/'))

@@ -1,8 +1,20 @@
-//! Decides the error of a call that ends without a grant: others were ahead, or have deleted, or no
-//! server answered (docs/protocol.md#live-contender). Pure.
+//! Decides the error of a call whose deadline has passed (docs/protocol.md#deadline).
 //!
-//! Locks, permits and multi-locks record here the contenders that they have seen and the event that
-//! they wait for, and none of them decides by itself.
+//! A caller has to distinguish a lock that others hold from servers that do not answer: the former
+//! is normal, the latter an outage (docs/protocol.md#live-contender). Locks, permits and
+//! multi-locks record two facts in a [`Waiting`] while they work:
+//!
+//! - the live contenders ahead, as a server or this client has last seen them;
+//! - the event that the call waits for: an answer to a request, or the end of other contenders.
+//!
+//! When the time has passed, [`Waiting::late`] decides by both:
+//!
+//! 1. A call that waits for the lock, with live contenders ahead, reports them ([`Late::Busy`]). A
+//!    try reports them only if all of its requests have been answered, because a try waits for
+//!    answers alone.
+//! 2. A call that pauses, because other processes have deleted its nodes, reports the deletions
+//!    ([`Late::Deleted`]).
+//! 3. Every other call reports the answer that is missing ([`Late::NoAnswer`]).
 
 use std::fmt;
 use std::time::Duration;
@@ -33,7 +45,7 @@ impl Ahead {
 pub(crate) enum WaitsFor {
     #[default]
     Session,
-    /// A slot: this client has as many attempts and orphans as it may.
+    /// A slot: this client has as many attempts and orphans as its limit allows.
     Slot,
     Parents,
     Create,
@@ -46,8 +58,8 @@ pub(crate) enum WaitsFor {
     Leases,
     /// The transaction by which permits are taken.
     Permits,
-    /// The next try, after another process deleted the directory, or so many nodes of the call in a
-    /// row.
+    /// The next try, after another process deleted the directory, or `deleted` nodes of the call in
+    /// a row.
     Retry {
         deleted: u32,
     },
@@ -95,9 +107,9 @@ pub(crate) struct Waiting {
 /// The error of a call whose time has passed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Late {
-    /// These contenders were ahead.
+    /// Live contenders were ahead.
     Busy(Ahead),
-    /// Other processes deleted the directory, or so many nodes of the call.
+    /// Other processes deleted the directory, or this many nodes of the call.
     Deleted(u32),
     NoAnswer(WaitsFor),
 }
@@ -108,14 +120,14 @@ impl Waiting {
         self.ahead.as_ref()
     }
 
-    /// Notes the live contenders ahead, as a server or this client has just seen them. `None` if
+    /// Records the live contenders ahead, as a server or this client has just seen them. `None` if
     /// there are none, or if the known ones may be gone: the session has ended, the call has a new
-    /// node, or it was granted.
+    /// node, or the lock was granted.
     pub(crate) fn saw(&mut self, ahead: Option<Ahead>) {
         self.ahead = ahead;
     }
 
-    /// Records the event that the call waits for from here on.
+    /// Records the event that the call waits for from now on.
     pub(crate) fn waits_for(&mut self, waits_for: WaitsFor) {
         self.waits_for = waits_for;
     }
@@ -124,14 +136,19 @@ impl Waiting {
     /// its way, which needs no server.
     ///
     /// A call that waits for others may report them if it has seen them, and has since seen neither
-    /// their end nor the end of the session; its question to the servers at the end only shows who
-    /// is left. A try waits for answers, so that a missing one is the reason for its end: others
-    /// count only once all of its requests are answered.
+    /// their end nor the end of the session; a last request to the servers only shows who is left.
+    /// A try waits for answers, so a missing answer is the reason for its end: others count only
+    /// once all of its requests are answered.
     pub(crate) fn late(self, if_busy: IfBusy, own: impl FnOnce() -> Option<Ahead>) -> Late {
+        // A call that waits for a deletion has no request under way.
         let answered = self.waits_for == WaitsFor::Deletion;
         match (self.ahead.or_else(own), self.waits_for) {
             (Some(ahead), _) if if_busy == IfBusy::Wait || answered => Late::Busy(ahead),
+            // Servers have answered, with the deletion of the call's nodes or directory, so the
+            // error must not look like an outage.
             (_, WaitsFor::Retry { deleted }) => Late::Deleted(deleted),
+            // Contenders that a try has seen are not reported while an answer is missing: they may
+            // have left since.
             (_, waits_for) => Late::NoAnswer(waits_for),
         }
     }
@@ -170,7 +187,7 @@ mod tests {
                 first: None
             })
         );
-        // Of this client.
+        // A hold of the same client is in the way.
         assert!(matches!(
             after(None, WaitsFor::List).late(IfBusy::Wait, || ahead(1)),
             Late::Busy(_)

@@ -1,17 +1,31 @@
-//! The session lease: how long the locks of a session are valid after its last renewal. Pure.
+//! The session lease: how long the locks of a session are valid after its last renewal.
+//!
+//! The servers expire a session that they have not heard of for its timeout T, and then grant its
+//! locks to others. A client without a connection is not told. So each client counts the time
+//! itself: a [`Lease`] begins with each renewal and ends before the servers can expire the session,
+//! and the locks end with the lease (docs/protocol.md#lease-over). All functions compare the age of
+//! the last renewal with two limits:
+//!
+//! - after two heartbeat intervals a renewal is overdue, and the lease is *suspended*: the locks
+//!   are still valid, but no further lock is granted (docs/protocol.md#suspended);
+//! - after its duration, 2/3 of T by default, the lease is *expired*, and all locks are lost.
+//!
+//! A heartbeat renews the lease while no other write does, each T/6 by default. Without a
+//! connection, [`SpareTries`] says when to send one by a separate connection
+//! (docs/protocol.md#spare-connection).
 //!
 //! # What renews a lease
-//! The reply to a *committed write* of the session, counted from the moment the write was sent. A
-//! write needs the leader and a quorum. Reads, pings and even `sync` are answered for ten seconds
-//! and more by a member that is cut off from the quorum, while the rest of the ensemble expires the
-//! session and grants its locks to others (measured: docs/protocol.md#renewal).
+//! The reply to a *committed write* of the session renews it, counted from the moment the write was
+//! sent. A write needs the leader and a quorum. Reads, pings and even `sync` are answered for ten
+//! seconds and more by a member that is cut off from the quorum, while the rest of the ensemble
+//! expires the session and grants its locks to others (measured: docs/protocol.md#renewal).
 //!
 //! # How long a lease lasts
-//! The servers expire a session no earlier than its timeout T after they last heard of it. For the
-//! leader that may be up to half a tick before the write was sent, since a follower reports its
-//! sessions only that often. The margin of T/3 covers this for any one interruption, with members
-//! attached to the leader directly. The strict margin of 0.7 T also covers links that come and go,
-//! and observers behind an observer master (docs/protocol.md#lease).
+//! The servers expire a session no earlier than T after they last heard of it. The leader may have
+//! last heard of the session up to half a tick before the write was sent, since a follower reports
+//! its sessions only that often. The margin of T/3 covers this delay for any one interruption, with
+//! members attached to the leader directly. The strict margin of 0.7 T also covers links that come
+//! and go, and observers behind an observer master (docs/protocol.md#lease).
 
 use std::time::Duration;
 
@@ -60,27 +74,27 @@ pub(crate) struct SpareTries {
     pub(crate) from: Duration,
     /// The pause before a server that refuses is tried again: the shortest time between two tries.
     pub(crate) pause: Duration,
-    /// How long one server may take to take the session up.
+    /// How long one server may take to resume the session.
     pub(crate) limit: Duration,
 }
 
 impl SpareTries {
-    /// Returns how long after the beginning of a try that is silent the next begins, if this much
-    /// of the lease is left. A third of that, so that a server that is back, behind connections
-    /// that stay silent, is found with two thirds of what was left then, and by few tries. Always
-    /// less than the limit, so that the next begins while the silent one is open.
+    /// Returns how long after the beginning of a silent try the next begins, if `left` of the lease
+    /// is left: a third of `left`. A server that is back, behind connections that stay silent, is
+    /// then found with two thirds of `left`, and by few tries. The time is always less than the
+    /// limit, so that the next try begins while the silent one is open.
     pub(crate) fn next(self, left: Duration) -> Duration {
         (left / 3).max(self.pause).min(self.limit * 3 / 4)
     }
 }
 
-/// The least time in which a server may take a session up: three round trips, and more with TLS.
+/// The least time that one server has to resume a session: three round trips, and more with TLS.
 const MIN_SPARE_LIMIT: Duration = Duration::from_millis(100);
 
 /// The state of a session lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LeaseState {
-    /// It has been renewed in time.
+    /// The lease has been renewed in time.
     Valid,
     /// A renewal is overdue: nothing is granted until the next one.
     Suspended,
@@ -91,7 +105,9 @@ pub(crate) enum LeaseState {
 impl Lease {
     pub(crate) fn new(timeout: Duration, margin: LeaseMargin) -> Self {
         let margin = match margin {
+            // The margin covers the late report of a follower (docs/protocol.md#lease).
             LeaseMargin::Standard => timeout / 3,
+            // The margin also covers links that fail repeatedly, and members behind an observer.
             LeaseMargin::Strict => timeout * 7 / 10,
         };
         Self { timeout, margin }
@@ -107,11 +123,13 @@ impl Lease {
     /// sent, so that the client library's first tries come first, and often enough to find a server
     /// that is back just before the lease expires.
     ///
-    /// A try ends before the client library ends a silent connection, which it does after the
-    /// server timeout: it does not say whether it or the server has ended a connection.
+    /// A try ends before the client library ends a silent connection, which happens after the
+    /// server timeout. Otherwise an ended connection would not show whether the server or the
+    /// library has ended it.
     pub(crate) fn spare_tries(&self, server_timeout: Duration) -> SpareTries {
         let duration = self.duration();
         SpareTries {
+            // The last renewal is up to T/6 old, a quarter of the lease, when a connection is lost.
             from: duration * 3 / 8,
             pause: duration / 40,
             limit: (duration / 6)
@@ -131,6 +149,7 @@ impl Lease {
         let Some(last_renewal) = last_renewal else {
             return LeaseState::Expired;
         };
+        // A lease ends at its last moment, not after it: the servers may expire the session then.
         let age = now.since(last_renewal);
         if age >= self.duration() {
             LeaseState::Expired
@@ -145,6 +164,8 @@ impl Lease {
     /// returns a heartbeat interval: a lock that is granted after a renewal in the meantime is
     /// valid for longer than that.
     pub(crate) fn until_next_state(&self, last_renewal: Option<Moment>, now: Moment) -> Duration {
+        // The lease thread sleeps for the returned time. A zero would make it spin, so a limit that
+        // has just been reached is skipped.
         let age = last_renewal.map_or(Duration::MAX, |renewal| now.since(renewal));
         [self.heartbeat_interval() * 2, self.duration()]
             .into_iter()
@@ -248,18 +269,18 @@ mod tests {
         }
     }
 
-    /// Those of a client with the default connect timeout.
+    /// Returns the spare tries of a client with the default connect timeout.
     fn spare_tries(lease: Lease) -> SpareTries {
         let connect_timeout = Duration::from_secs(5);
         lease.spare_tries(ServerTimeout::default().duration(lease.timeout, connect_timeout))
     }
 
     /// Servers that are back 0.45 T after they went away are found before the lease expires,
-    /// wherever between two heartbeats they went: whatever the client library does meanwhile.
+    /// wherever between two heartbeats they went, for any reconnects of the client library.
     // Shows: spare-connection
     #[test]
     fn spare_tries_find_returning_servers() {
-        // In ms, as all below; with the strict margin the lease is shorter, and so is the outage.
+        // Times are in ms. With the strict margin the lease is shorter, and so is the outage.
         for (margin, outage) in [(LeaseMargin::Standard, 450), (LeaseMargin::Strict, 190)] {
             for timeout in [500, 2_000, 6_000, 15_000, 30_000, 120_000] {
                 let lease = Lease::new(Duration::from_millis(timeout), margin);
@@ -324,7 +345,7 @@ mod tests {
             for part in 0..=20 {
                 let noticed = from + (longest - from) * part / 20;
                 let tries = silent_tries(lease, noticed);
-                // Of a server. From 75 s on a try begins every 0.94 s at most.
+                // From 75 s on, a try of one server begins every 0.94 s at most.
                 let most = if timeout.as_secs() <= 6 { 10 } else { 60 };
                 assert!(tries.len() <= most, "{timeout:?}: {}", tries.len());
                 for part in 0..=100 {

@@ -20,14 +20,15 @@ pub(crate) mod moment;
 pub(crate) mod node_name;
 pub(crate) mod once;
 mod own_nodes;
+pub(crate) mod path_state;
+#[cfg(test)]
+mod path_state_model;
 pub(crate) mod permits;
 #[cfg(test)]
 mod permits_model;
 pub(crate) mod persistent_node;
 pub(crate) mod queue;
-pub(crate) mod room;
-#[cfg(test)]
-mod room_model;
 pub(crate) mod server_timeout;
 #[cfg(test)]
 mod simulation;
+pub(crate) mod waiters;

@@ -1,9 +1,12 @@
-//! A moment in time, as an argument of pure code. Pure.
+//! A moment in time, as an argument of pure code.
+//!
+//! Pure code reads no clock. Each function that depends on the time takes a [`Moment`], which the
+//! session reads from the clock that measures leases, and which tests choose.
 
 use std::time::Duration;
 
-/// The longest time that limits anything, a year: a longer timeout or lease is none. (tokio's
-/// timers reach about two years.)
+/// The longest timeout or lease that limits anything, a year. A longer one means no limit, because
+/// tokio's timers reach only about two years.
 pub(crate) const LONGEST: Duration = Duration::from_secs(60 * 60 * 24 * 365);
 
 /// A moment on the clock that measures leases, as the time since the clock's origin.
@@ -21,9 +24,10 @@ impl Moment {
         Self(self.0.saturating_add(time))
     }
 
-    /// Returns the end of a lease that begins at this moment; `None` if it is so far away that the
-    /// lease is none.
+    /// Returns the end of a lease that begins at this moment; `None` if the lease is longer than
+    /// [`LONGEST`], which means no limit.
     pub(crate) fn end_of(self, lease: Duration) -> Option<Self> {
+        // A sum that overflows is as far away as a lease beyond the limit.
         if lease > LONGEST {
             None
         } else {

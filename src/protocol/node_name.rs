@@ -1,4 +1,4 @@
-//! The grammar of node names in a lock directory. Pure.
+//! The grammar of node names in a lock directory.
 //!
 //! A contender's name ends in a marker and a sequence number (docs/protocol.md#contenders).
 //! ZooKeeper appends the number, printed with Java's `%010d`: ten digits, or a minus sign and nine
@@ -56,13 +56,13 @@ pub(crate) enum Family {
     ReadWrite,
 }
 
-/// The kind of lock that a contender requests. The order decides between equal sequence numbers,
-/// which only a downgrade makes: the reader is first.
+/// The kind of lock that a contender requests (docs/protocol.md#read-write). The order decides
+/// between equal sequence numbers, which only a downgrade makes: the reader is first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Kind {
-    /// To hold the lock together with others of its kind: a reader.
+    /// The contender holds the lock together with others of this kind: a reader.
     Shared,
-    /// To hold the lock alone: a writer, a mutex.
+    /// The contender holds the lock alone: a writer, a mutex.
     Exclusive,
 }
 
@@ -89,7 +89,7 @@ impl Naming {
     const fn marker(self, kind: Kind) -> &'static str {
         match (self.dialect, self.family, kind) {
             (Dialect::Curator, Family::Exclusive, _) => "lock-",
-            // Kazoo has no such recipe.
+            // Kazoo has no leader latch, so Curator's marker serves for both dialects.
             (_, Family::Latch, _) => "latch-",
             (Dialect::Curator, Family::ReadWrite, Kind::Shared) => "__READ__",
             (Dialect::Curator, Family::ReadWrite, Kind::Exclusive) => "__WRIT__",
@@ -127,17 +127,19 @@ impl Naming {
 /// The role of a child of a lock directory for contenders of one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Child {
-    /// It queues in the same order, by this number.
+    /// The child queues in the same order, by this number (docs/protocol.md#sequence-order).
     Contender { sequence: i32, kind: Kind },
-    /// It queues by this number, but in another order, which does not exclude contenders of this
-    /// one (docs/protocol.md#mixed-recipes).
+    /// The child queues by this number, but in another order, which does not exclude contenders of
+    /// this one (docs/protocol.md#mixed-recipes).
     OtherOrder { sequence: i32 },
-    /// No lock recipe created it: never waited for, never deleted.
+    /// No lock recipe created the child, so no contender waits for it or deletes it.
     Foreign,
 }
 
 /// Classifies a child by its name.
 pub(crate) fn classify(name: &str, naming: Naming) -> Child {
+    // The markers of the own family come first, because another family may have an equal one:
+    // kazoo's `Lock` and `WriteLock` do.
     for &kind in naming.kinds() {
         if let Some((_, sequence)) = split(name, naming.marker(kind)) {
             return Child::Contender { sequence, kind };
@@ -152,14 +154,16 @@ pub(crate) fn classify(name: &str, naming: Naming) -> Child {
 /// Splits a name that ends in `marker` and a sequence number as ZooKeeper prints it. Returns the
 /// part before the marker, and the number.
 fn split<'a>(name: &'a str, marker: &str) -> Option<(&'a str, i32)> {
-    // Ten characters (digits, or a sign and nine digits) or eleven (a sign and ten digits). A name
-    // may be any UTF-8, so the position may be in the middle of a character.
+    // A sequence number has ten characters (digits, or a sign and nine digits) or eleven (a sign
+    // and ten digits). A name may be any UTF-8, so the position may be inside a character.
     [10, 11].into_iter().find_map(|length| {
         let (head, number) = name.split_at_checked(name.len().checked_sub(length)?)?;
         Some((head.strip_suffix(marker)?, parse(number.as_bytes())?))
     })
 }
 
+/// Parses a number as Java's `%010d` prints it. Numbers of another length, which other programs may
+/// have written, are not sequence numbers.
 fn parse(number: &[u8]) -> Option<i32> {
     let (negative, digits) = match number {
         [b'-', digits @ ..] => (true, digits),
@@ -175,7 +179,7 @@ fn parse(number: &[u8]) -> Option<i32> {
         }
         value = value * 10 + i64::from(digit - b'0');
     }
-    // A number outside of `i32` is not ZooKeeper's.
+    // ZooKeeper's counter is an `i32`, so a larger number is not a sequence number.
     i32::try_from(if negative { -value } else { value }).ok()
 }
 
@@ -187,6 +191,7 @@ pub(crate) fn id(name: &str) -> Option<&str> {
     const HEX: usize = 32;
     match name.strip_prefix("_c_") {
         Some(rest) => rest.get(..UUID),
+        // Kazoo's names have no prefix, so the digits and the marker behind them must match.
         None => name.get(..HEX).filter(|id| {
             id.bytes().all(|byte| byte.is_ascii_hexdigit()) && name[HEX..].starts_with("__")
         }),

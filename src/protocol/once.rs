@@ -1,11 +1,18 @@
-//! The decisions about a job that runs once per occasion: whose a record is, and which records are
-//! deleted (docs/protocol.md#once-record).
+//! The decisions about a job that runs once per occasion: which run has written a record, and which
+//! records are deleted (docs/protocol.md#once-record).
+//!
+//! A record is a persistent node, which a run creates after its work by a transaction under the
+//! lock of the job. Its data are one line: the runner's name, and the fencing token of the run. A
+//! transaction without a reply may have happened; the token in the record shows whether it did,
+//! because no two runs have the same token. Records accumulate, so runs delete the oldest, some at
+//! a time.
 
-/// Separates who ran the job from the token of the run.
+/// The separator of the runner's name and the token of the run.
 const TOKEN: &str = " token ";
 
 /// Returns the data of a record: one line, with who ran the job and the token of the run.
 pub(crate) fn record(by: &str, token: (i64, u64)) -> String {
+    // The name may be anything, and a line break in it would make the record more than one line.
     let line: String = by
         .chars()
         .map(|c| if c.is_control() { ' ' } else { c })
@@ -13,30 +20,32 @@ pub(crate) fn record(by: &str, token: (i64, u64)) -> String {
     format!("{line}{TOKEN}{}.{}", token.0, token.1)
 }
 
-/// Returns who ran the job, by a record; if another program has written the record, all of it.
+/// Returns the runner's name in a record; the whole record if another program has written it.
 pub(crate) fn by(record: &[u8]) -> String {
+    // The name may contain the separator, so the last one counts.
     let line = String::from_utf8_lossy(record);
     line.rsplit_once(TOKEN)
         .map_or(&*line, |(by, _)| by)
         .to_owned()
 }
 
-/// Returns whether a record is of the run with this token. No two runs have one token.
+/// Returns whether the run with this token has written a record. No two runs have the same token.
 pub(crate) fn is_of(record: &[u8], token: (i64, u64)) -> bool {
     let token = format!("{TOKEN}{}.{}", token.0, token.1);
     record.ends_with(token.as_bytes())
 }
 
-/// Returns whether so many records are more than enough. A few more than `keep` stay until they are
-/// deleted together, so that not every run reads all of them.
+/// Returns whether `records` are so many more than `keep` that some are to be deleted. Up to a
+/// quarter more stay until they are deleted together, so that not every run reads all of them.
 pub(crate) fn are_too_many(records: usize, keep: usize) -> bool {
     records > keep + keep / 4
 }
 
-/// Returns which records go, of some or all that there are, each with the zxid of its creation: the
-/// oldest, and at most `most`. The last `keep` of all stay, because each that goes has as many that
-/// came later.
+/// Returns the names of the records to delete: the oldest, and at most `most`. `records` are some
+/// or all that exist, each with the zxid of its creation. The last `keep` of all stay, because each
+/// deleted record has at least `keep` later ones.
 pub(crate) fn to_prune(mut records: Vec<(i64, String)>, keep: usize, most: usize) -> Vec<String> {
+    // The zxids give the order of creation, which the names of occasions need not have.
     records.sort_unstable();
     let old = records.len().saturating_sub(keep);
     records.truncate(old.min(most));
@@ -57,7 +66,7 @@ mod tests {
         for other in [(77, 1), (7, 2), (177, 2), (77, 22)] {
             assert!(!is_of(data.as_bytes(), other), "{other:?}");
         }
-        // One that names itself like a record.
+        // The runner's name looks like a record.
         assert!(!is_of(record("x token 77.2", (78, 0)).as_bytes(), (77, 2)));
         assert_eq!(by(b"by hand"), "by hand");
         assert_eq!(by(&[0xff]), "\u{fffd}");
@@ -76,7 +85,7 @@ mod tests {
         assert_eq!(to_prune(records(&[5, 1, 9, 3]), 1, 2), ["r1", "r3"]);
         assert_eq!(to_prune(records(&[5, 1]), 2, 10), [""; 0]);
         assert_eq!(to_prune(records(&[]), 1, 10), [""; 0]);
-        // Whatever part of all is known.
+        // The result does not depend on which records are listed, as long as the oldest are.
         let all: Vec<i64> = (0..12).collect();
         for keep in 1..12 {
             for from in 0..12 {

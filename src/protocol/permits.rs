@@ -1,21 +1,39 @@
-//! How the head of a semaphore's queue gets its permits, as a state machine. Pure.
+//! How the head of a semaphore's queue takes its permits, as a state machine.
+//!
+//! A semaphore has two directories. `locks` is the queue of a mutex, and the *head* is the attempt
+//! whose lock node is first there. `leases` has one node for each permit that is held
+//! (docs/protocol.md#semaphore-queue). The head continues with [`Taking`]:
+//!
+//! 1. **Look.** One flight lists the leases and reads the node with the limit. Without such a node
+//!    the limit of the handle applies, and all leases must have been taken under the same limit
+//!    (docs/protocol.md#semaphore-limit).
+//! 2. **Take.** If the leases and the wanted permits are no more than the limit, one transaction
+//!    creates all wanted leases and deletes the lock node, so that the next attempt becomes the
+//!    head. A limit that has changed since the look fails the transaction, and the head looks
+//!    again.
+//! 3. **Wait.** Otherwise the head looks once more and sets watches on both nodes, so that no
+//!    change between the look and the watch is missed. When a watch fires, the head continues with
+//!    step 1. A try does not wait: it ends, unless leases that this client is deleting will free
+//!    enough permits.
+//!
+//! A transaction without a reply may have happened. The head sends it again with fresh ids until a
+//! reply is definite, and then looks for the leases of the earlier ones by their ids.
 //!
 //! The [attempt](crate::engine::attempts::permits) carries out each [`PermitsStep`] and returns its
 //! [`PermitsEvent`], until the step is [`PermitsStep::Finish`].
 //!
 //! # Invariants
 //! 1. Only the head of the queue of locks creates leases, by one transaction that deletes its lock
-//!    node too. So leases become more only by the head's own hand, and a list of them that was sent
-//!    after the list of locks that showed it as the head never shows too few
-//!    (docs/protocol.md#permits-by-one-transaction).
+//!    node too. So only the head adds leases, and a list of leases that was sent after the list of
+//!    locks that showed the head never shows too few (docs/protocol.md#permits-by-one-transaction).
 //! 2. **Every child of the directory of leases counts**, whatever its name: it may be another
 //!    client's lease.
-//! 3. The deletion of the lock node makes the transaction happen once at most. One whose outcome is
-//!    unknown is repeated with fresh ids until there is a definite answer: if the lock node is gone
-//!    by then, an earlier one has happened, whose leases a list shows, or another hand has deleted
-//!    the node (docs/protocol.md#permits-unknown-outcome).
-//! 4. However it ends without a grant, the outcome has what may be left: leases by name, and the
-//!    ids of creates whose outcome is unknown.
+//! 3. The deletion of the lock node makes the transaction happen once at most. If the repetition of
+//!    a transaction finds no lock node, either an earlier transaction has happened, whose leases a
+//!    list shows, or another process has deleted the node
+//!    (docs/protocol.md#permits-unknown-outcome).
+//! 4. Every outcome without a grant names what may be left: leases by name, and the ids of creates
+//!    whose outcome is unknown.
 
 use std::sync::Arc;
 
@@ -23,7 +41,7 @@ use crate::protocol::acquire::{IfBusy, NoGrant, Orphans};
 use crate::protocol::failure::{Answer, Failure, FailureKind};
 use crate::protocol::node_name;
 
-/// What to do next.
+/// The next step.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum PermitsStep {
     Do(PermitsRequest),
@@ -46,10 +64,11 @@ pub(crate) enum PermitsRequest {
     Look { watch: bool, limit_exists: bool },
     /// Create the directory of leases and those above it.
     MakeLeases,
-    /// One transaction: create a lease for each slot, and delete the lock node.
+    /// Send a transaction: create a lease for each slot, and delete the lock node.
     Take(Take),
     /// Read the Stat of one of these leases, which are known from a list only
-    /// (docs/protocol.md#owner-check). They come from one transaction, so that one tells it of all.
+    /// (docs/protocol.md#owner-check). All come from one transaction, so the owner of one is the
+    /// owner of all.
     Inspect { names: Vec<String> },
 }
 
@@ -67,28 +86,28 @@ pub(crate) struct Take {
 
 /// The result of a step.
 pub(crate) enum PermitsEvent {
-    /// Of [`PermitsRequest::Look`].
+    /// The answer to [`PermitsRequest::Look`].
     Looked(Answer<Seen>),
-    /// Of [`PermitsRequest::MakeLeases`].
+    /// The answer to [`PermitsRequest::MakeLeases`].
     Made(Answer<()>),
-    /// Of [`PermitsRequest::Take`]: the ids of its creates, which are of this request only, and
-    /// what came of it.
+    /// The outcome of [`PermitsRequest::Take`], and the ids of its creates, which no other request
+    /// has.
     Taken { ids: Vec<String>, outcome: Taken },
-    /// Of [`PermitsRequest::Inspect`].
+    /// The answer to [`PermitsRequest::Inspect`].
     Inspected(Answer<Vec<String>>),
-    /// Of [`PermitsStep::Wait`]: another process has deleted the lock node.
+    /// Another process has deleted the lock node. Ends [`PermitsStep::Wait`].
     LockDeleted,
-    /// Of [`PermitsStep::Wait`]: something has changed.
+    /// The leases or the limit have changed. Ends [`PermitsStep::Wait`].
     Changed,
-    /// Of [`PermitsStep::Wait`]: the watch is of no use any more.
+    /// A watch will not fire any more. Ends [`PermitsStep::Wait`].
     WatchFailed(Failure),
-    /// Of [`PermitsStep::Pause`]: the pause is over.
+    /// The pause of [`PermitsStep::Pause`] is over.
     Retry,
-    /// Of [`PermitsStep::Pause`]: the retry policy is exhausted.
+    /// The retry policy is exhausted, so [`PermitsStep::Pause`] does not pause.
     GiveUp,
 }
 
-/// What a look shows.
+/// The leases and the limit, as one look has shown them.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Seen {
     /// The names of all children of the directory of leases; none if it does not exist. Shared,
@@ -112,20 +131,20 @@ impl Seen {
 /// The node with the limit in force.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) enum LimitNode {
-    /// There is none: the limit is the one that the handles state.
+    /// No such node exists: the limit is the one that the handles state.
     Missing,
     Is {
         permits: u32,
         version: i32,
     },
-    /// It contains something else, which this describes.
+    /// The node contains no limit. Describes the data.
     Invalid(String),
 }
 
-/// What came of the transaction.
+/// The outcome of the transaction.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Taken {
-    /// It is committed. Has the names of the leases.
+    /// Committed. Has the names of the leases.
     Done {
         names: Vec<String>,
     },
@@ -138,10 +157,10 @@ pub(crate) enum Taken {
     Failed(Failure),
 }
 
-/// How it ended.
+/// How the head's work ended.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum PermitsOutcome {
-    /// These leases are held, and the lock node is gone.
+    /// The permits of these leases are held, and the lock node is gone.
     Granted { names: Vec<String> },
     /// The lock node has been deleted by another process.
     LockDeleted { orphans: Orphans },
@@ -152,11 +171,11 @@ pub(crate) enum PermitsOutcome {
 /// Why no permits were granted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum NoPermits {
-    /// As of any lock. The contenders ahead of an attempt that does not wait are the leases.
+    /// A reason that any lock may have. The contenders ahead of a try are the leases.
     Other(NoGrant),
-    /// It asks for more than the limit.
+    /// The call asks for more permits than the limit.
     TooMany { limit: u32 },
-    /// This lease was created under another limit than the one that this handle states.
+    /// A lease was created under another limit than the one that this handle states.
     LimitMismatch { theirs: u32, lease: String },
     /// The node with the limit contains no limit.
     InvalidLimit { found: String },
@@ -192,7 +211,7 @@ pub(crate) struct Taking {
     unknown: Vec<Vec<String>>,
     /// Whether the lock node is known to be gone.
     lock_gone: bool,
-    /// What to send after a pause.
+    /// The request to send after a pause.
     next: PermitsRequest,
     last_failure: Option<Failure>,
     failures: u32,
@@ -202,7 +221,7 @@ pub(crate) struct Taking {
 }
 
 impl Taking {
-    /// Returns the state machine of a head that wants so many permits, and its first step.
+    /// Returns the state machine of a head that wants `wanted` permits, and its first step.
     pub(crate) fn new(wanted: u32, stated: u32, if_busy: IfBusy) -> (Self, PermitsStep) {
         let next = PermitsRequest::Look {
             watch: false,
@@ -243,12 +262,15 @@ impl Taking {
             PermitsEvent::Inspected(Answer::No(failure)) if failure.kind != FailureKind::NoNode => {
                 self.failed(failure)
             }
-            // One of the leases has been deleted, or the lock node: either is of no use any more.
+            // Another process has deleted one of the leases, or the lock node. The attempt queues
+            // again at the end (docs/protocol.md#waiter-without-node).
             PermitsEvent::Inspected(Answer::No(_)) | PermitsEvent::LockDeleted => {
                 let orphans = self.unknown();
                 PermitsStep::Finish(PermitsOutcome::LockDeleted { orphans })
             }
             PermitsEvent::Changed => {
+                // A watch was set and has fired, so earlier failures are not in a row with later
+                // ones.
                 self.failures = 0;
                 self.look(false, false)
             }
@@ -260,9 +282,9 @@ impl Taking {
         }
     }
 
-    /// Ends it before it is finished. Returns what may be left besides the lock node and what the
+    /// Ends the work before an outcome. Returns the leases that may be left, but for those that the
     /// last step [knows of](PermitsStep::into_orphans). A transaction that is under way has to be
-    /// answered first.
+    /// answered first, because its ids are known to the caller only.
     pub(crate) fn leave(&mut self) -> Orphans {
         self.unknown()
     }
@@ -279,6 +301,8 @@ impl Taking {
     }
 
     fn judge(&mut self, seen: &Seen) -> PermitsStep {
+        // Leases with the ids of an unknown transaction show that it has happened. At most one of
+        // all transactions has, because each deletes the lock node.
         for ids in &self.unknown {
             let names: Vec<&String> = ids.iter().filter_map(|id| find(&seen.leases, id)).collect();
             if names.is_empty() {
@@ -288,7 +312,7 @@ impl Taking {
             if names.len() == ids.len() {
                 return self.send(PermitsRequest::Inspect { names });
             }
-            // All of them were there: another process has deleted some.
+            // A transaction creates all of its leases or none, so another process has deleted some.
             let orphans = Orphans {
                 names,
                 ids: Vec::new(),
@@ -296,7 +320,8 @@ impl Taking {
             return PermitsStep::Finish(PermitsOutcome::LockDeleted { orphans });
         }
         if self.lock_gone {
-            // None of them has happened, and none can any more.
+            // No unknown transaction has happened, and none can without the lock node: another
+            // process has deleted it.
             return PermitsStep::Finish(PermitsOutcome::LockDeleted {
                 orphans: Orphans::default(),
             });
@@ -309,6 +334,7 @@ impl Taking {
                 });
             }
             LimitNode::Missing => {
+                // Two limits at once would let more permits be held than either allows.
                 if let Some((theirs, lease)) = other_limit(&seen.leases, self.stated) {
                     return self.end(NoPermits::LimitMismatch {
                         theirs,
@@ -331,10 +357,14 @@ impl Taking {
                 limit_version,
             }));
         }
+        // Leases that this client is deleting count for the transaction, as for every client, but
+        // not for a try: the permits were returned before, so the try waits for the deletion.
         let live = seen.leases.len().saturating_sub(seen.leaving);
         if self.if_busy == IfBusy::Fail && free(limit, live) < self.wanted {
             return self.end(NoPermits::Other(NoGrant::WouldBlock));
         }
+        // A permit may be returned after a look without watches, so the head looks again with
+        // watches before it waits. The first look sets none, which saves them if permits are free.
         if watched {
             PermitsStep::Wait
         } else {
@@ -348,7 +378,8 @@ impl Taking {
                 self.unknown.push(ids);
                 self.failed(failure)
             }
-            // An answer to a later request of the session decides about the earlier ones too.
+            // The answer to a later request of the session decides about all earlier transactions
+            // (docs/protocol.md#write-barrier). The next look shows which of them has happened.
             Taken::LockGone => {
                 if self.unknown.is_empty() {
                     return PermitsStep::Finish(PermitsOutcome::LockDeleted {
@@ -362,7 +393,8 @@ impl Taking {
             Taken::NoDirectory => {
                 self.making = true;
                 if self.made {
-                    // Removed between its making and this.
+                    // Another process has removed the directory since this attempt created it,
+                    // which counts as a failure, so that the retry policy bounds the repetitions.
                     return self.failed(FailureKind::NoNode.into());
                 }
                 PermitsStep::Do(PermitsRequest::MakeLeases)
@@ -401,7 +433,7 @@ impl Taking {
     }
 }
 
-/// Returns how many permits are free: zero also if the limit has become smaller than what is held.
+/// Returns how many permits are free; zero if the limit has become smaller than what is held.
 pub(crate) fn free(limit: u32, leases: usize) -> u32 {
     limit.saturating_sub(u32::try_from(leases).unwrap_or(u32::MAX))
 }
@@ -411,7 +443,8 @@ fn find<'a>(leases: &'a [String], id: &str) -> Option<&'a String> {
 }
 
 /// Returns the beginning of the name of a lease: Curator's with the slot, and the limit under which
-/// it was taken, between the id and the marker. Curator looks at no names of leases.
+/// it was taken, between the id and the marker (docs/protocol.md#slots). Curator counts leases and
+/// does not read their names.
 pub(crate) fn lease_beginning(id: &str, slot: u32, limit: u32) -> String {
     format!("_c_{id}-slot-{slot}-of-{limit}-lease-")
 }
@@ -419,9 +452,10 @@ pub(crate) fn lease_beginning(id: &str, slot: u32, limit: u32) -> String {
 /// Returns the slot of a lease, and the limit under which it was taken; `None` for those of other
 /// clients.
 pub(crate) fn slot_of(name: &str) -> Option<(u32, u32)> {
-    // By single characters from the end, because a grant does this for each lease.
+    // The name is split at single characters from the end, which is faster than a search for words:
+    // a grant reads the name of each lease.
     let (before, number) = name.rsplit_once('-')?;
-    // A negative number has a sign of its own.
+    // A negative sequence number has a sign before its digits, which is a second hyphen.
     let before = before
         .strip_suffix('-')
         .unwrap_or(before)
@@ -445,11 +479,11 @@ pub(crate) fn other_limit(leases: &[String], stated: u32) -> Option<(u32, &str)>
     })
 }
 
-/// Returns the smallest slots that none of these leases has. As there are fewer leases than the
-/// limit by at least `wanted`, all of these slots are below the limit.
+/// Returns the smallest slots that none of these leases has (docs/protocol.md#slots). As there are
+/// fewer leases than the limit by at least `wanted`, all of these slots are below the limit.
 fn free_slots(leases: &[String], wanted: u32) -> Vec<u32> {
     let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
-    // Of that many numbers at least `wanted` are free.
+    // Each lease takes at most one number, so at least `wanted` of this many numbers are free.
     let mut taken = vec![false; leases.len().saturating_add(wanted)];
     for (slot, _) in leases.iter().filter_map(|name| slot_of(name)) {
         let slot = usize::try_from(slot)
@@ -744,7 +778,7 @@ mod tests {
         assert_eq!(taking.on(taken(&[2], Taken::LockGone)), look());
         let step = taking.on(seen(&[lease(9, 0, 2)]));
         assert_eq!(step, deleted(Orphans::default()));
-        // The same without a doubt, at once.
+        // Without a doubt, the attempt ends at once.
         let (mut taking, _) = Taking::new(1, 2, IfBusy::Wait);
         taking.on(seen(&[]));
         assert_eq!(

@@ -281,7 +281,7 @@ impl World {
                 self.servers.locks.push((lock, i));
                 Doing::Queued(lock)
             }
-            // It was deleted by another process.
+            // Another process deleted the lock node.
             Doing::Queued(lock) if !self.servers.has_lock(lock) => Doing::Idle,
             Doing::Queued(lock) => match self.actors[i].wanted {
                 Some(wanted) => {
@@ -507,7 +507,8 @@ impl World {
                     self.actors[i].doing = Doing::Idle;
                 }
             }
-            // But none of Curator's, whose head takes no notice.
+            // Curator's head does not notice the deletion of its lock node, so its nodes are not
+            // deleted.
             Fault::LockDeleted => {
                 let ours: Vec<u64> = self
                     .servers

@@ -1,4 +1,10 @@
-//! Whose the node at a path of our choice is (docs/protocol.md#persistent-node).
+//! Who owns the node at the path of a persistent node (docs/protocol.md#persistent-node).
+//!
+//! A persistent node of Curator's is an ephemeral node that a client creates again after each
+//! session. Another process may have a node at the same path, and so may an earlier session of this
+//! client, until the servers expire it. The owner in the node's Stat distinguishes them: only a
+//! node of this session, by this handle, is [present](PersistentNodeState::Present), and only a
+//! node of an earlier session of this client is expected to go soon.
 
 use std::fmt;
 
@@ -27,18 +33,19 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PersistentNodeState {
-    /// The node is not there, as far as is known: it is being created, or there is no session or
-    /// connection to create it in. Or it is there by an earlier session of this client, which the
-    /// servers have not expired yet.
+    /// The node does not exist, as far as is known: this client is creating it, or has no session
+    /// or connection to create it in. Or an earlier session of this client, which the servers have
+    /// not expired yet, still owns the node.
     Absent,
-    /// The node was there, and this session's, when a server answered last.
+    /// The node existed, and this session owned it, when a server last answered.
     Present,
-    /// The path has a node of another process, or a node that is not ephemeral. It is left alone;
-    /// when it goes, this client creates its own. Or another handle of this client has the path,
-    /// whether its node is there or not; this one has it when that is closed or dropped.
+    /// The path has a node of another process, or a node that is not ephemeral. This client leaves
+    /// that node alone, and creates its own when that is gone. Or another handle of this client has
+    /// the path, whether its node exists or not; this handle has the path when the other is closed
+    /// or dropped.
     Conflict,
-    /// The servers refuse to create, read or write the node. They are asked again from time to
-    /// time.
+    /// The servers refuse to create, read or write the node. This client asks them again from time
+    /// to time.
     Refused,
     /// The node was closed, or its client was.
     Closed,
@@ -56,18 +63,21 @@ impl fmt::Display for PersistentNodeState {
     }
 }
 
-/// Returns the state by a node that is at the path: `Present` if it is of this session, by this
-/// task's create; `Absent` if it is of an earlier session of this client; `Conflict` if it is of
-/// another process or task, or persistent. `created` is whether this task has created a node in
-/// this session, or may have.
+/// Returns the state for an existing node at the path: `Present` if this task has created it in
+/// this session; `Absent` if an earlier session of this client owns it; `Conflict` if another
+/// process or task owns it, or if it is not ephemeral. `created` is whether this task has created a
+/// node in this session, or may have.
 pub(crate) fn state_by(
     ephemeral_owner: i64,
     session: i64,
     earlier: &[i64],
     created: bool,
 ) -> PersistentNodeState {
+    // The owner alone does not show the task: another handle of this client, or a lock, may have
+    // created a node of the same session at the path.
     if ephemeral_owner == session && created {
         PersistentNodeState::Present
+    // The servers delete the node of an earlier session when they expire that session.
     } else if ephemeral_owner != session && earlier.contains(&ephemeral_owner) {
         PersistentNodeState::Absent
     } else {

@@ -1,20 +1,30 @@
-//! How long a server may be silent before its connection is given up. Pure.
+//! How long a server may be silent before its connection is given up.
 //!
-//! A hung server must not use up the time of the others: a lease lasts 2/3 of the session timeout
+//! A hung server must not use up the time of the others. A lease lasts 2/3 of the session timeout
 //! T, of which 1/6 may pass before the first heartbeat that is not answered. With T/8 for each
 //! server there is time for the server that the session is connected to and for two more that hang.
 //! `zookeeper-client` itself waits for 2/5 of T.
 //!
-//! If every server takes longer than that to commit, all of them look hung: each connection is cut
-//! before the reply to a write arrives. The client library fixes the server timeout of a session
-//! when it connects, so such a session is ended, and the next one has twice the server timeout
-//! (docs/protocol.md#server-timeout).
+//! If every server takes longer than T/8 to commit, all of them look hung: each connection is cut
+//! before the reply to a write arrives. Such a session is *stalled*. The client library fixes the
+//! server timeout of a session when it connects, so a stalled session is ended, and the next one
+//! has twice the server timeout, up to 2/5 of T (docs/protocol.md#server-timeout).
+//!
+//! [`ConnectionHistory`] recognizes a stalled session by its connections:
+//!
+//! 1. A connection is *fruitless* if it lasted for the server timeout, there was something to
+//!    write, and no write was answered on it. A connection with an answer ends the series.
+//! 2. The session is stalled at the first new connection after two fruitless ones, if the first of
+//!    them ended T ago and no write of the last T has been answered. Its locks are lost already.
+//!
+//! [`ServerTimeout`] remembers the doublings, and forgets them after a session that lived for ten
+//! T: the servers may be quick again.
 
 use std::time::Duration;
 
 use crate::protocol::moment::Moment;
 
-/// The least server timeout: a server that is silent for less than this is only busy.
+/// The least server timeout: a server that is silent for less than this is merely busy.
 const MIN_SERVER_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A session that lived for this many session timeouts was healthy: the next one starts with the
@@ -33,6 +43,8 @@ impl ServerTimeout {
         let initial = (session_timeout / 8)
             .min(connect_timeout / 3)
             .max(MIN_SERVER_TIMEOUT);
+        // A short session timeout can make the least server timeout longer than 2/5 of T, which
+        // must not shorten the initial server timeout.
         let doubled = initial.saturating_mul(2_u32.saturating_pow(self.doublings));
         doubled.min(max_server_timeout(session_timeout).max(initial))
     }
@@ -95,17 +107,19 @@ impl ConnectionHistory {
     /// was answered; `in_use` is whether there was anything to write.
     ///
     /// The connection was fruitless if no write was answered on it although it lasted for the
-    /// server timeout. If it lasted for less, something else ended it, which says nothing about the
-    /// server timeout.
+    /// server timeout. A connection that lasted for less was ended by something else, which says
+    /// nothing about the server timeout.
     ///
-    /// A write counts for the connection on which it was answered. It may have been sent before
-    /// this history knew of the connection (queued while there was none, or by a task that saw it
-    /// first), so the time at which it was sent does not count, only that the renewal is a new one.
+    /// A write counts for the connection on which it was answered. The write may have been sent
+    /// before this history knew of the connection (queued while there was none, or by a task that
+    /// saw the connection first). So the time of sending does not count, only that the renewal is
+    /// new.
     pub(crate) fn disconnected(&mut self, now: Moment, last_renewal: Option<Moment>, in_use: bool) {
         let Some(connected_at) = self.connected_at.take() else {
             return;
         };
         let answered = std::mem::replace(&mut self.seen_renewal, last_renewal) != last_renewal;
+        // A session without a lock has nothing to write, so its silence does not count.
         if !in_use || answered {
             self.fruitless = None;
         } else if now.since(connected_at) >= self.server_timeout {
@@ -117,7 +131,7 @@ impl ConnectionHistory {
     /// Records a new connection. Returns `false` if the session has stalled: at least two
     /// connections were fruitless, the first of them ended a session timeout ago, no write of the
     /// last session timeout has been answered, and a longer server timeout might help. Every lock
-    /// of such a session is lost by then, and the servers may have granted it to another process,
+    /// of such a session is lost already, and the servers may have granted it to another process,
     /// so ending the session costs nothing.
     pub(crate) fn connected(&mut self, now: Moment, last_renewal: Option<Moment>) -> bool {
         self.connected_at = Some(now);
@@ -125,7 +139,10 @@ impl ConnectionHistory {
         let fruitless = self
             .fruitless
             .is_some_and(|(count, first)| count >= 2 && long_ago(first));
+        // The last renewal may have been answered on a connection that ended early, which is not
+        // counted as fruitless.
         let stalled = fruitless && last_renewal.is_none_or(long_ago);
+        // A session that already has the greatest server timeout would not be helped by another.
         !stalled || self.server_timeout >= max_server_timeout(self.session_timeout)
     }
 }
@@ -193,7 +210,7 @@ mod tests {
 
     /// Returns the second in which the session stalls; `None` if it does not within 100 s. The
     /// first connection ends in second `from`, each further one 2 s later; `renewal` is the last
-    /// renewal by then.
+    /// renewal before that.
     fn stalls_from(
         mut session: ConnectionHistory,
         from: u64,

@@ -18,24 +18,24 @@ use crate::values::shown::Quoted;
 
 /// A counter that all processes share: ids, order numbers, totals.
 ///
-/// It is Curator's class of that name, in Curator's layout, and Java processes use the same
-/// counter: one persistent node at the path, with eight bytes of data. A counter that does not
-/// exist is 0, and is created by the first change.
+/// The counter works like Curator's class of this name, in the same layout, so that Java processes
+/// can use the same counter: one persistent node at the path, with eight bytes of data. A counter
+/// that does not exist is 0, and is created by the first change.
 ///
-/// A change reads the value and writes the new one on the condition that nothing was written in
-/// between (the version of the node's data): 2 requests if no one else does at the same moment. If
-/// it was changed, it is tried again after a random pause. Each try that is lost is a change that
-/// another made, so a counter goes on however many use it; but each of many that change it all the
-/// time waits for its luck. Where that is the rule, take ids from a [`cached`](Self::cached)
-/// source, or change the counter while you hold an [`InterProcessMutex`](crate::InterProcessMutex),
-/// which is Curator's `PromotedToLock`.
+/// A change reads the value and writes the new one on the condition that the node has not been
+/// written in between (by the version of its data). Without a concurrent change that costs 2
+/// requests. A change that another precedes is tried again after a random pause. So the counter
+/// makes progress under any contention, but a single call may need many tries. Under steady
+/// contention take ids from a [`cached`](Self::cached) source, or change the counter while you hold
+/// an [`InterProcessMutex`](crate::InterProcessMutex), which is Curator's `PromotedToLock`.
 ///
 /// # Ids
-/// [`next_id`](Self::next_id) returns an id: each number once, to one caller, in whichever process,
-/// through lost connections, expired sessions and crashes. [`cached`](Self::cached) returns them
+/// [`next_id`](Self::next_id) returns an id: each number once, to one caller of all processes,
+/// through lost connections, expired sessions and crashes. [`cached`](Self::cached) returns ids
 /// without a request each, from a range that was reserved before. Both leave gaps when an answer is
-/// lost or a process ends. [`add`](Self::add) and the others change a total instead, and must not
-/// be repeated when it is unknown whether they did: they return [`AtomicLongError::Unknown`] then.
+/// lost or a process ends. [`add`](Self::add) and the other methods change a total instead. They
+/// return [`AtomicLongError::Unknown`] if the change may have been made or not, and must not be
+/// repeated then.
 ///
 /// The numbers begin again if the node is deleted, or set to a smaller value, by hand or by
 /// [`set`](Self::set). Delete a counter only when no process uses it: a write that is still on its
@@ -47,7 +47,7 @@ use crate::values::shown::Quoted;
 ///
 /// # Bounds
 /// Every call ends: requests are repeated as the client's [`RetryPolicy`](crate::RetryPolicy) says,
-/// and a change ends with [`AtomicLongError::Contended`] after 30 tries that others came before,
+/// and a change ends with [`AtomicLongError::Contended`] after 30 tries that others preceded,
 /// which take about ten seconds.
 ///
 /// # Examples
@@ -111,7 +111,8 @@ impl DistributedAtomicLong {
 
     /// Returns a builder of the counter at `path`, for other options than the defaults.
     ///
-    /// The counter's own node is persistent, whatever missing directories above it are created as.
+    /// The counter's own node is persistent, and the option for missing directories above it does
+    /// not apply to it.
     ///
     /// # Examples
     /// With every option:
@@ -169,7 +170,7 @@ impl DistributedAtomicLong {
         self.counter.get().await
     }
 
-    /// Sets the value, whatever it is; Curator's `forceSet`.
+    /// Sets the value unconditionally; Curator's `forceSet`.
     ///
     /// A change by another process at the same moment comes before or after it, whole: this one has
     /// its condition too, and Curator's has none. A value below the ids that
@@ -289,7 +290,7 @@ impl DistributedAtomicLong {
     ///
     /// # Cancel safety
     /// If the future is dropped, it is added or not: do not use it in a `select!` whose other
-    /// branch goes on with the counter.
+    /// branch continues with the counter.
     ///
     /// # Examples
     /// ```
@@ -604,7 +605,7 @@ impl CachedAtomicLong {
             }
             reserved.begun
         };
-        // This semaphore is never closed, so this never returns an error.
+        // The semaphore is never closed, so `acquire` never returns an error.
         let _reserving = self.reserving.acquire().await;
         let reservation = {
             let mut reserved = self.reserved.lock();

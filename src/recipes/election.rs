@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::engine::attempts::room;
+use crate::engine::attempts::shared_attempt;
 use crate::engine::grant::hold::{Hold, LockRef};
 use crate::engine::granted::GrantedLock;
 use crate::engine::held::Held;
@@ -53,13 +53,13 @@ pub enum LeadershipState {
     /// Another participant leads, or this one is about to join, or to join again.
     #[default]
     Follower,
-    /// It leads, in the term with this token.
+    /// The participant leads, in the term with this token.
     Leader(FencingToken),
-    /// It leads, in the term with this token, and no server has confirmed the session lately: the
-    /// leadership may be lost soon. Begin nothing new.
+    /// The participant leads, in the term with this token, and no server has confirmed the session
+    /// lately: the leadership may be lost soon. Begin nothing new.
     Suspended(FencingToken),
-    /// It has left the election: it was closed, its client was closed, or the servers refuse a
-    /// request that it needs.
+    /// The participant has left the election: it was closed, its client was closed, or the servers
+    /// refuse a request that it needs.
     Closed,
 }
 
@@ -85,11 +85,11 @@ pub(crate) async fn participants(
     .await
 }
 
-/// A watch of who leads an election, for a process that takes no part in it;
+/// A watch of an election's leader, for a process that takes no part in it;
 /// [`RecipeBuilder::watch_leader`](crate::RecipeBuilder::watch_leader) returns it.
 ///
-/// It has no task and costs nothing while [`changed`](Self::changed) is not awaited. It keeps the
-/// client.
+/// The watch has no task and costs nothing while [`changed`](Self::changed) is not awaited. It
+/// keeps the client.
 ///
 /// # Examples
 /// ```
@@ -145,6 +145,8 @@ impl LeaderWatch {
     /// If the future is dropped, the next call returns the result that this one would have
     /// returned.
     pub async fn changed(&mut self) -> Result<Option<Participant>, Error> {
+        // The nodes of the leaders are compared, because a participant that leads again has another
+        // (docs/protocol.md#leader-watch).
         let known = self.returned.clone();
         let changed = look(&self.path_lock, move |path_lock| async move {
             match known {
@@ -175,7 +177,7 @@ pub(crate) async fn until_leading(
     let mut failures = 0_u32;
     loop {
         let ask = Ask::new(Kind::Exclusive, Budget::Forever, location);
-        let attempt = |ask| room::acquire(Arc::clone(path_lock), ask);
+        let attempt = |ask| shared_attempt::acquire(Arc::clone(path_lock), ask);
         let error = match until_had(ask, attempt, slice::from_ref).await {
             // The drain may have looked before the grant was made. The drop of the hold gives it
             // back (docs/protocol.md#drain).
@@ -191,16 +193,17 @@ pub(crate) async fn until_leading(
         log::warn!(path = path_lock.path().user(), %error, "a participant joins its election again");
         let pause = clean_up_pause(failures);
         failures = failures.saturating_add(1);
-        // `None` if the client has ended, which the next attempt says.
-        path_lock
-            .client()
-            .run_while_polled(async move { tokio::time::sleep(pause).await })
+        let client = path_lock.client();
+        // An error means that the client has ended, which the next attempt says.
+        let _ = client
+            .tasks
+            .start(async move { tokio::time::sleep(pause).await })
             .await;
     }
 }
 
-/// One term of a leader, shared with the work in it. It keeps neither the leadership nor the client
-/// and its session: the participant does.
+/// The term of a leader, shared with the work in it. The participant keeps the leadership, the
+/// client and its session; the term keeps none of them.
 pub(crate) struct Term {
     held: Arc<Held>,
     path_lock: Weak<PathLock>,
@@ -309,8 +312,8 @@ pub(crate) enum Status {
     #[default]
     Follows,
     Leads(Arc<Term>),
-    /// It has left the election, with the error that was the reason, if it was one. `released` is
-    /// the result of giving the leadership up; `None` until that is done.
+    /// The participant has left the election, with the error that was the reason, if an error was.
+    /// `released` is the result of giving the leadership up; `None` until that is done.
     Left {
         why: Option<AcquireError>,
         released: Option<Result<(), ReleaseError>>,
@@ -339,7 +342,7 @@ impl Status {
     }
 }
 
-/// What the task of a candidate reports.
+/// The reports of a candidate's task.
 #[derive(Default)]
 struct Reports {
     status: watch::Sender<Status>,
@@ -372,7 +375,7 @@ impl Reports {
 
 /// Takes part in an election, from [`join`] until it is dropped or [leaves](Self::leave).
 pub(crate) struct Candidate {
-    /// Its drop ends the task too.
+    /// The task of the candidate ends when this sender is dropped.
     stop: watch::Sender<bool>,
     reports: Arc<Reports>,
 }
@@ -388,7 +391,10 @@ pub(crate) fn join(path_lock: &Arc<PathLock>, location: &'static Location<'stati
     let client = path_lock.client();
     // Otherwise it has left at once, by the drop.
     if !client.is_closed() && client.refuses(path_lock.path()).is_none() {
-        client.spawn(take_part(left, stopped, location));
+        client
+            .tasks
+            .start(take_part(left, stopped, location))
+            .detach();
     }
     Candidate { stop, reports }
 }
@@ -448,8 +454,8 @@ impl Candidate {
     }
 }
 
-/// Reports that a candidate has left, however its task ends: it is dropped with the end of its
-/// client.
+/// Reports that a candidate has left, in every case in which its task ends: it is dropped with the
+/// end of its client.
 struct LeftOnDrop {
     path_lock: Arc<PathLock>,
     reports: Arc<Reports>,
@@ -506,7 +512,7 @@ async fn take_part(
         };
         hold.note_had();
         let term = Term::new(&hold);
-        // Dropped before the hold, however this ends.
+        // The field is dropped before the hold, in every way in which the function ends.
         let given_up = GivesUp(Arc::clone(&hold.held));
         reports.set(Status::Leads(Arc::clone(&term)));
         let is_lost = tokio::select! {
@@ -520,9 +526,10 @@ async fn take_part(
             why,
             released: None,
         }));
-        // Its node is before that of any next term (docs/protocol.md#leaders-work).
+        // The node of the hold is before that of any next term, so the next leader waits until the
+        // work of this term has ended (docs/protocol.md#leaders-work).
         term.until_idle(hold.session().timeout()).await;
-        // Nothing else has the hold.
+        // The work has ended, so the hold has no other owner.
         if let (Some(why), Some(hold)) = (left, Arc::into_inner(hold)) {
             return reports.set(Status::Left {
                 why,
@@ -558,7 +565,7 @@ async fn stopped(stop: &mut watch::Receiver<bool>, client: &Core) {
 async fn until_lost(hold: &Arc<Hold>, reports: &Reports) {
     let mut state = hold.state();
     loop {
-        // This comes after the look, so that the reported state is no older.
+        // The report follows the read of the state, so that the reported state is no older.
         reports.publish();
         if matches!(state, LockState::Lost(_)) {
             return;

@@ -116,7 +116,7 @@ impl GroupMember {
     /// See [`PersistentNode::set_data`].
     ///
     /// # Cancel safety
-    /// The data are set in any case, from the first poll.
+    /// The data are set at the first poll, even if the future is dropped later.
     #[doc(alias = "setThisData")]
     pub async fn set_data(&self, data: impl Into<Vec<u8>>) -> Result<(), PersistentNodeError> {
         self.node.set_data(data).await
@@ -269,7 +269,7 @@ impl GroupWatch {
     ///
     /// Nothing is lost between two calls: changes in between end the next call at once. A member
     /// that has left and come back, as after the end of its session, is a change. New data of a
-    /// member are not a change, but are returned with the next one. The watch goes on over the
+    /// member are not a change, but are returned with the next one. The watch continues over the
     /// sessions of the client.
     ///
     /// A call costs two lists, and a read for each member, and a `sync` if

@@ -23,15 +23,15 @@ use crate::values::token::FencingToken;
 ///
 /// One participant of all processes leads at a time, for one *term* after the other. A latch stays
 /// in the election by itself: it joins when it is started, and joins again when its session has
-/// ended, when its node was deleted, and when the servers were away. There is no thread and no
-/// listener to look after. [`leadership`](Self::leadership) waits for a term,
+/// ended, when its node was deleted, and when the servers were away. You need neither a thread nor
+/// a listener. [`leadership`](Self::leadership) waits for a term,
 /// [`watch_state`](Self::watch_state) returns a watch of the state. To run one thing while leading,
 /// [`LeaderSelector::lead`](crate::LeaderSelector::lead) is simpler.
 ///
-/// It is Curator's class of that name, in Curator's layout, so Java processes take part in the same
-/// election: each participant has a node in the directory of the election, with its id as data, and
-/// the one with the lowest number leads. A lock, or a [`LeaderSelector`](crate::LeaderSelector),
-/// needs another path.
+/// The latch works like Curator's class of this name, in the same layout, so Java processes can
+/// take part in the same election: each participant has a node in the directory of the election,
+/// with its id as data, and the node with the lowest number leads. A lock, or a
+/// [`LeaderSelector`](crate::LeaderSelector), needs another path.
 ///
 /// The value is a handle, and cheap to clone. When the last clone is dropped, the participant
 /// leaves in the background; [`close`](Self::close) waits for that.
@@ -40,8 +40,8 @@ use crate::values::token::FencingToken;
 /// The same as the holder of a lock
 /// ([`LockGuard`](crate::LockGuard#what-it-proves-and-what-it-does-not)): a term ends once the last
 /// renewal of the session is two thirds of the session timeout old, before the servers let another
-/// lead. A process that was paused for longer goes on where it was, so pass the [fencing
-/// token](Leadership::fencing_token) of its term to whatever the leader writes to.
+/// lead. A process that was paused for longer continues where it was, so pass the [fencing
+/// token](Leadership::fencing_token) of its term to every resource that the leader writes to.
 ///
 /// # Examples
 /// ```
@@ -149,8 +149,8 @@ impl LeaderLatch {
 
     /// Waits until this participant leads, and returns its leadership; at once if it leads already.
     ///
-    /// While no server answers, or its node is deleted again and again, it goes on waiting. Wrap
-    /// the call in [`tokio::time::timeout`] to wait less.
+    /// While no server answers, or its node is deleted again and again, the call keeps waiting.
+    /// Wrap the call in [`tokio::time::timeout`] to wait less.
     ///
     /// # Errors
     /// - [`ErrorKind::Closed`](crate::ErrorKind::Closed) if the latch was closed or dropped, or the
@@ -379,11 +379,11 @@ impl sealed::Buildable for LeaderLatch {
     }
 }
 
-/// One term of a leader, as [`LeaderLatch::leadership`] returns it.
+/// The term of a leader, as [`LeaderLatch::leadership`] returns it.
 ///
-/// It does not keep the leadership: the term ends when it is lost, and when its latch is closed or
-/// dropped. From then on [`is_held`](Self::is_held) returns `false`, and this value never leads
-/// again.
+/// The value does not keep the leadership: the term ends when the leadership is lost, and when its
+/// latch is closed or dropped. After the end, [`is_held`](Self::is_held) returns `false`, and this
+/// value never leads again.
 ///
 /// # Examples
 /// ```
@@ -413,7 +413,7 @@ pub struct Leadership {
 
 impl fmt::Debug for Leadership {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // This omits the state: reading it reads the clock, and may end the term.
+        // The output omits the state: a read of the state reads the clock, and may end the term.
         write!(
             f,
             "Leadership({}, {})",
@@ -500,7 +500,7 @@ impl Leadership {
     /// [`Lost`] if the term has ended. If it was over before the call, `work` is not polled.
     ///
     /// # Cancel safety
-    /// If the future is dropped, `work` is dropped with it. The participant goes on leading.
+    /// If the future is dropped, `work` is dropped with it. The participant continues to lead.
     ///
     /// # Examples
     /// ```

@@ -80,7 +80,7 @@ pub struct LeaderSelector {
     terms: Arc<Terms>,
 }
 
-/// What calls of [`LeaderSelector::lead`] hold, of all clones of one selector.
+/// The state that calls of [`LeaderSelector::lead`] share, of all clones of one selector.
 #[derive(Default)]
 struct Terms(Mutex<Vec<Weak<Held>>>);
 
@@ -164,12 +164,12 @@ impl LeaderSelector {
     /// too.
     ///
     /// The work is dropped when the last renewal of the session is two thirds of the session
-    /// timeout old, before another participant leads. A process that was paused for longer goes on
-    /// where it was: pass the token to whatever the work writes to
+    /// timeout old, before another participant leads. A process that was paused for longer
+    /// continues where it was: pass the token to every resource that the work writes to
     /// ([`FenceGate`](crate::FenceGate)).
     ///
-    /// While no server answers, it goes on waiting. To be a participant again after the work has
-    /// ended, call it again, in a loop: others lead in between.
+    /// While no server answers, the call keeps waiting. To be a participant again after the work
+    /// has ended, call it again, in a loop: others lead in between.
     ///
     /// # Errors
     /// [`AcquireError`] if the servers refuse a request of this participant, or the client is
@@ -231,7 +231,7 @@ impl LeaderSelector {
     /// Ends the term in which this participant leads, if it does: its work is dropped, and it
     /// queues again, behind the others. Returns `true` if it led.
     ///
-    /// Of this selector and its clones. It does not wait for the end.
+    /// The call affects this selector and its clones, and does not wait for the end.
     ///
     /// # Examples
     /// ```

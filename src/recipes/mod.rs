@@ -1,6 +1,6 @@
-//! What is made of locks and nodes: elections, jobs that run once, counters, persistent nodes,
-//! groups. Nothing else in the library uses them. They never decide who gets a lock: they hold
-//! locks as users do, and have their own decisions in `protocol`.
+//! Recipes that are made of locks and nodes: elections, jobs that run once, counters, persistent
+//! nodes, groups. Nothing else in the library uses them. Recipes never decide who is granted a
+//! lock: they hold locks as users do, and have their own decisions in `protocol`.
 
 pub(crate) mod atomic_long;
 pub(crate) mod election;

@@ -10,11 +10,12 @@ use crate::client::Client;
 use crate::engine::data::once::{Recorded, Records};
 use crate::engine::grant::hold::LockRef;
 use crate::engine::while_held::read::ReadNode;
-use crate::error::{BuildError, OnceError, TransactionError};
+use crate::error::{BuildError, LostReason, OnceError, TransactionError};
 use crate::locks::guard::LockGuard;
 use crate::locks::guard_set::revoked;
 use crate::locks::mutex::InterProcessMutex;
 use crate::locks::transaction::{Transaction, get_data};
+use crate::protocol::hold::LockState;
 use crate::protocol::once;
 use crate::session::reports::log;
 use crate::session::threads::mutex::Mutex;
@@ -26,7 +27,7 @@ use crate::values::token::FencingToken;
 const DEFAULT_KEEP: usize = 100;
 const MAX_KEEP: usize = 1_000;
 
-/// A job that runs once per occasion: of all processes that ask for it, one runs it.
+/// A job that runs once per occasion: exactly one of the processes that request it runs it.
 ///
 /// `path` names the job, and the job runs once for each `occasion`: a day, an hour, the number of
 /// an invoice run. All processes must compute the same name. No clock decides anything else:
@@ -43,7 +44,7 @@ const MAX_KEEP: usize = 1_000;
 ///   dropped, before another process runs it.
 ///
 /// A run that was dropped or died **has done a part of its work**, and a process that was paused
-/// may go on with it for a moment
+/// may continue its run for a moment
 /// ([`LockGuard`](crate::LockGuard#what-it-proves-and-what-it-does-not)). So a job either can be
 /// repeated, or passes its [token](OnceRun::fencing_token) to the resource that it writes to, or
 /// commits its writes to ZooKeeper [with the record](OnceRun::record_with), where they take effect
@@ -112,15 +113,14 @@ pub struct OnceJob {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OnceOutcome<T> {
-    /// This call ran the job, and it is recorded. Contains the job's result.
+    /// This call ran the job, and the run is recorded. Contains the job's result.
     Ran(T),
-    /// The job is recorded for this occasion already. Also if this call ran it, but lost the lock
-    /// before that was recorded, and another process ran and recorded it meanwhile: the result of
-    /// this run is dropped.
+    /// The job has been recorded for this occasion by another run. This call may have run the job
+    /// too, and lost the lock before its run was recorded; the result of that run is dropped.
     #[non_exhaustive]
     AlreadyRun {
-        /// Who ran the job: `host/pid/name`, as in the [identity](crate::Identity) of a lock's
-        /// holder.
+        /// The identity of the process that ran the job: `host/pid/name`, as in the
+        /// [identity](crate::Identity) of a lock's holder.
         by: String,
         /// When it was recorded: the time since the beginning of 1970 (UTC) by the clock of the
         /// servers.
@@ -324,8 +324,8 @@ impl OnceJob {
         ))
     }
 
-    /// Acquires the lock, and returns its guard unless the job is recorded by then; otherwise the
-    /// record.
+    /// Acquires the lock. Returns its guard, or the record if the job has been recorded in the
+    /// meantime.
     async fn enter(
         &self,
         mutex: &InterProcessMutex,
@@ -373,7 +373,7 @@ type AddWrites = Box<dyn for<'t> FnOnce(Transaction<'t>) -> Transaction<'t> + Se
 /// The writes that are committed with the record.
 type Writes = Arc<Mutex<Vec<AddWrites>>>;
 
-/// One run of a job, which holds the lock; [`OnceJob::run`] passes it to the job.
+/// A run of a job, which holds the lock; [`OnceJob::run`] passes it to the job.
 ///
 /// # Examples
 /// ```
@@ -412,6 +412,37 @@ impl OnceRun {
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
         self.token
+    }
+
+    /// Returns the state of the job's lock: [`Lost`](LockState::Lost) once the lock is lost, by
+    /// [`GivenUp`](LostReason::GivenUp) once it is released, because the job has ended.
+    ///
+    /// Each call reads the clock; see [`LockGuard::state`]. A job is dropped at a loss, so the state
+    /// is for what may outlive it: a process that the job has started, or another thread.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zookeeper_test_server::Server::start()?;
+    /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
+    /// use zookeeper_recipes::{LockState, OnceJob};
+    ///
+    /// let report = OnceJob::new(&client, "/jobs/report", "2026-11-22");
+    /// report.run(|run| async move {
+    ///     assert_eq!(run.state(), LockState::Held);
+    ///     Ok::<_, std::io::Error>(())
+    /// }).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn state(&self) -> LockState {
+        match self.hold.state() {
+            lost @ LockState::Lost(_) => lost,
+            _ if self.hold.held.is_lost_or_released() => LockState::Lost(LostReason::GivenUp),
+            held => held,
+        }
     }
 
     /// Returns a future that resolves when another process requests that the job's lock be

@@ -23,9 +23,9 @@ use crate::values::shown::Quoted;
 /// An ephemeral node that is re-created after the end of its session, or a deletion by hand. A
 /// service registers itself with it.
 ///
-/// It is Curator's class of that name, with ephemeral nodes. It is created in the background as
-/// soon as there is a session, and again in each next session, with the data that were
-/// [set](Self::set_data) last. The client watches it in the background.
+/// The node works like Curator's class of this name, with ephemeral nodes. It is created in the
+/// background as soon as there is a session, and again in each next session, with the data that
+/// were [set](Self::set_data) last. The client watches it in the background.
 ///
 /// # Whose node it is
 /// The node counts only if the session that owns it is this client's. A node of an earlier session
@@ -40,12 +40,13 @@ use crate::values::shown::Quoted;
 /// [`protected`](RecipeBuilder::protected) it is registered at once, while the former node still
 /// exists.
 ///
-/// Unlike a guard it proves nothing: for a moment after its end another may use the name. See
-/// [`InterProcessMutex`](crate::InterProcessMutex) for that.
+/// Unlike a guard, a persistent node excludes nothing: another process may use the name shortly
+/// after the node's end, before this process knows. Use an
+/// [`InterProcessMutex`](crate::InterProcessMutex) for exclusion.
 ///
 /// # Its end
 /// [`close`](Self::close) deletes the node and waits for that; a drop deletes it in the background.
-/// Both keep off a node that is not this session's.
+/// Neither touches a node of another session.
 ///
 /// # Examples
 /// ```
@@ -72,7 +73,7 @@ use crate::values::shown::Quoted;
 pub struct PersistentNode {
     node: Arc<ManagedNode>,
     client: Arc<Core>,
-    /// Its drop has the node deleted.
+    /// The node is deleted when this sender is dropped.
     wanted: watch::Sender<Wanted>,
     closed: oneshot::Receiver<Result<(), PersistentNodeError>>,
 }
@@ -139,7 +140,7 @@ impl PersistentNode {
     ///
     /// # Errors
     /// - [`PersistentNodeError::TimedOut`] if `timeout` has passed. It says whether another node is
-    ///   at the path, and the creation goes on.
+    ///   at the path, and the creation continues.
     /// - [`ErrorKind::NoAuth`](crate::ErrorKind::NoAuth) or
     ///   [`ErrorKind::Rejected`](crate::ErrorKind::Rejected) at once, if the servers refuse it.
     /// - [`ErrorKind::Closed`](crate::ErrorKind::Closed) or
@@ -169,14 +170,14 @@ impl PersistentNode {
         timeout: Duration,
     ) -> Result<(), PersistentNodeError> {
         let (node, started) = (Arc::clone(&self.node), Instant::now());
-        // This runs where the timers are.
-        let waited = self.client.run_while_polled(async move {
+        // The future runs on the session's thread, which has the timers.
+        let waited = self.client.tasks.start(async move {
             tokio::time::timeout(timeout, persistent_node::until_written(&node, 1)).await
         });
         match waited.await {
-            Some(Ok(written)) => written,
-            Some(Err(_)) => Err(self.timed_out(started.elapsed())),
-            None => Err(self.node.ended()),
+            Ok(Ok(written)) => written,
+            Ok(Err(_)) => Err(self.timed_out(started.elapsed())),
+            Err(_) => Err(self.node.ended()),
         }
     }
 
@@ -210,8 +211,8 @@ impl PersistentNode {
     ///   [`ErrorKind::AuthFailed`](crate::ErrorKind::AuthFailed) if the client is closed.
     ///
     /// # Cancel safety
-    /// The data are set in any case, from the first poll. To wait less, wrap it in
-    /// [`tokio::time::timeout`].
+    /// The data are set at the first poll, even if the future is dropped later. To wait less, wrap
+    /// it in [`tokio::time::timeout`].
     ///
     /// # Examples
     /// ```
@@ -405,17 +406,13 @@ impl sealed::Buildable for PersistentNode {
         let (told, closed) = oneshot::channel();
         if client.is_closed() {
             node.close_with(&client);
-            // Nothing was created. An error is impossible: the receiver is here.
+            // Nothing was created. The receiver still exists, so the send cannot fail.
             drop(told.send(Ok(())));
         } else {
             let turn = PathTurn::at(&handle.nodes, &node.path);
-            client.spawn(persistent_node::run(
-                Arc::clone(&node),
-                Arc::clone(&client),
-                turn,
-                orders,
-                told,
-            ));
+            let kept =
+                persistent_node::run(Arc::clone(&node), Arc::clone(&client), turn, orders, told);
+            client.tasks.start(kept).detach();
         }
         Ok(Self {
             node,

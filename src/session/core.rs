@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::time::{Duration, Instant};
 
-use thiserror::Error;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use zookeeper_client as zk;
 
 use super::supervisor::{CloseReason, ConnectionState, Phase, Shared};
+use super::tasks::Tasks;
 use crate::error::{AcquireError, ConnectError, Error, Purpose, ReleaseError, RequestFailure};
 use crate::protocol::failure::FailureKind;
 #[cfg(feature = "metrics")]
@@ -17,10 +17,8 @@ use crate::session::leftovers::cleanup::Cleanup;
 use crate::session::leftovers::deletion::delete_orphans;
 use crate::session::live::zk_session::{Session, SessionGone};
 use crate::session::reports::log;
-use crate::session::request::ask::{Repetition, Unanswered};
+use crate::session::request::repetition::{Repetition, Unanswered};
 use crate::session::request::retry::RetryPolicy;
-use crate::session::threads::BoxFuture;
-use crate::session::threads::background::Handle;
 use crate::session::threads::waker;
 use crate::values::contender::Process;
 use crate::values::options::{Acl, Credentials};
@@ -29,7 +27,7 @@ use crate::values::path::LockPath;
 /// The state that all handles of one client share. Its drop closes the client.
 pub(crate) struct Core {
     pub(super) shared: Arc<Shared>,
-    pub(crate) runtime: Handle,
+    pub(crate) tasks: Tasks,
     pub(crate) cleanup: Cleanup,
     pub(crate) retry: RetryPolicy,
     pub(crate) connect_timeout: Duration,
@@ -44,7 +42,6 @@ pub(crate) struct Core {
     #[cfg(feature = "metrics")]
     pub(crate) labels: Labels,
     pub(crate) guard_changes: GuardChanges,
-    pub(super) drain: Drain,
 }
 
 /// Notifies watchers when a guard's hold of this client comes or goes.
@@ -68,13 +65,6 @@ impl GuardChanges {
     }
 }
 
-/// Whether the client grants no lock any more, because it is about to be closed.
-#[derive(Default)]
-pub(super) struct Drain {
-    began: AtomicBool,
-    told: Notify,
-}
-
 /// Why a call gets no session.
 pub(crate) enum NoSession {
     Unreachable(ConnectError),
@@ -92,54 +82,7 @@ impl From<NoSession> for RequestFailure {
     }
 }
 
-/// Why there is no answer although the client lives: the task that was to get it has panicked.
-#[derive(Debug, Error)]
-#[error("a task of the client ended before it had an answer")]
-struct TaskEnded;
-
 impl Core {
-    /// Spawns a task on the session's runtime. Once the client is closed, the task is dropped at
-    /// once.
-    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        // Boxed, so that tokio's code for a task is compiled once.
-        let task: BoxFuture<'static, ()> = Box::pin(task);
-        self.runtime.spawn(task);
-    }
-
-    /// Runs work on the session's runtime, so that its timers do not depend on the caller's. `None`
-    /// if the client is closed before the work is done. Dropping the future does not stop the work.
-    pub(crate) async fn run<T: Send + 'static>(
-        &self,
-        work: impl Future<Output = T> + Send + 'static,
-    ) -> Option<T> {
-        self.runtime.spawn(work).await.ok()
-    }
-
-    /// Like [`run`](Self::run), but dropping the future aborts the work.
-    pub(crate) async fn run_while_polled<T: Send + 'static>(
-        &self,
-        work: impl Future<Output = T> + Send + 'static,
-    ) -> Option<T> {
-        let mut task = AbortOnDrop(self.runtime.spawn(work));
-        (&mut task.0).await.ok()
-    }
-
-    /// Carries out a call that asks the servers, where the session runs. `error` makes its error,
-    /// also if the client or its task ends before there is an answer. Dropping the future aborts
-    /// the work.
-    pub(crate) async fn call<T: Send + 'static, W: Into<RequestFailure>, E>(
-        &self,
-        work: impl Future<Output = Result<T, W>> + Send + 'static,
-        error: impl FnOnce(RequestFailure) -> E,
-    ) -> Result<T, E> {
-        let answer = self
-            .run_while_polled(async move { work.await.map_err(Into::into) })
-            .await;
-        answer
-            .unwrap_or_else(|| Err(self.why_ended()))
-            .map_err(error)
-    }
-
     /// Waits until everything that was left before this call is cleaned up; see
     /// [`Client::flush`](crate::Client::flush).
     pub(crate) async fn flush(&self, timeout: Duration) -> Result<(), ReleaseError> {
@@ -148,7 +91,8 @@ impl Core {
         let limit = pending.borrow().next;
         let session = self.live();
         let live = session.clone();
-        let flushed = self.run(async move {
+        // Detached, so that a caller that leaves does not stop the deletions.
+        let flushed = self.tasks.start(async move {
             let clean = async {
                 // An error is impossible: cleanup lives as long as its thread.
                 let _ = pending.wait_for(|pending| pending.none_before(limit)).await;
@@ -159,14 +103,14 @@ impl Core {
             };
             tokio::time::timeout(timeout, clean).await
         });
-        match flushed.await {
+        match flushed.detach().await {
             // The client is closed: its nodes go with its sessions.
-            None if self.end_is_confirmed().await => Ok(()),
-            None => Err(ReleaseError::SessionNotClosed {
+            Err(_) if self.end_is_confirmed().await => Ok(()),
+            Err(_) => Err(ReleaseError::SessionNotClosed {
                 waited: started.elapsed(),
             }),
-            Some(Ok(flushed)) => flushed,
-            Some(Err(_)) => {
+            Ok(Ok(flushed)) => flushed,
+            Ok(Err(_)) => {
                 let pending = self.cleanup.pending().borrow().count_before(limit);
                 let refused =
                     session.map_or(0, |session| session.nodes.refused_orphans(None).len());
@@ -218,17 +162,14 @@ impl Core {
 
     /// Makes calls that acquire a lock, waiting and later ones, end as if the client were closed.
     pub(crate) fn begin_drain(&self) {
-        self.drain.began.store(true, Ordering::SeqCst);
+        self.shared.drained.store(true, Ordering::SeqCst);
         // The wakers of callers are contained, and the others are those of this client's runtime.
-        self.drain.told.notify_waiters();
+        self.shared.drain_began.notify_waiters();
     }
 
     /// Returns the error of a call that acquires a lock, if the client is drained.
     pub(crate) fn refuses(&self, path: &LockPath) -> Option<AcquireError> {
-        self.drain
-            .began
-            .load(Ordering::SeqCst)
-            .then(|| self.ended(path))
+        self.shared.is_drained().then(|| self.ended(path))
     }
 
     /// Returns the error of a call that acquires a lock whose client, or whose task, has ended.
@@ -250,9 +191,9 @@ impl Core {
     /// (docs/protocol.md#drain).
     pub(crate) async fn drained(&self) {
         // This comes before the check: a drain from here on notifies it.
-        let told = self.drain.told.notified();
-        if !self.drain.began.load(Ordering::SeqCst) {
-            told.await;
+        let began = self.shared.drain_began.notified();
+        if !self.shared.is_drained() {
+            began.await;
         }
     }
 
@@ -277,29 +218,9 @@ impl Core {
         }
     }
 
-    /// Lends the handle of the current session for the caller's work; see
-    /// [`Client::request`](crate::Client::request).
-    pub(crate) async fn lend<F: Future>(
-        &self,
-        work: impl FnOnce(zk::Client) -> F,
-    ) -> Result<F::Output, Error> {
-        let failed = |why: RequestFailure| self.error(Purpose::Work, "/", why);
-        let session = self
-            .session()
-            .await
-            .map_err(|no_session| failed(no_session.into()))?;
-        let over = |SessionGone| {
-            failed(RequestFailure::Connection(Arc::new(
-                FailureKind::SessionGone,
-            )))
-        };
-        let handle = session.handle().ok_or(SessionGone).map_err(over)?;
-        session.until_ended(work(handle)).await.map_err(over)
-    }
-
     /// Repeats a request in whatever session there is, by the client's retry policy, until there is
-    /// an answer. When a session ends the next one is asked at once.
-    pub(crate) async fn ask<T, F>(
+    /// an answer. When a session ends, the next one is asked at once.
+    pub(crate) async fn repeat<T, F>(
         &self,
         request: impl Fn(Arc<Session>, zk::Client) -> F + Send + Sync,
     ) -> Result<T, Unanswered<NoSession>>
@@ -311,7 +232,7 @@ impl Core {
         loop {
             let session = self.session().await.map_err(Unanswered::NoSession)?;
             match repetition
-                .ask(&session, |handle| request(Arc::clone(&session), handle))
+                .repeat(&session, |handle| request(Arc::clone(&session), handle))
                 .await
             {
                 Ok(answer) => return Ok(answer),
@@ -336,15 +257,10 @@ impl Core {
         Error::new(purpose, path, why).with_credentials(self.credentials.exist)
     }
 
-    /// Returns why a call's work has stopped before it was done: by the end of the client, or,
-    /// where that lives, by the end of the task (docs/protocol.md#contained-lines).
+    /// Returns why a call's work has stopped before it was done; see
+    /// [`Shared::why_ended`](Shared::why_ended).
     pub(crate) fn why_ended(&self) -> RequestFailure {
-        match *self.shared.phase.borrow() {
-            Phase::Closed(CloseReason::AuthFailed) => RequestFailure::AuthFailed,
-            Phase::Closed(CloseReason::Closed) => RequestFailure::Closed,
-            _ if self.drain.began.load(Ordering::SeqCst) => RequestFailure::Closed,
-            _ => RequestFailure::Connection(Arc::new(TaskEnded)),
-        }
+        self.shared.why_ended()
     }
 
     /// Returns why the last try to get a session failed; `None` if there is a session, or there was
@@ -384,15 +300,6 @@ impl Core {
                 return Err(NoSession::Closed);
             }
         }
-    }
-}
-
-/// Aborts a task when its caller drops the handle.
-pub(crate) struct AbortOnDrop<T>(pub(crate) tokio::task::JoinHandle<T>);
-
-impl<T> Drop for AbortOnDrop<T> {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }
 

@@ -10,5 +10,6 @@ pub(crate) mod reports;
 pub(crate) mod request;
 pub(crate) mod setup;
 pub(crate) mod supervisor;
+pub(crate) mod tasks;
 pub(crate) mod threads;
 pub(crate) mod write;

@@ -7,8 +7,9 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use zookeeper_client as zk;
 
-use super::core::{Core, Drain, GuardChanges};
+use super::core::{Core, GuardChanges};
 use super::supervisor::{Connected, Shared, supervise};
+use super::tasks::Tasks;
 use crate::error::ConnectError;
 #[cfg(feature = "metrics")]
 use crate::protocol::labels::Labels;
@@ -232,8 +233,8 @@ fn start(
     };
     let runtime = background::start(NAME, run).map_err(failed)?;
     Ok(Arc::new(Core {
+        tasks: Tasks::new(runtime, Arc::clone(&shared)),
         shared,
-        runtime,
         cleanup,
         retry: setup.retry,
         connect_timeout: setup.connect_timeout,
@@ -245,7 +246,6 @@ fn start(
         #[cfg(feature = "metrics")]
         labels: Labels::new(&setup.metrics_prefixes),
         guard_changes: GuardChanges::default(),
-        drain: Drain::default(),
     }))
 }
 

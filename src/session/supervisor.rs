@@ -3,12 +3,14 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use thiserror::Error;
 use tokio::sync::{Notify, oneshot, watch};
 use zookeeper_client as zk;
 
-use crate::error::{ConnectError, LostReason};
+use crate::error::{ConnectError, LostReason, RequestFailure};
 use crate::protocol::server_timeout::ConnectionHistory;
 use crate::session::dial::connect::Dialer;
 use crate::session::dial::earlier::Ending;
@@ -121,7 +123,17 @@ pub(crate) struct Shared {
     /// Why the last try to get a session failed, for calls whose time passes without one; `None`
     /// while there is one.
     pub(crate) why_no_session: Mutex<Option<ConnectError>>,
+    /// Whether the client grants no lock any more, because it is about to be closed
+    /// (docs/protocol.md#drain).
+    pub(super) drained: AtomicBool,
+    /// Notified when that begins.
+    pub(super) drain_began: Notify,
 }
+
+/// Why there is no answer although the client lives: the task that was to get it has panicked.
+#[derive(Debug, Error)]
+#[error("a task of the client ended before it had an answer")]
+struct TaskEnded;
 
 /// How many sessions are known as this client's.
 const KNOWN_SESSIONS: usize = 16;
@@ -136,7 +148,25 @@ impl Shared {
             session_closed: watch::Sender::new(None),
             sessions: Mutex::default(),
             why_no_session: Mutex::default(),
+            drained: AtomicBool::new(false),
+            drain_began: Notify::new(),
         })
+    }
+
+    /// Returns whether the client grants no lock any more.
+    pub(super) fn is_drained(&self) -> bool {
+        self.drained.load(Ordering::SeqCst)
+    }
+
+    /// Returns why a call's work has stopped before it was done: by the end of the client, or,
+    /// where that lives, by the end of the task (docs/protocol.md#contained-lines).
+    pub(super) fn why_ended(&self) -> RequestFailure {
+        match *self.phase.borrow() {
+            Phase::Closed(CloseReason::AuthFailed) => RequestFailure::AuthFailed,
+            Phase::Closed(CloseReason::Closed) => RequestFailure::Closed,
+            _ if self.is_drained() => RequestFailure::Closed,
+            _ => RequestFailure::Connection(Arc::new(TaskEnded)),
+        }
     }
 
     /// Returns the ids of the last sessions, the current one included.
@@ -158,7 +188,7 @@ impl Shared {
         let (id, timeout) = (session.session_id(), session.timeout());
         log::count!(session_began);
         log::info!(
-            name: "session.began",
+            [name: "session.began"]
             session = number,
             session_id = format!("{id:#x}"),
             ?timeout,

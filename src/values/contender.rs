@@ -8,8 +8,8 @@ use crate::values::path::NodePath;
 use crate::values::shown::{Quoted, Short};
 use crate::values::token::FencingToken;
 
-/// The data of a node that is shown has at most so many bytes; longer data are cut. An identity is
-/// shorter.
+/// The data of a node that is shown has at most this many bytes; longer data are cut. An identity
+/// is shorter.
 const LONGEST: usize = 256;
 
 /// The data of a node whose owner was asked to release it, as Curator's `Revoker` writes it.
@@ -277,7 +277,7 @@ pub enum ContenderKind {
     Read,
     /// Alone, while readers wait for it.
     Write,
-    /// It has a permit of a semaphore.
+    /// The contender has a permit of a semaphore.
     Permit,
 }
 
@@ -433,13 +433,13 @@ impl Contender {
         }
     }
 
-    /// Who it is, for a message.
+    /// Returns the identity of the contender for a message.
     pub(crate) fn who(&self) -> Who<'_> {
         Who(self)
     }
 }
 
-/// Who a contender is: its identity, or if it has none its session.
+/// The identity of a contender, or its session if it has none.
 pub(crate) struct Who<'a>(&'a Contender);
 
 impl fmt::Display for Who<'_> {
@@ -623,7 +623,7 @@ mod tests {
             data.len()
         );
         assert_eq!(Identity::read(&data).name(), Some(&*longest));
-        // What the system says is made to fit.
+        // A host name or program name with other characters is adjusted.
         let data = Process::new("we/b\n3", None).unwrap().data();
         assert_eq!(Identity::read(&data).host(), Some("we_b_3"));
         assert!(

@@ -6,7 +6,7 @@ use base64ct::{Base64, Encoding};
 
 /// The most data a node can carry: ZooKeeper's limit for a whole request (`jute.maxbuffer`, 1 MiB
 /// less one byte) less room for the path and the ACL. A larger request is answered by a closed
-/// connection, which looks like a network fault.
+/// connection, which looks like a network fault (docs/protocol.md#data-limit).
 pub(crate) const MAX_DATA_BYTES: usize = 1_000_000;
 
 /// An entry of an ACL: the permissions of some users for the nodes that a recipe creates.
@@ -342,7 +342,7 @@ mod tests {
             ),
             (&shop, vec![Acl::creator_all()], false),
             (&none, vec![Acl::creator_all(), Acl::open()], true),
-            // Others may do something too, and the servers decide about it.
+            // Other users may have rights too, and the servers decide about the creator's.
             (&none, vec![digest("shop", "secret"), Acl::open()], false),
             (
                 &none,

@@ -79,7 +79,7 @@ debug_as_text!(InvalidPath);
 /// # Locks side by side, not inside each other
 /// The children of a lock's path are its queue. A lock at `/inventory` and another at
 /// `/inventory/sku-42` share a directory: the second lock's directory is a child of the first's.
-/// This crate ignores it with a warning; Curator waits for it forever; and it is taken for a
+/// This crate ignores it with a warning; Curator waits for it without an end; and it is taken for a
 /// contender if its name ends as a lock node's does (`lock-0000000007`). So keep the locks in a
 /// separate directory, whose own path is not the path of a lock: one for each key at
 /// `/inventory/items/<key>`, and the one for all of them at `/inventory/all`.
@@ -234,7 +234,7 @@ impl LockPath {
 
     /// Returns the path of a child of this directory on the servers.
     pub(crate) fn child(&self, name: &str) -> String {
-        // Each request builds such a path, and `format!` is slower.
+        // Each request builds such a path, and `format!` would be slower.
         [&*self.server, "/", name].concat()
     }
 

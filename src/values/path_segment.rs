@@ -27,8 +27,8 @@ pub(crate) fn escape(key: &str) -> String {
     segment
 }
 
-/// Returns the text of a segment, however it is escaped. `None` if an escape is cut off, or has
-/// other digits than those of [`escape`], or the bytes are not UTF-8.
+/// Returns the text of a segment, in any escaped form. `None` if an escape is cut off, or has other
+/// digits than those of [`escape`], or the bytes are not UTF-8.
 pub(crate) fn unescape(segment: &str) -> Option<String> {
     if segment == EMPTY {
         return Some(String::new());

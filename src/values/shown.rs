@@ -88,7 +88,7 @@ macro_rules! debug_as_text {
     ($error:ident($($inner:ident),+) { $($variant:ident),+ $(,)? }) => {
         impl std::fmt::Debug for $error {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                // There is no wildcard, so that a new variant must be listed.
+                // The match has no wildcard, so that a new variant must be listed.
                 let name = match self {
                     $(
                         Self::$inner(error) => {
@@ -105,7 +105,7 @@ macro_rules! debug_as_text {
     ($error:ident { $($variant:ident),+ $(,)? }) => {
         impl std::fmt::Debug for $error {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                // There is no wildcard, so that a new variant must be listed.
+                // The match has no wildcard, so that a new variant must be listed.
                 let name = match self {
                     $(Self::$variant { .. } => concat!(stringify!($error), "::", stringify!($variant)),)+
                 };

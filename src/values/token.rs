@@ -1,4 +1,6 @@
-//! Fencing tokens.
+//! Fencing tokens, by which a resource refuses a process that was paused while it held a lock
+//! (docs/protocol.md#paused-process). Tokens rise with each grant (docs/protocol.md#token-order),
+//! and the tokens of readers have a separate type (docs/protocol.md#reader-tokens).
 
 use std::array::TryFromSliceError;
 use std::fmt;
@@ -524,11 +526,11 @@ mod tests {
             prop_assert_eq!(read.to_string().parse::<ReadToken>().unwrap(), read);
             for token in [Token::from(write), Token::from(read)] {
                 prop_assert_eq!(token.to_string().parse::<Token>().unwrap(), token);
-                // As an argument of a program, or in JavaScript, it is no number.
+                // A text that is a number would lose digits in JavaScript.
                 prop_assert!(token.to_string().parse::<f64>().is_err());
             }
             prop_assert!(write.to_string().parse::<f64>().is_err());
-            // There is one text for a token.
+            // Each token has exactly one text.
             if let Ok(token) = text.parse::<FencingToken>() {
                 prop_assert_eq!(token.to_string(), text);
             }

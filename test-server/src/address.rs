@@ -53,7 +53,7 @@ impl Network {
         self.address.width == Ipv6Addr::BITS
     }
 
-    /// Whether an address, as Java writes it, is one of these.
+    /// Returns whether an address, as Java writes it, is one of these.
     pub(crate) fn has(self, address: &str) -> bool {
         Address::read(address)
             .filter(|address| address.width == self.address.width)

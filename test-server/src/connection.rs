@@ -2,7 +2,7 @@
 //!
 //! Three loops share a task. The reader decodes frames, the processor applies the requests one
 //! after another, and the writer sends what is queued. Requests that have arrived are applied even
-//! if the socket is closed by then, as in ZooKeeper's pipeline.
+//! if the socket has been closed in the meantime, as in ZooKeeper's pipeline.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -66,7 +66,7 @@ enum Out {
     Silence,
 }
 
-/// What is logged when a reply is written.
+/// The event that is logged when a reply is written.
 #[derive(Debug)]
 pub(crate) struct Replied {
     request: u64,
@@ -82,7 +82,7 @@ struct Outbound {
     queue: VecDeque<Out>,
     /// With what is shared with the tree.
     bytes: usize,
-    /// What the connection alone keeps, which all connections together count.
+    /// The bytes queued on this connection, which are part of the sum of all.
     own: usize,
     closed: bool,
 }
@@ -104,11 +104,11 @@ pub(crate) struct Conn {
     /// When it was accepted, in milliseconds since the Unix epoch.
     pub(crate) since_ms: i64,
     session: AtomicI64,
-    /// What its client was granted.
+    /// The session timeout that the client was granted.
     timeout_ms: AtomicU64,
     ids: Mutex<Vec<AuthId>>,
     out: Mutex<Outbound>,
-    /// What waits to be sent on all connections, in bytes.
+    /// The bytes queued on all connections.
     all: Arc<AtomicUsize>,
     moved: Signal,
     end: watch::Sender<Option<End>>,
@@ -117,7 +117,7 @@ pub(crate) struct Conn {
     /// A fault has struck: nothing is sent to the client any more, not even the end of the
     /// connection.
     silent: AtomicBool,
-    /// Its connect was accepted.
+    /// Whether the connect was accepted.
     greeted: AtomicBool,
     received: AtomicU64,
     sent: AtomicU64,
@@ -183,7 +183,7 @@ impl Conn {
         }
     }
 
-    /// Whether its connect was accepted.
+    /// Returns whether its connect was accepted.
     pub(crate) fn is_greeted(&self) -> bool {
         self.greeted.load(Ordering::Acquire)
     }
@@ -299,7 +299,7 @@ impl Conn {
             if let Some(end) = (*end.borrow_and_update()).filter(|end| is(*end)) {
                 return end;
             }
-            // It cannot fail: the sender lives as long as `self`.
+            // The sender lives as long as `self`, so the wait cannot fail.
             let _ = end.changed().await;
         }
     }
@@ -317,7 +317,7 @@ impl Conn {
             std::future::pending::<()>().await;
         }
         shared.until_flows(self, Direction::ToClient).await;
-        // What was queued before comes before the end, and may take a moment to be sent.
+        // Replies that were queued before the end are sent first, which may take a moment.
         self.moved.until(|| lock(&self.out).bytes == 0).await;
         End::Fin
     }
@@ -359,7 +359,7 @@ impl Conn {
         out.bytes = out
             .bytes
             .saturating_sub(frames.iter().map(Frame::len).sum());
-        // If it is closed by now, they are not counted any more.
+        // The frames of a closed connection are not counted any more.
         let own = out.own.min(frames.iter().map(cost).sum());
         out.own -= own;
         self.all.fetch_sub(own, Ordering::Relaxed);
@@ -375,7 +375,7 @@ impl Drop for Conn {
     }
 }
 
-/// What the reader sends to the processor.
+/// A message of the reader to the processor.
 #[derive(Debug)]
 enum Inbound {
     Connect(u64, Connect),
@@ -479,8 +479,8 @@ async fn write_frames<S: Stream>(write: &mut WriteHalf<S>, frames: &[Frame]) -> 
     write.write_all(&batch).await
 }
 
-/// What a request that waits counts for: its connection's share, and if there was room for that,
-/// what all connections have.
+/// The weight of a waiting request: its share of its connection, and of all connections if it needs
+/// one.
 type Permits = (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>);
 type ToProcessor = mpsc::Sender<(Inbound, Permits)>;
 
@@ -491,7 +491,7 @@ async fn room_for(len: usize, own: &Arc<Semaphore>, all: &Arc<Semaphore>) -> Opt
     let of_all = Arc::clone(all).try_acquire_many_owned(permits).ok();
     let wanted = if of_all.is_some() { permits } else { MAX_IN };
     let mut taken = Arc::clone(own).acquire_many_owned(wanted).await.ok()?;
-    // What is more than the request needs was only waited for.
+    // The permits beyond the request's need were taken only to wait for them.
     let room = taken.split(permits as usize)?;
     Some((room, of_all))
 }
@@ -571,7 +571,7 @@ async fn read_all<S: Stream>(
             }
         }
         if dead {
-            // Nothing is processed any more. What arrives is discarded until the client closes the
+            // Nothing is processed any more. Further data is discarded until the client closes the
             // connection.
             input = Input::new();
             connected = true;
@@ -709,13 +709,14 @@ fn arrive(conn: &Conn, shared: &Shared, frame: &[u8], connected: bool) -> Option
     let (number, known) = shared.change(|state| {
         let (number, session) = (state.next_request(), conn.session());
         let heard_at = state.heard_at();
-        // What reaches an isolated member does not reach the others, who expire the session.
+        // Requests that reach an isolated member do not reach the other members, which expire the
+        // session.
         let heard = !state.is_cut(conn)
             || state
                 .sessions
                 .get(session)
                 .is_some_and(|known| known.local.is_some());
-        // A member to which a connection is left when its session is resumed elsewhere goes on to
+        // A member to which a connection is left when its session is resumed elsewhere continues to
         // tell the leader that it is alive.
         if heard && state.connections.contains_key(&conn.id) {
             state.sessions.touch(session, heard_at);
@@ -765,7 +766,7 @@ async fn process_all(
             Next::GoOn => {}
             Next::Stop => return,
             Next::Closed => {
-                // These have arrived by now, and the connection is still open.
+                // The requests have arrived, and the connection is still open.
                 while let Ok((inbound, _permits)) = from_reader.try_recv() {
                     if let Inbound::Ask(ask) = &inbound {
                         answer(conn, shared, ask, &inbound);
@@ -783,14 +784,14 @@ async fn process_all(
     }
 }
 
-/// How a connection goes on after a request.
+/// How a connection continues after a request.
 enum Next {
     GoOn,
     Stop,
-    /// Its session is closed, and there may be replies before its end.
+    /// The session is closed, and replies may come before its end.
     Closed,
-    /// Its member is isolated: the request waits for the others, and all that follow wait behind
-    /// it.
+    /// The member is isolated: the request waits for the other members, and all that follow wait
+    /// behind it.
     Stuck,
 }
 
@@ -863,7 +864,7 @@ fn greet(conn: &Conn, shared: &Shared, number: u64, connect: &Connect, inbound: 
         }
         if state.is_read_only(conn.member) {
             if connect.read_only != Some(true) {
-                // It must try another member.
+                // The client must try another member.
                 conn.queue(Out::End(End::Fin));
                 return (Next::Stop, Vec::new());
             }

@@ -211,7 +211,7 @@ fn total(ops: &BTreeMap<Op, u64>) -> u64 {
         .sum()
 }
 
-/// What happened to a request.
+/// The fate of a request.
 ///
 /// ```
 /// use zookeeper_client::Client;
@@ -232,14 +232,14 @@ fn total(ops: &BTreeMap<Op, u64>) -> u64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LogKind {
-    /// Its frame has arrived.
+    /// The request's frame has arrived.
     Arrived,
-    /// It was applied: a write was committed, or a read was done.
+    /// The request was applied: a write was committed, or a read was done.
     Applied,
-    /// Its reply is being written to the socket.
+    /// The reply to the request is being written to the socket.
     Replied,
-    /// It was not applied and will not be: a fault lost it, its session has reconnected, or it is a
-    /// read and its connection is gone.
+    /// The request was not applied and will not be: a fault lost it, its session has reconnected,
+    /// or it is a read and its connection is gone.
     Discarded,
     /// A watch event was queued for the session's connection. There is no request.
     Notified,
@@ -270,17 +270,18 @@ pub enum LogKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reason {
-    /// What it has sent does not follow the protocol, or the version does not know it and does not
-    /// say so.
+    /// The client has sent data that does not follow the protocol, or a request that this version
+    /// does not know and closes the connection for.
     Malformed,
-    /// It has sent a frame that is longer than [`Builder::max_frame`](crate::Builder::max_frame).
+    /// The client has sent a frame that is longer than
+    /// [`Builder::max_frame`](crate::Builder::max_frame).
     Oversized,
-    /// Its session has come back on another connection. One that is to another member is closed
-    /// only when its client asks for what the leader has to judge: a write, or if the member is the
-    /// leader, anything.
+    /// The session has come back on another connection. A connection to another member is closed
+    /// only when its client sends a request that the leader has to judge: a write, or if the member
+    /// is the leader, any request.
     Moved,
-    /// It does not read: more waits for it than the server keeps for one connection, or it is the
-    /// one for which most waits when all have reached
+    /// The client does not read: more data waits for it than the server keeps for one connection,
+    /// or for it most waits when all connections have reached
     /// [`Builder::max_queued`](crate::Builder::max_queued).
     Slow,
 }
@@ -325,7 +326,7 @@ pub struct LogEntry {
     pub error: i32,
     /// When it happened.
     pub at: Instant,
-    /// What happened.
+    /// The kind of event.
     pub kind: LogKind,
 }
 

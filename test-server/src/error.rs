@@ -59,7 +59,7 @@ pub enum ServerError {
     /// The client could not be authenticated.
     #[error("authentication failed")]
     AuthFailed,
-    /// There is no such watch.
+    /// The watch does not exist.
     #[error("no such watch")]
     NoWatcher,
     /// Any other code.

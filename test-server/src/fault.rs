@@ -117,13 +117,13 @@ impl Match {
         self
     }
 
-    /// Lets so many matching requests pass first. The default is 0.
+    /// Lets this many matching requests pass first. The default is 0.
     pub fn nth(mut self, index: usize) -> Self {
         self.skip = index;
         self
     }
 
-    /// Strikes so many matching requests in a row. The default is 1.
+    /// Applies the fault to this many matching requests in a row. The default is 1.
     pub fn times(mut self, times: usize) -> Self {
         self.times = times;
         self
@@ -202,15 +202,16 @@ pub enum Loss {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Hit {
-    /// Its session.
+    /// The session of the request.
     pub session: i64,
-    /// Its operation.
+    /// The operation of the request.
     pub op: Op,
-    /// Its path; of a multi, the first; of a create whose reply was struck, the path of the node.
+    /// The path of the request; the first of a multi; for a create whose reply was affected, the
+    /// path of the node.
     pub path: String,
 }
 
-/// What a rule and its handle share.
+/// The state that a rule and its handle share.
 #[derive(Debug)]
 pub(crate) struct Cell {
     struck: Mutex<Struck>,
@@ -266,10 +267,13 @@ impl Cell {
 
 macro_rules! observers {
     () => {
-        /// Waits until a request has been struck, on any runtime.
+        /// Waits until the fault has affected a request, on any runtime.
         ///
-        /// If none is, it waits for ever: neither removing the fault nor dropping the server ends
-        /// it. Where that may happen, put a timeout around it.
+        /// The wait does not end if no request matches: neither removing the fault nor dropping the
+        /// server ends it. Use a timeout where that may happen.
+        ///
+        /// Nothing is lost if the future is dropped: hits are kept, and a second wait returns at
+        /// once.
         ///
         /// # Cancel safety
         /// Nothing is lost if the future is dropped: hits are kept, and waiting again returns at
@@ -391,7 +395,7 @@ pub(crate) enum Action {
 }
 
 impl Action {
-    /// Whether it strikes before the request is applied.
+    /// Returns whether it strikes before the request is applied.
     fn on_request(self) -> bool {
         matches!(self, Self::HoldRequest | Self::DropRequest(_))
     }

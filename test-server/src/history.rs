@@ -1,5 +1,4 @@
-//! What has happened on the server, in order: the truth with which a checker compares what clients
-//! saw.
+//! The history of the server, in order, with which a checker compares the observations of clients.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -42,11 +41,11 @@ pub struct HistoryEntry {
     pub zxid: i64,
     /// When it happened.
     pub at: Instant,
-    /// What happened.
+    /// The event.
     pub event: HistoryEvent,
 }
 
-/// What has happened, for [`HistoryEntry`].
+/// An event of the server, for [`HistoryEntry`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HistoryEvent {
@@ -62,33 +61,33 @@ pub enum HistoryEvent {
     SessionExpired,
     /// A node was created.
     Created {
-        /// Its path.
+        /// The path of the node.
         path: String,
-        /// Its data; `None` if it is null.
+        /// The data of the node; `None` if it is null.
         data: Option<Arc<[u8]>>,
     },
     /// A node was deleted.
     Deleted {
-        /// Its path.
+        /// The path of the node.
         path: String,
     },
     /// A node's data were set.
     DataSet {
-        /// Its path.
+        /// The path of the node.
         path: String,
         /// The data; `None` if they are null.
         data: Option<Arc<[u8]>>,
     },
     /// A node's access control list was set.
     AclSet {
-        /// Its path.
+        /// The path of the node.
         path: String,
     },
     /// A watch was set. If the session had the same watch already, it has one still.
     WatchSet {
         /// The path.
         path: String,
-        /// Its kind.
+        /// The kind of the watch.
         watch: WatchKind,
     },
     /// A client has removed its watches of a path, or some of them.
@@ -141,7 +140,7 @@ impl HistoryEvent {
         }
     }
 
-    /// The bytes of its path and data.
+    /// Returns the bytes of its path and data.
     fn bytes(&self) -> usize {
         match self {
             Self::Created { path, data } | Self::DataSet { path, data } => {

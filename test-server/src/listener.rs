@@ -64,26 +64,27 @@ pub trait Listener: Send + 'static {
     /// Returns the address on which clients connect.
     ///
     /// # Errors
-    /// If there is none.
+    /// Returns an error if the listener has no address.
     fn addr(&self) -> io::Result<SocketAddr>;
 
     /// Waits for the next connection, and returns it with the client's address. Not called while it
     /// is [stopped](Self::stop).
     ///
     /// # Errors
-    /// If the connection could not be accepted. The server tries again a little later.
+    /// Returns an error if the connection could not be accepted. The server tries again a little
+    /// later.
     ///
     /// # Cancel safety
     /// Dropping the future must lose no connection.
     fn accept(&mut self) -> impl Future<Output = io::Result<(Self::Stream, SocketAddr)>> + Send;
 
-    /// Refuses connections from here on.
+    /// Refuses connections from now on.
     fn stop(&mut self);
 
     /// Accepts connections again.
     ///
     /// # Errors
-    /// If that is impossible. The server stays stopped.
+    /// Returns an error if the listener cannot start again. The server stays stopped.
     fn restart(&mut self) -> io::Result<()>;
 
     /// Closes a connection by a reset, where the transport has one; drops it by default.
@@ -101,8 +102,8 @@ pub(crate) struct Tcp {
     addr: SocketAddr,
     /// `None` while the server is stopped.
     listener: Option<TcpListener>,
-    /// Bound, so that the port is given to no other server meanwhile, and to no client's
-    /// connection. It does not listen, so connections are refused.
+    /// The socket stays bound, so that the port is given to no other server and to no client's
+    /// connection. The socket does not listen, so connections are refused.
     kept: Option<TcpSocket>,
 }
 

@@ -42,29 +42,30 @@ use crate::wire::request::Request;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Member {
-    /// It knows all that is committed.
+    /// The member has applied all committed transactions.
     Current,
     /// A follower that does not apply what is committed by way of others: it replies to reads with
     /// the state of the past, and sends no events. It catches up when one of its own clients
     /// writes, calls `sync` or begins or closes a session, and lags again from then on. A client
     /// that has seen a later state elsewhere is refused.
     Behind,
-    /// It is cut off from the others, and goes on replying to what it can reply to alone, as
-    /// described at [`Isolation`]. It accepts no session. The others do not hear of its clients.
+    /// The member is cut off from the others, and continues to answer the requests that it can
+    /// answer alone, as described at [`Isolation`]. The member accepts no session, and the others
+    /// do not learn of its clients.
     Cut(Isolation),
-    /// It is cut off from the others, and in ZooKeeper's read-only mode (`readonlymode.enabled`):
-    /// it closes the connections of clients that do not allow for that, replies to reads with the
-    /// state when it was cut off, and refuses writes. It closes its connections when the mode
-    /// begins and when it ends.
+    /// The member is cut off from the others, and in ZooKeeper's read-only mode
+    /// (`readonlymode.enabled`): it closes the connections of clients that do not allow for that
+    /// mode, answers reads with the state at the cut, and refuses writes. The member closes its
+    /// connections when the mode begins and when it ends.
     ///
     /// A session from before cannot be resumed there: the connection is closed without a reply. A
-    /// new one begins only with [`Builder::local_sessions`](crate::Builder::local_sessions). It is
-    /// known to this member alone, has no ephemeral nodes, and ends with the mode. Without this
-    /// setting, which is ZooKeeper's default, the first reply is an error (`NotReadOnly`) that is
-    /// no reply to a connect, and there is no other.
+    /// new session begins only with [`Builder::local_sessions`](crate::Builder::local_sessions).
+    /// Such a session is known to this member alone, has no ephemeral nodes, and ends with the
+    /// mode. Without this setting, which is ZooKeeper's default, the first reply is an error
+    /// (`NotReadOnly`) that is not a reply to a connect, and no other follows.
     ReadOnly,
-    /// It does not run, or knows that it is cut off: it closes its connections, and each new one at
-    /// once.
+    /// The member does not run, or knows that it is cut off: it closes its connections, and each
+    /// new one at once.
     Down,
 }
 
@@ -79,7 +80,7 @@ pub(crate) struct Standing {
 struct Past {
     tree: Tree,
     zxid: i64,
-    /// What was committed since, if it will be told.
+    /// The changes that the member has missed, if it will apply them.
     missed: Vec<Change>,
 }
 
@@ -96,14 +97,14 @@ impl Standing {
     }
 }
 
-/// What a member says that it is.
+/// The mode that a member reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Standalone,
     Leader,
     Follower,
     ReadOnly,
-    /// It looks for a majority, and serves no client.
+    /// The member looks for a majority, and serves no client.
     Looking,
 }
 
@@ -141,7 +142,7 @@ impl State {
             .collect()
     }
 
-    /// Whether transactions can be committed.
+    /// Returns whether transactions can be committed.
     pub(crate) fn has_quorum(&self) -> bool {
         2 * self.members.iter().filter(|member| member.votes()).count() > self.members.len()
     }
@@ -152,7 +153,7 @@ impl State {
             .map_or(Member::Down, |standing| standing.member)
     }
 
-    /// Whether a member replies without the others, if at all.
+    /// Returns whether a member replies without the others, if at all.
     pub(crate) fn is_alone(&self, index: usize) -> bool {
         matches!(
             self.member(index),
@@ -160,7 +161,7 @@ impl State {
         ) || !self.has_quorum()
     }
 
-    /// Whether what happens on a connection is unknown to the others.
+    /// Returns whether what happens on a connection is unknown to the others.
     pub(crate) fn is_cut(&self, conn: &Conn) -> bool {
         self.is_isolated(conn.session()) || self.is_alone(conn.member)
     }
@@ -231,7 +232,7 @@ impl State {
         }
     }
 
-    /// The last transaction that a member knows.
+    /// Returns the last transaction that a member knows.
     pub(crate) fn zxid_at(&self, index: usize) -> i64 {
         self.members
             .get(index)
@@ -268,8 +269,8 @@ impl State {
         }
     }
 
-    /// Has a member that lags apply what it has missed: its clients are told of the changes, and
-    /// the sessions that have expired are closed.
+    /// Makes a member that lags apply the changes that it has missed: its clients receive the
+    /// events, and the sessions that have expired are closed.
     pub(crate) fn catch_up(&mut self, index: usize) {
         if !self.is_behind(index) {
             return;
@@ -294,7 +295,7 @@ impl State {
         }
     }
 
-    /// Whether a member that lags replies to a request only after it has caught up.
+    /// Returns whether a member that lags replies to a request only after it has caught up.
     pub(crate) fn waits(ask: &Ask) -> bool {
         match &ask.body {
             Ok(Request::Sync { .. }) | Err(_) => true,

@@ -341,7 +341,7 @@ impl Builder {
         self
     }
 
-    /// Has the server's clock, by which sessions and TTLs expire, run faster (above 1) or slower
+    /// Makes the server's clock, by which sessions and TTLs expire, run faster (above 1) or slower
     /// than the clients'; 1 by default, and from 0.01 to 100.
     pub fn clock_rate(mut self, rate: f64) -> Self {
         self.clock_rate = if rate.is_finite() {
@@ -352,9 +352,9 @@ impl Builder {
         self
     }
 
-    /// Sets how often the leader is told which sessions are alive; at once by default. ZooKeeper's
-    /// members tell it every half tick: if that fails after a write, the session expires earlier
-    /// than its timeout after the write.
+    /// Sets how often the members report live sessions to the leader; at once by default.
+    /// ZooKeeper's members report every half tick: if that fails after a write, the session expires
+    /// earlier than its timeout after the write.
     pub fn touch_interval(mut self, interval: Duration) -> Self {
         self.touch_interval = interval;
         self
@@ -430,7 +430,7 @@ impl Builder {
     /// Starts the server on a thread of its own. It accepts connections when this returns.
     ///
     /// # Errors
-    /// If the port cannot be bound, or the thread cannot be started.
+    /// Returns an error if the port cannot be bound, or the thread cannot be started.
     pub fn start(self) -> io::Result<Server> {
         #[cfg(simulation)]
         if let Some(server) = crate::simulated::start(&self) {
@@ -463,7 +463,8 @@ impl Builder {
     /// tasks.
     ///
     /// # Errors
-    /// If the listener has no address, or there is no runtime. See [`Listener`] for an example.
+    /// Returns an error if the listener has no address, or there is no runtime. See [`Listener`]
+    /// for an example.
     pub fn serve(self, listener: impl Listener) -> io::Result<Server> {
         self.serve_members(vec![listener])
     }
@@ -472,7 +473,8 @@ impl Builder {
     /// [`members`](Self::members) has no effect.
     ///
     /// # Errors
-    /// If there is no listener, one of them has no address, or there is no runtime.
+    /// Returns an error if there is no listener, one of them has no address, or there is no
+    /// runtime.
     pub fn serve_members<L: Listener>(self, listeners: Vec<L>) -> io::Result<Server> {
         let runtime = Handle::try_current().map_err(io::Error::other)?;
         let (server, main) = self.parts(listeners, runtime.clone())?;
@@ -581,7 +583,7 @@ impl<L: Listener> Main<L> {
                         done(());
                     }
                     Some(Control::Listen(done)) => {
-                        // After another call's restart it listens already.
+                        // After the restart by another call, the server already listens.
                         let mut stopped = self.listeners.iter_mut().filter(|_| !self.listens);
                         let outcome = stopped.try_for_each(Listener::restart);
                         self.listens = outcome.is_ok();
@@ -683,7 +685,7 @@ fn every(period: Duration) -> Interval {
 #[derive(Debug)]
 pub struct Server {
     shared: Arc<Shared>,
-    /// One for each member.
+    /// The addresses, one for each member.
     addrs: Vec<SocketAddr>,
     control: mpsc::UnboundedSender<Control>,
     handle: Handle,
@@ -797,7 +799,7 @@ impl Server {
     /// a fresh timeout.
     ///
     /// # Errors
-    /// If the port cannot be listened on. A server that was stopped keeps it.
+    /// Returns an error if the port cannot be listened on. A server that was stopped keeps it.
     pub fn restart(&self) -> io::Result<()> {
         self.stop();
         let (done, listening) = blocking();
@@ -811,7 +813,7 @@ impl Server {
     /// that [serves](Builder::serve) on the current runtime.
     ///
     /// # Errors
-    /// If the listener cannot be restarted.
+    /// Returns an error if the listener cannot be restarted.
     ///
     /// # Cancel safety
     /// Dropping the future leaves the server stopped, or listening.
@@ -1109,7 +1111,7 @@ impl Server {
         .map(drop)
     }
 
-    /// Whether a node exists.
+    /// Returns whether a node exists.
     #[must_use]
     pub fn exists(&self, path: &str) -> bool {
         self.look(|view| view.exists(path))
@@ -1128,14 +1130,14 @@ impl Server {
     }
 
     /// Sets the sequence number of a node's next sequential child, for instance to [`i32::MAX`] to
-    /// test what comes after it. The node's `cversion` changes with it.
+    /// test the wrap. The node's `cversion` changes with it.
     ///
-    /// After [`i32::MAX`] this server goes on with `-2147483648`, as ZooKeeper's documentation
+    /// After [`i32::MAX`] this server continues with `-2147483648`, as ZooKeeper's documentation
     /// says. **A real ZooKeeper does not**, at least 3.8.0: once the node numbered 2147483647
     /// exists, every sequential create that is sent after the previous reply is refused with
-    /// `NodeExists`, for ever. Only creates that were sent without waiting for replies get numbers
-    /// that have wrapped. So this tests how a client copes with wrapped numbers, and not with a
-    /// parent that has used up its numbers.
+    /// `NodeExists`, permanently. Only creates that were sent without waiting for replies get
+    /// numbers that have wrapped. So the method tests how a client copes with wrapped numbers, and
+    /// not with a parent that has used up its numbers.
     ///
     /// # Errors
     /// [`ServerError::NoNode`] if the node does not exist.

@@ -38,7 +38,7 @@ impl Signal {
     pub(crate) async fn until(&self, mut condition: impl FnMut() -> bool + Send) {
         let mut version = self.version.subscribe();
         while !condition() {
-            // It cannot fail: the sender lives as long as `self`.
+            // The sender lives as long as `self`, so the wait cannot fail.
             let _ = version.changed().await;
         }
     }
@@ -61,7 +61,7 @@ impl Signal {
             }
             let blocked = lock(&self.blocked);
             if *self.version.borrow() == seen {
-                // After any wake-up, for whatever reason, the condition is evaluated again.
+                // The condition is evaluated again after each wake-up.
                 let left = left.unwrap_or(Duration::from_secs(3600));
                 drop(
                     self.condvar

@@ -1,4 +1,4 @@
-//! What starts servers in a simulation (`--cfg simulation`), where no thread may be.
+//! Starts servers in a simulation (`--cfg simulation`), which has no threads.
 
 use std::io;
 use std::sync::OnceLock;

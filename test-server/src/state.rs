@@ -65,21 +65,22 @@ pub enum Version {
     /// are refused, as in 3.9.6, and events that come late are sent only to clients that may read
     /// the node. Access control lists may have addresses of IPv6.
     V3_9,
-    /// ClickHouse Keeper as it is in 26.9. Of ZooKeeper's behaviour it changes this:
+    /// ClickHouse Keeper 26.9. The differences from ZooKeeper are:
     ///
-    /// - **No session is restored.** A client that reconnects and asks for its session gets another
-    ///   one, with another id, and is not told (ClickHouse#116690); the old one goes on until it
+    /// - **No session is restored.** A client that reconnects with its session gets another one,
+    ///   with another id, and is not notified (ClickHouse#116690); the old session lives until it
     ///   expires, with its ephemeral nodes. A session has no password.
-    /// - A request that it does not know (SASL, `getEphemerals`, `getAllChildrenNumber`, `whoAmI`)
-    ///   closes the connection without a reply.
+    /// - A request that Keeper does not know (SASL, `getEphemerals`, `getAllChildrenNumber`,
+    ///   `whoAmI`) closes the connection without a reply.
     /// - Session ids and transaction ids count from 1.
     /// - Credentials have the scheme `digest`; others are refused.
     /// - There is no read-only mode: [`Member::ReadOnly`] is as [`Member::Down`].
     /// - A create in a multi has its Stat, and watch events have the zxid -1.
     /// - `srvr` and `stat` begin with `ClickHouse Keeper version:`.
     ClickHouseKeeper,
-    /// The same before it had containers (ClickHouse#108908, merged in 2026) and TTL nodes: their
-    /// requests close the connection without a reply, too. For one that says `Unimplemented`, add
+    /// ClickHouse Keeper before containers (ClickHouse#108908, merged in 2026) and TTL nodes: the
+    /// requests for them close the connection without a reply, too. To answer them with
+    /// `Unimplemented`, add
     /// [`Server::fail`](crate::Server::fail) to [`ClickHouseKeeper`](Self::ClickHouseKeeper):
     ///
     /// ```
@@ -95,7 +96,7 @@ pub enum Version {
 }
 
 impl Version {
-    /// Whether it is a ClickHouse Keeper.
+    /// Returns whether it is a ClickHouse Keeper.
     pub(crate) fn is_keeper(self) -> bool {
         matches!(
             self,
@@ -103,13 +104,13 @@ impl Version {
         )
     }
 
-    /// Whether it replies to requests of this number; it closes the connection on others.
+    /// Returns whether it replies to requests of this number; it closes the connection on others.
     pub(crate) fn knows(self, opcode: i32) -> bool {
         match opcode {
             opcode::CREATE_CONTAINER | opcode::CREATE_TTL => {
                 self != Self::ClickHouseKeeperWithoutContainers
             }
-            // As in 3.9.6.
+            // The condition is that of 3.9.6.
             opcode::DELETE_CONTAINER => self != Self::V3_9,
             opcode::SASL
             | opcode::GET_EPHEMERALS
@@ -142,7 +143,7 @@ pub(crate) struct Config {
     pub(crate) members: usize,
     /// How fast its clock is.
     pub(crate) clock_rate: f64,
-    /// How often the leader is told which sessions are alive.
+    /// How often the members report live sessions to the leader.
     pub(crate) touch_interval: Duration,
     pub(crate) super_digest: Option<String>,
     /// How many bytes may wait to be sent on all connections.
@@ -177,7 +178,7 @@ pub(crate) struct Answer {
 #[derive(Debug)]
 pub(crate) enum Greeting {
     Accepted(Frame),
-    /// There is no such session. The connection is closed.
+    /// The session does not exist. The connection is closed.
     Refused(Frame),
     /// The create of a session failed as a request, whose reply is none to a connect. ZooKeeper
     /// leaves the connection open, and replies to nothing.
@@ -201,7 +202,7 @@ impl Greeting {
 /// if it was the leader, to `sync`. It replies to no write, nor to any request behind one, and
 /// sends no events. The other members do not hear of its client, so they expire the client's
 /// session and give its locks away, which the client cannot see in what it reads. A real member
-/// goes on like this for `syncLimit` ticks, 10 s by default.
+/// continues like this for `syncLimit` ticks, 10 s by default.
 ///
 /// ```
 /// use zookeeper_client::Client;
@@ -266,7 +267,7 @@ pub(crate) struct State {
     /// The packets of all connections to each member that are closed, and of those that are not
     /// before `crst` and `srst`.
     pub(crate) traffic: Vec<(u64, u64)>,
-    /// What `stmk` has set.
+    /// The trace mask that `stmk` has set.
     pub(crate) trace_mask: i64,
     pub(crate) refusing: bool,
     pub(crate) members: Vec<Standing>,
@@ -496,8 +497,8 @@ impl State {
                 known.is_some_and(|session| session.password[..] == request.password[..]);
             // A client that reconnects reaches a member that is not cut off.
             let heals = accepted && self.isolated.remove(&request.session).is_some();
-            // As in ZooKeeper, whether or not the password is right. Other members, and one that is
-            // isolated, do not learn of it.
+            // As in ZooKeeper, the password does not matter. Other members, and an isolated one, do
+            // not learn of the new connection.
             let learns = |old: &Arc<Conn>| heals || old.member == conn.member;
             if !self.is_isolated(request.session) {
                 for old in self.connections_of(request.session) {
@@ -571,13 +572,13 @@ impl State {
         }
     }
 
-    /// Whether the member that serves a session is isolated.
+    /// Returns whether the member that serves a session is isolated.
     pub(crate) fn is_isolated(&self, session: i64) -> bool {
         self.isolated.contains_key(&session)
     }
 
-    /// Whether the isolated member that a connection is to can reply to a request without the
-    /// others.
+    /// Returns whether the isolated member that a connection is to can reply to a request without
+    /// the others.
     pub(crate) fn answers_alone(&self, conn: &Conn, ask: &Ask) -> bool {
         match &ask.body {
             _ if self.is_read_only(conn.member) => true,
@@ -648,7 +649,7 @@ impl State {
         }
     }
 
-    /// Whether the session was resumed on another connection since.
+    /// Returns whether the session was resumed on another connection since.
     pub(crate) fn has_moved(&self, conn: &Conn) -> bool {
         self.sessions
             .get(conn.session())
@@ -662,9 +663,9 @@ impl State {
         old.kill(End::Fin);
     }
 
-    /// Whether a request is replied to of which the session was resumed at another member since.
-    /// The leader refuses what it has to judge, which is all that its own clients ask for, and the
-    /// writes of the others'.
+    /// Returns whether a request is replied to of which the session was resumed at another member
+    /// since. The leader refuses what it has to judge, which is all that its own clients ask for,
+    /// and the writes of the others'.
     pub(crate) fn is_served_there(&self, conn: &Conn, ask: &Ask) -> bool {
         match &ask.body {
             Ok(Request::Auth { .. } | Request::Sasl | Request::CloseSession) => true,
@@ -687,7 +688,8 @@ impl State {
     /// Applies a request and returns the reply.
     pub(crate) fn submit(&mut self, conn: &Conn, ask: &Ask, fail: Option<i32>) -> Answer {
         let session = conn.session();
-        // What is answered with what the member knows, and what it has to catch up for.
+        // Some requests are answered with the state of the member, and for others it has to catch
+        // up first.
         let (reads, waits) = (
             !Self::waits(ask),
             Self::waits(ask) && self.is_behind(conn.member),
@@ -714,18 +716,19 @@ impl State {
             fail.is_none() && matches!((ask.op, error), (Op::CloseSession, 0) | (Op::Auth, -115));
         let zxid = match ask.opcode {
             _ if unknown && !self.config.version.is_keeper() => -1,
-            // These are replied to before they are given to what knows of transactions.
+            // Requests of these kinds are answered before they reach the code that knows
+            // transactions.
             opcode::AUTH | opcode::SASL => 0,
             _ => self.zxid,
         };
         if waits {
-            // Its own client's write is replied to when the member has applied it.
+            // A write of the member's own client is answered when the member has applied it.
             self.catch_up(conn.member);
         } else if lags {
             self.swap_past(conn.member);
         }
         let frame = match (&ask.body, fail, error) {
-            // It trips over its own reply.
+            // ZooKeeper fails to encode its own reply.
             (Ok(Request::Write(Write::Check { .. })), None, 0)
                 if !self.config.version.is_keeper() =>
             {
@@ -742,7 +745,7 @@ impl State {
         }
     }
 
-    /// Does what a request asks for, or fails it as told.
+    /// Carries out a request, or fails it as a fault demands.
     fn perform(
         &mut self,
         conn: &Conn,
@@ -769,7 +772,7 @@ impl State {
         }
     }
 
-    /// Whether a request is refused as one of an unknown number.
+    /// Returns whether a request is refused as one of an unknown number.
     fn is_unknown(&self, ask: &Ask) -> bool {
         match (ask.opcode, self.config.version) {
             // Since 3.9.6 a client may not ask for one.
@@ -928,7 +931,7 @@ impl State {
                 }
                 Ok(Outcome::Empty)
             }
-            // As a server answers that is not configured for it.
+            // The answer is that of a server without SASL.
             Request::Sasl => Ok(Outcome::Null),
             Request::Reconfig => {
                 self.stamp();
@@ -961,7 +964,7 @@ impl State {
                 Ok(Outcome::Ids(ids.iter().map(user).collect()))
             }
             Request::GetEphemerals { prefix } => {
-                // As Java trims it.
+                // The prefix is trimmed as Java does it.
                 let trimmed = prefix
                     .as_deref()
                     .unwrap_or_default()
@@ -1037,7 +1040,7 @@ impl State {
                 .zip(writes)
                 .map(|(effect, write)| part(effect, write, v3_8))
                 .collect(),
-            // What ZooKeeper trips over fails the multi as a whole.
+            // A create that ZooKeeper fails to decode fails the whole multi.
             Err((_, ServerError::Marshalling)) => return Err(ServerError::Marshalling),
             Err((failed, _)) if v3_8 && writes.get(failed).is_some_and(txn::lacks_ttl) => {
                 return Err(ServerError::Marshalling);
@@ -1057,11 +1060,11 @@ impl State {
             .find(|write| matches!(write, Write::NullPath(_) | Write::NullAcl))?
         {
             Write::NullPath(_) if v3_8 => {
-                // After the id was given, and before there is a transaction.
+                // The id was given, and no transaction exists for it.
                 self.skipped += 1;
                 return Some(Ok(Outcome::Broken(Vec::new())));
             }
-            // While it reads the request.
+            // ZooKeeper fails while it reads the request.
             _ if writes.contains(&Write::NullAcl) => {}
             // Since 3.9 there is a transaction, which fails.
             _ => drop(self.stamp()),
@@ -1138,7 +1141,7 @@ impl State {
         } else {
             -1
         };
-        // All who are told of one event share its frame.
+        // All receivers of one event share its frame.
         let mut frame = None;
         for event in self.watches.fire(change, of) {
             frame = frame.filter(|(kind, path, _): &(i32, String, Frame)| {
@@ -1196,8 +1199,8 @@ impl State {
     /// Sets watches again; returns `None` if one of the lists, or a path in one, is null. What
     /// comes before it is done.
     fn set_watches(&mut self, connection: u64, wanted: &SetWatches) -> Option<()> {
-        // What a client has missed is told without a transaction id, and since 3.9.6 only if it may
-        // read the node.
+        // Events that a client has missed are sent without a transaction id, and since 3.9.6 only
+        // if the client may read the node.
         let hides = self.config.version == Version::V3_9;
         let missed = |state: &mut Self, path: &str, kind| {
             let acl = state
@@ -1375,7 +1378,7 @@ impl State {
                 .cloned();
             match slowest {
                 Some(conn) if conn.waiting().1 > 0 => self.drop_slow(&conn),
-                // What is left belongs to connections that are about to end.
+                // The remaining cases belong to connections that are about to end.
                 _ => return,
             }
         }
@@ -1432,7 +1435,7 @@ impl State {
 /// The code of a write on a member that is read-only.
 const NOT_READ_ONLY: i32 = -119;
 
-/// Whether a request is refused by a member that is read-only.
+/// Returns whether a request is refused by a member that is read-only.
 fn writes(request: &Request) -> bool {
     !request.is_read() || matches!(request, Request::Sync { .. })
 }

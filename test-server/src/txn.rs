@@ -39,7 +39,7 @@ pub(crate) struct Who<'a> {
 }
 
 impl<'a> Who<'a> {
-    /// A client with identities, of which `super` may do everything.
+    /// Returns a client with identities, of which `super` may do everything.
     pub(crate) fn client(session: i64, ids: &'a [AuthId]) -> Self {
         Self {
             session,
@@ -222,7 +222,7 @@ impl Transaction<'_> {
         who.may(parent_path, parent, CREATE)?;
         let mut path = request.path.clone();
         if sequential {
-            // As Java's %010d: ten places, including the sign.
+            // The number is printed with Java's %010d: ten places, including the sign.
             path.push_str(&format!("{:010}", parent.creates));
         }
         validate(&path)?;
@@ -267,7 +267,7 @@ impl Transaction<'_> {
     }
 }
 
-/// Whether a create asks for a node with a time to live, and has none.
+/// Returns whether a create asks for a node with a time to live, and has none.
 pub(crate) fn lacks_ttl(write: &Write) -> bool {
     let Write::Create(create) = write else {
         return false;
@@ -353,13 +353,13 @@ fn covers(entry: &AuthId, id: &AuthId) -> bool {
     Network::read(&entry.id).is_some_and(|network| network.has(&id.id))
 }
 
-/// Whether an id of the scheme `digest` is `name:hash`. Colons behind it do not count.
+/// Returns whether an id of the scheme `digest` is `name:hash`. Colons behind it do not count.
 fn is_digest(id: &str) -> bool {
     id.trim_end_matches(':').split(':').count() == 2
 }
 
-/// Whether ZooKeeper takes two entries for the same. It trips over a null in an entry when it gets
-/// that far.
+/// Returns whether ZooKeeper takes two entries for the same. It trips over a null in an entry when
+/// it gets that far.
 fn is_same(new: &AskedAcl, old: &AskedAcl) -> Result<bool, ServerError> {
     if new.perms != old.perms {
         return Ok(false);

@@ -27,13 +27,13 @@ use crate::tree::NodeKind;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SessionInfo {
-    /// Its id.
+    /// The id of the session.
     pub id: i64,
     /// The timeout that was granted.
     pub timeout: Duration,
     /// Whether the connection is open on which it began or was resumed last.
     pub connected: bool,
-    /// Its ephemeral nodes, sorted.
+    /// The ephemeral nodes of the session, sorted.
     pub ephemerals: Vec<String>,
     /// How long it has existed.
     pub age: Duration,
@@ -55,9 +55,9 @@ pub struct SessionInfo {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NodeInfo {
-    /// Its data; empty if it is null.
+    /// The data of the node; empty if it is null.
     pub data: Vec<u8>,
-    /// Its kind.
+    /// The kind of the node.
     pub kind: NodeKind,
     /// The id of the transaction that created it.
     pub czxid: i64,
@@ -114,7 +114,7 @@ pub struct View<'a> {
 }
 
 impl View<'_> {
-    /// Whether a node exists.
+    /// Returns whether a node exists.
     #[must_use]
     pub fn exists(&self, path: &str) -> bool {
         self.state.tree.get(path).is_some()

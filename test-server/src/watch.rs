@@ -285,7 +285,7 @@ impl Watches {
         };
         let mut watchers = self.trigger(Table::Data, path, kind, &of);
         if kind == DELETED {
-            // One event per connection, even if it is in both tables.
+            // A connection receives one event, even if it is in both tables.
             watchers.append(&mut self.trigger(Table::Child, path, kind, &of));
         }
         tell(watchers, kind, path, acl);

@@ -13,7 +13,7 @@ use crate::sessions::Session;
 use crate::state::{State, Version, wall_ms};
 use crate::wire::opcode;
 
-/// Whether a number of eight bytes follows a word.
+/// Returns whether a number of eight bytes follows a word.
 pub(crate) fn takes_a_number(head: [u8; 4]) -> bool {
     head == *b"stmk"
 }
@@ -39,7 +39,7 @@ fn reply(
     rest: &[u8],
 ) -> Option<String> {
     let role = state.role(member);
-    // These need no server that serves.
+    // A server that does not serve answers these words, too.
     let text = match &head {
         b"ruok" => "imok".to_owned(),
         b"isro" => match role {
@@ -66,7 +66,7 @@ fn reply(
     Some(text)
 }
 
-/// What a member says that has found no majority.
+/// The answer of a member that has found no majority.
 const NOT_SERVING: &str = "This ZooKeeper instance is not currently serving requests\n";
 
 fn of_server(state: &mut State, member: usize, port: u16, head: [u8; 4]) -> Option<String> {
@@ -200,7 +200,7 @@ fn totals(state: &State, member: usize) -> (u64, u64, usize) {
 
 fn summary(state: &State, member: usize) -> String {
     let (received, sent, queued) = totals(state, member);
-    // Of proposals, which this server does not measure.
+    // The sizes are those of proposals, which this server does not measure.
     let proposals = if state.role(member) == Role::Leader && !state.config.version.is_keeper() {
         "Proposal sizes last/min/max: -1/-1/-1\n"
     } else {
@@ -254,7 +254,7 @@ fn clients(state: &State, member: usize, detailed: bool) -> String {
     text
 }
 
-/// What `mntr` counts and this server does not: it is always 0 here.
+/// The counts of `mntr` that this server does not measure, always 0 here.
 const ZERO: &str = "\
     non_mtls_remote_conn_count connection_drop_probability auth_failed_count local_sessions \
     outstanding_tls_handshake non_mtls_local_conn_count proposal_count watch_bytes \
@@ -271,7 +271,7 @@ const ZERO: &str = "\
     commit_count stale_sessions_expired response_packet_get_children_cache_hits \
     sync_processor_request_queued outstanding_changes_queued request_commit_queued ensemble_auth_skip \
     skip_learner_request_to_next_processor_count tls_handshake_exceeded revalidate_count";
-/// What has an average, a minimum, a maximum, a count and a sum.
+/// The metrics with an average, a minimum, a maximum, a count and a sum.
 const SUMMARIES: &str = "\
     socket_closing_time proposal_process_time leader_unavailable_time node_created_watch_count \
     session_queues_drained write_commit_proc_req_queued connection_token_deficit \
@@ -285,7 +285,7 @@ const SUMMARIES: &str = "\
     node_children_watch_count write_batch_time_in_commit_processor read_commit_proc_issued \
     concurrent_request_processing_in_commit_processor observer_sync_time node_changed_watch_count \
     sync_process_time startup_snap_load_time";
-/// What has percentiles besides.
+/// The metrics that also have percentiles.
 const PERCENTILES: &str = "\
     prep_processor_queue_time_ms jvm_pause_time_ms close_session_prep_time read_commitproc_time_ms \
     updatelatency local_write_committed_time_ms request_throttle_queue_time_ms readlatency \
@@ -294,7 +294,7 @@ const PERCENTILES: &str = "\
     om_proposal_process_time_ms sync_processor_queue_and_flush_time_ms propagation_latency \
     server_write_committed_time_ms sync_processor_queue_time_ms sync_processor_queue_flush_time_ms \
     write_commitproc_time_ms";
-/// What 3.9 has besides.
+/// The metrics that only 3.9 has.
 const ZERO_3_9: &str = "\
     restore_error_count restore_rate_limited_count snapshot_error_count snapshot_rate_limited_count";
 const SUMMARIES_3_9: &str = "restore_time";
@@ -372,7 +372,7 @@ fn monitor(state: &State, member: usize) -> String {
     line("max_latency", &0);
     line("approximate_data_size", &state.tree.size());
     line("uptime", &state.uptime_ms());
-    // Of what this server does not measure, as where nothing was measured yet.
+    // Sizes that this server does not measure are those of a server that has measured nothing yet.
     for size in [
         "last_client_response_size",
         "max_client_response_size",
@@ -419,7 +419,7 @@ fn monitor(state: &State, member: usize) -> String {
     text
 }
 
-/// What Java knows of its environment, where this process knows it.
+/// Returns the properties of Java's environment that this process knows.
 fn environment(state: &State) -> String {
     let known = |variable: &str| std::env::var(variable).unwrap_or_else(|_| "?".to_owned());
     let directory = std::env::current_dir()

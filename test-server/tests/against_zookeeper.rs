@@ -1,9 +1,10 @@
-//! Random scripts run here and against a real ZooKeeper, and every answer is compared. Beside them,
-//! what locks are built on: how children are numbered, and what is told before a reply.
+//! Random scripts run on this server and on a real ZooKeeper, and every answer is compared. Further
+//! tests compare the facts that locks rely on: how children are numbered, and which events come
+//! before a reply.
 //!
-//! Compared are errors, paths, data, permissions, the sets of children, the numbers of a Stat
-//! (transactions counted from the start of the script, owners by which client they are; not the
-//! times), the transactions of the replies, and the events in their order.
+//! The comparison covers errors, paths, data, permissions, the sets of children, the numbers of a
+//! Stat (transactions counted from the start of the script, owners by which client they are; not
+//! the times), the transactions of the replies, and the events in their order.
 
 #[path = "raw/mod.rs"]
 mod raw;
@@ -173,7 +174,7 @@ fn path() -> impl Strategy<Value = Name> {
             Just("/é".to_owned()), Just("/...".to_owned()), Just("/\u{1f4a9}".to_owned()),
         ],
     ];
-    // What Java makes of bytes that are no text.
+    // The replacement characters that Java makes of invalid bytes are compared.
     let bytes = proptest::sample::select(vec![
         b'a', 0x80, 0xa0, 0xc3, 0xe2, 0x82, 0xac, 0xed, 0xf0, 0x9f,
     ]);
@@ -206,7 +207,7 @@ const ACLS: [Option<&[OddAcl]>; 34] = [
     Some(&[ANYONE]),
     Some(&[(1, Some("world"), Some("anyone"))]),
     Some(&[(31, Some("auth"), Some(""))]),
-    // As kazoo's CREATOR_ALL_ACL.
+    // The entry is kazoo's CREATOR_ALL_ACL.
     Some(&[(31, Some("auth"), None)]),
     Some(&[(31, Some("digest"), Some("u0:dMtH6YrqqM2sqLCKXgn5k+WGdQs="))]),
     Some(&[
@@ -330,7 +331,7 @@ fn auth() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What no client asks for, or no longer, or without what it needs.
+/// Requests that no client sends, or no longer, or without a needed field.
 fn odd_step() -> impl Strategy<Value = Step> {
     let bytes = || proptest::collection::vec(any::<u8>(), 0..6);
     prop_oneof![
@@ -381,7 +382,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => path_or_null().prop_map(|path| Step::Sync { path }),
         2 => (path_or_null(), 0..7i32).prop_map(|(path, kind)| Step::CheckWatches { path, kind }),
         2 => (path_or_null(), 0..7i32).prop_map(|(path, kind)| Step::RemoveWatches { path, kind }),
-        // Not on the null path, where 3.8 trips over the second.
+        // On the null path 3.8 fails to decode the second watch, so the path is not null.
         2 => (path(), 0..3i32).prop_map(|(path, mode)| Step::AddWatch { path, mode }),
         1 => watches.prop_map(|(ago, [data, exist, child], [persistent, recursive], two)| {
             let lists = [data, exist, child, persistent, recursive];
@@ -423,7 +424,7 @@ impl Stage {
             actors.push(raw);
         }
         actors[0].call(op::CREATE, &Body::create(root, b"", 0));
-        // In a directory of its own, whose children are numbered from 0.
+        // The directory is new, so that its children are numbered from 0.
         let root = format!("{root}/root");
         let frame = actors[0].call(op::CREATE, &Body::create(&root, b"", 0));
         Ok(Self {
@@ -494,7 +495,7 @@ impl Stage {
     }
 
     fn set_watches(&self, ago: i64, lists: &[Option<Vec<Name>>]) -> Body {
-        // These tell of nodes that may not be read, too.
+        // Early versions of 3.9 send events for nodes that may not be read, too.
         let tells = is_early_3_9();
         let ago = if tells { 0 } else { ago };
         lists
@@ -796,7 +797,7 @@ impl Drop for Stage {
     }
 }
 
-/// What the trials have compared, and how many scripts had a difference.
+/// The number of answers that the trials have compared, and of scripts that had a difference.
 static COMPARED: AtomicU64 = AtomicU64::new(0);
 static DIFFERENCES: AtomicU64 = AtomicU64::new(0);
 
@@ -839,7 +840,7 @@ fn is_early_3_9() -> bool {
     is_at_least([3, 9, 0]) && !is_at_least([3, 9, 6])
 }
 
-/// What the real servers run as, and the test server with them.
+/// Returns the version of the real servers, and of the test server with them.
 fn release() -> Version {
     if is_at_least([3, 9, 0]) {
         Version::V3_9
@@ -858,7 +859,7 @@ fn ours() -> Builder {
 /// Of `super:admin`.
 const SUPER: &str = "super:xQJmxLMiHGwaqBvst5y6rkB6HQs=";
 
-/// One script at a time: transactions are counted.
+/// The scripts run one at a time, because transactions are counted.
 static TURN: Mutex<()> = Mutex::new(());
 
 fn real() -> Result<Arc<ZooKeeper>, String> {
@@ -1054,7 +1055,7 @@ fn creates_number_the_children(addr: SocketAddr) -> io::Result<()> {
         ];
         raw.ask(op::MULTI, &Body::multi(&rolled_back))?;
         next(&mut raw, "after a transaction that failed");
-        // As a conversion does.
+        // The transaction is that of a downgrade.
         let exchange = [
             (op::CREATE2, Body::create(&child("r-0000000005"), b"", 1)),
             delete(&child("n-0000000005")),
@@ -1098,8 +1099,7 @@ fn replace(raw: &mut Raw, directory: &str, at_once: bool) -> io::Result<i64> {
 }
 
 /// A client watches a directory, and creates and deletes a child of it all the time, while another
-/// replaces the directory. Whatever comes after the deletion is answered after the client was told
-/// of it.
+/// replaces the directory. Every answer after the deletion comes after the event of the deletion.
 fn deletion_event_precedes_later_replies(addr: SocketAddr) -> io::Result<()> {
     const DELETED: i32 = 2;
     let dir = unique_path("replaced");
@@ -1125,7 +1125,7 @@ fn deletion_event_precedes_later_replies(addr: SocketAddr) -> io::Result<()> {
     for round in 0..REPLACEMENTS {
         client.call(op::GET_DATA, &Body::path_watch(&dir, true));
         go.0.send(round % 2 == 0).map_err(|_| ended())?;
-        // The last of the replies before it was told.
+        // The last reply before the event.
         let mut untold = 0;
         let begun = Instant::now();
         let last = loop {
@@ -1370,7 +1370,7 @@ fn refuses_sessions(addr: SocketAddr, before: &[Raw], has_local: bool) -> io::Re
     let (xid, zxid, error) = (parse.i32(), parse.i64(), parse.i32());
     assert_eq!((xid, error, parse.0), (0, -119, &[][..]));
     assert!(zxid > 0);
-    // It stays open, and is silent.
+    // The connection stays open, and is silent.
     raw::write_frame(&mut stream, &Body::new().i32(-2).i32(op::PING).0)?;
     stream.set_read_timeout(Some(Duration::from_millis(300)))?;
     let silence = raw::read_frame(&mut stream).map_err(|error| error.kind());
@@ -1378,7 +1378,7 @@ fn refuses_sessions(addr: SocketAddr, before: &[Raw], has_local: bool) -> io::Re
     Ok(())
 }
 
-/// What the lines of an answer have in common on all servers.
+/// Returns the lines of an answer that are the same on all servers.
 fn lines(word: &str, text: &str) -> BTreeSet<String> {
     let key = |line: &str, separator| line.split(separator).next().unwrap_or_default().to_owned();
     let lines = text
@@ -1469,15 +1469,15 @@ fn members_say_the_same(real: SocketAddr, ours: SocketAddr) -> io::Result<()> {
     Ok(())
 }
 
-/// What the lines of an answer have in common on members that are the same. A leader has a metric
-/// for each of its followers, by their numbers.
+/// Returns the lines of an answer that are the same on members with the same role. A leader has a
+/// metric for each of its followers, by their numbers.
 fn roles(word: &str, text: &str) -> BTreeSet<String> {
     let line = |line: String| {
         let key = line.strip_prefix("zk_").filter(|_| word == "mntr");
         let learner = key.and_then(|key| key.split_once("_learner_handler_"));
         match learner {
             Some((before, after)) => format!("{}_learner_handler_{after}", numbers(before)),
-            // What was not measured yet is -1.
+            // A value that was not measured yet is -1.
             None => line.replace("-#", "#"),
         }
     };
@@ -1590,8 +1590,8 @@ fn members_report_their_roles(real: &ZooKeeper, ours: &Server) -> io::Result<()>
     members_say_the_same(pairs[1].0, pairs[1].1)
 }
 
-/// What no client of today asks for: null paths with odd flags, reads in a multi, watches on null
-/// and relative paths. Returns the errors, with what follows them.
+/// Sends requests that no client of today sends: null paths with odd flags, reads in a multi,
+/// watches on null and relative paths. Returns the errors, with what follows them.
 fn odd_requests(addr: SocketAddr) -> io::Result<Vec<String>> {
     let null = || Body::new().buffer(None);
     let mut requests: Vec<(String, i32, Body)> = Vec::new();
@@ -1691,8 +1691,8 @@ fn odd_requests(addr: SocketAddr) -> io::Result<Vec<String>> {
 /// A transaction id, and the type, the state and the path of an event.
 type Told = (i64, (i32, i32, String));
 
-/// Returns what a client is told that sets its watches again, with the transaction ids. `/closed`
-/// may not be read.
+/// Returns the events that a client receives when it sets its watches again, with the transaction
+/// ids. `/closed` may not be read.
 fn told_late(addr: SocketAddr) -> io::Result<Vec<Told>> {
     let mut raw = Raw::connect(addr, 30_000)?;
     raw.create("/open", 0);
@@ -1721,7 +1721,7 @@ fn add_on_both(suite: &mut Suite, name: &str, behaviour: fn(SocketAddr) -> io::R
         behaviour(Server::start()?.addr())
     });
     suite.add_needing("zookeeper", name, peers::zookeeper(), move |_| {
-        // Not the one of the scripts, which compare how many children a root has had.
+        // The server is a new one, because the scripts compare how many children a root has had.
         let real = ZooKeeper::standalone(&Options::new()).map_err(|error| error.to_string())?;
         behaviour(real.address(0)).map_err(|error| error.to_string())
     });
@@ -1756,7 +1756,7 @@ fn main() {
         "words_are_zookeepers",
         peers::zookeeper(),
         |_| {
-            // Not the one of the scripts, whose connections come and go.
+            // The server is a new one, because the connections of the scripts come and go.
             let real = ZooKeeper::standalone(&Options::new()).map_err(|error| error.to_string())?;
             let ours = ours()
                 .zookeeper_version(release())
@@ -1840,7 +1840,7 @@ fn main() {
         "odd_requests_are_answered_alike",
         peers::zookeeper(),
         |_| {
-            // Not the one of the scripts, whose transactions are counted.
+            // The server is a new one, because the transactions of the scripts are counted.
             let real = ZooKeeper::standalone(&Options::new()).map_err(|error| error.to_string())?;
             let ours = ours()
                 .zookeeper_version(release())
@@ -1920,7 +1920,7 @@ fn main() {
         races_lost(server.addr(), 20).map(|lost| assert_eq!(lost, [20; 4]))
     });
     suite.add_needing("zookeeper", "races_are_lost", peers::zookeeper(), |_| {
-        // Not the one of the scripts, whose transactions are counted.
+        // The server is a new one, because the transactions of the scripts are counted.
         let real = ZooKeeper::standalone(&Options::new()).map_err(|error| error.to_string())?;
         // On an idle server the last one is lost in two of a hundred attempts.
         let (mut lost, mut attempts) = ([0; 4], 0);

@@ -26,7 +26,7 @@ async fn client(server: &Server) -> Client {
         .unwrap()
 }
 
-/// Waits until the client is in the state; a test that waits in vain is ended by `SOON`.
+/// Waits until the client is in the state; `SOON` ends a test that waits too long.
 async fn reaches(client: &Client, wanted: SessionState) {
     let mut watcher = client.state_watcher();
     let reached = async {
@@ -158,7 +158,8 @@ async fn disconnect_keeps_nodes_and_watches() {
             .unwrap();
         let (_, watcher) = client.check_and_watch_stat("/x").await.unwrap();
         assert!(server.cut(session, cut));
-        // Something changes before it is back: the watch it brings along is told at once.
+        // A change before the client is back: the event of the watch that it sets again comes at
+        // once.
         server.create("/x", "").unwrap();
         assert_eq!(watcher.changed().await.event_type, EventType::NodeCreated);
         assert_eq!(client.session_id().0, session);

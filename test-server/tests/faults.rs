@@ -303,7 +303,7 @@ fn overlapping_faults_all_strike() {
     };
     assert_eq!([exists(), exists(), exists()], [-1, -2, 0]);
     assert_eq!((first.hits().len(), second.hits().len()), (1, 1));
-    // What is held and then lost is lost when it is let go.
+    // A request that is held and then lost is lost when it is released.
     let gate = server.hold_reply(Match::op(Op::Create));
     let loss = server.drop_reply(Match::op(Op::Create), Loss::Close);
     raw.send(op::CREATE, &create("/a")).unwrap();
@@ -311,7 +311,7 @@ fn overlapping_faults_all_strike() {
     assert!(server.exists("/a") && silent(&mut raw));
     gate.release();
     assert_eq!(ended(&mut raw), ErrorKind::UnexpectedEof);
-    // Both gates know at once, though the request passes only when both are open.
+    // Both gates hold the request, which passes only when both are open.
     let mut raw = again(&server, &raw);
     let gates = [
         server.hold_request(Match::op(Op::Create)),

@@ -30,7 +30,7 @@ const SOON: Duration = Duration::from_secs(60);
 /// Within what the witness is served, on a machine that is busy with other work, too.
 const BOUND: Duration = SOON;
 const T: i32 = 40_000;
-/// That of the witness, which says nothing while this process gets no processor.
+/// The session timeout of the witness, which sends nothing while this process gets no processor.
 const LONG: i32 = 3_600_000;
 /// Steps until another server is started.
 const STEPS: u64 = 3000;
@@ -97,7 +97,7 @@ const NUMBERS: [i32; 14] = [
     i32::MIN,
 ];
 const SCHEMES: [&str; 6] = ["world", "auth", "digest", "ip", "super", "x"];
-/// One of so many parts is odd, by the seed.
+/// One of this many parts is malformed, by the seed.
 const ODDS: [u64; 4] = [500, 50, 10, 2];
 /// The version, by the seed.
 const VERSIONS: [Version; 4] = [
@@ -107,7 +107,7 @@ const VERSIONS: [Version; 4] = [
     Version::ClickHouseKeeperWithoutContainers,
 ];
 
-/// What panicked anywhere in the process.
+/// The panics anywhere in the process.
 static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 fn panics() -> Vec<String> {
@@ -370,7 +370,7 @@ impl Bytes {
 /// A connection that sends anything.
 struct Peer {
     stream: TcpStream,
-    /// What it has still to send of a frame.
+    /// The rest of a frame that is still to be sent.
     rest: Vec<u8>,
     reads: bool,
 }
@@ -702,7 +702,7 @@ fn arbitrary_bytes_harm_nobody() {
     let (mut servers, mut frames, mut connections) = (0, 0, 0);
     let (mut slowest, mut largest, mut done) = (Duration::ZERO, 0, BTreeSet::new());
     while Instant::now() < until {
-        // Of a server that fails, this is the seed with which it comes first.
+        // If a server fails, this seed makes it the first one.
         println!("server {servers}: FUZZ_SEED={}", seed + servers);
         let mut stage = Stage::open(seed + servers);
         for step in 0..STEPS {

@@ -1,4 +1,4 @@
-//! What has happened, and the clock that is moved by hand.
+//! The history, and the clock that tests move.
 
 mod raw;
 

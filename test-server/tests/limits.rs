@@ -1,5 +1,5 @@
-//! What a server keeps for clients that do not read, or are gone, and what it says when it closes a
-//! connection.
+//! The memory that a server keeps for clients that do not read, or are gone, and the reason that it
+//! gives when it closes a connection.
 
 mod raw;
 
@@ -16,10 +16,10 @@ const SOON: Duration = Duration::from_secs(60);
 const T: i32 = 10_000;
 const MIB: usize = 1 << 20;
 
-/// One test at a time measures the memory of the process.
+/// The tests that measure the memory of the process run one at a time.
 static MEMORY: Mutex<()> = Mutex::new(());
 
-/// Runs what may take so many bytes at most, more or less.
+/// Runs a closure that may allocate about this many bytes at most.
 fn takes_at_most(bytes: usize, what: impl FnOnce()) {
     let turn = MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
     takes_at_most_in(&turn, bytes, what);
@@ -66,8 +66,8 @@ fn unreading_clients_share_a_limit() {
             server.set_data(&path, "").unwrap();
         }
     });
-    // Their tasks close them, which run on the server's thread. How many is the kernel's choice: its
-    // buffers take some MiB of each connection.
+    // The connections are closed by their tasks on the server's thread. Their number depends on the
+    // kernel, whose buffers take some MiB of each connection.
     let is_one_closed = |view: View<'_>| closed(view.log(), Reason::Slow) > 0;
     assert!(server.wait_until_blocking(is_one_closed, SOON));
     let mut well = Raw::connect(server.addr(), T).unwrap();

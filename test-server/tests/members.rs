@@ -188,7 +188,8 @@ fn lagging_member_replies_with_the_past() {
     assert!(synced.zxid > before);
     assert!(exists(&mut raw, "/a/b"));
 
-    // It lags again; its own client's writes are seen, and all that was committed before.
+    // The member lags again; the writes of its own client are visible, and so is all that was
+    // committed before.
     server.create("/c", "").unwrap();
     assert!(!exists(&mut raw, "/c"));
     raw.create("/d", 0);
@@ -232,11 +233,12 @@ fn isolated_member_only_reads() {
     server.set_member(0, CUT);
     other.create("/a", 0);
     assert!(!exists(&mut raw, "/a"));
-    // Nothing behind a write is replied to, and a session that moves away is served there.
+    // Requests behind a write have no reply, and a session that moves to another member is served
+    // there.
     raw.send(op::CREATE, &Body::create("/b", b"", 0)).unwrap();
     let mut moved = moves(&raw, addrs[2], 0).unwrap();
     assert!(exists(&mut moved, "/a"));
-    // It accepts no session.
+    // The member accepts no session.
     let mut waits = raw::dial(addrs[0]).unwrap();
     raw::write_frame(&mut waits, &raw::hello(0, T, 0, &[0; 16]).0).unwrap();
     let arrived = |kind| {
@@ -283,7 +285,7 @@ fn minority_commits_and_expires_nothing() {
         server.set_member(2, others);
         server.freeze_expiry(false);
         assert!(exists(&mut raw, "/a"));
-        // Many ticks after its timeout.
+        // The wait is many ticks longer than the session timeout.
         #[allow(
             clippy::disallowed_methods,
             reason = "that no session expires has no event to wait for"

@@ -64,7 +64,8 @@ fn ended(server: &Server) -> Outcome {
 /// Runs Curator's recipes; returns a line for each.
 fn recipes(peer: &CuratorPeer, connect: &str) -> Result<String, Box<dyn Error>> {
     let mut client = Command::new(&peer.java);
-    // It compiles the client first. Its log would be of interruptions when a recipe is closed.
+    // Cargo compiles the client first. The log of interruptions, when a recipe is closed, is not
+    // shown.
     client
         .args([
             "-XX:TieredStopAtLevel=1",

@@ -1,4 +1,4 @@
-//! What the server says, byte for byte, to a client that speaks the protocol by hand.
+//! The server's answers, byte for byte, to a client that speaks the protocol by hand.
 
 #![expect(
     clippy::unwrap_used,
@@ -59,8 +59,8 @@ fn unknown_session_is_refused_with_zeros() {
         assert_eq!(raw.greeting.password, [0; 16]);
         assert!(closed(&mut raw));
     }
-    // As ZooKeeper does, even a wrong password closes the connection that the session has; the
-    // session stays.
+    // As in ZooKeeper, even a wrong password closes the connection of the session; the session
+    // stays.
     assert!(closed(&mut live));
     let sessions = server.sessions();
     assert_eq!((sessions.len(), sessions[0].connected), (1, false));
@@ -958,7 +958,8 @@ const KEEPERS: [Version; 2] = [
     Version::ClickHouseKeeperWithoutContainers,
 ];
 
-/// ClickHouse#116690: the client is not told, and its nodes stay until the old session expires.
+/// The client does not learn of it, and its nodes stay until the old session expires
+/// (ClickHouse#116690).
 #[test]
 fn keeper_restores_no_session() {
     for version in KEEPERS {

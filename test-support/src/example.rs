@@ -9,14 +9,15 @@ use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
-/// The workspace's example of that name, built beside this test from the sources as they are.
+/// Returns the workspace's example with this name, built beside this test from the sources as they
+/// are.
 ///
 /// `cargo test` builds the examples with the tests. `cargo test --test NAME` does not: where the
 /// program is missing, or older than one of the sources that it was built from, it is built here,
 /// once in a process.
 ///
 /// # Errors
-/// If it cannot be built; what is wrong with it is on stderr.
+/// Returns an error if the example cannot be built; the compiler's messages are on stderr.
 pub fn example(name: &str) -> Result<PathBuf, Box<dyn Error>> {
     static KNOWN: Mutex<BTreeMap<String, PathBuf>> = Mutex::new(BTreeMap::new());
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -39,8 +40,8 @@ pub fn example(name: &str) -> Result<PathBuf, Box<dyn Error>> {
     Ok(program)
 }
 
-/// Whether the program is there and no source is newer, by the list of sources that cargo writes
-/// beside it.
+/// Returns whether the program is there and no source is newer, by the list of sources that cargo
+/// writes beside it.
 fn is_fresh(program: &Path) -> bool {
     let changed = |path: &Path| -> Option<SystemTime> { fs::metadata(path).ok()?.modified().ok() };
     let (Some(built), Ok(sources)) = (
@@ -58,7 +59,7 @@ fn is_fresh(program: &Path) -> bool {
     let is_older = |source: &str| {
         changed(&path(&source.replace('\0', "\\ "))).is_some_and(|changed| changed <= built)
     };
-    // Of another program if the target directory was copied.
+    // The file may belong to another program if the target directory was copied.
     path(target) == program && hidden.split(' ').all(is_older)
 }
 
@@ -72,8 +73,8 @@ fn build(name: &str, profile: &Path) -> Result<(), Box<dyn Error>> {
     } else {
         kind
     };
-    // It takes the lock of the target directory, which the cargo that runs the tests has given back
-    // by now.
+    // Cargo takes the lock of the target directory, which the cargo that runs the tests has already
+    // released.
     let status = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .args([
             "build",

@@ -32,16 +32,16 @@ pub const DIRECTORY: &str = "/locks/sku-42";
 /// machine.
 pub const HOUR: Duration = Duration::from_secs(3600);
 
-/// What an acquire returns.
+/// The result of an acquire.
 pub type Acquired<G = LockGuard> = Result<G, AcquireError>;
 
-/// A server on which nothing exists, and which grants [calm] clients their session timeout.
+/// Returns a server on which nothing exists, and which grants [calm] clients their session timeout.
 #[must_use]
 pub fn start_empty() -> Server {
     Server::builder().max_session_timeout(HOUR).start().unwrap()
 }
 
-/// The same, on which the lock's directory exists.
+/// Starts a server like [`start_empty`], on which the lock's directory exists.
 #[must_use]
 pub fn start() -> Server {
     let server = start_empty();
@@ -49,7 +49,7 @@ pub fn start() -> Server {
     server
 }
 
-/// The same, where sessions may be as short as 200 ms and no longer than 2 s.
+/// Starts a server like [`start`], which grants session timeouts from 200 ms to 2 s.
 #[must_use]
 pub fn start_impatient() -> Server {
     let server = Server::builder()
@@ -60,25 +60,26 @@ pub fn start_impatient() -> Server {
     server
 }
 
-/// Repetitions without end and almost without a pause, for tests in which the lock must be granted
-/// in the end.
+/// Returns a retry policy with many repetitions and short pauses, for tests in which the lock must
+/// be granted in the end.
 pub fn eager() -> RetryPolicy {
     RetryPolicy::n_times(100_000, Duration::from_millis(5))
 }
 
-/// A client with a session of its own, as another process would have it; it retries
+/// Returns a client with a separate session, as another process would have it; it retries
 /// [eagerly](eager).
 pub async fn connect(server: &Server) -> Client {
     connect_with(server, eager()).await
 }
 
-/// The same with another retry policy.
+/// Connects a client like [`connect`], with another retry policy.
 pub async fn connect_with(server: &Server, policy: RetryPolicy) -> Client {
     connect_as(Client::builder().retry_policy(policy), server).await
 }
 
-/// The same with another session timeout T: its heartbeat comes after T/6, its lease lasts for
-/// 2T/3, and it gives up a connection that is silent for T/8, but not before half a second.
+/// Connects a client like [`connect`], with another session timeout T: its heartbeat comes after
+/// T/6, its lease lasts for 2T/3, and it gives up a connection that is silent for T/8, but not
+/// before half a second.
 pub async fn connect_for(server: &Server, session_timeout: Duration) -> Client {
     let builder = Client::builder()
         .session_timeout(session_timeout)
@@ -86,14 +87,15 @@ pub async fn connect_for(server: &Server, session_timeout: Duration) -> Client {
     connect_as(builder.retry_policy(eager()), server).await
 }
 
-/// A client that sends nothing but what it is told to: it has no heartbeat while a test lasts. It
-/// keeps a connection that is silent for less than twenty seconds, as one is whose answer is held,
-/// where others give it up after less than two. For a server that [was started here](start_empty).
+/// Connects a client that sends only what the test requests: no heartbeat is due while a test
+/// lasts. The client keeps a connection that is silent for less than twenty seconds, such as one
+/// whose answer is held back, where others give it up after less than two. The server must be one
+/// that [was started here](start_empty).
 pub async fn calm(server: &Server) -> Client {
     calm_with(server, eager()).await
 }
 
-/// The same with another retry policy.
+/// Connects a client like [`calm`], with another retry policy.
 pub async fn calm_with(server: &Server, policy: RetryPolicy) -> Client {
     let builder = Client::builder()
         .session_timeout(HOUR)
@@ -101,8 +103,8 @@ pub async fn calm_with(server: &Server, policy: RetryPolicy) -> Client {
     connect_as(builder.retry_policy(policy), server).await
 }
 
-/// The client of a builder, which sets the retry policy too. Where a busy machine needs longer than
-/// the connect timeout, it is asked again.
+/// Returns the client of a builder, which sets the retry policy too. Where a busy machine needs
+/// longer than the connect timeout, it is asked again.
 pub async fn connect_as(builder: ClientBuilder, server: &Server) -> Client {
     let connected = async {
         loop {
@@ -115,7 +117,7 @@ pub async fn connect_as(builder: ClientBuilder, server: &Server) -> Client {
     within("the session", connected).await
 }
 
-/// A server, and so many clients of it: `let (server, [client, other]) = with_clients(start(),
+/// Returns a server with `N` clients: `let (server, [client, other]) = with_clients(start(),
 /// calm).await;`
 pub async fn with_clients<const N: usize>(
     server: Server,
@@ -147,13 +149,13 @@ pub fn lose(server: &Server, request: Match, carried_out: bool, loss: Loss) -> F
     }
 }
 
-/// The mutex at [`DIRECTORY`].
+/// Returns the mutex at [`DIRECTORY`].
 #[must_use]
 pub fn mutex(client: &Client) -> InterProcessMutex {
     InterProcessMutex::new(client, DIRECTORY).unwrap()
 }
 
-/// A place whose attempt waits for its predecessor already.
+/// Returns a place whose attempt waits for its predecessor already.
 pub async fn place(lock: &InterProcessFairLock) -> QueuedLock {
     let mut place = within("the place", lock.enqueue()).await.unwrap();
     // Sent behind the attempt's own list, and answered after it.
@@ -161,28 +163,28 @@ pub async fn place(lock: &InterProcessFairLock) -> QueuedLock {
     place
 }
 
-/// The fair lock at [`DIRECTORY`].
+/// Returns the fair lock at [`DIRECTORY`].
 #[must_use]
 pub fn fair(client: &Client) -> InterProcessFairLock {
     InterProcessFairLock::new(client, DIRECTORY).unwrap()
 }
 
-/// The mutex at [`DIRECTORY`], granted.
+/// Returns the mutex at [`DIRECTORY`], granted.
 #[track_caller]
 pub fn hold(client: &Client) -> impl Future<Output = LockGuard> + use<> {
-    // Here, so that the lock knows its holder by the caller's line.
+    // The attempt starts here, so that the lock names the caller's line as that of its holder.
     let attempt: Pin<Box<dyn Future<Output = Acquired> + Send>> = Box::pin(mutex(client).lock());
     let granted = within("the grant", attempt);
     async move { granted.await.unwrap() }
 }
 
-/// The id of the client's session.
+/// Returns the id of the client's session.
 #[must_use]
 pub fn session(client: &Client) -> i64 {
     client.session_id().expect("a session")
 }
 
-/// The numbers of a token of either kind, which are in one order.
+/// Returns the numbers of a token of either kind, which are in one order.
 pub fn numbers(token: impl Into<Token>) -> (i64, u64) {
     let token = token.into();
     (token.zxid(), token.counter())
@@ -205,14 +207,14 @@ pub fn until<C: FnMut(View<'_>) -> bool + Send + 'static>(
     }
 }
 
-/// The guard of an attempt that runs as a task.
+/// Returns the guard of an attempt that runs as a task.
 pub async fn granted<G: Debug>(attempt: JoinHandle<Acquired<G>>) -> G {
     within("the grant", attempt).await.unwrap().unwrap()
 }
 
-/// The error of an acquire whose time is over when the servers have told who is ahead. Where a busy
-/// machine needs longer for that, the error is that of no answer, and it is called again with twice
-/// the time.
+/// Returns the error of an acquire that times out after the servers have shown the contenders
+/// ahead. A busy machine may need longer for that: if the error is that of a missing answer, the
+/// acquire is repeated with twice the timeout.
 pub async fn timed_out<G: Debug>(acquire: impl AsyncFn(Duration) -> Acquired<G>) -> AcquireError {
     let mut timeout = Duration::from_millis(30);
     loop {
@@ -223,9 +225,9 @@ pub async fn timed_out<G: Debug>(acquire: impl AsyncFn(Duration) -> Acquired<G>)
     }
 }
 
-/// The guard of a try of a lock that is only kept. It waits for a tenth of a second behind a kept
-/// node; where a busy machine needs longer to delete that, it is called again. It may not give up
-/// earlier.
+/// Returns the guard of a try of a lock that is only kept. It waits for a tenth of a second behind
+/// a kept node; where a busy machine needs longer to delete that, it is called again. It may not
+/// give up earlier.
 pub async fn tried<G, F>(attempt: impl Fn() -> F + Send + Sync) -> G
 where
     F: Future<Output = Result<G, TryLockError>> + Send,
@@ -244,7 +246,7 @@ where
     within("a try that has time enough", again).await
 }
 
-/// The children of a lock's directory, as paths, in the order of their numbers.
+/// Returns the children of a lock's directory, as paths, in the order of their numbers.
 #[must_use]
 pub fn queue_at(server: &Server, directory: &str) -> Vec<String> {
     let mut names = server.children(directory);
@@ -255,7 +257,7 @@ pub fn queue_at(server: &Server, directory: &str) -> Vec<String> {
         .collect()
 }
 
-/// The same of [`DIRECTORY`].
+/// Returns the children of [`DIRECTORY`] like [`queue_at`].
 #[must_use]
 pub fn queue(server: &Server) -> Vec<String> {
     queue_at(server, DIRECTORY)
@@ -296,7 +298,7 @@ pub async fn enqueue(server: &Server, client: &Client) -> Waiter {
 pub async fn until_lost(lock: &impl InterProcessLock) {
     let lost = async {
         while lock.is_acquired_in_this_process() {
-            // Only asking notices it.
+            // Only a call notices the change.
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
@@ -334,12 +336,13 @@ pub struct Barrier {
 }
 
 impl Barrier {
-    /// A barrier for what the client does from now on, by a lock at `/barrier`, which is free.
+    /// Returns a barrier for the work of the client from now on, by a lock at `/barrier`, which is
+    /// free.
     pub async fn new(client: &Client) -> Self {
         Self::at(client, "/barrier").await
     }
 
-    /// The same by a lock at another path.
+    /// Returns a barrier by a lock at another path.
     pub async fn at(client: &Client, path: &str) -> Self {
         let lock = InterProcessFairLock::builder(client, path)
             .max_waiters(1)
@@ -358,7 +361,7 @@ impl Barrier {
 
     /// Waits for the client.
     pub async fn pass(&self) {
-        // One task wakes the next.
+        // Each task wakes the next.
         for _ in 0..20 {
             let refused = within("the client's own answer", self.lock.lock())
                 .await
@@ -414,7 +417,7 @@ pub async fn assert_clean(server: &Server, what: &str) {
     assert_eq!(server.children(DIRECTORY), [""; 0], "{what}");
 }
 
-/// The server's log of one operation in one session, of one kind.
+/// Returns the server's log of one operation in one session, of one kind.
 #[must_use]
 pub fn logged(server: &Server, session: i64, op: Op, kind: LogKind) -> Vec<LogEntry> {
     let mut log = server.log();
@@ -422,7 +425,7 @@ pub fn logged(server: &Server, session: i64, op: Op, kind: LogKind) -> Vec<LogEn
     log
 }
 
-/// That the lock at [`DIRECTORY`] was lost because its lease was over.
+/// Asserts that the lock at [`DIRECTORY`] was lost because its lease had ended.
 #[track_caller]
 pub fn assert_over(lost: &Lost) {
     assert_eq!(
@@ -431,7 +434,7 @@ pub fn assert_over(lost: &Lost) {
     );
 }
 
-/// That a release came after the end of its lease.
+/// Asserts that a release came after the end of the lease.
 #[track_caller]
 pub fn assert_released_too_late(released: Result<(), ReleaseError>) {
     match released {
@@ -440,7 +443,7 @@ pub fn assert_released_too_late(released: Result<(), ReleaseError>) {
     }
 }
 
-/// The paths that a client's session has asked to delete.
+/// Returns the paths that a client's session has asked to delete.
 #[must_use]
 pub fn deletions(server: &Server, client: &Client) -> Vec<String> {
     let arrived = logged(server, session(client), Op::Delete, LogKind::Arrived);
@@ -455,7 +458,7 @@ pub fn until_free(server: &Server) -> impl Future<Output = ()> + use<> {
     })
 }
 
-/// The most nodes that were below the lock at any time, by the log.
+/// Returns the most nodes that were below the lock at any time, by the log.
 #[must_use]
 pub fn most_nodes(server: &Server) -> usize {
     let below = format!("{DIRECTORY}/");
@@ -484,28 +487,28 @@ pub mod read_write {
     use super::{DIRECTORY, hold_back, session};
     use crate::wait::within;
 
-    /// The lock.
+    /// Returns the lock.
     #[must_use]
     pub fn lock(client: &Client) -> InterProcessReadWriteLock {
         InterProcessReadWriteLock::new(client, DIRECTORY).unwrap()
     }
 
-    /// A granted read lock.
+    /// Returns a granted read lock.
     pub async fn read(client: &Client) -> ReadGuard {
         within("a read lock", lock(client).read_lock().lock())
             .await
             .unwrap()
     }
 
-    /// The granted write lock.
+    /// Returns the granted write lock.
     pub async fn write(client: &Client) -> WriteGuard {
         within("the write lock", lock(client).write_lock().lock())
             .await
             .unwrap()
     }
 
-    /// A downgrade whose first request is held: its reply if the server is to carry it out, or the
-    /// request itself.
+    /// Returns a downgrade whose first request is held: its reply if the server is to carry it out,
+    /// or the request itself.
     pub async fn downgrade(
         server: &Server,
         client: &Client,

@@ -1,4 +1,4 @@
-//! What is logged in this process, for tests that look at it or get in its way.
+//! The log of this process, for tests that read it or block it.
 
 use std::fmt::Debug;
 
@@ -8,7 +8,7 @@ use tracing::{Event, Metadata, span};
 /// Has every `tracing` event of this process given to `listener`, with the text of its fields.
 ///
 /// # Errors
-/// If a subscriber was set before: there is one for the whole process.
+/// Returns an error if a subscriber was set before, because a process has only one.
 pub fn listen_to_log(
     listener: fn(&Metadata<'_>, &str),
 ) -> Result<(), tracing::subscriber::SetGlobalDefaultError> {

@@ -50,13 +50,14 @@ impl fmt::Display for Missing {
 
 impl std::error::Error for Missing {}
 
-/// Whether a missing peer is a failure: `REQUIRE_PEERS` is set to anything but nothing or `0`.
+/// Returns whether a missing peer is a failure: `REQUIRE_PEERS` is set to anything but nothing or
+/// `0`.
 #[must_use]
 pub fn required() -> bool {
     env::var_os("REQUIRE_PEERS").is_some_and(|v| !v.is_empty() && v != "0")
 }
 
-/// What is needed to start ZooKeeper servers.
+/// The programs needed to start ZooKeeper servers.
 #[derive(Debug, Clone)]
 pub struct ZooKeeperPeer {
     /// The Java virtual machine.
@@ -68,7 +69,7 @@ pub struct ZooKeeperPeer {
 }
 
 impl ZooKeeperPeer {
-    /// The version's numbers, to be compared; `None` where the jar's name does not say it.
+    /// Returns the version's numbers, to be compared; `None` where the jar's name does not say it.
     #[must_use]
     pub fn numbers(&self) -> Option<[u32; 3]> {
         let mut numbers = self
@@ -80,7 +81,7 @@ impl ZooKeeperPeer {
     }
 }
 
-/// What is needed to compile and run a Java program that uses Curator.
+/// The programs needed to compile and run a Java program that uses Curator.
 #[derive(Debug, Clone)]
 pub struct CuratorPeer {
     /// The Java virtual machine; it runs a single source file too (`java -cp .. Main.java`).
@@ -94,8 +95,8 @@ pub struct CuratorPeer {
 }
 
 impl CuratorPeer {
-    /// The compiler, which is a Java program that ends soon: its virtual machine need not optimize,
-    /// which halves its time.
+    /// Returns the compiler, which is a Java program that ends soon: its virtual machine need not
+    /// optimize, which halves its time.
     #[must_use]
     pub fn compiler(&self) -> Command {
         let mut command = Command::new(&self.javac);
@@ -106,7 +107,7 @@ impl CuratorPeer {
     }
 }
 
-/// What is needed to run a Python program that uses kazoo.
+/// The programs needed to run a Python program that uses kazoo.
 #[derive(Debug, Clone)]
 pub struct KazooPeer {
     /// A Python that can import kazoo.
@@ -115,19 +116,19 @@ pub struct KazooPeer {
     pub version: String,
 }
 
-/// What is needed to start a Redis server.
+/// The program needed to start a Redis server.
 #[derive(Debug, Clone)]
 pub struct RedisPeer {
     /// The server.
     pub server: PathBuf,
-    /// Its version.
+    /// The version of the server.
     pub version: String,
 }
 
-/// The Java virtual machine: `$JAVA_HOME/bin/java`, else `java` on the path.
+/// Returns the Java virtual machine: `$JAVA_HOME/bin/java`, else `java` on the path.
 ///
 /// # Errors
-/// [`Missing`] when there is none.
+/// [`Missing`] if there is none.
 pub fn java() -> Result<PathBuf, Missing> {
     java_tool("java").ok_or_else(|| {
         Missing::new(
@@ -138,10 +139,10 @@ pub fn java() -> Result<PathBuf, Missing> {
     })
 }
 
-/// The Java compiler: `$JAVA_HOME/bin/javac`, else `javac` on the path.
+/// Returns the Java compiler: `$JAVA_HOME/bin/javac`, else `javac` on the path.
 ///
 /// # Errors
-/// [`Missing`] when there is none.
+/// [`Missing`] if there is none.
 pub fn javac() -> Result<PathBuf, Missing> {
     java_tool("javac").ok_or_else(|| {
         Missing::new(
@@ -155,7 +156,7 @@ pub fn javac() -> Result<PathBuf, Missing> {
 /// Java and the server's jars: `ZOOKEEPER_CLASSPATH`, else Debian's.
 ///
 /// # Errors
-/// [`Missing`] when either is not there.
+/// [`Missing`] if either is not there.
 pub fn zookeeper() -> Result<ZooKeeperPeer, Missing> {
     ZOOKEEPER.get_or_init(find_zookeeper).clone()
 }
@@ -163,24 +164,24 @@ pub fn zookeeper() -> Result<ZooKeeperPeer, Missing> {
 /// Java, its compiler and Curator's jars: `CURATOR_CLASSPATH`, else Debian's.
 ///
 /// # Errors
-/// [`Missing`] when one of them is not there.
+/// [`Missing`] if one of them is not there.
 pub fn curator() -> Result<CuratorPeer, Missing> {
     CURATOR.get_or_init(find_curator).clone()
 }
 
-/// A Python with kazoo: `$PYTHON`, `python3` on the path, `/usr/bin/python3`, the first that can
-/// import it.
+/// Returns a Python with kazoo: `$PYTHON`, `python3` on the path, `/usr/bin/python3`, the first
+/// that can import it.
 ///
 /// # Errors
-/// [`Missing`] when none can.
+/// [`Missing`] if none can.
 pub fn kazoo() -> Result<KazooPeer, Missing> {
     KAZOO.get_or_init(find_kazoo).clone()
 }
 
-/// A Redis server: `redis-server` on the path.
+/// Returns a Redis server: `redis-server` on the path.
 ///
 /// # Errors
-/// [`Missing`] when there is none, or it does not say its version.
+/// [`Missing`] if there is none, or it does not say its version.
 pub fn redis() -> Result<RedisPeer, Missing> {
     REDIS.get_or_init(find_redis).clone()
 }
@@ -188,7 +189,7 @@ pub fn redis() -> Result<RedisPeer, Missing> {
 /// Prometheus's `promtool`, which checks and runs rules: the one on the path.
 ///
 /// # Errors
-/// [`Missing`] when there is none.
+/// [`Missing`] if there is none.
 pub fn promtool() -> Result<PathBuf, Missing> {
     on_path("promtool").ok_or_else(|| {
         let remedy = "apt-get install --no-install-recommends prometheus";
@@ -196,8 +197,8 @@ pub fn promtool() -> Result<PathBuf, Missing> {
     })
 }
 
-/// The peers that this process has asked for and found, with their versions; `None` if there is
-/// none.
+/// Returns the peers that this process has asked for and found, with their versions; `None` if
+/// there is none.
 pub(crate) fn found() -> Option<String> {
     const UNKNOWN: &str = "of an unknown version";
     let named =
@@ -319,7 +320,7 @@ fn find_kazoo() -> Result<KazooPeer, Missing> {
 fn find_redis() -> Result<RedisPeer, Missing> {
     let missing = |reason: &str| Missing::new("Redis", reason, "apt-get install redis-server");
     let server = on_path("redis-server").ok_or_else(|| missing("no `redis-server` on the path"))?;
-    // Redis server v=7.0.15 sha=00000000:0 ..
+    // The output is `Redis server v=7.0.15 sha=00000000:0` and more.
     let said =
         said(&server, ["--version"]).ok_or_else(|| missing("`redis-server --version` fails"))?;
     let version = said
@@ -336,14 +337,14 @@ fn java_tool(name: &str) -> Option<PathBuf> {
     home.filter(|p| p.is_file()).or_else(|| on_path(name))
 }
 
-/// The first file of that name in the directories of `PATH`.
+/// Returns the first file with this name in the directories of `PATH`.
 fn on_path(name: &str) -> Option<PathBuf> {
     env::split_paths(&env::var_os("PATH")?)
         .map(|dir| dir.join(name))
         .find(|p| p.is_file())
 }
 
-/// A jar of a Debian package, with or without the package manager's help.
+/// Returns a jar of a Debian package, with or without the package manager's help.
 fn debian_jar(name: &str, package: &str) -> Option<PathBuf> {
     let usual = Path::new(DEBIAN_JARS).join(name);
     if usual.exists() {
@@ -356,7 +357,8 @@ fn debian_jar(name: &str, package: &str) -> Option<PathBuf> {
         .find(|p| p.file_name() == Some(OsStr::new(name)) && p.exists())
 }
 
-/// The jar and, when it lies beside it, slf4j's logger to stderr: without one ZooKeeper is mute.
+/// Returns the jar and, when it lies beside it, slf4j's logger to stderr: without one ZooKeeper is
+/// mute.
 fn with_logger(jar: &Path) -> String {
     let mut classpath = jar.to_string_lossy().into_owned();
     // The others are what Netty needs for connections, which Debian's manifest of ZooKeeper
@@ -371,13 +373,14 @@ fn with_logger(jar: &Path) -> String {
     classpath
 }
 
-/// The version of `zookeeper.jar`: in the name behind the symbolic link or of a file beside it.
+/// Returns the version of `zookeeper.jar`: in the name behind the symbolic link or of a file beside
+/// it.
 fn version_of(jar: &Path) -> Option<String> {
     let name = jar.file_stem()?.to_str()?;
     version_named(&jar.canonicalize().ok()?, name).or_else(|| version_beside(jar, name))
 }
 
-/// The version of the first jar of that name in a class path, an entry of which may be
+/// Returns the version of the first jar with this name in a class path, an entry of which may be
 /// `directory/*`.
 fn version_in(classpath: &str, name: &str) -> Option<String> {
     env::split_paths(classpath).find_map(|entry| match entry.file_stem()?.to_str()? {
@@ -387,7 +390,7 @@ fn version_in(classpath: &str, name: &str) -> Option<String> {
     })
 }
 
-/// The version of the first jar of that name in the directory of another file.
+/// Returns the version of the first jar with this name in the directory of another file.
 fn version_beside(file: &Path, name: &str) -> Option<String> {
     let mut files = file.parent()?.read_dir().ok()?.filter_map(Result::ok);
     files.find_map(|entry| version_named(&entry.path(), name))
@@ -406,7 +409,7 @@ fn version_named(jar: &Path, name: &str) -> Option<String> {
         .then(|| version.to_owned())
 }
 
-/// What a program says on stdout when it succeeds.
+/// Returns the output of a program on stdout; `None` if it fails.
 fn said<const N: usize>(program: &Path, args: [&str; N]) -> Option<String> {
     let output = Command::new(program)
         .args(args)

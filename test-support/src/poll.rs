@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 /// How often [`poll_until`] looks.
 const INTERVAL: Duration = Duration::from_millis(10);
 
-/// What was waited for did not come in time.
+/// The error of a condition that was not met in time.
 #[derive(Debug, Clone)]
 pub struct TimedOut {
     what: String,

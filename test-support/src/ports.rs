@@ -1,9 +1,9 @@
-//! Ports for servers that must be told theirs before they start.
+//! Ports for servers that need their port before they start.
 //!
 //! A port that was free a moment ago may be taken when the server binds it. So ports come in blocks
-//! below the range from which the kernel takes ports for port 0 and for outgoing connections, and
-//! the first port of a block is bound by us for as long as the block is in use: the process that
-//! holds it owns the rest. The kernel takes it back when this process ends, however it ends.
+//! below the range from which the kernel takes ports for port 0 and for outgoing connections. The
+//! process that uses a block keeps its first port bound, which reserves the rest. The kernel
+//! releases that port when the process ends, in any way.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -49,7 +49,7 @@ impl Ports {
         ))
     }
 
-    /// The port at `index`, from 0.
+    /// Returns the port at `index`, from 0.
     pub(crate) fn port(&self, index: u16) -> u16 {
         self.base + 1 + index
     }

@@ -1,8 +1,8 @@
-//! What most tests of locks use: `use test_support::prelude::*;`. What a test defines or imports
-//! itself goes before it.
+//! The names that most tests of locks use: `use test_support::prelude::*;`. Names that a test
+//! defines or imports itself take precedence.
 //!
-//! Of the two kinds of broken connections it has those of the server in the process, and not those
-//! of a [`Proxy`](crate::Proxy).
+//! Two types are named `Cut` and `Direction`; the prelude has those of the server in the process,
+//! and not those of a [`Proxy`](crate::Proxy).
 
 pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 pub use std::sync::{Arc, Mutex};

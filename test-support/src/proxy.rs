@@ -15,31 +15,31 @@ use socket2::SockRef;
 use crate::poll::poll_until;
 use crate::ports::Ports;
 
-/// Which way a link is [stalled](Proxy::stall).
+/// The direction in which a link is [stalled](Proxy::stall).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Direction {
-    /// Nothing gets through.
+    /// Nothing passes in either direction.
     Both,
-    /// The server hears nothing of the client; what the server says arrives.
+    /// The server receives nothing from the client; the server's data arrive at the client.
     ToServer,
-    /// The client hears nothing of the server; what the client says arrives.
+    /// The client receives nothing from the server; the client's data arrive at the server.
     ToClient,
 }
 
 /// How connections are [cut](Proxy::cut).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Cut {
-    /// In good order: the peer reads the end of the stream.
+    /// An orderly end: the peer reads the end of the stream.
     Fin,
-    /// By a reset: the peer's next read fails, and what was on its way is gone.
+    /// A reset: the peer's next read fails, and data on their way are lost.
     Reset,
 }
 
-/// A TCP proxy in front of one server. It passes everything on until it is told otherwise.
+/// A TCP proxy in front of one server, which passes everything on until a method changes that.
 ///
-/// The one who connects is the client here: between two members of an ensemble the follower, whose
-/// server is the leader. Every function acts on all connections, of the present and to come.
-/// Dropping it resets them.
+/// The client of a proxy is the side that connects. Between two members of an ensemble that is the
+/// follower, and the leader is the server. Every method acts on all connections, present and
+/// future. Dropping the proxy resets them.
 #[derive(Debug)]
 pub struct Proxy {
     shared: Arc<Shared>,
@@ -71,8 +71,8 @@ struct State {
     mute_next: usize,
 }
 
-/// A connection, and the one that was made for it. The pump that reads a side keeps it open, and so
-/// does this; a side that was cut is none.
+/// A connection of a client, and the connection to the server that was made for it. The pump that
+/// reads a side keeps it open, and so does this value; a side that was cut is `None`.
 #[derive(Debug)]
 struct Link {
     number: u64,
@@ -92,26 +92,28 @@ enum Way {
 }
 
 impl Proxy {
-    /// Stands in front of `target`. Who connects while the target does not listen is accepted and
-    /// reset.
+    /// Starts a proxy in front of `target`. A client that connects while the target does not listen
+    /// is accepted and reset.
     ///
     /// # Errors
-    /// When there is no port or no thread to be had.
+    /// Returns an error if no port or thread is available.
     pub fn start(target: SocketAddr) -> io::Result<Self> {
         Self::start_patient(target, Duration::ZERO)
     }
 
-    /// Stands in front of the quorum port of a member of an ensemble. Another member dials a new
-    /// leader before that listens, and tries again when it is refused, but gives up, and calls for
-    /// another election, when it is accepted and reset: so here it is kept waiting.
+    /// Starts a proxy in front of the quorum port of a member of an ensemble. Another member
+    /// connects to a new leader before that listens. If the connection is refused, the member tries
+    /// again; if it is accepted and reset, the member gives up and calls for another election. So
+    /// this proxy keeps such a connection waiting.
     ///
     /// # Errors
-    /// As [`start`](Self::start).
+    /// The errors are those of [`start`](Self::start).
     pub fn of_quorum(target: SocketAddr) -> io::Result<Self> {
         Self::start_patient(target, LISTENS_WITHIN)
     }
 
-    /// Who connects while the target does not listen is kept waiting for so long.
+    /// Starts a proxy that keeps clients waiting for up to `patience` while the target does not
+    /// listen.
     fn start_patient(target: SocketAddr, patience: Duration) -> io::Result<Self> {
         let ports = Ports::take()?;
         let address = SocketAddr::from(([127, 0, 0, 1], ports.port(0)));
@@ -135,13 +137,13 @@ impl Proxy {
         Ok(proxy)
     }
 
-    /// Where it listens.
+    /// Returns the address of the proxy.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.shared.address
     }
 
-    /// How many connections reach the server at the moment.
+    /// Returns how many connections reach the server at the moment.
     #[must_use]
     pub fn connections(&self) -> usize {
         let state = self.shared.lock();
@@ -154,29 +156,28 @@ impl Proxy {
 
     /// Passes nothing on in this direction, neither bytes nor the end of a stream, until
     /// [`resume`](Self::resume). Connections stay open. A new one is accepted, as by a network that
-    /// is silent only later, and reaches the server when the direction to it is open. What was
-    /// being passed on when this was called may still arrive.
+    /// falls silent later, and reaches the server when the direction to it is open. Data that were
+    /// being passed on at the call may still arrive.
     pub fn stall(&self, direction: Direction) {
         let mut state = self.shared.lock();
         state.to_server_stalled |= direction != Direction::ToClient;
         state.to_client_stalled |= direction != Direction::ToServer;
     }
 
-    /// Ends every [`stall`](Self::stall): what was held back is passed on.
+    /// Ends every [`stall`](Self::stall): data that were held back are passed on.
     pub fn resume(&self) {
         let mut state = self.shared.lock();
         (state.to_server_stalled, state.to_client_stalled) = (false, false);
         self.shared.changed.notify_all();
     }
 
-    /// Passes on what the server says this much later, from the next read on.
+    /// Delays the server's data by `delay`, from the next read on.
     pub fn delay(&self, delay: Duration) {
         self.shared.lock().delay = delay;
     }
 
-    /// The connections that there are fall silent both ways, for as long as they last, and so do
-    /// the `next` ones to come; those after them work. So it is when a router forgets what it has
-    /// translated.
+    /// Makes the present connections and the `next` ones silent in both directions, until they end.
+    /// Later connections work. A router that forgets its address translations has the same effect.
     pub fn mute(&self, next: usize) {
         let mut state = self.shared.lock();
         state.mute_next = next;
@@ -195,8 +196,8 @@ impl Proxy {
         self.shared.changed.notify_all();
     }
 
-    /// Ends all connections on the clients' side. The server sees silence: its connections stay
-    /// open, and what it sends is swallowed.
+    /// Ends all connections on the clients' side. The server observes silence: its connections stay
+    /// open, and the data that it sends are discarded.
     pub fn cut_from_server(&self, how: Cut) {
         let mut state = self.shared.lock();
         for side in state.links.iter_mut().filter_map(|link| link.client.take()) {
@@ -205,10 +206,10 @@ impl Proxy {
         self.shared.changed.notify_all();
     }
 
-    /// Does not listen any more: who connects is refused. Connections that there are stay.
+    /// Stops listening: new connections are refused. Present connections stay.
     ///
     /// # Errors
-    /// When the proxy has broken down.
+    /// Returns an error if the proxy has broken down.
     pub fn refuse(&self) -> io::Result<()> {
         self.shared.lock().refusing = true;
         self.poke();
@@ -218,7 +219,7 @@ impl Proxy {
     /// Listens again after [`refuse`](Self::refuse).
     ///
     /// # Errors
-    /// When the proxy has broken down.
+    /// Returns an error if the proxy has broken down.
     pub fn accept(&self) -> io::Result<()> {
         self.shared.lock().refusing = false;
         self.shared.changed.notify_all();
@@ -228,7 +229,7 @@ impl Proxy {
     /// Makes the thread that waits for connections look at the state.
     fn poke(&self) {
         self.shared.changed.notify_all();
-        // It may have looked already, and refuse this one.
+        // The accepting thread may have passed its check already, and then refuses this connection.
         let _ = TcpStream::connect_timeout(&self.shared.address, Duration::from_secs(1));
     }
 
@@ -253,7 +254,8 @@ impl Drop for Proxy {
         self.shared.lock().closed = true;
         self.cut(Cut::Reset);
         self.poke();
-        // Until the port is free: the next process that is given it wants to bind it.
+        // The wait ends when the port is free, because the next process that is given the port
+        // binds it.
         let _ = self.until_listening(false);
     }
 }
@@ -329,7 +331,7 @@ impl State {
                 .any(|link| link.number == number && link.mute)
     }
 
-    /// Whether a link is still there at the end where `way` begins.
+    /// Returns whether a link is still there at the end where `way` begins.
     fn has(&self, number: u64, way: Way) -> bool {
         let side = |link: &Link| match way {
             Way::ToServer => link.client.is_some(),
@@ -346,7 +348,7 @@ impl State {
 /// Ends a connection. The reset happens when the last owner lets go of it, which the pump does that
 /// this wakes.
 fn end(side: &TcpStream, how: Cut) {
-    // That the peer was quicker is no error.
+    // The peer may have ended the connection first, which is not an error here.
     let _ = match how {
         Cut::Fin => side.shutdown(Shutdown::Both),
         Cut::Reset => SockRef::from(side)
@@ -390,12 +392,11 @@ fn accept(shared: &Arc<Shared>) {
                 break;
             }
             let client = Arc::new(client);
-            // Here, so that connections count in the order in which they came, whichever thread
-            // runs first.
+            // The connection is counted here, so that the order of connections does not depend on
+            // the threads.
             let number = shared.enter(&client);
             let serving = Arc::clone(shared);
-            // Without a thread the connection is dropped, as by any server that has run out of
-            // something.
+            // Without a thread the connection is dropped, as by any server that lacks a resource.
             if thread::Builder::new()
                 .spawn(move || serve(&serving, number, client))
                 .is_err()
@@ -437,7 +438,7 @@ fn serve(shared: &Arc<Shared>, number: u64, client: Arc<TcpStream>) {
                 link.server = Some(Arc::clone(&server));
                 link.pumps += 1;
             }
-            // It was cut in the meantime.
+            // The connection was cut in the meantime.
             None => return end(&server, Cut::Reset),
         }
     }
@@ -468,7 +469,7 @@ fn pump(shared: &Shared, number: u64, way: Way, from: Arc<TcpStream>, to: Weak<T
         };
         if way == Way::ToClient {
             let delay = shared.lock().delay;
-            // What comes meanwhile is read after it, and so is late too.
+            // Data that arrives in this time is read later, and so is delayed too.
             #[expect(clippy::disallowed_methods, reason = "this is the delay itself")]
             thread::sleep(delay);
         }
@@ -505,7 +506,7 @@ mod tests {
     /// time shows.
     const A_WHILE: Duration = Duration::from_millis(100);
 
-    /// A proxy, and the connections that arrive behind it.
+    /// Returns a proxy, and the connections that arrive behind it.
     fn proxy() -> (Proxy, mpsc::Receiver<TcpStream>) {
         let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let target = server.local_addr().unwrap();

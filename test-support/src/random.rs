@@ -7,13 +7,13 @@ use std::time::Duration;
 pub struct Random(u64);
 
 impl Random {
-    /// The numbers of a seed.
+    /// Returns the numbers of a seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The numbers of a seed for one of several uses of it, which do not follow each other.
+    /// Returns the numbers of a seed for one of several uses of it, which do not follow each other.
     #[must_use]
     pub fn named(seed: u64, name: &str) -> Self {
         let mix = |state: u64, byte| (state ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
@@ -28,12 +28,12 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number from 0 to `end` - 1.
+    /// Returns a number from 0 to `end` - 1.
     pub fn below(&mut self, end: u64) -> u64 {
         self.number() % end
     }
 
-    /// One of them; `None` if there are none.
+    /// Returns a random element; `None` if there are none.
     pub fn one_of<T: Copy>(&mut self, all: &[T]) -> Option<T> {
         let last = u64::try_from(all.len()).ok()?.checked_sub(1)?;
         all.get(usize::try_from(self.below(last + 1)).ok()?)

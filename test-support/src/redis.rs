@@ -100,25 +100,25 @@ impl Redis {
         }
     }
 
-    /// Where it serves.
+    /// Returns the address of the server.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Its process number.
+    /// Returns the process id of the server.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Its version.
+    /// Returns the version of the server.
     #[must_use]
     pub fn version(&self) -> &str {
         &self.peer.version
     }
 
-    /// What it has logged, warnings only.
+    /// Returns the log of the server, which has warnings only.
     #[must_use]
     pub fn log(&self) -> String {
         read_log(self.dir.path())
@@ -127,9 +127,9 @@ impl Redis {
 
 impl Drop for Redis {
     fn drop(&mut self) {
-        // One that has ended by itself is as dead as we want it.
+        // A process that has ended cannot be killed, which is not an error here.
         let _ = self.child.kill();
-        // Before another process may get the number.
+        // The watchdog ends before another process can have the same id.
         self.watchdog.end();
         let _ = self.child.wait();
     }
@@ -144,7 +144,7 @@ fn run(peer: &RedisPeer, address: SocketAddr, dir: &Path) -> std::io::Result<Chi
             "--port",
             &address.port().to_string(),
         ])
-        // Neither snapshots nor a log of writes.
+        // The server writes neither snapshots nor a log.
         .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])
         .arg("--dir")
         .arg(dir)
@@ -163,7 +163,7 @@ fn read_log(dir: &Path) -> String {
         .unwrap_or_default()
 }
 
-/// Whether a server answers to a ping.
+/// Returns whether a server answers to a ping.
 fn answers(address: SocketAddr) -> bool {
     let ping = || {
         let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(5))?;

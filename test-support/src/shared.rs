@@ -7,14 +7,15 @@ use std::time::Duration;
 use crate::proxy::Proxy;
 use crate::zookeeper::{Options, ServerError, ZooKeeper};
 
-/// Servers once started, or why they could not be: that is not tried again for every test.
+/// Servers that were started, or the reason why they could not be, so that not every test tries
+/// again.
 type Shared = Mutex<Option<Result<Arc<ZooKeeper>, String>>>;
 
 static STANDALONE: Shared = Mutex::new(None);
 static ENSEMBLE: Shared = Mutex::new(None);
 
-/// The standalone ZooKeeper of this process, started with the default options by the first call.
-/// For tests that keep to paths of their own ([`unique_path`]) and disturb no other.
+/// Returns the standalone ZooKeeper of this process, started with the default options by the first
+/// call. For tests that keep to paths of their own ([`unique_path`]) and disturb no other.
 ///
 /// # Errors
 /// Why it could not be started.
@@ -25,12 +26,12 @@ pub fn shared_standalone() -> Result<Arc<ZooKeeper>, ServerError> {
 /// How far the first member of [`shared_ensemble`] lags behind, at least.
 const LAG: Duration = Duration::from_millis(20);
 
-/// The three-member ensemble of this process, as [`shared_standalone`]. One member hears of the
-/// others late, unless it leads: a test that takes what it reads there for the last word fails on
-/// most machines, and not only where the disk of a member is slow.
+/// Returns the three-member ensemble of this process, like [`shared_standalone`]. One member
+/// receives the others' messages late, unless it leads, so that a test that relies on a read by
+/// that member fails on most machines, and not only where the disk of a member is slow.
 ///
 /// # Errors
-/// Why it could not be started.
+/// Returns an error if the ensemble could not be started.
 #[expect(
     clippy::expect_used,
     reason = "a test without ports fails by panicking"
@@ -76,7 +77,7 @@ pub fn stop_shared() {
     }
 }
 
-/// A path that no other call in any process answers: `/<name>-<process>-<number>`.
+/// Returns a path that no other call in any process answers: `/<name>-<process>-<number>`.
 #[must_use]
 pub fn unique_path(name: &str) -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);

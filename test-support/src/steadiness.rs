@@ -31,7 +31,7 @@ impl Steadiness {
         Self { longest, task }
     }
 
-    /// For how long it did not, at the longest.
+    /// Returns for how long it did not, at the longest.
     #[must_use]
     pub fn stood_still(&self) -> Duration {
         *self.longest.lock().unwrap_or_else(PoisonError::into_inner)

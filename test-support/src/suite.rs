@@ -15,13 +15,13 @@ use crate::peers::{self, Missing};
 use crate::shared::stop_shared;
 use crate::wait::PATIENCE;
 
-/// How long a trial may take unless the suite says otherwise: longer than it [waits](PATIENCE) for
-/// one event in vain, since that error says more.
+/// The default time limit of a trial. It is longer than the [wait](PATIENCE) for one event, because
+/// the error of that wait is more useful.
 const TIME_LIMIT: Duration = PATIENCE.saturating_mul(2);
 
-/// What a trial may answer: nothing, or a result whose error says what is wrong.
+/// The result of a trial: nothing, or a `Result` whose error describes the failure.
 pub trait IntoOutcome {
-    /// The trial's result, an error as text.
+    /// Returns the trial's result, with an error as text.
     ///
     /// # Errors
     /// The trial's.
@@ -43,8 +43,8 @@ impl<E: fmt::Display> IntoOutcome for Result<(), E> {
 /// The trials of a test binary with `harness = false`, each under the name of the back-end it runs
 /// on.
 ///
-/// A trial whose peer is missing is ignored, its line and the last line of the output say why; with
-/// `REQUIRE_PEERS=1` it fails. A trial that does not end within the time limit fails.
+/// A trial whose peer is missing is ignored, and its line and the last line of the output give the
+/// reason; with `REQUIRE_PEERS=1` it fails. A trial that does not end within the time limit fails.
 ///
 /// ```no_run
 /// use test_support::{Suite, peers, shared_standalone};
@@ -103,7 +103,7 @@ impl Default for Suite {
 }
 
 impl Suite {
-    /// A suite without trials.
+    /// Returns a suite without trials.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -116,13 +116,13 @@ impl Suite {
         }
     }
 
-    /// How long each trial that is added from here on may take. Default: ten minutes.
+    /// Sets the time limit of each trial that is added from now on. Default: ten minutes.
     pub fn time_limit(&mut self, limit: Duration) {
         self.limit = limit;
     }
 
-    /// How many trials run at once unless the command line says so (`--test-threads`). Default:
-    /// `RUST_TEST_THREADS`, as for other tests, or as many as the machine has processors.
+    /// Sets how many trials run at once, unless the command line does (`--test-threads`). Default:
+    /// `RUST_TEST_THREADS`, as for other tests, or the number of processors.
     pub fn at_once(&mut self, trials: usize) {
         self.at_once = Some(trials);
     }
@@ -211,7 +211,7 @@ fn within(
     match outcome.recv_timeout(limit) {
         Ok(result) => result,
         Err(RecvTimeoutError::Timeout) => Err(format!("still running after {limit:?}")),
-        // It ended without a result, so it panicked.
+        // The thread ended without a result, so the trial panicked.
         Err(RecvTimeoutError::Disconnected) => match thread.join() {
             Err(panic) => std::panic::resume_unwind(panic),
             Ok(()) => Err("ended without a result".to_owned()),
@@ -232,7 +232,8 @@ mod tests {
     }
 
     fn run(suite: Suite) -> (libtest_mimic::Conclusion, Option<String>) {
-        // Not to stdout, where its failures would look like this binary's.
+        // The output goes to a file, because the failures in it would look like those of this
+        // program.
         let log = tempfile::NamedTempFile::new().expect("a file");
         let logfile = Some(log.path().to_string_lossy().into_owned());
         let args = Arguments {

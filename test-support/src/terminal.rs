@@ -1,4 +1,4 @@
-//! What a program shows on a terminal.
+//! The output of a program on a terminal.
 
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
@@ -12,7 +12,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 /// wrote there. Its stdout goes nowhere.
 ///
 /// # Errors
-/// If there is no terminal to be had, or the program cannot be started.
+/// Returns an error if no terminal is available, or the program cannot be started.
 pub fn shown_on_a_terminal(mut program: Command) -> io::Result<(ExitStatus, String)> {
     let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY)?;
     grantpt(&terminal)?;

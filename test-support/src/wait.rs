@@ -56,7 +56,7 @@ pub async fn all_done<T: Send + 'static>(what: &str, mut tasks: JoinSet<T>) -> V
     done
 }
 
-/// A future that has been polled once, so that what it does first is done, and is not ready.
+/// Returns a future that has been polled once, so that its first step is done, and is not ready.
 ///
 /// # Panics
 /// If it is ready.
@@ -67,7 +67,7 @@ pub fn pending<F: Future>(future: F) -> Spawn<F> {
     future
 }
 
-/// A waker of an executor that does not work: it panics.
+/// Returns a waker of an executor that does not work: it panics.
 #[must_use]
 pub fn broken_waker() -> Waker {
     struct Broken;
@@ -97,7 +97,7 @@ impl Wake for Woken {
 }
 
 impl<F: Future> ByHand<F> {
-    /// The future, not polled yet.
+    /// Returns the future, not polled yet.
     pub fn new(future: F) -> Self {
         Self {
             future: Box::pin(future),

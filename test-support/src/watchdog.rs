@@ -1,4 +1,4 @@
-//! What becomes of child processes when this one ends without having seen to them.
+//! Ends child processes when this process ends without having ended them.
 
 use std::io::{self, Write as _};
 use std::path::Path;
@@ -12,8 +12,8 @@ pub(crate) struct Watchdog {
 }
 
 impl Watchdog {
-    /// A shell that reads process numbers, a line replacing the one before, and acts when there is
-    /// no more to read: when this process has closed the pipe, which it does by ending.
+    /// Returns a shell that reads process numbers, a line replacing the one before, and acts when
+    /// there is no more to read: when this process has closed the pipe, which it does by ending.
     pub(crate) fn start(dir: &Path) -> io::Result<Self> {
         const SCRIPT: &str = "live=; while read -r line; do live=$line; done; \
                               if [ -n \"$live\" ]; then kill -s KILL $live; fi; rm -rf -- \"$0\"";
@@ -23,7 +23,8 @@ impl Watchdog {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        // Or the Ctrl-C that ends this process would end it too.
+        // The watchdog has a separate process group: the Ctrl-C that ends this process would end it
+        // too.
         own_group(&mut command);
         Ok(Self {
             child: command.spawn()?,
@@ -33,7 +34,7 @@ impl Watchdog {
     pub(crate) fn guard(&mut self, live: &[u32]) {
         let line: Vec<_> = live.iter().map(u32::to_string).collect();
         if let Some(pipe) = &mut self.child.stdin {
-            // Without a watchdog there is still Drop.
+            // Without a watchdog, `Drop` still ends the children.
             let _ = pipe.write_all(format!("{}\n", line.join(" ")).as_bytes());
         }
     }

@@ -71,20 +71,21 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The defaults.
+    /// Returns the defaults.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// `tickTime`: the unit of the limits, and the grain in which sessions expire. Default 200 ms.
+    /// Sets `tickTime`: the unit of the limits, and the grain in which sessions expire. Default 200
+    /// ms.
     #[must_use]
     pub fn tick(mut self, tick: Duration) -> Self {
         self.tick = tick;
         self
     }
 
-    /// `initLimit`, in ticks: how long a follower may take to catch up with a new leader.
+    /// Sets `initLimit`, in ticks: how long a follower may take to catch up with a new leader.
     /// Default 50.
     #[must_use]
     pub fn init_limit(mut self, ticks: u32) -> Self {
@@ -92,38 +93,38 @@ impl Options {
         self
     }
 
-    /// `syncLimit`, in ticks: how long leader and follower put up with silence. Default 25, so 5 s.
-    /// The lower, the sooner a stopped leader is replaced, and the sooner a busy machine looks like
-    /// one.
+    /// Sets `syncLimit`, in ticks: how long leader and follower put up with silence. Default 25, so
+    /// 5 s. The lower, the sooner a stopped leader is replaced, and the sooner a busy machine looks
+    /// like one.
     #[must_use]
     pub fn sync_limit(mut self, ticks: u32) -> Self {
         self.sync_limit = ticks;
         self
     }
 
-    /// `maxSessionTimeout`. Default: one minute.
+    /// Sets `maxSessionTimeout`. Default: one minute.
     #[must_use]
     pub fn max_session_timeout(mut self, timeout: Duration) -> Self {
         self.max_session = timeout;
         self
     }
 
-    /// `znode.container.checkIntervalMs`: how often empty containers and old TTL nodes are deleted.
-    /// ZooKeeper's default is a minute.
+    /// Sets `znode.container.checkIntervalMs`: how often empty containers and old TTL nodes are
+    /// deleted. ZooKeeper's default is a minute.
     #[must_use]
     pub fn container_check(mut self, interval: Duration) -> Self {
         self.container_check = Some(interval);
         self
     }
 
-    /// One more argument for the Java virtual machine.
+    /// Adds an argument for the Java virtual machine.
     #[must_use]
     pub fn jvm_arg(mut self, arg: impl Into<String>) -> Self {
         self.jvm_args.push(arg.into());
         self
     }
 
-    /// One more line in `zoo.cfg`; keys that the server does not know become `zookeeper.*`
+    /// Adds a line to `zoo.cfg`; keys that the server does not know become `zookeeper.*`
     /// properties.
     #[must_use]
     pub fn setting(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
@@ -131,16 +132,16 @@ impl Options {
         self
     }
 
-    /// `secureClientPort`: a second port, for clients with TLS ([`ZooKeeper::secure_address`]). The
-    /// settings say which certificates. Default: none.
+    /// Sets `secureClientPort`: a second port, for clients with TLS
+    /// ([`ZooKeeper::secure_address`]). The settings say which certificates. Default: none.
     #[must_use]
     pub fn secure_port(mut self) -> Self {
         self.secure = true;
         self
     }
 
-    /// Where the servers' data and logs are kept, in a directory of their own. Default: the
-    /// system's directory for temporary files.
+    /// Sets the directory in which the servers' data and logs are kept, in a new subdirectory.
+    /// Default: the system's directory for temporary files.
     #[must_use]
     pub fn directory(mut self, directory: impl Into<PathBuf>) -> Self {
         self.directory = Some(directory.into());
@@ -163,7 +164,7 @@ impl Options {
     }
 }
 
-/// What a server says it is.
+/// The mode that a server reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// The only one.
@@ -174,11 +175,11 @@ pub enum Mode {
     Follower,
 }
 
-/// Servers could not be started, or did not do as they were told.
+/// The error of servers that could not be started, or that did not do what a call requested.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ServerError {
-    /// This machine has no ZooKeeper.
+    /// ZooKeeper is not installed on this machine.
     Missing(Missing),
     /// The system refused something.
     Io(io::Error),
@@ -218,12 +219,13 @@ impl From<TimedOut> for ServerError {
 
 /// One standalone server or the members of an ensemble, numbered from 0.
 ///
-/// Dropping it kills the servers and deletes their data; while a test panics, data and logs stay
-/// and the place is printed. Should this process end without dropping it, a watchdog does the same.
+/// Dropping the value kills the servers and deletes their data. While a test panics, data and logs
+/// are kept and their directory is printed. If this process ends without the drop, a watchdog does
+/// the same.
 #[derive(Debug)]
 pub struct ZooKeeper {
-    // In the order in which they must go: the watchdog would kill by number, so it ends after the
-    // servers are reaped and before the directory.
+    // The order of the fields is the order of their drops: the watchdog would kill by process id,
+    // so it ends after the servers are reaped and before the directory is deleted.
     members: Vec<Member>,
     watchdog: Mutex<Watchdog>,
     dir: Option<TempDir>,
@@ -337,20 +339,20 @@ impl ZooKeeper {
         self.wait_whole()
     }
 
-    /// Whether a server ended because another process was on its port.
+    /// Returns whether a server ended because another process was on its port.
     fn lost_a_port(&self) -> bool {
         (0..self.len())
             .any(|m| !self.is_running(m) && self.log(m).contains("Address already in use"))
     }
 
-    /// How many members there are.
+    /// Returns how many members there are.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "there is always one")]
     pub fn len(&self) -> usize {
         self.members.len()
     }
 
-    /// The members' client addresses as ZooKeeper's clients want them:
+    /// Returns the members' client addresses as ZooKeeper's clients want them:
     /// `127.0.0.1:20001,127.0.0.1:..`.
     #[must_use]
     pub fn connect_string(&self) -> String {
@@ -358,7 +360,7 @@ impl ZooKeeper {
         addresses.join(",")
     }
 
-    /// Where a member serves clients.
+    /// Returns where a member serves clients.
     ///
     /// # Panics
     /// If there is no such member, as every function that takes one.
@@ -367,31 +369,31 @@ impl ZooKeeper {
         self.members[member].client
     }
 
-    /// Where a member serves clients with TLS, if [`Options::secure_port`] asked for that.
+    /// Returns where a member serves clients with TLS, if [`Options::secure_port`] asked for that.
     #[must_use]
     pub fn secure_address(&self, member: usize) -> SocketAddr {
         self.members[member].secure
     }
 
-    /// The version of ZooKeeper, where the jar's name says it.
+    /// Returns the version of ZooKeeper, where the jar's name says it.
     #[must_use]
     pub fn version(&self) -> Option<&str> {
         self.peer.version.as_deref()
     }
 
-    /// The options it was started with.
+    /// Returns the options it was started with.
     #[must_use]
     pub fn options(&self) -> &Options {
         &self.options
     }
 
-    /// The process number of a member that runs.
+    /// Returns the process number of a member that runs.
     #[must_use]
     pub fn pid(&self, member: usize) -> Option<u32> {
         self.process(member).child.as_ref().map(Child::id)
     }
 
-    /// Whether the process of a member is there, paused or not.
+    /// Returns whether the process of a member is there, paused or not.
     #[must_use]
     pub fn is_running(&self, member: usize) -> bool {
         let mut process = self.process(member);
@@ -401,7 +403,7 @@ impl ZooKeeper {
             .is_some_and(|child| matches!(child.try_wait(), Ok(None)))
     }
 
-    /// Everything a member has logged, over all its starts.
+    /// Returns everything that a member has logged, over all its starts.
     #[must_use]
     pub fn log(&self, member: usize) -> String {
         fs::read(self.members[member].dir.join("log"))
@@ -412,7 +414,7 @@ impl ZooKeeper {
     /// Starts a member that does not run and does not wait for it; `restart` does.
     ///
     /// # Errors
-    /// When the process cannot be started.
+    /// Returns an error if the process cannot be started.
     pub fn start(&self, member: usize) -> Result<(), ServerError> {
         let mut process = self.process(member);
         if process.child.is_some() {
@@ -461,7 +463,7 @@ impl ZooKeeper {
         if let Some(mut child) = child {
             // A process that has just ended by itself is as dead as we want it.
             let _ = child.kill();
-            // Before another process may get the number.
+            // The watchdog is updated before another process can have the same id.
             self.tell_watchdog();
             let _ = child.wait();
         }
@@ -470,7 +472,7 @@ impl ZooKeeper {
     /// Kills a member if it runs, starts it on the same data and ports and waits until it serves.
     ///
     /// # Errors
-    /// When it does not, as it cannot without a quorum.
+    /// Returns an error if the member does not serve, which needs a quorum.
     pub fn restart(&self, member: usize) -> Result<(), ServerError> {
         self.kill(member);
         self.start(member)?;
@@ -480,7 +482,7 @@ impl ZooKeeper {
     /// Stops a member where it stands (`SIGSTOP`): connections stay open, nothing answers.
     ///
     /// # Errors
-    /// When the member does not run or does not stop.
+    /// Returns an error if the member does not run or does not stop.
     pub fn pause(&self, member: usize) -> Result<(), ServerError> {
         let mut process = self.process(member);
         let pid = signal(&process, "STOP")?;
@@ -496,10 +498,10 @@ impl ZooKeeper {
         Ok(())
     }
 
-    /// Lets a paused member go on (`SIGCONT`).
+    /// Lets a paused member continue (`SIGCONT`).
     ///
     /// # Errors
-    /// When the member does not run.
+    /// Returns an error if the member does not run.
     pub fn resume(&self, member: usize) -> Result<(), ServerError> {
         let mut process = self.process(member);
         signal(&process, "CONT")?;
@@ -507,23 +509,24 @@ impl ZooKeeper {
         Ok(())
     }
 
-    /// What a member says to a four-letter word such as `wchp`, `mntr` or `cons`.
+    /// Returns the answer of a member to a four-letter word such as `wchp`, `mntr` or `cons`.
     ///
     /// # Errors
-    /// When it cannot be reached or does not answer within 20 s.
+    /// Returns an error if the member cannot be reached or does not answer within 20 s.
     pub fn four_letter(&self, member: usize, word: &str) -> io::Result<String> {
         four_letter(self.address(member), word, Duration::from_secs(20))
     }
 
-    /// The watches that a member's clients have set, by path: the sessions (`0x..`) that watch it.
+    /// Returns the watches that a member's clients have set, by path: the sessions (`0x..`) that
+    /// watch it.
     ///
     /// # Errors
-    /// As [`four_letter`](Self::four_letter).
+    /// The errors are those of [`four_letter`](Self::four_letter).
     pub fn watches(&self, member: usize) -> io::Result<BTreeMap<String, BTreeSet<String>>> {
         Ok(by_path(&self.four_letter(member, "wchp")?))
     }
 
-    /// What a member is; `None` while it does not serve.
+    /// Returns the mode of a member; `None` while it does not serve.
     #[must_use]
     pub fn mode(&self, member: usize) -> Option<Mode> {
         let process = self.process(member);
@@ -544,8 +547,8 @@ impl ZooKeeper {
         }
     }
 
-    /// The member that says it leads right now, if one does; paused members are not asked. On a
-    /// busy machine there may be none for a moment: [`wait_leader`](Self::wait_leader).
+    /// Returns the member that says it leads right now, if one does; paused members are not asked.
+    /// On a busy machine there may be none for a moment: [`wait_leader`](Self::wait_leader).
     #[must_use]
     pub fn leader(&self) -> Option<usize> {
         (0..self.len()).find(|&member| self.mode(member) == Some(Mode::Leader))
@@ -554,7 +557,7 @@ impl ZooKeeper {
     /// Waits until a member leads.
     ///
     /// # Errors
-    /// When none does within two minutes.
+    /// Returns an error if no member leads within two minutes.
     pub fn wait_leader(&self) -> Result<usize, ServerError> {
         poll_until("a leader", START_LIMIT, || self.leader())
             .map_err(|e| self.failed(&e.to_string()))
@@ -563,7 +566,7 @@ impl ZooKeeper {
     /// Waits until all members serve, one of them as the leader.
     ///
     /// # Errors
-    /// When that is not so within two minutes; with the ends of the logs.
+    /// Returns an error with the ends of the logs if the members are not whole within two minutes.
     pub fn wait_whole(&self) -> Result<(), ServerError> {
         let whole = || {
             let modes: Option<Vec<_>> = (0..self.len()).map(|member| self.mode(member)).collect();
@@ -578,7 +581,8 @@ impl ZooKeeper {
     /// Waits until a member serves.
     ///
     /// # Errors
-    /// When its process ends, or it does not within two minutes; with the end of its log.
+    /// Returns an error with the end of its log if the member's process ends, or if the member does
+    /// not serve within two minutes.
     pub fn wait_serving(&self, member: usize) -> Result<Mode, ServerError> {
         let what = format!("ZooKeeper member {member} to serve");
         let found = poll_until(&what, START_LIMIT, || match self.mode(member) {
@@ -631,7 +635,7 @@ impl ZooKeeper {
             "-Dzookeeper.extendedTypesEnabled=true".to_owned(),
             // A killed process loses nothing that the system has; only a power cut would.
             "-Dzookeeper.forceSync=no".to_owned(),
-            // Kilobytes: the default is 64 MiB for every log.
+            // The size is in kilobytes; the default is 64 MiB for every log.
             "-Dzookeeper.preAllocSize=256".to_owned(),
         ];
         if let Some(interval) = self.options.container_check {
@@ -687,7 +691,7 @@ fn signal(process: &Process, name: &str) -> Result<u32, ServerError> {
     }
 }
 
-/// Whether a process is stopped; `None` where the system has no `/proc` to say so.
+/// Returns whether a process is stopped; `None` where the system has no `/proc` to say so.
 fn is_stopped(pid: u32) -> Option<bool> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name before it is in parentheses and may hold anything.

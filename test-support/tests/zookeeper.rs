@@ -1,4 +1,4 @@
-//! The real servers do as they are told.
+//! The behaviour of the real servers that the tests rely on.
 #![expect(
     clippy::expect_used,
     reason = "a test fails by panicking; clippy knows this only of #[test] functions"
@@ -24,7 +24,7 @@ fn main() {
         return hold_a_server().expect("a server");
     }
     let mut suite = Suite::new();
-    // They wait most of the time, for servers to start and to miss one another.
+    // The trials wait most of the time, for servers to start and to notice the loss of others.
     suite.at_once(4);
     for (name, test) in [
         (
@@ -186,7 +186,7 @@ fn bad_config(_: ZooKeeperPeer) -> Outcome {
         Ok(_) => return Err("it started".into()),
         Err(e) => e.to_string(),
     };
-    // Not that it was waited for in vain.
+    // The error must be that of the log, not that of a wait that timed out.
     ensure(
         error.contains("member 0 ended") && error.contains("Invalid config"),
         error,
@@ -245,7 +245,7 @@ const HOLD: &str = "TEST_SUPPORT_HOLD_A_SERVER";
 fn hold_a_server() -> Outcome {
     let server = ZooKeeper::standalone(&Options::default())?;
     println!("holding {}", server.pid(0).ok_or("it runs")?);
-    // Until it is killed.
+    // The process waits until it is killed.
     std::io::stdin().read_to_end(&mut Vec::new())?;
     Ok(())
 }

@@ -87,7 +87,7 @@ fn in_time(
     Err("it was late each time".into())
 }
 
-/// Those after the third find nothing. On a busy machine some may give up before their turn.
+/// The calls after the third find nothing. On a busy machine some may give up before their turn.
 fn sold_three(lines: &[String]) -> TestResult {
     let (last, before) = lines.split_last().ok_or("it printed nothing")?;
     assert_eq!(last, "remaining stock: 0");
@@ -112,7 +112,7 @@ fn mutex_sells_three(servers: Option<&str>) -> TestResult {
 fn while_it_runs(program: &mut Child, steps: impl Future<Output = ()>) -> TestResult {
     let ended = async {
         while program.try_wait()?.is_none() {
-            // Another process tells of its end by no event.
+            // The end of another process is no event here.
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         Ok(())
@@ -136,8 +136,8 @@ fn server_with(path: &str) -> Result<Server, Box<dyn Error>> {
     Ok(server)
 }
 
-/// Holds the replies of so many creates below the path: all eight of the pool come before one is
-/// let in. They have one node together.
+/// Holds the replies of this many creates below the path, so that all eight of the pool wait before
+/// one is granted the lock. They share one node.
 fn mutex_runs_tasks_of_one_client() -> TestResult {
     let run = || {
         let server = server_with(MUTEX_PATH)?;
@@ -202,7 +202,7 @@ fn in_some_order(lines: &[String]) -> TestResult {
             }
             writes += 1;
         }
-        // Who buys has looked, and no more than eight are between the one and the other.
+        // A buyer reads before it writes, and at most eight are between the two.
         assert!(writes <= reads && reads <= writes + 8, "{lines:?}");
     }
     assert_eq!((left, reads, writes), (0, 16, 16), "{lines:?}");

@@ -99,13 +99,14 @@ fn report(servers: Option<&str>, args: &[&str], exit_code: i32) -> Result<Value,
     Ok(report)
 }
 
-/// What must hold with the lock, whatever is done to a worker.
+/// Runs the example with the lock, and asserts that cache and table agree, for any fault of a
+/// worker.
 fn consistent(servers: Option<&str>, args: &[&str]) -> Result<Value, Box<dyn Error>> {
     let report = report(servers, args, 0)?;
     for name in ["stale_reads", "overlaps"] {
         assert_eq!(number(&report, name), 0, "{name} in {report}");
     }
-    // There was no write after the last readers looked, so the newest version is in the cache.
+    // No write follows the last reads, so the newest version is in the cache.
     assert_eq!(report["cache_version"], report["table_version"], "{report}");
     Ok(report)
 }
@@ -197,11 +198,11 @@ fn goes_on_without_a_killed_writer(servers: Option<&str>) -> TestResult {
             .is_some_and(|name| name.starts_with("writer ")),
         "{report}"
     );
-    // It had ten of twenty, and was killed in the middle of one.
+    // The worker had ten of twenty writes, and was killed in the middle of one.
     let lost = number(&report, "lost");
     assert!((1..=10).contains(&lost), "{report}");
     assert_eq!(number(&report, "writes") + lost, 20, "{report}");
-    // Its lock is free when its session has expired.
+    // The lock is free when the worker's session has expired.
     assert!(report["seconds"].as_f64() >= Some(4.0), "{report}");
     Ok(())
 }

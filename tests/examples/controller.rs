@@ -4,8 +4,9 @@ use serde_json::Value;
 
 use crate::{TestResult, assert_numbers, number, report};
 
-/// One leader was killed, one stopped and woken, and both survivors have led to the end. On a busy
-/// machine a leadership may be lost besides, which makes more terms and no overlap.
+/// Asserts that one leader was killed, that one was stopped and resumed, and that both survivors
+/// have led to the end. On a busy machine a leadership may be lost as well, which makes more terms
+/// and no overlap.
 fn led(
     servers: Option<&str>,
     args: &[&str],

@@ -16,7 +16,7 @@ pub(crate) fn wakes_one_waiter_or_all(servers: Option<&str>) -> TestResult {
     if servers.is_none() {
         assert_eq!(sequential, Some(1.0), "{report}");
     } else {
-        // One who had not set the watch yet is not notified.
+        // A contender that had not set the watch yet is not notified.
         assert!(
             sequential.is_some_and(|sequential| (0.5..=1.0).contains(&sequential)),
             "{report}"
@@ -41,7 +41,7 @@ pub(crate) fn wire_count_matches_the_servers() -> TestResult {
         .filter_map(serde_json::Value::as_f64)
         .sum::<f64>()
         * 5.0;
-    // Those that were sent while the contenders came and left are not in the report.
+    // The notifications of contenders that came and left are not in the report.
     let sent = server.counters().notifications();
     assert!(counted.round() as u64 <= sent, "{sent}: {report}");
     assert_eq!(report["naive_notifications_per_release"], 20.0, "{report}");

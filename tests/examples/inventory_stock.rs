@@ -288,20 +288,20 @@ fn goes_on_without_a_killed_worker(servers: Option<&str>) -> TestResult {
     let report = survives(&["--kill-one", "--session-timeout", SHORT], servers)?;
     let killed = number(&report, "killed");
     assert!((1..=8).contains(&killed), "{report}");
-    // None of its users had bought before; it has one of 8 shares.
+    // None of the worker's users had bought before; the worker has one of 8 shares.
     assert_eq!(
         number(&report, "lost"),
         (killed..=99).step_by(8).count() as u64,
         "{report}"
     );
-    // One of them had gone inside.
+    // One of the worker's users had entered.
     assert_eq!(
         number(&report["outside"], "lost") + 1,
         number(&report, "lost"),
         "{report}"
     );
     assert_eq!(number(&report, "inside_again"), 0, "{report}");
-    // Its lock is free when its session has expired.
+    // The lock is free when the worker's session has expired.
     assert!(report["seconds"].as_f64() >= Some(4.0), "{report}");
     Ok(())
 }
@@ -488,7 +488,7 @@ fn keeps_its_database() -> TestResult {
             Ok((row.get(0)?, (row.get(1)?, row.get(2)?)))
         })?;
     assert_eq!(left, 0);
-    // Who has come after the last buyer has shown a token too.
+    // A user that comes after the last buyer has shown a token too.
     assert!(Some(&youngest) >= tokens.last(), "{youngest:?}, {tokens:?}");
     Ok(())
 }
@@ -540,7 +540,8 @@ fn workers_end_with_a_killed_sale() -> TestResult {
     ends_with_all_workers(|sale| Ok(kill_process(sale, Signal::KILL)?), None)
 }
 
-/// Its session is longer than this test's patience, so it is stopped until the sale dies.
+/// The worker's session is longer than this test waits, so the worker is stopped until the sale
+/// ends.
 fn stopped_worker_ends_with_killed_sale() -> TestResult {
     let mut command = sale(&["--pause-one", "--verbose", "--session-timeout", "10m"])?;
     let mut sale = command
@@ -577,7 +578,7 @@ fn ends_with_all_workers(
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()?;
-    // There may be no file yet, or no table in it.
+    // The file may not exist yet, or have no table.
     let sold = || {
         let db = Connection::open_with_flags(&file, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
         db.query_row("SELECT count(*) FROM orders", [], |row| row.get(0))

@@ -99,7 +99,7 @@ pub(crate) fn go_on_without_a_killed_process() -> TestResult {
             ("missing", 0),
         ],
     );
-    // It had a fifth of the orders, and was killed before its fifth was there.
+    // The process had a fifth of the orders, and was killed before its fifth existed.
     assert_numbers(
         &report,
         &[

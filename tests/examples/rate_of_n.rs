@@ -14,7 +14,7 @@ pub(crate) fn is_never_exceeded(servers: Option<&str>) -> TestResult {
         &report,
         &[("n", 3), ("served", 40), ("not_served", 0), ("clashes", 0)],
     );
-    // One at a time would prove nothing.
+    // A peak of one would prove nothing.
     assert!((2..=3).contains(&number(&report, "peak")), "{report}");
     Ok(())
 }

@@ -40,7 +40,7 @@ pub(crate) fn nested_locks_deadlock(servers: Option<&str>) -> TestResult {
         number(&report, "timed_out") > 0 && number(&report, "not_done") > 0,
         "{report}"
     );
-    // What was done was done right.
+    // The recorded transfers lead to the balances.
     assert_numbers(
         &report,
         &[("total", 500), ("wrong_accounts", 0), ("fenced", 0)],

@@ -106,7 +106,7 @@ async fn only_first_change_creates_counter() {
     assert!(!server.exists("/shop"), "a look creates nothing");
     server.reset_counters();
     assert_eq!(within("the change", counter.add(5)).await.unwrap(), 5);
-    // The node in vain, the directory, the node.
+    // The requests are the create that fails, that of the directory, and that of the node.
     assert_eq!(
         requests(&server, &client),
         costs([("GetData", 1), ("Create", 3), ("SetData", 1)])
@@ -249,7 +249,7 @@ async fn unanswered_creation_of_same_value_unknown() {
     let error = within("the end", counter.initialize(7)).await.unwrap_err();
     assert!(matches!(error, AtomicLongError::Unknown { .. }), "{error}");
     assert_eq!(value(&server), 7);
-    // Before another change it matters to no one who created it.
+    // A deletion before another change makes the creator irrelevant.
     server.delete(PATH).unwrap();
     lose(&server, Op::Create, true);
     assert_eq!(within("the sum", counter.add(3)).await.unwrap(), 3);
@@ -258,7 +258,7 @@ async fn unanswered_creation_of_same_value_unknown() {
 /// Holds the repetition of a write that never arrived, and has others write in the meantime, as a
 /// late commit of the first would.
 fn written_in_between(server: &Server, others: &[i64]) -> impl Future<Output = ()> {
-    // Now, before the write is sent.
+    // The fault is added at the call, before the write is sent.
     lose(server, Op::SetData, false);
     let gate = server.hold_request(Match::op(Op::SetData).path(PATH));
     async move {
@@ -276,9 +276,9 @@ async fn concurrent_writes_decide_the_outcome() {
     for (others, sum, id) in [
         // The first has come through late; or another has written the same.
         (&[11][..], None, 12),
-        // Another came first, so that the first never will.
+        // Another write came first, so the first write never will be committed.
         (&[20], Some(21), 21),
-        // It cannot be told any more.
+        // The outcome cannot be determined any more.
         (&[11, 20], None, 21),
         (&[20, 11], None, 12),
     ] {
@@ -407,7 +407,7 @@ impl Point {
 
 const BAD_VERSION: i32 = -103;
 
-/// Has so many writes lose against others.
+/// Makes this many writes lose against others.
 fn always_lose(server: &Server, times: usize) {
     server.fail(Match::op(Op::SetData).path(PATH).times(times), BAD_VERSION);
 }
@@ -423,7 +423,7 @@ async fn dropped_at_every_point() {
         drop(call);
         gate.release();
         server.clear_faults();
-        // What it has sent may still be carried out, and nothing after that.
+        // The request that was sent may still be carried out, and none after it.
         let id = within("another id", counter.next_id()).await.unwrap();
         let most = if point.may_have_written() { 2 } else { 1 };
         assert!((1..=most).contains(&id), "{point:?}: {id}");
@@ -495,7 +495,7 @@ async fn missing_server_ends_by_policy() {
         within("the end", counter.next_id()).await.unwrap_err(),
         within("the end", counter.initialize(1)).await.unwrap_err(),
     ] {
-        // Of the last, and of it alone, a request may be on its way.
+        // Only the last call may have a request on its way.
         let is_unanswered = error.kind() == Some(ErrorKind::Connection);
         let known = is_unanswered || matches!(error, AtomicLongError::Unknown { .. });
         assert!(
@@ -729,7 +729,7 @@ async fn permissions_and_namespaces_apply() {
             "{error}"
         );
     }
-    // One that may only read.
+    // The second client may only read.
     let open = DistributedAtomicLong::builder(&owner, "/open")
         .acl([
             Acl::creator_all(),
@@ -810,7 +810,7 @@ async fn departed_reserver_loses_only_its_block() {
         let second = ByHand::new(ids.next_id()).start();
         within("the reservation", gate.wait_hit()).await;
         drop(first);
-        // It reserves now.
+        // The caller reserves now.
         within("its turn", second.woken()).await;
         drop(second);
         gate.release();
@@ -874,7 +874,7 @@ async fn waiters_share_a_failed_reservation() {
         let error = result.unwrap_err();
         assert_eq!(error.kind(), Some(ErrorKind::Connection), "{error}");
     }
-    // That of the first, and one that began when all others had come.
+    // The reservations are that of the first, and one that began when all others had come.
     assert_eq!(
         server.counters().requests_of(session(&client), Op::GetData),
         2

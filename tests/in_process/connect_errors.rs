@@ -1,4 +1,4 @@
-//! What a client that gets no session says of each server.
+//! The reasons that a client without a session reports for each server.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -148,7 +148,7 @@ async fn error_names_each_servers_cause() {
 async fn ipv6_zone_is_connected() {
     let server = Server::start().unwrap();
     let Ok(listener) = tokio::net::TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).await else {
-        // Without IPv6 the address is known, and cannot be reached.
+        // Without IPv6 the address is valid, and unreachable.
         let found = failures(&fails("[::1%1]:1").await);
         assert!(
             matches!(
@@ -200,7 +200,7 @@ async fn probe_makes_no_session() {
 
 #[tokio::test]
 async fn duplicate_server_is_asked_once() {
-    // Another process may begin to listen there meanwhile.
+    // Another process may begin to listen at the port in the meantime.
     let (mut found, mut expected) = (Vec::new(), Vec::new());
     for _ in 0..TRIES {
         let server = nothing_listens();

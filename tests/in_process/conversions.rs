@@ -1,4 +1,4 @@
-//! What conversions of a held read-write lock owe to the other contenders.
+//! Conversions of a held read-write lock, and the other contenders.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use test_support::in_process::read_write::{downgrade, lock, write};
@@ -42,7 +42,7 @@ async fn request_before_conversion_is_kept() {
 
 /// The same for a request that was not looked for.
 #[tokio::test]
-async fn unseen_request_survives_a_conversion() {
+async fn unpolled_request_survives_a_conversion() {
     let (server, [client, other]) = with_clients(start(), calm).await;
     let writer = write(&client).await;
     other.attempt_revoke(&writer.node()).await.unwrap();
@@ -70,7 +70,7 @@ async fn close_during_conversions_leaves_nothing() {
         gate.release();
         within("the end", close).await.unwrap().unwrap();
         assert_eq!(server.children(DIRECTORY), [""; 0], "applied {applied}");
-        // It may have been converted in the last moment, and is lost.
+        // The hold may have been converted at the last moment, and is lost.
         let is_held = match within("an answer", task).await.unwrap() {
             Ok(reader) => reader.is_held(),
             Err(error) => error.into_guard().is_held(),
@@ -237,7 +237,8 @@ async fn conversion_ends_despite_repeated_writes() {
         )
         .await;
         let reader = reader.unwrap();
-        // Before each deletion and each reading. A request is read once, anything else three times.
+        // The writes come before each deletion and each read. A request is read once, other data
+        // three times.
         assert_eq!(writes, if data == "__REVOKE__" { 3 } else { 7 }, "{data}");
         if data == "__REVOKE__" {
             within("the request, on the reader", reader.revoked()).await;

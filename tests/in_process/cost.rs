@@ -1,4 +1,4 @@
-//! What a lock costs its servers, by their count: requests, transactions, notifications and
+//! The cost of a lock for its servers, by their counts: requests, transactions, notifications and
 //! watches.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -66,7 +66,8 @@ async fn only_first_acquire_makes_directory() {
     let mutex = InterProcessMutex::new(&client, "/shop/eu/stock/sku-42").unwrap();
     server.reset_counters();
     let guard = within("the grant", mutex.lock()).await.unwrap();
-    // In vain; four levels down to the root's child and three back up; and again.
+    // The create fails; then four levels down to the root's child and three back up; and the create
+    // again.
     assert_eq!(
         requests(&server, id),
         [(Op::Create, 1 + 4 + 3 + 1), (Op::GetChildren, 2)]

@@ -134,7 +134,7 @@ async fn abandoned_hand_over_reaches_next_waiter() {
         let holder = within("the grant", lock(&client).lock()).await.unwrap();
         let (leaves, node) = waits(&server, &client).await;
         let (stays, _) = waits(&server, &client).await;
-        // Its deletion is on the way, before or behind the hand-over.
+        // The deletion is on its way, before or behind the hand-over.
         let deletion = Match::op(Op::Delete).path(&node);
         let hand_over = Match::op(Op::Multi).path(holder.node());
         let gate = server.hold_request(if deleted_first { deletion } else { hand_over });
@@ -168,7 +168,7 @@ async fn release_passes_no_other_client() {
     let gate = server.hold_request(Match::op(Op::GetChildren).session(session(&b)));
     server.reset_counters();
     drop(holder);
-    // It hears that the holder has let go, and watches the one between.
+    // The waiter is notified of the release, and watches the node in between.
     let id = session(&a);
     until(&server, "the watch on the one between", move |view| {
         view.watches_on(&node) == [id]
@@ -199,7 +199,7 @@ async fn lost_lock_is_not_handed_over() {
         within("the loss", holder.lost()).await.reason(),
         LostReason::LeaseExpired
     );
-    // Nothing but the loss itself is against a grant: the servers answer again.
+    // Only the loss itself prevents a grant, because the servers answer again.
     server.freeze_expiry(false);
     beats.release();
     let other = InterProcessFairLock::new(&client, "/locks/other").unwrap();
@@ -230,7 +230,8 @@ async fn thousands_of_waiters_cost_few_lists() {
     const WAITERS: usize = 2_000;
     let (server, [client, other]) = with_clients(start(), calm).await;
     let (lock, id) = (lock(&client), session(&client));
-    // Of another client, so that the counters of the first session are about its waiters.
+    // The holder is of another client, so that the counters of the first session are about its
+    // waiters.
     let holder = hold(&other).await;
     server.reset_counters();
     let waiting = start_together(&lock, WAITERS).await;
@@ -367,7 +368,7 @@ async fn queued_lock_keeps_position_over_timeout() {
     let guard = within("the grant", first.acquire(SOON)).await.unwrap();
     assert_eq!(guard.node(), nodes[1]);
     assert_eq!(second.position().await.unwrap(), 1);
-    // Its place is used up.
+    // The place has been used.
     let error = first.position().await.unwrap_err();
     assert_eq!(error.kind(), Some(ErrorKind::Closed), "{error}");
     let error = within("an answer", first.lock()).await.unwrap_err();

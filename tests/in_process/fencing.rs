@@ -6,7 +6,7 @@ use rusqlite::{Connection, params};
 use test_support::in_process::read_write::{lock, read, write};
 use test_support::prelude::*;
 
-/// Its process is paused, and its session ends without its hearing of it.
+/// Pauses the process of a client, whose session ends without its notice.
 async fn pause_for_long(server: &Server, client: &Client) {
     let id = session(client);
     let nodes = server.children(DIRECTORY).len();

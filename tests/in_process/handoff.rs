@@ -22,7 +22,7 @@ fn unbounded(client: &Client) -> InterProcessMutex {
 
 type Waiting = task::Spawn<Pin<Box<dyn Future<Output = Acquired> + Send>>>;
 
-/// So many that wait, in this order, each polled once.
+/// Returns this many waiters, in this order, each polled once.
 fn waiting(lock: &InterProcessMutex, count: usize) -> Vec<Waiting> {
     (0..count)
         .map(|_| {
@@ -39,7 +39,7 @@ fn numbers(guard: &LockGuard) -> (i64, u64) {
     )
 }
 
-/// The next one has the lock before the release returns, by the same node, and nobody is asked.
+/// The next caller has the lock before the release returns, by the same node and without a request.
 // Shows: hand-off
 #[tokio::test]
 async fn hand_over_is_free_and_ordered() {
@@ -60,7 +60,7 @@ async fn hand_over_is_free_and_ordered() {
             drop(guard);
         }
         assert!(waits.0.is_woken());
-        // A channel of tokio's is not read for ever in one poll of a task.
+        // Tokio's cooperative budget ends a poll of a task that reads a channel again and again.
         tokio::task::yield_now().await;
         guard = assert_ready!(waits.0.poll()).unwrap();
         assert!(waits.1.iter_mut().all(|waits| !waits.is_woken()));
@@ -113,7 +113,7 @@ async fn abandoned_attempt_is_cancelled() {
     drop(line);
     client.flush(SOON).await.unwrap();
     assert_eq!(queue(&server), [held.node()]);
-    // Others that come later wait again.
+    // Callers that come later wait again.
     let mut line = waiting(&lock, 1);
     until(&server, "the watch", |view| view.watches() == 1).await;
     held.release().await.unwrap();
@@ -307,7 +307,7 @@ async fn try_waits_for_nobody() {
     let error = within("the try", lock.try_lock()).await.unwrap_err();
     assert!(matches!(error, TryLockError::WouldBlock { .. }), "{error}");
     assert_eq!(queue(&server), [theirs.node()]);
-    // One that comes during a try waits on after it.
+    // A caller that comes during a try waits longer than the try.
     let gate = server.hold_reply(Match::op(Op::GetChildren).session(session(&client)));
     let tries = pending(lock.try_lock());
     within("the list", gate.wait_hit()).await;
@@ -392,7 +392,7 @@ async fn nothing_is_handed_over_in_doubt() {
     server.refuse_connections(false);
     let guard = within("the grant", next).await.unwrap();
     assert_ne!(guard.node(), node);
-    // A transaction of which nobody knows.
+    // The client does not know the outcome of the transaction.
     let gate = server.hold_request(Match::op(Op::Multi).session(id));
     let write = pending(guard.transaction().create("/written", "").commit());
     within("the transaction", gate.wait_hit()).await;
@@ -442,7 +442,7 @@ async fn each_holder_has_its_own_hold() {
             .is_none_or(|remaining| remaining <= lease)
     );
     drop(lost);
-    // It ends by itself, and the next has a node of its own.
+    // The hold ends by itself, and the next has a separate node.
     assert_eq!(
         within("the end", guard.lost()).await.reason(),
         LostReason::LeaseOver
@@ -517,8 +517,9 @@ async fn other_locks_have_their_own_nodes() {
     clean(&server, &[&client]).await;
 }
 
-/// Heartbeats ask on behalf of one holder. The answer is about the node, whoever has it by then:
-/// with holds shorter than the way to the servers and back, it always comes after the release.
+/// A heartbeat checks the node for the holder at that time. The answer is about the node, so it
+/// applies to the present holder: with holds shorter than the way to the servers and back, it
+/// always comes after the release.
 // Shows: hand-off
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn heartbeats_answer_reaches_current_holder() {

@@ -52,7 +52,7 @@ async fn leads(latch: &LeaderLatch) -> Leadership {
     within("the leadership", latch.leadership()).await.unwrap()
 }
 
-/// Waits until so many participants have a node, and the last of them watches the one before it.
+/// Waits until this many participants have a node, and the last of them watches the one before it.
 async fn queued(server: &Server, count: usize) {
     until(server, "the participants", move |view| {
         view.children(PATH).len() == count && view.watches() == count - 1
@@ -160,7 +160,8 @@ async fn latch_node_matches_curators() {
         );
         latch.close().await.unwrap();
         drop(latch);
-        // Of the same path with another id: the first is forgotten when its task has ended.
+        // The second latch has the same path and another id: the first is forgotten when its task
+        // has ended.
         client.flush(SOON).await.unwrap();
     }
 }
@@ -236,7 +237,7 @@ async fn participants_are_listed_with_ids() {
         [one("first", true, false), one("second", false, true)]
     );
 
-    // One that goes between the list and its reading is left out.
+    // A participant that leaves between the list and the read is left out.
     let gate = server.hold_request(Match::op(Op::GetData).session(session(&clients[1])));
     let reading = tokio::spawn(seen(latches[1].clone()));
     within("the reading", gate.wait_hit()).await;
@@ -321,7 +322,7 @@ async fn leadership_passes_to_the_next() {
     );
     assert_eq!(second.state(), LeadershipState::Follower);
 
-    // By a close ..
+    // The leadership ends by a close.
     within("the close", first.close()).await.unwrap();
     assert!(!first.has_leadership() && !leadership.is_held());
     let lost = within("the end", leadership.lost()).await;
@@ -349,7 +350,7 @@ async fn leadership_passes_to_the_next() {
     );
     within("the same again", first.close()).await.unwrap();
 
-    // .. and by a drop, of the last handle.
+    // The leadership ends by a drop of the last handle.
     let third = latch(&clients[0], "first");
     queued(&server, 2).await;
     let handle = second.clone();
@@ -384,7 +385,7 @@ async fn dropped_latch_leaves_nothing() {
     .await;
     assert_eq!(queue(&server), [""; 0]);
 
-    // One that has asked for nothing yet, of which the servers do not know.
+    // The client has sent nothing yet, so the servers do not know the participant.
     let client = connect(&server).await;
     let gate = server.hold_request(Match::op(Op::Create));
     let early = latch(&client, "early");
@@ -455,7 +456,7 @@ async fn work_is_dropped_before_node_deletion() {
     }
 }
 
-/// Work that its task does not poll keeps the leadership for the session timeout, and not for ever.
+/// Work that its task does not poll keeps the leadership for the session timeout, and no longer.
 // Shows: leaders-work
 #[tokio::test]
 async fn unpolled_work_keeps_no_leadership() {
@@ -503,7 +504,7 @@ async fn state_follows_the_leadership() {
     until_state(&latch, |state| state == LeadershipState::Closed).await;
     let error = within("the answer", latch.leadership()).await.unwrap_err();
     assert_eq!(error.kind(), Some(ErrorKind::Closed), "{error}");
-    // There is nothing to give up.
+    // No leadership is left to give up.
     within("the close", latch.close()).await.unwrap();
     let other = selector_at(&client, "/scheduler/other");
     let error = within("the answer", other.lead(async |_| ()))
@@ -536,7 +537,7 @@ fn connect_blocking(runtime: &tokio::runtime::Runtime, server: &Server) -> Clien
     runtime.block_on(connect(server))
 }
 
-// What other implementations had.
+// Regressions of other implementations.
 
 /// CURATOR-498: a latch took the node of its dying session for its own.
 #[tokio::test]
@@ -647,8 +648,8 @@ async fn ended_leadership_says_why() {
     assert_eq!(server.node(PATH).unwrap().data, b"plan");
 }
 
-/// CURATOR-202: a leader that came back to the session that it had given up for lost left its node
-/// for ever, and there was no leader.
+/// CURATOR-202: a leader that came back to a session that it had given up for lost never deleted
+/// its node, and no participant led.
 #[tokio::test]
 async fn curator_202_lost_term_deletes_node() {
     let (server, clients) = with_clients(start_impatient(), impatient).await;
@@ -670,7 +671,8 @@ async fn curator_202_lost_term_deletes_node() {
     assert_eq!(queue(&server)[0], next.node());
 }
 
-/// CURATOR-171, -49: a leader whose node was deleted by hand was not told, beside the next one.
+/// CURATOR-171, -49: a leader whose node was deleted by hand was not notified, and another led
+/// beside it.
 #[tokio::test]
 async fn curator_171_deleted_leader_is_notified() {
     let (server, clients) = with_clients(start_impatient(), impatient).await;
@@ -751,7 +753,7 @@ async fn curator_644_a_reconnect_changes_nothing() {
     .await;
     assert!(first.has_leadership() != second.has_leadership());
     for client in &clients {
-        // All that they do by themselves is done.
+        // The barrier passes when the client has done all work in the background.
         Barrier::at(client, &format!("/barrier-{}", session(client)))
             .await
             .pass()
@@ -788,7 +790,7 @@ async fn curator_724_election_survives_lost_directory() {
     for node in queue(&server).iter().rev() {
         server.delete(node).unwrap();
     }
-    // They may be back already.
+    // The node may have been created again.
     let _ = server.delete(PATH);
     within("the loss", leadership.lost()).await;
     queued(&server, 2).await;
@@ -804,7 +806,7 @@ async fn curator_724_election_survives_lost_directory() {
     assert_eq!(queue(&server)[0], next.node());
 }
 
-/// CURATOR-518: two interrupts in a row cost the selector its place for ever.
+/// CURATOR-518: after two interrupts in a row the selector never took part again.
 #[tokio::test]
 async fn curator_518_interrupts_end_no_election() {
     let (server, [client]) = with_clients(start(), connect).await;
@@ -815,7 +817,7 @@ async fn curator_518_interrupts_end_no_election() {
     assert!(selector.has_leadership());
     for round in 1..4 {
         assert!(selector.interrupt_leadership());
-        // Over already, or not noticed yet: of no consequence for the next.
+        // The term has ended, or its end is not noticed yet, which does not affect the next term.
         selector.interrupt_leadership();
         terms(&mut seen, round + 1).await;
     }
@@ -882,7 +884,7 @@ async fn lost_work_restarts_in_next_term() {
         selector(&other).lead(work).await.unwrap();
     });
     queued(&server, 2).await;
-    // Until the servers give it away.
+    // The link stays silent until the servers grant the leadership to another.
     server.stall(session(&client), Direction::Both);
     let node = queue(&server)[0].clone();
     until(&server, "the end of its session", move |view| {
@@ -979,7 +981,7 @@ async fn refusal_ends_the_participation() {
     assert_eq!(error.unwrap_err().kind(), Some(ErrorKind::NoAuth));
 }
 
-// Who leads, without taking part.
+// Watches of the leader without taking part.
 
 async fn next(leaders: &mut LeaderWatch) -> Option<String> {
     within("another leader", leaders.changed())
@@ -1028,7 +1030,7 @@ async fn watch_follows_leaders_without_taking_part() {
 async fn leader_watch_outlives_sessions() {
     let server = start();
     let (clients, [first, second], _) = pair(&server).await;
-    // Of a client that takes part with another option.
+    // The client takes part with another option.
     let mut leaders = LeaderLatch::builder(&clients[1], PATH)
         .watch_leader()
         .unwrap();

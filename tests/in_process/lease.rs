@@ -9,7 +9,7 @@ use std::thread;
 
 use test_support::prelude::*;
 
-/// What a test waits for to pass.
+/// The lease whose end the tests wait for.
 const LEASE: Duration = Duration::from_millis(100);
 
 /// A lease that no test outlasts.
@@ -73,9 +73,9 @@ async fn panicking_wakers_stop_no_lease_end() {
     let (server, [client]) = with_clients(start(), calm).await;
     let guard = within("the grant", mutex(&client).lock()).await.unwrap();
     let waker = broken_waker();
-    let (mut broken, mut told) = (Vec::new(), Vec::new());
+    let (mut broken, mut listeners) = (Vec::new(), Vec::new());
     for _ in 0..20 {
-        told.push(ByHand::new(guard.lost()).start());
+        listeners.push(ByHand::new(guard.lost()).start());
         let mut lost = Box::pin(guard.lost());
         assert!(
             lost.as_mut()
@@ -85,7 +85,7 @@ async fn panicking_wakers_stop_no_lease_end() {
         broken.push(lost);
     }
     guard.set_lease(LEASE).unwrap();
-    for lost in &told {
+    for lost in &listeners {
         lost.woken().await;
     }
     until_free(&server).await;
@@ -99,7 +99,8 @@ async fn panicking_wakers_stop_no_lease_end() {
 async fn extension_races_with_lease_end() {
     let (server, [client]) = with_clients(start(), calm).await;
     let (mut extended, mut over) = (0, 0);
-    // In the end both have happened: the distance to the end goes from 1 ms to nothing and back.
+    // Over all rounds both orders have happened: the distance to the end goes from 1 ms to nothing
+    // and back.
     for round in 0_u64..200 {
         if round >= 40 && extended > 0 && over > 0 {
             break;
@@ -117,7 +118,7 @@ async fn extension_races_with_lease_end() {
             Ok(()) => {
                 extended += 1;
                 assert!(!early && guard.is_held() && guard.lease_remaining() > Some(LONG / 2));
-                // What was on its way would be here.
+                // Requests that were on their way would have arrived.
                 client.flush(SOON).await.unwrap();
                 assert!(lost.poll().is_pending() && guard.is_held() && server.exists(&node));
                 guard.release().await.unwrap();

@@ -36,7 +36,7 @@ async fn work_runs_in_clients_session() {
 #[tokio::test]
 async fn work_waits_for_a_session() {
     let (server, [client]) = with_clients(start(), calm).await;
-    // Both pieces of work have it until they are dropped.
+    // Both pieces of work have the value until they are dropped.
     let kept = Arc::new(());
     let is_dropped = |kept: &Arc<()>| Arc::strong_count(kept) == 1;
     let (begun, begins) = oneshot::channel();
@@ -96,8 +96,8 @@ async fn close_waits_for_kept_clone() {
         matches!(closed, Err(ReleaseError::SessionNotClosed { .. })),
         "{closed:?}"
     );
-    // Its holder is told nevertheless: by the close, or on a busy machine by its lease before that.
-    // Others wait.
+    // The holder is notified by the close, or on a busy machine by its lease before that. Others
+    // wait.
     within("the loss", guard.lost()).await;
     assert!(server.exists(&guard.node()));
     drop(kept);

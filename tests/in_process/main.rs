@@ -23,6 +23,6 @@ mod shared_readers;
 mod short_outages;
 mod storm;
 mod succession;
-mod unseen;
+mod untaken_grants;
 mod who;
 mod with;

@@ -1,4 +1,4 @@
-//! What a multi-lock does, against the in-process server: docs/protocol.md#multi-lock.
+//! The behaviour of a multi-lock, against the in-process server: docs/protocol.md#multi-lock.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use test_support::prelude::*;
@@ -100,7 +100,7 @@ async fn incompatible_members_are_refused() {
     assert_eq!(server.counters().total_requests(), 0, "it is decided here");
 }
 
-/// Curator gives each member the whole time, and goes on after an error.
+/// Curator gives each member the whole time, and continues after an error.
 // Shows: multi-lock
 #[tokio::test]
 async fn deadline_is_shared_until_first_error() {
@@ -116,7 +116,8 @@ async fn deadline_is_shared_until_first_error() {
         matches!(&error, AcquireError::TimedOut { path, .. } if path == A),
         "{error}"
     );
-    // With the whole time for each member it would have queued for the others after that.
+    // With the whole time for each member, the call would have queued for the other members after
+    // that.
     client.flush(SOON).await.unwrap();
     let node = held[0].node();
     let asked = |op, path: &str| {
@@ -239,8 +240,8 @@ async fn nodes_of_client_are_bounded() {
     assert!(matches!(error, TryLockError::WouldBlock { .. }), "{error}");
     assert_eq!(queue_at(&server, A).len(), MOST + 1);
 
-    // As if they were not answered. Who waited for them before they left waits for nobody of this
-    // client after that.
+    // The deletions fail as if they were not answered. A waiter that waited for these nodes waits
+    // for no node of this client after that.
     let deletions = server.fail(Match::op(Op::Delete).session(session(&client)).always(), -4);
     drop(waiting);
     let mut next = ByHand::new(lock.lock()).start();
@@ -305,8 +306,8 @@ async fn end_of_one_releases_all() {
     within("the releases", client.flush(SOON)).await.unwrap();
     assert_empty(&server);
     drop(guard);
-    // After a deletion by hand the holder has time to stop: until the servers might have deleted
-    // the others.
+    // After a deletion by hand the holder has time to stop, until the servers might have deleted
+    // the other nodes.
     let client = connect_for(&server, Duration::from_secs(4)).await;
     let guard = hold(&client, &[A, B, C]).await;
     server.delete(&guard.nodes()[1]).unwrap();
@@ -389,7 +390,7 @@ fn needs_no_runtime_of_its_caller() {
         let all = multi(&client, &[A, B, C]);
         let guard = all.acquire(SOON).await.unwrap();
         let error = all.acquire(Duration::from_millis(100)).await.unwrap_err();
-        // A slow machine may have no answer by then.
+        // A slow machine may have no answer by the deadline.
         let no_answer = error.kind() == Some(ErrorKind::Connection);
         let late = no_answer || matches!(error, AcquireError::TimedOut { .. });
         assert!(late, "{error}");

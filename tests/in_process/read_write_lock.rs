@@ -224,7 +224,7 @@ async fn dropped_conversion_releases_the_lock() {
             view.children(DIRECTORY).is_empty()
         })
         .await;
-        // Not in the way of any contender.
+        // No contender is blocked by the node.
         write(&client).await.release().await.unwrap();
         clean(&server, &[&client]).await;
     }
@@ -235,7 +235,7 @@ async fn dropped_conversion_releases_the_lock() {
 async fn shared_lock_is_not_converted() {
     let (server, [client]) = with_clients(start(), calm).await;
     let writer = write(&client).await;
-    // By value, without waiting for oneself.
+    // The conversion takes the guard by value, so the caller does not wait for itself.
     let reader = writer.reenter_as_reader().unwrap();
     assert_eq!(
         (reader.hold_count(), numbers(reader.fencing_token())),

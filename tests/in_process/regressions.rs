@@ -1,8 +1,7 @@
-//! What was wrong once and must stay right: each test is one behaviour that an earlier version did
-//! not have.
+//! Regressions: each test shows a behaviour that an earlier version did not have.
 //!
-//! Against the in-process server and its faults: what has to do with threads, runtimes or sockets.
-//! The others run in virtual time: `simulation/tests/scenarios/regressions.rs`.
+//! The tests run against the in-process server and its faults, and concern threads, runtimes or
+//! sockets. The other regressions run in virtual time: `simulation/tests/scenarios/regressions.rs`.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::net::TcpListener;

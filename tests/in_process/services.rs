@@ -1,5 +1,5 @@
-//! What a service builds on locks: reads under them, jobs that run once, nodes and members that
-//! come back, its start and its stop, and what it watches of them.
+//! The parts of a service that uses locks: reads under them, jobs that run once, nodes and members
+//! that come back, its start and its stop, and its watches.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,

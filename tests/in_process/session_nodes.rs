@@ -4,8 +4,8 @@
 
 use test_support::prelude::*;
 
-/// What the node of a mutex at a path takes: `/_c_`, a UUID, `-lock-`, ten digits, and four bytes
-/// for the length.
+/// Returns the bytes of a mutex's node at a path: `/_c_`, a UUID, `-lock-`, ten digits, and four
+/// bytes for the length.
 fn mutex_bytes(path: &str) -> usize {
     path.len() + "/_c_".len() + 36 + "-lock-".len() + 10 + 4
 }
@@ -143,7 +143,7 @@ async fn lost_replies_free_their_nodes() {
     within("the deletion", client.flush(SOON)).await.unwrap();
     for carried_out in [true, false] {
         for round in 0..4 {
-            // The call goes on by another node, or by the one that has been made.
+            // The call continues with another node, or by the one that has been made.
             let lost = lose(
                 &server,
                 Match::op(Op::Create).session(id),

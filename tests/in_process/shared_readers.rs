@@ -96,13 +96,13 @@ async fn later_readers_wait_behind_the_writer() {
     writer.release().await.unwrap();
     let late = within("the grant", late).await.unwrap();
     assert_ne!(late.node(), node);
-    // Its node is shared now.
+    // The node is shared now.
     assert_eq!(at_once(&lock).node(), late.node());
     drop((late, lock));
     clean(&server, &[&client, &other]).await;
 }
 
-/// From the time of the bounds on, and not before, whoever has come and gone meanwhile.
+/// The bounds end the sharing at their time, and not before, whatever other readers do.
 // Shows: shared-read-node
 #[tokio::test]
 async fn no_reader_joins_after_the_time() {
@@ -183,7 +183,7 @@ async fn waiting_readers_share_a_node() {
         view.children(DIRECTORY).len() == 3
     })
     .await;
-    // One leaves.
+    // One reader leaves.
     let mut waiting = waiting.into_iter();
     waiting.next().unwrap().abort();
     writer.release().await.unwrap();
@@ -204,7 +204,7 @@ async fn waiting_readers_share_a_node() {
     assert!(!next.is_finished());
     drop(inside);
     granted(next).await.release().await.unwrap();
-    // When all have left, their node goes too.
+    // The node is deleted when all readers have left.
     let writer = read_write::write(&other).await;
     let waiting: Vec<_> = (0..5)
         .map(|_| tokio::spawn(lock.read_lock().lock()))
@@ -293,8 +293,8 @@ async fn heartbeat_notifies_all_readers() {
     clean(&server, &[&client]).await;
 }
 
-/// What one reader learns of its node by a transaction, all that are inside know at once, and
-/// without a heartbeat.
+/// A transaction of one reader that finds the node deleted notifies all readers at once, without a
+/// heartbeat.
 // Shows: shared-read-node
 #[tokio::test]
 async fn transaction_notifies_all_readers() {
@@ -394,7 +394,7 @@ async fn session_trouble_closes_the_node() {
     drop((one, two));
     assert!(next.is_held());
     drop(next);
-    // Another hand, which a transaction finds out.
+    // Another process deletes the node, which a transaction reveals.
     let one = within("the grant", lock.read_lock().lock()).await.unwrap();
     server.delete(&one.node()).unwrap();
     within(

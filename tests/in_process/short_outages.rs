@@ -24,7 +24,7 @@ async fn costs_no_lock(session_timeout: Duration, outage: impl AsyncFn(&Server, 
         if lost == 0 {
             return;
         }
-        // There is a twentieth of T to spare, of which the pause between two tries takes a third.
+        // A twentieth of T is left, of which the pause between two tries takes a third.
         let stood = machine.stood_still();
         assert!(
             round < ROUNDS && stood > session_timeout / 50,

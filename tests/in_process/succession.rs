@@ -114,7 +114,8 @@ async fn watch_ignores_earlier_directory() {
     let gate = server.hold_request(Match::op(Op::GetData).session(id).path(DIRECTORY));
     let third = within("the grant", mutex.lock()).await.unwrap();
     within("the request for the watch", gate.wait_hit()).await;
-    // By hand, so that the client does not know it: its own deletion waits behind the watch.
+    // Another process deletes the node, so the client does not know of it: its own deletion waits
+    // behind the watch.
     server.delete(&third.node()).unwrap();
     let next = server.node(DIRECTORY).unwrap().next_sequence;
     let held = replace(&server, &other, next).await;
@@ -201,7 +202,8 @@ async fn interruption_discards_the_watch() {
         let before = server.counters().requests_of(id, Op::SetWatches);
         assert!(server.cut(id, cut));
         until(&server, "the watch on the next connection", move |view| {
-            // Not the watch itself, which the client's next look at the connection takes back.
+            // The condition is a new watch, because the client's next connection would restore the
+            // old one.
             view.counters().requests_of(id, Op::SetWatches) > before
         })
         .await;
@@ -291,8 +293,8 @@ async fn node_behind_pending_deletion_waits() {
         let mutex = Arc::clone(&mutex);
         async move { mutex.lock().await }
     });
-    // What is held keeps everything behind it on the connection waiting, so that no event can show
-    // that there is no second node: a grant would be by knowledge alone.
+    // The held request delays everything behind it on the connection, so no event can show that no
+    // second node exists: a grant would be by knowledge alone.
     never_for(
         Duration::from_millis(300),
         &server,
@@ -324,8 +326,8 @@ async fn dropped_guards_deletion_needs_no_list() {
         counters.requests(Op::Create) + counters.requests(Op::Delete),
         200
     );
-    // One that overtakes the deletion lists, and once more if its list came before it too; so do
-    // three after it.
+    // A call that overtakes the deletion lists, and once more if its list came before the deletion
+    // too; so do three calls after it.
     let (mut nodes, mut overtaking) = (0, 0);
     for entry in server.log() {
         match entry.op {

@@ -1,5 +1,5 @@
-//! Who holds a lock, who waits for it and how a lock is broken, when replies are lost, nodes come
-//! and go and permissions are missing. What it does otherwise is in the suite.
+//! Holders and waiters of a lock, and how a lock is broken, when replies are lost, nodes come and
+//! go and permissions are missing. The normal behaviour is in the suite.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use test_support::prelude::*;

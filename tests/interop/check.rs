@@ -26,12 +26,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::journal::records;
-use super::permits::{Permits, Room};
+use super::permits::{LimitHistory, Permits};
 
 /// How many violations are worth reading.
 const SHOWN: usize = 20;
 
-/// What a journal says.
+/// The findings of a journal.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     /// Whole holds and those that a kill cut short, by side; lost ones are not counted.
@@ -59,7 +59,7 @@ impl Findings {
         self.grants.values().sum()
     }
 
-    /// What is wrong, if something is.
+    /// Returns an error with all violations, if there are any.
     pub(crate) fn verdict(&self) -> Result<(), String> {
         if self.violations.is_empty() {
             return Ok(());
@@ -83,9 +83,9 @@ impl Findings {
 struct Hold {
     exclusive: bool,
     read: Option<u64>,
-    /// What it may have written and has not said so.
+    /// The value that the holder may have written without a record of it.
     pending: Option<u64>,
-    /// Its worker says later that it was lost.
+    /// Whether a later record says that the lock was lost.
     doubtful: bool,
     /// Of a semaphore's.
     permits: Option<Permits>,
@@ -94,7 +94,7 @@ struct Hold {
 /// The values that the counter may have.
 #[derive(Debug)]
 enum Counter {
-    /// One, and those that victims may have written.
+    /// One of the values that killed workers may have written.
     OneOf(BTreeSet<u64>),
     /// A lost hold may have written anything.
     Unknown,
@@ -107,8 +107,8 @@ struct Checker {
     acknowledged: u64,
     /// The highest token of an exclusive hold so far.
     highest: Token,
-    /// What a semaphore has.
-    room: Room,
+    /// The limits of a semaphore.
+    limits: LimitHistory,
     /// Where every hold that was lost begins.
     doubtful: BTreeSet<usize>,
     findings: Findings,
@@ -122,7 +122,7 @@ pub(crate) fn check(journal: &str, counter: u64) -> Findings {
         counter: Counter::OneOf(BTreeSet::from([0])),
         acknowledged: 0,
         highest: (i64::MIN, 0),
-        room: Room::default(),
+        limits: LimitHistory::default(),
         doubtful: lost_holds(&records),
         findings: Findings::default(),
     };
@@ -219,9 +219,9 @@ impl Checker {
                     Some(permits.parse().ok()?),
                 );
             }
-            ["asks", worker] => self.room.asks(worker),
-            ["may", limit] => self.room.may(limit.parse().ok()?),
-            ["limit", limit] => self.room.limit(limit.parse().ok()?),
+            ["asks", worker] => self.limits.request(worker),
+            ["may", limit] => self.limits.raise_limit(limit.parse().ok()?),
+            ["limit", limit] => self.limits.set_limit(limit.parse().ok()?),
             ["read", worker, value] => {
                 let value = value.parse().ok()?;
                 self.holds.get_mut(worker)?.read = Some(value);
@@ -318,7 +318,7 @@ impl Checker {
             let inside = self.holds.iter().filter(|(_, hold)| !hold.doubtful);
             let inside =
                 inside.filter_map(|(holder, hold)| Some((&**holder, hold.permits.as_ref()?)));
-            let found = self.room.enter(
+            let found = self.limits.enter(
                 worker,
                 permits,
                 (!doubtful).then_some(token.map(|token| token.0)),
@@ -435,7 +435,7 @@ pub(crate) mod trials {
 
     pub(crate) fn refuses(records: &str, counter: u64, why: &str) -> Result<(), String> {
         match &judged(records, counter).violations[..] {
-            // What follows from it may come after it.
+            // Violations that follow from the first may come after it.
             [first, ..] if first.contains(why) => Ok(()),
             found => Err(format!("expected `{why}` of\n{records}\nand got {found:?}")),
         }
@@ -463,7 +463,7 @@ pub(crate) mod trials {
             3,
         )?;
         assert_eq!((findings.committed, findings.adopted), (2, 1));
-        // The same, and no holder comes after.
+        // The journal is the same, and no holder comes after.
         accepts("enter c-1.0 x 6; read c-1.0 0; intent c-1.0 1; dead c-1", 1)?;
         // A record that a kill cut short.
         accepts("enter c-1.0 x 6; dead c-1; enter b-1.0 x 7; leave b-1.0", 0)?;
@@ -515,7 +515,7 @@ pub(crate) mod trials {
             0,
             overlap,
         )?;
-        // Before the victim was dead, or after another was.
+        // The record is before the death of the worker, or after that of another.
         refuses(
             "enter a-1.0 x 5; enter b-1.0 x 6; dead a-1; leave b-1.0",
             0,

@@ -1,4 +1,4 @@
-//! What elections with either of the others need.
+//! Helpers for elections with the other libraries.
 
 use test_support::ZooKeeper;
 use test_support::prelude::*;
@@ -13,7 +13,7 @@ pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> Resu
         .map_err(|_| format!("no {what}").into())
 }
 
-/// Waits until so many take part.
+/// Waits until this many participants have joined.
 pub(crate) async fn joined(servers: &ZooKeeper, path: &str, wanted: usize) -> Outcome {
     soon("participants", async {
         while children(servers, path).await?.len() != wanted {}
@@ -22,7 +22,7 @@ pub(crate) async fn joined(servers: &ZooKeeper, path: &str, wanted: usize) -> Ou
     .await?
 }
 
-/// A selector that takes part in its election, and leads until it is told to end.
+/// A selector that takes part in its election, and leads until it is ended.
 pub(crate) struct Leading {
     pub(crate) begun: oneshot::Receiver<FencingToken>,
     pub(crate) end: oneshot::Sender<()>,

@@ -1,8 +1,8 @@
-//! What the workers of all languages share beside the lock: a journal to which all append, and a
-//! counter that only the lock protects.
+//! The files that the workers of all languages share besides the lock: a journal to which all
+//! append, and a counter that only the lock protects.
 //!
 //! A record is one `write` to a file opened with `O_APPEND`, so that the file's order is the order
-//! of events: who holds the lock writes `enter` after the grant and `leave` before the release.
+//! of events: a holder writes `enter` after the grant and `leave` before the release.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -13,15 +13,15 @@ use test_support::{SOON, poll_until};
 
 use super::{Outcome, WORK_LIMIT};
 
-/// The digits of the counter: always as many, so that it is overwritten in one piece.
+/// The number of digits of the counter, which is fixed, so that one write overwrites it whole.
 const DIGITS: usize = 20;
 
-/// The file of that name in the shared directory.
+/// The name of the journal in the shared directory.
 pub(crate) const JOURNAL: &str = "journal";
-/// The same.
+/// The name of the counter's file in the shared directory.
 pub(crate) const COUNTER: &str = "counter";
 
-/// Makes both files.
+/// Creates both files.
 pub(crate) fn create(dir: &Path) -> io::Result<()> {
     File::create(dir.join(JOURNAL))?;
     write_counter(dir, 0)
@@ -40,14 +40,14 @@ impl Journal {
         })
     }
 
-    /// Appends a record. It begins a line of its own and ends with a full stop, so that one that a
-    /// kill cut short is told from a whole one and spoils no other.
+    /// Appends a record, which begins a new line and ends with a full stop. So a record that a kill
+    /// has cut short is recognized, and damages no other.
     pub(crate) fn append(&self, record: &str) -> io::Result<()> {
         (&self.file).write_all(format!("\n{record} .").as_bytes())
     }
 }
 
-/// The journal as it grows.
+/// A reader of the journal while it grows.
 #[derive(Debug)]
 pub(crate) struct Tail {
     file: File,
@@ -62,7 +62,7 @@ impl Tail {
         })
     }
 
-    /// Reads what is new.
+    /// Reads the new records. Returns the whole journal.
     pub(crate) fn read(&mut self) -> io::Result<&str> {
         // Records are ASCII, so no character is cut in two.
         self.file.read_to_string(&mut self.text)?;
@@ -70,10 +70,10 @@ impl Tail {
     }
 }
 
-/// Waits for something in the journal, for as long as there is progress, `ended` names no worker
-/// that has ended too early, and the deadline has not come. `there` is given the journal so far and
-/// then, every 10 ms, the records that are new: to read the whole journal at every look took much
-/// of the processor.
+/// Waits until `there` returns `true` for the records of the journal. Fails if there is no
+/// progress, if `ended` names a worker that has ended too early, or at the deadline. `there` is
+/// first called with the journal so far and then, every 10 ms, with the new records only, because
+/// reading the whole journal each time would use much of the processor.
 pub(crate) fn until(
     tail: &mut Tail,
     what: &str,
@@ -107,7 +107,7 @@ pub(crate) fn until(
     .map_err(|_| format!("after {WORK_LIMIT:?} still waiting for {what}"))?
 }
 
-/// Without a record at the end that is not there as a whole yet.
+/// Returns the text without a last record that is not yet written completely.
 fn whole(text: &str) -> &str {
     match text.ends_with(" .") {
         true => text,
@@ -115,7 +115,7 @@ fn whole(text: &str) -> &str {
     }
 }
 
-/// The whole records of a journal, without their full stops.
+/// Returns the complete records of a journal, without their full stops.
 pub(crate) fn records(text: &str) -> impl Iterator<Item = &str> {
     text.lines().filter_map(|line| line.strip_suffix(" ."))
 }

@@ -17,7 +17,7 @@ mod kazoo;
 pub(crate) mod outside;
 pub(crate) mod pairing;
 pub(crate) mod permits;
-pub(crate) mod puppet;
+pub(crate) mod scripted_peer;
 pub(crate) mod worker;
 
 use std::error::Error;
@@ -66,8 +66,8 @@ pub(crate) async fn connect(servers: &ZooKeeper) -> Result<Client, Failure> {
     Ok(builder.connect(&servers.connect_string()).await?)
 }
 
-/// What an acquire must answer, which names the other's node. Afterwards nothing of the attempt is
-/// left, which another recipe would have to refuse.
+/// Asserts that an acquire fails with an error that names the other's node, and that it leaves no
+/// node, which another recipe would have to refuse.
 pub(crate) async fn refused<T>(
     client: &Client,
     answer: impl Future<Output = Result<T, AcquireError>>,
@@ -97,7 +97,7 @@ pub(crate) fn rust(recipe: &'static str, crews: &'static [&'static str]) -> Side
     }
 }
 
-/// What shows that the pairings can fail.
+/// Adds the trials which show that the pairings can fail.
 pub(crate) fn add_controls(suite: &mut Suite) {
     use check::trials;
     suite.add(
@@ -156,7 +156,7 @@ fn add_controls_of_permits(suite: &mut Suite) {
     );
 }
 
-/// A run in which one thread of a worker fails, while the others go on, ends with what it said.
+/// A run in which one thread of a worker fails, while the others continue, ends with its error.
 fn failing_worker_ends_the_run() -> Outcome {
     let servers = shared_standalone()?;
     let sides = [

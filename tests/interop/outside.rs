@@ -1,4 +1,4 @@
-//! What the servers have, seen by none of the parties.
+//! The state of the servers, as a client that takes no part sees it.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Two kinds of workers on one lock, some of which are killed.
+//! Workers of two languages contend for one lock while some of them are killed.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -18,8 +18,8 @@ use super::outside::{contenders, has_nodes};
 use super::worker::Task;
 use super::{Failure, Outcome, WORK_LIMIT, block_on};
 
-/// The session timeout of all workers: a killed holder keeps all others waiting for as long. Short
-/// for that, and long for machines on which everything else runs too.
+/// The session timeout of all workers. A killed holder keeps all others waiting for this time, so
+/// it is short, but long enough for a busy machine.
 const SESSION_MS: u64 = 1_500;
 
 type Start = Box<dyn Fn(&Task) -> Result<Command, Failure> + Send + Sync>;
@@ -28,47 +28,47 @@ type Start = Box<dyn Fn(&Task) -> Result<Command, Failure> + Send + Sync>;
 pub(crate) struct Side {
     pub(crate) name: &'static str,
     pub(crate) recipe: &'static str,
-    /// A process each, a letter for each of its threads.
+    /// A text for each process, with a letter for each of its threads.
     pub(crate) crews: &'static [&'static str],
     pub(crate) start: Start,
-    /// Where its holders stay to be killed, in turn.
+    /// The points at which its holders are stopped and killed, in turn.
     pub(crate) points: &'static [&'static str],
 }
 
-/// How much of it.
+/// How long a run lasts, and how many workers are killed in it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Extent {
-    /// Grants of both sides, at least.
+    /// The least number of grants of both sides together.
     pub(crate) grants: usize,
-    /// Holders of each side that are killed, one after the other.
+    /// The number of holders of each side that are killed, one after the other.
     pub(crate) holders: usize,
-    /// Processes of each side that are killed wherever they are, while a holder of the other side
-    /// is.
+    /// The number of processes of each side that are killed at any point, together with a holder of
+    /// the other side.
     pub(crate) bystanders: usize,
 }
 
-/// What else a run does, between the kills.
+/// Further actions of a run, between the kills.
 pub(crate) trait Plan {
-    /// Before the first worker starts.
+    /// Runs before the first worker starts.
     fn begin(&mut self, _run: &mut Run<'_>) -> Outcome {
         Ok(())
     }
 
-    /// Before every kill of a holder, and after the last.
+    /// Runs before every kill of a holder, and after the last.
     fn between(&mut self, _run: &mut Run<'_>, _kills: usize) -> Outcome {
         Ok(())
     }
 
-    /// Before the workers are told that it is enough.
+    /// Runs before the workers are ended.
     fn end(&mut self, _run: &mut Run<'_>) -> Outcome {
         Ok(())
     }
 }
 
-/// Nothing.
+/// A plan without actions.
 impl Plan for () {}
 
-/// What each half of the pairings of both binaries does: 10 kills on either side.
+/// The extent of each half of a pairing: 10 kills on either side.
 const HALF: Extent = Extent {
     grants: 1_000,
     holders: 7,
@@ -78,34 +78,34 @@ const HALF: Extent = Extent {
 #[derive(Debug)]
 struct Worker {
     name: String,
-    /// How many threads it has.
+    /// The number of its threads.
     threads: usize,
     child: Child,
-    /// Its end says that it is enough.
+    /// The process ends when this is closed.
     orders: Option<ChildStdin>,
 }
 
-/// A run, as it goes.
+/// A run in progress.
 pub(crate) struct Run<'a> {
     servers: &'a ZooKeeper,
     sides: &'a [Side],
     task: Task,
     tail: Tail,
-    /// By side and crew.
+    /// The processes, by side and crew.
     workers: Vec<Vec<Worker>>,
     started: usize,
     deadline: Instant,
 }
 
-/// What a run has left.
+/// The findings and files of a run that has ended.
 #[derive(Debug)]
 pub(crate) struct Finished {
     pub(crate) findings: Findings,
     dir: TempDir,
 }
 
-/// What the pairings of both binaries do: two runs at once, on a path each, since most of the time
-/// the workers of one wait for the session of a holder that was killed.
+/// Runs a pairing as two runs at once, each on a separate path, because the workers of one run
+/// mostly wait for the session of a killed holder to expire.
 pub(crate) fn in_halves(
     servers: &ZooKeeper,
     title: &str,
@@ -126,7 +126,7 @@ pub(crate) fn in_halves(
     })
 }
 
-/// Lets both sides work until there were enough grants and kills, and reads what they wrote.
+/// Runs both sides until the extent is reached, and checks their journal.
 pub(crate) fn run(
     servers: &ZooKeeper,
     title: &str,
@@ -136,7 +136,7 @@ pub(crate) fn run(
     run_and(servers, title, sides, extent, &mut ())
 }
 
-/// The same, with something else to do.
+/// Runs both sides as [`run`] does, with the actions of a plan.
 pub(crate) fn run_and(
     servers: &ZooKeeper,
     title: &str,
@@ -175,9 +175,10 @@ pub(crate) fn run_and(
 }
 
 impl Finished {
-    /// What each half of a pairing of read-write locks must show besides: readers of both sides,
-    /// some of them together, and guards that were downgraded. How many readers of kazoo get in
-    /// between its writers is luck, but each of the three that are there at the end was waited for.
+    /// Checks what each half of a pairing of read-write locks must show too: readers of both sides,
+    /// some of them together, and guards that were downgraded. The number of kazoo's readers that
+    /// are granted the lock between its writers is random, but the run waits for each of its three
+    /// readers at the end.
     pub(crate) fn shares_and_downgrades(&self) -> Outcome {
         let Findings {
             shared,
@@ -195,8 +196,8 @@ impl Finished {
         Err(format!("shared {shared:?}, together {together}, downgraded {downgraded}").into())
     }
 
-    /// What a run promises: its extent, that both sides had their share, and no violation. Else the
-    /// journal is kept.
+    /// Checks the promises of a run: its extent, the share of both sides, and no violation. The
+    /// journal is kept if a promise is broken.
     pub(crate) fn fulfils(self, sides: &[Side; 2], extent: Extent) -> Outcome {
         fulfils(&self.findings, sides, extent).map_err(|e| {
             let dir = self.dir.keep();
@@ -214,8 +215,7 @@ fn fulfils(findings: &Findings, sides: &[Side; 2], extent: Extent) -> Outcome {
         if grants < extent.grants / 10 {
             return Err(format!("{} had {grants} grants only", side.name).into());
         }
-        // Of a victim that was found to have lost its lock before, the hold is not counted as cut
-        // short.
+        // The hold of a killed process that had lost its lock before is not counted as cut short.
         let cut_or_lost = cut + findings.lost;
         if dead != extent.holders + extent.bystanders
             || cut < extent.holders / 2
@@ -228,14 +228,14 @@ fn fulfils(findings: &Findings, sides: &[Side; 2], extent: Extent) -> Outcome {
     if total < extent.grants {
         return Err(format!("{total} grants only").into());
     }
-    // Such holds prove nothing: most must.
+    // Lost holds prove nothing, so most holds must not be lost.
     if findings.lost > total / 20 {
         return Err(format!("{} holds of {total} were lost", findings.lost).into());
     }
     Ok(())
 }
 
-/// Once all have ended, the servers end the sessions of the dead.
+/// Waits until the lock's directory is empty: the servers expire the sessions of killed processes.
 pub(crate) fn nothing_is_left(servers: &ZooKeeper, path: &str) -> Outcome {
     let gone = poll_until(
         "the lock's directory to be empty",
@@ -324,7 +324,7 @@ impl<'a> Run<'a> {
         let rounds = 2 * extent.holders;
         let mut bystanders = [extent.bystanders; 2];
         for round in 0..rounds {
-            // Spread over the run.
+            // The kills are spread over the run.
             let grants = extent.grants * (round + 1) / (rounds + 1);
             self.until_granted(grants)?;
             plan.between(self, round)?;
@@ -333,7 +333,7 @@ impl<'a> Run<'a> {
             let points = self.sides[side].points;
             let holder = turn % self.workers[side].len();
             self.stay(side, holder, points[turn % points.len()])?;
-            // From the back, so that those who wait longest die too.
+            // Bystanders are killed in the last rounds, so that processes that wait long die too.
             if turn >= extent.holders - bystanders[other] {
                 bystanders[other] -= 1;
                 let bystander = turn % self.workers[other].len();
@@ -343,7 +343,7 @@ impl<'a> Run<'a> {
         }
         plan.between(self, rounds)?;
         self.until_granted(extent.grants)?;
-        // All are served, those that came last too.
+        // Every thread is granted the lock, also in the processes that were started last.
         for thread in self.threads() {
             self.until_entered(&format!("{thread} "))?;
         }
@@ -359,13 +359,13 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// The processes that are alive, by side.
+    /// Returns the names of the processes that are alive, by side.
     pub(crate) fn names(&self) -> Vec<Vec<String>> {
         let names = |side: &Vec<Worker>| side.iter().map(|worker| worker.name.clone()).collect();
         self.workers.iter().map(names).collect()
     }
 
-    /// The threads of those.
+    /// Returns the names of all threads of these processes.
     fn threads(&self) -> Vec<String> {
         let of = |worker: &Worker| -> Vec<_> {
             (0..worker.threads)
@@ -375,22 +375,22 @@ impl<'a> Run<'a> {
         self.workers.iter().flatten().flat_map(of).collect()
     }
 
-    /// Tells a process something.
-    pub(crate) fn tell(&mut self, side: usize, crew: usize, order: &str) -> Outcome {
+    /// Sends an order to a process.
+    pub(crate) fn send(&mut self, side: usize, crew: usize, order: &str) -> Outcome {
         let orders = self.workers[side][crew]
             .orders
             .as_mut()
-            .ok_or("it is told nothing any more")?;
+            .ok_or("the stdin of the process is closed")?;
         writeln!(orders, "{order}")?;
         Ok(orders.flush()?)
     }
 
-    /// The journal so far.
+    /// Returns the journal so far.
     pub(crate) fn journal(&mut self) -> Result<&str, Failure> {
         Ok(self.tail.read()?)
     }
 
-    /// Writes something into the journal.
+    /// Appends a record to the journal.
     pub(crate) fn note(&self, record: &str) -> Outcome {
         Ok(Journal::open(&self.task.dir)?.append(record)?)
     }
@@ -403,7 +403,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Waits for something in the [journal](until).
+    /// Waits for records in the [journal](until).
     pub(crate) fn until(&mut self, what: &str, there: impl FnMut(&str) -> bool) -> Outcome {
         let Self {
             tail,
@@ -414,10 +414,10 @@ impl<'a> Run<'a> {
         until(tail, what, *deadline, || ended(workers), there)
     }
 
-    /// Has the next who comes to that point stay there.
+    /// Makes the next holder of a process that reaches a point stay there.
     fn stay(&mut self, side: usize, crew: usize, point: &str) -> Outcome {
         let mark = format!("stays {}.", self.workers[side][crew].name);
-        self.tell(side, crew, &format!("stay {point}"))?;
+        self.send(side, crew, &format!("stay {point}"))?;
         self.until(&format!("{mark} at {point}"), |new| {
             records(new).any(|r| r.starts_with(&mark) && r.ends_with(point))
         })
@@ -434,7 +434,7 @@ impl<'a> Run<'a> {
         let name = worker.name.clone();
         let mut ended = Vec::new();
         for (holder, session) in unfinished(self.journal()?, &name) {
-            // If it is there now, it was as long as the victim lived.
+            // A node that exists now existed for as long as the process lived.
             if !has_nodes(self.servers, &session)? {
                 ended.push(format!("lost {holder}"));
             }
@@ -448,7 +448,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Says that it is enough, and waits for all to end well.
+    /// Ends all processes, and waits until each has ended with success.
     fn end(&mut self) -> Outcome {
         for worker in self.workers.iter_mut().flatten() {
             worker.orders = None;
@@ -469,7 +469,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// What the workers that ended by themselves had to say, for a failure's report.
+    /// Returns the output of the workers and the end of the journal, for the report of a failure.
     fn said(&mut self) -> String {
         let dir = self.task.dir.clone();
         let mut text = String::new();
@@ -488,14 +488,14 @@ impl<'a> Run<'a> {
 impl Drop for Run<'_> {
     fn drop(&mut self) {
         for worker in self.workers.iter_mut().flatten() {
-            // One that has ended is as dead as we want it.
+            // A process that has ended cannot be killed, which is not an error here.
             let _ = worker.child.kill();
             let _ = worker.child.wait();
         }
     }
 }
 
-/// A worker that has ended, although it was not told that it is enough.
+/// Returns a description of a worker that has ended too early, if one has.
 fn ended(workers: &mut [Vec<Worker>]) -> Option<String> {
     workers.iter_mut().flatten().find_map(|worker| {
         let status = worker.child.try_wait().ok()??;

@@ -1,14 +1,14 @@
 //! How many permits of a semaphore may be held, by the records of a journal; see
 //! [`check`](super::check).
 //!
-//! The limit changes while permits are asked for: a grant is judged by the highest limit that was
-//! in force between its question and its answer. A limit that is lowered takes no permit away: only
-//! newcomers must find room under it.
+//! The limit changes while workers wait for permits: a grant is judged by the highest limit that
+//! was in force between its request and its grant. A lower limit revokes no permit, and applies to
+//! later grants only.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-/// The permits of a hold: how many, and which of the limit they are, if they say so.
+/// The permits of a hold: how many, and their slots, if the journal has them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Permits {
     count: usize,
@@ -30,24 +30,24 @@ impl FromStr for Permits {
     }
 }
 
-/// What a worker that waits must be given.
+/// The bounds of the grant that a waiting worker is expected to have.
 #[derive(Debug)]
 struct Asked {
-    /// The highest limit since.
+    /// The highest limit since the request.
     limit: usize,
-    /// The highest token of all that were inside before.
+    /// The highest token of all grants before the request.
     newest: i64,
 }
 
-/// The limit, and those who wait.
+/// The limit in force, and the requests that wait.
 #[derive(Debug)]
-pub(crate) struct Room {
+pub(crate) struct LimitHistory {
     limit: usize,
     newest: i64,
     asked: BTreeMap<String, Asked>,
 }
 
-impl Default for Room {
+impl Default for LimitHistory {
     fn default() -> Self {
         Self {
             limit: 0,
@@ -57,8 +57,8 @@ impl Default for Room {
     }
 }
 
-impl Room {
-    pub(crate) fn asks(&mut self, worker: &str) {
+impl LimitHistory {
+    pub(crate) fn request(&mut self, worker: &str) {
         let asked = Asked {
             limit: self.limit,
             newest: self.newest,
@@ -66,19 +66,20 @@ impl Room {
         self.asked.insert(worker.to_owned(), asked);
     }
 
-    pub(crate) fn may(&mut self, limit: usize) {
+    pub(crate) fn raise_limit(&mut self, limit: usize) {
         self.limit = self.limit.max(limit);
         for asked in self.asked.values_mut() {
             asked.limit = asked.limit.max(limit);
         }
     }
 
-    pub(crate) fn limit(&mut self, limit: usize) {
+    pub(crate) fn set_limit(&mut self, limit: usize) {
         self.limit = limit;
     }
 
-    /// Judges a grant beside the permits that are held, and says what is wrong. Outside `token` is
-    /// `None` of one that is lost later, and proves nothing; inside, of one without a token.
+    /// Judges a grant beside the permits that are held. Returns the violations. The outer `token`
+    /// is `None` for a hold that is lost later, which proves nothing; the inner one for a hold
+    /// without a token.
     pub(crate) fn enter<'a>(
         &mut self,
         worker: &str,
@@ -88,7 +89,7 @@ impl Room {
     ) -> Vec<String> {
         let mut wrong = Vec::new();
         let Some(asked) = self.asked.remove(worker) else {
-            return vec![format!("{worker} has not asked")];
+            return vec![format!("{worker} was granted permits without a request")];
         };
         let Some(token) = token else { return wrong };
         let mut held = permits.count;
@@ -118,7 +119,7 @@ impl Room {
                 permits.slots, asked.limit
             ));
         }
-        // Whoever was inside before it asked was granted before.
+        // A hold that was granted before the request has a smaller token.
         if let Some(token) = token {
             if token <= asked.newest {
                 wrong.push(format!(
@@ -132,7 +133,7 @@ impl Room {
     }
 }
 
-/// The checker itself can say no: each of these journals has one fault.
+/// Shows that the checker detects violations: each of these journals has one fault.
 pub(crate) mod trials {
     use super::super::check::trials::{accepts, refuses};
 
@@ -141,7 +142,7 @@ pub(crate) mod trials {
             "limit 2; asks a-1.0; asks b-1.0; enter b-1.0 1 6; enter a-1.0 1@0 5; leave b-1.0";
         let findings = accepts(&format!("{two}; leave a-1.0"), 0)?;
         assert_eq!((findings.total(), findings.together), (2, 1));
-        // As many at once as there are; with slots that others have left.
+        // The journal has as many permits at once as the limit, with slots that others have left.
         accepts(
             &format!("{two}; leave a-1.0; asks a-1.1; enter a-1.1 2@1,0 7; leave a-1.1"),
             0,
@@ -182,13 +183,17 @@ pub(crate) mod trials {
             0,
             beyond,
         )?;
-        // What is held under a higher limit counts under the lower one.
+        // Permits that were granted under a higher limit count under the lower one.
         refuses(
             &format!("{two}; may 1; limit 1; {third}"),
             0,
             "3 permits of 1 are held",
         )?;
-        refuses("limit 2; enter a-1.0 1 5; leave a-1.0", 0, "has not asked")
+        refuses(
+            "limit 2; enter a-1.0 1 5; leave a-1.0",
+            0,
+            "without a request",
+        )
     }
 
     pub(crate) fn sees_wrong_slots_and_tokens() -> Result<(), String> {

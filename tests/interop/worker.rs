@@ -1,7 +1,6 @@
-//! Our side: this test binary, started again as a worker.
+//! The workers of this crate: this test binary, started again as a worker.
 //!
-//! All workers, whatever their language, are called with the same arguments and do the same; see
-//! [`Task`].
+//! The workers of all languages have the same arguments and do the same; see [`Task`].
 
 use std::env;
 use std::io::BufRead as _;
@@ -15,20 +14,19 @@ use tokio::sync::Notify;
 use super::Failure;
 use super::journal::{Journal, read_counter, write_counter};
 
-/// The first argument that makes a worker of this binary.
+/// The first argument, which makes this binary a worker.
 const WORKER: &str = "interop-worker";
 
-/// What a worker process is told on its command line, in this order.
+/// The arguments of a worker process, in their order on the command line.
 ///
-/// Each letter of `crew` is a thread: `x` takes the lock for itself, `r` to read; ours converts its
-/// lock, too, as `c`; a digit takes so many permits of a semaphore at once. It repeats: acquire,
-/// `enter`, read the counter, let others run, and under an exclusive lock write it back; make sure
-/// that the lock was held until then; `leave`, release. Every so often it has no patience and goes
-/// away from the queue again.
+/// Each letter of `crew` is a thread: `x` acquires the lock exclusively, `r` to read, and `c`,
+/// which only this crate has, also downgrades it; a digit acquires that many permits of a semaphore
+/// at once. A thread repeats these steps: acquire, write `enter`, read the counter, let others run,
+/// write the counter back under an exclusive lock, check that the lock is still held, write
+/// `leave`, release. In some rounds it waits for a short time only and leaves the queue.
 ///
-/// On its stdin the line `stay P` says that the next holder that comes to the point `P` stays there
-/// ([`points`]), and `limit N` that a semaphore's limit is to be set; the end of stdin says that it
-/// is enough.
+/// The line `stay P` on stdin makes the next holder that reaches the point `P` stay there
+/// ([`points`]). The line `limit N` sets a semaphore's limit. The end of stdin ends the worker.
 #[derive(Debug, Clone)]
 pub(crate) struct Task {
     pub(crate) servers: String,
@@ -40,15 +38,15 @@ pub(crate) struct Task {
     pub(crate) crew: String,
 }
 
-/// Where an exclusive holder can stay to be killed: before and after each step.
+/// The points at which an exclusive holder can stay to be killed: before and after each step.
 pub(crate) const POINTS: [&str; 4] = ["entered", "intended", "written", "committed"];
-/// The same of a read-write lock: a reader can, too.
+/// The points of a read-write lock, at one of which a reader can stay.
 const READ_WRITE_POINTS: [&str; 5] = ["entered", "reading", "intended", "written", "committed"];
 
-/// The same of those who have permits of a semaphore.
+/// The points of a holder of permits.
 const PERMIT_POINTS: [&str; 2] = ["entered", "used"];
 
-/// Where the holders of a recipe can stay.
+/// Returns the points at which the holders of a recipe can stay.
 pub(crate) fn points(recipe: &str) -> &'static [&'static str] {
     match recipe {
         "read-write" | "kazoo-read-write" => &READ_WRITE_POINTS,
@@ -57,16 +55,16 @@ pub(crate) fn points(recipe: &str) -> &'static [&'static str] {
     }
 }
 
-/// How long who waits is patient, and how long who is not.
+/// The timeout of a call.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// The timeout of every ninth call, which mostly times out.
 const IMPATIENCE: Duration = Duration::from_millis(4);
-/// Every so many rounds it is not.
 const IMPATIENT: usize = 9;
-/// How long a writer among kazoo's readers rests after each round; its workers say why.
+/// How long a writer among kazoo's readers pauses after each round; `workers.py` gives the reason.
 const REST: Duration = Duration::from_millis(100);
 
 impl Task {
-    /// Its arguments.
+    /// Returns the arguments of the worker.
     pub(crate) fn args(&self) -> [String; 7] {
         [
             self.servers.clone(),
@@ -79,7 +77,7 @@ impl Task {
         ]
     }
 
-    /// The command that starts this binary with it.
+    /// Returns the command that starts this binary as the worker.
     pub(crate) fn command(&self) -> Result<process::Command, Failure> {
         let mut command = process::Command::new(env::current_exe()?);
         command.arg(WORKER).args(self.args());
@@ -172,7 +170,7 @@ fn run(task: &Task) -> Result<(), Failure> {
     })
 }
 
-/// What the parent has said so far.
+/// The orders of the parent so far.
 #[derive(Debug, Default)]
 struct Orders {
     stay: Mutex<Option<String>>,
@@ -264,7 +262,7 @@ enum Lock {
     Fair(InterProcessFairLock),
     Read(InterProcessReadLock),
     Write(InterProcessWriteLock),
-    /// One after the other, and from one to the other.
+    /// The writer and the reader take turns, with downgrades from one to the other.
     Both(InterProcessReadLock, InterProcessWriteLock),
     /// Of the path and of one behind it.
     Multi(InterProcessMultiLock),
@@ -324,7 +322,8 @@ impl Lock {
             Self::Mutex(mutex) => mutex.acquire(timeout).await.map(Held::Guard),
             Self::Fair(fair) if round % 2 == 0 => fair.acquire(timeout).await.map(Held::Guard),
             Self::Fair(fair) => {
-                // Who has a place keeps it while it looks away; dropping it leaves the queue.
+                // The caller keeps its place between two calls; dropping the place leaves the
+                // queue.
                 let mut place = fair.enqueue().await?;
                 place.position().await?;
                 match place.acquire(IMPATIENCE).await {
@@ -368,7 +367,7 @@ impl Held {
         !matches!(self, Self::Read(_) | Self::Permits(_))
     }
 
-    /// What `enter` says of it.
+    /// Returns the mode for the record `enter`.
     fn mode(&self) -> String {
         match self {
             Self::Read(_) => "r".to_owned(),
@@ -398,7 +397,7 @@ impl Held {
                 guard.fencing_token().zxid(),
                 guard.fencing_token().counter(),
             ),
-            // That of the path itself.
+            // The guard is that of the path itself.
             Self::Multi(guard) => guard
                 .fencing_tokens()
                 .last()
@@ -430,7 +429,7 @@ impl Held {
     }
 }
 
-/// One of a process's contenders.
+/// A contender of a process.
 #[derive(Debug)]
 struct Thread {
     name: String,
@@ -461,7 +460,7 @@ impl Thread {
                 Err(e) => self.note("trouble", &format!("{e:?}").replace('\n', " "))?,
             }
             if self.rests {
-                // So that kazoo's readers, who wait for writers behind them too, have their turn.
+                // The pause gives kazoo's readers, which wait for later writers too, their turn.
                 tokio::time::sleep(REST).await;
             }
         }
@@ -501,7 +500,7 @@ impl Thread {
         let Held::Write(writer) = held else {
             return Ok(held);
         };
-        // From now on others may read beside us.
+        // Other readers may hold the lock from now on.
         self.note("down", "")?;
         let reader = match writer.downgrade().await {
             Ok(reader) => Held::Read(reader),
@@ -540,7 +539,8 @@ impl Thread {
         self.note("read", &read_counter(&self.dir)?.to_string())
     }
 
-    /// What the lock is for. Without it another worker's increment is lost sooner or later.
+    /// Increments the counter that the lock protects. Without the lock another worker's increment
+    /// is lost sooner or later.
     async fn increment(&self) -> Result<(), Failure> {
         let value = read_counter(&self.dir)?;
         self.note("read", &value.to_string())?;

@@ -1,14 +1,14 @@
-//! The fair lock: a node each, but one that is behind another of the same client, whatever is in
-//! between, waits for that one in memory. Only the first of a client has a watch, on the node
-//! before its own.
+//! The fair lock: each waiter has a node, but a waiter behind another of the same client waits for
+//! that one in memory, even if nodes of other clients are in between. Only the first waiter of a
+//! client has a watch, on the node before its own.
 
 use test_support::Suite;
 
 use crate::add;
-use crate::cast::{Cast, Clients, End, Role};
-use crate::view::Outside;
+use crate::contenders::{Clients, Contenders, Departure, Recipe};
+use crate::observer::Observer;
 
-/// Two clients: three of the one, two of the other, and the first again.
+/// The contenders of two clients: three of the first, two of the second, one of the first.
 const TWO: Clients = Clients::Of(&[1, 1, 1, 2, 2, 1]);
 
 pub(crate) fn add_all(suite: &mut Suite) {
@@ -16,41 +16,46 @@ pub(crate) fn add_all(suite: &mut Suite) {
     add(
         suite,
         "fair_lock::only_foreign_nodes_are_watched",
-        only_others,
+        foreign_nodes_are_watched,
     );
     add(
         suite,
         "fair_lock::client_watches_no_own_node",
         no_own_watches,
     );
-    for (end, name) in [
-        (End::Dropped, "dropped"),
-        (End::Closed, "closed"),
-        (End::Expired, "expired"),
+    for (departure, name) in [
+        (Departure::Dropped, "dropped"),
+        (Departure::Closed, "closed"),
+        (Departure::Expired, "expired"),
     ] {
         let name = format!("fair_lock::waiter_behind_foreign_nodes_awaits_own::{name}");
-        add(suite, &name, move |outside| death(outside, end));
+        add(suite, &name, move |observer| {
+            departed_waiter(observer, departure)
+        });
     }
     let name = "fair_lock::successor_of_departed_waiter_watches_next";
-    add(suite, name, several_die_in_turn);
+    add(suite, name, departed_waiters);
     // Shows: seen-from-outside
     add(
         suite,
         "fair_lock::memory_wait_becomes_a_watch",
-        memory_to_watch,
+        memory_wait_becomes_watch,
     );
 }
 
-async fn queue(outside: Outside, mortal: Option<usize>) -> Cast {
-    let mut cast = Cast::with_mortal(outside, &[Role::Fair; 6], TWO, mortal).await;
-    cast.all_join().await;
-    cast.gets_it(1).await;
-    cast.shows(&[1, 2, 3, 4, 5, 6], &[(4, 3)]).await;
-    cast
+async fn queue(observer: Observer, breakable: Option<usize>) -> Contenders {
+    let mut contenders =
+        Contenders::with_breakable_link(observer, &[Recipe::Fair; 6], TWO, breakable).await;
+    contenders.enqueue_all().await;
+    contenders.await_grant(1).await;
+    contenders
+        .assert_queue(&[1, 2, 3, 4, 5, 6], &[(4, 3)])
+        .await;
+    contenders
 }
 
-async fn only_others(outside: Outside) {
-    let mut cast = queue(outside, None).await;
+async fn foreign_nodes_are_watched(observer: Observer) {
+    let mut contenders = queue(observer, None).await;
     let (fourth, sixth) = ([(4, 3)], [(6, 5)]);
     for (served, left) in [
         (1, &fourth[..]),
@@ -59,68 +64,71 @@ async fn only_others(outside: Outside) {
         (4, &sixth),
         (5, &[]),
     ] {
-        cast.passes_on(served, &[served + 1]).await;
-        cast.shows(&[1, 2, 3, 4, 5, 6][served..], left).await;
+        contenders.release_to(served, &[served + 1]).await;
+        contenders
+            .assert_queue(&[1, 2, 3, 4, 5, 6][served..], left)
+            .await;
     }
-    cast.ends_clean().await;
+    contenders.finish().await;
 }
 
-async fn no_own_watches(outside: Outside) {
-    let mut cast = Cast::new(outside, &[Role::Fair; 6], Clients::One).await;
+async fn no_own_watches(observer: Observer) {
+    let mut contenders = Contenders::new(observer, &[Recipe::Fair; 6], Clients::One).await;
     let queue = [1, 2, 3, 4, 5, 6];
     for joined in 1..=6 {
-        cast.joins(joined).await;
+        contenders.enqueue(joined).await;
         if joined == 1 {
-            cast.gets_it(1).await;
+            contenders.await_grant(1).await;
         }
-        cast.shows(&queue[..joined], &[]).await;
+        contenders.assert_queue(&queue[..joined], &[]).await;
     }
     for served in 1..6 {
-        cast.passes_on(served, &[served + 1]).await;
-        cast.shows(&queue[served..], &[]).await;
+        contenders.release_to(served, &[served + 1]).await;
+        contenders.assert_queue(&queue[served..], &[]).await;
     }
-    cast.ends_clean().await;
+    contenders.finish().await;
 }
 
-/// All of the second client go: nothing changes for the first one.
-async fn death(outside: Outside, end: End) {
-    let mut cast = queue(outside, (end == End::Expired).then_some(4)).await;
-    cast.ends(4, end).await;
-    if end == End::Dropped {
-        cast.ends(5, end).await;
+/// The contenders of the second client leave, which changes nothing for those of the first.
+async fn departed_waiter(observer: Observer, departure: Departure) {
+    let mut contenders = queue(observer, (departure == Departure::Expired).then_some(4)).await;
+    contenders.depart(4, departure).await;
+    if departure == Departure::Dropped {
+        contenders.depart(5, departure).await;
     }
-    cast.shows(&[1, 2, 3, 6], &[]).await;
+    contenders.assert_queue(&[1, 2, 3, 6], &[]).await;
     for (served, next) in [(1, 2), (2, 3), (3, 6)] {
-        cast.passes_on(served, &[next]).await;
+        contenders.release_to(served, &[next]).await;
     }
-    cast.shows(&[6], &[]).await;
-    cast.ends_clean().await;
+    contenders.assert_queue(&[6], &[]).await;
+    contenders.finish().await;
 }
 
-async fn several_die_in_turn(outside: Outside) {
-    let mut cast = queue(outside, None).await;
-    cast.ends(3, End::Dropped).await;
-    cast.shows(&[1, 2, 4, 5, 6], &[(4, 2)]).await;
-    cast.ends(5, End::Dropped).await;
-    cast.shows(&[1, 2, 4, 6], &[(4, 2)]).await;
-    cast.ends(2, End::Dropped).await;
-    cast.shows(&[1, 4, 6], &[(4, 1)]).await;
-    cast.passes_on(1, &[4]).await;
-    cast.shows(&[4, 6], &[(6, 4)]).await;
-    cast.passes_on(4, &[6]).await;
-    cast.ends_clean().await;
+async fn departed_waiters(observer: Observer) {
+    let mut contenders = queue(observer, None).await;
+    contenders.depart(3, Departure::Dropped).await;
+    contenders.assert_queue(&[1, 2, 4, 5, 6], &[(4, 2)]).await;
+    contenders.depart(5, Departure::Dropped).await;
+    contenders.assert_queue(&[1, 2, 4, 6], &[(4, 2)]).await;
+    contenders.depart(2, Departure::Dropped).await;
+    contenders.assert_queue(&[1, 4, 6], &[(4, 1)]).await;
+    contenders.release_to(1, &[4]).await;
+    contenders.assert_queue(&[4, 6], &[(6, 4)]).await;
+    contenders.release_to(4, &[6]).await;
+    contenders.finish().await;
 }
 
-/// The next before it is of another client.
-async fn memory_to_watch(outside: Outside) {
-    let mut cast = Cast::new(outside, &[Role::Fair; 4], Clients::Of(&[1, 2, 1, 1])).await;
-    cast.all_join().await;
-    cast.gets_it(1).await;
-    cast.shows(&[1, 2, 3, 4], &[(2, 1)]).await;
-    cast.ends(3, End::Dropped).await;
-    cast.shows(&[1, 2, 4], &[(2, 1)]).await;
-    cast.passes_on(1, &[2]).await;
-    cast.shows(&[2, 4], &[(4, 2)]).await;
-    cast.passes_on(2, &[4]).await;
-    cast.ends_clean().await;
+/// The predecessor in memory leaves, and the nearest node before is one of another client.
+async fn memory_wait_becomes_watch(observer: Observer) {
+    let mut contenders =
+        Contenders::new(observer, &[Recipe::Fair; 4], Clients::Of(&[1, 2, 1, 1])).await;
+    contenders.enqueue_all().await;
+    contenders.await_grant(1).await;
+    contenders.assert_queue(&[1, 2, 3, 4], &[(2, 1)]).await;
+    contenders.depart(3, Departure::Dropped).await;
+    contenders.assert_queue(&[1, 2, 4], &[(2, 1)]).await;
+    contenders.release_to(1, &[2]).await;
+    contenders.assert_queue(&[2, 4], &[(4, 2)]).await;
+    contenders.release_to(2, &[4]).await;
+    contenders.finish().await;
 }

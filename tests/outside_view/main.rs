@@ -1,14 +1,14 @@
-//! What a lock looks like from outside, on a real ZooKeeper: who stands in the queue, and who
-//! watches whom, as `wchp` and another session say it.
+//! The view of other processes of a lock on a real ZooKeeper: the nodes in its queue, and who
+//! watches whom, as another session and the command `wchp` show it.
 //!
 //! ```text
 //! cargo test --test outside_view                 all of it
 //! cargo test --test outside_view mutex::         one recipe
 //! ```
 //!
-//! The view has to become exactly the one that is written down, no node and no watch less or more,
-//! and to stay so. An operator who looks at a queue, and a peer in another language that joins it,
-//! rely on no less.
+//! Each test states the whole state, and no node and no watch may be missing or left over. An
+//! operator who inspects a queue relies on that, and so does a peer in another language that joins
+//! the queue.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -16,15 +16,15 @@
     reason = "a test"
 )]
 
-mod cast;
+mod contenders;
 mod fair_lock;
 mod mutex;
+mod observer;
 mod read_write_lock;
-mod view;
 
 use test_support::{SOON, Suite, peers, shared_standalone};
 
-use self::view::Outside;
+use self::observer::Observer;
 
 fn main() {
     let mut suite = Suite::new();
@@ -35,11 +35,11 @@ fn main() {
     suite.run()
 }
 
-/// Adds a scenario, in a runtime of its own.
+/// Adds a scenario, which runs in a separate runtime.
 fn add<F: Future<Output = ()>>(
     suite: &mut Suite,
     name: &str,
-    scenario: impl FnOnce(Outside) -> F + Send + 'static,
+    scenario: impl FnOnce(Observer) -> F + Send + 'static,
 ) {
     suite.add_needing("zookeeper", name, peers::zookeeper(), move |_| {
         let servers = shared_standalone().unwrap();
@@ -48,7 +48,7 @@ fn add<F: Future<Output = ()>>(
             .enable_all()
             .build()
             .unwrap();
-        runtime.block_on(async { scenario(Outside::new(servers).await).await });
+        runtime.block_on(async { scenario(Observer::new(servers).await).await });
         runtime.shutdown_timeout(SOON);
     });
 }

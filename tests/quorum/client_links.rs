@@ -1,4 +1,4 @@
-//! Links between a client and the members break; the members are well.
+//! Links between a client and the members break, and the members work.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use test_support::{Cut, Direction, Proxy, ZooKeeper};
 use zookeeper_recipes::{Client, LostReason};
 
-use crate::actors::{
-    Fleet, Holder, Kind, Outcome, Rival, afterwards, hand_over, keeps, run, stay_until, told,
-    told_first,
-};
 use crate::ensemble::{Ensemble, TICK};
+use crate::holders::{
+    Holder, HolderGroup, Kind, Outcome, Waiter, hand_over, keeps_lock, lock_again_and_end,
+    loss_notice, notified_before_next_grant, run, stay_until,
+};
 
 const T: Duration = Duration::from_secs(10);
 
@@ -20,14 +20,17 @@ pub(crate) fn silent(title: &str, kind: Kind, direction: Direction) -> Outcome {
     let ensemble = Ensemble::undisturbed()?;
     let servers = ensemble.servers();
     run(async {
-        let holder = Holder::at(servers, 0, T).await?.holding(kind).await?;
-        let rival = Rival::of(&holder, servers, &[1, 2]).await?;
-        let losses = vec![holder.told()];
+        let holder = Holder::with_one_member(servers, 0, T)
+            .await?
+            .holding(kind)
+            .await?;
+        let waiter = Waiter::of(&holder, servers, &[1, 2]).await?;
+        let losses = vec![holder.loss_notice()];
         let cut = Instant::now();
         holder.link(0).stall(direction);
-        let granted = told_first(title, cut, &holder, losses, rival).await?;
+        let granted = notified_before_next_grant(title, cut, &holder, losses, waiter).await?;
         holder.link(0).resume();
-        afterwards(holder, granted, servers).await
+        lock_again_and_end(holder, granted, servers).await
     })
 }
 
@@ -36,27 +39,26 @@ pub(crate) fn all_silent(title: &str) -> Outcome {
     let ensemble = Ensemble::undisturbed()?;
     let servers = ensemble.servers();
     run(async {
-        let holder = Holder::anywhere(servers, 1, T).await?;
-        let rival = Rival::of(&holder, servers, &[0, 1, 2]).await?;
-        let losses = vec![holder.told()];
+        let holder = Holder::with_all_members(servers, 1, T).await?;
+        let waiter = Waiter::of(&holder, servers, &[0, 1, 2]).await?;
+        let losses = vec![holder.loss_notice()];
         let cut = Instant::now();
         holder.links().for_each(|link| link.stall(Direction::Both));
-        let granted = told_first(title, cut, &holder, losses, rival).await?;
+        let granted = notified_before_next_grant(title, cut, &holder, losses, waiter).await?;
         holder.links().for_each(|link| link.resume());
-        afterwards(holder, granted, servers).await
+        lock_again_and_end(holder, granted, servers).await
     })
 }
 
-/// The hold is shared, and work is done under it: every share is told in time, and the work is
-/// dropped in time.
+/// Every guard of a shared hold is notified in time, and work under the hold is dropped in time.
 pub(crate) fn silent_with_shares_and_work(title: &str, direction: Direction) -> Outcome {
     let ensemble = Ensemble::undisturbed()?;
     let servers = ensemble.servers();
     run(async {
-        let holder = Holder::at(servers, 2, T).await?;
+        let holder = Holder::with_one_member(servers, 2, T).await?;
         let share = holder.guard().reenter()?;
         assert_eq!((holder.guard().hold_count(), share.hold_count()), (2, 2));
-        let rival = Rival::of(&holder, servers, &[0, 1]).await?;
+        let waiter = Waiter::of(&holder, servers, &[0, 1]).await?;
 
         let working = Arc::new(());
         let at_work = Arc::downgrade(&working);
@@ -72,10 +74,10 @@ pub(crate) fn silent_with_shares_and_work(title: &str, direction: Direction) -> 
                 .expect_err("nothing else ends it");
             (ended, Instant::now())
         });
-        let losses = vec![holder.told(), told(&share), work];
+        let losses = vec![holder.loss_notice(), loss_notice(&share), work];
         let cut = Instant::now();
         holder.link(2).stall(direction);
-        let granted = told_first(title, cut, &holder, losses, rival).await?;
+        let granted = notified_before_next_grant(title, cut, &holder, losses, waiter).await?;
         assert!(at_work.upgrade().is_none(), "the work was dropped");
         assert_eq!(
             share.reenter().expect_err("lost").reason(),
@@ -83,21 +85,22 @@ pub(crate) fn silent_with_shares_and_work(title: &str, direction: Direction) -> 
         );
         drop(share);
         holder.link(2).resume();
-        afterwards(holder, granted, servers).await
+        lock_again_and_end(holder, granted, servers).await
     })
 }
 
-/// Of three links the one in use falls silent, and who tries it again is refused: the client moves.
+/// Of three links the one in use falls silent, and new connections by it are refused: the client
+/// connects to another member.
 pub(crate) fn dead_member_of_three(title: &str) -> Outcome {
     let ensemble = Ensemble::undisturbed()?;
     let servers = ensemble.servers();
     run(async {
-        let holder = Holder::anywhere(servers, 0, T).await?;
-        let rival = Rival::of(&holder, servers, &[0, 1, 2]).await?;
+        let holder = Holder::with_all_members(servers, 0, T).await?;
+        let waiter = Waiter::of(&holder, servers, &[0, 1, 2]).await?;
         let cut = Instant::now();
         holder.link(0).refuse()?;
         holder.link(0).stall(Direction::Both);
-        keeps(title, cut, &holder, TICK).await?;
+        keeps_lock(title, cut, &holder, TICK).await?;
         assert!(
             holder.members().iter().any(|member| *member != 0),
             "{title}: {:?}",
@@ -105,24 +108,25 @@ pub(crate) fn dead_member_of_three(title: &str) -> Outcome {
         );
         holder.link(0).accept()?;
         holder.link(0).resume();
-        hand_over(holder, rival, servers).await
+        hand_over(holder, waiter, servers).await
     })
 }
 
-/// Of three links the one in use falls silent, and who tries it again meets silence too: the client
-/// moves, if it does not try this member too often first, which is up to chance.
+/// Of three links the one in use falls silent, and new connections by it are silent too: the client
+/// connects to another member in time, unless it tries this member too often first, which is
+/// random.
 pub(crate) fn silent_member_of_three(title: &str) -> Outcome {
     let ensemble = Ensemble::undisturbed()?;
     let servers = ensemble.servers();
     run(async {
-        let fleet = Fleet::anywhere(servers, 6, 1, T, &[0, 1, 2]).await?;
+        let group = HolderGroup::connect(servers, 6, 1, T, &[0, 1, 2]).await?;
         let cut = Instant::now();
-        fleet
+        group
             .holders()
             .for_each(|holder| holder.link(1).stall(Direction::Both));
-        let settled = fleet.most_keep(title, cut, TICK).await?;
-        settled.holders().for_each(|holder| holder.link(1).resume());
-        settled.afterwards(servers).await
+        let outcome = group.most_keep(title, cut, TICK).await?;
+        outcome.holders().for_each(|holder| holder.link(1).resume());
+        outcome.lock_again_and_end(servers).await
     })
 }
 
@@ -133,8 +137,8 @@ pub(crate) fn outage(title: &str) -> Outcome {
     let ensemble = Ensemble::undisturbed()?;
     let servers = ensemble.servers();
     run(async {
-        let one = Holder::at(servers, 2, LONGER).await?;
-        let three = Holder::anywhere(servers, 2, LONGER).await?;
+        let one = Holder::with_one_member(servers, 2, LONGER).await?;
+        let three = Holder::with_all_members(servers, 2, LONGER).await?;
         // There are four tenths of a second to spare.
         tokio::try_join!(away(title, servers, one), away(title, servers, three))?;
         Ok(())
@@ -143,9 +147,8 @@ pub(crate) fn outage(title: &str) -> Outcome {
 
 async fn away(title: &str, servers: &ZooKeeper, holder: Holder) -> Outcome {
     const AWAY: Duration = Duration::from_millis(3_200);
-    let rival = Rival::of(&holder, servers, &[0, 1, 2]).await?;
-    // The lock is believed for 4 s from the last proof on; between two beats it may be a second
-    // old.
+    let waiter = Waiter::of(&holder, servers, &[0, 1, 2]).await?;
+    // The lease lasts 4 s from the last write, and between two heartbeats that may be a second old.
     holder.prove_now().await?;
     let cut = Instant::now();
     for link in holder.links() {
@@ -153,35 +156,34 @@ async fn away(title: &str, servers: &ZooKeeper, holder: Holder) -> Outcome {
         link.cut(Cut::Reset);
     }
     let back = async {
-        // The outage lasts as long as it lasts.
+        // Time passes, because the outage has a duration.
         stay_until(cut + AWAY).await;
         for link in holder.links() {
             link.accept()?;
         }
         Ok(())
     };
-    tokio::try_join!(back, keeps(title, cut, &holder, TICK))?;
-    hand_over(holder, rival, servers).await
+    tokio::try_join!(back, keeps_lock(title, cut, &holder, TICK))?;
+    hand_over(holder, waiter, servers).await
 }
 
-/// The network forgets the one connection that there is, which is silent from then on, and the
-/// `next` ones too: they look like connections, and nothing comes. After that it works, and the
-/// lock is kept.
+/// The network forgets the only connection, which falls silent, and the `next` connections are
+/// silent from their start. A later connection works, and the lock is kept.
 pub(crate) fn forgotten(title: &str, next: usize) -> Outcome {
     let ensemble = Ensemble::undisturbed()?;
     let servers = ensemble.servers();
     run(async {
-        let holder = Holder::at(servers, 1, T).await?;
-        let rival = Rival::of(&holder, servers, &[0, 1, 2]).await?;
+        let holder = Holder::with_one_member(servers, 1, T).await?;
+        let waiter = Waiter::of(&holder, servers, &[0, 1, 2]).await?;
         let cut = Instant::now();
         holder.link(1).mute(next);
-        keeps(title, cut, &holder, TICK).await?;
-        hand_over(holder, rival, servers).await
+        keeps_lock(title, cut, &holder, TICK).await?;
+        hand_over(holder, waiter, servers).await
     })
 }
 
-/// The client meets a member that accepts the connection and says nothing: there is time for
-/// another try, by the default timeouts.
+/// A member accepts the first connection and is silent: the default timeouts leave time for another
+/// try.
 pub(crate) fn silent_at_first(_: &str) -> Outcome {
     let ensemble = Ensemble::undisturbed()?;
     let servers = ensemble.servers();

@@ -9,37 +9,38 @@ use test_support::{Cut, Options, Proxy, ServerError, ZooKeeper};
 /// ZooKeeper's default.
 pub(crate) const TICK: Duration = Duration::from_secs(2);
 
-/// That of the [impatient](Ensemble::impatient).
+/// The tick of the [impatient](Ensemble::impatient) members.
 pub(crate) const SHORT_TICK: Duration = Duration::from_millis(500);
 
-/// By who dials and who is dialled, as the followers dial the leader.
+/// The links by the member that connects and the member that accepts, as followers connect to the
+/// leader.
 type Links = Arc<Mutex<HashMap<(usize, usize), Arc<Proxy>>>>;
 
-/// Three members. Scenarios that share them hold an [`Arc`]: the last one ends them.
+/// Three members. Scenarios that share them hold an [`Arc`], and the last one ends the members.
 #[derive(Debug)]
 pub(crate) struct Ensemble {
     servers: ZooKeeper,
     links: Links,
-    /// Those that a leader does not know to be gone.
+    /// The links whose end a leader does not notice.
     left: Mutex<Vec<Arc<Proxy>>>,
     turn: Mutex<()>,
 }
 
 impl Ensemble {
-    /// These are not disturbed: only links of clients to them break.
+    /// Returns members that are not disturbed: only links of clients to them break.
     pub(crate) fn undisturbed() -> Result<Arc<Self>, ServerError> {
         static SHARED: Mutex<Weak<Ensemble>> = Mutex::new(Weak::new());
         Self::shared(&SHARED, || Self::start(&defaults()))
     }
 
-    /// Every link between two of these goes through a proxy. They put up with silence for 20 s, and
-    /// not for 10 s: longer than a session takes to end.
+    /// Returns members whose links to each other go through proxies. The members tolerate silence
+    /// for 20 s instead of 10 s, which is longer than a session needs to expire.
     pub(crate) fn linked() -> Result<Arc<Self>, ServerError> {
         static SHARED: Mutex<Weak<Ensemble>> = Mutex::new(Weak::new());
         Self::shared(&SHARED, || {
             let links = Links::default();
             let made = Arc::clone(&links);
-            // Votes go round the proxies; what followers and leader say to each other never does.
+            // The votes bypass the proxies; the messages of followers and leader use them.
             let options = defaults()
                 .sync_limit(10)
                 .quorum_addr(move |viewer, target, real| {
@@ -55,7 +56,7 @@ impl Ensemble {
         })
     }
 
-    /// These give a silent member up after 2 s, and not after 10 s.
+    /// Returns members that tolerate silence for 2 s instead of 10 s.
     pub(crate) fn impatient() -> Result<Arc<Self>, ServerError> {
         static SHARED: Mutex<Weak<Ensemble>> = Mutex::new(Weak::new());
         Self::shared(&SHARED, || {
@@ -63,8 +64,8 @@ impl Ensemble {
         })
     }
 
-    /// As ZooKeeper's defaults have them, for one scenario alone.
-    pub(crate) fn of_its_own() -> Result<Self, ServerError> {
+    /// Starts members with ZooKeeper's defaults, for one scenario alone.
+    pub(crate) fn exclusive() -> Result<Self, ServerError> {
         Self::start(&defaults())
     }
 
@@ -95,10 +96,10 @@ impl Ensemble {
         &self.servers
     }
 
-    /// The right to disturb the members, and all of them well.
+    /// Waits for the exclusive right to disturb the members, and until all of them work.
     pub(crate) fn turn(&self) -> Result<(MutexGuard<'_, ()>, Roles), ServerError> {
         let turn = lock(&self.turn);
-        // The one before may have failed halfway.
+        // The scenario before may have failed halfway.
         self.heal()?;
         let leader = self.servers.wait_leader()?;
         let mut followers = (0..self.servers.len()).filter(|member| *member != leader);
@@ -114,7 +115,7 @@ impl Ensemble {
         }
     }
 
-    /// The link by which one member follows another.
+    /// Returns the link by which one member follows another.
     pub(crate) fn link(&self, follower: usize, leader: usize) -> Arc<Proxy> {
         Arc::clone(&lock(&self.links)[&(follower, leader)])
     }
@@ -122,7 +123,7 @@ impl Ensemble {
     /// Lets everything through again and waits until all members serve under one leader.
     pub(crate) fn heal(&self) -> Result<(), ServerError> {
         for member in 0..self.servers.len() {
-            // Does nothing where it runs.
+            // A member that runs is left as it is.
             self.servers.start(member)?;
             self.servers.resume(member)?;
         }
@@ -136,12 +137,12 @@ impl Ensemble {
         self.servers.wait_whole()
     }
 
-    /// Has the followers leave their leader, so that they know at once, while it sees nothing but
-    /// silence, and waits until they have another.
-    pub(crate) fn desert(&self, roles: Roles) -> Result<(), ServerError> {
-        // It stands still for the moment. It would still have a voice in the election, and tell
-        // each follower, before the other knows, that it leads and that the other follows: they
-        // would go back to it in turns.
+    /// Makes the followers leave their leader at once, while the leader observes mere silence, and
+    /// waits until they have elected another.
+    pub(crate) fn abandon_leader(&self, roles: Roles) -> Result<(), ServerError> {
+        // The leader is paused during the election. Otherwise it would take part, and convince each
+        // follower, before the other has noticed, that it still leads and the other follows, so the
+        // followers would return to it in turns.
         self.servers.pause(roles.leader)?;
         for follower in roles.followers {
             let link = self.link(follower, roles.leader);
@@ -154,14 +155,14 @@ impl Ensemble {
     }
 }
 
-/// Who is what.
+/// The roles of the members.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Roles {
     pub(crate) leader: usize,
     pub(crate) followers: [usize; 2],
 }
 
-/// As ZooKeeper has them.
+/// Returns ZooKeeper's defaults.
 fn defaults() -> Options {
     Options::new().tick(TICK).init_limit(10).sync_limit(5)
 }

@@ -5,16 +5,18 @@ use std::time::{Duration, Instant};
 use test_support::within;
 use zookeeper_recipes::{Client, ConnectionState, InterProcessMutex};
 
-use crate::actors::{
-    Fleet, Holder, Outcome, Rival, afterwards, hand_over, keeps, run, stay_until, told_first, until,
-};
 use crate::ensemble::{Ensemble, SHORT_TICK as TICK};
+use crate::holders::{
+    Holder, HolderGroup, Outcome, Waiter, hand_over, keeps_lock, lock_again_and_end,
+    notified_before_next_grant, run, stay_until, until,
+};
 
-/// Half of the library's default: what is kept with this is kept by default.
+/// Half of the library's default session timeout: a lock that survives with this survives with the
+/// default.
 const HALF_T: Duration = Duration::from_secs(15);
 
-/// Waits until a holder can write, and fails if it has lost its lock. The first write may go out
-/// before the client has noticed: then it is not known whether it was done.
+/// Waits until a holder can write, and fails if it has lost its lock. The first write may be sent
+/// before the client notices the fault, and then has an unknown outcome.
 async fn writes_again(title: &str, holder: &Holder, since: Instant) {
     let writes = async {
         while holder.prove().await.is_err() {
@@ -35,17 +37,17 @@ pub(crate) fn killed(title: &str) -> Outcome {
     let (_turn, roles) = ensemble.turn()?;
     let servers = ensemble.servers();
     run(async {
-        let mut crews = Vec::new();
+        let mut pairs = Vec::new();
         for member in [roles.leader, roles.followers[0]] {
-            let holder = Holder::anywhere(servers, member, HALF_T).await?;
-            let rival = Rival::of(&holder, servers, &[0, 1, 2]).await?;
-            crews.push((member, holder, rival));
+            let holder = Holder::with_all_members(servers, member, HALF_T).await?;
+            let waiter = Waiter::of(&holder, servers, &[0, 1, 2]).await?;
+            pairs.push((member, holder, waiter));
         }
         let killed = Instant::now();
         servers.kill(roles.leader);
         servers.wait_leader()?;
         let elected = killed.elapsed();
-        for (member, holder, _) in &crews {
+        for (member, holder, _) in &pairs {
             writes_again(title, holder, killed).await;
             println!(
                 "{title}: leader again after {} ms, the holder at {} writes after {} ms",
@@ -58,23 +60,24 @@ pub(crate) fn killed(title: &str) -> Outcome {
                 killed.elapsed().as_millis()
             );
         }
-        for (_, holder, rival) in crews {
+        for (_, holder, waiter) in pairs {
             holder.still_holds(title).await?;
-            hand_over(holder, rival, servers).await?;
+            hand_over(holder, waiter, servers).await?;
         }
         Ok(ensemble.heal()?)
     })
 }
 
-/// All members are killed, and start again when the client has given its session up. They know it
-/// still: the client has it end at once, and its node keeps no one out until they expire it.
+/// All members are killed, and start again when the client has given up its session. The servers
+/// still have the session: the client closes it at once, so its node does not block others until
+/// the servers would expire it.
 pub(crate) fn all_killed(title: &str) -> Outcome {
     const T: Duration = Duration::from_secs(20);
-    let ensemble = Ensemble::of_its_own()?;
+    let ensemble = Ensemble::exclusive()?;
     let (_turn, roles) = ensemble.turn()?;
     let servers = ensemble.servers();
     run(async {
-        let holder = Holder::anywhere(servers, roles.leader, T).await?;
+        let holder = Holder::with_all_members(servers, roles.leader, T).await?;
         for member in 0..servers.len() {
             servers.kill(member);
         }
@@ -97,23 +100,23 @@ pub(crate) fn all_killed(title: &str) -> Outcome {
         assert_eq!(
             (0..servers.len()).filter(says_so).count(),
             0,
-            "{title}: it was waited for"
+            "{title}: expected the session to be closed, but the servers expired it"
         );
         Ok(next.release().await?)
     })
 }
 
-/// The leader's process stands still. With the servers' own defaults the others put up with that
-/// for ten seconds; with the library's own default no lock is lost, connected to the leader or not.
+/// The leader's process stands still. By the servers' defaults the other members tolerate that for
+/// ten seconds. With the library's default no lock is lost, connected to the leader or not.
 pub(crate) fn hangs(title: &str) -> Outcome {
     const DEFAULT_T: Duration = Duration::from_secs(30);
-    let ensemble = Ensemble::of_its_own()?;
+    let ensemble = Ensemble::exclusive()?;
     let (_turn, roles) = ensemble.turn()?;
     let servers = ensemble.servers();
     run(async {
         let mut holders = Vec::new();
         for member in [roles.leader, roles.followers[0]] {
-            holders.push(Holder::anywhere(servers, member, DEFAULT_T).await?);
+            holders.push(Holder::with_all_members(servers, member, DEFAULT_T).await?);
         }
         for holder in &holders {
             holder.prove_now().await?;
@@ -126,38 +129,40 @@ pub(crate) fn hangs(title: &str) -> Outcome {
                 "{title}: a holder writes again after {} ms",
                 stopped.elapsed().as_millis()
             );
-            // That one may have been sent long ago.
+            // The write that succeeded may have been sent long ago, which proves nothing about now.
             holder.still_holds(title).await?;
         }
         Ok(ensemble.heal()?)
     })
 }
 
-/// The leader's process stands still for longer than the others put up with, and goes on. A holder
-/// that knows only this one is told; most that know the others too keep their lock.
+/// The leader's process stands still for longer than the other members tolerate, and resumes. A
+/// holder that knows only this member is notified of the loss; most holders that know the others
+/// too keep their lock.
 pub(crate) fn stopped(title: &str) -> Outcome {
     const SHORT_T: Duration = Duration::from_secs(5);
     let ensemble = Ensemble::impatient()?;
     let (_turn, roles) = ensemble.turn()?;
     let servers = ensemble.servers();
     run(async {
-        let holder = Holder::at(servers, roles.leader, SHORT_T).await?;
-        let rival = Rival::of(&holder, servers, &roles.followers).await?;
-        let fleet = Fleet::anywhere(servers, 3, roles.leader, HALF_T, &roles.followers).await?;
-        let losses = vec![holder.told()];
+        let holder = Holder::with_one_member(servers, roles.leader, SHORT_T).await?;
+        let waiter = Waiter::of(&holder, servers, &roles.followers).await?;
+        let group =
+            HolderGroup::connect(servers, 3, roles.leader, HALF_T, &roles.followers).await?;
+        let losses = vec![holder.loss_notice()];
         let cut = Instant::now();
         servers.pause(roles.leader)?;
-        let granted = told_first(title, cut, &holder, losses, rival).await?;
-        // It goes on as the leader that it was, in front of sessions that have another by now.
+        let granted = notified_before_next_grant(title, cut, &holder, losses, waiter).await?;
+        // The process resumes as the leader that it was, while its sessions have another leader.
         servers.resume(roles.leader)?;
-        let fleet = fleet.most_keep(title, cut, TICK).await?;
+        let group = group.most_keep(title, cut, TICK).await?;
         servers.wait_whole()?;
-        afterwards(holder, granted, servers).await?;
-        fleet.afterwards(servers).await
+        lock_again_and_end(holder, granted, servers).await?;
+        group.lock_again_and_end(servers).await
     })
 }
 
-/// The leader's process stands still for less than that: nothing can be written meanwhile, no
+/// The leader's process stands still for a shorter time: no write is answered in that time, no
 /// leader is elected, and no holder loses a lock.
 pub(crate) fn stopped_for_a_moment(title: &str) -> Outcome {
     const T: Duration = Duration::from_secs(10);
@@ -168,9 +173,9 @@ pub(crate) fn stopped_for_a_moment(title: &str) -> Outcome {
     let [first, second] = roles.followers;
     run(async {
         let (one, two, three) = tokio::try_join!(
-            Holder::anywhere(servers, roles.leader, T),
-            Holder::anywhere(servers, first, T),
-            Holder::at(servers, second, T),
+            Holder::with_all_members(servers, roles.leader, T),
+            Holder::with_all_members(servers, first, T),
+            Holder::with_one_member(servers, second, T),
         )?;
         let cut = Instant::now();
         servers.pause(roles.leader)?;
@@ -180,14 +185,14 @@ pub(crate) fn stopped_for_a_moment(title: &str) -> Outcome {
         };
         tokio::try_join!(
             goes_on,
-            keeps(title, cut, &one, TICK),
-            keeps(title, cut, &two, TICK),
-            keeps(title, cut, &three, TICK),
+            keeps_lock(title, cut, &one, TICK),
+            keeps_lock(title, cut, &two, TICK),
+            keeps_lock(title, cut, &three, TICK),
         )?;
         assert_eq!(servers.leader(), Some(roles.leader));
         for holder in [one, two, three] {
-            let rival = Rival::of(&holder, servers, &[0, 1, 2]).await?;
-            hand_over(holder, rival, servers).await?;
+            let waiter = Waiter::of(&holder, servers, &[0, 1, 2]).await?;
+            hand_over(holder, waiter, servers).await?;
         }
         Ok(())
     })

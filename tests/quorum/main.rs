@@ -1,6 +1,6 @@
-//! The guard's promise, on three real ZooKeeper members whose links break: **a holder is told
-//! before another contender is granted**, and a holder that can reach a member of the quorum keeps
-//! its lock.
+//! The guard's promise, on three real ZooKeeper members whose links break: **a holder is notified
+//! of a loss before another contender is granted the lock**, and a holder that can reach a member
+//! of the quorum keeps its lock.
 //!
 //! ```text
 //! cargo test --test quorum                           all of it, half a minute
@@ -8,15 +8,15 @@
 //! cargo test --test quorum -- --test-threads 1       one after the other
 //! ```
 //!
-//! Each scenario prints how long before the next grant the holder was told. Holder, rival and the
-//! network between them are in this process, so that one clock times all of it. The session timeout
+//! Each scenario prints how long before the next grant the holder was notified. Holder, waiter and
+//! the network between them are in this process, so that one clock times all. The session timeout
 //! is 10 s unless a scenario says otherwise, at ZooKeeper's own tick of 2 s; its own sync limit of
 //! 5 ticks is doubled where members are parted.
 #![expect(clippy::expect_used, reason = "a test")]
 
-mod actors;
 mod client_links;
 mod ensemble;
+mod holders;
 mod leaders;
 mod partitions;
 
@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use test_support::{Direction, Steadiness, Suite, peers};
 
-use self::actors::{Kind, Outcome};
+use self::holders::{Kind, Outcome};
 
 /// How often a scenario is run on a machine that stands still.
 const ROUNDS: usize = 3;
@@ -59,8 +59,8 @@ fn steadily(title: &str, scenario: fn(&str) -> Outcome) -> Outcome {
 
 fn main() {
     let mut suite = Suite::new();
-    // The scenarios wait most of the time; those that share an ensemble and disturb it wait for
-    // each other too.
+    // The scenarios wait most of the time. Scenarios that disturb a shared ensemble also wait for
+    // each other.
     suite.at_once(32);
     let mut add = |name: &str, trial: fn(&str) -> Outcome| {
         let title = name.to_owned();
@@ -68,7 +68,7 @@ fn main() {
             steadily(&title, trial)
         });
     };
-    // The longest first.
+    // The longest scenarios start first.
     // Shows: session-timeout
     add("leaders::hangs_by_default", leaders::hangs);
     // Shows: close-confirmed

@@ -1,21 +1,21 @@
-//! Links between the members break, and the client's do not.
+//! Links between the members break, and the links of clients work.
 
 use std::time::{Duration, Instant};
 
 use test_support::Direction;
 use test_support::within;
 
-use crate::actors::{
-    Failure, Fleet, Holder, Outcome, Rival, afterwards, hand_over, keeps, plain_session, run,
-    told_first,
-};
 use crate::ensemble::{Ensemble, TICK};
+use crate::holders::{
+    Failure, Holder, HolderGroup, Outcome, Waiter, hand_over, keeps_lock, lock_again_and_end,
+    notified_before_next_grant, plain_session, run,
+};
 
 const T: Duration = Duration::from_secs(10);
-const FLEET: usize = 5;
+const GROUP: usize = 5;
 
-/// A follower and its leader hear nothing of each other. For twenty seconds the follower does not
-/// mind: it goes on answering reads, while the leader ends the sessions of its clients.
+/// A follower and its leader receive nothing from each other. For twenty seconds the follower
+/// continues to answer reads, while the leader expires the sessions of its clients.
 pub(crate) fn follower(title: &str) -> Outcome {
     let ensemble = Ensemble::linked()?;
     let (_turn, roles) = ensemble.turn()?;
@@ -31,60 +31,60 @@ pub(crate) fn follower(title: &str) -> Outcome {
         cut_off,
         [roles.leader, other],
         part,
-        Still::Reads,
+        StillAnswered::Reads,
     ))
 }
 
-/// The followers leave their leader, which hears nothing of it, and elect another. For twenty
-/// seconds the old one does not mind: it goes on answering even `sync`.
+/// The followers leave their leader, without its notice, and elect another. For twenty seconds the
+/// old leader continues to answer reads and even `sync`.
 pub(crate) fn leader(title: &str) -> Outcome {
     let ensemble = Ensemble::linked()?;
     let (_turn, roles) = ensemble.turn()?;
-    let part = || Ok(ensemble.desert(roles)?);
+    let part = || Ok(ensemble.abandon_leader(roles)?);
     run(partition(
         title,
         &ensemble,
         roles.leader,
         roles.followers,
         part,
-        Still::SyncsAndReads,
+        StillAnswered::SyncsAndReads,
     ))
 }
 
-/// What the member that is cut off still answers after the others have given the lock away.
+/// The requests that the isolated member still answers after the lock was granted to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Still {
+enum StillAnswered {
     Reads,
     SyncsAndReads,
 }
 
-/// One holder knows only the member that is cut off: it is told. Who asks that member for less than
-/// a committed write is not. Another holder can go elsewhere: it keeps its lock. So do most of
-/// those that try the same member again.
+/// A holder that knows only the isolated member is notified of the loss, although reads by that
+/// member still succeed. A holder that can reach another member keeps its lock, and so do most
+/// holders that try the isolated member again.
 async fn partition(
     title: &str,
     ensemble: &Ensemble,
     cut_off: usize,
     well: [usize; 2],
     part: impl FnOnce() -> Outcome,
-    still: Still,
+    still: StillAnswered,
 ) -> Outcome {
     let servers = ensemble.servers();
-    let holder = Holder::at(servers, cut_off, T).await?;
-    let rival = Rival::of(&holder, servers, &well).await?;
-    let mover = Holder::anywhere(servers, cut_off, T).await?;
-    let movers_rival = Rival::of(&mover, servers, &well).await?;
-    let fleet = Fleet::anywhere(servers, FLEET, cut_off, T, &well).await?;
+    let holder = Holder::with_one_member(servers, cut_off, T).await?;
+    let waiter = Waiter::of(&holder, servers, &well).await?;
+    let mover = Holder::with_all_members(servers, cut_off, T).await?;
+    let movers_waiter = Waiter::of(&mover, servers, &well).await?;
+    let group = HolderGroup::connect(servers, GROUP, cut_off, T, &well).await?;
     let witness = plain_session(&servers.address(cut_off).to_string()).await?;
-    let losses = vec![holder.told()];
+    let losses = vec![holder.loss_notice()];
 
     mover.link(cut_off).refuse()?;
     let cut = Instant::now();
     part()?;
-    let told = async {
-        let granted = told_first(title, cut, &holder, losses, rival).await?;
+    let loss = async {
+        let granted = notified_before_next_grant(title, cut, &holder, losses, waiter).await?;
         let node = holder.guard().node();
-        if still == Still::SyncsAndReads {
+        if still == StillAnswered::SyncsAndReads {
             within("the old leader's answer to sync", witness.sync(&node)).await?;
         }
         let stat = within("the answer to a read", witness.check_stat(&node)).await?;
@@ -98,9 +98,9 @@ async fn partition(
         );
         Ok::<_, Failure>(granted)
     };
-    let moves = keeps(title, cut, &mover, TICK);
-    let fleet = fleet.most_keep(title, cut, TICK);
-    let (granted, (), fleet) = tokio::try_join!(told, moves, fleet)?;
+    let moves = keeps_lock(title, cut, &mover, TICK);
+    let group = group.most_keep(title, cut, TICK);
+    let (granted, (), group) = tokio::try_join!(loss, moves, group)?;
     assert!(
         mover.members().iter().any(|member| *member != cut_off),
         "{title}: {:?}",
@@ -108,7 +108,7 @@ async fn partition(
     );
     ensemble.heal()?;
     mover.link(cut_off).accept()?;
-    afterwards(holder, granted, servers).await?;
-    hand_over(mover, movers_rival, servers).await?;
-    fleet.afterwards(servers).await
+    lock_again_and_end(holder, granted, servers).await?;
+    hand_over(mover, movers_waiter, servers).await?;
+    group.lock_again_and_end(servers).await
 }

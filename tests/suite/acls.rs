@@ -1,4 +1,4 @@
-//! Who may do what.
+//! ACLs: who may do what.
 
 use test_support::prelude::*;
 use zookeeper_client as zk;
@@ -13,7 +13,7 @@ pub(crate) fn all() -> Vec<Behaviour> {
         denied_deletion_is_reported,
         node_is_deleted_once_permitted,
         digest_entry_is_for_one_user,
-        creator_all_keeps_strangers_out.on_an_ensemble_too(),
+        creator_all_keeps_strangers_out.also_on_ensemble(),
         acl_covers_parents_and_nodes.curator("TestLockACLs"),
         rejects_acl_that_zookeeper_refuses,
         rejects_acl_without_its_credentials,
@@ -140,7 +140,8 @@ async fn denied_list_of_directory_fails(env: &Env) {
     assert_unseen(mutex.participants().await, &path);
     // The nodes that it could create it could also delete.
     client.flush(SOON).await.unwrap();
-    // Only an empty one can be deleted. Its Stat is not for everybody since ZooKeeper 3.9.5.
+    // The servers delete only empty directories. The Stat has been restricted since ZooKeeper
+    // 3.9.5.
     env.delete(&path).await;
 }
 
@@ -156,7 +157,7 @@ async fn denied_deletion_is_reported(env: &Env) {
         ReleaseError::Refused { node: named, .. } => assert_eq!(named, node),
         other => panic!("{other:?}"),
     }
-    // As it says: the node stays until the session ends, and keeps all others out.
+    // As the error says, the node stays until the session ends, and blocks all others.
     assert!(env.stat(&node).await.is_some());
     assert!(!mutex.is_acquired_in_this_process());
     match client.flush(SOON).await.unwrap_err() {
@@ -189,19 +190,19 @@ async fn denied_deletion_is_reported(env: &Env) {
 }
 
 /// Sets what any client may do with a lock's directory.
-async fn allow(outsider: &zk::Client, path: &str, permission: zk::Permission) {
+async fn allow(plain_client: &zk::Client, path: &str, permission: zk::Permission) {
     let acls = [zk::Acl::new(
         permission | zk::Permission::ADMIN,
         zk::AuthId::anyone(),
     )];
-    outsider.set_acl(path, &acls, None).await.unwrap();
+    plain_client.set_acl(path, &acls, None).await.unwrap();
 }
 
 async fn node_is_deleted_once_permitted(env: &Env) {
     let path = env.lock_path();
     directory(env, &path, zk::Permission::ALL).await;
-    let outsider = env.outsider().await;
-    let allow = |permission| allow(outsider, &path, permission);
+    let plain_client = env.plain_client().await;
+    let allow = |permission| allow(plain_client, &path, permission);
     allow(zk::Permission::CREATE | zk::Permission::READ).await;
     let client = env.client().await;
     let mutex = InterProcessMutex::new(&client, &path).unwrap();
@@ -286,12 +287,12 @@ async fn digest_entry_is_for_one_user(env: &Env) {
     guard.release().await.unwrap();
 }
 
-/// What a node's ACL says: whom, and what they may. To those who may not administer it the server
-/// shows no hash.
+/// Returns the entries of a node's ACL: the users, and their permissions. A user without the right
+/// to administer it sees no hash.
 async fn acl(env: &Env, node: &str) -> Vec<(String, String, zk::Permission)> {
-    let outsider = env.outsider().await;
-    outsider.sync(node).await.unwrap();
-    let (acls, _) = outsider.get_acl(node).await.unwrap();
+    let plain_client = env.plain_client().await;
+    plain_client.sync(node).await.unwrap();
+    let (acls, _) = plain_client.get_acl(node).await.unwrap();
     let user = |acl: &zk::Acl| acl.id().split(':').next().unwrap().to_owned();
     let mut all: Vec<_> = acls
         .iter()

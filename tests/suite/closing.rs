@@ -2,23 +2,23 @@
 
 use test_support::prelude::*;
 
-use crate::harness::{BRIEFLY, Behaviour, Env, Need, behaviours};
+use crate::harness::{Behaviour, Env, Need, SHORT_TIMEOUT, behaviours};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
         later_calls_report_the_close,
         ends_waiters_in_memory,
         second_close_answers_the_same,
-        drain_ends_waiters_awaits_guards.on_an_ensemble_too(),
+        drain_ends_waiters_awaits_guards.also_on_ensemble(),
         drain_ends_permit_and_multi_waiters,
         drain_timeout_reports_held_locks,
         drain_ignores_lost_locks,
         dropped_drain_keeps_guards,
         dropped_close_goes_on,
-        dropping_last_handle_ends_session.on_an_ensemble_too(),
+        dropping_last_handle_ends_session.also_on_ensemble(),
         full_sessions_let_servers_start
             .needs(Need::OwnServers)
-            .on_an_ensemble_too(),
+            .also_on_ensemble(),
     ]
 }
 
@@ -117,7 +117,7 @@ async fn draining(client: &Client, timeout: Duration) -> JoinHandle<Result<(), R
     drop(held);
     let client = client.clone();
     let drain = tokio::spawn(async move { client.drain(timeout).await });
-    // It may have been granted the lock before.
+    // The waiter may have been granted the lock before.
     drop(within("the beginning", waiter).await.unwrap());
     let refused = async {
         while mutex.try_lock().await.is_ok() {
@@ -139,7 +139,7 @@ async fn drain_ends_waiters_awaits_guards(env: &Env) {
         .unwrap();
     let narrow = InterProcessMutex::builder(&client, &free).build().unwrap();
     let guard = narrow.lock().await.unwrap();
-    // In the queue, in memory, and in a fair lock's queue.
+    // The waiters are in the queue, in memory, and in a fair lock's queue.
     let waiters = [
         tokio::spawn(InterProcessMutex::new(&client, &busy).unwrap().lock()),
         tokio::spawn(
@@ -167,7 +167,7 @@ async fn drain_ends_waiters_awaits_guards(env: &Env) {
             .await,
     );
     env.wait_count(&busy, 1).await;
-    // Guards go on, with all that they can do.
+    // Guards stay valid, with all of their calls.
     assert!(guard.is_held() && read.is_held() && !drain.is_finished());
     guard
         .transaction()
@@ -191,7 +191,7 @@ async fn drain_ends_permit_and_multi_waiters(env: &Env) {
     let semaphore = InterProcessSemaphore::new(&client, env.lock_path(), 1).unwrap();
     let permit = semaphore.acquire(SOON).await.unwrap();
     let waiter = tokio::spawn(semaphore.acquire(Duration::from_secs(600)));
-    env.wait_no_room().await;
+    env.wait_semaphore_full().await;
     let paths = [env.path("one"), env.path("other")];
     let both = InterProcessMultiLock::from_paths(&client, &paths).unwrap();
     let guard = both.lock().await.unwrap();
@@ -225,7 +225,7 @@ async fn drain_timeout_reports_held_locks(env: &Env) {
         .await
         .unwrap();
     drop(released);
-    let error = within("an answer", client.drain(BRIEFLY))
+    let error = within("an answer", client.drain(SHORT_TIMEOUT))
         .await
         .unwrap_err();
     let ReleaseError::StillHeld {
@@ -237,14 +237,14 @@ async fn drain_timeout_reports_held_locks(env: &Env) {
     else {
         panic!("{error:?}")
     };
-    assert_eq!((*timeout, source.is_none()), (BRIEFLY, true));
+    assert_eq!((*timeout, source.is_none()), (SHORT_TIMEOUT, true));
     let paths: Vec<_> = held.iter().map(Holding::path).collect();
     assert_eq!(paths, [&first, &second]);
     assert_eq!(
         (held[1].location().file(), held[1].location().line()),
         (file!(), line)
     );
-    assert!(held[1].held_for() >= BRIEFLY);
+    assert!(held[1].held_for() >= SHORT_TIMEOUT);
     assert_eq!((error.path(), error.is_retryable()), (Some(&*first), false));
     assert!(
         error.to_string().contains(&format!("{}:{line}", file!())),
@@ -266,7 +266,7 @@ async fn drain_ignores_lost_locks(env: &Env) {
     within("the loss", guard.lost()).await;
     link.mend();
     within("the drain", drain).await.unwrap().unwrap();
-    // The work may still go on, but not under the lock.
+    // The work may still run, but not under the lock.
     drop(guard);
 }
 

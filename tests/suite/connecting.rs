@@ -4,22 +4,22 @@ use std::net::{Ipv4Addr, TcpListener};
 
 use test_support::prelude::*;
 
-use crate::harness::{BRIEFLY, Behaviour, Env, LATE, SESSION_LIMITS, behaviours};
+use crate::harness::{Behaviour, Env, MAX_DELAY, SESSION_LIMITS, SHORT_TIMEOUT, behaviours};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
-        missing_server_fails_in_time.once(),
-        silent_server_fails_in_time.once(),
-        disconnecting_server_fails_in_time.once(),
+        missing_server_fails_in_time.in_process_only(),
+        silent_server_fails_in_time.in_process_only(),
+        disconnecting_server_fails_in_time.in_process_only(),
         goes_on_to_the_next_address,
-        rejects_unusable_connect_strings_at_once.once(),
-        rejects_unusable_namespaces_at_once.once(),
+        rejects_unusable_connect_strings_at_once.in_process_only(),
+        rejects_unusable_namespaces_at_once.in_process_only(),
         unknown_credentials_are_refused,
-        lazy_client_connects_by_itself.on_an_ensemble_too(),
+        lazy_client_connects_by_itself.also_on_ensemble(),
         lazy_connect_defers_requests,
         lazy_client_closes_on_unknown_credentials,
         lazy_client_closes_without_a_session,
-        servers_decide_the_session_timeout.on_an_ensemble_too(),
+        servers_decide_the_session_timeout.also_on_ensemble(),
         client_knows_its_session,
         connect_returns_with_a_session,
         clones_share_everything,
@@ -38,7 +38,7 @@ async fn check_timeout(env: &Env, address: &str) {
         .await
         .unwrap_err();
     let took = start.elapsed();
-    assert!(took < TIMEOUT + LATE, "{took:?}");
+    assert!(took < TIMEOUT + MAX_DELAY, "{took:?}");
     assert!(error.is_retryable());
     assert!(error.to_string().contains(address), "{error}");
     match error {
@@ -200,7 +200,7 @@ async fn lazy_connect_defers_requests(env: &Env) {
     link.cut();
     let client = env.builder().connect_lazy(link.connect_string()).unwrap();
     let mutex = InterProcessMutex::new(&client, env.lock_path()).unwrap();
-    let late = within("an answer", mutex.acquire(BRIEFLY))
+    let late = within("an answer", mutex.acquire(SHORT_TIMEOUT))
         .await
         .unwrap_err();
     assert!(
@@ -264,7 +264,7 @@ async fn servers_decide_the_session_timeout(env: &Env) {
             loop {
                 match client.session_timeout() {
                     Some(timeout) => break timeout,
-                    // So short a session may be over by now, and the next on its way.
+                    // So short a session may have ended, with the next on its way.
                     None => tokio::task::yield_now().await,
                 }
             }

@@ -1,4 +1,4 @@
-//! Who queues in a lock's directory, and who does not.
+//! The nodes that queue in a lock's directory, and those that do not.
 
 use test_support::prelude::*;
 use zookeeper_client as zk;
@@ -107,7 +107,7 @@ async fn foreign_contender_waits_behind_own(env: &Env) {
         (&guard.node(), &*between, 3)
     );
     guard.release().await.unwrap();
-    // It is the foreigner's turn, and we are told when that is over.
+    // The foreign node is first, and this crate's waiter is notified of its end.
     assert_eq!(theirs.participants().await.unwrap()[0], between);
     assert!(!waiter.is_finished());
     env.delete(&between).await;
@@ -233,8 +233,8 @@ async fn used_up_sequence_numbers_are_refused(env: &Env) {
     }
     check(&mutex.participants().await.unwrap_err().into());
     env.wait_count(&path, 1).await;
-    // As the error says: without contenders the directory can be deleted, and the numbers begin
-    // anew.
+    // As the error says, the directory can be deleted without contenders, and the numbers start
+    // again.
     env.delete(&node).await;
     env.delete(&path).await;
     within("a free lock", mutex.lock())

@@ -9,13 +9,13 @@ use crate::harness::{Behaviour, Env, NO_CONTAINERS, NO_EXPIRY, Need, behaviours}
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
         every_number_is_handed_out_once
-            .whatever_breaks()
-            .on_an_ensemble_too(),
-        additions_sum_up.whatever_breaks().on_an_ensemble_too(),
+            .with_faults()
+            .also_on_ensemble(),
+        additions_sum_up.with_faults().also_on_ensemble(),
         numbers_go_on_over_sessions.not_on_keeper(NO_EXPIRY),
         numbers_go_on_over_an_election
             .needs(Need::OwnServers)
-            .only_on_an_ensemble(),
+            .only_on_ensemble(),
         numbers_go_on_over_a_restart.needs(Need::OwnServers),
         counter_is_not_swept_away
             .needs(Need::OwnServers)
@@ -171,7 +171,7 @@ async fn numbers_go_on_over_a_restart(env: &Env) {
 async fn counter_is_not_swept_away(env: &Env) {
     let counter = counter(env, &env.client().await);
     assert_eq!(within("a number", counter.next_id()).await.unwrap(), 1);
-    // Another goes with its directory, which shows that they were swept.
+    // Another node is deleted with its directory, which shows that the directories were swept.
     let other = env.path("other/below");
     let deleted = DistributedAtomicLong::new(&env.client().await, &other).unwrap();
     within("the other counter", deleted.set(7)).await.unwrap();
@@ -194,8 +194,8 @@ async fn node_is_curators(env: &Env) {
             (value.to_be_bytes().to_vec(), 0)
         );
     }
-    // As another language writes it.
-    env.outsider()
+    // The number is written as another language does.
+    env.plain_client()
         .await
         .set_data(&path, &[0, 0, 0, 0, 0, 0, 1, 0], None)
         .await

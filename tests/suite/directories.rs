@@ -10,20 +10,20 @@ pub(crate) fn all() -> Vec<Behaviour> {
         directories_and_parents_are_containers.needs(Need::SeeKinds),
         directories_persist_on_request.needs(Need::SeeKinds),
         existing_directories_are_left_alone,
-        deleted_directory_is_made_again.on_an_ensemble_too(),
+        deleted_directory_is_made_again.also_on_ensemble(),
         quickly_deleted_directory_is_made_again
             .needs(Need::HoldReplies)
             .not_on_keeper(NO_CONTAINERS),
         many_contenders_make_a_directory
-            .whatever_breaks()
-            .on_an_ensemble_too(),
+            .with_faults()
+            .also_on_ensemble(),
         namespace_is_hidden.curator("testWithNamespace"),
         connect_string_may_have_a_namespace,
         namespaces_of_both_places_add_up,
         namespaces_are_isolated,
         accepts_any_zookeeper_path,
-        any_text_makes_a_path.on_an_ensemble_too(),
-        rejects_bad_paths_before_sending.once(),
+        any_text_makes_a_path.also_on_ensemble(),
+        rejects_bad_paths_before_sending.in_process_only(),
         rejects_path_below_ephemeral_node,
     ]
 }
@@ -77,8 +77,11 @@ async fn existing_directories_are_left_alone(env: &Env) {
     let path = env
         .create(&env.lock_path(), zk::CreateMode::Persistent)
         .await;
-    let outsider = env.outsider().await;
-    outsider.set_data(&path, b"not yours", None).await.unwrap();
+    let plain_client = env.plain_client().await;
+    plain_client
+        .set_data(&path, b"not yours", None)
+        .await
+        .unwrap();
     let before = env.stat(&path).await.unwrap();
     let mutex = env.mutex().await;
     mutex.lock().await.unwrap().release().await.unwrap();
@@ -150,7 +153,7 @@ async fn check_namespace(env: &Env, client: &Client, namespace: &str) {
     assert!(node.starts_with("/shop/stock/_c_"), "{node}");
     assert_eq!(mutex.participants().await.unwrap(), [&*node]);
     assert!(env.stat(&format!("{namespace}{node}")).await.is_some());
-    // Without the namespace it is another name for the same lock.
+    // Without the namespace, the path is another name of the same lock.
     let plain = env.client().await;
     let same = InterProcessMutex::new(&plain, format!("{namespace}/shop/stock")).unwrap();
     assert!(same.try_lock().await.is_err());
@@ -177,7 +180,7 @@ async fn check_namespace(env: &Env, client: &Client, namespace: &str) {
 
 async fn namespace_is_hidden(env: &Env) {
     let namespace = env.path("ns/eu");
-    // With or without the slash.
+    // The namespace works with or without the slash.
     let client = env
         .connect(env.builder().namespace(namespace.trim_start_matches('/')))
         .await;

@@ -1,4 +1,4 @@
-//! One leader at a time, and another when it is gone.
+//! Elections: one leader at a time, and another when it is gone.
 
 use test_support::prelude::*;
 
@@ -7,12 +7,10 @@ use crate::harness::{Behaviour, CriticalSection, Env, behaviours};
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
         selectors_lead_one_at_a_time
-            .whatever_breaks()
-            .on_an_ensemble_too(),
-        latches_lead_one_at_a_time
-            .whatever_breaks()
-            .on_an_ensemble_too(),
-        leaders_session_end_elects_next.on_an_ensemble_too(),
+            .with_faults()
+            .also_on_ensemble(),
+        latches_lead_one_at_a_time.with_faults().also_on_ensemble(),
+        leaders_session_end_elects_next.also_on_ensemble(),
     ]
 }
 
@@ -86,7 +84,7 @@ async fn leaders_session_end_elects_next(env: &Env) {
     let lost = within("the loss", lost).await.unwrap();
     assert!(env.is_loss(lost.reason()), "{lost}");
     assert!(!leadership.is_held());
-    // It has joined again, and leads when the other leaves.
+    // The participant has joined again, and leads when the other leaves.
     env.wait_count(&env.lock_path(), 2).await;
     within("the close", second.close()).await.unwrap();
     let again = leads(&first).await;

@@ -8,12 +8,12 @@ pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
         tasks_of_client_lose_no_increment
             .curator("testReentrantSingleLock")
-            .whatever_breaks()
-            .on_an_ensemble_too(),
+            .with_faults()
+            .also_on_ensemble(),
         tasks_of_clients_lose_no_increment
-            .whatever_breaks()
-            .on_an_ensemble_too(),
-        locks_of_different_paths_are_independent.whatever_breaks(),
+            .with_faults()
+            .also_on_ensemble(),
+        locks_of_different_paths_are_independent.with_faults(),
     ]
 }
 
@@ -28,7 +28,7 @@ pub(crate) async fn visit(env: &Env, mutexes: Vec<InterProcessMutex>, tasks: usi
                 let guard = mutex.lock().await.unwrap();
                 critical.visit().await;
                 assert!(guard.is_held());
-                // Both ways to give it back.
+                // The tasks use both ways to release the lock.
                 if (task as u64 + round) % 2 == 0 {
                     guard.release().await.unwrap();
                 } else {
@@ -66,7 +66,8 @@ async fn locks_of_different_paths_are_independent(env: &Env) {
         let mutex = InterProcessMutex::new(&client, env.path(&format!("lock-{number}"))).unwrap();
         guards.push(within("a free lock", mutex.lock()).await.unwrap());
     }
-    // One of them may be named like a contender of another: that changes nothing below it.
+    // The name of a nested directory may look like that of a contender, which changes nothing below
+    // it.
     let nested = InterProcessMutex::new(&client, env.path("lock-3/below")).unwrap();
     guards.push(within("a free lock", nested.lock()).await.unwrap());
     for guard in guards {

@@ -5,20 +5,20 @@ use std::thread;
 use test_support::prelude::*;
 use zookeeper_client as zk;
 
-use crate::harness::{Behaviour, Env, OUTLIVED, behaviours};
+use crate::harness::{Behaviour, Env, SESSION_OUTLIVES, behaviours};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
-        dropped_release_goes_on.whatever_breaks(),
+        dropped_release_goes_on.with_faults(),
         released_by_another_task_or_thread,
         guard_outlives_its_runtime,
-        last_handle_reports_its_release.not_on_keeper(OUTLIVED),
+        last_handle_reports_its_release.not_on_keeper(SESSION_OUTLIVES),
         guard_knows_path_and_node.curator("testLockPath"),
         lost_resolves_without_the_guard,
         only_deleted_nodes_are_noticed,
-        transaction_commits_while_held.on_an_ensemble_too(),
-        lost_holders_transaction_writes_nothing.on_an_ensemble_too(),
-        reads_previous_holders_write.on_an_ensemble_too(),
+        transaction_commits_while_held.also_on_ensemble(),
+        lost_holders_transaction_writes_nothing.also_on_ensemble(),
+        reads_previous_holders_write.also_on_ensemble(),
     ]
 }
 
@@ -30,7 +30,7 @@ fn is_send<T: Send + 'static>(value: T) -> T {
 async fn dropped_release_goes_on(env: &Env) {
     let mutex = env.mutex().await;
     for _ in 0..5 {
-        // Not even polled: it is the call that counts.
+        // The future is not polled, because the call itself releases.
         drop(within("a free lock", mutex.lock()).await.unwrap().release());
         let guard = within("a free lock", mutex.lock()).await.unwrap();
         // Polled, and dropped unless it was that quick.
@@ -117,7 +117,7 @@ async fn guard_knows_path_and_node(env: &Env) {
     let name = node
         .strip_prefix(&format!("{path}/"))
         .expect("it is below the lock's path");
-    // As Curator's: `_c_`, a UUID, `-lock-` and ten digits.
+    // The name is as Curator's: `_c_`, a UUID, `-lock-` and ten digits.
     let (id, number) = name
         .strip_prefix("_c_")
         .unwrap()
@@ -195,7 +195,7 @@ async fn transaction_commits_while_held(env: &Env) {
     let transaction = transaction.create(&log, b"x").check(&data, Some(1));
     within("an answer", transaction.commit()).await.unwrap();
     assert_eq!(env.get_data(&data).await.unwrap().0, b"1");
-    // All or nothing.
+    // The transaction applies all operations or none.
     let transaction = guard
         .transaction()
         .delete(&log, None)

@@ -8,9 +8,7 @@ use crate::harness::{Behaviour, Env, behaviours};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
-        each_occasion_runs_once
-            .whatever_breaks()
-            .on_an_ensemble_too(),
+        each_occasion_runs_once.with_faults().also_on_ensemble(),
         dead_runner_is_replaced
     ]
 }
@@ -43,8 +41,7 @@ async fn each_occasion_runs_once(env: &Env) {
     }
     within("all occasions", processes.join_all()).await;
     let ran = ran.lock().unwrap().clone();
-    // Where the answer about a record was lost for good, the next call of the same process found
-    // it.
+    // If the answer about a record was lost, the next call of the same process found the record.
     assert!(ran.values().all(|times| *times == 1), "{ran:?}");
     for occasion in ["a", "b", "c", "d"] {
         assert!(

@@ -1,10 +1,10 @@
-//! A lease ends the lock by the clock, and its holder is told first.
+//! Leases end a lock by the clock, and its holder is notified first.
 
 use test_support::prelude::*;
 
 use crate::harness::{Behaviour, Env, behaviours};
 
-/// What a behaviour waits for to pass: the time of a lease is what is shown here.
+/// The lease whose end the behaviours wait for.
 const LEASE: Duration = Duration::from_millis(200);
 
 /// A lease that no behaviour outlasts.
@@ -13,11 +13,11 @@ const LONG: Duration = Duration::from_secs(3600);
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
         lease_end_precedes_next_grant
-            .whatever_breaks()
-            .on_an_ensemble_too(),
+            .with_faults()
+            .also_on_ensemble(),
         expired_leases_advance_the_queue
-            .whatever_breaks()
-            .on_an_ensemble_too(),
+            .with_faults()
+            .also_on_ensemble(),
     ]
 }
 
@@ -31,7 +31,8 @@ async fn lease_end_precedes_next_grant(env: &Env) {
         let next = within("the next grant", theirs.acquire_with_lease(SOON, LONG))
             .await
             .unwrap();
-        // No other is granted before: what is asked now has been told.
+        // The next contender is granted the lock only after the loss, so the state shows the loss
+        // now.
         assert_eq!(guard.state(), LockState::Lost(LostReason::LeaseOver));
         assert_eq!(
             within("the loss", guard.lost()).await.reason(),
@@ -48,7 +49,7 @@ async fn lease_end_precedes_next_grant(env: &Env) {
     }
 }
 
-/// None of them releases, and none is let in before those before it were told.
+/// No holder releases, and none is granted the lock before the earlier ones were notified.
 // Shows: lease-over
 async fn expired_leases_advance_the_queue(env: &Env) {
     let (ours, theirs) = (env.client().await, env.client().await);

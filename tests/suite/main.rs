@@ -1,6 +1,6 @@
-//! What the library does, run on every back-end that can show it: a server in this process, the
-//! same with connections that break all the time, a real ZooKeeper, a real ensemble; a part of it
-//! on a model of ClickHouse Keeper.
+//! The behaviours of the library, run on every back-end that can show them: a server in this
+//! process, the same with connections that break all the time, a real ZooKeeper, a real ensemble; a
+//! part of them on a model of ClickHouse Keeper.
 //!
 //! ```text
 //! cargo test --test suite                        all of it

@@ -7,11 +7,11 @@ use crate::harness::{Behaviour, Env, behaviours};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
-        members_return_after_their_sessions.on_an_ensemble_too(),
+        members_return_after_their_sessions.also_on_ensemble(),
         joins_and_departures_are_seen
-            .whatever_breaks()
-            .on_an_ensemble_too(),
-        name_passes_to_the_next_owner.on_an_ensemble_too(),
+            .with_faults()
+            .also_on_ensemble(),
+        name_passes_to_the_next_owner.also_on_ensemble(),
     ]
 }
 
@@ -56,7 +56,7 @@ async fn joins_and_departures_are_seen(env: &Env) {
     for id in ["2", "3", "4"] {
         others.push(join(env, id).await);
     }
-    // Where connections break, a call may end with an error, and is made again.
+    // With broken connections a call may end with an error, and is repeated.
     let mut until = async |wanted: &[&str]| loop {
         match watch.changed().await {
             Ok(members) if members.keys().eq(wanted) => break,

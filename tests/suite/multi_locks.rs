@@ -7,16 +7,14 @@ use crate::harness::{Behaviour, CriticalSection, Env, behaviours};
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
         all_members_are_held_and_released
-            .whatever_breaks()
-            .on_an_ensemble_too(),
-        tokens_are_zxids_of_nodes.on_an_ensemble_too(),
+            .with_faults()
+            .also_on_ensemble(),
+        tokens_are_zxids_of_nodes.also_on_ensemble(),
         members_of_any_kind_exclude,
-        multi_locks_never_deadlock
-            .whatever_breaks()
-            .on_an_ensemble_too(),
-        ordered_nested_locks_never_deadlock.whatever_breaks(),
-        busy_member_leaves_nothing_behind.on_an_ensemble_too(),
-        transaction_checks_every_member.on_an_ensemble_too(),
+        multi_locks_never_deadlock.with_faults().also_on_ensemble(),
+        ordered_nested_locks_never_deadlock.with_faults(),
+        busy_member_leaves_nothing_behind.also_on_ensemble(),
+        transaction_checks_every_member.also_on_ensemble(),
         many_members_are_acquired,
     ]
 }
@@ -131,7 +129,8 @@ async fn ordered_nested_locks_never_deadlock(env: &Env) {
 async fn visit(env: &Env, nested: bool) {
     let [b, c, a] = paths(env);
     let members = [a, b, c];
-    // Before anything is held: a Keeper without containers replaces the session that asks for one.
+    // The directories are created before any lock is held, because a Keeper without containers
+    // replaces the session that requests one.
     let first = env.client().await;
     for path in &members {
         drop(
@@ -207,7 +206,7 @@ async fn busy_member_leaves_nothing_behind(env: &Env) {
     env.assert_left(&c, 0).await;
     let waiter = tokio::spawn(multi.lock());
     env.wait_watchers(&held.node(), 1).await;
-    // It holds the first, waits for the second, and is not in the way of the third.
+    // The call holds the first member, waits for the second, and does not block the third.
     env.wait_count(&a, 1).await;
     env.wait_count(&c, 0).await;
     within("a lock behind it", mutex(&theirs, &c).lock())

@@ -8,14 +8,14 @@ const LONG: Duration = Duration::from_secs(3600);
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
-        handles_with_other_options_conflict.once(),
+        handles_with_other_options_conflict.in_process_only(),
         unset_options_follow_first_handle.needs(Need::CountRequests),
-        options_change_after_last_handle.once(),
+        options_change_after_last_handle.in_process_only(),
         clients_do_not_share_options,
-        rejects_unworkable_values.once(),
+        rejects_unworkable_values.in_process_only(),
         node_data_is_visible
             .curator("testSetNodeData")
-            .on_an_ensemble_too(),
+            .also_on_ensemble(),
         largest_accepted_data_fits,
     ]
 }
@@ -52,7 +52,7 @@ async fn handles_with_other_options_conflict(env: &Env) {
             other => panic!("{other:?}"),
         }
     }
-    // The same again is no conflict, and another path is another lock.
+    // The same options are no conflict, and another path is another lock.
     InterProcessMutex::builder(&client, &path)
         .hand_off(3, LONG)
         .data("x")
@@ -76,8 +76,8 @@ async fn unset_options_follow_first_handle(env: &Env) {
     let guard = second.lock().await.unwrap();
     assert_eq!(env.server().node(&guard.node()).unwrap().data, b"mine");
     env.server().reset_counters();
-    // There is room for one node: the others do not even ask. Nor does a try, which is told so
-    // behind them.
+    // Only one node is allowed, so the other waiters send nothing. A try behind them is refused
+    // without a request.
     let (mut third, mut fourth) = (task::spawn(second.lock()), task::spawn(first.lock()));
     assert_pending!(third.poll());
     assert_pending!(fourth.poll());

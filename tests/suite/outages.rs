@@ -10,7 +10,7 @@ pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
         election_costs_no_lock
             .needs(Need::OwnServers)
-            .only_on_an_ensemble(),
+            .only_on_ensemble(),
         lock_reports_exhausted_policy,
         lock_waits_under_endless_policy,
         participants_reports_missing_answer,
@@ -23,8 +23,8 @@ fn mutex(client: &Client, env: &Env) -> InterProcessMutex {
     InterProcessMutex::new(client, env.lock_path()).unwrap()
 }
 
-/// What servers that are back answer. A client that tries only twice is asked again if a busy
-/// machine needs longer.
+/// Repeats a call until servers that are back answer. A client that tries only twice may be too
+/// early on a busy machine.
 async fn answered<T, E, F>(ask: impl Fn() -> F) -> T
 where
     T: Debug,
@@ -93,7 +93,7 @@ async fn lock_reports_exhausted_policy(env: &Env) {
             .to_string();
         assert!(source.contains(link.connect_string()), "{source}");
     }
-    // Each call asks anew.
+    // Each call sends new requests.
     let error = within("an answer", mutex(&client, env).lock())
         .await
         .unwrap_err();

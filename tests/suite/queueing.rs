@@ -6,10 +6,10 @@ use crate::harness::{Behaviour, Env, behaviours};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
-        fifo_across_clients.on_an_ensemble_too(),
+        fifo_across_clients.also_on_ensemble(),
         participants_begin_with_the_holder
             .curator("testGetParticipantNodes")
-            .on_an_ensemble_too(),
+            .also_on_ensemble(),
         unused_lock_has_no_participants,
     ]
 }

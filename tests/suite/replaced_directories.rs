@@ -17,8 +17,8 @@ use crate::harness::{Behaviour, CriticalSection, Env, behaviours};
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
         replacement_never_grants_two
-            .whatever_breaks()
-            .on_an_ensemble_too()
+            .with_faults()
+            .also_on_ensemble()
     ]
 }
 
@@ -28,7 +28,7 @@ const TIME: Duration = Duration::from_secs(4);
 /// However slow the machine is, this takes that many events and not a time.
 const LEAST: (u32, u64, u64) = (8, 300, 6);
 
-/// One lock, and what those that take it have seen.
+/// A lock, and the observations of its contenders.
 #[derive(Debug)]
 struct Lock {
     path: String,
@@ -37,7 +37,7 @@ struct Lock {
     seen: watch::Sender<Seen>,
 }
 
-/// What a contender that visits waits for.
+/// The event that a visiting contender waits for.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     grants: u64,
@@ -105,8 +105,9 @@ async fn contend(lock: Arc<Lock>, mutex: InterProcessMutex, mut dice: Random, vi
             }
         }
         if visits {
-            // The other's turn, for so many grants that some of them need no list. Most often until
-            // the directory is replaced, to be first in the successor.
+            // The other contender waits for its turn until enough grants were made that some need
+            // no list. Most of the time it waits until the directory is replaced, to be first in
+            // the new one.
             let (now, waits) = (*lock.seen.borrow(), dice.below(4) > 0);
             let due = now.grants + 10 + dice.below(30);
             let is_due = |seen: &Seen| {
@@ -125,18 +126,19 @@ async fn contend(lock: Arc<Lock>, mutex: InterProcessMutex, mut dice: Random, vi
 /// Replaces a directory if it is empty. The count of creates of the successor begins near that of
 /// its predecessor, so that its numbers are those that are expected. Returns whether it was
 /// replaced.
-async fn replace(outsider: &zk::Client, path: &str, dice: &mut Random) -> bool {
-    let Ok(Some(stat)) = outsider.check_stat(path).await else {
+async fn replace(plain_client: &zk::Client, path: &str, dice: &mut Random) -> bool {
+    let Ok(Some(stat)) = plain_client.check_stat(path).await else {
         return false;
     };
     let open = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
     // The version of an empty node counts a create and a deletion of each child.
     let creates = u64::try_from(stat.cversion).unwrap_or(0) / 2;
-    let mut multi = outsider.new_multi_writer();
+    let mut multi = plain_client.new_multi_writer();
     multi.add_delete(path, None).unwrap();
     multi.add_create(path, b"", &open).unwrap();
     let pad = format!("{path}/pad");
-    // Most often, so that whoever is second gets the number that would have followed.
+    // The number is most often the one with which the second contender gets the number that would
+    // have followed.
     let back = dice.one_of(&[0, 1, 1, 1, 2]).unwrap();
     for _ in 0..creates.saturating_sub(back).min(300) {
         multi.add_create(&pad, b"", &open).unwrap();
@@ -156,7 +158,7 @@ async fn replacement_never_grants_two(env: &Env) {
             token: AtomicI64::new(0),
             seen: watch::Sender::default(),
         });
-        // One makes the path hot, the other comes in between now and then.
+        // One contender makes the path quiet, and the other comes from time to time.
         for visits in [false, true] {
             let client = env.client().await;
             let mutex = InterProcessMutex::new(&client, &lock.path).unwrap();
@@ -168,7 +170,7 @@ async fn replacement_never_grants_two(env: &Env) {
         }
         locks.push(lock);
     }
-    let outsider = env.outsider().await;
+    let plain_client = env.plain_client().await;
     let mut dice = Random::new(env.random().below(u64::MAX));
     let (begun, mut replaced, mut due) = (Instant::now(), 0, [0; 2]);
     let granted = || locks.iter().map(|lock| lock.critical.visits()).sum::<u64>();
@@ -179,12 +181,12 @@ async fn replacement_never_grants_two(env: &Env) {
         let n = usize::from(dice.below(2) == 0);
         let (lock, visits) = (&locks[n], locks[n].critical.visits());
         // However slow the machine is, numbers follow each other in between.
-        if visits >= due[n] && replace(outsider, &lock.path, &mut dice).await {
+        if visits >= due[n] && replace(plain_client, &lock.path, &mut dice).await {
             lock.seen.send_modify(|seen| seen.replaced += 1);
             replaced += 1;
             due[n] = visits + 15 + dice.below(20);
         }
-        // Not at one point of a cycle.
+        // The pause is random, so that the replacement meets all points of a cycle.
         tokio::time::sleep(dice.duration(Duration::from_millis(5))).await;
     }
     for lock in &locks {

@@ -3,7 +3,7 @@
 use test_support::prelude::*;
 
 use crate::excluding::visit;
-use crate::harness::{Behaviour, Env, Library, behaviours};
+use crate::harness::{Behaviour, Env, SharedSection, behaviours};
 
 /// Longer than any of these behaviours.
 const LONG: Duration = Duration::from_secs(3600);
@@ -11,12 +11,12 @@ const LONG: Duration = Duration::from_secs(3600);
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
         hand_overs_lose_no_increment
-            .whatever_breaks()
-            .on_an_ensemble_too(),
+            .with_faults()
+            .also_on_ensemble(),
         other_client_gets_its_turn,
         readers_that_share_exclude_writers
-            .whatever_breaks()
-            .on_an_ensemble_too(),
+            .with_faults()
+            .also_on_ensemble(),
     ]
 }
 
@@ -89,7 +89,7 @@ async fn readers_that_share_exclude_writers(env: &Env) {
         sharing(&env.client().await, env),
         sharing(&env.client().await, env),
     ];
-    let library = Arc::new(Library::default());
+    let library = Arc::new(SharedSection::default());
     let mut working = JoinSet::new();
     for (number, lock) in locks.iter().cycle().take(8).cloned().enumerate() {
         let library = Arc::clone(&library);

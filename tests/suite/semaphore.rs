@@ -1,51 +1,51 @@
-//! The semaphore: so many at a time.
+//! The semaphore, which limits the number of holders.
 
 use std::collections::BTreeSet;
 
 use test_support::prelude::*;
 use zookeeper_client as zk;
 
-use crate::harness::{Behaviour, Env, Need, Room, behaviours, in_vain};
+use crate::harness::{Behaviour, Env, LimitedSection, Need, behaviours, expect_timeout};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
         holders_never_exceed_the_limit
-            .whatever_breaks()
-            .on_an_ensemble_too(),
-        permits_are_acquired_atomically.on_an_ensemble_too(),
-        semaphore_fifo_across_clients.on_an_ensemble_too(),
+            .with_faults()
+            .also_on_ensemble(),
+        permits_are_acquired_atomically.also_on_ensemble(),
+        semaphore_fifo_across_clients.also_on_ensemble(),
         semaphore_fifo_within_client,
         large_request_not_starved,
-        query_does_not_block.on_an_ensemble_too(),
+        query_does_not_block.also_on_ensemble(),
         timed_out_wait_leaves_nothing,
-        limit_is_set_while_used.on_an_ensemble_too(),
+        limit_is_set_while_used.also_on_ensemble(),
         smaller_limit_takes_nothing_away,
         smaller_limit_ends_larger_waits,
-        permits_are_split_and_merged.on_an_ensemble_too(),
+        permits_are_split_and_merged.also_on_ensemble(),
         permits_of_others_are_not_merged,
         free_slots_are_assigned,
-        tokens_rise_with_each_grant.on_an_ensemble_too(),
+        tokens_rise_with_each_grant.also_on_ensemble(),
         permit_knows_its_node,
-        drop_returns_the_permit.whatever_breaks(),
-        session_end_loses_the_permit.on_an_ensemble_too(),
-        transaction_commits_while_held.on_an_ensemble_too(),
+        drop_returns_the_permit.with_faults(),
+        session_end_loses_the_permit.also_on_ensemble(),
+        transaction_commits_while_held.also_on_ensemble(),
         permit_revocation,
-        closed_client_returns_all_permits.on_an_ensemble_too(),
+        closed_client_returns_all_permits.also_on_ensemble(),
         cancelling_at_random_moments_leaves_nothing
-            .whatever_breaks()
-            .on_an_ensemble_too(),
-        cancelled_waiter_grants_the_next.whatever_breaks(),
+            .with_faults()
+            .also_on_ensemble(),
+        cancelled_waiter_grants_the_next.with_faults(),
         permits_survive_an_outage
             .needs(Need::OwnServers)
-            .on_an_ensemble_too(),
+            .also_on_ensemble(),
         directories_are_containers.needs(Need::SeeKinds),
         swept_directories_are_made_again.needs(Need::OwnServers),
         namespace_is_hidden,
         acl_covers_all_nodes,
         denied_create_in_directories_fails,
-        rejects_zero_and_excessive_limits.once(),
+        rejects_zero_and_excessive_limits.in_process_only(),
         rejects_zero_and_excessive_permits,
-        conflicting_limits_are_refused.on_an_ensemble_too(),
+        conflicting_limits_are_refused.also_on_ensemble(),
         rejects_malformed_limit_node,
     ]
 }
@@ -65,17 +65,18 @@ fn spawn(
 // Shows: permits-by-one-transaction, permit-tokens
 async fn holders_never_exceed_the_limit(env: &Env) {
     const ROUNDS: usize = 5;
-    let room = Arc::new(Room::of(3));
+    let section = Arc::new(LimitedSection::new(3));
     let mut tasks = JoinSet::new();
     for _ in 0..3 {
         let semaphore = env.semaphore(3).await;
         for (task, n) in [1, 1, 2, 1].into_iter().enumerate() {
-            let (semaphore, room) = (semaphore.clone(), Arc::clone(&room));
+            let (semaphore, section) = (semaphore.clone(), Arc::clone(&section));
             tasks.spawn(async move {
                 for _ in 0..ROUNDS {
                     let permit = semaphore.acquire_many(n, SOON).await.unwrap();
                     // A question to the servers, in which others may come in.
-                    room.visit_while(&permit, semaphore.available_permits())
+                    section
+                        .visit_while(&permit, semaphore.available_permits())
                         .await
                         .unwrap();
                     assert!(permit.is_held());
@@ -91,7 +92,7 @@ async fn holders_never_exceed_the_limit(env: &Env) {
         }
     }
     all_done("all of them", tasks).await;
-    assert_eq!(room.visits(), 12 * ROUNDS);
+    assert_eq!(section.visits(), 12 * ROUNDS);
     env.wait_no_permits().await;
 }
 
@@ -106,12 +107,12 @@ async fn permits_are_acquired_atomically(env: &Env) {
         (2, 3)
     );
     let four = spawn(&theirs, 4);
-    env.wait_no_room().await;
+    env.wait_semaphore_full().await;
     assert!(!four.is_finished());
     assert_eq!(env.children(&env.leases()).await.len(), 2);
     two.release().await.unwrap();
     let four = within("four of five", four).await.unwrap().unwrap();
-    // As soon as one of the two is returned there are enough.
+    // One of the two returned permits is enough.
     assert_eq!(
         (four.num_permits(), four.nodes().len(), four.slots().len()),
         (4, 4, 4)
@@ -174,7 +175,7 @@ async fn semaphore_fifo_within_client(env: &Env) {
     let mut waiting = Vec::new();
     for number in 0..4 {
         let order = Arc::clone(&order);
-        // It queues when it is polled first.
+        // The call queues at its first poll.
         let mut permit = task::spawn(semaphore.acquire(SOON));
         assert_pending!(permit.poll());
         waiting.push(tokio::spawn(async move {
@@ -264,7 +265,7 @@ async fn timed_out_wait_leaves_nothing(env: &Env) {
     let (ours, theirs) = (&env.semaphore(3).await, &env.semaphore(3).await);
     let permit = ours.acquire_many(2, SOON).await.unwrap();
     for n in [2, 3] {
-        let (error, _) = in_vain(|timeout| async move {
+        let (error, _) = expect_timeout(|timeout| async move {
             let start = Instant::now();
             let refused = theirs.acquire_many(n, timeout).await;
             assert!(start.elapsed() >= timeout && start.elapsed() < SOON);
@@ -274,7 +275,7 @@ async fn timed_out_wait_leaves_nothing(env: &Env) {
         assert!(matches!(error, AcquireError::TimedOut { .. }), "{error:?}");
         assert!(error.is_retryable() && error.path() == env.lock_path());
     }
-    let (error, _) = in_vain(|timeout| async move {
+    let (error, _) = expect_timeout(|timeout| async move {
         let deadline = Instant::now() + timeout;
         let refused = theirs.acquire_many_until(2, deadline).await;
         assert!(Instant::now() >= deadline);
@@ -320,12 +321,12 @@ async fn limit_is_set_while_used(env: &Env) {
         .await
         .unwrap();
     assert_eq!(data, [0, 0, 0, 2]);
-    let second = within("room for two", second).await.unwrap().unwrap();
+    let second = within("two free permits", second).await.unwrap().unwrap();
     env.wait_count(&env.locks(), 1).await;
     assert!(!third.is_finished());
-    // Whoever sets it.
+    // The limit applies, whichever client sets it.
     theirs.set_limit(300).await.unwrap();
-    let third = within("room for three", third).await.unwrap().unwrap();
+    let third = within("three free permits", third).await.unwrap().unwrap();
     let different = env.semaphore(7).await;
     assert_eq!(different.limit().await.unwrap(), 300);
     assert_eq!(different.available_permits().await.unwrap(), 297);
@@ -351,7 +352,7 @@ async fn smaller_limit_takes_nothing_away(env: &Env) {
         (1, 0)
     );
     let waiter = spawn(&theirs, 1);
-    env.wait_no_room().await;
+    env.wait_semaphore_full().await;
     for _ in 0..2 {
         three.split(1).unwrap().release().await.unwrap();
         assert!(matches!(
@@ -375,7 +376,7 @@ async fn smaller_limit_ends_larger_waits(env: &Env) {
     let (ours, theirs) = (env.semaphore(3).await, env.semaphore(3).await);
     let one = ours.acquire(SOON).await.unwrap();
     let three = spawn(&theirs, 3);
-    env.wait_no_room().await;
+    env.wait_semaphore_full().await;
     ours.set_limit(2).await.unwrap();
     let error = within("its end", three).await.unwrap().unwrap_err();
     assert!(
@@ -389,7 +390,7 @@ async fn smaller_limit_ends_larger_waits(env: &Env) {
         ),
         "{error:?}"
     );
-    // Who is behind it is served.
+    // The waiter behind it is granted its permits.
     theirs.acquire(SOON).await.unwrap().release().await.unwrap();
     one.release().await.unwrap();
     env.wait_no_permits().await;
@@ -407,7 +408,7 @@ async fn permits_are_split_and_merged(env: &Env) {
     assert!(most.split(0).is_none() && most.split(3).is_none() && one.split(1).is_none());
     assert_eq!(most.num_permits(), 3);
     assert_eq!(&names(&most) | &names(&one), nodes);
-    // Each is returned by itself.
+    // Each permit is returned separately.
     let two = most.split(2).unwrap();
     assert!(one.merge(two).is_ok());
     assert_eq!(
@@ -461,7 +462,7 @@ async fn free_slots_are_assigned(env: &Env) {
     assert_eq!((again.slot(), three.slot()), (0, 3));
     some.release().await.unwrap();
     again.release().await.unwrap();
-    // With holes.
+    // The free slots have gaps.
     let rest = ours.acquire_many(3, SOON).await.unwrap();
     assert_eq!(rest.slots(), [0, 1, 2]);
     rest.release().await.unwrap();
@@ -481,7 +482,7 @@ async fn tokens_rise_with_each_grant(env: &Env) {
         assert!(first.fencing_token() < second.fencing_token());
         newest = Some(second.fencing_token());
         if round % 2 == 1 {
-            // Of what was merged it is the lowest, which no resource takes for a later one.
+            // The token of merged permits is the lowest, which no resource takes for a later one.
             let (lowest, newer) = (first.fencing_token(), second.fencing_token());
             assert!(first.merge(second).is_ok());
             assert_eq!(first.fencing_token(), lowest);
@@ -532,13 +533,13 @@ async fn drop_returns_the_permit(env: &Env) {
     env.wait_no_permits().await;
 }
 
-/// The permits of a session that is over are free, and those who held them are told.
+/// The permits of an expired session are free, and their holders are notified.
 async fn session_end_loses_the_permit(env: &Env) {
     let (client, link) = env.linked(env.builder()).await;
     let (ours, theirs) = (at(&client, &env.lock_path(), 2), env.semaphore(2).await);
     let mut lost = ours.acquire_many(2, SOON).await.unwrap();
     let part = lost.split(1).unwrap();
-    // One that waits in the same session begins again in the next.
+    // A waiter in the same session starts again in the next.
     let waiters = [spawn(&theirs, 1), spawn(&ours, 1)];
     env.wait_count(&env.locks(), 2).await;
     env.expire(&client, &link).await;
@@ -592,7 +593,7 @@ async fn transaction_commits_while_held(env: &Env) {
         .await
         .unwrap();
     assert!(env.stat(&path).await.is_some());
-    // All of them have to be there.
+    // All nodes of a value have to exist.
     env.delete(&permit.nodes()[1]).await;
     let refused = env.path("refused");
     let write = within(
@@ -1038,7 +1039,7 @@ async fn rejects_malformed_limit_node(env: &Env) {
         b"\xff\xff\xff\xff",
     ];
     for data in bad {
-        env.outsider()
+        env.plain_client()
             .await
             .set_data(&node, data, None)
             .await

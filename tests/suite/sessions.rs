@@ -1,4 +1,4 @@
-//! Sessions end, clients go on.
+//! Clients outlive their sessions.
 
 use std::thread;
 
@@ -8,7 +8,7 @@ use crate::harness::{Behaviour, Env, Need, behaviours};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
-        waiter_survives_session_end.on_an_ensemble_too(),
+        waiter_survives_session_end.also_on_ensemble(),
         credentials_go_into_the_next_session,
         states_follow_the_connection,
         blocked_executor_costs_no_lock.needs(Need::CountRequests),
@@ -28,7 +28,7 @@ async fn waiter_survives_session_end(env: &Env) {
     env.wait_count(&env.lock_path(), 2).await;
     let session = client.session_id().unwrap();
     env.expire(&client, &link).await;
-    // It has left with its session, and stands in the queue again with the next.
+    // The waiter has lost its place with its session, and is in the queue again with the next.
     let holder = guard.node();
     let queued = env
         .wait_children(&env.lock_path(), "the waiter", |now| now.len() == 2)
@@ -70,7 +70,7 @@ async fn credentials_go_into_the_next_session(env: &Env) {
 
 async fn states_follow_the_connection(env: &Env) {
     let link = env.link();
-    // Only the state of the moment can be seen: it must last until it is looked at.
+    // A watch shows only the current state, which must last until it is read.
     let builder = env.builder().session_timeout(Duration::from_secs(10));
     let client = env.connect_to(link.connect_string(), builder).await;
     let mut states = client.watch_state();
@@ -140,7 +140,8 @@ async fn blocked_executor_costs_no_lock(env: &Env) {
                 .await
                 .unwrap();
             let session = client.session_id();
-            // This is what one must not do: nothing else runs on this executor until it returns.
+            // The test blocks the executor, as users must not: no other task runs until the call
+            // returns.
             end.recv().unwrap();
             assert!(guard.is_held());
             assert_eq!(client.session_id(), session);

@@ -5,14 +5,14 @@ use std::pin::Pin;
 use test_support::prelude::*;
 use zookeeper_recipes::Acquisition::{Acquired, Busy};
 
-use crate::harness::{BRIEFLY, Behaviour, Env, LATE, behaviours, in_vain};
+use crate::harness::{Behaviour, Env, MAX_DELAY, SHORT_TIMEOUT, behaviours, expect_timeout};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
         timed_out_wait_leaves_nothing
             .curator("testContention")
-            .on_an_ensemble_too(),
-        query_does_not_block.on_an_ensemble_too(),
+            .also_on_ensemble(),
+        query_does_not_block.also_on_ensemble(),
         deadline_is_kept,
         endless_durations_do_no_harm,
         or_busy_converts_only_busy,
@@ -39,7 +39,7 @@ async fn timed_out_wait_leaves_nothing(env: &Env) {
     let mut counted = false;
     for times in [1, 2, 1] {
         let took = &Mutex::new(Duration::ZERO);
-        let (error, timeout) = in_vain(|timeout| async move {
+        let (error, timeout) = expect_timeout(|timeout| async move {
             let start = Instant::now();
             let refused = theirs.acquire(timeout * times).await;
             *took.lock().unwrap() = start.elapsed();
@@ -52,7 +52,7 @@ async fn timed_out_wait_leaves_nothing(env: &Env) {
             unreachable!()
         };
         assert!(
-            took >= timeout && took < timeout + LATE,
+            took >= timeout && took < timeout + MAX_DELAY,
             "{took:?} instead of {timeout:?}"
         );
         assert!(waited <= took, "it says {waited:?}, it was {took:?}");
@@ -69,8 +69,8 @@ async fn timed_out_wait_leaves_nothing(env: &Env) {
 
 type Question = Pin<Box<dyn Future<Output = Result<LockGuard, TryLockError>> + Send>>;
 
-/// A try, no time, and a deadline in the past: they wait for nobody, and leave nothing where the
-/// lock is taken.
+/// A try, a zero timeout, and a deadline in the past: the calls do not wait, and leave nothing if
+/// the lock is held.
 async fn query_does_not_block(env: &Env) {
     let (ours, theirs) = (env.mutex().await, env.mutex().await);
     let path = env.lock_path();
@@ -89,7 +89,7 @@ async fn query_does_not_block(env: &Env) {
     for ask in questions {
         let guard = ask(&ours, past).await.unwrap();
         assert!(guard.is_held());
-        // Also this client's own handle: locks are not re-entrant.
+        // The handles include the client's own, because locks are not re-entrant.
         for mutex in [&theirs, &ours] {
             match ask(mutex, past).await.unwrap_err() {
                 error @ TryLockError::WouldBlock { .. } => {
@@ -111,10 +111,10 @@ async fn query_does_not_block(env: &Env) {
 async fn deadline_is_kept(env: &Env) {
     let (ours, theirs) = (&env.mutex().await, &env.mutex().await);
     let guard = ours.lock().await.unwrap();
-    let (error, _) = in_vain(|timeout| async move {
+    let (error, _) = expect_timeout(|timeout| async move {
         let deadline = Instant::now() + timeout;
         let refused = theirs.acquire_until(deadline).await;
-        assert!(Instant::now() >= deadline && Instant::now() < deadline + LATE);
+        assert!(Instant::now() >= deadline && Instant::now() < deadline + MAX_DELAY);
         refused
     })
     .await;
@@ -199,7 +199,7 @@ async fn error_names_own_hold(env: &Env) {
     let mutex = env.mutex().await;
     let line = line!() + 1;
     let guard = mutex.lock().await.unwrap();
-    let (error, _) = in_vain(|timeout| mutex.acquire(timeout)).await;
+    let (error, _) = expect_timeout(|timeout| mutex.acquire(timeout)).await;
     let AcquireError::TimedOut {
         contention: Contention {
             holder: Some(holder),
@@ -214,11 +214,11 @@ async fn error_names_own_hold(env: &Env) {
         (holder.location().file(), holder.location().line()),
         (file!(), line)
     );
-    assert!(holder.held_for() >= BRIEFLY / 2);
+    assert!(holder.held_for() >= SHORT_TIMEOUT / 2);
     let place = format!("{}:{line}", file!());
     assert!(error.to_string().contains(&place), "{error}");
     guard.release().await.unwrap();
-    // Each way to acquire says where, and another handle of the same client knows it as well.
+    // Each way to acquire records its line, and another handle of the same client shows it.
     let line = line!() + 1;
     let guard = mutex.try_lock().await.unwrap();
     let error = mutex.clone().acquire(Duration::ZERO).await.unwrap_err();

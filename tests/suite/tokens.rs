@@ -8,8 +8,8 @@ use crate::harness::{Behaviour, Env, behaviours};
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
         tokens_rise_over_grants_and_clients
-            .whatever_breaks()
-            .on_an_ensemble_too(),
+            .with_faults()
+            .also_on_ensemble(),
         tokens_are_zxids_of_nodes,
     ]
 }
@@ -30,7 +30,7 @@ async fn tokens_rise_over_grants_and_clients(env: &Env) {
         assert!(token > last, "{token} after {last}");
         last = token;
     }
-    // Also when they queued in the other order than they looked.
+    // The tokens are ordered, even if the contenders queued in the opposite order.
     let guard = mutexes[0].lock().await.unwrap();
     let waiter = tokio::spawn(mutexes[1].lock());
     env.wait_children(&env.lock_path(), "a waiter", |now| now.len() >= 2)

@@ -1,4 +1,4 @@
-//! Who holds a lock, who waits for it, and what becomes of them when another breaks it.
+//! Holders and waiters of a lock, and the effect of breaking it.
 
 use test_support::prelude::*;
 use zookeeper_client as zk;
@@ -7,14 +7,13 @@ use crate::harness::{Behaviour, Env, behaviours};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     behaviours![
-        queue_lists_its_contenders
-            .whatever_breaks()
-            .on_an_ensemble_too(),
+        queue_lists_its_contenders.with_faults().also_on_ensemble(),
         leading_readers_hold_together,
         semaphore_shows_holders_and_waiters,
         foreign_data_is_shown_unchanged,
         timeout_and_try_name_the_holder,
-        broken_holder_is_notified.on_an_ensemble_too(),
+        timeout_and_try_name_permit_holder,
+        broken_holder_is_notified.also_on_ensemble(),
         broken_waiter_requeues_at_end,
         broken_permit_is_lost_and_free,
         break_spares_other_nodes,
@@ -103,7 +102,7 @@ async fn leading_readers_hold_together(env: &Env) {
     let path = env.lock_path();
     let (one, two) = (named(env, "one").await, named(env, "two").await);
     let lock = InterProcessReadWriteLock::new(&one, &path).unwrap();
-    // Its readers share no node.
+    // The readers of this lock share no node.
     let other = InterProcessReadWriteLock::builder(&two, &path)
         .hand_off(1, SOON)
         .build()
@@ -211,9 +210,9 @@ async fn foreign_data_is_shown_unchanged(env: &Env) {
     let path = env.lock_path();
     let mutex = env.mutex().await;
     let prefix = format!("{path}/lock-");
-    let outsider = env.outsider().await;
+    let plain_client = env.plain_client().await;
     let mode = zk::CreateMode::EphemeralSequential.with_acls(zk::Acls::anyone_all());
-    // As Curator's: the directory is there.
+    // The directory exists, as Curator leaves it.
     within("the grant", mutex.lock())
         .await
         .unwrap()
@@ -228,7 +227,7 @@ async fn foreign_data_is_shown_unchanged(env: &Env) {
         &[b'x'; 5_000],
     ];
     for data in data {
-        outsider.create(&prefix, data, &mode).await.unwrap();
+        plain_client.create(&prefix, data, &mode).await.unwrap();
     }
     let queue = mutex.queue().await.unwrap();
     let text: Vec<&str> = queue
@@ -244,7 +243,7 @@ async fn foreign_data_is_shown_unchanged(env: &Env) {
     assert!(
         queue
             .iter()
-            .all(|contender| contender.session_id() == outsider.session_id().0)
+            .all(|contender| contender.session_id() == plain_client.session_id().0)
     );
     for contender in &queue {
         assert!(!contender.to_string().contains('\n'), "{contender}");
@@ -283,8 +282,8 @@ async fn timeout_and_try_name_the_holder(env: &Env) {
         (holder.node(), holder.identity().name()),
         (&guard.node(), Some("stock"))
     );
-    // Behind another waiter, it asks a tenth of a second before its deadline. A busy machine may not
-    // have the answer by then.
+    // The third is behind another waiter, and asks a tenth of a second before its deadline. A busy
+    // machine may not have the answer by then.
     let timed_out = async {
         loop {
             let error = third.acquire(Duration::from_secs(1)).await.unwrap_err();
@@ -318,6 +317,63 @@ async fn timeout_and_try_name_the_holder(env: &Env) {
         .unwrap();
 }
 
+/// The holder of the oldest permit, at the head of the queue and behind it.
+// Shows: held-by
+async fn timeout_and_try_name_permit_holder(env: &Env) {
+    let path = env.lock_path();
+    let (stock, shop) = (named(env, "stock").await, named(env, "shop").await);
+    let semaphore = |client| InterProcessSemaphore::new(client, &path, 2).unwrap();
+    let oldest = within("a permit", semaphore(&stock).try_acquire()).await;
+    let oldest = oldest.unwrap();
+    let second = within("a permit", semaphore(&shop).try_acquire()).await;
+    let second = second.unwrap();
+    let third = env.semaphore(2).await;
+    let tried = third.try_acquire().await.unwrap_err();
+    let (text, node) = (tried.to_string(), oldest.nodes().remove(0));
+    let TryLockError::WouldBlock { contention, .. } = tried else {
+        panic!("{tried}")
+    };
+    let holder = contention.held_by.unwrap();
+    assert_eq!(
+        (holder.kind(), holder.identity().name(), contention.ahead),
+        (ContenderKind::Permit, Some("stock"), 2)
+    );
+    assert_eq!(holder.node(), &node);
+    assert!(
+        text.contains(": 2 permits are held, the oldest by ") && text.contains("/stock for "),
+        "{text}"
+    );
+    let head = tokio::spawn(third.acquire(Duration::from_secs(60)));
+    env.wait_semaphore_full().await;
+    oldest.release().await.unwrap();
+    let oldest = within("the head", head).await.unwrap().unwrap();
+    let at_head = env.semaphore(2).await;
+    let late = within("the end", at_head.acquire(Duration::from_secs(5))).await;
+    let text = late.unwrap_err().to_string();
+    assert!(
+        text.contains(": 2 permits are held, the oldest by ") && text.contains("/shop for "),
+        "{text}"
+    );
+    let head = tokio::spawn(at_head.acquire(Duration::from_secs(60)));
+    env.wait_semaphore_full().await;
+    let behind = env.semaphore(2).await;
+    let late = within("the end", behind.acquire(Duration::from_secs(5))).await;
+    let text = late.unwrap_err().to_string();
+    assert!(
+        text.contains(": the oldest permit is held by ") && text.contains("/shop for "),
+        "{text}"
+    );
+    oldest.release().await.unwrap();
+    within("the head", head)
+        .await
+        .unwrap()
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    second.release().await.unwrap();
+}
+
 /// A mutex whose client asks for its nodes every two seconds.
 async fn beating(env: &Env) -> InterProcessMutex {
     let client = env
@@ -338,7 +394,7 @@ async fn broken_holder_is_notified(env: &Env) {
     assert!(operator.break_lock(&holders[0]).await.unwrap());
     let next = within("the next in line", waiter).await.unwrap().unwrap();
     assert!(next.fencing_token() > guard.fencing_token());
-    // Nothing that it writes by its guard is committed any more, told or not.
+    // No write by the broken guard is committed any more, whether it was notified or not.
     let write = guard.transaction().set_data(&path, b"late", None);
     within("the answer", write.commit()).await.unwrap_err();
     let lost = within("the loss, with a heartbeat", guard.lost()).await;
@@ -367,7 +423,7 @@ async fn broken_waiter_requeues_at_end(env: &Env) {
     guard.release().await.unwrap();
     let third = within("the one behind it", waits).await.unwrap().unwrap();
     assert!(!broken.is_finished());
-    // It is in the queue again, behind the holder.
+    // The contender is in the queue again, behind the holder.
     env.wait_count(&path, 2).await;
     third.release().await.unwrap();
     let guard = within("the one that was broken", broken)
@@ -387,7 +443,7 @@ async fn broken_permit_is_lost_and_free(env: &Env) {
     let theirs = env.semaphore(2).await;
     let permits = within("both", ours.try_acquire_many(2)).await.unwrap();
     let waiter = tokio::spawn(theirs.acquire(Duration::from_secs(60)));
-    env.wait_no_room().await;
+    env.wait_semaphore_full().await;
     let holders = theirs.holders().await.unwrap();
     assert!(theirs.break_lock(&holders[0]).await.unwrap());
     let permit = within("the permit", waiter).await.unwrap().unwrap();
@@ -429,8 +485,8 @@ async fn break_spares_other_nodes(env: &Env) {
             .starts_with(&format!("the node {node:?} is in no queue")),
         "{error}"
     );
-    // What was written to it meanwhile, by Curator's `Revoker` for example, changes nothing.
-    env.outsider()
+    // Other data that were written to the node, by Curator's `Revoker` for example, change nothing.
+    env.plain_client()
         .await
         .set_data(&node, b"__REVOKE__", None)
         .await

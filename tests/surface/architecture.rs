@@ -1,4 +1,9 @@
-//! Who imports whom: the layers of ARCHITECTURE.md, read from the source of the library.
+//! The layers of ARCHITECTURE.md, read from the imports in the source of the library.
+//!
+//! A file may import from its own layer and from lower ones, and no files import each other in a
+//! circle, nor do folders. The file that defines the imported item counts: a re-export is followed,
+//! and is no import by itself unless the file that re-exports also uses the name. Comments, strings
+//! and code under `#[cfg(test)]` do not count.
 //!
 //! ```text
 //! faces (src/*.rs, src/locks, src/recipes)  ->  src/engine  ->  src/session  ->  src/protocol (pure)  ->  values
@@ -45,7 +50,7 @@ impl Layer {
     }
 }
 
-/// One import, or one use of a path that starts at `crate`, `self`, `super`, a child module or an
+/// An import, or a use of a path that starts at `crate`, `self`, `super`, a child module or an
 /// imported module.
 #[derive(Clone, Debug)]
 struct Import {
@@ -68,7 +73,7 @@ impl fmt::Display for Import {
 /// A name that a module has by `use`.
 #[derive(Debug)]
 struct Used {
-    /// What it is called here; `None` of `*` and of `as _`.
+    /// The local name; `None` of `*` and of `as _`.
     name: Option<String>,
     segments: Vec<String>,
     line: usize,
@@ -166,7 +171,7 @@ impl Modules {
                     });
                     at = end;
                 }
-                // Not `mod $name` of a macro.
+                // The token must not be `mod $name` of a macro.
                 TokenTree::Ident(word) if *word == "mod" && !is_punct(tokens.get(at + 1), '$') => {
                     let Some(TokenTree::Ident(name)) = tokens.get(at + 1) else {
                         panic!("a module's name")
@@ -298,7 +303,7 @@ impl Modules {
     fn imports(&self) -> Vec<Import> {
         let mut imports = Vec::new();
         for (path, module) in &self.all {
-            // What is in scope in a file's inline modules is in the file.
+            // Names in scope in a file's inline modules belong to the file.
             let is_named_in_file = |name: &String| {
                 self.all
                     .values()
@@ -487,7 +492,8 @@ fn imports_follow_the_layers() {
     assert_none(&upward.map(why).collect::<Vec<_>>(), rule);
 }
 
-/// What imports itself, by way of others. Each is named once, with the shortest way.
+/// Returns the files or folders that import themselves by way of others, each once, with the
+/// shortest way.
 fn circles(imports: &[Import]) -> Vec<String> {
     let all: BTreeSet<&str> = imports.iter().map(|import| import.from.as_str()).collect();
     let circle = |one: &str| {
@@ -562,7 +568,7 @@ fn each_folder_states_its_purpose() {
     }
 }
 
-/// What a file of the given layers names that it may not, one line each.
+/// Returns the names that a file of the given layers must not use, one line each.
 fn forbidden(
     is_meant: impl Fn(&str) -> bool,
     is_forbidden: impl Fn(&[String]) -> bool,
@@ -651,7 +657,7 @@ fn zookeeper_stays_in_engine_and_session() {
     let found = forbidden(is_meant, speaks);
     let rule = "Only src/engine and src/session name the client library, and src/client.rs, which lends a session and takes a connector.";
     assert_none(&found, rule);
-    // And users see its types in two places.
+    // The types of the client library are public in two places.
     let shown: Vec<String> = sources()
         .iter()
         .flat_map(|path| signatures(&code(path)))
@@ -672,7 +678,7 @@ fn zookeeper_stays_in_engine_and_session() {
 // Shows: contained-lines
 #[test]
 fn logging_goes_through_the_journal() {
-    // The macros, and what is told of calls.
+    // The exceptions are macros, and the reports of calls.
     let allowed =
         ["log", "journal", "observer"].map(|name| format!("src/session/reports/{name}.rs"));
     let is_meant = |file: &str| !allowed.iter().any(|allowed| allowed == file);
@@ -685,7 +691,7 @@ fn logging_goes_through_the_journal() {
     );
 }
 
-/// What is public, each up to its body or end, which may be some lines below.
+/// Returns the public signatures, each up to its body or end, which may be some lines below.
 fn signatures(code: &str) -> Vec<String> {
     let end = |item: &str| item.split(['{', ';']).next().unwrap_or_default().to_owned();
     code.split("pub ").skip(1).map(end).collect()

@@ -1,4 +1,4 @@
-//! What the documentation of the public items has to have: examples, sections, plain words.
+//! Rules for the documentation of public items: examples, sections, plain words.
 
 use std::path::{Path, PathBuf};
 
@@ -35,7 +35,8 @@ impl Item {
     }
 }
 
-/// What each example has after its opening fence: nothing, or `compile_fail`, `no_run`, `sql` ..
+/// Returns the attributes of each example after its opening fence: none, or `compile_fail`,
+/// `no_run`, `sql` and others.
 fn fences(docs: &[String]) -> Vec<&str> {
     docs.iter()
         .filter_map(|line| line.trim().strip_prefix("```"))
@@ -109,7 +110,7 @@ fn items_of(file: &Path, exported: &[String]) -> Vec<Item> {
             });
         }
         in_trait = line.starts_with("pub trait") || in_trait && line != "}";
-        // What a macro is called with: `/// docs` and a name.
+        // The block is an invocation of a macro: `/// docs` and a name.
         in_macro = line.ends_with("! {") && !line.starts_with(' ') || in_macro && line != "}";
         docs.clear();
     }
@@ -446,7 +447,7 @@ fn word_after<'a>(text: &'a str, phrase: &str) -> Option<&'a str> {
     Some(word.trim_end_matches([',', '.', ':', ';']))
 }
 
-/// What a section with measurements must say, and does not.
+/// Returns the parts that a section with measurements must state, and does not.
 fn missing_of_measurement(text: &str) -> Vec<&'static str> {
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let is_date = |word: &str| {

@@ -1,12 +1,12 @@
-//! What the published packages show: their pages without links into the repository, and the
-//! interface as a list.
+//! The published packages: their pages without links into the repository, and the public interface
+//! as a list.
 
 use std::fmt::Write;
 
 use super::docs::items;
 use super::{assert_written, read, without_unit_tests};
 
-/// What comes before the end of a link's text, the target, and the rest.
+/// Returns the text before the end of a link's text, the target, and the rest.
 fn link(text: &str) -> Option<(&str, &str, &str)> {
     let (before, rest) = text.split_once("](")?;
     let (target, after) = rest.split_once(')')?;

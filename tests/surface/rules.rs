@@ -102,7 +102,7 @@ fn all_files() -> Vec<File> {
     all
 }
 
-/// What stands behind each `mark` in a text, as long as it is an anchor's.
+/// Returns the anchors that follow each `mark` in a text.
 fn anchors_behind<'a>(text: &'a str, mark: &str) -> Vec<&'a str> {
     text.split(mark)
         .skip(1)
@@ -168,7 +168,7 @@ fn exists(name: &str, tests: &[File]) -> bool {
     tests.iter().any(|file| {
         file.is_in_module(module) && file.text.contains(&format!("fn {function}("))
             || file.text.contains(&format!("\"{name}\""))
-            // One test for each of several cases.
+            // The name may be that of a test for each of several cases.
             || file.text.contains(&format!("\"{name}::"))
     })
 }
@@ -217,7 +217,7 @@ struct Shown {
 
 const MARK: &str = "// Shows: ";
 
-/// What the tests of a file say.
+/// Returns the rules that the tests of a file show.
 fn shown_by(file: &File) -> Vec<Shown> {
     let (mut found, mut anchors) = (Vec::new(), Vec::new());
     let (mut marked_at, mut is_test) = (0, false);

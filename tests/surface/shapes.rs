@@ -1,5 +1,5 @@
-//! What users write around the futures that borrow nothing: a future that outlives the lock or the
-//! guard that made it. Most of it only has to compile.
+//! Code that users write around the futures that borrow nothing: futures that outlive the lock or
+//! the guard that made them. Most of the tests only have to compile.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;

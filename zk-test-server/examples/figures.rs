@@ -136,7 +136,7 @@ fn measured(addr: SocketAddr, start: Duration, pid: u32) -> Outcome<[String; 9]>
         .map(|_| Raw::connect(addr, TIMEOUT))
         .collect::<io::Result<Vec<Raw>>>()?;
     let (opened, of_sessions) = (begun.elapsed(), resident(pid)?.saturating_sub(before));
-    // Each of them is served.
+    // The server answers each connection.
     for raw in &mut held {
         raw.call(op::PING, &Body::new());
     }
@@ -153,7 +153,7 @@ fn measured(addr: SocketAddr, start: Duration, pid: u32) -> Outcome<[String; 9]>
         exchange(raw, &requests)?;
     }
     let of_watches = resident(pid)?.saturating_sub(before);
-    // All of the watches of a node fire.
+    // All watches of a node fire.
     raw.call(
         op::SET_DATA,
         &Body::new().string("/figures/n7").buffer(None).i32(-1),

@@ -1,4 +1,4 @@
-//! What the fields of a command say.
+//! The fields of a command, parsed and checked.
 
 use std::time::Duration;
 

@@ -54,7 +54,7 @@ fn serve(options: Options) -> io::Result<()> {
         return Ok(());
     }
     loop {
-        // It serves until it is killed.
+        // The program serves until it is killed.
         std::thread::park();
     }
 }

@@ -28,7 +28,7 @@ Usage: zk-test-server [OPTION]..
 When it serves it prints a line: {\"ready\":true,\"connect\":\"127.0.0.1:2181\",\"admin\":\"127.0.0.1:2182\"}
 ";
 
-/// What the command line asks for.
+/// The options of the command line.
 #[derive(Debug)]
 pub(crate) struct Options {
     pub(crate) builder: Builder,

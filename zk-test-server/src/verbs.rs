@@ -1,4 +1,4 @@
-//! What the commands do: each is a method of [`Server`], with the same name.
+//! The commands: each is a method of [`Server`] with the same name.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -365,7 +365,7 @@ fn counters(server: &Server) -> Value {
     })
 }
 
-/// What `wait_until` waits for: all that the command names.
+/// The condition of `wait_until`: everything that the command names.
 struct Condition<'a> {
     exists: Option<&'a str>,
     missing: Option<&'a str>,

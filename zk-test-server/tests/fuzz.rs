@@ -28,7 +28,7 @@ const LINES: u64 = 2000;
 /// The session timeout of a client that says nothing while this process gets no processor, in
 /// milliseconds.
 const LONG: i32 = 3_600_000;
-/// One of so many parts is odd, by the seed.
+/// One of this many parts is malformed, by the seed.
 const ODDS: [u64; 3] = [50, 10, 2];
 
 const VERBS: [&str; 40] = [
@@ -156,7 +156,7 @@ impl Lines {
 
     fn value(&mut self, field: &str, sessions: &[Value]) -> Value {
         match field {
-            // It waits no longer than this test does.
+            // A wait must be shorter than this test.
             "timeout_ms" => self.random.below(3).into(),
             _ if self.is_odd() => match self.random.below(6) {
                 0 => Value::Null,
@@ -240,7 +240,7 @@ impl Lines {
             .collect();
         command.insert("do".to_owned(), verb.into());
         let mut line = Value::from(command).to_string().into_bytes();
-        // One that says another time to wait would not be replied to in time.
+        // A command with another time to wait would not be answered in time.
         if self.is_odd() && !verb.starts_with("wait") {
             self.spoil(&mut line);
         }

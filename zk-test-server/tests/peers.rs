@@ -1,4 +1,5 @@
-//! The programs of the README, which start the server by its name or are given its addresses.
+//! The programs of the README and of `examples`, which start the server by its name or are given
+//! its addresses.
 
 use std::error::Error;
 use std::io::{BufRead as _, BufReader};
@@ -23,18 +24,17 @@ fn main() {
     );
     suite.add_needing(
         "zk-test-server",
-        "readme_java_works",
+        "java_example_works",
         peers::curator(),
         java,
     );
     suite.run()
 }
 
-/// Returns the README's program in a language.
-fn snippet(language: &str) -> Result<&'static str, Box<dyn Error>> {
-    let fence = format!("```{language}\n");
+/// Returns the README's program.
+fn snippet() -> Result<&'static str, Box<dyn Error>> {
     let (_, rest) = include_str!("../README.md")
-        .split_once(&fence)
+        .split_once("```python\n")
         .ok_or("there is none in README.md")?;
     Ok(rest.split("```").next().ok_or("it does not end")?)
 }
@@ -59,15 +59,12 @@ fn python(peer: KazooPeer) -> Outcome {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let path = std::env::join_paths(directories.chain(std::env::split_paths(&path)))?;
     let mut client = Command::new(peer.python);
-    client.env("PATH", path).args(["-c", snippet("python")?]);
+    client.env("PATH", path).args(["-c", snippet()?]);
     succeeds(client)
 }
 
 fn java(peer: CuratorPeer) -> Outcome {
-    let directory = std::env::temp_dir().join(format!("zk-test-server-{}", std::process::id()));
-    std::fs::create_dir_all(&directory)?;
-    let source = directory.join("LostLock.java");
-    std::fs::write(&source, snippet("java")?)?;
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/LostLock.java");
     let mut process = Command::new(PROGRAM)
         .args(["--admin", "0", "--exit-with-stdin"])
         .stdin(Stdio::piped())
@@ -77,7 +74,7 @@ fn java(peer: CuratorPeer) -> Outcome {
     BufReader::new(process.stdout.take().ok_or("no output")?).read_line(&mut ready)?;
     let ready: Value = serde_json::from_str(&ready)?;
     let mut client = Command::new(peer.java);
-    // It compiles the client first.
+    // Cargo compiles the client first.
     client
         .args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp"])
         .arg(peer.classpath)
@@ -86,6 +83,5 @@ fn java(peer: CuratorPeer) -> Outcome {
     let outcome = succeeds(client);
     drop(process.stdin.take());
     process.wait()?;
-    std::fs::remove_dir_all(&directory)?;
     outcome
 }

@@ -303,7 +303,7 @@ fn too_long_line_is_refused() {
     assert_eq!(serde_json::from_str::<Value>(&replies).unwrap(), refused);
     served.connect_again();
     assert!(!served.exists("/behind"));
-    // As long as can be.
+    // The line has the greatest allowed length.
     let admin = served.admin.get_mut();
     admin
         .write_all(&vec![b' '; LINE - command.len() - 1])

@@ -6,10 +6,10 @@ use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 use tokio::time::sleep;
-use zookeeper_recipes::{Lost, LostReason};
+use zookeeper_recipes::{LockState, Lost, LostReason};
 
 use crate::clock;
 use crate::exit::{self, End, Failure, LOST};
@@ -39,28 +39,19 @@ const IS_STOPPED: &str = "the command is stopped, and keeps the lock: SIGCONT le
 const WANTS_TERMINAL: &str = "the command is stopped, since it uses the terminal, which it has only with --foreground: ^C, \
      or SIGTERM to zklock, ends the command";
 
-/// How long the node of a lock stays for certain.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Proof {
-    /// The lease was renewed within the last third of the session timeout T, or later.
-    Held,
-    /// The lock is not lost: the lease was renewed within the last two thirds.
-    NotLost,
-    /// There is none.
-    Lost,
-}
-
 /// The session timeout T, and what follows from it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Session(pub(crate) Duration);
 
 impl Session {
-    /// When a command has to be dead, if this was true at that time.
-    fn deadline(self, at: Duration, proof: Proof) -> Duration {
-        let stays = match proof {
-            Proof::Held => self.0 / 3 * 2,
-            Proof::NotLost => self.0 / 3,
-            Proof::Lost => Duration::ZERO,
+    /// Returns when a command has to be dead, if its lock was in this state at that time or later.
+    /// The servers have confirmed a lock that is held within the last third of the session timeout,
+    /// and one that is not lost within the last two thirds.
+    fn deadline(self, at: Duration, state: LockState) -> Duration {
+        let stays = match state {
+            LockState::Held => self.0 / 3 * 2,
+            LockState::Suspended => self.0 / 3,
+            _ => Duration::ZERO,
         };
         let margin = HALF_TICK.min(self.0 / 4) + self.0 / 20;
         at + stays.saturating_sub(margin)
@@ -75,12 +66,13 @@ impl Session {
 /// How a command ended while the lock was held.
 #[derive(Debug)]
 pub(crate) enum Ended {
+    /// The command ended by itself, or by a signal.
     Itself(ExitStatus),
-    /// Because its lease was over.
+    /// `zklock` ended the command because its lease was over.
     LeaseOver,
-    /// Because its watchdog has ended, without which it must not go on.
+    /// The watchdog has ended, without which the command must not go on.
     Unwatched,
-    /// By its watchdog at the deadline, which this process was too late to move.
+    /// The watchdog killed the command at the deadline, which this process was too late to move.
     Overdue,
 }
 
@@ -118,20 +110,22 @@ impl Ended {
 #[derive(Debug)]
 pub(crate) struct Job {
     command: Child,
+    /// Whether the command has been let begin: its [stage] waits for that.
+    is_begun: bool,
     stops: Stops,
     target: Target,
     watchdog: Watchdog,
     deadline: Duration,
-    /// When its time after a lease ends, whatever is proved. The watchdog knows it from the start,
-    /// so that a lease ends also if this process is stopped.
+    /// The end of the lease and of the time to end after it, beyond which no deadline is. The
+    /// watchdog knows it from the start, so that a lease ends also if this process is stopped.
     end_by: Duration,
 }
 
 /// What a job needs to know of the lock.
 pub(crate) struct Held<'a> {
     pub(crate) session: Session,
-    /// What is known of the lock at the moment.
-    pub(crate) proof: &'a (dyn Fn() -> Proof + Sync),
+    /// Returns the state of the lock, by the clock.
+    pub(crate) state: &'a (dyn Fn() -> LockState + Sync),
     /// After which the command is ended.
     pub(crate) lease: Option<Duration>,
     /// Whether the lock is released at the loss, so that the command has to be killed then.
@@ -141,14 +135,11 @@ pub(crate) struct Held<'a> {
 }
 
 impl Held<'_> {
-    /// Returns a deadline, after a pause that must not be at its end when it is polled first. The
-    /// clock was read before what was known, and what was known counts now that the job is polled
-    /// again, since that happens only while the lock is not lost.
-    async fn proved(&self, pause: impl Future<Output = ()>) -> Duration {
-        let seen = clock::now();
-        let proof = (self.proof)();
-        pause.await;
-        self.session.deadline(seen, proof)
+    /// Returns when the command has to be dead, as far as is known now.
+    fn deadline(&self) -> Duration {
+        // The clock is read first: a pause between the two does not move the deadline.
+        let now = clock::now();
+        self.session.deadline(now, (self.state)())
     }
 }
 
@@ -187,8 +178,7 @@ impl Job {
             let time = lease.saturating_add(work.kill_after);
             clock::now().saturating_add(time)
         });
-        let proved = held.proved(tokio::task::yield_now()).await;
-        let deadline = proved.min(end_by);
+        let deadline = held.deadline().min(end_by);
         watchdog
             .orders
             .kill_at(deadline)
@@ -221,13 +211,15 @@ impl Job {
         };
         let mut job = Self {
             command,
+            is_begun: false,
             stops,
             target,
             watchdog,
             deadline,
             end_by,
         };
-        // A watchdog that is gone is noticed once the command is waited for.
+        // The command begins after this. A watchdog that is gone is noticed once the command is
+        // waited for.
         let _ = job.watchdog.orders.set_target(target).await;
         Ok(job)
     }
@@ -242,9 +234,13 @@ impl Job {
     ) -> Result<Ended, Failure> {
         let target = self.target;
         let mut lease = std::pin::pin!(lease_over(held.lease));
-        let command = process_of(&self.command);
+        let begin = Begin {
+            command: process_of(&self.command),
+            is_begun: &mut self.is_begun,
+            until: self.deadline,
+        };
         let stops = &mut self.stops;
-        let mut steered = std::pin::pin!(steer(target, command, work, signals, stops, revoked));
+        let mut steered = std::pin::pin!(steer(target, begin, work, signals, stops, revoked));
         let mut is_over = false;
         let ended = loop {
             tokio::select! {
@@ -286,15 +282,23 @@ impl Job {
         let is_late = clock::now() >= self.deadline;
         let mut helper = None;
         match &work.on_lost {
+            // A process that waits to begin would wait on after any other signal.
+            _ if !self.is_begun => self.target.send(Signal::KILL),
             OnLost::Term => self.target.send(Signal::TERM),
             OnLost::Kill => self.target.send(Signal::KILL),
             OnLost::Warn => self.deadline = Duration::MAX,
-            OnLost::Run(text) => helper = Some(run_helper(text, self.target)?),
+            OnLost::Run(text) => match run_helper(text, self.target) {
+                Ok(started) => helper = Some(started),
+                Err(failure) => {
+                    say(&format!("{}; SIGTERM to the command instead", failure.text));
+                    self.target.send(Signal::TERM);
+                }
+            },
         }
         if !matches!(work.on_lost, OnLost::Warn) {
             self.deadline = self.deadline.min(clock::now() + grace(lost, work));
         }
-        // A watchdog that does not hear it kills at the deadline that it has.
+        // A watchdog that gets no order kills at the deadline that it has.
         let _ = self.watchdog.orders.kill_at(self.deadline).await;
         let is_killed = !matches!(work.on_lost, OnLost::Warn);
         let status = self.end(signals, is_killed).await;
@@ -327,7 +331,8 @@ impl Job {
                 biased;
                 status = self.command.wait() => break status,
                 signal = signals.next() => self.target.pass_on(signal),
-                // It ends together with the command, unless another process has killed it alone.
+                // The watchdog ends together with the command, unless another process has killed
+                // the watchdog alone.
                 _ = self.watchdog.process.wait() => {
                     self.target.send(Signal::KILL);
                     break self.command.wait().await;
@@ -342,9 +347,8 @@ impl Job {
         status.map_err(|error| Failure::system("the command", &error))
     }
 
-    /// Lets the command's group be: the command has ended, and what it has left behind is its own
-    /// concern. Of a command that was ended by force, kills the group. Returns how the command has
-    /// ended.
+    /// Leaves the processes alone that a command has left in its group when it ended by itself.
+    /// Kills the group of a command that was ended by force. Returns how the command has ended.
     async fn finish(self, ended: Ended, signals: &mut Signals) -> Result<Ended, Failure> {
         match ended {
             Ended::Itself(_) => {
@@ -397,14 +401,34 @@ fn process_of(command: &Child) -> Option<Pid> {
         .and_then(|id| Pid::from_raw(id.try_into().ok()?))
 }
 
-/// Passes signals on, for as long as it is polled, and one request for the lock.
+/// A command whose process waits to be let begin, until the watchdog knows the process.
+struct Begin<'a> {
+    command: Option<Pid>,
+    is_begun: &'a mut bool,
+    /// The deadline, at which the watchdog has killed the process.
+    until: Duration,
+}
+
+impl Begin<'_> {
+    /// Lets the command begin, once, when its process has stopped. Returns whether it did.
+    fn on_stop(&mut self) -> bool {
+        let begins = !std::mem::replace(self.is_begun, true);
+        if begins && clock::now() < self.until {
+            let _ = self.command.map(|it| kill_process(it, Signal::CONT));
+        }
+        begins
+    }
+}
+
+/// Lets the command begin, and passes on signals and one request for the lock, for as long as this
+/// is polled.
 ///
 /// The kernel stops a command that uses the terminal without having it, and again when the command
 /// continues. A shell ends there by SIGHUP alone, so a command that was asked to end and stops gets
 /// that, too.
 async fn steer(
     target: Target,
-    command: Option<Pid>,
+    mut begin: Begin<'_>,
     work: &Work,
     signals: &mut Signals,
     stops: &mut Stops,
@@ -412,9 +436,9 @@ async fn steer(
 ) {
     let mut revoked = std::pin::pin!(revoked);
     let (mut is_revoked, mut is_asked) = (false, false);
-    // Of each kind of stop, once.
+    // Each kind of stop is reported once.
     let mut told = (false, false);
-    let background = command.filter(|_| matches!(target, Target::Group { .. }));
+    let is_background = matches!(target, Target::Group { .. });
     loop {
         tokio::select! {
             signal = signals.next() => {
@@ -426,7 +450,8 @@ async fn steer(
                 work.say("another process asks for the lock: SIGTERM to the command");
                 target.send(Signal::TERM);
             }
-            stop = stops.next(background) => match stop {
+            stop = stops.next(begin.command) => match stop {
+                _ if begin.on_stop() || !is_background => {}
                 Stop::ByTerminal if std::mem::take(&mut is_asked) => target.send(Signal::HUP),
                 Stop::ByTerminal if !std::mem::replace(&mut told.0, true) => say(WANTS_TERMINAL),
                 Stop::ByProcess if !std::mem::replace(&mut told.1, true) => say(IS_STOPPED),
@@ -447,7 +472,8 @@ pub(crate) async fn lease_over(lease: Option<Duration>) {
 /// Moves the deadline for as long as the lock is held; returns when the watchdog is gone.
 async fn beat(orders: &mut Orders, deadline: &mut Duration, end_by: Duration, held: &Held<'_>) {
     loop {
-        let proved = held.proved(sleep(held.session.beat())).await;
+        sleep(held.session.beat()).await;
+        let proved = held.deadline();
         // A deadline that has passed stays, since the command is killed at it: by the thread of
         // this process, or by a watchdog that reads a later order too late.
         if clock::now() >= *deadline {
@@ -457,7 +483,8 @@ async fn beat(orders: &mut Orders, deadline: &mut Duration, end_by: Duration, he
         if orders.kill_at(next).await.is_err() {
             return;
         }
-        // Only what the watchdog has been told says whether it has killed the command.
+        // Only the deadline that the watchdog has been told shows whether it has killed the
+        // command.
         *deadline = next;
     }
 }
@@ -469,7 +496,7 @@ fn set_environment(
     for (name, value) in environment {
         match value {
             Some(value) => command.env(name, value),
-            // Of a lock around this one.
+            // The variable may be of a lock around this one.
             None => command.env_remove(name),
         };
     }

@@ -44,16 +44,21 @@ fn dispatch() -> ExitCode {
         Err(error) => {
             let arguments: Vec<_> = std::env::args_os().skip(1).collect();
             let error = options::with_hint(error, &arguments);
+            let text = error.to_string();
+            if error.use_stderr() {
+                messages::put(text);
+                return exit::USAGE.into();
+            }
             // Help goes to standard output, and is no mistake.
-            let code = if error.use_stderr() { exit::USAGE } else { 0 };
-            return if error.print().is_ok() {
-                code.into()
-            } else {
-                exit::SYSTEM.into()
-            };
+            return report(print(text.as_bytes()).map(|()| End::Code(0)));
         }
     };
-    match act(&options) {
+    report(act(&options))
+}
+
+/// Returns the exit code that tells how a call has ended, or dies of its signal.
+fn report(ended: Result<End, Failure>) -> ExitCode {
+    match ended {
         Ok(End::Code(code)) => code.into(),
         Ok(End::Signal(signal)) => {
             messages::finish();
@@ -74,7 +79,7 @@ fn act(options: &Options) -> Result<End, Failure> {
         Some(Action::Revoke(options)) => block_on(look::revoke(options)),
         Some(Action::Break(options)) => block_on(look::break_lock(options)),
         Some(Action::Completions { shell }) => {
-            // Into memory: it panics if a write fails.
+            // The script goes into memory first, since `generate` panics if a write fails.
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Options::command(), "zklock", &mut script);
             print(&script).map(|()| 0)

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use tokio::sync::oneshot;
 use zookeeper_recipes::{
     AnyGuard, Client, Guard, InterProcessFairLock, InterProcessLock, InterProcessMutex,
     InterProcessReadWriteLock, InterProcessSemaphore, LockState, Lost, OnceError, OnceJob,
@@ -14,16 +15,11 @@ use zookeeper_recipes::{
 
 use crate::connect::{close, connect};
 use crate::exit::{self, BUSY, End, Failure, LOST};
-use crate::job::{Ended, Held, Job, Proof, Session};
+use crate::job::{Ended, Held, Job, Session};
 use crate::look::of_holder;
 use crate::messages::say;
 use crate::options::{Lead, OnLost, Run, Work};
 use crate::signals::Signals;
-
-/// The least session timeout of a job that runs once. Its lock is not known to be held, but only
-/// not to be lost, so that a pause of this process by less than a third of the session timeout may
-/// be the end of the command.
-const LEAST_OF_ONCE: Duration = Duration::from_secs(10);
 
 /// What a command finds in its environment, and a hold without a command prints.
 type Environment = [(&'static str, Option<String>); 4];
@@ -111,7 +107,7 @@ async fn terms(client: &Client, options: &Lead, signals: &mut Signals) -> Result
             Outcome::Ended(end) => return Ok(end),
             Outcome::Lost(failure) => say(&failure.text),
         }
-        // Asked to end while the command of the lost term was ended.
+        // The signal may have come while the command of the lost term was ended.
         if let Some(signal) = signals.asked_to_end() {
             return Ok(exit::by_signal(signal));
         }
@@ -232,7 +228,7 @@ impl Asked {
             match self.acquire(Duration::ZERO).await {
                 Ok(granted) => return Ok(granted),
                 Err(busy) if busy.code == BUSY => work.say(&format!("waits: {}", busy.text)),
-                // What it is, the next try finds out, which has more patience.
+                // The call that follows, which waits longer, reports the error.
                 Err(_) => {}
             }
         }
@@ -316,12 +312,8 @@ impl Task<'_> {
         if self.argv.is_empty() {
             return self.only_hold(guard, environment, signals).await;
         }
-        let proof = || match guard.state() {
-            LockState::Held => Proof::Held,
-            LockState::Suspended => Proof::NotLost,
-            _ => Proof::Lost,
-        };
-        let held = self.held(&proof, environment);
+        let state = || guard.state();
+        let held = self.held(&state, environment);
         let mut job = None;
         let running = Job::run(
             &mut job,
@@ -335,7 +327,7 @@ impl Task<'_> {
             Ok(ended) => {
                 let ended = ended?;
                 match ended.told() {
-                    // As after a loss, a candidate contends again.
+                    // A candidate contends again, as after a loss.
                     Err(failure) if matches!(ended, Ended::Overdue) => Ok(Outcome::Lost(failure)),
                     told => told.map(Outcome::Ended),
                 }
@@ -348,13 +340,13 @@ impl Task<'_> {
     /// What a job needs to know of the lock, which is not lost.
     fn held<'a>(
         &self,
-        proof: &'a (dyn Fn() -> Proof + Sync),
+        state: &'a (dyn Fn() -> LockState + Sync),
         environment: &'a Environment,
     ) -> Held<'a> {
         Held {
             // Without a session the lock is lost, and there is no time.
             session: Session(self.client.session_timeout().unwrap_or_default()),
-            proof,
+            state,
             lease: self.lease,
             is_killed_by_drop: false,
             environment,
@@ -392,10 +384,12 @@ impl Task<'_> {
         environment: &Environment,
         signals: &mut Signals,
     ) -> Result<Outcome, Failure> {
-        print(environment).map_err(|error| Failure::system("standard output", &error))?;
+        let failed = |error| Failure::system("standard output", &error);
+        let unprinted = print(environment.clone()).map_err(failed)?;
         tokio::select! {
             biased;
             lost = guard.lost() => return Ok(Outcome::Lost(Failure::new(LOST, lost.to_string()))),
+            error = unprinted => return Err(failed(error)),
             _ = signals.next() => {}
             () = guard.revoked() => self.work.say("another process asks for the lock"),
             () = crate::job::lease_over(self.lease) => self.work.say("the lease is over"),
@@ -404,14 +398,31 @@ impl Task<'_> {
     }
 }
 
-fn print(environment: &Environment) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    for (name, value) in environment {
-        if let Some(value) = value {
-            writeln!(out, "{name}={value}")?;
+/// Prints an environment, in a thread: a pipe that is full blocks that thread alone. The returned
+/// future resolves if that fails.
+fn print(environment: Environment) -> io::Result<impl Future<Output = io::Error>> {
+    let (failed, failure) = oneshot::channel();
+    let print = move || {
+        let lines = environment.into_iter().filter_map(|(name, value)| {
+            let value = value?;
+            Some(format!("{name}={value}\n"))
+        });
+        let mut out = io::stdout().lock();
+        let text: String = lines.collect();
+        if let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+            // The receiver is gone if the hold has ended.
+            let _ = failed.send(error);
         }
-    }
-    out.flush()
+    };
+    std::thread::Builder::new()
+        .name("output".to_owned())
+        .spawn(print)?;
+    Ok(async {
+        match failure.await {
+            Ok(error) => error,
+            Err(_) => std::future::pending().await,
+        }
+    })
 }
 
 /// Runs a command once for an occasion.
@@ -422,13 +433,6 @@ async fn once(
     options: &Run,
     signals: &mut Signals,
 ) -> Result<End, Failure> {
-    if client
-        .session_timeout()
-        .is_some_and(|timeout| timeout < LEAST_OF_ONCE)
-    {
-        let text = format!("--once needs a session timeout of {LEAST_OF_ONCE:?} or more");
-        return Err(Failure::new(exit::USAGE, text));
-    }
     let mut once = OnceJob::new(client, path, occasion);
     if let Some(wait) = options
         .wait
@@ -448,7 +452,7 @@ async fn once(
     let run = once.run(move |run: OnceRun| {
         begun.store(true, Ordering::Relaxed);
         let environment = environment(path, None, run.fencing_token().to_string(), None);
-        task.run_once(environment, run.revoked(), place, code, signals)
+        task.run_once(environment, run, place, code, signals)
     });
     let outcome = tokio::select! {
         biased;
@@ -468,7 +472,7 @@ async fn once(
         }
         Ok(_) => {}
         Err(error) => {
-            // Killed when the lock was lost.
+            // The command was killed when the lock was lost.
             if let Some(job) = job {
                 let _status = job.kill(&mut waiting).await?;
             }
@@ -496,17 +500,17 @@ impl Task<'_> {
     async fn run_once(
         &self,
         environment: Environment,
-        revoked: impl Future<Output = ()> + Send,
+        run: OnceRun,
         job: &mut Option<Job>,
         code: &mut Option<Result<End, Failure>>,
         signals: &mut Signals,
     ) -> Result<(), &'static str> {
-        let proof = || Proof::NotLost;
+        let state = || run.state();
         let held = Held {
             is_killed_by_drop: true,
-            ..self.held(&proof, &environment)
+            ..self.held(&state, &environment)
         };
-        let ended = Job::run(job, self.argv, self.work, &held, signals, revoked).await;
+        let ended = Job::run(job, self.argv, self.work, &held, signals, run.revoked()).await;
         match ended.and_then(|ended| ended.told()) {
             Ok(End::Code(0)) => Ok(()),
             failed => {

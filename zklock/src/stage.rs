@@ -1,13 +1,16 @@
 //! How a command is started: this program runs once more, asks the kernel to kill it when `zklock`
-//! ends, and then becomes the command.
+//! ends, stops itself, and becomes the command when `zklock` continues it.
 //!
-//! So a command that `zklock` started is dead also if `zklock` and its watchdog are killed at once.
+//! So a command is dead also if `zklock` and its watchdog are killed at once. The process stops
+//! itself until the watchdog has been told its number: a command that is not in the group of the
+//! watchdog would outlive its deadline if `zklock` were stopped before.
 
 use std::ffi::OsString;
+use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode};
 
-use rustix::process::getpid;
+use rustix::process::{Signal, getpid, getppid, kill_process};
 
 use crate::exit::{Failure, SYSTEM};
 use crate::messages::say;
@@ -18,7 +21,7 @@ pub(crate) const ARGUMENT: &str = "--zklock-command";
 
 /// Returns what starts a command, up to the program. The kernel ends the command together with the
 /// thread that spawns it, so the main thread has to be the one.
-pub(crate) fn start() -> std::io::Result<Command> {
+pub(crate) fn start() -> io::Result<Command> {
     let mut command = Command::new(program()?);
     command
         .arg(ARGUMENT)
@@ -40,29 +43,35 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
         ));
         return ExitCode::from(SYSTEM);
     }
+    // The command begins when `zklock` continues this process: the watchdog knows the process then.
+    let _ = kill_process(getpid(), Signal::STOP);
     let error = Command::new(&program).args(arguments).exec();
     let Failure { code, text } = Failure::not_started(&program.to_string_lossy(), &error);
     say(&text);
     code.into()
 }
 
-/// Has this process killed when its parent ends.
-#[cfg(any(target_os = "linux", target_os = "android"))]
-fn end_with(parent: i32) -> std::io::Result<()> {
-    use rustix::process::{Signal, getppid, set_parent_process_death_signal};
-    set_parent_process_death_signal(Some(Signal::KILL))?;
-    // The parent may have ended before.
+/// Has this process killed when its parent ends, which may have ended before.
+fn end_with(parent: i32) -> io::Result<()> {
+    signal_at_end_of_parent(Signal::KILL)?;
     let is_there = getppid().is_some_and(|pid| pid.as_raw_nonzero().get() == parent);
     if is_there {
         Ok(())
     } else {
-        Err(std::io::Error::other("it has ended"))
+        Err(io::Error::other("it has ended"))
     }
 }
 
-/// Other systems do not offer that, and the watchdog is the only one that ends the command.
+/// Has the kernel send this process a signal when its parent ends.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub(crate) fn signal_at_end_of_parent(signal: Signal) -> io::Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(signal))?;
+    Ok(())
+}
+
+/// Other systems have no such signal, so that the watchdog alone ends the command there.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 #[expect(clippy::unnecessary_wraps, reason = "Linux may fail")]
-fn end_with(_: i32) -> std::io::Result<()> {
+pub(crate) fn signal_at_end_of_parent(_: Signal) -> io::Result<()> {
     Ok(())
 }

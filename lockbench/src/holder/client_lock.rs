@@ -28,7 +28,7 @@ impl ClientLock {
         look(&mut self.lock.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The session, or another one if it has ended.
+    /// Returns the session, or another one if it has ended.
     async fn session(&self) -> Result<Client, Error> {
         let client = self
             .client

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
 use crate::Error;
-use crate::step::{Open, Step, Told, now};
+use crate::step::{HolderAnswer, Open, Step, now};
 
 /// How often a holder asks its lock whether it is held.
 const EVERY: Duration = Duration::from_millis(5);
@@ -32,7 +32,8 @@ trait Holder: Sized + Send + Sync + 'static {
     /// Waits for the lock. Returns the fencing token, if it has one.
     fn acquire(&self) -> impl Future<Output = Result<Option<(i64, i64)>, Error>> + Send;
 
-    /// What the lock answers to a holder that asks; `None` if it was not granted, or is given back.
+    /// Returns the lock's answer to a holder that asks; `None` if the lock was not granted, or was
+    /// released.
     fn is_held(&self) -> Option<bool>;
 
     fn release(&self) -> impl Future<Output = Result<(), Error>> + Send;
@@ -65,19 +66,19 @@ fn obey<H: Holder>() -> Result<(), Error> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
-    let mut holder: Option<(Arc<H>, Asking)> = None;
+    let mut holder: Option<(Arc<H>, StatePoller)> = None;
     for line in io::stdin().lock().lines() {
         let step = serde_json::from_str(&line?)?;
         if matches!(step, Step::Quit(_)) {
             break;
         }
-        let told = runtime.block_on(do_step(&mut holder, step));
-        let told = told.unwrap_or_else(|error| Told {
+        let answer = runtime.block_on(do_step(&mut holder, step));
+        let answer = answer.unwrap_or_else(|error| HolderAnswer {
             error: Some(error.to_string()),
-            ..Told::default()
+            ..HolderAnswer::default()
         });
         let mut out = io::stdout().lock();
-        writeln!(out, "{}", serde_json::to_string(&told)?)?;
+        writeln!(out, "{}", serde_json::to_string(&answer)?)?;
         out.flush()?;
     }
     if let Some((holder, _asking)) = holder {
@@ -87,39 +88,39 @@ fn obey<H: Holder>() -> Result<(), Error> {
 }
 
 async fn do_step<H: Holder>(
-    current: &mut Option<(Arc<H>, Asking)>,
+    current: &mut Option<(Arc<H>, StatePoller)>,
     step: Step,
-) -> Result<Told, Error> {
+) -> Result<HolderAnswer, Error> {
     if let Step::Open(open) = step {
         if let Some((former, _asking)) = current.take() {
             former.close().await;
         }
         let holder = Arc::new(H::open(&open).await?);
-        let asking = Asking::start(&holder, &open.journal)?;
+        let asking = StatePoller::start(&holder, &open.journal)?;
         *current = Some((holder, asking));
-        return Ok(Told::default());
+        return Ok(HolderAnswer::default());
     }
     let (holder, _) = current.as_ref().ok_or("no session was opened")?;
     Ok(match step {
         Step::Acquire(_) => {
             let token = acquire(&**holder).await?;
-            Told {
+            HolderAnswer {
                 granted: Some(now()),
                 token,
-                ..Told::default()
+                ..HolderAnswer::default()
             }
         }
-        Step::Ask(_) => Told {
+        Step::Ask(_) => HolderAnswer {
             held: Some(holder.is_held() == Some(true)),
-            ..Told::default()
+            ..HolderAnswer::default()
         },
-        Step::Release(_) => holder.release().await.map(|()| Told::default())?,
+        Step::Release(_) => holder.release().await.map(|()| HolderAnswer::default())?,
         Step::Read { node } => {
             let (value, version) = holder.read(&node).await?;
-            Told {
+            HolderAnswer {
                 value: Some(value),
                 version: Some(version),
-                ..Told::default()
+                ..HolderAnswer::default()
             }
         }
         Step::Write {
@@ -129,8 +130,8 @@ async fn do_step<H: Holder>(
         } => holder
             .write(&node, &value, version)
             .await
-            .map(|()| Told::default())?,
-        Step::Open(_) | Step::Quit(_) => Told::default(),
+            .map(|()| HolderAnswer::default())?,
+        Step::Open(_) | Step::Quit(_) => HolderAnswer::default(),
     })
 }
 
@@ -150,9 +151,9 @@ async fn acquire<H: Holder>(holder: &H) -> Result<Option<(i64, i64)>, Error> {
 
 /// A thread that asks the lock all the time, and writes the answers down.
 #[derive(Debug)]
-struct Asking(Arc<AtomicBool>);
+struct StatePoller(Arc<AtomicBool>);
 
-impl Asking {
+impl StatePoller {
     fn start<H: Holder>(holder: &Arc<H>, journal: &Path) -> Result<Self, Error> {
         let (holder, mut journal) = (Arc::clone(holder), File::create(journal)?);
         let ended = Arc::new(AtomicBool::new(false));
@@ -162,7 +163,7 @@ impl Asking {
                 let asked = now();
                 if let Some(held) = holder.is_held() {
                     let line = format!("{asked} {} {}\n", now(), u8::from(held));
-                    // Without a journal there is nothing to show: the matrix says so.
+                    // Without a journal there is nothing to show, which the matrix reports.
                     let _ = journal.write_all(line.as_bytes());
                 }
                 thread::park_timeout(EVERY);
@@ -172,7 +173,7 @@ impl Asking {
     }
 }
 
-impl Drop for Asking {
+impl Drop for StatePoller {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }

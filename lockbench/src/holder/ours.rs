@@ -22,7 +22,7 @@ impl Ours {
 
     /// Takes the guard out of its place for a request.
     async fn lend<T>(&self, ask: impl AsyncFnOnce(&LockGuard) -> T) -> Result<T, Error> {
-        // A second guard of the same hold, so that the first one can be asked meanwhile.
+        // The second guard of the same hold leaves the first one free for questions.
         let guard = self.with_guard(|guard| guard.as_ref().map(LockGuard::reenter));
         let guard = guard.ok_or("not granted")??;
         Ok(ask(&guard).await)
@@ -81,7 +81,7 @@ impl Holder for Ours {
 
     async fn close(&self) {
         self.with_guard(Option::take);
-        // What is left on the servers ends with its session.
+        // The session ends all that is left on the servers.
         let _ = self.client.close().await;
     }
 }

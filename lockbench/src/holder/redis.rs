@@ -32,7 +32,7 @@ return 0
 ";
 /// How long a waiter waits before it asks again.
 const AGAIN: Duration = Duration::from_millis(20);
-/// What a clock may run ahead of another in a hundredth, as the documentation of Redlock assumes.
+/// The clock drift in hundredths that the documentation of Redlock assumes.
 const DRIFT: u32 = 100;
 
 pub(super) struct Redis {
@@ -99,7 +99,7 @@ impl Redis {
                 shared.hold(|hold| {
                     match (hold.as_mut().filter(|hold| hold.value == value), extended) {
                         (Some(hold), Ok(1)) => hold.valid_until = sent + time - time / DRIFT,
-                        // Another holder has it, or it is free.
+                        // Another holder has the lock, or it is free.
                         (Some(hold), Ok(_)) => hold.valid_until = sent,
                         _ => {}
                     }
@@ -115,7 +115,7 @@ impl Redis {
     }
 }
 
-/// What is sent.
+/// A command that is sent.
 trait Call {
     fn send<T: redis::FromRedisValue + Send + Sync>(
         &self,
@@ -204,7 +204,7 @@ impl Holder for Redis {
             .arg(self.open.millis);
         loop {
             let sent = Instant::now();
-            // After a lost answer the key may have our value already, and then it has to run out.
+            // After a lost answer the key may already have this value, and then has to expire.
             if let Ok(Some(_)) = self.call::<Option<String>>(&set).await {
                 let valid_until = sent + self.time_to_live() - self.time_to_live() / DRIFT;
                 self.hold(|hold| {
@@ -246,7 +246,7 @@ impl Holder for Redis {
         call.arg(&hold.value);
         let first = self.call::<i64>(&Scripted(&call)).await;
         if first.is_err() {
-            // It may be there still.
+            // The key may still exist.
             self.call::<i64>(&Scripted(&call)).await?;
         }
         Ok(())

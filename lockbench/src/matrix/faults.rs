@@ -1,4 +1,5 @@
-//! One fault beside one lock: who believes what, who gets the lock, and what is left.
+//! The trial of a fault with one lock: which holders believe that they hold the lock, who is
+//! granted it, and what is left.
 
 use std::time::Duration;
 
@@ -16,9 +17,9 @@ use crate::step::{Step, now};
 pub(crate) enum Fault {
     /// The holder's process is killed.
     Killed,
-    /// It is stopped until another has the lock, and goes on.
+    /// The holder is stopped until another has the lock, and then resumed.
     Paused,
-    /// Its link carries nothing, both ways, until another has the lock.
+    /// The holder's link carries nothing, in both directions, until another has the lock.
     Cut,
     /// The answer to its request for the lock is lost, and its connection reset.
     AcquireLost,
@@ -39,17 +40,16 @@ impl Fault {
     ];
 }
 
-/// What came of it. Times are in milliseconds.
+/// The result of a trial. Times are in milliseconds.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Outcome {
     /// For how long two believed that they held the lock.
     pub(crate) overlap_ms: Option<f64>,
-    /// From when the holder was told that it had lost the lock to the next grant; negative if it
-    /// was told later.
+    /// The time from the notice of the loss to the next grant; negative if the notice came later.
     pub(crate) margin_ms: Option<f64>,
     /// From the fault, or the end of the lost answer, to the grant that follows.
     pub(crate) granted_ms: Option<f64>,
-    /// From when a stopped process went on to when it was told.
+    /// The time from the resumption of a stopped process to the notice of its loss.
     pub(crate) told_ms: Option<f64>,
     /// Nodes or keys of the lock two session timeouts after all have given it back.
     pub(crate) left: usize,
@@ -63,7 +63,7 @@ fn ms(nanos: i64) -> f64 {
     nanos as f64 / 1e6
 }
 
-/// Who takes part: one who gets into trouble, behind a proxy, and two others.
+/// The participants: a holder behind a proxy, which the fault affects, and two others.
 #[derive(Debug)]
 pub(crate) struct Trial<'a> {
     pub(crate) servers: &'a mut Servers,
@@ -137,7 +137,7 @@ impl Trial<'_> {
         for other in &mut self.others {
             other.begin(&Step::Acquire(true))?;
         }
-        // Until they are in the queue.
+        // The time is enough for both to be in the queue.
         wait(Duration::from_millis(500));
         let broken = now();
         match fault {
@@ -153,7 +153,7 @@ impl Trial<'_> {
             limit
         })?;
         if next.is_some() {
-            // Both are asked meanwhile.
+            // Both are polled in this time.
             wait(Duration::from_millis(500));
         }
         let healed = now();
@@ -164,15 +164,15 @@ impl Trial<'_> {
         }
         wait(Duration::from_secs(1));
         if fault != Fault::Killed {
-            let former = self.holder.belief()?;
-            let told = judge::told(&former, broken);
+            let former = self.holder.observed_hold()?;
+            let noticed = judge::loss_noticed_at(&former, broken);
             if let Some(next) = next {
-                let next = self.others[next].belief()?;
+                let next = self.others[next].observed_hold()?;
                 outcome.overlap_ms = judge::overlap(&former, &next).map(ms);
-                outcome.margin_ms = told.map(|told| ms(next.granted - told));
+                outcome.margin_ms = noticed.map(|noticed| ms(next.granted - noticed));
             }
             if fault == Fault::Paused {
-                outcome.told_ms = told.map(|told| ms(told - healed));
+                outcome.told_ms = noticed.map(|noticed| ms(noticed - healed));
             }
             self.holder.begin(&Step::Release(true))?;
             // An error says that it was lost.
@@ -203,7 +203,7 @@ impl Trial<'_> {
     fn lose_the_answer(&mut self, step: &Step) -> Result<i64, Error> {
         self.proxy.stall(Direction::ToClient);
         self.holder.begin(step)?;
-        // Until the server has done it.
+        // The time is enough for the server to carry it out.
         wait(Duration::from_millis(300));
         self.proxy.cut(Cut::Reset);
         self.proxy.resume();
@@ -212,7 +212,8 @@ impl Trial<'_> {
 
     fn acquire_lost(&mut self, outcome: &mut Outcome) -> Result<(), Error> {
         let limit = self.limit();
-        // So that the first request is the one that creates the contender.
+        // The first cycle creates the directory, so that the first request of the next acquire
+        // creates the contender.
         Self::does(self.holder, &Step::Acquire(true), limit, outcome)?;
         Self::does(self.holder, &Step::Release(true), limit, outcome)?;
         let reset = self.lose_the_answer(&Step::Acquire(true))?;

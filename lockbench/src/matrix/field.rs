@@ -13,9 +13,9 @@ use tokio::runtime::Runtime;
 use zookeeper_client::{Acls, Client, CreateMode};
 
 use crate::Error;
-use crate::matrix::judge::Belief;
+use crate::matrix::judge::ObservedHold;
 use crate::process::Worker;
-use crate::step::{Open, Poll, Step, Told};
+use crate::step::{HolderAnswer, Open, Poll, Step};
 
 /// How long a process may take to start, and to open a session, on a machine on which everything
 /// else runs too.
@@ -63,7 +63,7 @@ impl Servers {
         Ok(())
     }
 
-    /// How many nodes or keys there are of a lock.
+    /// Returns how many nodes or keys there are of a lock.
     pub(crate) fn left(&self, path: &str) -> Result<usize, Error> {
         match self {
             Self::ZooKeeper(_) => runtime()?.block_on(async {
@@ -99,7 +99,7 @@ impl Servers {
         Ok(())
     }
 
-    /// The data of a node or key.
+    /// Returns the data of a node or key.
     pub(crate) fn data(&self, node: &str) -> Result<String, Error> {
         match self {
             Self::ZooKeeper(_) => runtime()?.block_on(async {
@@ -182,8 +182,9 @@ impl Process {
         self.worker.tell(step)
     }
 
-    /// Waits until it has done that, and what it was told before; `None` if it takes too long.
-    pub(crate) fn end(&mut self, limit: Duration) -> Result<Option<Told>, Error> {
+    /// Waits until the process has carried out the step. Returns its answer; `None` if the process
+    /// takes too long.
+    pub(crate) fn end(&mut self, limit: Duration) -> Result<Option<HolderAnswer>, Error> {
         let began = Instant::now();
         let mut line = String::new();
         while self.pending > 0 {
@@ -193,19 +194,23 @@ impl Process {
             self.pending -= 1;
             line = next;
         }
-        let told: Told =
+        let answer: HolderAnswer =
             serde_json::from_str(&line).map_err(|error| format!("{line:?}: {error}"))?;
-        if let Some(error) = told.error {
+        if let Some(error) = answer.error {
             return Err(error.into());
         }
-        if let Some(granted) = told.granted {
-            (self.granted, self.token) = (granted, told.token);
+        if let Some(granted) = answer.granted {
+            (self.granted, self.token) = (granted, answer.token);
         }
-        Ok(Some(told))
+        Ok(Some(answer))
     }
 
     /// Tells it to do a step, and waits for that.
-    pub(crate) fn step(&mut self, step: &Step, limit: Duration) -> Result<Option<Told>, Error> {
+    pub(crate) fn step(
+        &mut self,
+        step: &Step,
+        limit: Duration,
+    ) -> Result<Option<HolderAnswer>, Error> {
         self.begin(step)?;
         self.end(limit)
     }
@@ -219,8 +224,8 @@ impl Process {
         self.token
     }
 
-    /// What it has been answered since it was granted the lock last.
-    pub(crate) fn belief(&self) -> Result<Belief, Error> {
+    /// Returns the answers of the lock since the last grant.
+    pub(crate) fn observed_hold(&self) -> Result<ObservedHold, Error> {
         let polls = fs::read_to_string(self.journal())?
             .lines()
             .filter_map(Poll::read)
@@ -229,7 +234,7 @@ impl Process {
             .into_iter()
             .filter(|poll| poll.answered >= self.granted)
             .collect();
-        Ok(Belief {
+        Ok(ObservedHold {
             granted: self.granted,
             polls,
         })
@@ -255,7 +260,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may wait for a lock, or be stopped.
+        // The process may wait for a lock, or be stopped, and would not quit.
         self.kill();
     }
 }
@@ -286,7 +291,7 @@ pub(crate) fn until(
     }
 }
 
-/// The proxy through which the holder that gets into trouble reaches the servers.
+/// Returns the proxy through which the holder that gets into trouble reaches the servers.
 pub(crate) fn proxy(servers: &Servers) -> Result<Proxy, Error> {
     Ok(Proxy::start(servers.address())?)
 }

@@ -15,7 +15,7 @@ use crate::step::Step;
 
 /// How long a worker needs from its read to its write.
 const WORK: Duration = Duration::from_millis(50);
-/// Each worker is stopped in one of so many updates.
+/// Each worker is stopped in one of this many updates.
 const PAUSE_ONE_IN: u64 = 6;
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -37,7 +37,7 @@ impl Mode {
     pub(crate) const ALL: [Self; 4] = [Self::Blind, Self::Asks, Self::Token, Self::Conditional];
 }
 
-/// What came of it.
+/// The result of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Updates {
     pub(crate) acknowledged: usize,
@@ -56,7 +56,7 @@ struct Store {
 }
 
 impl Store {
-    /// Whether it lets a holder in.
+    /// Returns whether it lets a holder in.
     fn admits(&mut self, token: Option<(i64, i64)>) -> bool {
         if token.is_some() && token < self.highest {
             return false;
@@ -131,7 +131,7 @@ fn elements(text: &str) -> BTreeSet<u64> {
         .collect()
 }
 
-/// One worker.
+/// A worker.
 struct Task<'a> {
     mode: Mode,
     data: &'a str,
@@ -203,7 +203,7 @@ impl Task<'_> {
         };
         if stops {
             worker.pause()?;
-            // What it does first when it goes on.
+            // The first step of a worker that is resumed.
             worker.begin(&step)?;
             wait(self.time + self.time / 2);
             worker.resume()?;
@@ -211,11 +211,11 @@ impl Task<'_> {
             wait(WORK);
             worker.begin(&step)?;
         }
-        let told = worker.end(LIMIT);
+        let answer = worker.end(LIMIT);
         if self.mode == Mode::Conditional {
-            return Ok(matches!(told, Ok(Some(_))));
+            return Ok(matches!(answer, Ok(Some(_))));
         }
-        let held = told?.and_then(|told| told.held).ok_or("no answer")?;
+        let held = answer?.and_then(|answer| answer.held).ok_or("no answer")?;
         let mut store = lock(&self.shared.store);
         if (self.mode == Mode::Asks && !held) || !store.admits(token) {
             return Ok(false);

@@ -36,7 +36,7 @@ pub(crate) struct Lock {
     program: Program,
     careful: bool,
     pub(crate) about: &'static str,
-    /// What guards a write to data on the same servers.
+    /// The condition of a write to data on the same servers.
     pub(crate) condition: &'static str,
 }
 
@@ -149,7 +149,7 @@ pub(crate) fn run(options: &MatrixOptions) -> Result<bool, Error> {
     Ok(report.locks.len() == locks.len() && report.ours_is_fine())
 }
 
-/// All faults and updates of one lock, on servers of its own.
+/// Returns all faults and updates of one lock, on servers of its own.
 fn judged(
     lock: &Lock,
     options: &MatrixOptions,
@@ -238,7 +238,7 @@ fn updates(
     );
     let mut all = BTreeMap::new();
     for mode in Mode::ALL {
-        // Others have no token.
+        // Other locks have no token.
         if mode == Mode::Token && lock.program != Program::Ours {
             continue;
         }

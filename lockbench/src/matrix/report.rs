@@ -1,4 +1,4 @@
-//! What was found, as JSON and as tables.
+//! The findings, as JSON and as tables.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -20,7 +20,7 @@ pub(crate) struct Report {
     pub(crate) locks: BTreeMap<String, Found>,
 }
 
-/// What was found of a lock.
+/// The findings about a lock.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Found {
     pub(crate) servers: String,
@@ -37,7 +37,8 @@ impl Report {
         }
     }
 
-    /// Whether ours let no two believe that they hold it, left nothing, and lost no guarded update.
+    /// Returns whether ours let no two believe that they hold it, left nothing, and lost no guarded
+    /// update.
     pub(crate) fn ours_is_fine(&self) -> bool {
         self.locks.get("ours").is_none_or(|ours| {
             let mut outcomes = ours.faults.values().flatten();
@@ -170,7 +171,7 @@ fn count(outcomes: &[Outcome], number: impl Fn(&Outcome) -> usize) -> usize {
     outcomes.iter().map(number).sum()
 }
 
-/// The median, and the least and the most.
+/// Returns the median, and the least and the most.
 fn spread(outcomes: &[Outcome], number: impl Fn(&Outcome) -> Option<f64>) -> String {
     let values: Vec<f64> = outcomes.iter().filter_map(number).collect();
     let Some(spread) = Spread::of(values.iter().copied()) else {

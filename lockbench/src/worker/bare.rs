@@ -27,7 +27,7 @@ pub(crate) struct SessionApart {
     runtime: Option<Runtime>,
 }
 
-/// What a task needs for its nodes.
+/// The state of a task for its nodes.
 pub(crate) struct Lock {
     prefix: String,
     /// `None`: no task waits for another.
@@ -58,14 +58,14 @@ impl Contender for Session {
     }
 
     async fn lock(&self, job: &Job, path: &str) -> Result<Lock, Error> {
-        // Not a container: the servers delete one that has been empty for a while, and none here
-        // would make it again.
+        // The directory is no container: the servers delete a container that has been empty for a
+        // while, and nothing here would create it again.
         self.client
             .mkdir(path, &CreateMode::Persistent.with_acls(Acls::anyone_all()))
             .await?;
         let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(Lock {
-            // As long as a real one.
+            // The prefix is as long as that of a real lock.
             prefix: format!("{path}/_c_01234567-89ab-cdef-0123-456789abcdef-lock-"),
             turns: (job.recipe == Recipe::Fair)
                 .then(|| Arc::clone(turns.entry(path.to_owned()).or_default())),

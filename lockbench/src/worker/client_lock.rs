@@ -41,7 +41,7 @@ impl Contender for Session {
         Ok(lock.into_owned())
     }
 
-    /// There is no other way than to drop it.
+    /// A lock of this kind can only be released by dropping it.
     async fn release(&self, lock: OwnedLockClient, _: Release) -> Result<(), Error> {
         drop(lock);
         Ok(())

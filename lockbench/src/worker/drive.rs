@@ -1,4 +1,4 @@
-//! One round of a contender written in Rust: tasks that acquire and release until its time is over.
+//! A round of a contender in Rust: tasks that acquire and release until the time is over.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -18,11 +18,11 @@ const SHARDS: usize = 16;
 /// No latency is longer; in nanoseconds.
 const LONGEST: u64 = 600_000_000_000;
 
-/// One session of a kind of lock.
+/// A session of a kind of lock.
 pub(crate) trait Contender: Sized + Send + Sync + 'static {
-    /// What a task has of a lock.
+    /// The handle of a task.
     type Lock: Send + Sync + 'static;
-    /// What a task has while it holds the lock.
+    /// The guard of a task that holds the lock.
     type Guard: Send;
 
     /// Opens a session.
@@ -71,13 +71,13 @@ pub(crate) trait Contender: Sized + Send + Sync + 'static {
 /// The sessions and locks of a job, which are kept between its rounds.
 pub(crate) struct Setup<C: Contender> {
     sessions: Vec<Arc<C>>,
-    tasks: Vec<Seat<C>>,
+    tasks: Vec<TaskState<C>>,
     /// A session of its own, for foreign children.
     foreign: Option<zookeeper_client::Client>,
 }
 
-/// What a task uses in every round.
-struct Seat<C: Contender> {
+/// The state that a task uses in every round.
+struct TaskState<C: Contender> {
     session: Arc<C>,
     lock: Arc<C::Lock>,
     directory: Arc<str>,
@@ -93,13 +93,14 @@ impl<C: Contender> Setup<C> {
         let directories: Vec<Arc<str>> = (0..job.paths)
             .map(|i| format!("{}/{i}", job.root).into())
             .collect();
-        // Before anybody makes the directories, as containers.
+        // The foreign nodes are created first, because contenders would create the directories as
+        // containers.
         let foreign = if job.keep_from_succession {
             Some(foreigner(job, &directories).await?)
         } else {
             None
         };
-        let mut tasks: Vec<Seat<C>> = Vec::with_capacity(job.sessions * job.tasks);
+        let mut tasks: Vec<TaskState<C>> = Vec::with_capacity(job.sessions * job.tasks);
         for task in 0..job.sessions * job.tasks {
             let (number, path) = (task / job.tasks, task % job.paths);
             let session = sessions.get(number).ok_or("no session for this task")?;
@@ -113,7 +114,7 @@ impl<C: Contender> Setup<C> {
                 Some(seat) => Arc::clone(&seat.lock),
                 None => Arc::new(session.lock(job, directory).await?),
             };
-            tasks.push(Seat {
+            tasks.push(TaskState {
                 session: Arc::clone(session),
                 lock,
                 directory: Arc::clone(directory),
@@ -134,7 +135,7 @@ impl<C: Contender> Setup<C> {
     }
 }
 
-/// What the tasks of a round share.
+/// The state that the tasks of a round share.
 struct Round {
     job: Job,
     deadline: Instant,
@@ -142,7 +143,7 @@ struct Round {
     histograms: Vec<Mutex<Histogram<u64>>>,
 }
 
-/// What a task did in a round.
+/// The counts of a task in a round.
 #[derive(Debug, Default, Clone, Copy)]
 struct Tally {
     cycles: u64,
@@ -215,7 +216,7 @@ async fn cycles<C: Contender>(
     let mut tally = Tally::default();
     loop {
         if let Some(foreign) = &setup.foreign {
-            // In a box: or each of 100,000 tasks would have room for it.
+            // The future is boxed, because otherwise each of 100,000 tasks would reserve its size.
             Box::pin(come_and_go(foreign, &seat.directory)).await?;
         }
         let reading = reads(task, tally.cycles, round.job.read_percent);
@@ -252,7 +253,7 @@ async fn cycles<C: Contender>(
     }
 }
 
-/// One round in which a task comes and gives up, behind all others, which wait.
+/// Runs a round in which a task queues behind all others, which wait, and gives up.
 async fn giving_up<C: Contender>(
     setup: &Arc<Setup<C>>,
     job: &Job,
@@ -267,7 +268,7 @@ async fn giving_up<C: Contender>(
         let (session, lock) = (Arc::clone(&seat.session), Arc::clone(&seat.lock));
         waiting.spawn(async move { session.acquire(&lock, false).await.map(drop) });
     }
-    // Of a lock that has fewer nodes than tasks wait, the others wait in memory.
+    // A lock may have fewer nodes than waiting tasks, which then wait in memory.
     let of_session = |session: &Arc<C>| {
         waiters
             .iter()
@@ -281,7 +282,7 @@ async fn giving_up<C: Contender>(
             ended??;
             return Err("a waiter was granted a lock that is held".into());
         }
-        // Each look is a list of everybody.
+        // Each poll lists all contenders, so polls are rare.
         sleep(Duration::from_millis(20)).await;
     }
     let mut histogram = Histogram::<u64>::new_with_bounds(1, LONGEST, 3)?;
@@ -350,14 +351,14 @@ async fn come_and_go(foreign: &zookeeper_client::Client, directory: &str) -> Res
     Ok(foreign.delete(&child, None).await?)
 }
 
-/// Whether a cycle reads. The cycles of a task that write are spread evenly, and differ between
-/// tasks.
+/// Returns whether a cycle reads. The cycles of a task that write are spread evenly, and differ
+/// between tasks.
 fn reads(task: usize, cycle: u64, percent: u64) -> bool {
     // 37 has no divisor in common with 100: each hundred cycles go through all remainders.
     (task as u64 * 61 + cycle * 37) % 100 < percent
 }
 
-/// The user and system time of this process.
+/// Returns the user and system time of this process.
 fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(

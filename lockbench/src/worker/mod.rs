@@ -42,7 +42,7 @@ fn run_peer(program: Program, classes: Option<&Path>) -> Result<(), Error> {
 }
 
 fn answer_orders<C: Contender>() -> Result<(), Error> {
-    // What a service has: `#[tokio::main]`.
+    // The runtime is that of a service: `#[tokio::main]`.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;

@@ -88,8 +88,8 @@ impl Contender for Session {
         };
         match granted {
             Ok(guard) => Ok(Some(Guard::Exclusive(guard))),
-            // Where the list of so many has not come in time, the call does not know whom it waits
-            // for.
+            // A call that has not received the long list in time does not know the contender that
+            // it waits for.
             Err(AcquireError::TimedOut { .. }) => Ok(None),
             Err(error) if error.kind() == Some(ErrorKind::Connection) => Ok(None),
             Err(error) => Err(error.into()),
@@ -109,7 +109,7 @@ impl Contender for Session {
     }
 
     async fn close(&self) {
-        // What is left on the servers ends with its session.
+        // The session ends all that is left on the servers.
         let _ = self.0.close().await;
     }
 }

@@ -49,7 +49,7 @@ pub(crate) struct Session {
     drawn: AtomicU64,
 }
 
-/// What the tasks of a connection share of a lock.
+/// The state of a lock that the tasks of a connection share.
 #[derive(Debug)]
 pub(crate) struct Path {
     key: String,
@@ -121,7 +121,7 @@ impl Contender for Session {
                     value,
                 });
             }
-            // From half of it to all.
+            // The pause is between half of `wait` and all of it.
             let part = wait / 2 + wait.mul_f64((self.random() % 1024) as f64 / 2048.0);
             if timeout(part, path.released.notified()).await.is_err() {
                 wait = LONGEST_WAIT.min(2 * wait);

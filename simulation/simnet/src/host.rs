@@ -32,7 +32,7 @@ thread_local! {
 }
 
 impl Host {
-    /// A process of that number.
+    /// Returns a process of that number.
     pub fn new(process: u64) -> Arc<Self> {
         Arc::new(Self {
             process,
@@ -59,7 +59,7 @@ impl Host {
             drop(state);
             return task.abort();
         }
-        // Now and then, without those that have ended.
+        // The tasks that have ended are removed from time to time.
         if state.tasks.len() == state.tasks.capacity() {
             state.tasks.retain(|task| !task.is_finished());
         }
@@ -74,7 +74,7 @@ impl Host {
         };
         tasks.iter().for_each(AbortHandle::abort);
     }
-    /// Whether the thread, or its process, is frozen.
+    /// Returns whether the thread, or its process, is frozen.
     pub fn is_frozen(&self) -> bool {
         self.state.lock().unwrap().frozen > 0
             || self.above.as_ref().is_some_and(|above| above.is_frozen())
@@ -118,7 +118,7 @@ pub fn current() -> Option<Arc<Host>> {
     CURRENT.with(|current| current.borrow().clone())
 }
 
-/// What was the current thread before [`enter`], and is again when this is dropped.
+/// The value of the current thread before [`enter`], which is restored on drop.
 #[derive(Debug)]
 pub struct Entered(Option<Arc<Host>>);
 

@@ -45,7 +45,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// The bytes that this thread has allocated and not freed.
+/// Returns the bytes that this thread has allocated and not freed.
 pub fn held() -> i64 {
     BYTES.with(Cell::get)
 }

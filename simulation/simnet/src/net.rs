@@ -61,9 +61,10 @@ struct Direction {
 /// How a link fails until it is [mended](Link::mend).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Its connections are reset, and others are refused.
+    /// The link's connections are reset, and new ones are refused.
     Refuses,
-    /// Its connections, and those that are made meanwhile, carry nothing, also when it is mended.
+    /// The link's connections, and those that are made in this state, carry nothing, even after the
+    /// link is mended.
     Forgets,
 }
 
@@ -114,11 +115,11 @@ impl Net {
         let before = NET.with(|cell| cell.replace(net));
         drop(before);
     }
-    /// Whether this thread has a network.
+    /// Returns whether this thread has a network.
     pub fn is_here() -> bool {
         NET.with(|cell| cell.borrow().is_some())
     }
-    /// A port that no other call answers.
+    /// Returns a port that no other call answers.
     pub fn free_port(&self) -> u16 {
         self.next_port
             .fetch_add(1, std::sync::atomic::Ordering::Relaxed)
@@ -140,7 +141,7 @@ impl Net {
         };
         Duration::from_millis(rng.range(latency.min, most.max(latency.min + 1)))
     }
-    /// The link of that name; made if there is none.
+    /// Returns the link with this name; made if there is none.
     pub fn link(&self, name: &str) -> Arc<Link> {
         let mut links = lock(&self.links);
         let number = links.len() as u64 + 1;
@@ -164,7 +165,8 @@ impl Net {
             })
         }))
     }
-    /// The links of the machine that a link is of: those with the same name up to the last hyphen.
+    /// Returns the links of the machine that a link is of: those with the same name up to the last
+    /// hyphen.
     pub fn links_of(&self, link: &Arc<Link>) -> Vec<Arc<Link>> {
         let links = lock(&self.links);
         let machine = |name: &str| {
@@ -193,12 +195,12 @@ impl Link {
     pub fn hold(&self, way: Way) {
         lock(&self.state).ways[way as usize].held = true;
     }
-    /// What flows that way takes longer and longer, up to `most` after `ramp`, for `time` in all.
+    /// Delays data in that direction more and more, up to `most` after `ramp`, for `time` in all.
     pub fn slow(&self, way: Way, most: Duration, ramp: Duration, time: Duration) {
         let now = Instant::now();
         lock(&self.state).ways[way as usize].slow = Some((now, now + ramp, now + time, most));
     }
-    /// How long a message takes that is sent now.
+    /// Returns how long a message takes that is sent now.
     fn delay(&self, net: &Net, way: Way) -> Duration {
         let usual = net.delay();
         if usual > STRAGGLES {
@@ -206,8 +208,8 @@ impl Link {
         }
         usual + self.extra(way)
     }
-    /// How long ago a message was sent last that takes long although nothing is broken. `None` if
-    /// none ever was.
+    /// Returns how long ago a message was sent last that takes long although nothing is broken.
+    /// `None` if none ever was.
     pub fn since_straggler(&self) -> Option<Duration> {
         lock(&self.state).straggler.map(|at| at.elapsed())
     }
@@ -228,11 +230,11 @@ impl Link {
         };
         Duration::from_millis(most.mul_f64(part).as_millis() as u64)
     }
-    /// What was held goes on, a random while later.
+    /// Carries everything again, and held data after a random delay.
     pub fn heal(&self) {
         self.heal_after(|| Duration::from_millis(lock(&Net::current().rng).range(0, 200)));
     }
-    /// What was held goes on at once, and what is new is carried.
+    /// Carries everything again, and held data at once.
     pub fn mend(&self) {
         lock(&self.state).fault = None;
         self.heal_after(|| Duration::ZERO);
@@ -245,7 +247,7 @@ impl Link {
         }
         lock(&self.state).fault = Some(fault);
     }
-    /// The directions of its connections.
+    /// Returns the directions of its connections.
     fn pipes(&self) -> impl Iterator<Item = Arc<Pipe>> + use<> {
         let streams = lock(&self.state).streams.clone();
         streams
@@ -345,7 +347,7 @@ struct PipeState {
     writer: Option<Waker>,
 }
 
-/// One direction of a connection.
+/// A direction of a connection.
 #[derive(Debug)]
 struct Pipe {
     way: Way,
@@ -493,7 +495,7 @@ impl Pipe {
                 state.reader = Some(context.waker().clone());
                 next
             };
-            // What is held wakes the reader when the link is healed.
+            // The reader is woken when the link is healed, which releases the held data.
             let Some(at) = next else { return Poll::Pending };
             let sleep = match sleep {
                 Some(sleep) => {

@@ -23,7 +23,7 @@ impl Rng {
         interpose::mix(&mut self.0)
     }
 
-    /// A number in `low..high`.
+    /// Returns a number in `low..high`.
     pub fn range(&mut self, low: u64, high: u64) -> u64 {
         low + self.number() % (high - low).max(1)
     }
@@ -33,7 +33,7 @@ impl Rng {
         self.number() % n == 0
     }
 
-    /// One of several.
+    /// Returns a random element.
     pub fn pick<'a, T>(&mut self, all: &'a [T]) -> &'a T {
         &all[self.range(0, all.len() as u64) as usize]
     }
@@ -44,7 +44,7 @@ impl Rng {
     }
 }
 
-/// The CPU time of this process.
+/// Returns the CPU time of this process.
 pub fn cpu_now() -> Duration {
     let ts = interpose::real(libc::CLOCK_PROCESS_CPUTIME_ID);
     Duration::new(ts.tv_sec as u64, ts.tv_nsec as u32)
@@ -79,7 +79,7 @@ pub fn here<T>(
     let runtime = runtime(seeds.number());
     Net::enter(Some(Net::new(seeds.fork())));
     net(&Net::current());
-    // What is spawned without a host is that host's, too.
+    // Tasks that are spawned without a host belong to that host, too.
     let entered = host::enter(host);
     let outcome = panic::catch_unwind(AssertUnwindSafe(|| {
         runtime.block_on(async {

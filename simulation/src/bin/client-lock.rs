@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use simulation::beside::{Found, Kind, play};
+use simulation::two_locks::{Found, Kind, play};
 
 fn json(kind: Kind, found: &Found) -> String {
     let hours = found.virtual_ms as f64 / 3.6e6;

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use simulation::day::play;
+use simulation::coverage;
+use simulation::life::play;
 use simulation::plan::Plan;
 use simulation::report::Sum;
-use simulation::required;
 use simulation::soak::{Log, Seeds};
 use simulation::world::{Report, lock};
 
@@ -38,7 +38,7 @@ Exits with 1 if anything was violated, or if something that has to happen in so 
 
 struct Options {
     seconds: u64,
-    /// What `seconds` are counted by.
+    /// The clock that counts `seconds`.
     clock: fn() -> Duration,
     worlds: u64,
     only: Vec<String>,
@@ -135,7 +135,7 @@ fn code(fine: bool) -> ExitCode {
     }
 }
 
-/// One world, with its trace.
+/// Runs a world, with its trace.
 fn replay(seed: u64, quiet: bool) -> ExitCode {
     let report = play(Plan::of(seed), !quiet);
     let (entries, hash) = report.log;
@@ -179,8 +179,8 @@ fn twice(options: &Options, seeds: u64) -> ExitCode {
     code(differ == 0)
 }
 
-/// One seed after another, on several threads, for so long. `seen` is called with the sum after
-/// each world.
+/// Runs one seed after another, on several threads, for `limit`. `seen` is called with the sum
+/// after each world.
 fn worlds(options: &Options, sum: Sum, limit: Duration, seen: impl Fn(&Sum) + Sync) -> Sum {
     let (began, clock, clock_began) = (simnet::real_now(), options.clock, (options.clock)());
     let before = sum.seconds;
@@ -214,7 +214,7 @@ fn worlds(options: &Options, sum: Sum, limit: Duration, seen: impl Fn(&Sum) + Sy
             let begun = begun
                 .fetch_update(Ordering::Relaxed, Ordering::Relaxed, begins)
                 .ok()?;
-            let goes_on = || required::goes_on(begun, clock() - clock_began, limit, options.demand);
+            let goes_on = || coverage::goes_on(begun, clock() - clock_began, limit, options.demand);
             while goes_on() && !stop.load(Ordering::Relaxed) {
                 let seed = lock(&seeds).begin();
                 if options.wants(seed) {
@@ -230,18 +230,18 @@ fn worlds(options: &Options, sum: Sum, limit: Duration, seen: impl Fn(&Sum) + Sy
         .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Whether a run is fine: nothing was violated, and what has to happen has happened, unless only
-/// some worlds were run.
+/// Returns whether a run is fine: nothing was violated, and what has to happen has happened, unless
+/// only some worlds were run.
 fn judged(options: &Options, sum: &Sum) -> ExitCode {
     let all = options.only.is_empty() && !options.until_violation;
     let missing = if all {
-        required::missing(sum)
+        coverage::missing(sum)
     } else {
         Vec::new()
     };
-    let unknown = required::unknown(sum);
+    let unknown = coverage::unknown(sum);
     let enough = if options.demand {
-        required::enough(sum.worlds)
+        coverage::enough(sum.worlds)
     } else {
         Ok(())
     };
@@ -285,7 +285,7 @@ fn soak(options: &Options, hours: f64) -> io::Result<ExitCode> {
             let mut last = lock(&last);
             if simnet::real_now() - *last >= Duration::from_secs(60) {
                 *last = simnet::real_now();
-                // The last line tells of a log that cannot be written.
+                // The last line reports a log that cannot be written.
                 let _ = log.add(sum);
             }
         },

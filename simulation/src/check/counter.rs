@@ -10,7 +10,7 @@ pub struct Numbers {
 }
 
 impl Numbers {
-    /// A call begins; returns the highest number that was returned so far.
+    /// Returns a call begins; returns the highest number that was returned so far.
     pub fn begin(&self) -> Option<i64> {
         self.returned.last().copied()
     }

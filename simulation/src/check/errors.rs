@@ -1,7 +1,7 @@
 //! An error says what was so: busy only if others were there, no server only if something was
 //! broken, and so on.
 
-/// What is known of a call that has ended with an error.
+/// The facts about a call that has ended with an error.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Scene {
     /// Nothing was broken any more, or yet, and there was time for all that the call sends.
@@ -23,7 +23,7 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// Whether a client may be without an answer of a server.
+    /// Returns whether a client may be without an answer of a server.
     fn may_be_cut_off(&self) -> bool {
         !self.undisturbed && !self.reachable
     }
@@ -100,7 +100,9 @@ pub fn of_call(variant: &str, scene: Scene) -> Result<(), String> {
     if may_be {
         Ok(())
     } else {
-        Err(format!("is told {variant}, which is not so: {scene:?}"))
+        Err(format!(
+            "was returned {variant}, which is not true: {scene:?}"
+        ))
     }
 }
 
@@ -117,7 +119,7 @@ pub fn of_loss(reason: &str, scene: Scene) -> Result<(), String> {
         Ok(())
     } else {
         Err(format!(
-            "is told of a loss by {reason}, which is not so: {scene:?}"
+            "was notified of a loss by {reason}, which is not true: {scene:?}"
         ))
     }
 }

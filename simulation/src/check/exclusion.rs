@@ -6,20 +6,20 @@
 
 /// A guard, or what stands for one.
 pub trait Guard {
-    /// Whether a holder that asks it may act on the lock.
+    /// Returns whether a holder that asks it may act on the lock.
     fn is_held(&self) -> bool;
-    /// What it is, for a report.
+    /// Returns a description for a report.
     fn show(&self) -> String;
 }
 
 /// How many may be inside beside one another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Share {
-    /// Nobody else.
+    /// No other guard may be inside.
     Exclusive,
     /// Any number of others that share.
     Shared,
-    /// So many permits in all.
+    /// This many permits may be inside in all.
     Permits(u32),
 }
 
@@ -42,7 +42,7 @@ impl<G> Default for Exclusion<G> {
 }
 
 impl<G: Guard> Exclusion<G> {
-    /// A caller is granted so many permits.
+    /// A caller is granted this many permits.
     pub fn enter(&mut self, who: u64, share: Share, permits: u32, guard: G) -> Result<(), String> {
         let held = guard.is_held();
         let beside = |entry: &&Entry<G>| match (share, entry.share) {
@@ -73,12 +73,12 @@ impl<G: Guard> Exclusion<G> {
         if wrong { Err(text) } else { Ok(()) }
     }
 
-    /// A caller has given its guard back, or was told that it is lost.
+    /// Records that a caller has released its guard, or was notified of its loss.
     pub fn leave(&mut self, who: u64) {
         self.0.retain(|entry| entry.who != who);
     }
 
-    /// The guards that have not been given back.
+    /// Returns the guards that have not been given back.
     pub fn guards(&self) -> impl Iterator<Item = (u64, &G)> {
         self.0.iter().map(|entry| (entry.who, &entry.guard))
     }

@@ -1,4 +1,4 @@
-//! What the servers' log says about a call that has ended: whether a permission was denied to its
+//! Facts about a call that has ended, from the servers' log: whether a permission was denied to its
 //! client, and whether another contender came.
 
 /// An entry of the log, from the last one back.
@@ -29,8 +29,8 @@ pub enum Whose {
     Unknown,
 }
 
-/// Whether a session that may be the client's was denied something since then, by a path that
-/// begins so: the mutex of a counter is beside it.
+/// Returns whether a session that may be the client's was denied something since then, by a path
+/// that begins so: the mutex of a counter is beside it.
 pub fn denied<'a>(
     log: impl Iterator<Item = Entry<'a>>,
     path: &str,
@@ -48,9 +48,9 @@ pub fn denied<'a>(
 /// knows that.
 const GOING_MS: u64 = 500;
 
-/// Whether a node of another contender was made below a path since then. The client makes so many
-/// for the call: what is above that is of a call before it, or was made again because there was no
-/// answer. So is what it has deleted a moment before, or deletes.
+/// Returns whether a node of another contender was made below a path since then. The client makes
+/// this many for the call: what is above that is of a call before it, or was made again because
+/// there was no answer. So is what it has deleted a moment before, or deletes.
 pub fn came<'a>(
     log: impl Iterator<Item = Entry<'a>>,
     path: &str,

@@ -14,7 +14,7 @@ pub struct End {
 }
 
 impl End {
-    /// The end of a lease that has begun between two moments.
+    /// Returns the end of a lease that has begun between two moments.
     pub fn of(lease: Duration, first: u64, last: u64) -> Self {
         let lease = lease.as_millis() as u64;
         Self {
@@ -35,12 +35,12 @@ pub fn look(end: Option<End>, now: u64, is_held: bool) -> Result<(), String> {
     }
 }
 
-/// A holder is told that its lease is over.
-pub fn told(end: Option<End>, now: u64) -> Result<(), String> {
+/// Checks a notice to a holder that its lease has ended.
+pub fn notified(end: Option<End>, now: u64) -> Result<(), String> {
     match end {
-        None => Err("is told of the end of a lease, and has none".to_owned()),
+        None => Err("was notified of the end of a lease, but has none".to_owned()),
         Some(end) if now + GRAIN < end.earliest => Err(format!(
-            "is told of the end of its lease {} ms before that",
+            "was notified of the end of its lease {} ms too early",
             end.earliest - now
         )),
         Some(_) => Ok(()),
@@ -58,8 +58,8 @@ mod tests {
         look(end, 1_111 + GRAIN, false).unwrap();
         look(end, 1_111 + GRAIN, true).unwrap_err();
         look(None, 1_000_000, true).unwrap();
-        told(end, 1_100 - GRAIN).unwrap();
-        told(end, 1_099 - GRAIN).unwrap_err();
-        told(None, 1_100).unwrap_err();
+        notified(end, 1_100 - GRAIN).unwrap();
+        notified(end, 1_099 - GRAIN).unwrap_err();
+        notified(None, 1_100).unwrap_err();
     }
 }

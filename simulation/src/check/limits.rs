@@ -22,7 +22,7 @@ impl Limits {
         }])
     }
 
-    /// A limit is being set; returns its number.
+    /// Records that a limit is being set. Returns its number.
     pub fn begin(&mut self, limit: u32, now: u64) -> usize {
         self.0.push(Set {
             limit,
@@ -32,15 +32,15 @@ impl Limits {
         self.0.len() - 1
     }
 
-    /// It has been set.
+    /// Records that the limit has been set.
     pub fn done(&mut self, number: usize, now: u64) {
         if let Some(set) = self.0.get_mut(number) {
             set.ended = Some(now);
         }
     }
 
-    /// The highest limit that may have been in force at `since` or later: each but those that were
-    /// replaced by one that began after they had ended.
+    /// Returns the highest limit that may have been in force at `since` or later: each but those
+    /// that were replaced by one that began after they had ended.
     pub fn most(&self, since: u64) -> u32 {
         let is_replaced = |one: &Set| {
             let by = |other: &Set| {

@@ -1,4 +1,4 @@
-//! How long before the next grant a holder has been told of its loss.
+//! The time from the notice of a holder's loss to the next grant.
 
 use std::collections::BTreeMap;
 
@@ -6,20 +6,20 @@ use std::collections::BTreeMap;
 /// milliseconds.
 #[derive(Debug, Default)]
 pub struct Margins {
-    told: BTreeMap<usize, u64>,
+    notified: BTreeMap<usize, u64>,
     pub least: Option<u64>,
 }
 
 impl Margins {
-    /// A holder of a path is told of the end of its lease.
+    /// Records that a holder of a path is notified of the end of its lease.
     pub fn lost(&mut self, place: usize, now: u64) {
-        self.told.insert(place, now);
+        self.notified.insert(place, now);
     }
 
     /// The next is granted.
     pub fn granted(&mut self, place: usize, now: u64) {
-        if let Some(told) = self.told.remove(&place) {
-            let margin = now.saturating_sub(told);
+        if let Some(notified) = self.notified.remove(&place) {
+            let margin = now.saturating_sub(notified);
             self.least = Some(self.least.map_or(margin, |least| least.min(margin)));
         }
     }

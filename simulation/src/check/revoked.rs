@@ -1,4 +1,4 @@
-//! A holder that waits to be asked to stop is told when it was asked, and only then.
+//! A holder that waits for a request to release is notified of it, and only if one was made.
 
 use std::collections::BTreeMap;
 
@@ -15,37 +15,37 @@ impl Revoked {
         self.asked.entry(node.to_owned()).or_default();
     }
 
-    /// It was answered.
+    /// Records that a request was answered.
     pub fn asked(&mut self, node: &str, now: u64) {
         let since = self.asked.entry(node.to_owned()).or_default();
         *since = since.or(Some(now));
     }
 
-    /// A lock that was held by these nodes is held by others from here on, and was asked if it was
-    /// before.
+    /// Records that a lock that was held by some nodes is held by others from now on, with their
+    /// requests.
     pub fn converted(&mut self, before: &[String], after: &[String]) {
-        if self.told(before).is_ok() {
+        if self.notified(before).is_ok() {
             after.iter().for_each(|node| self.asks(node));
         }
     }
 
-    /// A holder is told that it was asked.
-    pub fn told(&self, nodes: &[String]) -> Result<(), String> {
+    /// Checks a notice to a holder that its release was requested.
+    pub fn notified(&self, nodes: &[String]) -> Result<(), String> {
         match nodes.iter().any(|node| self.asked.contains_key(node)) {
             true => Ok(()),
             false => Err(format!(
-                "was told to stop, and none of {nodes:?} was asked to"
+                "was asked to stop, although no request exists for {nodes:?}"
             )),
         }
     }
 
-    /// A holder of these nodes has waited to be told since `since`, and is to be told within a
+    /// Checks that a holder of these nodes, which has waited since `since`, is notified within a
     /// limit.
     pub fn look(&self, now: u64, nodes: &[String], since: u64, limit: u64) -> Result<(), String> {
         let asked = nodes.iter().filter_map(|node| *self.asked.get(node)?).min();
         match asked {
             Some(asked) if now > asked.max(since) + limit => Err(format!(
-                "has not been told for {} ms that {nodes:?} was asked to stop",
+                "expected notice of the request to stop {nodes:?}, which has been missing for {} ms",
                 now - asked
             )),
             _ => Ok(()),
@@ -61,17 +61,17 @@ mod tests {
     fn flags_missing_or_unrequested_revocation() {
         let node = ["/a".to_owned()];
         let mut revoked = Revoked::default();
-        revoked.told(&node).unwrap_err();
+        revoked.notified(&node).unwrap_err();
         revoked.asks("/a");
-        revoked.told(&node).unwrap();
+        revoked.notified(&node).unwrap();
         revoked.look(1_000, &node, 0, 10).unwrap();
         revoked.asked("/a", 1_000);
         revoked.look(1_010, &node, 0, 10).unwrap();
         revoked.look(1_011, &node, 0, 10).unwrap_err();
         revoked.look(1_011, &node, 1_005, 10).unwrap();
         revoked.converted(&node, &["/b".to_owned()]);
-        revoked.told(&["/b".to_owned()]).unwrap();
+        revoked.notified(&["/b".to_owned()]).unwrap();
         revoked.converted(&["/c".to_owned()], &["/d".to_owned()]);
-        revoked.told(&["/d".to_owned()]).unwrap_err();
+        revoked.notified(&["/d".to_owned()]).unwrap_err();
     }
 }

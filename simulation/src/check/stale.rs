@@ -6,7 +6,8 @@
 pub struct Grants(u64);
 
 impl Grants {
-    /// A grant; returns the number of the last exclusive one, which is its own if it is exclusive.
+    /// Records a grant. Returns the number of the last exclusive grant, which is this one if it is
+    /// exclusive.
     pub fn granted(&mut self, is_exclusive: bool) -> u64 {
         self.0 += u64::from(is_exclusive);
         self.0

@@ -8,7 +8,7 @@ use simnet::Rng;
 use tokio::time::sleep;
 
 use super::Stage;
-use crate::day::Machines;
+use crate::life::Machines;
 
 /// The most machines that crash.
 const MOST_CRASHES: u32 = 3;

@@ -14,18 +14,18 @@ use super::{Inside, Waiting, polled};
 use crate::check::errors::{self, Scene};
 use crate::check::exclusion::Share;
 use crate::check::once::Outcome;
-use crate::held::Held;
+use crate::grants::Held;
 use crate::world::{Machine, World, data, path, variant};
 
 /// How many records are kept: more than are asked for.
 const KEEP: usize = 20;
 
-/// The number of the occasion of the time.
+/// Returns the number of the occasion of the time.
 fn occasion(world: &World) -> u64 {
     world.now() / world.plan.timeout_ms()
 }
 
-/// The node that a run writes with its record.
+/// Returns the node that a run writes with its record.
 fn write(place: usize, occasion: u64, run: u64) -> String {
     format!("{}/{occasion}~{run}", data(place))
 }
@@ -43,7 +43,7 @@ fn judge(world: &World, machine: &Machine, place: usize, began: u64, error: &Onc
     world.refused_by(of, machine, place, began, &why);
 }
 
-/// Runs the job for an occasion, with a body, and checks what is told.
+/// Runs the job for an occasion, with a body, and checks the result.
 async fn run<F: Future<Output = Result<(), String>>>(
     client: &Client,
     world: &World,
@@ -62,7 +62,7 @@ async fn run<F: Future<Output = Result<(), String>>>(
         job(run)
     });
     let outcome = outcome.await;
-    let told = match &outcome {
+    let notified = match &outcome {
         Ok(OnceOutcome::Ran(())) => Some(Outcome::Ran),
         Ok(OnceOutcome::AlreadyRun { .. }) => Some(Outcome::AlreadyRun),
         Err(OnceError::Unknown { .. }) => None,
@@ -78,9 +78,9 @@ async fn run<F: Future<Output = Result<(), String>>>(
             }
         }
     }
-    if let Some(told) = told {
+    if let Some(notified) = notified {
         let checked = world.runs(place, |runs| {
-            runs.ended(&occasion.to_string(), number, told)
+            runs.ended(&occasion.to_string(), number, notified)
         });
         world.check(checked.map_err(|text| format!("at {}: {text}", path(place))));
     }
@@ -127,10 +127,10 @@ pub async fn turn(
         _ => drop(call.await),
     }
     drop(waiting);
-    // One that does not wait any more leaves the lock behind, which it may have been granted: it is
-    // free from here on.
+    // A call that does not wait any more releases the lock, which may have been granted: it is free
+    // from now on.
     drop(world.may_hold(place));
-    // What is recorded is told at once.
+    // A recorded occasion is reported at once.
     sleep(Duration::from_millis(
         rng.range(1, world.plan.timeout_ms() / 20),
     ))
@@ -156,7 +156,7 @@ pub async fn prove(
     .await
 }
 
-/// Compares what is recorded, written and told.
+/// Compares the records, the writes and the results.
 pub fn check_end(world: &World, server: &Server, place: usize) {
     let records = server.children(&format!("{}/done", path(place)));
     let names = server.children(&data(place));

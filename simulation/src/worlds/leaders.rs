@@ -14,10 +14,10 @@ use zookeeper_recipes::{
 use super::{Inside, Waiting, polled};
 use crate::check::errors;
 use crate::check::exclusion::Share;
-use crate::held::Held;
+use crate::grants::Held;
 use crate::world::{Machine, World, path, variant};
 
-/// How long a participant works.
+/// Returns how long a participant works.
 fn work_time(world: &World, rng: &mut Rng) -> Duration {
     let plan = &world.plan;
     Duration::from_millis(match rng.one_in(10) {
@@ -31,10 +31,10 @@ fn judge(world: &World, machine: &Machine, place: usize, began: u64, error: &Acq
     world.refused_by(errors::of_lead, machine, place, began, &variant(error));
 }
 
-/// How long a leader leads, when answers come soon, until one who watches has been told.
-const TOLD: Duration = Duration::from_secs(1);
+/// How long a leader leads, when answers come soon, until a watch of the leader has returned it.
+const NOTIFIED: Duration = Duration::from_secs(1);
 
-/// The node of the leader, as the servers have it.
+/// Returns the node of the leader, as the servers have it.
 fn first(world: &World, place: usize) -> Option<String> {
     let number = |name: &String| name.rsplit('-').next().map(str::to_owned);
     let nodes = world.server.children(&path(place));
@@ -48,13 +48,13 @@ pub async fn watch_turn(client: &Client, world: &World, place: usize, rng: &mut 
     let mut known: Option<Option<String>> = None;
     for _ in 0..rng.range(2, 20) {
         let end = Instant::now() + Duration::from_millis(rng.range(1, 2 * world.plan.timeout_ms()));
-        let told = {
+        let notified = {
             let mut call = pin!(leaders.changed());
             let mut before = None;
             loop {
-                // One call all the time: the next would begin with a look.
-                if let Ok(told) = timeout(TOLD, &mut call).await {
-                    break Some(told);
+                // The call is kept, because the next one would begin with a list.
+                if let Ok(notified) = timeout(NOTIFIED, &mut call).await {
+                    break Some(notified);
                 }
                 // A client that is cut off learns of nothing.
                 let is_told = world.is_quiet() && client.state() == ConnectionState::Connected;
@@ -69,7 +69,7 @@ pub async fn watch_turn(client: &Client, world: &World, place: usize, rng: &mut 
                 }
             }
         };
-        match told {
+        match notified {
             Some(Ok(leader)) => {
                 world.sometimes("told of a leader".to_owned());
                 known = Some(leader.map(|leader| leader.node().name().to_owned()));
@@ -100,14 +100,14 @@ pub async fn latch_turn(
     let builder = LeaderLatch::builder(client, path(place)).id(machine.number.to_string());
     let latch = builder.build().expect("the options are valid");
     let wait = Duration::from_millis(rng.range(1, 2 * world.plan.timeout_ms()));
-    // While it does not wait, it may lead.
+    // A participant that does not wait may lead.
     let mut within = None;
-    // Until it leaves by itself, or has lost so many terms.
+    // The participant takes part until it leaves by itself, or has lost this many terms.
     for _ in 0..rng.range(1, 4) {
         let wait = wait + world.longer();
         drop(within.take());
         let waiting = world.waits(place, Some(machine));
-        let told = match rng.range(0, 4) {
+        let notified = match rng.range(0, 4) {
             0 => timeout(wait, polled(rng.range(1, 9), latch.leadership()))
                 .await
                 .ok()
@@ -122,9 +122,9 @@ pub async fn latch_turn(
             }
             _ => timeout(wait, latch.leadership()).await.ok(),
         };
-        world.ends(waiting, matches!(told, Some(Ok(_))));
+        world.ends(waiting, matches!(notified, Some(Ok(_))));
         within = Some(world.may_hold(place));
-        let term = match told {
+        let term = match notified {
             Some(Ok(term)) => term,
             Some(Err(error)) => {
                 judge(world, machine, place, began, &error);
@@ -147,7 +147,7 @@ pub async fn latch_turn(
             sleep(time / 2).await;
         };
         let lost = match &grant.held {
-            // Its work is waited for before another leads.
+            // The next leader waits until this work has ended.
             Held::Term(term) if time.as_millis() % 2 == 0 => term.while_held(work).await.err(),
             held => tokio::select! {
                 biased;

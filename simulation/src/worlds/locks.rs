@@ -15,10 +15,10 @@ use zookeeper_recipes::{
     TryLockError,
 };
 
-use super::{deeds, polled};
+use super::{lock_calls, polled};
 use crate::check::exclusion::Share;
 use crate::check::{ends, leases, recovery};
-use crate::held::{Grant, Held};
+use crate::grants::{Grant, Held};
 use crate::plan::{Kind, Plan};
 use crate::world::{Machine, World, path, variant};
 
@@ -31,7 +31,7 @@ pub enum Lock {
     Semaphore(InterProcessSemaphore),
 }
 
-/// What is asked for, and in which way.
+/// The lock that is requested, and the way of the call.
 #[derive(Clone, Copy, Debug)]
 pub struct Call {
     pub shared: bool,
@@ -48,19 +48,19 @@ pub enum Way {
     Lease(Duration),
     /// Without a timeout, and dropped after the wait.
     DropAfter,
-    /// Dropped after so many polls.
+    /// Dropped after this many polls.
     DropAtPoll(u64),
     /// Of a fair lock, as a place in its queue that is asked in several ways;
     /// [`acquire`](Self::Acquire) of others.
     Enqueue(Place),
 }
 
-/// What is done with a place in the queue before the lock is waited for.
+/// The calls on a place in the queue before the lock is awaited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Dropped after so many polls, while it is taken or waits.
+    /// Dropped after this many polls, while it is taken or waits.
     polls: Option<u64>,
-    /// Waited for in vain before, so long.
+    /// How long an earlier wait lasted before it timed out.
     first: Duration,
     asks: bool,
 }
@@ -71,7 +71,7 @@ pub struct Refused {
     pub text: String,
 }
 
-/// An error with what caused it.
+/// Returns an error with what caused it.
 fn with_source(error: &dyn Error) -> String {
     match error.source() {
         Some(source) => format!("{error}: {}", with_source(source)),
@@ -241,13 +241,13 @@ impl Lock {
     }
 }
 
-/// A call as a caller of this world makes it.
+/// Returns a call as a caller of this world makes it.
 fn choose(world: &World, place: usize, rng: &mut Rng) -> Call {
     let plan = &world.plan;
     let way = match rng.range(0, 12) {
         0..5 => Way::Acquire,
         5..7 => Way::Try,
-        7 => Way::Lease(deeds::lease(world, rng).max(Duration::from_millis(1))),
+        7 => Way::Lease(lock_calls::lease(world, rng).max(Duration::from_millis(1))),
         8 => Way::DropAfter,
         9 | 10 => Way::DropAtPoll(rng.range(1, 9)),
         _ => Way::Enqueue(Place {
@@ -270,13 +270,13 @@ fn choose(world: &World, place: usize, rng: &mut Rng) -> Call {
     }
 }
 
-/// How long a caller waits.
+/// Returns how long a caller waits.
 pub fn patience(world: &World, rng: &mut Rng) -> Duration {
     let plan = &world.plan;
     Duration::from_millis(match rng.range(0, 4) {
         0 => rng.range(1, 50),
         1 => rng.range(50, 2_000),
-        // As long as what is free may take to be granted.
+        // The timeout is as long as a free lock may take to be granted.
         _ if world.is_healed() => rng.range(
             recovery::limit(plan.timeout_ms()),
             2 * recovery::limit(plan.timeout_ms()),
@@ -285,7 +285,7 @@ pub fn patience(world: &World, rng: &mut Rng) -> Duration {
     })
 }
 
-/// How a grant of a call that began at `began` shares.
+/// Returns how a grant of a call that began at `began` shares.
 fn share(world: &World, place: usize, held: &Held, began: u64) -> Share {
     match held {
         Held::Read(_) => Share::Shared,
@@ -294,15 +294,15 @@ fn share(world: &World, place: usize, held: &Held, began: u64) -> Share {
     }
 }
 
-/// One call, and what comes of it.
+/// Makes one call, and uses its result.
 pub async fn turn(lock: &Lock, world: &World, machine: &Arc<Machine>, place: usize, rng: &mut Rng) {
-    // Who asks a holder to stop has its successor woken, too.
+    // A request to release also wakes the holder's successor.
     if !world.plan.calm && rng.one_in(10) {
-        return deeds::from_outside(lock, world, machine, place, rng).await;
+        return lock_calls::from_outside(lock, world, machine, place, rng).await;
     }
     let call = choose(world, place, rng);
     let began = world.now();
-    // Those that come in the order in which they ask, unless they leave.
+    // Calls that queue in the order of their requests, unless they leave.
     let queues = world.plan.calm
         && matches!(
             (lock, call.way),
@@ -310,7 +310,7 @@ pub async fn turn(lock: &Lock, world: &World, machine: &Arc<Machine>, place: usi
         );
     let deadline = began + call.wait.as_millis() as u64;
     let ticket = queues.then(|| world.fifo(place, |fifo| fifo.asks(machine.number, deadline)));
-    // What a smaller limit keeps from it is not free.
+    // Permits that a smaller limit withholds are not free.
     let counts = call.permits == 1 || !world.plan.resizes;
     let wait = world.waits(place, counts.then_some(machine));
     let got = lock.call(call).await;
@@ -337,7 +337,7 @@ pub async fn turn(lock: &Lock, world: &World, machine: &Arc<Machine>, place: usi
     }
     match got {
         Some(Ok(mut held)) => {
-            if let Some(other) = deeds::parted(&mut held, rng) {
+            if let Some(other) = lock_calls::parted(&mut held, rng) {
                 world.sometimes("split".to_owned());
                 world.note_error("not released", other.release().await.err());
             }
@@ -364,8 +364,8 @@ pub async fn turn(lock: &Lock, world: &World, machine: &Arc<Machine>, place: usi
     }
 }
 
-/// A downgrade of a hold of these nodes has failed: the node that was to take their place may be the
-/// one of which its holder is told that another process has deleted it.
+/// Checks a downgrade of a hold of these nodes that has failed: the new node may be the one of
+/// whose deletion its holder is notified.
 fn not_downgraded<G: Debug>(world: &World, nodes: &[String], error: &ConversionError<G>) {
     world.sometimes(format!("not downgraded {}", variant(error)));
     nodes.iter().for_each(|node| world.may_break(node));
@@ -385,7 +385,7 @@ pub async fn hold(
     loop {
         let grant = world.enter(&shares, held, machine);
         *crate::world::lock(&grant.lease_end) = end;
-        // Long enough to be told of the end of a node, where there is such.
+        // The time is long enough for a notice of a node's deletion, in worlds with such deletions.
         let time = match rng.one_in(if world.plan.broken > 0 { 10 } else { 30 }) {
             true => rng.range(1, 3 * world.plan.timeout_ms()),
             false => rng.range(0, world.plan.hold_ms),
@@ -407,11 +407,11 @@ pub async fn hold(
                 true
             }
             () = async {
-                let deeds = rng.range(1, 4);
-                let pause = Duration::from_millis(time / (deeds + 1));
-                for _ in 0..deeds {
+                let lock_calls = rng.range(1, 4);
+                let pause = Duration::from_millis(time / (lock_calls + 1));
+                for _ in 0..lock_calls {
                     sleep(pause).await;
-                    deeds::while_held(lock, world, &grant, rng, pause).await;
+                    lock_calls::while_held(lock, world, &grant, rng, pause).await;
                 }
                 sleep(pause).await;
             } => false,
@@ -419,14 +419,14 @@ pub async fn hold(
         };
         world.leave(&grant);
         end = *crate::world::lock(&grant.lease_end);
-        // Nobody else keeps it beyond a look.
+        // No other task keeps the grant longer than for a check.
         held = Arc::into_inner(grant)
             .map(Grant::into_held)
             .expect("the only one");
         if is_lost {
-            world.check(deeds::lost_in_all(&mut held));
+            world.check(lock_calls::lost_in_all(&mut held));
         }
-        // Now and then also what is lost.
+        // Lost grants are released explicitly from time to time, too.
         if !rng.one_in(if is_lost { 16 } else { 4 }) {
             return Some(held);
         }
@@ -482,7 +482,7 @@ pub async fn prove(
     if let Lock::Semaphore(semaphore) = lock
         && world.plan.resizes
     {
-        deeds::resize(semaphore, world, place, world.plan.permits).await?;
+        lock_calls::resize(semaphore, world, place, world.plan.permits).await?;
     }
     let call = Call {
         shared: false,

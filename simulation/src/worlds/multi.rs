@@ -9,14 +9,15 @@ use tokio::time::timeout;
 use zookeeper_recipes::{Client, InterProcessLock, InterProcessMultiLock};
 
 use super::locks::{self, Lock, Refused};
-use super::{deeds, polled};
+use super::{lock_calls, polled};
 use crate::check::exclusion::Share;
 use crate::check::{leases, multi};
-use crate::held::Held;
+use crate::grants::Held;
 use crate::plan::{Kind, Plan};
 use crate::world::{Machine, World};
 
-/// A multi-lock of the paths that are chosen, and how it shares each; `None` if it has none.
+/// Returns a multi-lock of the paths that are chosen, and how it shares each; `None` if it has
+/// none.
 fn new(
     plan: &Plan,
     client: &Client,
@@ -42,7 +43,7 @@ fn new(
     ))
 }
 
-/// One call, and what comes of it. Returns whether there was any.
+/// Makes one call, and uses its result. Returns whether a call was possible.
 pub async fn turn(world: &World, machine: &Arc<Machine>, rng: &mut Rng) -> bool {
     let plan = &world.plan;
     let choose = || (!rng.one_in(4), rng.one_in(3));
@@ -58,7 +59,7 @@ pub async fn turn(world: &World, machine: &Arc<Machine>, rng: &mut Rng) -> bool 
     let got = match way {
         0 | 1 => lock.try_lock().await.map_err(Refused::from),
         2 => {
-            let lease = deeds::lease(world, rng).max(Duration::from_millis(1));
+            let lease = lock_calls::lease(world, rng).max(Duration::from_millis(1));
             leased = Some(lease);
             lock.acquire_with_lease(wait, lease)
                 .await

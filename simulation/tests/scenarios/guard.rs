@@ -1,4 +1,4 @@
-//! What a guard knows, against the in-process server and its faults: docs/protocol.md#renewal to
+//! The state of a guard, against the in-process server and its faults: docs/protocol.md#renewal to
 //! docs/protocol.md#paused-process, and docs/protocol.md#transaction.
 
 use std::task::Wake;
@@ -76,7 +76,7 @@ async fn renews_every_sixth_of_session_timeout() {
     );
     until_state(&guard, |state| state == LockState::Held).await;
     guard.release().await.unwrap();
-    // Nothing is at stake any more. One beat may be under way; that no more come only time shows.
+    // No lock is held any more. One heartbeat may be under way; only time shows that no more come.
     let after = server.counters().requests(Op::Multi);
     never_for(
         T / 2,
@@ -177,8 +177,8 @@ async fn cut_off_holder_loses_before_grant() {
 }
 
 /// docs/protocol.md#renewal: the member that the holder is connected to has lost the others, but
-/// goes on answering reads (and, if it was the leader, `sync`). The holder is told before the
-/// others give its lock away; who relies on those answers is not.
+/// continues to answer reads (and, if it was the leader, `sync`). The holder is notified before the
+/// others grant its lock to another, although those answers still come.
 // Shows: renewal
 #[tokio::test]
 async fn isolated_member_renews_no_lease() {
@@ -193,7 +193,7 @@ async fn isolated_member_renews_no_lease() {
             view.children(DIRECTORY).len() == 2
         })
         .await;
-        // It cannot move to a better member.
+        // The client cannot connect to a better member.
         server.refuse_connections(true);
         server.isolate(session(&holder), isolation);
         server.isolate(reader.session_id().0, isolation);
@@ -229,8 +229,8 @@ async fn holder_leaves_isolated_member_in_time() {
         let guard = hold(&client).await;
         let id = session(&client);
         server.isolate(id, isolation);
-        // For longer than the lock is believed without a proof, two thirds of it: time that has to
-        // pass. On the way it is suspended too shortly to be seen.
+        // The time is longer than the lease lasts without a renewal, two thirds of T, and has to
+        // pass. The lock is also suspended on the way, too shortly to be seen.
         never_for(T * 3 / 4, &server, "nothing is looked for", |_| false).await;
         until_state(&guard, |state| state != LockState::Suspended).await;
         assert_eq!(guard.state(), LockState::Held, "{isolation:?}");
@@ -249,12 +249,12 @@ async fn strict_margin_gives_up_earlier() {
     server.stall(id, Direction::Both);
     let cut = Instant::now();
     within("the loss", guard.lost()).await;
-    let told = Instant::now();
+    let notified = Instant::now();
     let mut proofs = server.log().into_iter().filter(|entry| {
         let is_write = matches!(entry.op, Op::Create | Op::Multi) && entry.kind == LogKind::Arrived;
         is_write && entry.session == id && entry.at <= cut
     });
-    let believed = told - proofs.next_back().unwrap().at;
+    let believed = notified - proofs.next_back().unwrap().at;
     // Three tenths, and not two thirds.
     assert!(believed < T * 3 / 5, "{believed:?}");
 }
@@ -515,8 +515,8 @@ async fn lock_lost_by_clock_writes_nothing() {
     granted(next).await.release().await.unwrap();
 }
 
-/// The session and its timeout are the holder's: what it does when it is told, it does before the
-/// next holder comes in.
+/// A lost lock keeps its node until its guards are dropped, or a session timeout has passed, so the
+/// holder can stop before the next is granted the lock.
 // Shows: lost-lock-keeps-its-node
 #[tokio::test]
 async fn lost_lock_stays_until_guards_drop() {
@@ -533,7 +533,7 @@ async fn lost_lock_stays_until_guards_drop() {
             !mutex(&holder).is_acquired_in_this_process(),
             "it is not held any more"
         );
-        // Whatever was to be deleted at the loss would have been by now.
+        // A deletion at the loss would have been carried out by now.
         holder.flush(LONG).await.unwrap();
         assert_eq!(
             deletions(&server, &node),
@@ -823,10 +823,10 @@ async fn looks_again_after_a_long_doubt() {
     contender.ends_behind(guard).await;
 }
 
-/// The list that shows a contender first is answered late, and the servers' word that they keep its
-/// session comes later still. Meanwhile another process deletes its node, and the next contender is
-/// granted the lock. A doubt about the session has been cleared up once, so only the age of the list
-/// prevents a second grant.
+/// The list that shows a contender first is answered late, and the confirmation that the servers
+/// keep its session comes later still. Meanwhile another process deletes its node, and the next
+/// contender is granted the lock. A doubt about the session has been cleared up once, so only the
+/// age of the list prevents a second grant.
 // Shows: suspended
 #[tokio::test]
 async fn stale_list_grants_nothing() {
@@ -858,7 +858,7 @@ async fn stale_list_grants_nothing() {
     // The answer takes its time, for which the list is older.
     tokio::time::sleep(T / 10).await;
     answer.release();
-    // Behind the answer.
+    // The list is behind the answer.
     let node = queue(server).remove(0);
     tokio::time::sleep(T / 20).await;
     let guard = contender.replaced(&node).await;
@@ -901,7 +901,8 @@ async fn many_holds(server: &Server, count: usize) -> (Client, Vec<LockGuard>) {
     (client, guards)
 }
 
-/// Deletes the nodes of some guards, has the client beat, and waits until each of them is told.
+/// Deletes the nodes of some guards, makes the client send a heartbeat, and waits until each guard
+/// is notified.
 async fn delete_all(server: &Server, client: &Client, guards: &[LockGuard]) {
     for guard in guards {
         server.delete(&guard.node()).unwrap();
@@ -996,7 +997,7 @@ async fn unreadable_root_stops_no_heartbeat() {
         .max_session_timeout(LONG)
         .zookeeper_version(Version::V3_9);
     let server = builder.start().unwrap();
-    // One that waits has no node of its own to check but the root.
+    // A waiter has no node of its own to check but the root.
     let (holder, waiter) = (client(&server).await, client(&server).await);
     let guard = hold(&holder).await;
     let waiting = tokio::spawn(mutex(&waiter).lock());

@@ -1,10 +1,10 @@
-//! An attempt to get a lock, from the caller's wait to the grant, and the room's attempts for many
-//! callers. Faces and what is built of several attempts use it. It carries out what
+//! An attempt to get a lock, from the caller's wait to the grant, and the attempts for callers that
+//! wait together. Faces and what is built of several attempts use it. It carries out what
 //! `protocol::acquire` decides; all that it leaves behind goes to the session's cleanup.
 
 pub(crate) mod attempt;
 pub(crate) mod in_session;
 pub(crate) mod permits;
 pub(crate) mod queued;
-pub(crate) mod room;
 pub(crate) mod run;
+pub(crate) mod shared_attempt;

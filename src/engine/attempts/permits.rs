@@ -10,19 +10,19 @@ use zookeeper_client as zk;
 
 use crate::engine::attempts::attempt::{End, Granted, wait};
 use crate::engine::attempts::in_session::InSession;
-use crate::engine::granted::{Grant, GrantedLock};
-use crate::engine::held::Held;
+use crate::engine::granted::Grant;
 use crate::engine::lock::lock_options::SemaphoreOptions;
 use crate::engine::lock::path_lock::PathLock;
 use crate::engine::queue::SharedQueue;
-use crate::engine::request::look::{Subject, refused_again, refused_in};
+use crate::engine::request::look::{Subject, read_first, refused_again, refused_in, saw_leases};
 use crate::engine::request::requests::{Seat, make_directories, meaning, new_id, stat};
 use crate::engine::semaphore::{Watches, invalid, limit, look, look_and_watch, mismatch};
+use crate::engine::shared_path::NewLock;
 use crate::error::AcquireError;
 use crate::protocol::acquire::{AcquireEvent, IfBusy, Orphans, OwnNode};
 use crate::protocol::failure::{Answer, Failure, FailureKind};
 use crate::protocol::hold::HoldState;
-use crate::protocol::late::{Ahead, WaitsFor};
+use crate::protocol::late::WaitsFor;
 use crate::protocol::local_queue::Gone;
 use crate::protocol::node_name::Kind;
 use crate::protocol::permits::{
@@ -121,12 +121,15 @@ impl<'a> InSession<'a> {
             path_lock, session, ..
         } = self.seat;
         self.attempt.progress.set_waits_for(WaitsFor::Leases);
+        let mut unknown = None;
         for certain in [false, true] {
-            let (looked, _) = self
-                .wait(look(path_lock, semaphore, session, certain))
-                .await?;
+            // Who has the oldest permit is read in the flight of the second look
+            // (docs/protocol.md#held-by).
+            let read = read_first(path_lock, session, unknown.take());
+            let both = async { tokio::join!(look(path_lock, semaphore, session, certain), read) };
+            let ((looked, _), _) = self.wait(both).await?;
             let Answer::Is(seen) = &looked else { break };
-            self.saw(semaphore, seen);
+            unknown = self.saw(semaphore, seen);
             let (mut taking, _) =
                 Taking::new(self.attempt.wanted(), semaphore.permits, IfBusy::Fail);
             match taking.on(PermitsEvent::Looked(looked)) {
@@ -323,7 +326,9 @@ impl<'a> InSession<'a> {
             stopped = self.stop.wait() => stopped,
         };
         // Whatever the outcome, the caller's next try must not take these nodes for contenders.
-        session.nodes.leave(path_lock.path().child(&head.lock));
+        session
+            .nodes
+            .mark_leaving(path_lock.path().child(&head.lock));
         let ids = self.leases.ids.iter().cloned();
         let creates = &session.nodes.creates;
         let abandoned: Vec<_> = ids.map(|id| creates.abandon(id)).collect();
@@ -386,14 +391,18 @@ impl<'a> InSession<'a> {
         wait(self.seat, Box::pin(change), self.stop).await
     }
 
-    /// Notes what a look shows: known from here on, whatever becomes of the next request.
-    fn saw(&self, semaphore: &SemaphoreOptions, seen: &Seen) {
+    /// Notes what a look shows: known from here on, whatever becomes of the next request. Returns
+    /// the name of the oldest lease if permits are missing and its holder is not known.
+    fn saw(&self, semaphore: &SemaphoreOptions, seen: &Seen) -> Option<Arc<str>> {
+        let Seat {
+            path_lock, session, ..
+        } = self.seat;
         let live = seen.leases.len().saturating_sub(seen.leaving);
         let is_busy = free(seen.limit(semaphore.permits), live) < self.attempt.wanted();
-        let ahead = is_busy
-            .then(|| live_leases(self.seat.session, semaphore, seen))
-            .flatten();
+        let leases = is_busy.then(|| saw_leases(path_lock, session, semaphore, &seen.leases));
+        let (ahead, unknown) = leases.flatten().unzip();
         self.attempt.saw_ahead(ahead);
+        unknown.flatten()
     }
 
     /// Grants the permits. The lock node is gone.
@@ -416,20 +425,18 @@ impl<'a> InSession<'a> {
         let leases = &head.semaphore.leases;
         let grant = |(name, number): (String, u64)| {
             // Its session has to know it: it beats while it has nodes.
-            session.nodes.adopt(leases.child(&name), no_owner());
+            session.nodes.add(leases.child(&name), no_owner());
             let state = HoldState::new(name.into(), Kind::Exclusive).with_lease_end(lease_end);
-            let held = Held::new(
+            path_lock.shared().grant(NewLock {
                 session,
-                &path_lock.client().cleanup,
-                leases.clone(),
+                cleanup: &path_lock.client().cleanup,
+                directory: leases.clone(),
                 number,
                 state,
-            );
-            Grant::new(
-                GrantedLock::new(held, Arc::clone(session), (head.czxid, 0)),
+                token: (head.czxid, 0),
                 how,
-            )
-            .known_in(path_lock.outside_rooms(), ask.location)
+                location: ask.location,
+            })
         };
         let grants = names
             .into_iter()
@@ -487,23 +494,6 @@ async fn until_deleted(session: &Session, path: &str) {
             return;
         }
     }
-}
-
-/// Returns the live leases that a look shows. `None` if there are none, or those that are being
-/// deleted are alone in the way.
-fn live_leases(session: &Session, semaphore: &SemaphoreOptions, seen: &Seen) -> Option<Ahead> {
-    let names = seen.leases.iter().map(String::as_str);
-    let leaving = session.nodes.leaving_of(&semaphore.leases, names);
-    let live = seen
-        .leases
-        .iter()
-        .filter(|name| leaving.is_empty() || !leaving.contains(name.as_str()));
-    let first = live.min_by_key(|name| name.rsplit_once('-').map(|(_, number)| number))?;
-    let count = seen.leases.len().saturating_sub(leaving.len());
-    Some(Ahead {
-        count,
-        first: Some(semaphore.leases.user_child(first)),
-    })
 }
 
 /// Returns an error if leases of this client that the servers refuse to delete are all that is in

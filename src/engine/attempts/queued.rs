@@ -45,12 +45,13 @@ impl Queued {
             deadline.saturating_duration_since(Instant::now()),
         );
         let over = until_deadline(Arc::clone(&path_lock), deadline, asked);
-        let mut over = pin!(path_lock.client().run_while_polled(over));
+        // The task is started by the first poll: a result that is ready needs none.
+        let mut over = pin!(async { path_lock.client().tasks.start(over).await });
         tokio::select! {
             biased;
             result = self.pending.result() => Some(result),
             // If the runtime shuts down, the attempt ends too, and reports that.
-            Some(()) = &mut over => None,
+            Ok(()) = &mut over => None,
         }
     }
 
@@ -68,7 +69,7 @@ impl Queued {
     /// Returns how many contenders are before its node. `None` if the attempt has ended.
     pub(crate) async fn position(&self) -> Result<Option<usize>, AcquireError> {
         let (path_lock, progress) = (Arc::clone(&self.path_lock), self.progress.clone());
-        let position = self.path_lock.client().run_while_polled(async move {
+        let position = self.path_lock.client().tasks.start(async move {
             loop {
                 // Without a node, the attempt is about to create one, perhaps in the next session.
                 let Some(name) = progress.node().await else {

@@ -24,14 +24,14 @@ use crate::engine::attempts::permits;
 use crate::engine::call::{Caller, Pending, ProgressReceiver, ProgressSender};
 use crate::engine::grant::hold::Hold;
 use crate::engine::grant::observe;
-use crate::engine::granted::{Grant, GrantedLock};
-use crate::engine::held::Held;
+use crate::engine::granted::Grant;
 use crate::engine::lock::path_lock::{Admission, Ask, PathLock};
 use crate::engine::queue::{NodeSlot, Slots};
 use crate::engine::request::look::{
     InTheWay, Subject, in_the_way, look_before_try, orphaned, refused_in, saw_first,
 };
 use crate::engine::request::requests::{self, Seat};
+use crate::engine::shared_path::NewLock;
 use crate::error::{AcquireError, TryLockError};
 use crate::protocol::acquire::{
     AcquireEvent, AcquireOutcome, AcquireRequest, AcquireStep, IfBusy, Orphans, OwnNode,
@@ -106,7 +106,7 @@ fn start_as<T>(
         reply: Some(reply_to(reply)),
         slot: None,
     };
-    client.spawn(attempt.run(cancelled));
+    client.tasks.start(attempt.run(cancelled)).detach();
     (pending, seen)
 }
 
@@ -568,21 +568,19 @@ impl InSession<'_> {
         // From here on, so that a grant that its caller never takes is over too.
         let lease_end = ask.lease.and_then(|lease| clock::now().end_of(lease));
         let state = HoldState::new(name.into(), kind).with_lease_end(lease_end);
-        let held = Held::new(
-            session,
-            &path_lock.client().cleanup,
-            path_lock.path().clone(),
-            number,
-            state,
-        );
         // Registered before the caller is told, so that the end of the session from here on marks
         // the hold as lost.
+        let grant = path_lock.shared().grant(NewLock {
+            session,
+            cleanup: &path_lock.client().cleanup,
+            directory: path_lock.path().clone(),
+            number,
+            state,
+            token: (czxid, 0),
+            how: self.how,
+            location: ask.location,
+        });
         self.left = Orphans::default();
-        let grant = Grant::new(
-            GrantedLock::new(held, Arc::clone(session), (czxid, 0)),
-            self.how,
-        )
-        .known_in(path_lock.outside_rooms(), ask.location);
         Ok(ControlFlow::Break(Granted::Lock(grant)))
     }
 }

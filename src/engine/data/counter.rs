@@ -15,7 +15,7 @@ use crate::protocol::counter::{
 use crate::protocol::failure::{Failure, FailureKind};
 use crate::session::core::Core;
 use crate::session::live::zk_session::{Session, SessionGone, cause};
-use crate::session::request::ask::{Repetition, Unanswered};
+use crate::session::request::repetition::{Repetition, Unanswered};
 use crate::session::request::retry::contended_pause;
 use crate::values::options::{Acl, ParentNodes};
 use crate::values::path::{LockPath, above};
@@ -40,10 +40,15 @@ impl Counter {
             let counter = &counter;
             counter
                 .client
-                .ask(|_, handle| async move { counter.read(&handle, false).await })
+                .repeat(|_, handle| async move { counter.read(&handle, false).await })
                 .await
         };
-        match self.client.call(read, |why| self.error(why)).await? {
+        let read = self.client.tasks.start(read).await;
+        let answer = match read {
+            Ok(answer) => answer.map_err(|why| self.error(why))?,
+            Err(why) => return Err(self.error(why)),
+        };
+        match answer {
             CounterEvent::Read(seen) => Ok(seen.map_or(0, |seen| seen.value)),
             CounterEvent::Unusable(unusable) => Err(self.unusable(unusable)),
             _ => Err(self.no_answer()),
@@ -63,13 +68,13 @@ impl Counter {
             last_failure: None,
             error: None,
         };
-        match self.client.run_while_polled(work.run(change)).await {
-            Some(result) => result,
+        match self.client.tasks.start(work.run(change)).await {
+            Ok(result) => result,
             // The client has ended, and the task with it.
-            None if in_doubt.load(Ordering::Acquire) => {
+            Err(_) if in_doubt.load(Ordering::Acquire) => {
                 Err(self.unknown(cause(zk::Error::ClientClosed)))
             }
-            None => Err(self.error(self.client.why_ended())),
+            Err(why) => Err(self.error(why)),
         }
     }
 
@@ -245,7 +250,7 @@ impl Work {
         };
         let was_sent = AtomicBool::new(false);
         let (counter, in_doubt, sent) = (&counter, &self.in_doubt, &was_sent);
-        let answer = repetition.ask_once(&session, |handle| {
+        let answer = repetition.try_once(&session, |handle| {
             sent.store(true, Ordering::Relaxed);
             if changes_the_value {
                 // Should the client end before the answer.

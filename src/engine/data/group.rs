@@ -10,7 +10,7 @@ use crate::session::contents::limits::{WatchUse, Watching, changed_or_after};
 use crate::session::core::{Core, NoSession};
 use crate::session::live::zk_session::Session;
 use crate::session::reports::log;
-use crate::session::request::ask::Unanswered;
+use crate::session::request::repetition::Unanswered;
 use crate::values::path::LockPath;
 
 /// How many members are read at once (docs/protocol.md#request-window).
@@ -50,11 +50,14 @@ impl Group {
         known: Option<Known>,
     ) -> Result<Members, PersistentNodeError> {
         let group = self.clone();
-        self.client
-            .call(async move { group.changed_here(known).await }, |why| {
-                self.error(why)
-            })
-            .await
+        let changed = self
+            .client
+            .tasks
+            .start(async move { group.changed_here(known).await });
+        match changed.await {
+            Ok(answer) => answer.map_err(|why| self.error(why.into())),
+            Err(why) => Err(self.error(why)),
+        }
     }
 
     async fn changed_here(
@@ -62,7 +65,7 @@ impl Group {
         mut known: Option<Known>,
     ) -> Result<Members, Unanswered<NoSession>> {
         loop {
-            let listed = self.client.ask(|session, handle| async move {
+            let listed = self.client.repeat(|session, handle| async move {
                 let watching = known.and_then(|_| self.room_for_a_watch(&session));
                 let id = session.session_id();
                 if known.is_some_and(|known| known.session != id) {
@@ -97,7 +100,7 @@ impl Group {
     pub(crate) async fn watch(
         &self,
     ) -> Result<impl Future<Output = ()> + use<>, Unanswered<NoSession>> {
-        let watched = self.client.ask(|session, handle| async move {
+        let watched = self.client.repeat(|session, handle| async move {
             let watching = self.room_for_a_watch(&session);
             let (_, _, watcher) = self.list(&handle, watching.is_some()).await?;
             Ok((session, watcher, watching))

@@ -53,14 +53,14 @@ impl Records {
             let path = records.record.server();
             records
                 .client
-                .ask(|_, handle| async move { read::ask(&handle, path).await })
+                .repeat(|_, handle| async move { read::ask(&handle, path).await })
                 .await
         };
-        self.client
-            .call(found, |why| {
-                read::failed(&self.client, &self.record, why).into()
-            })
-            .await
+        let failed = |why| read::failed(&self.client, &self.record, why).into();
+        match self.client.tasks.start(found).await {
+            Ok(answer) => answer.map_err(|why| failed(why.into())),
+            Err(why) => Err(failed(why)),
+        }
     }
 
     /// Returns the record of the occasion, as the holder of the lock sees it: no other will write
@@ -89,10 +89,12 @@ impl Records {
         // not poll.
         let written = self
             .client
-            .run(async move { records.write_here(&shared, &writes, token).await });
+            .tasks
+            .start(async move { records.write_here(&shared, &writes, token).await });
         written
+            .detach()
             .await
-            .unwrap_or_else(|| Recorded::InDoubt(read::closed(hold).into()))
+            .unwrap_or_else(|_| Recorded::InDoubt(read::closed(hold).into()))
     }
 
     async fn write_here(
@@ -149,7 +151,7 @@ impl Records {
 
     /// Creates the directory of the records, which is to stay. Returns whether it is there.
     async fn make_directory(&self) -> bool {
-        let made = self.client.ask(|_, handle| async move {
+        let made = self.client.repeat(|_, handle| async move {
             let acl = &self.client.acl;
             self.client
                 .make_directories(
@@ -169,8 +171,9 @@ impl Records {
         let (records, shared) = (self.clone(), hold.clone());
         let pruned = self
             .client
-            .run_while_polled(async move { records.prune_here(&shared, keep).await });
-        if let Some(Err(error)) = pruned.await {
+            .tasks
+            .start(async move { records.prune_here(&shared, keep).await });
+        if let Ok(Err(error)) = pruned.await {
             log::debug!(path = self.directory.user(), %error, "old records of a job are left to the next run");
         }
     }

@@ -17,7 +17,7 @@ use crate::session::contents::limits::{WatchUse, Watching, changed_or_after, rea
 use crate::session::core::{Core, NoSession};
 use crate::session::live::zk_session::{Session, SessionGone};
 use crate::session::reports::log;
-use crate::session::request::ask::{Repetition, Unanswered};
+use crate::session::request::repetition::{Repetition, Unanswered};
 use crate::session::request::retry::{RetryPolicy, clean_up_pause};
 use crate::session::threads::waker::contain_panic;
 use crate::values::options::{Acl, ParentNodes};
@@ -584,12 +584,12 @@ impl Stay<'_> {
         self.failures = self.failures.saturating_add(1);
         match failure.kind {
             FailureKind::Refused(_) => {
-                let refused = self.node.error(failure.refused());
+                let error = self.node.error(failure.refused());
                 let known = self.node.trouble().and_then(|known| known.kind());
                 if !matches!(known, Some(ErrorKind::NoAuth | ErrorKind::Rejected)) {
-                    log::warn!(path = self.node.path.user(), error = %refused, "a node is not there");
+                    log::warn!(path = self.node.path.user(), %error, "a node is not there");
                 }
-                self.node.tell_refused(self.generation, refused);
+                self.node.tell_refused(self.generation, error);
                 self.counted = None;
                 Next::Pause(self.session.lease().heartbeat_interval())
             }
@@ -628,7 +628,7 @@ async fn withdraw(
     // This counts as work, like a write.
     let _counted = session.running.subscribe();
     let failure = loop {
-        let deleted = repetition.ask(session, |handle| async move {
+        let deleted = repetition.repeat(session, |handle| async move {
             // No node has this version. The answer is a committed transaction of this session,
             // behind which a create that was not answered is decided
             // (docs/protocol.md#write-barrier).

@@ -2,7 +2,6 @@
 
 use std::future::poll_fn;
 use std::ops::Deref;
-use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -10,9 +9,7 @@ use std::task::Poll;
 use tokio::sync::oneshot;
 
 use crate::engine::granted::{Grant, GrantedLock};
-use crate::engine::held::LocalOwner;
 use crate::engine::lock::path_lock::PathLock;
-use crate::engine::room::SharedRoom;
 use crate::error::{Lost, LostReason, ReleaseError};
 use crate::session::reports::observer::How;
 
@@ -67,25 +64,10 @@ impl Hold {
         self.grant.how
     }
 
-    /// Has its room know the grant, for it to be handed over or shared, unless others of this client
-    /// have a node there, or are about to.
-    pub(crate) fn enter(&mut self, room: &Arc<SharedRoom>, location: &'static Location<'static>) {
-        room.adopt(&mut self.grant, location);
-    }
-
-    /// Keeps its node for itself, for a conversion.
-    pub(crate) fn take_out(&mut self) {
-        let in_room = self
-            .path_lock
-            .room(self.kind())
-            .map(|room| room.holders())
-            .unwrap_or_default();
-        let is_this = |holder: &LocalOwner| Arc::ptr_eq(&holder.held, &self.held);
-        // A local holder all the time.
-        if let Some(holder) = in_room.into_iter().find(is_this) {
-            self.grant.enter(self.path_lock.outside_rooms(), holder);
-        }
-        self.held.take_out();
+    /// Has its node be shared or handed over, unless others of this client have an open node, or are
+    /// about to.
+    pub(crate) fn open(&self) {
+        self.path_lock.shared().open(&self.grant);
     }
 
     /// Records that the caller has the lock: from here on a guard reports a loss, and no call ends

@@ -95,9 +95,11 @@ pub(crate) async fn drain(
     timeout: Duration,
 ) -> Vec<Holding> {
     core.begin_drain();
-    // Its timer is the session's, of which the caller may have none. `None` means that the client
-    // has ended, and nothing is held.
-    let mut over = pin!(core.run_while_polled(async move { tokio::time::sleep(timeout).await }));
+    // The timer is the session's, since the caller may have none. The end of the client ends this
+    // task too, and then nothing is held.
+    let mut over = core
+        .tasks
+        .start(async move { tokio::time::sleep(timeout).await });
     let mut released = pin!(released(core, registry, None));
     tokio::select! {
         biased;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::error::BuildError;
 use crate::protocol::node_name::{Dialect, Family, Naming};
-use crate::protocol::room::HandOff;
+use crate::protocol::path_state::HandOff;
 use crate::values::options::{Acl, Credentials, MAX_DATA_BYTES, ParentNodes};
 use crate::values::path::LockPath;
 

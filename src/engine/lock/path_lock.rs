@@ -9,12 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use crate::engine::granted::LocalOwners;
 use crate::engine::held::LocalOwner;
 use crate::engine::lock::first::FirstSeen;
 use crate::engine::lock::lock_options::{LOCKS, LockOptions, Recipe, RequestedOptions};
 use crate::engine::queue::{SharedQueue, Slots};
-use crate::engine::room::SharedRoom;
+use crate::engine::shared_path::SharedPath;
 use crate::error::{
     AcquireError, BuildError, Contention, Error, Holding, Lost, LostReason, Purpose,
     RequestFailure, TryLockError,
@@ -173,11 +172,8 @@ pub(crate) struct PathLock {
     /// for a mutex's nodes.
     queue: Arc<SharedQueue>,
     slots: Arc<Slots>,
-    /// The rooms where attempts of a kind wait behind one node; none of a kind of which each has
-    /// its own node.
-    rooms: Vec<Arc<SharedRoom>>,
-    /// The local holders that no room knows.
-    outside_rooms: Arc<LocalOwners>,
+    /// The local holders, and the callers that wait behind one node.
+    shared: Arc<SharedPath>,
     foreign_reported: AtomicBool,
     /// Whether a call that waits for a hold of the same client is being checked, or has been
     /// logged.
@@ -306,23 +302,7 @@ impl PathLock {
         options: LockOptions,
         queue: Arc<SharedQueue>,
     ) -> Self {
-        let room = |kind, writers| {
-            SharedRoom::new(
-                kind,
-                options.hand_off,
-                writers,
-                client.guard_changes.clone(),
-            )
-        };
-        let rooms = match options.recipe {
-            Recipe::Mutex => vec![room(Kind::Exclusive, None)],
-            Recipe::ReadWriteLock => {
-                let writers = room(Kind::Exclusive, None);
-                vec![Arc::clone(&writers), room(Kind::Shared, Some(writers))]
-            }
-            Recipe::FairLock | Recipe::Semaphore | Recipe::LeaderLatch => Vec::new(),
-        };
-        let outside_rooms = LocalOwners::new(client.guard_changes.clone());
+        let shared = SharedPath::new(options.hand_off, client.guard_changes.clone());
         Self {
             registry,
             client,
@@ -330,8 +310,7 @@ impl PathLock {
             slots: Slots::new(options.node_limit),
             options,
             queue,
-            rooms,
-            outside_rooms,
+            shared,
             foreign_reported: AtomicBool::new(false),
             self_wait: AtomicBool::new(false),
             first_seen: FirstSeen::default(),
@@ -381,9 +360,19 @@ impl PathLock {
         &self.queue
     }
 
-    /// Returns the room in which its attempts of this kind wait; `None` if each has its own node.
-    pub(crate) fn room(&self, kind: Kind) -> Option<&Arc<SharedRoom>> {
-        self.rooms.iter().find(|room| room.kind == kind)
+    /// Returns what the callers of this client share at the path.
+    pub(crate) fn shared(&self) -> &Arc<SharedPath> {
+        &self.shared
+    }
+
+    /// Returns whether the callers that ask for a lock of this kind wait together, behind one node,
+    /// and have nodes one after the other or at once. All other callers have nodes of their own.
+    pub(crate) fn waits_together(&self, kind: Kind) -> bool {
+        match self.options.recipe {
+            Recipe::Mutex => kind == Kind::Exclusive,
+            Recipe::ReadWriteLock => true,
+            Recipe::FairLock | Recipe::Semaphore | Recipe::LeaderLatch => false,
+        }
     }
 
     /// Returns the slots of its attempts.
@@ -405,25 +394,29 @@ impl PathLock {
         &self.first_seen
     }
 
-    /// Returns whether errors need not ask who is first: a hold of this client excludes all others,
-    /// or it is a semaphore, which has many holders.
+    /// Returns whether errors need not ask who is first, because a hold of this client excludes all
+    /// others.
     pub(crate) fn is_first_by_itself(&self) -> bool {
         let excludes = |holder: &LocalOwner| holder.held.kind() == Kind::Exclusive;
-        self.options.semaphore.is_some()
-            || self
+        self.options.semaphore.is_none()
+            && self
                 .holders()
                 .iter()
                 .any(|holder| excludes(holder) && holder.holds())
     }
 
+    /// Returns the directory with the nodes of the holders: that of the queue, or of a semaphore
+    /// that of the leases.
+    pub(crate) fn directory_of_holders(&self) -> &LockPath {
+        let semaphore = self.options.semaphore.as_ref();
+        semaphore.map_or(&self.path, |semaphore| &semaphore.leases)
+    }
+
     /// Returns who holds the lock, for an error; `None` if that is not known.
     fn held_by(&self) -> Option<Box<Contender>> {
-        if self.options.semaphore.is_some() {
-            return None;
-        }
         let contender = self.first_seen.contender()?;
         // A node of this client that is being deleted holds nothing.
-        let path = self.path.child(contender.node().name());
+        let path = self.directory_of_holders().child(contender.node().name());
         let session = self.client.live();
         let is_leaving = session.is_some_and(|session| session.nodes.is_leaving(&path));
         (!is_leaving).then(|| Box::new(contender))
@@ -444,11 +437,12 @@ impl PathLock {
         self.holder_for(kind).map(|holder| self.ahead(&holder))
     }
 
-    /// Returns the hold of this client that is in the way of a try. A grant on its way to a room
-    /// does not count: its callers may all have left, and then its node is about to be deleted
+    /// Returns the hold of this client that is in the way of a try. A grant on its way to a caller
+    /// does not count: the caller may have left, and then its node is about to be deleted
     /// (docs/protocol.md#live-contender).
     pub(crate) fn ahead_of_try(&self, kind: Kind) -> Option<Ahead> {
-        let holders = self.holders_with(|holder| holder.held.is_had());
+        let mut holders = self.holders();
+        holders.retain(|holder| holder.held.is_had());
         first_for(kind, holders).map(|holder| self.ahead(&holder))
     }
 
@@ -581,26 +575,7 @@ impl PathLock {
     /// Returns copies of the holders: asking one whether it holds may call foreign code, which must
     /// find the mutex free.
     pub(crate) fn holders(&self) -> Vec<LocalOwner> {
-        self.holders_with(|_| true)
-    }
-
-    /// Returns copies of the holders in the rooms, and of those of the others that `counts`.
-    fn holders_with(&self, counts: impl Fn(&LocalOwner) -> bool) -> Vec<LocalOwner> {
-        let mut all: Vec<_> = self.rooms.iter().flat_map(|room| room.holders()).collect();
-        all.extend(self.outside_rooms.holders_with(counts));
-        all
-    }
-
-    /// Returns the table of the local holders that no room knows.
-    pub(crate) fn outside_rooms(&self) -> &Arc<LocalOwners> {
-        &self.outside_rooms
-    }
-
-    /// Has no further reader share a node with others of this client.
-    pub(crate) fn close_shared_node(&self) {
-        if let Some(readers) = self.room(Kind::Shared) {
-            readers.close_node();
-        }
+        self.shared.holders()
     }
 
     /// Returns whether no other call that waits for a hold of the same client is being checked or
@@ -642,9 +617,9 @@ fn first_for(kind: Kind, holders: Vec<LocalOwner>) -> Option<LocalOwner> {
 
 impl Drop for PathLock {
     fn drop(&mut self) {
-        // The tasks of the rooms end now, and do not wait for further callers.
-        for room in &self.rooms {
-            room.wake.notify_one();
+        // The tasks of the waiting callers end now, and do not wait for further ones.
+        for kind in [Kind::Exclusive, Kind::Shared] {
+            self.shared.wake(kind).notify_one();
         }
         self.registry
             .forget(&(self.path.clone(), self.options.recipe));

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use zookeeper_client as zk;
 
-use crate::engine::lock::first::{ask_at, in_queue};
+use crate::engine::lock::first::{ask_at, contender, in_queue};
+use crate::engine::lock::lock_options::SemaphoreOptions;
 use crate::engine::lock::path_lock::PathLock;
-use crate::engine::request::requests::{list, list_alone};
+use crate::engine::request::requests::{delete_late_creates, list, list_alone};
 use crate::error::{AcquireError, Error, ErrorKind, Purpose, RequestFailure};
 use crate::protocol::late::Ahead;
 use crate::protocol::node_name::Kind;
@@ -18,6 +19,7 @@ use crate::session::contents::limits::{WatchUse, changed};
 use crate::session::contents::nodes::RefusedOrphan;
 use crate::session::leftovers::deletion::first_refused;
 use crate::session::live::zk_session::Session;
+use crate::values::contender::ContenderKind;
 use crate::values::path::{LockPath, NodePath, above};
 
 /// Returns the paths of the contenders of a lock, all or those of one kind, in order.
@@ -78,7 +80,7 @@ pub(crate) async fn usable_queue(path_lock: &Arc<PathLock>) -> Result<Option<Arc
 /// something has.
 async fn until_gone(path_lock: &Arc<PathLock>, node: &str) -> bool {
     let path = &path_lock.path().child(node);
-    let watched = path_lock.client().ask(|session, handle| async move {
+    let watched = path_lock.client().repeat(|session, handle| async move {
         let watching = session.watches.watch(path, WatchUse::Node);
         if watching.is_none() {
             return Ok(None);
@@ -99,7 +101,7 @@ async fn until_gone(path_lock: &Arc<PathLock>, node: &str) -> bool {
 /// Returns the queue as it is now. `None` if the directory does not exist.
 pub(crate) async fn list_queue(path_lock: &Arc<PathLock>) -> Result<Option<Arc<Queue>>, Error> {
     let path = path_lock.path();
-    let listing = path_lock.client().ask(|session, handle| async move {
+    let listing = path_lock.client().repeat(|session, handle| async move {
         match list(path_lock, &session, &handle).await {
             Ok(listing) => Ok(Some(listing)),
             Err(zk::Error::NoNode) => Ok(None),
@@ -276,15 +278,42 @@ fn is_leaving(path_lock: &PathLock, session: &Session, queue: &Queue, name: &str
 }
 
 /// Records who is first by a list, for errors: of the nodes that this client is deleting, none is.
-/// Returns the name of that node if nothing is known of it.
+/// Returns the name of that node if nothing is known of it. The queue of a semaphore does not show
+/// who has its permits.
 pub(crate) fn saw_first(
     path_lock: &PathLock,
     session: &Session,
     queue: &Queue,
 ) -> Option<Arc<str>> {
+    if path_lock.options().semaphore.is_some() {
+        return None;
+    }
     let is_live = |name: &&str| !is_leaving(path_lock, session, queue, name);
     let first = queue.in_order(None).find(is_live)?;
     path_lock.first_seen().saw(first)
+}
+
+/// Records the live leases of a semaphore, the oldest of which is first, for errors. Returns them,
+/// and the name of the oldest if nothing is known of it. `None` if there are none, or this client is
+/// deleting all of them.
+pub(crate) fn saw_leases(
+    path_lock: &PathLock,
+    session: &Session,
+    semaphore: &SemaphoreOptions,
+    leases: &[String],
+) -> Option<(Ahead, Option<Arc<str>>)> {
+    let leaving = session
+        .nodes
+        .leaving_of(&semaphore.leases, leases.iter().map(String::as_str));
+    let live = leases
+        .iter()
+        .filter(|name| leaving.is_empty() || !leaving.contains(name.as_str()));
+    let first = live.min_by_key(|name| name.rsplit_once('-').map(|(_, number)| number))?;
+    let ahead = Ahead {
+        count: leases.len().saturating_sub(leaving.len()),
+        first: Some(semaphore.leases.user_child(first)),
+    };
+    Some((ahead, path_lock.first_seen().saw(first)))
 }
 
 /// Returns the contenders that a try would have to wait for, before it creates a node. The
@@ -356,32 +385,67 @@ pub(crate) fn ask_first(path_lock: &Arc<PathLock>) {
         return;
     };
     let asking = Arc::clone(path_lock);
-    path_lock.client().spawn(async move {
+    let ask = async move {
         let (path_lock, session) = (&asking, &session);
+        let directory = path_lock.directory_of_holders();
         for _ in 0..ROUNDS {
-            let is_live =
-                |name: &Arc<str>| !session.nodes.is_leaving(&path_lock.path().child(name));
-            if path_lock.first_seen().name().filter(is_live).is_none() {
-                let list = session
-                    .request(|handle| async move { list_alone(path_lock, session, &handle).await });
-                let Ok(Ok(Ok(queue))) = list.await else {
-                    return;
-                };
-                saw_first(path_lock, session, &queue);
-            }
-            let Some(name) = path_lock.first_seen().name().filter(is_live) else {
+            let is_live = |name: &Arc<str>| !session.nodes.is_leaving(&directory.child(name));
+            if path_lock.first_seen().name().filter(is_live).is_none()
+                && list_first(path_lock, session).await.is_none()
+            {
                 return;
-            };
-            let path = &path_lock.path().child(&name);
-            let read = session.request(|handle| async move { handle.get_data(path).await });
-            match read.await {
-                Ok(Ok(read)) => return know_first(path_lock, session, &name, &read),
-                Ok(Err(zk::Error::NoNode)) => path_lock.first_seen().gone(&name),
-                // It is for a message only.
-                _ => return,
+            }
+            let name = path_lock.first_seen().name().filter(is_live);
+            let is_gone = read_first(path_lock, session, name).await;
+            if !is_gone {
+                return;
             }
         }
-    });
+    };
+    path_lock.client().tasks.start(ask).detach();
+}
+
+/// Lists the nodes of the holders, which shows the first; `None` without an answer.
+async fn list_first(path_lock: &Arc<PathLock>, session: &Arc<Session>) -> Option<()> {
+    let Some(semaphore) = &path_lock.options().semaphore else {
+        let list =
+            session.request(|handle| async move { list_alone(path_lock, session, &handle).await });
+        let queue = list.await.ok()?.ok()?.ok()?;
+        saw_first(path_lock, session, &queue);
+        return Some(());
+    };
+    let path = semaphore.leases.server();
+    let list = session.request(|handle| async move { handle.list_children(path).await });
+    let leases = list.await.ok()?.ok()?;
+    delete_late_creates(path_lock, &semaphore.leases, session, &leases);
+    saw_leases(path_lock, session, semaphore, &leases);
+    Some(())
+}
+
+/// Reads the node of the first holder, if its name is given. Returns whether the node is gone, so
+/// that another is first.
+pub(crate) async fn read_first(
+    path_lock: &PathLock,
+    session: &Arc<Session>,
+    name: Option<Arc<str>>,
+) -> bool {
+    let Some(name) = name else {
+        return false;
+    };
+    let path = &path_lock.directory_of_holders().child(&name);
+    let read = session.request(|handle| async move { handle.get_data(path).await });
+    match read.await {
+        Ok(Ok(read)) => {
+            know_first(path_lock, session, &name, &read);
+            false
+        }
+        Ok(Err(zk::Error::NoNode)) => {
+            path_lock.first_seen().gone(&name);
+            true
+        }
+        // The answer is for a message only.
+        _ => false,
+    }
 }
 
 /// Waits until the deadline of a call. Asks shortly before it who is first.
@@ -400,9 +464,15 @@ fn know_first(
     name: &str,
     (data, stat): &(Vec<u8>, zk::Stat),
 ) {
-    let id = session.session_id();
-    if let Some(contender) = in_queue(path_lock.naming(), path_lock.path(), name, (data, stat), id)
-    {
-        path_lock.first_seen().know(contender);
+    let (read, id) = ((&**data, stat), session.session_id());
+    let first = match &path_lock.options().semaphore {
+        Some(semaphore) => {
+            let named = (name, ContenderKind::Permit);
+            Some(contender(&semaphore.leases, named, read, id))
+        }
+        None => in_queue(path_lock.naming(), path_lock.path(), name, read, id),
+    };
+    if let Some(first) = first {
+        path_lock.first_seen().know(first);
     }
 }

@@ -246,7 +246,7 @@ fn watch_directory(path_lock: &PathLock, session: &Arc<Session>) {
         .poll(&mut Context::from_waker(Waker::noop()))
         .is_pending()
     {
-        path_lock.client().spawn(answered);
+        path_lock.client().tasks.start(answered).detach();
     }
 }
 
@@ -259,7 +259,7 @@ fn created(
 ) -> (OwnNode, Option<Neighbour>) {
     session
         .nodes
-        .adopt(path_lock.path().child(&name), path_lock.as_owner());
+        .add(path_lock.path().child(&name), path_lock.as_owner());
     let before = known_before(path_lock, session, &name);
     (own_node(name, stat), before)
 }
@@ -323,7 +323,7 @@ pub(crate) async fn inspect(
     let path = path_lock.path().child(name);
     AcquireEvent::Inspected(match stat(session, &path).await {
         Answer::Is(stat) => {
-            session.nodes.adopt(path, path_lock.as_owner());
+            session.nodes.add(path, path_lock.as_owner());
             if path_lock.naming().family != Family::ReadWrite {
                 path_lock
                     .queue()

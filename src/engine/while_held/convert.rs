@@ -18,6 +18,7 @@ use crate::error::{ConversionError, Lost, LostReason, Purpose};
 use crate::protocol::downgrade::{Answered, Downgrade, DowngradeStep, Downgraded};
 use crate::protocol::failure::{Failure, FailureKind};
 use crate::protocol::hold::HoldEvent;
+use crate::protocol::local_queue::Gone;
 use crate::protocol::node_name::Kind;
 use crate::session::leftovers::cleanup::{Done, Item, Orphan};
 use crate::session::live::zk_session::Session;
@@ -32,21 +33,22 @@ pub(crate) type ConversionOutcome = Result<Hold, ConversionError<Hold>>;
 ///
 /// The task is counted until it is done: a flush waits for its node. The outcome is the caller's,
 /// which may take or drop it at any time, and is not waited for.
-pub(crate) async fn downgrade(mut hold: Hold) -> Option<ConversionOutcome> {
+pub(crate) async fn downgrade(hold: Hold) -> Option<ConversionOutcome> {
     // No other writer of this client has the node next, which becomes a reader's.
-    hold.take_out();
+    hold.held.reserve();
     let (reply, outcome) = oneshot::channel();
     let counted = hold.session().running.subscribe();
     let client = Arc::clone(hold.path_lock.client());
     let ticket = client.cleanup.ticket(hold.held.number());
-    client.spawn(async move {
+    let converted = async move {
         let outcome = convert(hold).await;
         drop(counted);
         // If the caller has left, the outcome comes back, and its hold is released before the
         // ticket is dropped, so that its node is counted all the time.
         drop(reply.send(outcome));
         drop(ticket);
-    });
+    };
+    client.tasks.start(converted).detach();
     outcome.await.ok()
 }
 
@@ -126,7 +128,9 @@ async fn finish(hold: Hold, own: &str, new: &str, downgraded: Downgraded) -> Con
         Downgraded::NodeDeleted => {
             // The holder is notified before the attempts that wait behind the node.
             held.handle_event(HoldEvent::ConversionLost(LostReason::NodeDeleted));
-            session.nodes.disown(&hold.path_lock.path().child(own));
+            session
+                .nodes
+                .gone(&hold.path_lock.path().child(own), Gone::Unclear);
             LostReason::NodeDeleted
         }
         Downgraded::Unknown => {
@@ -260,8 +264,8 @@ impl NodeExchange<'_> {
 
     fn exchanged(&self) {
         let nodes = &self.session.nodes;
-        nodes.adopt(self.create.clone(), self.path_lock.as_owner());
-        nodes.disown(&self.delete);
+        nodes.add(self.create.clone(), self.path_lock.as_owner());
+        nodes.gone(&self.delete, Gone::Unclear);
     }
 
     /// Returns the version at which the write node may be deleted: data that another client has

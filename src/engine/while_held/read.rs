@@ -8,7 +8,7 @@ use crate::engine::grant::hold::{LockRef, first};
 use crate::error::{Error, Lost, LostReason, Purpose, RequestFailure};
 use crate::session::core::Core;
 use crate::session::live::zk_session::SessionGone;
-use crate::session::request::ask::{Repetition, Unanswered};
+use crate::session::request::repetition::{Repetition, Unanswered};
 use crate::values::path::LockPath;
 
 /// A node as it was read.
@@ -60,10 +60,10 @@ pub(crate) async fn get_data<E: From<Lost> + From<Error>>(
         .map(|hold| Box::pin(hold.when_lost()))
         .collect();
     let given = path.clone();
-    let answer = client.run_while_polled(async move {
+    let answer = client.tasks.start(async move {
         let mut repetition = Repetition::new(policy);
         let path = path.server();
-        let read = repetition.ask(&session, |handle| async move {
+        let read = repetition.repeat(&session, |handle| async move {
             // Both requests are sent together.
             let (sync, read) = tokio::join!(handle.sync(path), ask(&handle, path));
             sync?;
@@ -76,7 +76,7 @@ pub(crate) async fn get_data<E: From<Lost> + From<Error>>(
             read = read => Some(read),
         }
     });
-    let answer = answer.await.flatten();
+    let answer = answer.await.ok().flatten();
     // This applies even if the read was answered: the next holder may change the data.
     if let Some(lost) = lost_now() {
         return Err(lost.into());

@@ -86,7 +86,7 @@ pub(crate) async fn request_revocation(client: &Core, node: &NodePath) -> Result
     let path = &LockPath::parse(&client.namespace, node).map_err(|invalid| {
         not_asked(client, node, RequestFailure::InvalidPath(Arc::new(invalid)))
     })?;
-    let asked = client.ask(|_, handle| async move {
+    let asked = client.repeat(|_, handle| async move {
         match handle.set_data(path.server(), MARKER, None).await {
             Ok(_) | Err(zk::Error::NoNode) => Ok(()),
             Err(error) => Err(error),

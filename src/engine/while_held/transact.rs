@@ -114,13 +114,15 @@ pub(crate) async fn transact(
     match first
         .path_lock
         .client()
-        .run(commit(shared, operations, write))
+        .tasks
+        .start(commit(shared, operations, write))
+        .detach()
         .await
     {
-        Some(result) => result,
+        Ok(result) => result,
         // The client has ended, and the task with it.
-        None if was_sent.load(Ordering::Acquire) => Err(unknown(first, zk::Error::ClientClosed)),
-        None => Err(lost(first, LostReason::Closed)),
+        Err(_) if was_sent.load(Ordering::Acquire) => Err(unknown(first, zk::Error::ClientClosed)),
+        Err(_) => Err(lost(first, LostReason::Closed)),
     }
 }
 

@@ -169,7 +169,7 @@ impl World<'_> {
             }
             Doing::Queued(contender, AcquireStep::Pause { .. }) => {
                 if self.choices.chance(60) {
-                    // For some time.
+                    // The pause lasts for some time, so others may create in the meantime.
                     let number = self.callers[i].number;
                     let client = &mut self.clients[self.callers[i].client];
                     let current = client.session;
@@ -312,7 +312,7 @@ impl World<'_> {
         self.callers[i].doing = Doing::ForList(contender, question, creation);
     }
 
-    /// One step of a task that sends lists.
+    /// Takes one step of a task that sends lists.
     pub(super) fn list_next(&mut self, c: usize, k: usize) {
         let session = self.clients[c].listers[k].session;
         match self.clients[c].listers[k].under_way.take() {
@@ -342,7 +342,7 @@ impl World<'_> {
                     }
                 }
                 if self.choices.chance(10) {
-                    // It panics.
+                    // The task panics.
                     self.clients[c].listers.remove(k);
                     self.queue(c, |queue, _| queue.stop_lists(session));
                 }
@@ -411,7 +411,8 @@ impl World<'_> {
         let id = self.new_id(i);
         let beginning = self.directory.naming.prefix(&id, self.callers[i].kind);
         let kind = self.callers[i].kind;
-        // Whether it leaves the list out in vain is no matter of safety.
+        // A create without a list that does not lead to a grant costs time, but is safe, so a
+        // random choice may leave the list out.
         let watched = self.clients[c].watch.created().is_some();
         let tries = watched && self.choices.chance(160);
         let list_too = self.queue(c, |queue, session| {
@@ -537,7 +538,7 @@ impl World<'_> {
                     .contending
                     .remove(&number);
                 if !self.directory.nodes.contains_key(&name) {
-                    // It existed when the servers showed it.
+                    // The node existed when the servers showed it.
                     let deleted_by_hand = self.directory.deleted_by_hand.get(&name);
                     let in_time = deleted_by_hand.is_some_and(|at| *at > self.callers[i].seen);
                     assert!(in_time, "granted by a node that is not there");

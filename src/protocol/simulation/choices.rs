@@ -220,8 +220,9 @@ impl<T: Copy + Ord> Turns<T> {
     }
 }
 
-/// Runs all strings of choices with at most `most` deviations, and prints how many there are. There
-/// have to be `at_least` so many. `MORE_DEVIATIONS` in the environment is added to `most`.
+/// Runs all strings of choices with at most `most` deviations, and prints how many there are.
+/// Asserts that at least `at_least` were run. `MORE_DEVIATIONS` in the environment is added to
+/// `most`.
 pub(in crate::protocol) fn count(
     what: &str,
     most: usize,

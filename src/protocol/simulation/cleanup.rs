@@ -48,7 +48,7 @@ impl World<'_> {
         });
     }
 
-    /// One step of one deletion.
+    /// Takes one step of one deletion.
     pub(super) fn delete_next(&mut self, k: usize) {
         let PendingDeletion {
             client,

@@ -57,7 +57,8 @@ impl World<'_> {
         self.directory.missing = !self.choices.chance(128);
     }
 
-    /// One step of the watch of a client; or another client makes a foreign child, and deletes it.
+    /// Takes one step of the watch of a client; or another client creates a foreign child, and
+    /// deletes it.
     pub(super) fn watch(&mut self, c: usize) {
         let missing = self.directory.missing;
         let watch = &mut self.clients[c].watch;

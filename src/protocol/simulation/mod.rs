@@ -73,7 +73,7 @@ struct Creation {
 /// A caller that acquires the lock again and again.
 struct Caller {
     client: usize,
-    /// Its behaviour, if that is not drawn.
+    /// The behaviour of the attempt; `None` if it is drawn.
     role: Option<Role>,
     doing: Doing,
     kind: Kind,
@@ -217,7 +217,7 @@ enum DeletionStage {
     New {
         hand_over: bool,
     },
-    /// One transaction, on the condition that this node exists, is under way.
+    /// A transaction, on the condition that this node exists, is under way.
     HandingOver {
         to: String,
     },
@@ -229,7 +229,7 @@ enum DeletionStage {
         to: String,
         at: usize,
     },
-    /// It did not exist, or its deletion is refused.
+    /// The node did not exist, or its deletion is refused.
     Unclear,
 }
 

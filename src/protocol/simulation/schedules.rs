@@ -11,7 +11,7 @@ use crate::protocol::node_name::Family;
 const CLIENT: [usize; 8] = [0, 0, 0, 0, 0, 1, 1, 1];
 
 const ALL: [usize; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
-/// One of a client, and two of the other: the lock is often free.
+/// Three attempts, one of the first client and two of the second: the lock is often free.
 const FEW: [usize; 3] = [0, 5, 6];
 
 /// Runs one schedule of these callers. Returns how many were first without a list.

@@ -1,5 +1,5 @@
-//! All schedules with few deviations of clients whose readers share a read node ([`Room`]),
-//! together with writers. The rooms and the order of the queue are the real ones; the servers and
+//! All schedules with few deviations of clients whose readers share a read node ([`PathState`]),
+//! together with writers. The states of the path and the order of the queue are the real ones; the servers and
 //! the attempts are modelled here.
 //!
 //! In every schedule, no reader holds the lock together with a writer, every caller is served in
@@ -12,8 +12,9 @@ use std::time::Duration;
 use super::choices::{Choices, Turns, count};
 use crate::protocol::moment::Moment;
 use crate::protocol::node_name::{Dialect, Family, Kind, Naming};
+use crate::protocol::path_state::{HandOff, PassOn, PathState};
 use crate::protocol::queue::{Listing, Position, Queue};
-use crate::protocol::room::{HandOff, PassOn, Room};
+use crate::protocol::waiters::NodeNumber;
 
 const NAMING: Naming = Naming {
     family: Family::ReadWrite,
@@ -67,14 +68,13 @@ struct Caller {
 struct SharedNode {
     client: usize,
     name: String,
-    /// Its number in the room, which is that of its first hold.
-    number: u64,
+    number: NodeNumber,
     is_deleted: bool,
 }
 
 struct World<'a> {
     callers: Vec<Caller>,
-    rooms: Vec<Room<usize, (), usize>>,
+    paths: Vec<PathState<usize, (), usize>>,
     shared: Vec<SharedNode>,
     numbers: u64,
     created: u32,
@@ -157,8 +157,9 @@ impl World<'_> {
             }
             Doing::Waits(name) => {
                 let (client, hold) = (self.callers[i].client, self.number());
-                // Where another node is open, it has its own.
-                self.rooms[client].adopt(hold, i, NOW);
+                // The hold has a separate node if another node is open.
+                let number = self.paths[client].add(hold, Kind::Shared, i, NOW);
+                self.paths[client].open(number);
                 self.callers[i].doing = Doing::Reads {
                     node: self.shared.len(),
                     hold,
@@ -166,7 +167,7 @@ impl World<'_> {
                 self.shared.push(SharedNode {
                     client,
                     name,
-                    number: hold,
+                    number,
                     is_deleted: false,
                 });
             }
@@ -184,21 +185,20 @@ impl World<'_> {
     /// Has a reader join the open node of its client, if there is one.
     fn join(&mut self, c: usize, i: usize) -> Option<Doing> {
         let new = self.number();
-        self.rooms[c].join(NOW, true)?;
-        let is_current =
-            |node: &SharedNode| node.client == c && self.rooms[c].is_current(node.number);
-        let node = self.shared.iter().position(is_current)?;
-        self.rooms[c].enter(new, i);
+        let (number, _) = self.paths[c].join(NOW, true)?;
+        let is_open = |node: &SharedNode| node.client == c && node.number == number;
+        let node = self.shared.iter().position(is_open)?;
+        self.paths[c].enter(number, new, i);
         Some(Doing::Reads { node, hold: new })
     }
 
     fn leave(&mut self, node: usize, hold: u64) {
         let SharedNode { client, number, .. } = self.shared[node];
-        match self.rooms[client].released(number, hold, NOW, true) {
+        match self.paths[client].released(number, hold, NOW, true) {
             PassOn::Stays => {}
             PassOn::Delete => {
                 self.delete_shared(node);
-                self.rooms[client].over(number, hold);
+                self.paths[client].leave(number, hold);
             }
             PassOn::To(..) => panic!("none waits in memory"),
         }
@@ -225,15 +225,11 @@ impl World<'_> {
             .enumerate()
             .filter(|(_, node)| names.contains(&node.name))
         {
-            let told = self.rooms[node.client].gone(node.number);
-            self.rooms[node.client].lost(node.number);
+            let told = self.paths[node.client].gone(node.number);
+            self.paths[node.client].lose(node.number);
             for (i, caller) in self.callers.iter_mut().enumerate() {
                 let reads = matches!(caller.doing, Doing::Reads { node, .. } if node == number);
-                // A reader that has a node for itself notices its end by itself.
-                assert!(
-                    reads == told.contains(&i) || reads && told.is_empty(),
-                    "one is not told"
-                );
+                assert_eq!(reads, told.contains(&i), "one is not told");
                 if reads {
                     caller.doing = Doing::Idle;
                 }
@@ -269,7 +265,7 @@ impl World<'_> {
             }
             Event::Expire(c) => self.expire(c),
             Event::DeleteNode(name) => self.gone(&BTreeSet::from([name])),
-            Event::Close(client) => self.rooms[client].close(),
+            Event::Close(client) => self.paths[client].waiters_mut(Kind::Shared).close(),
         }
     }
 
@@ -280,8 +276,8 @@ impl World<'_> {
         events.extend(self.nodes.keys().cloned().map(Event::DeleteNode));
         let clients: BTreeSet<_> = self.nodes.values().copied().collect();
         events.extend(clients.into_iter().map(Event::Expire));
-        let is_open = |client: &usize| self.rooms[*client].has_node();
-        events.extend((0..self.rooms.len()).filter(is_open).map(Event::Close));
+        let is_open = |client: &usize| self.paths[*client].waiters(Kind::Shared).has_node();
+        events.extend((0..self.paths.len()).filter(is_open).map(Event::Close));
         events
     }
 
@@ -370,7 +366,7 @@ fn shared_read_schedules_with_few_deviations() {
             |choices| {
                 let world = World {
                     callers: team.to_vec(),
-                    rooms: (0..2).map(|_| Room::new(Kind::Shared, UNBOUNDED)).collect(),
+                    paths: (0..2).map(|_| PathState::new(UNBOUNDED)).collect(),
                     shared: Vec::new(),
                     numbers: 0,
                     created: 0,

@@ -1,7 +1,27 @@
-//! The nodes of one session that exist as far as is known: the owner of each, and which are to be
-//! deleted.
+//! The nodes of one session that exist as far as is known. Each is recorded here once, by its path,
+//! from the answer to its create until the answer by which it is gone.
+//!
+//! ```text
+//!                add              mark_leaving               refused
+//!   a create ----------> live -------------------> leaving -----------> leaving, refused
+//!                          |                          |                        |
+//!                          +--------------------------+------------------------+--> gone
+//! ```
+//!
+//! A live node is a contender. A node that is to be deleted is none, so a try does not fail by it,
+//! but waits for its end (docs/protocol.md#live-contender); the thread that releases the lock marks
+//! it, before the deletion is sent. A refused orphan blocks every contender until the session ends,
+//! which is reported to those that wait behind it (docs/protocol.md#refused-orphan). As nearly
+//! always few nodes are leaving, a question about these looks at no live node.
+//!
+//! The owner of a node, the queue of its directory, is notified of its end, because fair waiters of
+//! this session wait for it in memory (docs/protocol.md#waiting-in-memory). The other contents of a
+//! session have other keys: a create is known by its id, before its node has a name
+//! ([`creates`](super::creates)), and a hold by its number, since several may share a node, and one
+//! has two in the course of a downgrade ([`holds`](super::holds)).
+//!
+//! The mutex is held for one change. Owners and waiting tasks are notified after it is unlocked.
 
-use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Weak};
 
@@ -12,19 +32,20 @@ use crate::session::contents::creates::Creates;
 use crate::session::threads::mutex::Mutex;
 use crate::values::path::{LockPath, node_name};
 
-/// The owner of a node. Kept weakly: without contenders there is nothing to tell it.
+/// The queue of a node's directory. Kept weakly, since a queue without contenders need not be
+/// notified.
 pub(crate) trait NodeOwner: Send + Sync {
-    /// Tells that the deletion of the node `name` of the session with this number was sent: it is
-    /// answered before anything that is sent from now on.
-    fn leaves(&self, session: u64, name: &str);
+    /// Notifies the owner that the deletion of the node `name` of the session with this number was
+    /// sent, which is answered before any request that is sent from now on.
+    fn deletion_sent(&self, session: u64, name: &str);
 
-    /// Tells that the node `name` of the session with this number is gone, or that its deletion is
-    /// refused. Called without any mutex of the session; not for nodes that go with it.
+    /// Notifies the owner that the node `name` of the session with this number is gone, or that its
+    /// deletion is refused. Called without any mutex of the session; not for nodes that end with it.
     fn gone(&self, session: u64, name: &str, how: Gone<'_>);
 
-    /// Returns the node to which a lock held by the node `name` can be handed over. `None` if there
-    /// is none.
-    fn heir(&self, session: u64, name: &str) -> Option<Arc<str>>;
+    /// Returns the node of a waiter to which a lock that is held by the node `name` can be handed
+    /// over (docs/protocol.md#hand-over). `None` if there is none.
+    fn next_waiter(&self, session: u64, name: &str) -> Option<Arc<str>>;
 }
 
 /// A node that the servers refuse to delete: it blocks every contender until the session ends.
@@ -46,21 +67,23 @@ pub(crate) struct Nodes {
     pub(crate) creates: Arc<Creates>,
 }
 
+/// The nodes by their server paths: each is in one of the two.
 #[derive(Default)]
 struct KnownNodes {
-    /// By server path.
-    all: HashMap<String, SessionNode>,
-    /// How many of them are to be deleted.
-    leaving: usize,
-    /// Those of them that the servers refuse to delete.
-    refused: BTreeMap<String, RefusedOrphan>,
+    /// The contenders, by their owners.
+    live: HashMap<String, Weak<dyn NodeOwner>>,
+    /// The nodes that are to be deleted. Ordered, so that orphans are reported in the same order
+    /// each time.
+    leaving: BTreeMap<String, LeavingNode>,
 }
 
+/// A node that is to be deleted, if it exists.
 #[derive(Default)]
-struct SessionNode {
+struct LeavingNode {
+    /// `None` for a node that no attempt has known.
     owner: Option<Weak<dyn NodeOwner>>,
-    /// Whether it is to be deleted, and so is no live contender.
-    leaving: bool,
+    /// The node as an orphan, once the servers have refused to delete it.
+    refused: Option<RefusedOrphan>,
     /// Dropped when the node is gone or its deletion is refused, which wakes the waiting tasks.
     waiting: Vec<oneshot::Sender<()>>,
 }
@@ -79,34 +102,36 @@ impl Nodes {
     fn change<T>(&self, change: impl FnOnce(&mut KnownNodes) -> T) -> T {
         let mut state = self.state.lock();
         let result = change(&mut state);
-        let count = state.all.len();
+        let count = state.live.len() + state.leaving.len();
         // This happens under the mutex, so that of two threads the later one determines the count.
         self.count
             .send_if_modified(|known| std::mem::replace(known, count) != count);
         result
     }
 
-    /// Returns the node at a path, which is known from here on.
-    fn known<'a>(&self, state: &'a mut KnownNodes, path: String) -> &'a mut SessionNode {
-        match state.all.entry(path) {
-            Entry::Occupied(node) => node.into_mut(),
-            Entry::Vacant(node) => {
-                self.creates.became(node.key());
-                node.insert(SessionNode::default())
+    /// Adds a node that was created, or found, with its owner.
+    pub(crate) fn add(&self, path: String, owner: Weak<dyn NodeOwner>) {
+        self.change(|state| {
+            if let Some(node) = state.leaving.get_mut(&path) {
+                node.owner = Some(owner);
+                return;
             }
-        }
-    }
-
-    /// Registers a node, which belongs to `owner`.
-    pub(crate) fn adopt(&self, path: String, owner: Weak<dyn NodeOwner>) {
-        self.change(|state| self.known(state, path).owner = Some(owner));
+            if !state.live.contains_key(&path) {
+                self.creates.became(&path);
+            }
+            state.live.insert(path, owner);
+        });
     }
 
     /// Records that a node, if it exists, is to be deleted.
-    pub(crate) fn leave(&self, path: String) {
+    pub(crate) fn mark_leaving(&self, path: String) {
         self.change(|state| {
-            let was_leaving = std::mem::replace(&mut self.known(state, path).leaving, true);
-            state.leaving += usize::from(!was_leaving);
+            let owner = state.live.remove(&path);
+            if owner.is_none() && !state.leaving.contains_key(&path) {
+                self.creates.became(&path);
+            }
+            let node = state.leaving.entry(path).or_default();
+            node.owner = owner.or_else(|| node.owner.take());
         });
     }
 
@@ -116,16 +141,11 @@ impl Nodes {
         // The abandoned creates are looked at first: the node of one is known as leaving before the
         // create is none of them.
         !self.creates.abandoned_of::<Vec<_>>(name).is_empty()
-            || self
-                .state
-                .lock()
-                .all
-                .get(path)
-                .is_some_and(|node| node.leaving)
+            || self.state.lock().leaving.contains_key(path)
     }
 
-    /// Returns those of the children of a directory that are to be deleted. Of thousands that are
-    /// not, the mutexes are taken once, and nothing is looked up if none is.
+    /// Returns those of the children of a directory that are to be deleted. The mutexes are taken
+    /// once for thousands of children, and no child is looked up if no node is leaving.
     pub(crate) fn leaving_of<'a>(
         &self,
         directory: &LockPath,
@@ -134,7 +154,7 @@ impl Nodes {
         // The abandoned creates are looked at first, as above.
         let mut leaving: HashSet<&str> = self.creates.abandoned_of(children.clone());
         let state = self.state.lock();
-        if state.leaving == 0 {
+        if state.leaving.is_empty() {
             return leaving;
         }
         let mut path = directory.child("");
@@ -142,7 +162,7 @@ impl Nodes {
         let is_leaving = |name: &&str| {
             path.truncate(beginning);
             path.push_str(name);
-            state.all.get(&path).is_some_and(|node| node.leaving)
+            state.leaving.contains_key(&path)
         };
         leaving.extend(children.filter(is_leaving));
         leaving
@@ -151,17 +171,18 @@ impl Nodes {
     /// Records that the servers refuse to delete a node, if it exists.
     pub(crate) fn refused(&self, directory: &LockPath, name: &str) {
         let path = directory.child(name);
+        let orphan = RefusedOrphan {
+            directory: directory.clone(),
+            name: name.to_owned(),
+        };
         let (owner, waiting, first) = {
             let mut state = self.state.lock();
-            let Some(node) = state.all.get_mut(&path) else {
+            // A deletion is sent of leaving nodes only.
+            let Some(node) = state.leaving.get_mut(&path) else {
                 return;
             };
             let (owner, waiting) = (node.owner.clone(), std::mem::take(&mut node.waiting));
-            let orphan = RefusedOrphan {
-                directory: directory.clone(),
-                name: name.to_owned(),
-            };
-            (owner, waiting, state.refused.insert(path, orphan).is_none())
+            (owner, waiting, node.refused.replace(orphan).is_none())
         };
         // A second refusal wakes no task.
         if first {
@@ -169,50 +190,43 @@ impl Nodes {
                 .send_modify(|refusals| *refusals = refusals.wrapping_add(1));
         }
         drop(waiting);
-        self.tell(owner, name, Gone::Unclear);
-    }
-
-    /// Records that a node is gone; another process may have deleted it.
-    pub(crate) fn disown(&self, path: &str) {
-        self.gone(path, Gone::Unclear);
+        self.notify(owner, name, Gone::Unclear);
     }
 
     /// Records that a node is gone, and how.
     pub(crate) fn gone(&self, path: &str, how: Gone<'_>) {
-        let node = self.change(|state| {
-            state.refused.remove(path);
-            let node = state.all.remove(path);
-            if node.is_some() {
+        let (owner, waiting) = self.change(|state| {
+            let (live, leaving) = (state.live.remove(path), state.leaving.remove(path));
+            if live.is_some() || leaving.is_some() {
                 self.creates.gone(path);
             }
-            let was_leaving = node.as_ref().is_some_and(|node| node.leaving);
-            state.leaving = state.leaving.saturating_sub(usize::from(was_leaving));
-            node
+            let LeavingNode { owner, waiting, .. } = leaving.unwrap_or_default();
+            (live.or(owner), waiting)
         });
-        // The drop of the rest of the node wakes the waiting tasks.
-        let owner = node.and_then(|node| node.owner);
-        self.tell(owner, node_name(path), how);
+        drop(waiting);
+        self.notify(owner, node_name(path), how);
     }
 
-    /// Returns the node to which a lock held by the node at `path` can be handed over. `None` if
-    /// there is none.
-    pub(crate) fn heir(&self, path: &str) -> Option<Arc<str>> {
-        self.owner(path)?.heir(self.session, node_name(path))
+    /// Returns the node of the waiter to which a lock that is held by the node at `path` can be
+    /// handed over. `None` if there is none.
+    pub(crate) fn next_waiter(&self, path: &str) -> Option<Arc<str>> {
+        self.owner(path)?.next_waiter(self.session, node_name(path))
     }
 
     /// Records that the deletion of a node was sent.
     pub(crate) fn deletion_sent(&self, path: &str) {
         if let Some(owner) = self.owner(path) {
-            owner.leaves(self.session, node_name(path));
+            owner.deletion_sent(self.session, node_name(path));
         }
     }
 
     fn owner(&self, path: &str) -> Option<Arc<dyn NodeOwner>> {
-        let owner = self.state.lock().all.get(path)?.owner.clone()?;
-        owner.upgrade()
+        let state = self.state.lock();
+        let leaving = || state.leaving.get(path)?.owner.as_ref();
+        state.live.get(path).or_else(leaving)?.upgrade()
     }
 
-    fn tell(&self, owner: Option<Weak<dyn NodeOwner>>, name: &str, how: Gone<'_>) {
+    fn notify(&self, owner: Option<Weak<dyn NodeOwner>>, name: &str, how: Gone<'_>) {
         if let Some(owner) = owner.and_then(|owner| owner.upgrade()) {
             owner.gone(self.session, name, how);
         }
@@ -224,10 +238,10 @@ impl Nodes {
         self.creates.until_known(node_name(path)).await;
         let gone = {
             let mut state = self.state.lock();
-            let refused = state.refused.contains_key(path);
-            state.all.get_mut(path).filter(|_| !refused).map(|node| {
-                let (told, gone) = oneshot::channel();
-                node.waiting.push(told);
+            let node = state.leaving.get_mut(path);
+            node.filter(|node| node.refused.is_none()).map(|node| {
+                let (wake, gone) = oneshot::channel();
+                node.waiting.push(wake);
                 gone
             })
         };
@@ -241,7 +255,10 @@ impl Nodes {
     /// directory.
     pub(crate) fn refused_orphans(&self, directory: Option<&LockPath>) -> Vec<RefusedOrphan> {
         let state = self.state.lock();
-        let refused = state.refused.values();
+        let refused = state
+            .leaving
+            .values()
+            .filter_map(|node| node.refused.as_ref());
         refused
             .filter(|orphan| directory.is_none_or(|path| *path == orphan.directory))
             .cloned()
@@ -256,5 +273,65 @@ impl Nodes {
     /// Returns a receiver that changes when a deletion is refused.
     pub(crate) fn refusals(&self) -> watch::Receiver<u64> {
         self.refusals.subscribe()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Queue;
+
+    impl NodeOwner for Queue {
+        fn deletion_sent(&self, _: u64, _: &str) {}
+        fn gone(&self, _: u64, _: &str, _: Gone<'_>) {}
+        fn next_waiter(&self, _: u64, name: &str) -> Option<Arc<str>> {
+            Some(name.into())
+        }
+    }
+
+    // Shows: live-contender, refused-orphan
+    #[tokio::test]
+    async fn node_is_live_or_leaving() {
+        let directory = LockPath::parse("", "/a").unwrap();
+        let (nodes, path) = (Nodes::new(1, 1_000), directory.child("n"));
+        let owner: Arc<dyn NodeOwner> = Arc::new(Queue);
+        let add = || nodes.add(path.clone(), Arc::downgrade(&owner));
+        let seen = || {
+            (
+                *nodes.count().borrow(),
+                nodes.is_leaving(&path),
+                nodes.leaving_of(&directory, ["m", "n"].into_iter()).len(),
+                nodes.refused_orphans(Some(&directory)).len(),
+                nodes.next_waiter(&path).is_some(),
+            )
+        };
+        add();
+        nodes.refused(&directory, "n");
+        assert_eq!(seen(), (1, false, 0, 0, true), "its deletion was not sent");
+        for _ in 0..2 {
+            nodes.mark_leaving(path.clone());
+            assert_eq!(seen(), (1, true, 1, 0, true));
+        }
+        let gone = nodes.until_gone(&path);
+        for _ in 0..2 {
+            nodes.refused(&directory, "n");
+            assert_eq!(seen(), (1, true, 1, 1, true));
+        }
+        assert_eq!(*nodes.refusals().borrow(), 1);
+        gone.await;
+        nodes.gone(&path, Gone::Deleted);
+        assert_eq!(seen(), (0, false, 0, 0, false));
+        // A node that only cleanup knows, as that of a late create, and finds again.
+        nodes.mark_leaving(path.clone());
+        assert_eq!(seen(), (1, true, 1, 0, false));
+        add();
+        assert_eq!(seen(), (1, true, 1, 0, true));
+        let mut gone = tokio_test::task::spawn(nodes.until_gone(&path));
+        assert!(gone.poll().is_pending());
+        nodes.gone(&path, Gone::Unclear);
+        assert!(gone.is_woken() && gone.poll().is_ready());
+        // All that was counted for the two is given back.
+        assert!(nodes.creates.room(&"/".repeat(996)).is_some());
     }
 }

@@ -144,7 +144,8 @@ async fn end(
         match tokio::time::timeout(timeout, take_up(&ending, &connector, &servers)).await {
             Ok(true) => return,
             Ok(false) => {
-                log::debug!(session_id = %ending.info.id(), "an earlier session is left to expire");
+                let session_id = ending.info.id();
+                log::debug!(%session_id, "an earlier session is left to expire");
                 return tokio::time::sleep(timeout).await;
             }
             // A server that hears the client but is not heard renews the session with each try, and

@@ -131,7 +131,7 @@ impl Cleanup {
     /// locks limit.
     pub(crate) fn submit(&self, item: Item) {
         let ticket = self.ticket(item.number);
-        let leave = |name: &str| item.session.nodes.leave(item.directory.child(name));
+        let leave = |name: &str| item.session.nodes.mark_leaving(item.directory.child(name));
         match &item.orphan {
             Orphan::Node(name) | Orphan::Hold { name, .. } => leave(name),
             Orphan::Nodes(names) => names.iter().for_each(|name| leave(name)),

@@ -1,16 +1,31 @@
-//! Deletes the orphans that were submitted to [cleanup](crate::session::leftovers::cleanup): one
+//! Deletes the orphans that were submitted to [cleanup](crate::session::leftovers::cleanup), by one
 //! task for each node, or for each directory of creates whose outcome is unknown.
 //!
+//! ```text
+//!   a node                    --> `settle`: hand-over to the next waiter, or deletion --> done
+//!   a create without answer   --> `settle_together`: a write, then a list of the directory
+//!                                     | the node of the create is there    | it is not there
+//!                                     v                                    v
+//!                                 a node to delete                  remembered as a late create
+//! ```
+//!
 //! A deletion is repeated, with growing pauses, until the node is known to be gone or the session
-//! is. A deletion that the servers refuse is logged and given up: the end of the session deletes
-//! the node.
+//! has ended (docs/protocol.md#cleanup). A deletion that the servers refuse is logged and given up:
+//! the end of the session deletes the node.
+//!
+//! Creates of one directory are settled together, by one write and one list for all that have come
+//! until then: with a list of a long directory for each, they would delay the heartbeats
+//! (docs/protocol.md#write-barrier). Creates that come while their group is being settled wait for
+//! the next round, because the list may have been sent before theirs.
+//!
+//! The ticket of an item ends with its work, which a flush waits for; a panic ends it too.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use tokio::task::{self, JoinSet};
+use tokio::task::{self, JoinError, JoinSet};
 use zookeeper_client as zk;
 
 use crate::error::ReleaseError;
@@ -23,9 +38,7 @@ use crate::session::reports::log;
 use crate::session::threads::background::here;
 use crate::values::path::LockPath;
 
-/// The session and directory of creates whose outcome is unknown. Such creates are settled
-/// together, by one write and one list for all of a group: with a list of a long directory for
-/// each, they would delay the heartbeats (docs/protocol.md#write-barrier).
+/// The session and directory of creates whose outcome is unknown.
 type CreateGroup = (u64, LockPath);
 
 /// The items that a finished task leaves to do.
@@ -33,64 +46,79 @@ type Rest = Vec<(Item, Ticket)>;
 
 /// Deletes orphans until all senders of items are dropped and all items are done.
 pub(crate) async fn run(mut items: CleanupQueue) {
-    let mut working = JoinSet::new();
-    // The groups that are being settled, by their tasks, and the items of those groups that have
-    // come since.
-    let mut settling: HashMap<task::Id, CreateGroup> = HashMap::new();
-    let mut waiting: HashMap<CreateGroup, Rest> = HashMap::new();
+    let mut tasks = CleanupTasks::default();
     let mut open = true;
-    while open || !working.is_empty() {
-        let (group, more) = tokio::select! {
+    while open || !tasks.running.is_empty() {
+        tokio::select! {
             item = items.recv(), if open => match item {
-                Some((item, ticket)) if matches!(item.orphan, Orphan::UnknownCreate { .. }) => {
-                    let group = (item.session.number(), item.directory.clone());
-                    if let Some(others) = waiting.get_mut(&group) {
-                        others.push((item, ticket));
-                        continue;
-                    }
-                    (group, vec![(item, ticket)])
-                }
-                Some((item, ticket)) => {
-                    begin(&mut working, item, ticket);
-                    continue;
-                }
-                None => {
-                    open = false;
-                    continue;
-                }
+                Some((item, ticket)) => tasks.begin(item, ticket),
+                None => open = false,
             },
-            Some(done) = working.join_next_with_id() => {
-                let (task, found) = match done {
-                    Ok((task, found)) => (task, found),
-                    // A panic. Its items are dropped, which tells their receivers.
-                    Err(error) => (error.id(), Rest::new()),
-                };
-                for (item, ticket) in found {
-                    working.spawn(here(alone(item, ticket)));
-                }
-                let Some(group) = settling.remove(&task) else { continue };
-                let more = waiting.remove(&group).unwrap_or_default();
-                (group, more)
-            }
-        };
-        if !more.is_empty() {
-            waiting.insert(group.clone(), Rest::new());
-            let task = working.spawn(here(settle_together(more))).id();
-            settling.insert(task, group);
+            Some(done) = tasks.running.join_next_with_id() => tasks.ended(done),
         }
     }
 }
 
-/// Has an item worked on. Its request is sent at once where it may be, so that what is sent by a
-/// task that was started after the item was submitted is behind it (docs/protocol.md#succession).
-fn begin(working: &mut JoinSet<Rest>, item: Item, ticket: Ticket) {
-    let mut work = Box::pin(alone(item, ticket));
-    // Polled again by its task, which is the one to be woken.
-    let mut first = Context::from_waker(Waker::noop());
-    let begun = catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(&mut first)));
-    // After a panic the drop of the item tells its receiver.
-    if matches!(begun, Ok(Poll::Pending)) {
-        working.spawn(here(work));
+/// The tasks that work on items.
+#[derive(Default)]
+struct CleanupTasks {
+    running: JoinSet<Rest>,
+    /// The groups of creates that are being settled, by their tasks.
+    settling: HashMap<task::Id, CreateGroup>,
+    /// The items of those groups that have come since.
+    waiting: HashMap<CreateGroup, Rest>,
+}
+
+impl CleanupTasks {
+    /// Has an item worked on, or has it wait for the task of its group.
+    fn begin(&mut self, item: Item, ticket: Ticket) {
+        if !matches!(item.orphan, Orphan::UnknownCreate { .. }) {
+            return self.send_now(item, ticket);
+        }
+        let group = (item.session.number(), item.directory.clone());
+        match self.waiting.get_mut(&group) {
+            Some(others) => others.push((item, ticket)),
+            None => self.settle(group, vec![(item, ticket)]),
+        }
+    }
+
+    /// Sends the first request of an item at once where it may be, so that what is sent by a task
+    /// that was started after the item was submitted is behind it (docs/protocol.md#succession).
+    fn send_now(&mut self, item: Item, ticket: Ticket) {
+        let mut work = Box::pin(alone(item, ticket));
+        // The task polls the work again, and is the one to be woken.
+        let mut first = Context::from_waker(Waker::noop());
+        let begun = catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(&mut first)));
+        // After a panic the drop of the item tells its receiver.
+        if matches!(begun, Ok(Poll::Pending)) {
+            self.running.spawn(here(work));
+        }
+    }
+
+    /// Has the creates of a group settled by one task. Creates of that group wait from here on.
+    fn settle(&mut self, group: CreateGroup, items: Rest) {
+        self.waiting.insert(group.clone(), Rest::new());
+        let task = self.running.spawn(here(settle_together(items))).id();
+        self.settling.insert(task, group);
+    }
+
+    /// Goes on after the end of a task: with the nodes that it has found, and with the creates that
+    /// have come meanwhile.
+    fn ended(&mut self, done: Result<(task::Id, Rest), JoinError>) {
+        let (task, found) = match done {
+            Ok((task, found)) => (task, found),
+            // A panic. The items are dropped, which tells their receivers.
+            Err(error) => (error.id(), Rest::new()),
+        };
+        for (item, ticket) in found {
+            self.running.spawn(here(alone(item, ticket)));
+        }
+        if let Some(group) = self.settling.remove(&task) {
+            let more = self.waiting.remove(&group).unwrap_or_default();
+            if !more.is_empty() {
+                self.settle(group, more);
+            }
+        }
     }
 }
 
@@ -127,7 +155,7 @@ async fn settle_together(items: Rest) -> Rest {
             (Ok(_), Some(name)) => {
                 // The node is known from here on, before the create is none that is abandoned: if
                 // the deletion is refused, the node is a refused orphan.
-                session.nodes.leave(directory.child(name));
+                session.nodes.mark_leaving(directory.child(name));
                 item.orphan = Orphan::Node((*name).clone());
                 found.push((item, ticket));
             }
@@ -190,12 +218,13 @@ async fn work(item: Item) {
     } = item;
     let result = settle(&session, &directory, &orphan).await;
     if let Err(ReleaseError::Refused { node, source, .. }) = &result {
-        log::error!(node = node.as_str(), error = %source, "a lock node could not be deleted and stays until its session ends");
+        let (node, error) = (node.as_str(), source);
+        log::error!(node, %error, "a lock node could not be deleted and stays until its session ends");
     }
     if let (Ok(()), Orphan::Node(name)) = (&result, &orphan) {
         let (path, node) = (directory.user(), name);
         log::debug!(
-            name: "orphan.deleted", target: TARGET, path, node,
+            [name: "orphan.deleted", target: TARGET] path, node,
             "a node that no caller needed was deleted"
         );
         log::count!(orphan_deleted);

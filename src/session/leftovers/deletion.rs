@@ -12,7 +12,7 @@ use crate::session::leftovers::cleanup::lost;
 use crate::session::live::zk_session::{Session, SessionGone};
 use crate::session::reports::log;
 use crate::session::reports::observer;
-use crate::session::request::ask::{Repetition, Unanswered};
+use crate::session::request::repetition::{Repetition, Unanswered};
 use crate::values::path::LockPath;
 
 /// Asks once more for the deletion of a session's refused orphans.
@@ -95,12 +95,12 @@ pub(crate) async fn hand_over(
 ) -> Result<HandOver, ReleaseError> {
     let own = directory.child(name);
     // Most locks have no waiter in memory, and need no slot for that.
-    if session.nodes.heir(&own).is_none() {
+    if session.nodes.next_waiter(&own).is_none() {
         return Ok(HandOver::NotDone);
     }
     let slot = session.windows.releases.slot().await;
     // Asked once more: the next attempt may have given up while this waited for a slot.
-    let Some(next) = session.nodes.heir(&own) else {
+    let Some(next) = session.nodes.next_waiter(&own) else {
         return Ok(HandOver::NotDone);
     };
     let heir = directory.child(&next);
@@ -179,7 +179,7 @@ pub(crate) async fn delete_after(
     .await;
     match &deleted {
         Ok(Deleted::ByUs) => session.nodes.gone(path, Gone::Deleted),
-        Ok(Deleted::PerhapsByUs | Deleted::Before) => session.nodes.disown(path),
+        Ok(Deleted::PerhapsByUs | Deleted::Before) => session.nodes.gone(path, Gone::Unclear),
         Err(ReleaseError::Refused { .. }) => session.nodes.refused(directory, name),
         Err(_) => {}
     }
@@ -198,7 +198,10 @@ pub(crate) async fn persist<T: Send, F>(
 where
     F: Future<Output = Result<T, zk::Error>> + Send,
 {
-    match Repetition::for_cleanup(window).ask(session, request).await {
+    match Repetition::for_cleanup(window)
+        .repeat(session, request)
+        .await
+    {
         Ok(answer) => Ok(answer),
         Err(Unanswered::NoSession(SessionGone)) => over(session, directory),
         // The policy of cleanup is never exhausted.

@@ -144,7 +144,7 @@ async fn send(session: &Arc<Session>) {
     if took > session.lease().heartbeat_interval() {
         let (session, took_ms) = (session.number(), took.as_secs_f64() * 1_000.0);
         log::debug!(
-            name: "heartbeat.late", target: TARGET, session, took_ms,
+            [name: "heartbeat.late", target: TARGET] session, took_ms,
             "a heartbeat was answered late, or not at all"
         );
         log::count!(heartbeat_late);
@@ -164,7 +164,8 @@ impl Line<'_> {
         work: impl FnOnce(zk::Client) -> F,
     ) -> Result<F::Output, SessionGone> {
         match self.spare {
-            Some(spare) => self.session.request_by(Some(spare.clone()), work).await,
+            // The session lends its own connection only.
+            Some(spare) => self.session.until_ended(work(spare.clone())).await,
             None => self.session.request(work).await,
         }
     }

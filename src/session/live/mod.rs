@@ -1,5 +1,5 @@
 //! One session while it is alive: requests through it, its heartbeat and its lease. The rest of the
-//! session and the engine use it. Nothing but `Core::lend` reaches the client library's handle
+//! session and the engine use it. Nothing but `Client::request` reaches the client library's handle
 //! besides.
 
 pub(crate) mod heartbeat;

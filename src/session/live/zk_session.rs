@@ -147,27 +147,16 @@ impl Session {
         self.timeout
     }
 
-    /// Runs one piece of I/O: `work` sends requests in the session and waits for their answers. It
-    /// is dropped when the session ends. It is called here and not by the first poll, so the future
-    /// is awaited at once: it has the handle.
+    /// Runs one piece of I/O, once: `work` sends requests in the session and waits for their answers.
+    /// `work` is called at once, and what it returns is dropped when the session ends. The future is
+    /// to be awaited at once, because it has the handle.
     ///
-    /// This and [`Core::lend`](crate::session::core::Core::lend) are the only ways to the client
-    /// library's handle, which is lent for no longer than that. The library closes the session when
-    /// the last clone of the handle is dropped, so a clone that is kept during a pause, or a wait
-    /// for a watch, would delay `close` and keep the nodes. So pauses and waits for watches are
-    /// outside of `work`, and requests that are sent together are inside.
+    /// The client library closes the session when the last clone of the handle is dropped, so a
+    /// clone that is kept during a pause, or a wait for a watch, would delay `close` and keep the
+    /// nodes (docs/protocol.md#lent-session). So pauses and waits for watches are outside of `work`,
+    /// and requests that are sent together are inside.
     pub(crate) fn request<'a, F: Future<Output: Send> + Send + 'a>(
         &'a self,
-        work: impl FnOnce(zk::Client) -> F,
-    ) -> BoxFuture<'a, Result<F::Output, SessionGone>> {
-        self.request_by(self.handle(), work)
-    }
-
-    /// Like [`request`](Self::request), by this handle of the session, which may have a separate
-    /// connection.
-    pub(crate) fn request_by<'a, F: Future<Output: Send> + Send + 'a>(
-        &'a self,
-        handle: Option<zk::Client>,
         work: impl FnOnce(zk::Client) -> F,
     ) -> BoxFuture<'a, Result<F::Output, SessionGone>> {
         // Boxed, so that a task that waits for something else has no room for it, and the wait,
@@ -175,11 +164,11 @@ impl Session {
         // Checking all that is in a request, to see that each caller is `Send`, took a quarter of
         // the compiler's checks.
         let work: Option<BoxFuture<'a, F::Output>> =
-            handle.map(|handle| Box::pin(work(handle)) as _);
+            self.handle().map(|handle| Box::pin(work(handle)) as _);
         Box::pin(async move { self.until_ended(work.ok_or(SessionGone)?).await })
     }
 
-    /// Waits for `work`, which need not be `Send`, until the session ends.
+    /// Waits for `work`, which need not be `Send`, for as long as the session lives.
     pub(crate) async fn until_ended<F: Future>(&self, work: F) -> Result<F::Output, SessionGone> {
         tokio::select! {
             biased;
@@ -194,6 +183,8 @@ impl Session {
         self.handle().map(|handle| handle.state_watcher())
     }
 
+    /// Returns the client library's handle; `None` if the session has ended. Requests get it from
+    /// [`request`](Self::request): another clone would keep the session open.
     pub(crate) fn handle(&self) -> Option<zk::Client> {
         self.handle.lock().clone()
     }
@@ -239,7 +230,7 @@ impl Session {
             }
             log::count!(session_ended(reason.label()));
             let (session, session_id) = (self.number, format!("{:#x}", self.session_id));
-            log::info!(name: "session.ended", session, session_id, %reason, "session over");
+            log::info!([name: "session.ended"] session, session_id, %reason, "session over");
         }
         // Only now: the drop of the last clone of the handle can close the session.
         let handle = self.handle.lock().take();
@@ -310,9 +301,9 @@ impl Session {
         let (path, name, session) = (lock.directory().user(), lock.node(), self.number);
         let node = &*name;
         if reason == LostReason::Closed && self.end_expected.load(Ordering::Relaxed) {
-            log::debug!(name: LOST, path, node, session, "lock lost: the client was closed while it was held");
+            log::debug!([name: LOST] path, node, session, "lock lost: the client was closed while it was held");
         } else {
-            log::warn!(name: LOST, path, node, session, %reason, "lock lost");
+            log::warn!([name: LOST] path, node, session, %reason, "lock lost");
         }
     }
 

@@ -1,5 +1,5 @@
-//! The macros by which the library logs: like those of `tracing`, but reported by the
-//! [journal](crate::session::reports::journal).
+//! The macros by which the library logs. They are called as those of `tracing` are, but do not call
+//! the subscriber: the [journal](crate::session::reports::journal) reports the line later.
 //!
 //! A line calls the tracing subscriber, which is foreign code: it may block, or panic. The task
 //! that logs may hold up a heartbeat, or be in the middle of work that no other task finishes. So a
@@ -9,52 +9,46 @@
 //! No other file logs by the macros of `tracing`, but the journal and the
 //! [observer](crate::session::reports::observer).
 
-/// Takes the name and the target, if they are given, and then the fields one by one: the name of a
-/// field, its copy, and how that is recorded.
+/// Reports a line of this level, if a subscriber may want it: `[name: .., target: ..]` if it has
+/// them, its fields, and its text. A field is `%value` (its `Display`), `?value` (its `Debug`), or
+/// `field` or `field = value`, whose owned form is copied. Each copy is made before the note, under
+/// the name of its field.
 macro_rules! line {
-    ($level:ident [$($head:tt)*] [$({$field:ident $own:expr; $($told:tt)*})*] $text:literal $(,)?) => {
+    (
+        $level:ident, $([$($head:tt)*])?
+        $($(% $shown:ident)? $(? $debugged:ident)? $($field:ident $(= $value:expr)?)?,)*
+        $text:literal $(,)?
+    ) => {
         if $crate::session::reports::journal::is_logged(::tracing::Level::$level) {
-            $(let $field = $own;)*
+            $(
+                $(let $shown = ::tracing::field::display($shown.to_string());)?
+                $(let $debugged = ::tracing::field::display(format!("{:?}", $debugged));)?
+                $(let $field = { $(let $field = $value;)? $field.to_owned() };)?
+            )*
             $crate::session::reports::journal::note_if_room(move || {
-                ::tracing::event!($($head)* ::tracing::Level::$level, $($($told)*,)* $text);
+                ::tracing::event!(
+                    $($($head)*,)? ::tracing::Level::$level,
+                    $($($shown)? $($debugged)? $($field)?,)* $text
+                );
             });
         }
-    };
-    ($level:ident [$($head:tt)*] [] $head_of:ident : $value:expr, $($rest:tt)*) => {
-        $crate::session::reports::log::line!($level [$($head)* $head_of: $value,] [] $($rest)*)
-    };
-    ($level:ident $head:tt [$($done:tt)*] %$field:ident, $($rest:tt)*) => {
-        $crate::session::reports::log::line!($level $head [$($done)* {$field $field.to_string(); %$field}] $($rest)*)
-    };
-    ($level:ident $head:tt [$($done:tt)*] ?$field:ident, $($rest:tt)*) => {
-        $crate::session::reports::log::line!($level $head [$($done)* {$field format!("{:?}", $field); %$field}] $($rest)*)
-    };
-    ($level:ident $head:tt [$($done:tt)*] $field:ident = %$value:expr, $($rest:tt)*) => {
-        $crate::session::reports::log::line!($level $head [$($done)* {$field $value.to_string(); %$field}] $($rest)*)
-    };
-    ($level:ident $head:tt [$($done:tt)*] $field:ident $(= $value:expr)?, $($rest:tt)*) => {
-        $crate::session::reports::log::line!(
-            $level $head
-            [$($done)* {$field { $(let $field = $value;)? $field.to_owned() }; $field}]
-            $($rest)*
-        )
     };
 }
 
 macro_rules! debug_ {
-    ($($line:tt)*) => { $crate::session::reports::log::line!(DEBUG [] [] $($line)*) };
+    ($($line:tt)*) => { $crate::session::reports::log::line!(DEBUG, $($line)*) };
 }
 
 macro_rules! info_ {
-    ($($line:tt)*) => { $crate::session::reports::log::line!(INFO [] [] $($line)*) };
+    ($($line:tt)*) => { $crate::session::reports::log::line!(INFO, $($line)*) };
 }
 
 macro_rules! warn_ {
-    ($($line:tt)*) => { $crate::session::reports::log::line!(WARN [] [] $($line)*) };
+    ($($line:tt)*) => { $crate::session::reports::log::line!(WARN, $($line)*) };
 }
 
 macro_rules! error_ {
-    ($($line:tt)*) => { $crate::session::reports::log::line!(ERROR [] [] $($line)*) };
+    ($($line:tt)*) => { $crate::session::reports::log::line!(ERROR, $($line)*) };
 }
 
 /// Has the recorder of metrics count something, by this function of

@@ -204,7 +204,7 @@ pub(crate) fn queued(
 pub(crate) fn handed_over(directory: &LockPath, node: &str, to: &str) {
     let path = directory.user();
     log::debug!(
-        name: "lock.handed_over", target: TARGET, path, node, to,
+        [name: "lock.handed_over", target: TARGET] path, node, to,
         "lock handed over to another caller of this process"
     );
 }

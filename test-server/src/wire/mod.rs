@@ -40,14 +40,14 @@ pub(crate) mod opcode {
     pub(crate) const ERROR: i32 = -1;
 }
 
-/// One entry of an access control list.
+/// An entry of an access control list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Acl {
     pub(crate) perms: i32,
     pub(crate) id: AuthId,
 }
 
-/// One entry of an access control list as a client sends it: its strings may be null.
+/// An entry of an access control list as a client sends it: its strings may be null.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AskedAcl {
     pub(crate) perms: i32,
@@ -111,7 +111,7 @@ mod tests {
         Request::decode(op, &mut Reader::new(body), false)
     }
 
-    /// What the Java client sends for `create("/a", [1, 2], OPEN_ACL_UNSAFE,
+    /// The request that the Java client sends for `create("/a", [1, 2], OPEN_ACL_UNSAFE,
     /// EPHEMERAL_SEQUENTIAL)`.
     const CREATE2: &[u8] =
         b"\0\0\0\x02/a\0\0\0\x02\x01\x02\0\0\0\x01\0\0\0\x1f\0\0\0\x05world\0\0\0\x06anyone\0\0\0\x03";
@@ -191,7 +191,7 @@ mod tests {
             |since_3_9| Request::decode(opcode::MULTI, &mut Reader::new(&multi), since_3_9);
         assert_eq!(decode(true), Ok(Request::Multi(vec![Write::NullAcl])));
         assert_eq!(decode(false), Err(Malformed));
-        // Its path is null, too.
+        // The path is null, too.
         let multi =
             b"\0\0\0\x0f\0\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\0\0\0\0";
         let multi = [&multi[..], b"\xff\xff\xff\xff\x01\xff\xff\xff\xff"].concat();
@@ -265,7 +265,8 @@ mod tests {
             framed.extend(bytes);
             Reader::new(&framed).text()
         };
-        // What Java makes of each was seen in a real server's replies to sync.
+        // The texts that Java makes of these bytes were observed in a real server's replies to
+        // sync.
         for (bytes, text) in [
             (&b"a\xffb"[..], "a\u{fffd}b"),
             (b"\xed\xa0\x80", "\u{fffd}"),

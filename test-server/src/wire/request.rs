@@ -73,8 +73,8 @@ pub(crate) enum Write {
         path: String,
         version: i32,
     },
-    /// Its path is null, over which ZooKeeper trips. Outside a multi it looks at the flags of a
-    /// create first.
+    /// The path of the request is null, which ZooKeeper fails to decode. Outside a multi it checks
+    /// the flags of a create first.
     NullPath(Option<Create>),
     /// A create in a multi whose access control list is null, over which ZooKeeper trips since 3.9.
     NullAcl,
@@ -100,7 +100,7 @@ impl Write {
         since_3_9: bool,
     ) -> Result<Self, Malformed> {
         if op == opcode::SET_ACL {
-            // Not part of a multi in ZooKeeper.
+            // ZooKeeper does not accept this operation in a multi.
             return Err(Malformed);
         }
         let (mut write, is_null) = Self::read(op, reader)?;
@@ -321,8 +321,8 @@ pub(crate) enum Request {
     },
     Reconfig,
     DeleteContainer,
-    /// What a server itself asks for when a client connects. From a client it may come without its
-    /// timeout.
+    /// The request that a server itself sends when a client connects. From a client it may come
+    /// without its timeout.
     CreateSession {
         timeout_ms: Option<i32>,
     },
@@ -343,8 +343,8 @@ impl Request {
                 Self::Write(Write::decode(op, reader)?)
             }
             opcode::DELETE => Self::Write(Write::decode(op, reader)?),
-            // These look at their path before they use it: a null one is as invalid as an empty
-            // one.
+            // The operations check their path before they use it: a null path is as invalid as an
+            // empty one.
             opcode::SET_DATA | opcode::SET_ACL | opcode::CHECK => {
                 match Write::decode(op, reader)? {
                     Write::NullPath(_) => Self::Write(Write::Check {
@@ -439,7 +439,7 @@ impl Request {
         })
     }
 
-    /// Whether it has no effect that outlives its connection.
+    /// Returns whether it has no effect that outlives its connection.
     pub(crate) fn is_read(&self) -> bool {
         !matches!(
             self,

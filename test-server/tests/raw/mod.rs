@@ -1,4 +1,4 @@
-//! A client that says exactly what it is told, one frame at a time. Its codec is not the server's.
+//! A client that sends exactly the frames of a test, one at a time. Its codec is not the server's.
 #![allow(
     dead_code,
     unreachable_pub,

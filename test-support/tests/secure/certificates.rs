@@ -17,7 +17,7 @@ impl Identity {
         self.key.serialize_pem() + &self.certificate.pem()
     }
 
-    /// A line of the key as it is in its PEM text.
+    /// Returns a line of the key as it is in its PEM text.
     pub(crate) fn key_in_one_line(&self) -> String {
         self.key.serialize_pem().lines().nth(1).unwrap().to_owned()
     }

@@ -37,7 +37,7 @@ fn main() {
     })
     .unwrap();
     let mut suite = Suite::new();
-    // They wait for servers most of the time.
+    // The trials wait for servers most of the time.
     suite.at_once(8);
     // The trials share the servers, which end with the last of them.
     let servers = Arc::new(Servers::default());
@@ -136,7 +136,7 @@ fn nothing_secret_is_shown_or_logged(servers: &Servers) -> Outcome {
         let shown = format!("{shown} {error} {error:?}");
         let key = server.certificates.client.key_in_one_line();
         let all = [shown, logged()];
-        // It has been listened to the client library as well.
+        // The client library's log has been captured as well.
         assert!(
             all[1].contains("zookeeper_recipes") && all[1].contains("zookeeper_client"),
             "{}",

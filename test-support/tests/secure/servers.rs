@@ -32,7 +32,8 @@ pub(crate) struct Servers {
 }
 
 impl Servers {
-    /// One that wants a certificate of its clients, and knows a user by SASL, at both ports.
+    /// Returns a server that requires a certificate of its clients, and knows a user by SASL, at
+    /// both ports.
     pub(crate) fn mutual(&self) -> Result<Arc<Server>, String> {
         shared(&self.mutual, || {
             let directory = tempfile::tempdir().map_err(|error| error.to_string())?;
@@ -46,7 +47,8 @@ impl Servers {
         })
     }
 
-    /// One that wants none, with a certificate that is for `localhost` only, and without SASL.
+    /// Returns a server that requires no certificate, with one that is for `localhost` only, and
+    /// without SASL.
     pub(crate) fn one_sided(&self) -> Result<Arc<Server>, String> {
         shared(&self.one_sided, || {
             let directory = tempfile::tempdir().map_err(|error| error.to_string())?;
@@ -117,27 +119,28 @@ impl Server {
         })
     }
 
-    /// The file of this name among `ca.pem`, `client.pem`, `client-key.pem` and `server.pem`.
+    /// Returns the file of this name among `ca.pem`, `client.pem`, `client-key.pem` and
+    /// `server.pem`.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    /// Where it serves clients with TLS, by this name of the host.
+    /// Returns the address of the server clients with TLS, by this name of the host.
     pub(crate) fn secure(&self, host: &str) -> String {
         format!("{host}:{}", self.zookeeper.secure_address(0).port())
     }
 
-    /// Where it serves clients without TLS.
+    /// Returns the address of the server clients without TLS.
     pub(crate) fn plain(&self) -> String {
         self.zookeeper.connect_string()
     }
 
-    /// Its CA.
+    /// Returns options with the server's CA.
     pub(crate) fn options(&self) -> TlsOptions {
         TlsOptions::new().ca_file(self.file("ca.pem"))
     }
 
-    /// Its CA, and the client's certificate.
+    /// Returns options with the server's CA and the client's certificate.
     pub(crate) fn options_with_identity(&self) -> TlsOptions {
         self.options()
             .identity_files(self.file("client.pem"), self.file("client-key.pem"))

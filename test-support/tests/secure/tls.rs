@@ -55,7 +55,7 @@ pub(crate) fn lock_works_with_any_ca_form(servers: &Servers) -> Outcome {
             &at,
         )
         .await?;
-        // One of several.
+        // The CA is one of several.
         let others = Certificates::new(&[]);
         works(
             builder().tls(TlsOptions::new().ca_pem(others.ca.pem() + &ca.pem())),
@@ -95,7 +95,7 @@ pub(crate) fn client_certificate_is_a_credential(servers: &Servers) -> Outcome {
             .unwrap_err();
         assert!(error.to_string().contains("permission"), "{error}");
         guard.release().await?;
-        // Not by files.
+        // The certificates are passed as texts instead of files.
         let (ours, key) = (
             &server.certificates.client,
             server.certificates.client.key.serialize_pem(),
@@ -105,7 +105,7 @@ pub(crate) fn client_certificate_is_a_credential(servers: &Servers) -> Outcome {
             &at,
         )
         .await?;
-        // Both in one text.
+        // The certificate and the key are in one text.
         works(
             builder().tls(server.options().identity_pem(ours.pem(), ours.pem())),
             &at,
@@ -130,7 +130,7 @@ pub(crate) fn client_certificate_is_a_credential(servers: &Servers) -> Outcome {
 pub(crate) fn unknown_ca_is_named(servers: &Servers) -> Outcome {
     run(async {
         let server = servers.one_sided()?;
-        // Also one that has been made anew, with the same name.
+        // A CA that was created again with the same name is another CA.
         for other in [Certificates::of("another CA", &[]), Certificates::new(&[])] {
             let options = TlsOptions::new().ca_pem(other.ca.pem());
             let (kinds, text) = fails(builder().tls(options), &server.secure("localhost")).await;
@@ -191,7 +191,7 @@ pub(crate) fn port_with_tls_is_named(servers: &Servers) -> Outcome {
     run(async {
         let server = servers.one_sided()?;
         let (kinds, text) = fails(builder(), &server.secure("localhost")).await;
-        // It closes the connection without a word.
+        // The server closes the connection without an answer.
         assert_eq!(kinds, [ServerFailure::ClosedAtOnce], "{text}");
         assert!(text.contains("or it speaks TLS"), "{text}");
         Ok(())
@@ -210,7 +210,7 @@ pub(crate) fn servers_are_asked_separately(servers: &Servers) -> Outcome {
             ServerFailure::NoClientCertificate,
         ];
         assert_eq!(kinds, wanted, "{text}");
-        // And one of them is enough.
+        // One server that accepts the client is enough.
         let both = format!("{},{}", one.secure("localhost"), other.secure("127.0.0.1"));
         works(builder().tls(options), &both).await
     })
@@ -294,7 +294,7 @@ pub(crate) fn unusable_options_say_why() -> Outcome {
                 !error.is_retryable() && error.servers() == Some("localhost:1"),
                 "{error}"
             );
-            // Nothing of what is in a file or a text is quoted.
+            // The error quotes nothing from a file or a text.
             assert!(
                 !error.to_string().contains(&client.key_in_one_line()),
                 "{error}"

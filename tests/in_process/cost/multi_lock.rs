@@ -1,4 +1,4 @@
-//! What a multi-lock costs: docs/protocol.md#multi-lock.
+//! The cost of a multi-lock: docs/protocol.md#multi-lock.
 
 use test_support::prelude::*;
 
@@ -175,7 +175,7 @@ async fn busy_try_writes_nothing() {
     let guard = within("the grant", multi(&client).try_lock())
         .await
         .unwrap();
-    // Each looks by itself, too: another may have come meanwhile.
+    // Each member lists by itself, too, because another contender may have come in between.
     assert_eq!(
         requests(&server, id),
         [(Op::Create, 8), (Op::GetChildren, 16), (Op::MultiRead, 1)]

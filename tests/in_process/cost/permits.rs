@@ -1,4 +1,4 @@
-//! What the permits of a semaphore cost.
+//! The cost of a semaphore's permits.
 
 use test_support::prelude::*;
 
@@ -20,7 +20,7 @@ fn semaphore(client: &Client, permits: u32) -> InterProcessSemaphore {
     InterProcessSemaphore::new(client, "/sem", permits).unwrap()
 }
 
-/// What a free permit asks: it queues, looks, and takes it.
+/// The requests of a free permit: a place in the queue, a look, and the transaction.
 const FREE: [(Op, u64); 4] = [
     (Op::Create, 1),
     (Op::GetChildren, 2),
@@ -147,27 +147,30 @@ async fn returned_permit_wakes_one_waiter() {
     .await;
 }
 
-// Shows: try-permits
+/// Who has the oldest permit is read once.
+// Shows: try-permits, held-by
 #[tokio::test]
 async fn busy_try_costs_five_reads() {
     let (server, [holder, client]) = with_clients(start(), calm).await;
     let held = acquired(&semaphore(&holder, 1), 1).await;
-    server.reset_counters();
-    let error = within("the answer", semaphore(&client, 1).try_acquire())
-        .await
-        .unwrap_err();
-    assert!(
-        matches!(
-            error,
-            TryLockError::WouldBlock {
-                contention: Contention { ahead: 1, .. },
-                ..
-            }
-        ),
-        "{error}"
-    );
-    let asked = [(Op::GetChildren, 2), (Op::GetData, 2), (Op::Sync, 1)];
-    assert_eq!(requests(&server, session(&client)), asked);
+    let waits = semaphore(&client, 1);
+    for limits_and_holders in [3, 2] {
+        server.reset_counters();
+        let error = within("the answer", waits.try_acquire()).await.unwrap_err();
+        assert!(
+            matches!(
+                error,
+                TryLockError::WouldBlock {
+                    contention: Contention { ahead: 1, .. },
+                    ..
+                }
+            ),
+            "{error}"
+        );
+        let reads = (Op::GetData, limits_and_holders);
+        let asked = [(Op::GetChildren, 2), reads, (Op::Sync, 1)];
+        assert_eq!(requests(&server, session(&client)), asked);
+    }
     held.release().await.unwrap();
     server.reset_counters();
     let permit = within("the permit", semaphore(&client, 1).try_acquire())

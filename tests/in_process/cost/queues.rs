@@ -1,4 +1,4 @@
-//! What a queue costs when it moves: whom a release wakes, and what they ask then.
+//! The cost of a queue that moves: which waiters a release wakes, and the requests that they send.
 
 use test_support::prelude::*;
 
@@ -206,7 +206,7 @@ async fn fair_waiters_need_no_lists() {
         assert!(lists <= FEW, "{lists} lists for {WAITERS} that came");
         assert!(counters.requests_of(id, Op::GetData) <= 1);
 
-        // One after another in any order, then all that are left but one at once.
+        // The waiters leave one after another in any order, then all but one at once.
         server.reset_counters();
         let mut dice = Random::new(17);
         let mut last = places.remove(WAITERS / 2);
@@ -215,7 +215,7 @@ async fn fair_waiters_need_no_lists() {
             if n > WAITERS / 4 {
                 client.flush(SOON).await.unwrap();
             } else if n % 50 == 0 {
-                // A newcomer meanwhile.
+                // A newcomer queues in the meantime.
                 drop(within("a place", lock.enqueue()).await.unwrap());
             }
         }
@@ -259,7 +259,7 @@ async fn writers_release_wakes_no_later_readers() {
         assert_eq!(counters.total_requests(), 2, "nothing of any reader's");
         assert_eq!(counters.notifications(), 1);
 
-        // Now it is their turn, all together.
+        // All of them are at the head of the queue now.
         server.reset_counters();
         held.release().await.unwrap();
         let mut guards = Vec::new();
@@ -286,7 +286,7 @@ async fn writers_release_wakes_no_later_readers() {
             (clients.len() as u64, 0)
         );
 
-        // And there is no waiter for any of them.
+        // No waiter is left for any of them.
         server.reset_counters();
         for guard in guards {
             guard.release().await.unwrap();
@@ -324,7 +324,7 @@ async fn readers(
     (clients, readers)
 }
 
-/// However many wait.
+/// The cost does not depend on the number of waiters.
 #[tokio::test]
 async fn downgrade_costs_one_transaction() {
     let (server, [client, other]) = with_clients(start(), calm).await;

@@ -1,4 +1,4 @@
-//! What a free lock costs once its path has proved quiet: a grant by the next number needs no list.
+//! The cost of a free lock whose path has proved quiet: a grant by the next number needs no list.
 
 use test_support::prelude::*;
 

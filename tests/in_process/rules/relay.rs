@@ -63,7 +63,8 @@ async fn client_behind(relay: &Relay) -> Client {
 }
 
 /// Cuts the client's connection, and waits until the server has given it another session. The relay
-/// goes on forgetting: a client that did not wait for the answer, on a busy machine, asks again.
+/// continues to forget: a client that did not wait for the answer, on a busy machine, connects
+/// again.
 async fn replace(server: &Server, relay: &Relay, id: i64) {
     let newest = server.sessions().last().unwrap().id;
     relay.forget.store(true, Ordering::SeqCst);
@@ -133,7 +134,7 @@ async fn next_create_reveals_replaced_session() {
     assert_clean(&server, "after the replacement").await;
 }
 
-/// What is created in a session that has replaced another.
+/// The node that is created in a session that has replaced another.
 #[derive(Clone, Copy, Debug)]
 enum Created {
     Lock,
@@ -191,7 +192,7 @@ async fn replaced_session_leaves_no_node() {
         let client = client_behind(&relay).await;
         let id = session(&client);
         if matches!(created, Created::Permits) {
-            // Their lock node is of the session of before.
+            // The lock node belongs to the earlier session.
             relay.forget.store(true, Ordering::SeqCst);
             server.drop_request(
                 Match::op(Op::Multi).path_contains("leases").session(id),
@@ -230,7 +231,7 @@ async fn persistent_node_outwaits_replaced_session() {
         .unwrap();
     let old = session(&client);
     replace(&server, &relay, old).await;
-    // The next create tells of it.
+    // The next create reveals the replacement.
     let guard = hold(&client).await;
     relay.forget.store(false, Ordering::SeqCst);
     let new = session(&client);
@@ -239,7 +240,7 @@ async fn persistent_node_outwaits_replaced_session() {
         view.watches_on("/services/web-1").contains(&new)
     })
     .await;
-    // It has heard of the node that it found.
+    // The client has learned of the node that it found.
     Barrier::new(&client).await.pass().await;
     assert_eq!(node.state(), PersistentNodeState::Absent);
     assert_eq!(server.node("/services/web-1").unwrap().ephemeral_owner, old);
@@ -267,7 +268,7 @@ async fn conversion_in_replaced_session_loses_lock() {
     let client = client_behind(&relay).await;
     let lock = InterProcessReadWriteLock::new(&client, "/rw").unwrap();
     let guard = within("the lock", lock.write_lock().lock()).await.unwrap();
-    // Its answer is lost with the connection, and the replacing session stays.
+    // The answer is lost with the connection, and the replacing session stays.
     replace(&server, &relay, session(&client)).await;
     let other = server.sessions().last().unwrap().id;
     relay.forget.store(false, Ordering::SeqCst);

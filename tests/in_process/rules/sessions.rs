@@ -1,5 +1,5 @@
-//! What outlives what: attempts outlive their callers (docs/protocol.md#attempt-outlives-caller),
-//! clients outlive sessions (docs/protocol.md#session-end), sessions outlive a blocked executor
+//! Lifetimes: attempts outlive their callers (docs/protocol.md#attempt-outlives-caller), clients
+//! outlive sessions (docs/protocol.md#session-end), sessions outlive a blocked executor
 //! (docs/protocol.md#session-thread).
 
 use std::task::Wake;
@@ -46,7 +46,7 @@ async fn drops_need_no_runtime_or_session() {
         assert_eq!(server.children(DIRECTORY), [""; 0]);
     }
 
-    // After the end of everything.
+    // The guard is dropped after the end of the client and of the server.
     let handle = mutex(&client);
     let guard = within("the grant", handle.lock()).await.unwrap();
     client.close().await.unwrap();
@@ -66,7 +66,7 @@ impl Wake for TellingBroken {
     }
 }
 
-/// The attempt's task panics where it tells that the time is over, while its create is not
+/// The attempt's task panics where it reports that the time is over, while its create is not
 /// answered.
 // Shows: contained-lines
 #[tokio::test]
@@ -85,7 +85,7 @@ async fn panic_during_create_leaves_no_node() {
     );
     within("the create", created.wait_hit()).await;
     within("the panic", broken.0.notified()).await;
-    // It was there before the panic.
+    // The answer was sent before the panic.
     let error = within("the answer", acquiring).await.unwrap_err();
     assert_eq!(error.kind(), Some(ErrorKind::Connection), "{error:?}");
     created.release();
@@ -108,11 +108,11 @@ async fn panicking_wakers_block_nothing() {
     }
     let waker = broken_waker();
     let mut context = Context::from_waker(&waker);
-    let (mut broken, mut told) = (Vec::new(), Vec::new());
-    // Many, since the order in which they are woken is not ours: before, between and behind them
-    // those of others wait.
+    let (mut broken, mut listeners) = (Vec::new(), Vec::new());
+    // The order in which many listeners are woken is not determined, so listeners wait before,
+    // between and after those that panic.
     for guard in guards.iter().cycle().take(60) {
-        told.push(ByHand::new(guard.lost()).start());
+        listeners.push(ByHand::new(guard.lost()).start());
         let mut lost = Box::pin(guard.lost());
         assert!(lost.as_mut().poll(&mut context).is_pending());
         let mut changed = Box::pin(guard.state_changed(LockState::Held));
@@ -140,7 +140,7 @@ async fn panicking_wakers_block_nothing() {
     }
     let first = session(&client);
     server.expire_session(first);
-    for mut lost in told {
+    for mut lost in listeners {
         lost.woken().await;
         assert!(matches!(lost.poll(), Poll::Ready(_)));
     }

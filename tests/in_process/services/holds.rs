@@ -1,4 +1,4 @@
-//! What a client's guards hold: seen, and waited for.
+//! The holds of a client's guards: listed, and waited for.
 
 use test_support::prelude::*;
 

@@ -24,7 +24,7 @@ async fn members_know_each_other() {
     let (server, [client, other]) = with_clients(Server::start().unwrap(), connect).await;
     let one = join(&client, "1").await;
     let two = join(&other, "2").await;
-    // One of another program, whose name is no id of ours.
+    // The node belongs to another program, and its name is no id of this crate.
     server.create("/services/web/100%", "by hand").unwrap();
     let members = within("the members", one.members()).await.unwrap();
     assert_eq!(ids(&members), ["1", "100%", "2"]);
@@ -156,7 +156,7 @@ async fn next_session_shows_nothing_older() {
     let one = join(&client, "1").await;
     let gone = join(&watcher, "w").await;
     let mut watch = gone.watch();
-    // Its coming and going are changes too.
+    // Joining and leaving are changes too.
     within("the end", gone.close()).await.unwrap();
     within("the members", watch.changed()).await.unwrap();
     let syncs = |id| {
@@ -201,7 +201,7 @@ async fn watch_costs_two_lists_and_reads() {
     let one = join(&client, "1").await;
     let gone = join(&watcher, "w").await;
     let mut watch = gone.watch();
-    // Its coming and going are changes too.
+    // Joining and leaving are changes too.
     within("the end", gone.close()).await.unwrap();
     within("the members", watch.changed()).await.unwrap();
     let id = session(&watcher);
@@ -236,7 +236,7 @@ async fn empty_group_is_watched() {
         view.children(GROUP).is_empty()
     })
     .await;
-    // With the directory.
+    // The directory itself is deleted.
     server.delete(GROUP).unwrap();
     assert!(
         within("the members", watch.changed())

@@ -201,7 +201,7 @@ async fn deleted_node_is_created_again() {
         match round {
             0 => {}
             1 => within("the write", node.set_data("b")).await.unwrap(),
-            // One that is not ours stays, until the next of ours.
+            // Data of others stay until the next data of this client.
             _ => server.set_data(PATH, "by hand").unwrap(),
         }
         let before = server.node(PATH).unwrap().czxid;
@@ -223,7 +223,7 @@ async fn deleted_node_is_created_again() {
 }
 
 /// CURATOR-154, CURATOR-258: a process that is started again meets its own node of before, which
-/// goes with the session of before; the node of then would go on with stale data, and go.
+/// goes with the earlier session; that node would have stale data, and would be deleted.
 // Shows: persistent-node
 #[tokio::test]
 async fn node_of_another_session_is_awaited() {
@@ -248,7 +248,7 @@ async fn node_of_another_session_is_awaited() {
         "{error}"
     );
     let write = pending(node.set_data("newer"));
-    // What it writes to its node makes no difference.
+    // The data that another writes to its own node do not matter.
     server.set_data(PATH, "still old").unwrap();
     until(&server, "the next watch", |view| {
         !view.watches_on(PATH).is_empty()
@@ -306,7 +306,7 @@ async fn name_taken_between_sessions_conflicts() {
     within("the create of the next session", gate.wait_hit()).await;
     let second = session(&client);
     let other = connect(&server).await;
-    // With the same data, which prove nothing.
+    // The node has the same data, which prove nothing.
     others_node(&server, "a", session(&other));
     gate.release();
     state(&node, PersistentNodeState::Conflict).await;
@@ -382,7 +382,7 @@ async fn drop_deletes_the_node() {
     let (server, [client]) = with_clients(Server::start().unwrap(), connect).await;
     drop(present(&server, &client, "a").await);
     until(&server, "the end of the node", |view| !view.exists(PATH)).await;
-    // It keeps the client, as a guard does.
+    // The node keeps the client, as a guard does.
     let node = present(&server, &client, "b").await;
     drop(client);
     within("the write", node.set_data("c")).await.unwrap();
@@ -403,7 +403,7 @@ async fn closed_client_ends_the_node() {
     within("the end", client.close()).await.unwrap();
     state(&node, PersistentNodeState::Closed).await;
     assert!(!server.exists(PATH));
-    // One that is made then is closed at once.
+    // A node that is created then is closed at once.
     let late = PersistentNode::new(&client, PATH, "c").unwrap();
     let member = GroupMember::new(&client, "/group", "a", "").unwrap();
     assert_eq!(

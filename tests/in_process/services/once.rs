@@ -38,7 +38,7 @@ async fn lock_is_free(server: &Server) {
     .await;
 }
 
-/// Their clocks differ by more than the job takes, so that nothing overlaps: gocron#841. The
+/// The clocks differ by more than the job takes, so the runs do not overlap (gocron#841). The
 /// occasion is a name, and the record stays.
 // Shows: once-record
 #[tokio::test]
@@ -198,7 +198,7 @@ async fn lost_reply_finds_the_record() {
 async fn session_end_leaves_no_doubt() {
     for committed in [true, false] {
         let server = start();
-        // Its heartbeats are like what is counted here.
+        // The client is calm, because its heartbeats would be counted.
         let client = calm(&server).await;
         server.create("/jobs/report/done", "").unwrap();
         let matcher = Match::op(Op::Multi).path_prefix("/jobs/report/lock/");
@@ -282,13 +282,44 @@ async fn lost_lock_records_nothing() {
     );
 }
 
+// Shows: once-record
+#[tokio::test]
+async fn run_has_the_state_of_its_lock() {
+    let (server, [client]) = with_clients(start(), connect).await;
+    // A run that outlives its job, which has ended.
+    let (sender, mut runs) = mpsc::unbounded_channel();
+    let ended = sender.clone();
+    let run = job(&client, "ended").run(|run| async move {
+        let state = run.state();
+        ended.send(run).unwrap();
+        Ok::<_, String>(state)
+    });
+    let outcome = within("the end", run).await.unwrap();
+    assert_eq!(outcome, OnceOutcome::Ran(LockState::Held));
+    let ended = runs.recv().await.unwrap();
+    assert_eq!(ended.state(), LockState::Lost(LostReason::GivenUp));
+    // A run whose job is dropped at the loss.
+    let lost = today(&client).run(|run| async move {
+        sender.send(run).unwrap();
+        std::future::pending::<Result<(), String>>().await
+    });
+    let expiry = async {
+        let run = runs.recv().await.unwrap();
+        assert!(server.expire_session(client.session_id().unwrap()));
+        run
+    };
+    let (error, run) = within("the loss", async { tokio::join!(lost, expiry) }).await;
+    assert!(matches!(error, Err(OnceError::Lost(_))), "{error:?}");
+    assert_eq!(run.state(), LockState::Lost(LostReason::SessionExpired));
+}
+
 /// The last ones stay, whatever their names are, and a run deletes the others.
 // Shows: once-record
 #[tokio::test]
 async fn old_records_are_pruned() {
     let (server, [client]) = with_clients(start(), connect).await;
     let runs = Arc::default();
-    // Not in the order of their names.
+    // The days are not in the order of their names.
     for day in ["d", "a", "c", "b", "f", "e"] {
         assert!(matches!(
             count(job(&client, day).keep(3), &runs).await.unwrap(),
@@ -357,7 +388,7 @@ async fn pruning_needs_the_lock() {
     let job = job(&client, "b").keep(1);
     let run = tokio::spawn(async move { count(job, &runs).await });
     within("the look", gate.wait_hit()).await;
-    // By an administrator, so that the client does not know.
+    // An administrator deletes the node, so the client does not know of it.
     let [node] = &server.children("/jobs/report/lock")[..] else {
         panic!("one node")
     };

@@ -24,7 +24,7 @@ async fn read_returns_version_for_the_write() {
         .unwrap()
         .unwrap();
     assert_eq!((&*data, version), (&b"2"[..], 1));
-    // One that does not take the lock.
+    // The writer does not acquire the lock.
     server.set_data(RATES, "3").unwrap();
     let stale = guard.transaction().set_data(RATES, "4", version).commit();
     let stale = within("the refusal", stale).await.unwrap_err();
@@ -52,7 +52,7 @@ async fn read_costs_one_flight() {
     server.create(RATES, "1").unwrap();
     let guard = hold(&client).await;
     let id = session(&client);
-    // Neither waits for the other's answer.
+    // Neither request waits for the other's answer.
     let gate = server.hold_reply(Match::op(Op::Sync).session(id));
     let read = pending(guard.get_data(RATES));
     within("the sync", gate.wait_hit()).await;
@@ -108,7 +108,7 @@ async fn every_guard_with_transactions_reads() {
             .0,
         b"1"
     );
-    // One member is gone, and the lock with it.
+    // The node of one member is deleted, and the lock is lost.
     server.delete(&format!("/shop{}", both.nodes()[1])).unwrap();
     let check = both.transaction().check(RATES, None).commit();
     within("the loss", check).await.unwrap_err();

@@ -15,7 +15,7 @@ struct Slow<S> {
 }
 
 impl<S: Copy + Debug + PartialEq + Send + Sync + 'static> Slow<S> {
-    /// It waits for this state, without a runtime.
+    /// Waits for this state in a thread without a runtime.
     fn waits_for(wanted: S, mut states: StateWatch<S>) -> Self {
         let ((enters, entered), (gate, opened)) = (oneshot::channel(), mpsc::channel());
         let mut enters = Some(enters);
@@ -23,7 +23,7 @@ impl<S: Copy + Debug + PartialEq + Send + Sync + 'static> Slow<S> {
             block_on(states.wait_for(|state| {
                 if let Some(enters) = enters.take() {
                     enters.send(()).unwrap();
-                    // Not for ever: what would wait for this has to fail and not to hang.
+                    // The wait has a limit, so that a failing test does not hang.
                     opened.recv_timeout(SOON).unwrap();
                 }
                 *state == wanted
@@ -54,7 +54,7 @@ impl<S: Copy + Debug + PartialEq + Send + Sync + 'static> Slow<S> {
 #[tokio::test]
 async fn blocking_predicate_costs_no_lock() {
     let server = start();
-    // Its lease outlasts the pauses of a busy machine.
+    // The lease outlasts the pauses of a busy machine.
     let client = connect_for(&server, Duration::from_secs(6)).await;
     let (id, guard) = (session(&client), hold(&client).await);
     let latch = LeaderLatch::new(&client, "/scheduler/leader").unwrap();
@@ -73,7 +73,7 @@ async fn blocking_predicate_costs_no_lock() {
     of_latch.is_inside().await;
     of_node.is_inside().await;
 
-    // Each of them is told another state, and others see it.
+    // The states change while the predicates block, and other watches see the changes.
     let (mut connection, mut leadership) = (client.watch_state(), latch.watch_state());
     server.refuse_connections(true);
     assert!(server.cut(id, Cut::Fin));

@@ -41,7 +41,7 @@ async fn late_release_ends_with_session() {
     within("the drain", drain).await.unwrap().unwrap();
 }
 
-/// A leadership ends when it is asked to, and its work is told before another leads.
+/// A drain ends a leadership, and its work is dropped before another leads.
 // Shows: drain
 #[tokio::test]
 async fn drained_leader_steps_down() {
@@ -173,10 +173,10 @@ async fn panicking_wakers_block_no_drain() {
         .unwrap();
     let guard = within("the grant", fair.lock()).await.unwrap();
     let waker = broken_waker();
-    let (mut broken, mut told) = (Vec::new(), Vec::new());
-    // Before, between and behind the broken ones.
+    let (mut broken, mut waiters) = (Vec::new(), Vec::new());
+    // Waiters wait before, between and after those that panic.
     for _ in 0..60 {
-        told.push(ByHand::new(fair.lock()).start());
+        waiters.push(ByHand::new(fair.lock()).start());
         let mut waits = Box::pin(fair.lock());
         assert!(
             waits
@@ -187,14 +187,14 @@ async fn panicking_wakers_block_no_drain() {
         broken.push(waits);
     }
     let drain = pending(client.drain(SOON));
-    for mut waits in told {
+    for mut waits in waiters {
         waits.woken().await;
         let Poll::Ready(Err(error)) = waits.poll() else {
-            panic!("granted, or not told")
+            panic!("expected the waiter to be refused, but it was granted the lock or still waits")
         };
         assert_eq!(error.kind(), Some(ErrorKind::Closed));
     }
-    // What is not polled any more would be granted the lock, and keep it.
+    // A waiter that is not polled any more would be granted the lock and keep it.
     drop(broken);
     guard.release().await.unwrap();
     within("the drain", drain).await.unwrap();

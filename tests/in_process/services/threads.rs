@@ -133,7 +133,7 @@ async fn blocks_only_the_runtimes_thread() {
     let client = Client::connect(&server.connect_string()).await.unwrap();
     let mutex = InterProcessMutex::new(&client, "/mutex").unwrap();
     let guard = mutex.blocking_lock().unwrap();
-    // No other task of this runtime could release it meanwhile.
+    // No other task of this runtime could release the lock in the meantime.
     assert!(mutex.blocking_acquire(BRIEFLY).is_err());
     guard.blocking_release().unwrap();
     let elsewhere = tokio::task::spawn_blocking(move || {

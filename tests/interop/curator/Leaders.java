@@ -10,7 +10,7 @@ import org.apache.curator.framework.recipes.leader.LeaderSelector;
 import org.apache.curator.framework.recipes.leader.LeaderSelectorListenerAdapter;
 import org.apache.curator.framework.recipes.leader.Participant;
 
-/** Curator's participants of elections, by their ids, for the puppet. */
+/** Curator's participants of elections, by their ids, for the scripted peer. */
 final class Leaders {
     private static final long SECONDS = 60;
     private static final Map<String, LeaderLatch> latches = new ConcurrentHashMap<>();

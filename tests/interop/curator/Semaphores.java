@@ -17,7 +17,7 @@ import org.apache.curator.framework.recipes.shared.SharedCountReader;
 import org.apache.curator.framework.recipes.shared.VersionedValue;
 import org.apache.curator.framework.state.ConnectionState;
 
-/** Curator's semaphores, for the workers and for the puppet. */
+/** Curator's semaphores, for the workers and for the scripted peer. */
 final class Semaphores {
     /** The node of a limit that changes, below the semaphore's path. */
     private static final String LIMIT = "/permits";
@@ -197,7 +197,7 @@ final class Semaphores {
     private static final Map<String, Collection<Lease>> held = new ConcurrentHashMap<>();
     private static final Map<String, SharedCount> limits = new ConcurrentHashMap<>();
 
-    /** The puppet's: "acquire|try PATH LIMIT|live QUANTITY", "release PATH", "limit PATH LIMIT". */
+    /** For the scripted peer: "acquire|try PATH LIMIT|live QUANTITY", "release PATH", "limit PATH LIMIT". */
     static String obey(CuratorFramework client, String thread, String[] order) throws Exception {
         String path = order[1];
         String key = thread + " " + path;

@@ -4,7 +4,7 @@ use test_support::peers::CuratorPeer;
 use test_support::{shared_standalone, unique_path};
 use zookeeper_recipes::{InterProcessReadWriteLock, ReadToken, TryLockError};
 
-use crate::curator::java::{puppet, steps};
+use crate::curator::java::{scripted_peer, steps};
 use crate::outside::{children, watches_only};
 use crate::{Outcome, block_on};
 
@@ -12,29 +12,29 @@ use crate::{Outcome, block_on};
 /// when the write node goes they are first.
 pub(crate) fn curators_own_downgrade(peer: &CuratorPeer) -> Outcome {
     let servers = shared_standalone()?;
-    let mut curator = puppet(peer, &servers)?;
+    let mut curator = scripted_peer(peer, &servers)?;
     let path = unique_path("downgrade");
-    curator.ask("a", &format!("acquire write {path}"), "holds")?;
+    curator.call("a", &format!("acquire write {path}"), "holds")?;
     let first = block_on(children(&servers, &path))?
         .pop_first()
         .ok_or("no node")?;
-    curator.tell("b", &format!("acquire write {path}"))?;
+    curator.send("b", &format!("acquire write {path}"))?;
     watches_only(
         &servers,
         &curator.session()?,
         &path,
         &format!("{path}/{first}"),
     )?;
-    curator.ask("a", &format!("acquire read {path}"), "holds")?;
+    curator.call("a", &format!("acquire read {path}"), "holds")?;
     let reader = block_on(children(&servers, &path))?
         .into_iter()
         .find(|node| node.contains("__READ__"))
         .ok_or("no reader")?;
-    curator.ask("a", &format!("release write {path}"), "released")?;
+    curator.call("a", &format!("release write {path}"), "released")?;
     if has_the_bug(peer) {
-        curator.answers("b", "holds")?;
-        curator.ask("a", &format!("holds read {path}"), "holds")?;
-        curator.ask("a", &format!("release read {path}"), "released")
+        curator.expect_answer("b", "holds")?;
+        curator.call("a", &format!("holds read {path}"), "holds")?;
+        curator.call("a", &format!("release read {path}"), "released")
     } else {
         watches_only(
             &servers,
@@ -42,9 +42,9 @@ pub(crate) fn curators_own_downgrade(peer: &CuratorPeer) -> Outcome {
             &path,
             &format!("{path}/{reader}"),
         )?;
-        assert!(!curator.has_said("b"), "the writer came in");
-        curator.ask("a", &format!("release read {path}"), "released")?;
-        curator.answers("b", "holds")
+        assert!(!curator.has_answered("b"), "the writer came in");
+        curator.call("a", &format!("release read {path}"), "released")?;
+        curator.expect_answer("b", "holds")
     }
 }
 
@@ -65,28 +65,29 @@ pub(crate) fn own_downgrade(peer: &CuratorPeer) -> Outcome {
     steps(peer, async |servers, curator, path, client| {
         let lock = InterProcessReadWriteLock::new(client, path)?;
         let writer = lock.write_lock().lock().await?;
-        curator.tell("b", &format!("acquire write {path}"))?;
+        curator.send("b", &format!("acquire write {path}"))?;
         watches_only(servers, &curator.session()?, path, &writer.node())?;
         let token = writer.fencing_token();
         let reader = writer.downgrade().await?;
-        // It has woken, looked who is ahead, and waits again.
+        // The waiter has woken, listed the queue, and waits again.
         watches_only(servers, &curator.session()?, path, &reader.node())?;
-        assert!(!curator.has_said("b"), "the writer came in");
+        assert!(!curator.has_answered("b"), "the writer came in");
         assert!(reader.is_held());
         assert_eq!(
             reader.fencing_token(),
             ReadToken::from_parts(token.zxid(), token.counter())
         );
-        // In order of arrival, so a reader is behind the writer; our own too.
-        curator.ask("c", &format!("try read {path}"), "may not")?;
+        // The queue is in order of arrival, so a reader is behind the writer; this crate's reader
+        // too.
+        curator.call("c", &format!("try read {path}"), "may not")?;
         let ours = lock.read_lock().try_lock().await;
         assert!(
             matches!(ours, Err(TryLockError::WouldBlock { .. })),
             "{ours:?}"
         );
         reader.release().await?;
-        curator.answers("b", "holds")?;
-        curator.ask("b", &format!("release write {path}"), "released")?;
+        curator.expect_answer("b", "holds")?;
+        curator.call("b", &format!("release write {path}"), "released")?;
         Ok(())
     })
 }

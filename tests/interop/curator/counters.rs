@@ -1,9 +1,10 @@
-//! Our counters and Curator's: both count at once, Curator's under a mutex, while both are killed.
+//! Counters of this crate and Curator's: both count at once, Curator's under a mutex, while both
+//! are killed.
 //!
-//! A worker is told, as the workers of the pairings are, the servers, the session timeout, the
-//! path, the directory of the journal and its name. Until its stdin ends it repeats: take a number
-//! from the counter `ids` (every other from a block), write `id` and the number; write `adds`, add
-//! 1 to the counter `sum`, write `added`, `not` or `unknown`.
+//! The arguments of a worker are, as in the pairings, the servers, the session timeout, the path,
+//! the directory of the journal and its name. Until its stdin ends it repeats: take a number from
+//! the counter `ids` (every other from a block), write `id` and the number; write `adds`, add 1 to
+//! the counter `sum`, write `added`, `not` or `unknown`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -53,7 +54,7 @@ fn work(servers: &str, session: &str, path: &str, dir: &Path, name: &str) -> Out
     let enough = Arc::new(AtomicBool::new(false));
     let heard = Arc::clone(&enough);
     std::thread::spawn(move || {
-        // Its end says that it is enough.
+        // The end of stdin ends the worker.
         drop(std::io::copy(
             &mut std::io::stdin().lock(),
             &mut std::io::sink(),
@@ -162,7 +163,7 @@ pub(crate) fn numbers_and_sums(peer: &CuratorPeer) -> Outcome {
     let mut workers = Vec::new();
     let done = count_and_kill(&mut start, &proxy, &mut tail, &mut workers);
     for worker in &mut workers {
-        // None outlives the trial.
+        // No worker outlives the trial.
         drop(worker.child.kill());
         drop(worker.child.wait());
     }
@@ -258,7 +259,7 @@ fn count_and_kill(
 fn check(journal: &str, (ids, sum): (i64, i64)) -> Outcome {
     let mut numbers = BTreeSet::new();
     let (mut taken, mut added, mut doubtful) = (BTreeMap::<&str, usize>::new(), 0, 0);
-    // What each is about to add.
+    // The values that each worker is about to add.
     let mut adding: BTreeSet<&str> = BTreeSet::new();
     for record in records(journal) {
         let words: Vec<&str> = record.split(' ').collect();
@@ -290,7 +291,7 @@ fn check(journal: &str, (ids, sum): (i64, i64)) -> Outcome {
             _ => return Err(format!("what is {record:?}?").into()),
         }
     }
-    // Of the dead.
+    // The additions of killed workers.
     let cut = i64::try_from(adding.len())?;
     println!(
         "counters: numbers {taken:?} of {ids}, added {added} and {doubtful} perhaps, {cut} cut short, sum {sum}"

@@ -10,7 +10,7 @@ use test_support::peers::CuratorPeer;
 use zookeeper_recipes::Client;
 
 use crate::pairing::Side;
-use crate::puppet::{Puppet, step_by_step};
+use crate::scripted_peer::{ScriptedPeer, step_by_step};
 use crate::worker::{Task, points};
 use crate::{Failure, Outcome};
 
@@ -36,22 +36,25 @@ pub(crate) fn workers(
 }
 
 /// Curator's locks, to be moved step by step.
-pub(crate) fn puppet(peer: &CuratorPeer, servers: &ZooKeeper) -> Result<Puppet, Failure> {
+pub(crate) fn scripted_peer(
+    peer: &CuratorPeer,
+    servers: &ZooKeeper,
+) -> Result<ScriptedPeer, Failure> {
     let programs = Programs::compiled(peer)?;
-    let mut command = programs.run("Puppet");
+    let mut command = programs.run("ScriptedPeer");
     command.arg(servers.connect_string());
-    Puppet::start(command, programs)
+    ScriptedPeer::start(command, programs)
 }
 
 /// A trial that moves them so.
 pub(crate) fn steps(
     peer: &CuratorPeer,
-    steps: impl AsyncFnOnce(&ZooKeeper, &mut Puppet, &str, &Client) -> Outcome,
+    steps: impl AsyncFnOnce(&ZooKeeper, &mut ScriptedPeer, &str, &Client) -> Outcome,
 ) -> Outcome {
-    step_by_step(|servers| puppet(peer, servers), steps)
+    step_by_step(|servers| scripted_peer(peer, servers), steps)
 }
 
-/// One of the programs, to be started any number of times.
+/// A program that can be started any number of times.
 #[derive(Debug)]
 pub(crate) struct Program {
     programs: Arc<Programs>,
@@ -97,7 +100,7 @@ impl Programs {
                 "Workers.java",
                 "Semaphores.java",
                 "Leaders.java",
-                "Puppet.java",
+                "ScriptedPeer.java",
                 "Counters.java",
             ]
             .map(|name| sources.join(name)),

@@ -1,4 +1,4 @@
-//! One election of Curator's participants and ours, step by step.
+//! An election of Curator's participants and those of this crate, step by step.
 
 use test_support::peers::CuratorPeer;
 use zookeeper_recipes::{LeaderLatch, LeaderSelector, Participant};
@@ -18,28 +18,28 @@ fn shown(participants: &[Participant]) -> String {
 /// Java, ours, Java: each leads when the one before it leaves, and all see the same.
 pub(crate) fn latches(peer: &CuratorPeer) -> Outcome {
     steps(peer, async |servers, curator, path, client| {
-        curator.ask("a", &format!("leader start latch {path} java-1"), "started")?;
-        curator.ask("a", "leader await java-1", "leads")?;
+        curator.call("a", &format!("leader start latch {path} java-1"), "started")?;
+        curator.call("a", "leader await java-1", "leads")?;
         let latch = LeaderLatch::builder(client, path).id("rust").build()?;
         joined(servers, path, 2).await?;
-        curator.ask("b", &format!("leader start latch {path} java-2"), "started")?;
+        curator.call("b", &format!("leader start latch {path} java-2"), "started")?;
         joined(servers, path, 3).await?;
         assert_eq!(shown(&latch.participants().await?), "java-1* rust java-2");
-        curator.ask("a", "leader participants java-1", "java-1* rust java-2")?;
+        curator.call("a", "leader participants java-1", "java-1* rust java-2")?;
         assert_eq!(latch.leader().await?.ok_or("no leader")?.id(), "java-1");
         assert!(!latch.has_leadership());
 
-        curator.ask("a", "leader close java-1", "closed")?;
+        curator.call("a", "leader close java-1", "closed")?;
         let leadership = soon("leadership", latch.leadership()).await??;
-        curator.ask("b", "leader leader java-2", "rust")?;
-        curator.ask("b", "leader has java-2", "follows")?;
+        curator.call("b", "leader leader java-2", "rust")?;
+        curator.call("b", "leader has java-2", "follows")?;
         assert_eq!(shown(&latch.participants().await?), "rust* java-2");
 
         latch.close().await?;
         assert!(!leadership.is_held());
-        curator.ask("b", "leader await java-2", "leads")?;
+        curator.call("b", "leader await java-2", "leads")?;
         assert_eq!(latch.leader().await?.ok_or("no leader")?.id(), "java-2");
-        curator.ask("b", "leader close java-2", "closed")?;
+        curator.call("b", "leader close java-2", "closed")?;
         Ok(())
     })
 }
@@ -47,12 +47,12 @@ pub(crate) fn latches(peer: &CuratorPeer) -> Outcome {
 /// The selectors of Java and of Rust lead in turn in one election.
 pub(crate) fn selectors(peer: &CuratorPeer) -> Outcome {
     steps(peer, async |servers, curator, path, client| {
-        curator.ask(
+        curator.call(
             "a",
             &format!("leader start selector {path} java-1"),
             "started",
         )?;
-        curator.ask("a", "leader await java-1", "leads")?;
+        curator.call("a", "leader await java-1", "leads")?;
         let selector = LeaderSelector::builder(client, path).id("rust").build()?;
         let Leading {
             begun,
@@ -60,7 +60,7 @@ pub(crate) fn selectors(peer: &CuratorPeer) -> Outcome {
             task: leading,
         } = Leading::start(&selector);
         joined(servers, path, 2).await?;
-        curator.ask(
+        curator.call(
             "b",
             &format!("leader start selector {path} java-2"),
             "started",
@@ -70,20 +70,20 @@ pub(crate) fn selectors(peer: &CuratorPeer) -> Outcome {
             shown(&selector.participants().await?),
             "java-1* rust java-2"
         );
-        curator.ask("a", "leader participants java-1", "java-1* rust java-2")?;
+        curator.call("a", "leader participants java-1", "java-1* rust java-2")?;
         assert!(!selector.has_leadership());
 
-        curator.ask("a", "leader close java-1", "closed")?;
+        curator.call("a", "leader close java-1", "closed")?;
         soon("leadership", begun).await??;
         assert!(selector.has_leadership());
-        curator.ask("b", "leader leader java-2", "rust")?;
-        curator.ask("b", "leader has java-2", "follows")?;
+        curator.call("b", "leader leader java-2", "rust")?;
+        curator.call("b", "leader has java-2", "follows")?;
 
         let _ = end.send(());
         soon("end of the work", leading).await???;
-        curator.ask("b", "leader await java-2", "leads")?;
+        curator.call("b", "leader await java-2", "leads")?;
         assert_eq!(selector.leader().await?.ok_or("no leader")?.id(), "java-2");
-        curator.ask("b", "leader close java-2", "closed")?;
+        curator.call("b", "leader close java-2", "closed")?;
         joined(servers, path, 0).await?;
         Ok(())
     })

@@ -6,14 +6,14 @@ use zookeeper_recipes::{GroupMember, PersistentNodeState};
 
 use crate::Outcome;
 use crate::curator::java::steps;
-use crate::puppet::Puppet;
+use crate::scripted_peer::ScriptedPeer;
 
 /// Waits until Curator's cache, which tells no test what it has heard, shows these members.
-fn curator_sees(curator: &mut Puppet, members: &str) -> Outcome {
+fn curator_sees(curator: &mut ScriptedPeer, members: &str) -> Outcome {
     poll_until(&format!("Curator to see {members}"), SOON, || {
         let seen = curator
-            .tell("t", "member list")
-            .and_then(|()| curator.hear("t"));
+            .send("t", "member list")
+            .and_then(|()| curator.receive("t"));
         match seen {
             Ok(seen) => (seen == format!("sees {members}")).then_some(Ok(())),
             Err(error) => Some(Err(error)),
@@ -27,19 +27,19 @@ pub(crate) fn peers_share_a_group(peer: &CuratorPeer) -> Outcome {
         within("our join", rust.wait_for_initial_create(SOON)).await?;
         let mut watch = rust.watch();
         assert_eq!(within("the members", watch.changed()).await?.len(), 1);
-        curator.ask("t", &format!("member join {path} java 2"), "joins")?;
+        curator.call("t", &format!("member join {path} java 2"), "joins")?;
         let members = within("Curator's join", watch.changed()).await?;
         assert_eq!((members.len(), &*members["java"]), (2, &b"2"[..]));
         curator_sees(curator, "java=2 rust=1")?;
         within("our write", rust.set_data("3")).await?;
         curator_sees(curator, "java=2 rust=3")?;
-        curator.ask("t", "member set 4", "sets")?;
-        // The same id: ours waits for Curator's to go.
+        curator.call("t", "member set 4", "sets")?;
+        // The id is the same, so this crate's member waits until Curator's leaves.
         let second = GroupMember::new(client, path, "java", "5")?;
         let mut states = second.watch_state();
         let conflict = states.wait_for(|state| *state == PersistentNodeState::Conflict);
         within("the conflict", conflict).await.ok_or("closed")?;
-        curator.ask("t", "member leave", "left")?;
+        curator.call("t", "member leave", "left")?;
         within("the join", second.wait_for_initial_create(SOON)).await?;
         assert_eq!(within("the members", rust.members()).await?["java"], b"5");
         within("our end", rust.close()).await?;

@@ -14,10 +14,10 @@ pub(crate) fn mutex_among_read_write_nodes(peer: &CuratorPeer) -> Outcome {
     steps(peer, async |_, curator, path, client| {
         let mutex = InterProcessMutex::new(client, path)?;
         for (kind, name) in [("read", "__READ__"), ("write", "__WRIT__")] {
-            curator.ask("t", &format!("acquire {kind} {path}"), "holds")?;
+            curator.call("t", &format!("acquire {kind} {path}"), "holds")?;
             refused(client, mutex.acquire(SOON), name).await?;
             refused(client, mutex.lock(), name).await?;
-            curator.ask("t", &format!("release {kind} {path}"), "released")?;
+            curator.call("t", &format!("release {kind} {path}"), "released")?;
         }
         // Once they are gone it is a mutex's path like any other.
         mutex.lock().await?.release().await?;
@@ -28,11 +28,11 @@ pub(crate) fn mutex_among_read_write_nodes(peer: &CuratorPeer) -> Outcome {
 pub(crate) fn read_write_lock_among_mutex_nodes(peer: &CuratorPeer) -> Outcome {
     steps(peer, async |_, curator, path, client| {
         let lock = InterProcessReadWriteLock::new(client, path)?;
-        curator.ask("t", &format!("acquire mutex {path}"), "holds")?;
+        curator.call("t", &format!("acquire mutex {path}"), "holds")?;
         refused(client, lock.read_lock().acquire(SOON), "lock-").await?;
         refused(client, lock.write_lock().acquire(SOON), "lock-").await?;
         refused(client, lock.read_lock().lock(), "lock-").await?;
-        curator.ask("t", &format!("release mutex {path}"), "released")?;
+        curator.call("t", &format!("release mutex {path}"), "released")?;
         lock.read_lock().lock().await?.release().await?;
         lock.write_lock().lock().await?.release().await?;
         Ok(())
@@ -49,7 +49,7 @@ pub(crate) fn kazoos_dialect_among_curators_nodes(peer: &CuratorPeer) -> Outcome
             ("write", "__WRIT__"),
         ] {
             let path = unique_path("mixed");
-            curator.ask("t", &format!("acquire {kind} {path}"), "holds")?;
+            curator.call("t", &format!("acquire {kind} {path}"), "holds")?;
             let mutex = InterProcessMutex::builder(client, &path)
                 .dialect(Dialect::Kazoo)
                 .build()?;
@@ -63,7 +63,7 @@ pub(crate) fn kazoos_dialect_among_curators_nodes(peer: &CuratorPeer) -> Outcome
                 .build()?;
             refused(&other, lock.read_lock().acquire(SOON), name).await?;
             refused(&other, lock.write_lock().acquire(SOON), name).await?;
-            curator.ask("t", &format!("release {kind} {path}"), "released")?;
+            curator.call("t", &format!("release {kind} {path}"), "released")?;
         }
         Ok(other.close().await?)
     })

@@ -18,7 +18,7 @@ use crate::Outcome;
 /// Adds the trials, the longest first.
 pub(crate) fn add_all(suite: &mut Suite) {
     let mut add = |name: &str, trial: fn(&CuratorPeer) -> Outcome| {
-        // And servers to meet on.
+        // The peers also need servers.
         let peer = peers::zookeeper().and_then(|_| peers::curator());
         suite.add_needing(
             "zookeeper",

@@ -7,13 +7,13 @@ use zookeeper_recipes::{
     AnyGuard, InterProcessFairLock, InterProcessMutex, InterProcessReadWriteLock,
 };
 
-use crate::curator::java::{puppet, steps};
+use crate::curator::java::{scripted_peer, steps};
 use crate::outside::children;
 use crate::{Outcome, block_on, connect};
 
 pub(crate) fn curators_revoker_reaches_own_guards(peer: &CuratorPeer) -> Outcome {
     let servers = shared_standalone()?;
-    let mut curator = puppet(peer, &servers)?;
+    let mut curator = scripted_peer(peer, &servers)?;
     let (mutex, fair, read_write) = (
         unique_path("revoked"),
         unique_path("revoked"),
@@ -43,15 +43,16 @@ pub(crate) fn curators_revoker_reaches_own_guards(peer: &CuratorPeer) -> Outcome
         for guard in guards {
             let mut revoked = task::spawn(guard.revoked());
             assert_pending!(revoked.poll());
-            curator.ask("t", &format!("revoke {}", guard.node()), "asked")?;
+            curator.call("t", &format!("revoke {}", guard.node()), "asked")?;
             within("the request", revoked).await;
-            // One that begins to listen only now hears of it too, and nothing happens by itself.
+            // A listener that is added only now is notified too, and nothing else happens by
+            // itself.
             within("the request, again", guard.revoked()).await;
             assert!(guard.is_held());
             guard.release().await?;
         }
         let writer = read_write.write_lock().lock().await?;
-        curator.ask("t", &format!("revoke {}", writer.node()), "asked")?;
+        curator.call("t", &format!("revoke {}", writer.node()), "asked")?;
         within("the request", writer.revoked()).await;
         writer.release().await?;
         Ok(client.close().await?)
@@ -62,18 +63,18 @@ pub(crate) fn own_request_reaches_curators_listeners(peer: &CuratorPeer) -> Outc
     steps(peer, async |servers, curator, _, client| {
         for kind in ["mutex", "read", "write"] {
             let path = unique_path("revoked");
-            curator.ask("t", &format!("listen {kind} {path}"), "listens")?;
-            curator.ask("t", &format!("acquire {kind} {path}"), "holds")?;
+            curator.call("t", &format!("listen {kind} {path}"), "listens")?;
+            curator.call("t", &format!("acquire {kind} {path}"), "holds")?;
             let node = children(servers, &path)
                 .await?
                 .pop_first()
                 .ok_or("no node")?;
-            assert!(!curator.has_said("t-listener"), "before it was asked");
+            assert!(!curator.has_answered("t-listener"), "before it was asked");
             client
                 .attempt_revoke(&format!("{path}/{node}").parse()?)
                 .await?;
-            curator.answers("t-listener", "asked back")?;
-            curator.ask("t", &format!("release {kind} {path}"), "released")?;
+            curator.expect_answer("t-listener", "asked back")?;
+            curator.call("t", &format!("release {kind} {path}"), "released")?;
         }
         Ok(())
     })

@@ -107,7 +107,7 @@ impl Plan for Changing {
         let limit = self.limits[self.next % self.limits.len()];
         let (side, crew) = (self.next % 2, self.next / 2 % 2);
         self.next += 1;
-        // One that is just starting must not miss it.
+        // A worker that is just starting must not miss the limit.
         let all = run.names();
         for java in &all[1] {
             run.until(&format!("{java} to know a limit"), |new| {
@@ -118,12 +118,13 @@ impl Plan for Changing {
         let set = format!("set {} {limit}", all[side][crew]);
         // The same process may have set the same limit before.
         let (before, mut now) = (count(run.journal()?, &set), 0);
-        run.tell(side, crew, &format!("limit {limit}"))?;
+        run.send(side, crew, &format!("limit {limit}"))?;
         run.until(&set, |new| {
             now += count(new, &set);
             now > before
         })?;
-        // Ours read it whenever they look for room; Curator's are told, sooner or later.
+        // Workers of this crate read the limit whenever they look for permits; Curator's are
+        // notified, sooner or later.
         for java in &all[1] {
             run.until(&format!("{java} to know {limit}"), |new| {
                 sees(new, java) == Some(&limit.to_string())
@@ -149,12 +150,13 @@ fn count(journal: &str, record: &str) -> usize {
     records(journal).filter(|other| *other == record).count()
 }
 
-/// Waits until so many stand in the queue.
+/// Waits until this many contenders are in the queue.
 async fn queued(servers: &ZooKeeper, path: &str, wanted: usize) -> Outcome {
     count_below(servers, &format!("{path}/locks"), wanted).await
 }
 
-/// Waits until so many permits are held, or are about to be by the first of Curator's in the queue.
+/// Waits until this many permits are held, or are about to be by the first of Curator's in the
+/// queue.
 async fn leased(servers: &ZooKeeper, path: &str, wanted: usize) -> Outcome {
     count_below(servers, &format!("{path}/leases"), wanted).await
 }
@@ -173,45 +175,45 @@ async fn count_below(servers: &ZooKeeper, directory: &str, wanted: usize) -> Out
     Ok(())
 }
 
-/// One queue: whoever comes first is served first, of either side.
+/// The contenders of both sides are granted permits in the order of their arrival.
 pub(crate) fn first_come_first_served(peer: &CuratorPeer) -> Outcome {
     steps(peer, async |servers, curator, path, client| {
         let other = connect(servers).await?;
         let semaphore = InterProcessSemaphore::new(client, path, 2)?;
         let others = InterProcessSemaphore::new(&other, path, 2)?;
-        curator.ask("a", &format!("semaphore acquire {path} 2 1"), "holds")?;
+        curator.call("a", &format!("semaphore acquire {path} 2 1"), "holds")?;
         let ours = semaphore.acquire(SOON).await?;
-        curator.ask("a2", &format!("semaphore try {path} 2 1"), "may not")?;
+        curator.call("a2", &format!("semaphore try {path} 2 1"), "may not")?;
         assert!(matches!(
             semaphore.try_acquire().await,
             Err(TryLockError::WouldBlock { .. })
         ));
         assert_eq!(semaphore.available_permits().await?, 0);
-        // One after the other, so that each is in the queue before the next comes.
-        curator.tell("b", &format!("semaphore acquire {path} 2 1"))?;
+        // The contenders come one after the other, so that each is in the queue before the next.
+        curator.send("b", &format!("semaphore acquire {path} 2 1"))?;
         queued(servers, path, 1).await?;
         let second = tokio::spawn(semaphore.acquire(SOON));
         queued(servers, path, 2).await?;
-        curator.tell("c", &format!("semaphore acquire {path} 2 1"))?;
+        curator.send("c", &format!("semaphore acquire {path} 2 1"))?;
         queued(servers, path, 3).await?;
         let fourth = tokio::spawn(others.acquire(SOON));
         queued(servers, path, 4).await?;
         // The first of Curator's has made its lease already.
         leased(servers, path, 3).await?;
-        assert!(!curator.has_said("b") && !second.is_finished());
+        assert!(!curator.has_answered("b") && !second.is_finished());
         ours.release().await?;
-        curator.answers("b", "holds")?;
+        curator.expect_answer("b", "holds")?;
         queued(servers, path, 3).await?;
-        assert!(!second.is_finished() && !curator.has_said("c") && !fourth.is_finished());
-        curator.ask("a", &format!("semaphore release {path}"), "released")?;
+        assert!(!second.is_finished() && !curator.has_answered("c") && !fourth.is_finished());
+        curator.call("a", &format!("semaphore release {path}"), "released")?;
         let second = within("our first waiter", second).await??;
-        assert!(!curator.has_said("c") && !fourth.is_finished());
-        curator.ask("b", &format!("semaphore release {path}"), "released")?;
-        curator.answers("c", "holds")?;
+        assert!(!curator.has_answered("c") && !fourth.is_finished());
+        curator.call("b", &format!("semaphore release {path}"), "released")?;
+        curator.expect_answer("c", "holds")?;
         assert!(!fourth.is_finished());
         second.release().await?;
         let fourth = within("our second waiter", fourth).await??;
-        curator.ask("c", &format!("semaphore release {path}"), "released")?;
+        curator.call("c", &format!("semaphore release {path}"), "released")?;
         fourth.release().await?;
         leased(servers, path, 0).await?;
         queued(servers, path, 0).await?;
@@ -224,16 +226,16 @@ pub(crate) fn first_come_first_served(peer: &CuratorPeer) -> Outcome {
 pub(crate) fn several_at_once(peer: &CuratorPeer) -> Outcome {
     steps(peer, async |servers, curator, path, client| {
         let semaphore = InterProcessSemaphore::new(client, path, 4)?;
-        curator.ask("a", &format!("semaphore acquire {path} 4 2"), "holds")?;
+        curator.call("a", &format!("semaphore acquire {path} 4 2"), "holds")?;
         assert_eq!(semaphore.available_permits().await?, 2);
         let three = tokio::spawn(semaphore.acquire_many(3, SOON));
         queued(servers, path, 1).await?;
-        // Behind us, although there would be room for it.
-        curator.tell("b", &format!("semaphore acquire {path} 4 2"))?;
+        // The contender is behind this crate's, although enough permits for it are free.
+        curator.send("b", &format!("semaphore acquire {path} 4 2"))?;
         queued(servers, path, 2).await?;
         leased(servers, path, 2).await?;
-        assert!(!three.is_finished() && !curator.has_said("b"));
-        curator.ask("a", &format!("semaphore release {path}"), "released")?;
+        assert!(!three.is_finished() && !curator.has_answered("b"));
+        curator.call("a", &format!("semaphore release {path}"), "released")?;
         let three = within("three permits", three).await??;
         assert_eq!(
             (
@@ -245,40 +247,40 @@ pub(crate) fn several_at_once(peer: &CuratorPeer) -> Outcome {
         );
         // Curator's has one of its two now, and waits with the lease of the other.
         leased(servers, path, 5).await?;
-        assert!(!curator.has_said("b"));
+        assert!(!curator.has_answered("b"));
         let next = tokio::spawn(semaphore.acquire_many(2, SOON));
         queued(servers, path, 2).await?;
         three.release().await?;
-        curator.answers("b", "holds")?;
+        curator.expect_answer("b", "holds")?;
         // The other two are free.
         let next = within("the two that are left", next).await??;
         assert_eq!(semaphore.available_permits().await?, 0);
         next.release().await?;
-        curator.ask("b", &format!("semaphore release {path}"), "released")?;
+        curator.call("b", &format!("semaphore release {path}"), "released")?;
         leased(servers, path, 0).await?;
         Ok(())
     })
 }
 
-/// The limit is Curator's SharedCount: whoever sets it, those who wait on the other side hear of
-/// it.
+/// The limit is Curator's SharedCount: when either side sets it, the waiters of the other side are
+/// notified.
 pub(crate) fn either_sets_the_limit(peer: &CuratorPeer) -> Outcome {
     steps(peer, async |servers, curator, path, client| {
-        curator.ask("a", &format!("semaphore limit {path} 1"), "set")?;
-        // What a handle states does not count any more.
+        curator.call("a", &format!("semaphore limit {path} 1"), "set")?;
+        // The limit that a handle states does not count any more.
         let semaphore = InterProcessSemaphore::new(client, path, 8)?;
         assert_eq!(semaphore.limit().await?, 1);
         let first = semaphore.acquire(SOON).await?;
         let second = tokio::spawn(semaphore.acquire(SOON));
         queued(servers, path, 1).await?;
-        curator.ask("a", &format!("semaphore limit {path} 2"), "set")?;
+        curator.call("a", &format!("semaphore limit {path} 2"), "set")?;
         let second = within("room for two", second).await??;
         assert_eq!(semaphore.limit().await?, 2);
-        curator.tell("b", &format!("semaphore acquire {path} live 1"))?;
+        curator.send("b", &format!("semaphore acquire {path} live 1"))?;
         leased(servers, path, 3).await?;
-        assert!(!curator.has_said("b"));
+        assert!(!curator.has_answered("b"));
         semaphore.set_limit(3).await?;
-        curator.answers("b", "holds")?;
+        curator.expect_answer("b", "holds")?;
         // Less than what is held: nothing is taken away, and nothing given until there is room.
         semaphore.set_limit(1).await?;
         assert!(first.is_held() && second.is_held());
@@ -289,7 +291,7 @@ pub(crate) fn either_sets_the_limit(peer: &CuratorPeer) -> Outcome {
             semaphore.try_acquire().await,
             Err(TryLockError::WouldBlock { .. })
         ));
-        curator.ask("b", &format!("semaphore release {path}"), "released")?;
+        curator.call("b", &format!("semaphore release {path}"), "released")?;
         semaphore.try_acquire().await?.release().await?;
         Ok(())
     })

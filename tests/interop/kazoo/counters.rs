@@ -11,7 +11,7 @@ use zookeeper_recipes::{Client, DistributedAtomicLong};
 use crate::{Failure, Outcome, block_on};
 
 const PAGE: &str = "docs/operating.md";
-/// What the command of the page is for.
+/// The arguments of the command in the documentation.
 const EXAMPLE: &str = "zk1:2181 /orders/number 48151";
 
 /// The command sets a counter that is missing, and one that is there.

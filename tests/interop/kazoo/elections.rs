@@ -1,4 +1,4 @@
-//! One election of kazoo's `Election` and our selector.
+//! An election of kazoo's `Election` and this crate's selector.
 
 use test_support::peers::KazooPeer;
 use zookeeper_recipes::{Dialect, LeaderSelector};
@@ -14,7 +14,7 @@ pub(crate) fn election_is_shared_with_kazoo(peer: &KazooPeer) -> Outcome {
             .id("rust")
             .dialect(Dialect::Kazoo)
             .build()?;
-        kazoo.ask("a", &format!("run election {path} python-1"), "leads")?;
+        kazoo.call("a", &format!("run election {path} python-1"), "leads")?;
         let Leading {
             begun,
             end,
@@ -28,23 +28,23 @@ pub(crate) fn election_is_shared_with_kazoo(peer: &KazooPeer) -> Outcome {
             .map(|one| one.id().to_owned())
             .collect();
         assert_eq!(ids, ["python-1", "rust"]);
-        kazoo.ask(
+        kazoo.call(
             "b",
             &format!("contenders election {path} python-1"),
             "python-1 rust",
         )?;
         assert!(!selector.has_leadership());
 
-        kazoo.ask("b", &format!("end election {path} python-1"), "ends")?;
-        kazoo.answers("a", "led")?;
+        kazoo.call("b", &format!("end election {path} python-1"), "ends")?;
+        kazoo.expect_answer("a", "led")?;
         soon("leadership", begun).await??;
         assert_eq!(selector.leader().await?.ok_or("no leader")?.id(), "rust");
-        kazoo.ask("b", &format!("contenders election {path} python-1"), "rust")?;
+        kazoo.call("b", &format!("contenders election {path} python-1"), "rust")?;
 
         let _ = end.send(());
         soon("end of the work", leading).await???;
-        kazoo.ask("a", &format!("run election {path} python-1"), "leads")?;
-        kazoo.answers("a", "led")?;
+        kazoo.call("a", &format!("run election {path} python-1"), "leads")?;
+        kazoo.expect_answer("a", "led")?;
         Ok(())
     })
 }

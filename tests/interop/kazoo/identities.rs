@@ -1,16 +1,16 @@
-//! Who holds a lock, as kazoo says it of ours and ours of kazoo's.
+//! The identities of holders, as kazoo shows those of this crate, and this crate those of kazoo.
 
 use test_support::peers::KazooPeer;
 use test_support::{SOON, shared_standalone, unique_path};
 use zookeeper_recipes::{Client, Dialect, InterProcessMutex};
 
-use crate::kazoo::python::puppet;
+use crate::kazoo::python::scripted_peer;
 use crate::{Outcome, block_on};
 
-/// Each is told the other's data.
+/// Each side shows the data of the other.
 pub(crate) fn each_sees_the_other(peer: &KazooPeer) -> Outcome {
     let servers = shared_standalone()?;
-    let mut kazoo = puppet(peer, &servers)?;
+    let mut kazoo = scripted_peer(peer, &servers)?;
     let path = unique_path("identities");
     block_on(async {
         let client = Client::builder()
@@ -21,26 +21,27 @@ pub(crate) fn each_sees_the_other(peer: &KazooPeer) -> Outcome {
             .dialect(Dialect::Kazoo)
             .build()?;
         let guard = mutex.acquire(SOON).await?;
-        kazoo.tell("a", &format!("contenders lock {path}"))?;
-        let said = kazoo.hear("a")?;
+        kazoo.send("a", &format!("contenders lock {path}"))?;
+        let said = kazoo.receive("a")?;
         assert!(
             said.contains(&format!("/{}/stock since ", std::process::id())),
             "{said}"
         );
         guard.release().await?;
 
-        kazoo.ask("a", &format!("acquire lock {path}"), "holds")?;
+        kazoo.call("a", &format!("acquire lock {path}"), "holds")?;
         let holders = mutex.holders().await?;
         let [holder] = holders.as_slice() else {
             return Err(format!("{holders:?}").into());
         };
-        // What its lock was made with, and no part of it is taken for a host or a time.
+        // The data are those with which kazoo's lock was created, and no part is taken for a host
+        // or a time.
         assert_eq!(
             (holder.identity().text(), holder.identity().host()),
             ("", None)
         );
         assert!(!holder.is_mine());
-        kazoo.ask("a", &format!("release lock {path}"), "released")?;
+        kazoo.call("a", &format!("release lock {path}"), "released")?;
         client.close().await?;
         Ok(())
     })

@@ -21,13 +21,13 @@ pub(crate) fn curators_dialect_among_kazoos_nodes(peer: &KazooPeer) -> Outcome {
             let mutex = InterProcessMutex::new(client, &path)?;
             let fair = InterProcessFairLock::new(client, &path)?;
             let read_write = InterProcessReadWriteLock::new(&other, &path)?;
-            kazoo.ask("t", &format!("acquire {kind} {path}"), "holds")?;
+            kazoo.call("t", &format!("acquire {kind} {path}"), "holds")?;
             refused(client, mutex.acquire(SOON), name).await?;
             refused(client, mutex.lock(), name).await?;
             refused(client, fair.acquire(SOON), name).await?;
             refused(&other, read_write.read_lock().acquire(SOON), name).await?;
             refused(&other, read_write.write_lock().acquire(SOON), name).await?;
-            kazoo.ask("t", &format!("release {kind} {path}"), "released")?;
+            kazoo.call("t", &format!("release {kind} {path}"), "released")?;
             // Once they are gone it is a path like any other.
             mutex.lock().await?.release().await?;
         }
@@ -35,23 +35,23 @@ pub(crate) fn curators_dialect_among_kazoos_nodes(peer: &KazooPeer) -> Outcome {
     })
 }
 
-/// Kazoo's `Lock` and `WriteLock` have the same names, so only its readers tell that it is the
-/// wrong recipe.
+/// Kazoo's `Lock` and `WriteLock` have the same names, so only its readers show that the recipe is
+/// the wrong one.
 pub(crate) fn mutex_among_readers(peer: &KazooPeer) -> Outcome {
     steps(peer, async |_, kazoo, path, client| {
         let mutex = InterProcessMutex::builder(client, path)
             .dialect(Dialect::Kazoo)
             .build()?;
-        kazoo.ask("t", &format!("acquire read {path}"), "holds")?;
+        kazoo.call("t", &format!("acquire read {path}"), "holds")?;
         refused(client, mutex.acquire(SOON), "__rlock__").await?;
-        kazoo.ask("t", &format!("release read {path}"), "released")?;
-        kazoo.ask("t", &format!("acquire write {path}"), "holds")?;
+        kazoo.call("t", &format!("release read {path}"), "released")?;
+        kazoo.call("t", &format!("acquire write {path}"), "holds")?;
         let busy = mutex.try_lock().await;
         assert!(
             matches!(busy, Err(TryLockError::WouldBlock { .. })),
             "{busy:?}"
         );
-        kazoo.ask("t", &format!("release write {path}"), "released")?;
+        kazoo.call("t", &format!("release write {path}"), "released")?;
         mutex.lock().await?.release().await?;
         Ok(())
     })

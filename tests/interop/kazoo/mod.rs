@@ -17,7 +17,7 @@ use crate::Outcome;
 /// Adds the trials, the longest first.
 pub(crate) fn add_all(suite: &mut Suite) {
     let mut add = |name: &str, trial: fn(&KazooPeer) -> Outcome| {
-        // And servers to meet on.
+        // The peers also need servers.
         let peer = peers::zookeeper().and_then(|_| peers::kazoo());
         suite.add_needing("zookeeper", &format!("kazoo::{name}"), peer, move |peer| {
             trial(&peer)

@@ -8,7 +8,7 @@ use test_support::peers::KazooPeer;
 use zookeeper_recipes::Client;
 
 use crate::pairing::Side;
-use crate::puppet::{Puppet, step_by_step};
+use crate::scripted_peer::{ScriptedPeer, step_by_step};
 use crate::worker::{POINTS, Task};
 use crate::{Failure, Outcome};
 
@@ -44,16 +44,19 @@ pub(crate) fn workers(
 }
 
 /// kazoo's locks, to be moved step by step.
-pub(crate) fn puppet(peer: &KazooPeer, servers: &ZooKeeper) -> Result<Puppet, Failure> {
-    let mut command = program(peer, "puppet.py");
+pub(crate) fn scripted_peer(
+    peer: &KazooPeer,
+    servers: &ZooKeeper,
+) -> Result<ScriptedPeer, Failure> {
+    let mut command = program(peer, "scripted_peer.py");
     command.arg(servers.connect_string());
-    Puppet::start(command, ())
+    ScriptedPeer::start(command, ())
 }
 
 /// A trial that moves them so.
 pub(crate) fn steps(
     peer: &KazooPeer,
-    steps: impl AsyncFnOnce(&ZooKeeper, &mut Puppet, &str, &Client) -> Outcome,
+    steps: impl AsyncFnOnce(&ZooKeeper, &mut ScriptedPeer, &str, &Client) -> Outcome,
 ) -> Outcome {
-    step_by_step(|servers| puppet(peer, servers), steps)
+    step_by_step(|servers| scripted_peer(peer, servers), steps)
 }

@@ -1,4 +1,4 @@
-//! What is to be known of kazoo's readers.
+//! Properties of kazoo's readers that users must know.
 
 use test_support::peers::KazooPeer;
 use tokio_test::{assert_pending, task};
@@ -22,7 +22,7 @@ pub(crate) fn kazoos_readers_await_later_writers(peer: &KazooPeer) -> Outcome {
         });
         let (lock, behind) = (lock?, behind?);
         let first = lock.write_lock().lock().await?;
-        kazoo.tell("t", &format!("acquire read {path}"))?;
+        kazoo.send("t", &format!("acquire read {path}"))?;
         watches_only(servers, &session, path, &first.node())?;
         let nodes = lock.participants().await?;
         let reader = nodes.last().ok_or("no reader")?;
@@ -34,14 +34,14 @@ pub(crate) fn kazoos_readers_await_later_writers(peer: &KazooPeer) -> Outcome {
         first.release().await?;
         if has_the_bug(peer) {
             watches_only(servers, &session, path, &writer)?;
-            assert!(!kazoo.has_said("t"), "the reader came in");
-            // Who waits for longest gives up.
+            assert!(!kazoo.has_answered("t"), "the reader came in");
+            // The waiter that has waited longest gives up.
             drop(second);
-            kazoo.answers("t", "holds")?;
-            kazoo.ask("t", &format!("release read {path}"), "released")?;
+            kazoo.expect_answer("t", "holds")?;
+            kazoo.call("t", &format!("release read {path}"), "released")?;
         } else {
-            kazoo.answers("t", "holds")?;
-            kazoo.ask("t", &format!("release read {path}"), "released")?;
+            kazoo.expect_answer("t", "holds")?;
+            kazoo.call("t", &format!("release read {path}"), "released")?;
             second.await?.release().await?;
         }
         Ok(other.close().await?)

@@ -10,7 +10,7 @@ pub(crate) fn all() -> Vec<Behaviour> {
         test_compare_and_set_fresh_instance =
             "TestDistributedAtomicLong.testCompareAndSetWithFreshInstance",
         test_force_set = "TestDistributedAtomicLong.testForceSet",
-        test_simulation = "TestDistributedAtomicLong.testSimulation".on_an_ensemble_too(),
+        test_simulation = "TestDistributedAtomicLong.testSimulation".also_on_ensemble(),
         test_basic = "TestDistributedAtomicLong.testBasic",
     ]
 }
@@ -91,8 +91,8 @@ async fn test_simulation(stage: &Stage<'_>) {
                 values.push(loop {
                     match counter.increment().await {
                         Ok(value) => break value,
-                        // Who is connected to a member that lags behind may come too late each
-                        // time, as long as others count.
+                        // A client of a member that lags behind may come too late each time, as
+                        // long as others count.
                         Err(AtomicLongError::Contended { .. }) => {}
                         Err(error) => panic!("{error}"),
                     }
@@ -118,6 +118,6 @@ async fn test_basic(stage: &Stage<'_>) {
     assert_eq!(within("the sum", counter.add(10)).await.unwrap(), 10);
     assert_eq!(within("the sum", counter.subtract(5)).await.unwrap(), 5);
     assert_eq!(within("the value", counter.get()).await.unwrap(), 5);
-    // Each at the first try.
+    // Each write succeeded at the first try.
     assert_eq!(stage.env.stat(counter.path()).await.unwrap().version, 4);
 }

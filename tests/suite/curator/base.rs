@@ -3,7 +3,7 @@
 use test_support::prelude::*;
 
 use super::stage::{AnyLock, Hold, Kind, Stage, ported};
-use crate::harness::{Behaviour, CriticalSection, Need, in_vain};
+use crate::harness::{Behaviour, CriticalSection, Need, expect_timeout};
 
 pub(crate) fn all(kind: Kind) -> Vec<Behaviour> {
     let mut all = ported![kind;
@@ -19,7 +19,7 @@ pub(crate) fn all(kind: Kind) -> Vec<Behaviour> {
     if kind == Kind::Mutex {
         all.extend(ported![kind;
             test_waiting_process_killed_server = "TestInterProcessMutexBase.testWaitingProcessKilledServer"
-                .needs(Need::OwnServers).only_on_an_ensemble(),
+                .needs(Need::OwnServers).only_on_ensemble(),
         ]);
     }
     all
@@ -29,7 +29,7 @@ async fn hold(lock: &AnyLock) -> Hold {
     within("a free lock", lock.lock()).await.unwrap()
 }
 
-/// Leaving the scope gives the lock back; who does not get it in time is told so.
+/// Leaving the scope releases the lock; a call that times out returns an error.
 async fn test_locker(stage: &Stage<'_>) {
     let (ours, theirs) = (stage.any_newcomer().await, stage.any_newcomer().await);
     for _ in 0..2 {
@@ -38,7 +38,7 @@ async fn test_locker(stage: &Stage<'_>) {
                 .await
                 .unwrap();
             assert!(ours.is_acquired_in_this_process());
-            let (refused, _) = in_vain(|timeout| theirs.acquire(timeout)).await;
+            let (refused, _) = expect_timeout(|timeout| theirs.acquire(timeout)).await;
             assert!(
                 matches!(refused, AcquireError::TimedOut { .. }),
                 "{refused}"
@@ -81,8 +81,8 @@ async fn test_waiting_process_killed_server(stage: &Stage<'_>) {
     assert_eq!(critical.visits(), 3);
 }
 
-/// Holder and waiter share the session that is killed: the waiter gets the lock in the next one,
-/// and the holder is told that it has lost it, which Curator's is not.
+/// Holder and waiter share the session that is killed: the waiter is granted the lock in the next
+/// one, and the holder is notified of its loss, which Curator's is not.
 // Shows: multi-lock-loss
 async fn test_killed_session(stage: &Stage<'_>) {
     let (client, link) = stage.linked().await;
@@ -216,7 +216,7 @@ async fn test_reentrant_single_lock(stage: &Stage<'_>) {
             critical.visit().await;
             again.release().await.unwrap();
         };
-        // All of them wait before the first lets go.
+        // All tasks wait before the first releases.
         tasks.spawn(ByHand::new(enters).start().finished());
     }
     stage.wait_nodes(10, 1).await;

@@ -1,5 +1,5 @@
-//! What of the tests of curator-framework a lock can be held to: TestFrameworkEdges on creates
-//! whose outcome is unknown, TestFailedDeleteManager on deletes that must happen.
+//! The tests of curator-framework that apply to locks: TestFrameworkEdges on creates with an
+//! unknown outcome, TestFailedDeleteManager on deletions that must happen.
 
 use test_support::prelude::*;
 use zookeeper_client as zk;
@@ -47,7 +47,7 @@ async fn test_protection_with_killed_session(stage: &Stage<'_>) {
     let next = server.hold_request(Match::op(Op::Create).path_prefix(&path));
     assert!(server.expire_session(session));
     within("the next session's create", next.wait_hit()).await;
-    let owner = stage.env.outsider().await.session_id().0;
+    let owner = stage.env.plain_client().await.session_id().0;
     server
         .create_as(&ghost, "", CreateMode::Ephemeral, owner)
         .unwrap();
@@ -114,7 +114,7 @@ async fn test_guaranteed_delete_in_foreground(stage: &Stage<'_>) {
         }
         other => panic!("{other:?}"),
     }
-    // Nothing is tried again.
+    // No request is repeated.
     client.flush(Duration::ZERO).await.unwrap();
     within("a free lock", lock.lock())
         .await
@@ -134,7 +134,7 @@ async fn test_guaranteed_delete_in_background(stage: &Stage<'_>) {
     drop(guard);
     client.flush(SOON).await.unwrap();
     client.flush(Duration::ZERO).await.unwrap();
-    // Another client may have a node of that name, which is not ours to delete.
+    // Another client may have a node with this name, which this client must not delete.
     stage.env.create(&node, zk::CreateMode::Ephemeral).await;
     within("another grant", lock.participants()).await.unwrap();
     assert!(stage.env.stat(&node).await.is_some());

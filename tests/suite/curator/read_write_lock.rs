@@ -4,7 +4,7 @@ use test_support::prelude::*;
 use tokio::sync::Barrier;
 
 use super::stage::{Kind, Stage, ported};
-use crate::harness::{Behaviour, Library};
+use crate::harness::{Behaviour, SharedSection};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     // The kind plays no part: each takes both.
@@ -16,12 +16,12 @@ pub(crate) fn all() -> Vec<Behaviour> {
         test_downgrading = "TestInterProcessReadWriteLock.testDowngrading",
         test_downgrading_at_once = "TestInterProcessReadWriteLock.testDowngrading",
         test_contending_downgrading = "TestInterProcessReadWriteLock.testContendingDowngrading"
-            .on_an_ensemble_too(),
-        test_basic = "TestInterProcessReadWriteLock.testBasic".whatever_breaks().on_an_ensemble_too(),
+            .also_on_ensemble(),
+        test_basic = "TestInterProcessReadWriteLock.testBasic".with_faults().also_on_ensemble(),
         test_set_node_data = "TestInterProcessReadWriteLock.testSetNodeData",
         test_lock_path = "TestInterProcessReadWriteLock.testLockPath",
         own_readers_and_writers_exclude,
-        downgrades_keep_writers_alone.whatever_breaks().on_an_ensemble_too(),
+        downgrades_keep_writers_alone.with_faults().also_on_ensemble(),
         conversion_keeps_its_listeners,
         downgrades_need_no_queue_place,
     ]
@@ -37,7 +37,7 @@ fn pair(stage: &Stage<'_>, client: &Client) -> (InterProcessReadLock, InterProce
 async fn test_get_participant_nodes(stage: &Stage<'_>) {
     let client = stage.client().await;
     let path = stage.env.lock_path();
-    // Its readers share no node, as Curator's do not.
+    // The readers share no node, as Curator's do not.
     let lock = InterProcessReadWriteLock::builder(&client, &path)
         .hand_off(1, SOON)
         .build()
@@ -49,7 +49,7 @@ async fn test_get_participant_nodes(stage: &Stage<'_>) {
     }
     let mut writers = JoinSet::new();
     for writer in 1..=8 {
-        // One client's would wait behind one node.
+        // The writers of one client would wait behind one node.
         let write = pair(stage, &stage.client().await).1;
         writers.spawn(async move { write.lock().await.unwrap().release().await.unwrap() });
         stage.env.wait_count(&path, 20 + writer).await;
@@ -89,7 +89,7 @@ async fn test_get_participant_nodes(stage: &Stage<'_>) {
     all_done("every writer", writers).await;
 }
 
-/// Who holds a read lock and waits for the write lock waits for itself.
+/// A caller that holds a read lock and waits for the write lock waits for itself.
 async fn test_that_upgrading_is_disallowed(stage: &Stage<'_>) {
     let (read, write) = pair(stage, &stage.client().await);
     let reader = within("a free lock", read.lock()).await.unwrap();
@@ -155,7 +155,7 @@ async fn test_that_downgrading_respects_threads(stage: &Stage<'_>) {
     assert!(!waiter.is_finished());
     waiter.abort();
     stage.env.wait_count(&stage.env.lock_path(), 1).await;
-    // Only by the guard itself.
+    // Only the guard itself can be converted.
     let shared = writer.reenter_as_reader().unwrap();
     assert!(shared.is_held());
     shared.release().await.unwrap();
@@ -216,7 +216,7 @@ async fn test_downgrading_at_once(stage: &Stage<'_>) {
         reader.fencing_token(),
         ReadToken::from_parts(token.zxid(), token.counter())
     );
-    // Its node has the number of the writer's, before all that have come since.
+    // The node has the number of the writer's, before all that have come since.
     assert_eq!(
         reader.node()[reader.node().len() - 18..],
         node[node.len() - 18..].replace("__WRIT__", "__READ__")
@@ -239,8 +239,8 @@ async fn test_downgrading_at_once(stage: &Stage<'_>) {
         .unwrap();
 }
 
-/// A writer that queues while another writes does not come in when that one goes on as a reader: in
-/// Curator before 5.5.0 it did.
+/// A queued writer is not granted the lock when the holder is downgraded to a reader. In Curator
+/// before 5.5.0 it was.
 // Shows: downgrade
 async fn test_contending_downgrading(stage: &Stage<'_>) {
     let (ours, theirs) = (stage.client().await, stage.client().await);
@@ -255,7 +255,7 @@ async fn test_contending_downgrading(stage: &Stage<'_>) {
         let last = tokio::spawn(async move { read.lock().await.unwrap() });
         stage.env.wait_count(&path, 3).await;
         let reader = within("the downgrade", writer.downgrade()).await.unwrap();
-        // It looks again, because the node that it has watched is gone, and finds the reader's.
+        // The waiter lists again, because its predecessor's node is gone, and finds the reader's.
         let node = reader.node();
         tokio::select! {
             () = stage.env.wait_watchers(&node, 1) => {}
@@ -290,14 +290,14 @@ async fn stays(lock: &impl InterProcessLock, node: &NodePath) {
     );
 }
 
-async fn reads(library: &Library, read: &InterProcessReadLock) -> ReadGuard {
+async fn reads(library: &SharedSection, read: &InterProcessReadLock) -> ReadGuard {
     let guard = read.lock().await.unwrap();
     library.read_while(&guard, stays(read, &guard.node())).await;
     assert!(guard.is_held());
     guard
 }
 
-async fn writes(library: &Library, write: &InterProcessWriteLock) -> WriteGuard {
+async fn writes(library: &SharedSection, write: &InterProcessWriteLock) -> WriteGuard {
     let guard = write.lock().await.unwrap();
     library
         .write_while(&guard, stays(write, &guard.node()))
@@ -310,7 +310,7 @@ async fn writes(library: &Library, write: &InterProcessWriteLock) -> WriteGuard 
 async fn test_basic(stage: &Stage<'_>) {
     const CLIENTS: usize = 8;
     const ROUNDS: usize = 100;
-    let library = Arc::new(Library::default());
+    let library = Arc::new(SharedSection::default());
     // Whether readers meet must not be a matter of luck.
     let meeting = Arc::new(Barrier::new(CLIENTS));
     let mut tasks = JoinSet::new();
@@ -386,7 +386,7 @@ async fn test_lock_path(stage: &Stage<'_>) {
         .unwrap();
     assert!(stage.env.stat(&writer.node()).await.is_none());
     within("the loss", writer.lost()).await;
-    // Whatever would make a reader of it is refused.
+    // Every conversion into a reader is refused.
     assert!(writer.reenter_as_reader().is_err());
     let failed = within("an answer", writer.downgrade()).await.unwrap_err();
     assert!(matches!(failed, ConversionError::Lost { .. }), "{failed:?}");
@@ -401,7 +401,7 @@ async fn test_lock_path(stage: &Stage<'_>) {
 /// Many handles of one client: the same rules as between clients.
 async fn own_readers_and_writers_exclude(stage: &Stage<'_>) {
     let client = stage.client().await;
-    let library = Arc::new(Library::default());
+    let library = Arc::new(SharedSection::default());
     let meeting = Arc::new(Barrier::new(4));
     let mut tasks = JoinSet::new();
     for task in 0..4 {
@@ -410,7 +410,7 @@ async fn own_readers_and_writers_exclude(stage: &Stage<'_>) {
         tasks.spawn(async move {
             for round in 0..15 {
                 if round % 5 == 0 {
-                    // All of them at once: they can only meet if they read together.
+                    // The readers can only meet if all of them hold the lock together.
                     meeting.wait().await;
                     let guard = read.lock().await.unwrap();
                     library.read_while(&guard, meeting.wait()).await;
@@ -429,7 +429,7 @@ async fn own_readers_and_writers_exclude(stage: &Stage<'_>) {
 
 /// Four clients that write and read on, beside two that only read and two that only write.
 async fn downgrades_keep_writers_alone(stage: &Stage<'_>) {
-    let library = Arc::new(Library::default());
+    let library = Arc::new(SharedSection::default());
     let mut tasks = JoinSet::new();
     for task in 0..8 {
         let client = stage.client().await;
@@ -441,7 +441,7 @@ async fn downgrades_keep_writers_alone(stage: &Stage<'_>) {
                     0..4 => {
                         let writer = writes(&library, &write).await;
                         let token = writer.fencing_token();
-                        // From here on others may read, and none may write.
+                        // Other readers may hold the lock from now on, and no writer.
                         let reader = writer.downgrade().await.unwrap();
                         assert_eq!(
                             reader.fencing_token(),

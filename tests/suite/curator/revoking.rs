@@ -9,7 +9,7 @@ use crate::harness::Behaviour;
 
 pub(crate) fn all(kind: Kind) -> Vec<Behaviour> {
     ported![kind;
-        test_revoking = "TestInterProcessMutex.testRevoking".on_an_ensemble_too(),
+        test_revoking = "TestInterProcessMutex.testRevoking".also_on_ensemble(),
         request_before_listening_is_seen,
         request_to_waiter_reaches_holder,
         departing_listener_removes_its_watch,
@@ -52,7 +52,7 @@ async fn test_revoking(stage: &Stage<'_>) {
     let guard = within("the waiter's grant", waiter).await.unwrap();
     assert!(guard.is_held());
     guard.release().await.unwrap();
-    // That there is no such node any more is no error, as in Curator.
+    // A node that no longer exists is no error, as in Curator.
     within("an answer", requester.attempt_revoke(&node))
         .await
         .unwrap();
@@ -69,7 +69,7 @@ async fn request_before_listening_is_seen(stage: &Stage<'_>) {
     .await
     .unwrap();
     within("the news", revoked).await;
-    // One that asks again is told again.
+    // A second request is notified again.
     within("the news", guard.revoked()).await;
     guard.release().await.unwrap();
 }
@@ -128,12 +128,18 @@ async fn departing_listener_removes_its_watch(stage: &Stage<'_>) {
 
 async fn curators_data_is_a_request(stage: &Stage<'_>) {
     let (node, holder, waiter) = held_and_waited_for(stage).await;
-    let outsider = stage.env.outsider().await;
+    let plain_client = stage.env.plain_client().await;
     // Any other data is none.
-    outsider.set_data(&node, b"__REVOKE", None).await.unwrap();
+    plain_client
+        .set_data(&node, b"__REVOKE", None)
+        .await
+        .unwrap();
     stage.env.wait_watchers(&node, 2).await;
     assert!(!holder.is_finished());
-    outsider.set_data(&node, b"__REVOKE__", None).await.unwrap();
+    plain_client
+        .set_data(&node, b"__REVOKE__", None)
+        .await
+        .unwrap();
     within("the holder's end", holder).await.unwrap();
     within("the waiter's grant", waiter)
         .await

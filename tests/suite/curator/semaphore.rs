@@ -3,7 +3,7 @@
 use test_support::prelude::*;
 
 use super::stage::{Kind, Stage, ported};
-use crate::harness::{Behaviour, Need, Room};
+use crate::harness::{Behaviour, LimitedSection, Need};
 
 /// After so long without a visit there is none.
 const QUIET: Duration = Duration::from_secs(1);
@@ -11,14 +11,14 @@ const QUIET: Duration = Duration::from_secs(1);
 pub(crate) fn all() -> Vec<Behaviour> {
     ported![Kind::Semaphore;
         test_cluster = "TestInterProcessSemaphoreCluster.testCluster"
-            .needs(Need::OwnServers).only_on_an_ensemble(),
+            .needs(Need::OwnServers).only_on_ensemble(),
     ]
 }
 
-/// Twenty clients; when the ensemble has no quorum none gets in, and with the quorum they go on.
-/// (Curator's check for exclusion is inverted, and proves nothing.)
+/// Twenty clients; when the ensemble has no quorum none is granted a permit, and with the quorum
+/// they continue. (Curator's check for exclusion is inverted, and proves nothing.)
 async fn test_cluster(stage: &Stage<'_>) {
-    let room = Arc::new(Room::of(1));
+    let section = Arc::new(LimitedSection::new(1));
     let (visit, mut visits) = watch::channel(0);
     let visit = Arc::new(visit);
     let go_on = Arc::new(AtomicBool::new(true));
@@ -30,11 +30,12 @@ async fn test_cluster(stage: &Stage<'_>) {
             .await;
         states.push(patient.watch_state());
         let semaphore = stage.semaphore(&patient, 1);
-        let (room, visit, go_on) = (Arc::clone(&room), Arc::clone(&visit), Arc::clone(&go_on));
+        let (section, visit, go_on) =
+            (Arc::clone(&section), Arc::clone(&visit), Arc::clone(&go_on));
         clients.spawn(async move {
             while go_on.load(Ordering::SeqCst) {
                 let permit = semaphore.acquire(Duration::from_secs(300)).await.unwrap();
-                room.visit_while(&permit, tokio::task::yield_now()).await;
+                section.visit_while(&permit, tokio::task::yield_now()).await;
                 visit.send_modify(|visits| *visits += 1);
                 permit.release().await.unwrap();
             }
@@ -50,7 +51,7 @@ async fn test_cluster(stage: &Stage<'_>) {
         let cut_off = state.wait_for(|state| *state == ConnectionState::Suspended);
         within("the outage", cut_off).await.unwrap();
     }
-    // Those who were granted a permit before may still come to know it.
+    // Callers that were granted a permit before the outage may still be notified of the grant.
     for _ in 0..20 {
         let before = *visits.borrow_and_update();
         if tokio::time::timeout(QUIET, visits.wait_for(|visits| *visits > before))

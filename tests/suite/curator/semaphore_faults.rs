@@ -4,28 +4,33 @@ use test_support::prelude::*;
 use zookeeper_client as zk;
 
 use super::stage::{Kind, Stage, ported};
-use crate::harness::{Behaviour, Room};
+use crate::harness::{Behaviour, LimitedSection};
 
 pub(crate) fn all() -> Vec<Behaviour> {
     ported![Kind::Semaphore;
-        deadlock_by_quantity.on_an_ensemble_too(),
+        deadlock_by_quantity.also_on_ensemble(),
         vanishing_directories_are_made_again = "CURATOR-180",
     ]
 }
 
-/// Curator's takes one permit after the other: two clients that want most of them each wait for
-/// what the other has, for ever. Here nobody has ever seen a part.
+/// Curator's semaphore takes one permit after the other: two clients that want most of them
+/// deadlock, each with a part. Here no caller ever has a part.
 async fn deadlock_by_quantity(stage: &Stage<'_>) {
     const ROUNDS: usize = 10;
-    let room = Arc::new(Room::of(4));
+    let section = Arc::new(LimitedSection::new(4));
     let mut clients = JoinSet::new();
     for _ in 0..2 {
-        let (semaphore, room) = (stage.semaphore(&stage.client().await, 4), Arc::clone(&room));
+        let (semaphore, section) = (
+            stage.semaphore(&stage.client().await, 4),
+            Arc::clone(&section),
+        );
         clients.spawn(async move {
             for _ in 0..ROUNDS {
-                // Without a deadline, which would hide it.
+                // A deadline would hide a deadlock.
                 let permits = semaphore.acquire_many(3, Duration::MAX).await.unwrap();
-                room.visit_while(&permits, tokio::task::yield_now()).await;
+                section
+                    .visit_while(&permits, tokio::task::yield_now())
+                    .await;
                 permits.release().await.unwrap();
             }
         });
@@ -41,7 +46,7 @@ async fn deadlock_by_quantity(stage: &Stage<'_>) {
             }
         }
     }
-    assert_eq!(room.visits(), 2 * ROUNDS);
+    assert_eq!(section.visits(), 2 * ROUNDS);
 }
 
 /// Both directories and the one above them go whenever they are empty, as containers do, between
@@ -58,12 +63,12 @@ async fn vanishing_directories_are_made_again(stage: &Stage<'_>) {
             }
         });
     }
-    let outsider = stage.env.outsider().await;
+    let plain_client = stage.env.plain_client().await;
     let mut deleted = 0;
     while !clients.is_empty() {
         let sweep = async {
             for directory in [stage.env.locks(), stage.env.leases(), stage.env.lock_path()] {
-                match outsider.delete(&directory, None).await {
+                match plain_client.delete(&directory, None).await {
                     Ok(()) => deleted += 1,
                     Err(zk::Error::NoNode | zk::Error::NotEmpty) => {}
                     Err(error) => panic!("{error}"),

@@ -1,5 +1,5 @@
-//! What a ported test runs on: an environment, and clients that are still there when it is looked
-//! for what is left.
+//! The stage of a ported test: an environment, and clients that still exist when the test checks
+//! what is left.
 
 use test_support::prelude::*;
 
@@ -14,7 +14,7 @@ pub(crate) enum Kind {
     Write,
     /// Two locks as one, which a test uses by [`Stage::any_lock`].
     Multi,
-    /// Its permits are no guards: such a test uses [`Stage::semaphore`].
+    /// A permit is no guard, so such a test uses [`Stage::semaphore`].
     Semaphore,
 }
 
@@ -150,7 +150,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// The client's session goes on until it has been looked for what it has left behind.
+    /// The client's session lives until the test has checked what it has left behind.
     pub(crate) fn keep(&self, client: &Client) {
         self.clients.lock().unwrap().push(client.clone());
     }

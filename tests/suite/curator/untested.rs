@@ -1,4 +1,4 @@
-//! What Curator's tests leave out, as far as locks with one queue go.
+//! Behaviours of locks with one queue that Curator's tests leave out.
 
 use test_support::prelude::*;
 
@@ -7,19 +7,17 @@ use crate::harness::{Behaviour, CriticalSection, Need};
 
 pub(crate) fn all(kind: Kind) -> Vec<Behaviour> {
     let mut all = ported![kind;
-        re_entry_after_session_loss.on_an_ensemble_too(),
-        cancellation_at_random_moments.whatever_breaks().on_an_ensemble_too(),
+        re_entry_after_session_loss.also_on_ensemble(),
+        cancellation_at_random_moments.with_faults().also_on_ensemble(),
         overflowing_sequence_is_refused.needs(Need::SetSequence),
-        watch_leak_on_timeout.on_an_ensemble_too(),
-        watch_leak_on_cancellation.on_an_ensemble_too(),
+        watch_leak_on_timeout.also_on_ensemble(),
+        watch_leak_on_cancellation.also_on_ensemble(),
         deleted_holder_is_notified,
-        closed_client_leaves_the_queue.on_an_ensemble_too(),
+        closed_client_leaves_the_queue.also_on_ensemble(),
     ];
-    // Of locks that one may hold at a time.
+    // The condition holds for locks with one holder at a time.
     if kind != Kind::Read {
-        all.extend(
-            ported![kind; departures_leave_holders_alone.whatever_breaks().on_an_ensemble_too()],
-        );
+        all.extend(ported![kind; departures_leave_holders_alone.with_faults().also_on_ensemble()]);
     }
     if kind == Kind::Mutex {
         all.extend(ported![kind; refused_sequential_create_is_reported.needs(Need::HoldReplies)]);
@@ -32,9 +30,8 @@ fn spawn(lock: &Lock) -> JoinHandle<Result<AnyGuard, AcquireError>> {
     tokio::spawn(async move { lock.lock().await })
 }
 
-/// After the end of the session nothing can be had of the hold any more, whether another client
-/// holds the lock by then or not. (In Curator a re-entrant `acquire` says yes while another client
-/// holds the lock.)
+/// After the end of the session the hold gives nothing any more, whether another client holds the
+/// lock or not. (In Curator a re-entrant `acquire` succeeds while another client holds the lock.)
 // Shows: telling-a-loss
 async fn re_entry_after_session_loss(stage: &Stage<'_>) {
     let theirs = stage.rival().await;
@@ -55,8 +52,8 @@ async fn re_entry_after_session_loss(stage: &Stage<'_>) {
             Some(waiter) => Some(within("the second in line", waiter).await.unwrap().unwrap()),
             None => None,
         };
-        // Not before it has been told, with a server that needs no time to end a session; on a real
-        // one long before.
+        // A server that ends a session at once may grant the lock to the next before the holder is
+        // notified; with a real server the holder is notified long before.
         within("the loss", guard.lost()).await;
         within("the loss of the share", again.lost()).await;
         for guard in [&guard, &again] {
@@ -142,8 +139,8 @@ async fn overflowing_sequence_is_refused(stage: &Stage<'_>) {
     stage.env.wait_count(&path, 1).await;
     assert!(guard.is_held());
     guard.release().await.unwrap();
-    // As the error says: without contenders the directory can be deleted, and the numbers begin
-    // anew.
+    // As the error says, the directory can be deleted without contenders, and the numbers start
+    // again.
     stage.env.delete(&path).await;
     within("a free lock", theirs.lock())
         .await
@@ -231,8 +228,8 @@ async fn watch_leak_on_cancellation(stage: &Stage<'_>) {
     guard.release().await.unwrap();
 }
 
-/// The holder's node is deleted by hand: the holder is told, and the next in line gets the lock, of
-/// whichever client it is.
+/// The holder's node is deleted by hand: the holder is notified, and the next contender is granted
+/// the lock, of any client.
 async fn deleted_holder_is_notified(stage: &Stage<'_>) {
     let builder = stage.env.builder().session_timeout(Duration::from_secs(12));
     let client = stage.connect(builder).await;

@@ -6,12 +6,12 @@ use std::net::SocketAddr;
 use test_support::prelude::*;
 use test_support::{Options, ZooKeeper, shared_ensemble, shared_standalone};
 
-/// What a behaviour runs on.
+/// The servers that a behaviour runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Backend {
-    /// A server of its own in this process.
+    /// A separate server in this process.
     InProcess,
-    /// The same, with connections that break all the time.
+    /// A separate server in this process, with connections that break all the time.
     Faults,
     /// A real server, shared with other behaviours.
     Standalone,
@@ -23,22 +23,24 @@ pub(crate) enum Backend {
 
 /// Why ClickHouse Keeper cannot show what happens to containers.
 pub(crate) const NO_CONTAINERS: &str = "it has no containers";
-/// Why ClickHouse Keeper cannot show how a session's end is told.
+/// Why ClickHouse Keeper cannot show how a session's end is reported.
 pub(crate) const NO_EXPIRY: &str = "a Keeper does not say that a session has expired";
-/// Why ClickHouse Keeper cannot show when the first session of a client is gone.
-pub(crate) const OUTLIVED: &str = "a session that a Keeper has replaced goes on until it expires";
-/// What a behaviour needs beyond a server that it has paths of its own on.
+/// Why ClickHouse Keeper cannot show when the first session of a client has ended.
+pub(crate) const SESSION_OUTLIVES: &str =
+    "a session that a Keeper has replaced lives until it expires";
+
+/// The requirements of a behaviour besides a server on which it has separate paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
-    /// Stop the servers and start them again, and have them look for empty containers at once.
+    /// Stop the servers and start them again, and make them delete empty containers at once.
     OwnServers,
-    /// Know what was asked of the server, and how often.
+    /// Count the requests to the server by kind.
     CountRequests,
     /// Hold single requests and replies.
     HoldReplies,
-    /// Tell containers from other nodes.
+    /// Distinguish containers from other nodes.
     SeeKinds,
-    /// Say which number the next sequential node gets.
+    /// Set the number of the next sequential node.
     SetSequence,
 }
 
@@ -62,12 +64,12 @@ impl Backend {
         Self::Ensemble,
     ];
 
-    /// Whether it runs in other processes, which this machine may not have.
+    /// Returns whether the servers run in other processes, which this machine may not have.
     pub(crate) fn is_real(self) -> bool {
         matches!(self, Self::Standalone | Self::Ensemble)
     }
 
-    /// Why it cannot do what is needed, if it cannot.
+    /// Returns why the back-end lacks what a behaviour needs; `None` if it has it.
     pub(crate) fn lacks(self, need: Need) -> Option<&'static str> {
         match need {
             Need::OwnServers => None,

@@ -1,4 +1,4 @@
-//! Behaviours, and on what they run.
+//! Behaviours, and the back-ends on which each runs.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ use super::random::seed;
 type Running<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 type Run = Arc<dyn for<'a> Fn(&'a Env) -> Running<'a> + Send + Sync>;
 
-/// Something that the library does, on any back-end that can show it.
+/// A behaviour of the library, tested on every back-end that can show it.
 pub(crate) struct Behaviour {
     name: &'static str,
     run: Run,
@@ -39,26 +39,26 @@ impl Behaviour {
         }
     }
 
-    /// Broken connections must not matter to it.
-    pub(crate) fn whatever_breaks(mut self) -> Self {
+    /// Runs the behaviour with broken connections too, which must not change it.
+    pub(crate) fn with_faults(mut self) -> Self {
         self.backends.push(Backend::Faults);
         self
     }
 
-    /// An ensemble could make a difference.
-    pub(crate) fn on_an_ensemble_too(mut self) -> Self {
+    /// Runs the behaviour on an ensemble too, which could make a difference.
+    pub(crate) fn also_on_ensemble(mut self) -> Self {
         self.backends.push(Backend::Ensemble);
         self
     }
 
-    /// Nothing else can show it.
-    pub(crate) fn only_on_an_ensemble(mut self) -> Self {
+    /// Runs the behaviour on an ensemble only, because nothing else can show it.
+    pub(crate) fn only_on_ensemble(mut self) -> Self {
         self.backends = vec![Backend::Ensemble];
         self
     }
 
-    /// The servers play no part, or all the same one.
-    pub(crate) fn once(mut self) -> Self {
+    /// Runs the behaviour on one back-end, because it does not depend on the servers.
+    pub(crate) fn in_process_only(mut self) -> Self {
         self.backends = vec![Backend::InProcess];
         self
     }
@@ -68,20 +68,20 @@ impl Behaviour {
         self
     }
 
-    /// Why ClickHouse Keeper cannot show it.
+    /// Excludes ClickHouse Keeper, for this reason.
     pub(crate) fn not_on_keeper(mut self, reason: &'static str) -> Self {
         self.not_on_keeper = Some(reason);
         self
     }
 
-    /// Which test of Curator's it is.
+    /// Names the test of Curator's from which the behaviour was ported.
     pub(crate) fn curator(mut self, test: &'static str) -> Self {
         self.curator = Some(test);
         self
     }
 }
 
-/// Writes a group of behaviours down: `behaviours![first.needs(..), second, ..]`.
+/// Lists a group of behaviours: `behaviours![first.needs(..), second, ..]`.
 macro_rules! behaviours {
     ($($function:ident $(.$option:ident($($argument:expr),*))*),* $(,)?) => {
         vec![$(
@@ -101,7 +101,7 @@ pub(crate) struct Registry {
 impl Registry {
     pub(crate) fn new() -> Self {
         let mut suite = Suite::new();
-        // Many wait for a session to expire, most of the others for replies.
+        // Most behaviours wait for replies, and many for a session to expire.
         suite.at_once(16);
         Self { suite }
     }
@@ -118,7 +118,7 @@ impl Registry {
         }
     }
 
-    /// Adds those of a group that a server plays a part in, on the model of ClickHouse Keeper.
+    /// Adds the behaviours of a group that depend on a server, on the model of ClickHouse Keeper.
     pub(crate) fn add_on_keeper(&mut self, group: &str, behaviours: &[Behaviour]) {
         let all = behaviours
             .iter()
@@ -158,12 +158,12 @@ impl Registry {
 
     pub(crate) fn run(self) -> ! {
         remember_panics();
-        println!("seed {}: SUITE_SEED={} does the same again", seed(), seed());
+        println!("seed {}: SUITE_SEED={} repeats this run", seed(), seed());
         self.suite.run()
     }
 }
 
-/// Runs a behaviour in a runtime of its own.
+/// Runs a behaviour in a separate runtime.
 fn perform(run: &Run, backend: Backend, own_servers: bool, name: &str) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -175,17 +175,17 @@ fn perform(run: &Run, backend: Backend, own_servers: bool, name: &str) {
         run(&env).await;
         env
     });
-    // With it end the tasks that a behaviour has left behind.
+    // The tasks that a behaviour has left behind end with the runtime.
     runtime.shutdown_timeout(SOON);
     env.end();
     let panics = std::mem::take(&mut *PANICS.lock().unwrap());
     assert!(
         panics.is_empty(),
-        "the library panicked, here or in a behaviour beside this one: {panics:?}"
+        "expected no panic of the library, in this behaviour or one that runs beside it: {panics:?}"
     );
 }
 
-/// What panicked on the threads of the library's sessions. Its tasks die of a panic without a word.
+/// The panics on the threads of the library's sessions, which tokio catches and does not report.
 static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 fn remember_panics() {

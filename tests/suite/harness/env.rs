@@ -1,4 +1,4 @@
-//! What a behaviour is given.
+//! The environment of a behaviour: servers, clients and paths.
 
 use std::sync::MutexGuard;
 
@@ -9,21 +9,21 @@ use zookeeper_client as zk;
 
 use super::Link;
 use super::backend::{Backend, Servers};
+use super::fault_injector::FaultInjector;
 use super::random;
-use super::saboteur::Saboteur;
 
-/// Servers, a place on them that no other behaviour uses, and an outsider that looks on, makes and
-/// deletes nodes.
+/// Servers, a directory on them that no other behaviour uses, and a plain client of ZooKeeper that
+/// reads, creates and deletes nodes.
 #[derive(Debug)]
 pub(crate) struct Env {
     servers: Servers,
     on_keeper: bool,
     root: String,
-    outsider: OnceCell<zk::Client>,
+    plain_client: OnceCell<zk::Client>,
     random: Mutex<Random>,
-    saboteur: Mutex<Option<Saboteur>>,
-    /// Kept until the end: a session is closed by a request, for which the connection must still be
-    /// there.
+    fault_injector: Mutex<Option<FaultInjector>>,
+    /// The links are kept until the end, because a session is closed by a request, which needs the
+    /// connection.
     links: Mutex<Vec<Arc<Link>>>,
 }
 
@@ -36,38 +36,50 @@ impl Env {
             servers,
             on_keeper: backend == Backend::Keeper,
             root: unique_path("suite"),
-            outsider: OnceCell::new(),
+            plain_client: OnceCell::new(),
             random: Mutex::new(random::named(name)),
-            saboteur: Mutex::default(),
+            fault_injector: Mutex::default(),
             links: Mutex::default(),
         };
         if let (Backend::Faults, Servers::Ours(server)) = (backend, &env.servers) {
-            let spared = env.outsider().await.session_id().0;
-            *env.saboteur.lock().unwrap() =
-                Some(Saboteur::start(Arc::clone(server), spared, &env.root, name));
+            let exempt = env.plain_client().await.session_id().0;
+            *env.fault_injector.lock().unwrap() = Some(FaultInjector::start(
+                Arc::clone(server),
+                exempt,
+                &env.root,
+                name,
+            ));
         }
         env
     }
 
-    /// Ends it all; panics where nothing was broken that should have been.
+    /// Ends the environment. Panics if faults were requested and none was injected, or if sessions
+    /// are left.
     pub(crate) fn end(self) {
-        if let Some(saboteur) = self.saboteur.lock().unwrap().take() {
-            let struck = saboteur.stop();
+        if let Some(fault_injector) = self.fault_injector.lock().unwrap().take() {
+            let injected = fault_injector.stop();
             assert!(
-                struck > 0,
-                "no connection was touched: the behaviour asks too little of the server"
+                injected > 0,
+                "expected at least one fault, but the behaviour sends too few requests for one"
             );
         } else if let (false, Servers::Ours(server)) = (self.on_keeper, &self.servers) {
-            // Not on a Keeper, whose sessions expire when it has replaced them.
-            // Every session is closed once its client, its recipes and its guards are dropped.
-            let outsider = self.outsider.get().map(|outsider| outsider.session_id().0);
+            // Every session is closed once its client, its recipes and its guards are dropped. The
+            // sessions that a Keeper has replaced live until they expire, so a Keeper is exempt.
+            let plain_client = self
+                .plain_client
+                .get()
+                .map(|plain_client| plain_client.session_id().0);
             let gone = |view: View<'_>| {
                 view.sessions()
                     .iter()
-                    .all(|session| Some(session.id) == outsider)
+                    .all(|session| Some(session.id) == plain_client)
             };
             let all_gone = server.wait_until_blocking(gone, SOON);
-            assert!(all_gone, "sessions are left: {:?}", server.sessions());
+            assert!(
+                all_gone,
+                "expected no session to be left, found {:?}",
+                server.sessions()
+            );
         }
     }
 
@@ -80,22 +92,22 @@ impl Env {
         self.servers.connect_string()
     }
 
-    /// A path that only this behaviour uses. Neither it nor its parent exists.
+    /// Returns a path that only this behaviour uses. Neither the path nor its parent exists.
     pub(crate) fn path(&self, name: &str) -> String {
         format!("{}/{name}", self.root)
     }
 
-    /// The same for behaviours that need only one.
+    /// Returns the path for behaviours that need only one.
     pub(crate) fn lock_path(&self) -> String {
         self.path("lock")
     }
 
-    /// A client's options for tests: it tries again often and soon.
+    /// Returns a client's options for tests: requests are repeated often and soon.
     pub(crate) fn builder(&self) -> ClientBuilder {
         Client::builder().retry_policy(RetryPolicy::n_times(100, Duration::from_millis(20)))
     }
 
-    /// A client with a session of its own, as another process would have it.
+    /// Connects a client with a separate session, as another process would have it.
     pub(crate) async fn client(&self) -> Client {
         self.connect(self.builder()).await
     }
@@ -108,8 +120,8 @@ impl Env {
         let client = within("a session", async {
             loop {
                 match builder.clone().connect(servers).await {
-                    // A behaviour may give the servers little time later, and they may need more
-                    // now.
+                    // A behaviour may choose a short connect timeout, and a busy machine may need
+                    // more time for the first connection.
                     Err(ConnectError::TimedOut { .. }) => {}
                     connected => break connected,
                 }
@@ -123,47 +135,49 @@ impl Env {
         client
     }
 
-    /// A client and a mutex at [`lock_path`](Self::lock_path). The mutex keeps the client.
+    /// Returns a mutex of a new client at [`lock_path`](Self::lock_path). The mutex keeps the
+    /// client.
     pub(crate) async fn mutex(&self) -> InterProcessMutex {
         InterProcessMutex::new(&self.client().await, self.lock_path()).unwrap()
     }
 
-    /// A client and a semaphore at [`lock_path`](Self::lock_path).
+    /// Returns a semaphore of a new client at [`lock_path`](Self::lock_path).
     pub(crate) async fn semaphore(&self, permits: u32) -> InterProcessSemaphore {
         InterProcessSemaphore::new(&self.client().await, self.lock_path(), permits).unwrap()
     }
 
-    /// Where the semaphore's contenders queue.
+    /// Returns the directory in which the semaphore's contenders queue.
     pub(crate) fn locks(&self) -> String {
         self.path("lock/locks")
     }
 
-    /// Where its permits are.
+    /// Returns the directory of the semaphore's leases.
     pub(crate) fn leases(&self) -> String {
         self.path("lock/leases")
     }
 
-    /// Waits until the first in the semaphore's queue has looked, and found no room: it watches the
-    /// limit and the leases. A real server tells of the former only.
-    pub(crate) async fn wait_no_room(&self) {
+    /// Waits until the head of the semaphore's queue waits for permits, with watches on the limit
+    /// and on the leases. Only the watch on the limit is checked, because a real server lists no
+    /// watches on children.
+    pub(crate) async fn wait_semaphore_full(&self) {
         self.wait_watchers(&self.path("lock/permits"), 1).await;
     }
 
-    /// Waits until nobody holds a permit or waits for one.
+    /// Waits until no contender holds a permit or waits for one.
     pub(crate) async fn wait_no_permits(&self) {
         self.wait_count(&self.locks(), 0).await;
         self.wait_count(&self.leases(), 0).await;
     }
 
-    /// A connection to the servers that can be broken.
+    /// Returns a link to the servers that can be broken.
     pub(crate) fn link(&self) -> Arc<Link> {
         let link = Arc::new(Link::to(&self.servers.addresses()));
         self.links.lock().unwrap().push(Arc::clone(&link));
         link
     }
 
-    /// A client whose connection can be broken, with a session timeout of six seconds: a machine
-    /// that stands still for two or three of them takes no lock away.
+    /// Connects a client through a link that can be broken, with a session timeout of six seconds:
+    /// a machine that stands still for two or three seconds loses no lock.
     pub(crate) async fn linked(&self, builder: ClientBuilder) -> (Client, Arc<Link>) {
         let link = self.link();
         let builder = builder.session_timeout(Duration::from_secs(6));
@@ -171,7 +185,7 @@ impl Env {
         (client, link)
     }
 
-    /// Has the servers expire a session, as they do with one that they have not heard of for long.
+    /// Makes the servers expire the session of a client, as after a long silence.
     pub(crate) async fn expire(&self, client: &Client, link: &Link) {
         self.expire_session(client.session_id().expect("a session"), link)
             .await;
@@ -208,7 +222,7 @@ impl Env {
                     move |view: View<'_>| view.sessions().iter().all(|known| known.id != session);
                 assert!(
                     server.wait_until(gone, SOON).await,
-                    "session {session:#x} is still there"
+                    "expected session {session:#x} to end, but the server still has it"
                 );
             }
             Servers::Real(servers) => {
@@ -224,7 +238,7 @@ impl Env {
         }
     }
 
-    /// Whether the servers know the session.
+    /// Returns whether the servers know the session.
     pub(crate) async fn knows_session(&self, session: i64) -> bool {
         match &self.servers {
             Servers::Ours(server) => server.sessions().iter().any(|known| known.id == session),
@@ -235,7 +249,7 @@ impl Env {
         }
     }
 
-    /// Stops the servers, or starts them again.
+    /// Stops the servers.
     pub(crate) async fn stop_servers(&self) {
         let servers = self.servers.clone();
         blocking(move || match &servers {
@@ -245,7 +259,7 @@ impl Env {
         .await;
     }
 
-    /// Starts them again with what they had.
+    /// Starts the servers again with their data.
     pub(crate) async fn restart_servers(&self) {
         let servers = self.servers.clone();
         blocking(move || match &servers {
@@ -262,7 +276,7 @@ impl Env {
         .await;
     }
 
-    /// Kills the leader of an ensemble and starts it again once there is another.
+    /// Kills the leader of an ensemble, and starts it again once another leads.
     pub(crate) async fn replace_leader(&self) {
         let Servers::Real(servers) = self.servers.clone() else {
             panic!("one server has no leader")
@@ -276,8 +290,8 @@ impl Env {
         .await;
     }
 
-    /// Kills members of an ensemble, the leader among them, so that those that are left cannot go
-    /// on; answers which.
+    /// Kills members of an ensemble, including the leader, so that the rest has no quorum. Returns
+    /// the killed members.
     pub(crate) async fn lose_quorum(&self) -> Vec<usize> {
         let Servers::Real(servers) = self.servers.clone() else {
             panic!("one server has no quorum")
@@ -293,7 +307,7 @@ impl Env {
         .await
     }
 
-    /// Starts members of an ensemble again.
+    /// Starts killed members of an ensemble again.
     pub(crate) async fn restart_members(&self, members: Vec<usize>) {
         let Servers::Real(servers) = self.servers.clone() else {
             panic!("one server has no members")
@@ -307,26 +321,29 @@ impl Env {
         .await;
     }
 
-    /// Has empty containers deleted, as the servers do from time to time, and waits until `path`
-    /// is.
+    /// Makes the servers delete empty containers, as they do from time to time, and waits until
+    /// `path` is deleted.
     pub(crate) async fn sweep(&self, path: &str) {
         if let Servers::Ours(server) = &self.servers {
-            assert!(server.sweep_containers() > 0, "no empty container");
+            assert!(
+                server.sweep_containers() > 0,
+                "expected an empty container to delete, found none"
+            );
         }
         self.wait_gone(path).await;
     }
 
-    /// The server in this process.
+    /// Returns the server in this process.
     pub(crate) fn server(&self) -> &Server {
         match &self.servers {
             Servers::Ours(server) => server,
             Servers::Real(_) => {
-                panic!("the behaviour does not say that it needs the server in this process")
+                panic!("the behaviour needs the server in this process, which `Need` must declare")
             }
         }
     }
 
-    /// Waits until so many sessions watch a node.
+    /// Waits until `wanted` sessions watch a node.
     pub(crate) async fn wait_watchers(&self, path: &str, wanted: usize) {
         let path = path.to_owned();
         match &self.servers {
@@ -334,7 +351,7 @@ impl Env {
                 let there = move |view: View<'_>| view.watches_on(&path).len() == wanted;
                 assert!(
                     server.wait_until(there, SOON).await,
-                    "never {wanted} watches"
+                    "expected {wanted} sessions to watch the node"
                 );
             }
             Servers::Real(servers) => {
@@ -356,40 +373,40 @@ impl Env {
         }
     }
 
-    /// Waits until nothing of this behaviour's is watched, but by the outsider.
+    /// Waits until no session but the plain client's watches a node of this behaviour.
     pub(crate) async fn wait_no_watches(&self) {
-        let outsider = self.outsider().await.session_id().0;
+        let plain_client = self.plain_client().await.session_id().0;
         let (servers, root) = (self.servers.clone(), format!("{}/", self.root));
         blocking(move || {
             let mut left = Vec::new();
             let gone = poll_until("the end of all watches", SOON, || {
-                left = watches_below(&servers, &root, outsider);
+                left = watches_below(&servers, &root, plain_client);
                 left.is_empty().then_some(())
             });
-            assert!(gone.is_ok(), "watches are left: {left:?}");
+            assert!(gone.is_ok(), "expected no watch to be left, found {left:?}");
         })
         .await;
     }
 
-    /// A session that has nothing to do with locks.
-    pub(crate) async fn outsider(&self) -> &zk::Client {
+    /// Returns a plain client of ZooKeeper, whose session uses no locks.
+    pub(crate) async fn plain_client(&self) -> &zk::Client {
         let connect = || async {
             let connector = zk::Client::connector().with_session_timeout(Duration::from_secs(30));
             within(
-                "the outsider's session",
+                "the plain client's session",
                 connector.connect(&self.connect_string()),
             )
             .await
             .unwrap()
         };
-        self.outsider.get_or_init(connect).await
+        self.plain_client.get_or_init(connect).await
     }
 
-    /// The children of a node at this moment, sorted; none when there is no such node.
+    /// Returns the children of a node at this moment, sorted; none if the node does not exist.
     pub(crate) async fn children(&self, path: &str) -> Vec<String> {
-        let outsider = self.outsider().await;
-        let synced = outsider.sync(path);
-        let listed = outsider.list_children(path);
+        let plain_client = self.plain_client().await;
+        let synced = plain_client.sync(path);
+        let listed = plain_client.list_children(path);
         let mut children = match tokio::join!(synced, listed) {
             (_, Ok(children)) => children,
             (_, Err(zk::Error::NoNode)) => Vec::new(),
@@ -399,7 +416,7 @@ impl Env {
         children
     }
 
-    /// Waits until the children of a node are as they should be; answers them.
+    /// Waits until the children of a node are as `wanted` says. Returns them.
     #[track_caller]
     pub(crate) fn wait_children<'a, F: FnMut(&[String]) -> bool + Send>(
         &'a self,
@@ -409,15 +426,16 @@ impl Env {
     ) -> impl Future<Output = Vec<String>> + Send + use<'a, F> {
         let path = path.to_owned();
         within(what, async move {
-            let outsider = self.outsider().await;
-            outsider.sync(&path).await.unwrap();
+            let plain_client = self.plain_client().await;
+            plain_client.sync(&path).await.unwrap();
             loop {
-                match outsider.list_and_watch_children(&path).await {
+                match plain_client.list_and_watch_children(&path).await {
                     Ok((children, _)) if wanted(&children) => return children,
                     Ok((_, watcher)) => drop(watcher.changed().await),
                     Err(zk::Error::NoNode) if wanted(&[]) => return Vec::new(),
                     Err(zk::Error::NoNode) => {
-                        if let (None, watcher) = outsider.check_and_watch_stat(&path).await.unwrap()
+                        if let (None, watcher) =
+                            plain_client.check_and_watch_stat(&path).await.unwrap()
                         {
                             watcher.changed().await;
                         }
@@ -428,7 +446,7 @@ impl Env {
         })
     }
 
-    /// Waits until a node has so many children.
+    /// Waits until a node has this many children.
     #[track_caller]
     pub(crate) fn wait_count<'a>(
         &'a self,
@@ -441,8 +459,8 @@ impl Env {
         async move { drop(wait.await) }
     }
 
-    /// Asserts that a directory has so many nodes, because a question has left none. Through a
-    /// member that lags behind, which shows it no node, it may have created one, and deletes it.
+    /// Asserts that a directory has this many nodes after a try. A try through a member that lags
+    /// behind, which shows it no node, may have created one, and deletes it.
     pub(crate) async fn assert_left(&self, path: &str, count: usize) {
         if self.is_ensemble() {
             self.wait_count(path, count).await;
@@ -459,46 +477,46 @@ impl Env {
     pub(crate) fn wait_gone<'a>(&'a self, path: &str) -> impl Future<Output = ()> + Send + use<'a> {
         let path = path.to_owned();
         within("the end of a node", async move {
-            let outsider = self.outsider().await;
-            outsider.sync(&path).await.unwrap();
-            while let (Some(_), watcher) = outsider.check_and_watch_stat(&path).await.unwrap() {
+            let plain_client = self.plain_client().await;
+            plain_client.sync(&path).await.unwrap();
+            while let (Some(_), watcher) = plain_client.check_and_watch_stat(&path).await.unwrap() {
                 watcher.changed().await;
             }
         })
     }
 
-    /// What the server knows of a node.
+    /// Returns the Stat of a node; `None` if it does not exist.
     pub(crate) async fn stat(&self, path: &str) -> Option<zk::Stat> {
-        let outsider = self.outsider().await;
-        let synced = outsider.sync(path);
-        let stat = outsider.check_stat(path);
+        let plain_client = self.plain_client().await;
+        let synced = plain_client.sync(path);
+        let stat = plain_client.check_stat(path);
         tokio::join!(synced, stat).1.unwrap()
     }
 
-    /// What the server has of a node.
+    /// Returns the data and the Stat of a node.
     pub(crate) async fn get_data(&self, path: &str) -> Result<(Vec<u8>, zk::Stat), zk::Error> {
-        let outsider = self.outsider().await;
-        let synced = outsider.sync(path);
-        let data = outsider.get_data(path);
+        let plain_client = self.plain_client().await;
+        let synced = plain_client.sync(path);
+        let data = plain_client.get_data(path);
         tokio::join!(synced, data).1
     }
 
-    /// Has the outsider make a node that every client may do anything with, and its parents;
+    /// Has the plain_client make a node that every client may do anything with, and its parents;
     /// returns its path.
     pub(crate) async fn create(&self, path: &str, mode: zk::CreateMode) -> String {
         self.create_with(path, &mode.with_acls(zk::Acls::anyone_all()))
             .await
     }
 
-    /// Has the outsider make any node, and its parents, open to all; answers its path.
+    /// Has the plain_client make any node, and its parents, open to all; answers its path.
     pub(crate) async fn create_with(&self, path: &str, options: &zk::CreateOptions<'_>) -> String {
-        let outsider = self.outsider().await;
+        let plain_client = self.plain_client().await;
         let (parent, _) = path.rsplit_once('/').unwrap();
         if !parent.is_empty() {
             let open = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
-            outsider.mkdir(parent, &open).await.unwrap();
+            plain_client.mkdir(parent, &open).await.unwrap();
         }
-        let (_, sequence) = outsider.create(path, b"", options).await.unwrap();
+        let (_, sequence) = plain_client.create(path, b"", options).await.unwrap();
         // Nodes without a number have the number -1.
         if sequence.into_i64() < 0 {
             path.to_owned()
@@ -507,9 +525,9 @@ impl Env {
         }
     }
 
-    /// Has the outsider delete a node.
+    /// Has the plain_client delete a node.
     pub(crate) async fn delete(&self, path: &str) {
-        self.outsider().await.delete(path, None).await.unwrap();
+        self.plain_client().await.delete(path, None).await.unwrap();
     }
 
     pub(crate) fn random(&self) -> MutexGuard<'_, Random> {
@@ -522,7 +540,7 @@ fn knows(servers: &ZooKeeper, session: i64) -> bool {
     let member = match servers.leader() {
         Some(leader) => leader,
         None if servers.len() == 1 => 0,
-        // There is an election, and nobody says so.
+        // An election is under way, which no event announces.
         None => return true,
     };
     servers
@@ -531,12 +549,12 @@ fn knows(servers: &ZooKeeper, session: i64) -> bool {
         .contains(&format!("{session:#x}"))
 }
 
-/// What is watched below a node by other sessions than one.
+/// Returns the watches below a node that other sessions than one have set.
 fn watches_below(servers: &Servers, root: &str, except: i64) -> Vec<(String, String)> {
     match servers {
         Servers::Ours(server) => {
             let mut watches = Vec::new();
-            // Whatever is watched was asked for.
+            // Every watch was set by a request, so the log has its path.
             let mut paths: Vec<_> = server.log().into_iter().map(|entry| entry.path).collect();
             paths.sort();
             paths.dedup();

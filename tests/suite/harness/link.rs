@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use test_support::{Cut, Proxy};
 
-/// Stands between a client and each server.
+/// A proxy between a client and each server.
 #[derive(Debug)]
 pub(crate) struct Link {
     proxies: Vec<Proxy>,
@@ -27,7 +27,7 @@ impl Link {
         }
     }
 
-    /// What a client has to connect to.
+    /// Returns the connect string for the client.
     pub(crate) fn connect_string(&self) -> &str {
         &self.connect_string
     }
@@ -40,7 +40,7 @@ impl Link {
         }
     }
 
-    /// Lets connections through again.
+    /// Accepts connections again.
     pub(crate) fn mend(&self) {
         for proxy in &self.proxies {
             proxy.accept().unwrap();

@@ -1,46 +1,45 @@
-//! What a behaviour runs in: a back-end, what that can do, and what looks on from outside.
+//! The harness of the behaviours: back-ends, what each can do, and observers.
 
 mod backend;
 mod behaviour;
 mod critical;
 mod env;
+mod fault_injector;
 mod link;
 mod random;
-mod room;
-mod saboteur;
+mod sections;
 
 use std::fmt::Debug;
 use std::time::Duration;
 
 use zookeeper_recipes::{AcquireError, ErrorKind};
 
-pub(crate) use backend::{NO_CONTAINERS, NO_EXPIRY, Need, OUTLIVED, SESSION_LIMITS};
+pub(crate) use backend::{NO_CONTAINERS, NO_EXPIRY, Need, SESSION_LIMITS, SESSION_OUTLIVES};
 pub(crate) use behaviour::{Behaviour, Registry, behaviours};
 pub(crate) use critical::CriticalSection;
 pub(crate) use env::Env;
 pub(crate) use link::Link;
-pub(crate) use room::{Library, Room};
+pub(crate) use sections::{LimitedSection, SharedSection};
 
-/// A deadline that passes, where that is what is shown: long enough that most servers answer
-/// before.
-pub(crate) const BRIEFLY: Duration = Duration::from_millis(400);
+/// A timeout for calls that are expected to time out: long enough that most servers answer before.
+pub(crate) const SHORT_TIMEOUT: Duration = Duration::from_millis(400);
 
-/// The longest time that [`in_vain`] gives an attempt.
-const PATIENTLY: Duration = Duration::from_secs(8);
+/// The longest time that [`expect_timeout`] gives an attempt.
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// How much later than asked a timeout may come: this is no real-time system, and much else runs.
-pub(crate) const LATE: Duration = Duration::from_secs(20);
+/// How much later than requested a timeout may end: the machine is shared with other tests.
+pub(crate) const MAX_DELAY: Duration = Duration::from_secs(20);
 
-/// Asks for what another has: [`BRIEFLY`] and, where the servers did not say in that time that it
-/// is taken, which is no fault of theirs on a busy machine, twice as long. Returns the error, and
-/// the time that the attempt was given.
-pub(crate) async fn in_vain<T: Debug, F: Future<Output = Result<T, AcquireError>>>(
+/// Runs an attempt that must fail, because another holds the lock, with [`SHORT_TIMEOUT`]. A server
+/// on a busy machine may need longer to show the holder; the attempt is then repeated with twice
+/// the timeout. Returns the error, and the timeout of the last attempt.
+pub(crate) async fn expect_timeout<T: Debug, F: Future<Output = Result<T, AcquireError>>>(
     attempt: impl Fn(Duration) -> F,
 ) -> (AcquireError, Duration) {
-    let mut timeout = BRIEFLY;
+    let mut timeout = SHORT_TIMEOUT;
     loop {
         match attempt(timeout).await.unwrap_err() {
-            error if error.kind() == Some(ErrorKind::Connection) && timeout < PATIENTLY => {
+            error if error.kind() == Some(ErrorKind::Connection) && timeout < LONGEST_TIMEOUT => {
                 timeout *= 2;
             }
             error => return (error, timeout),

@@ -6,8 +6,7 @@ use std::sync::OnceLock;
 
 use test_support::Random;
 
-/// The number that all random numbers of a run come from: `SUITE_SEED`, or a new one, which is
-/// printed.
+/// Returns the seed of all random numbers of a run: `SUITE_SEED`, or a new one, which is printed.
 pub(crate) fn seed() -> u64 {
     static SEED: OnceLock<u64> = OnceLock::new();
     *SEED.get_or_init(|| {
@@ -18,7 +17,7 @@ pub(crate) fn seed() -> u64 {
     })
 }
 
-/// The random numbers of the part `name` of this run.
+/// Returns the random numbers of the part `name` of this run.
 pub(crate) fn named(name: &str) -> Random {
     Random::named(seed(), name)
 }

@@ -173,7 +173,6 @@ pub(crate) fn usage() {
         "-w 1e99 /a -- true",
         "--on-lost= /a -- true",
         "--on-lost=\u{2003} /a -- true",
-        "--once today --session-timeout 9s /a -- true",
         "--once today --on-lost warn /a -- true",
         "--private /a",
         "--auth-file /no/such/file /a",

@@ -3,11 +3,12 @@
 
 use std::process::{Command, Stdio};
 
-use rustix::process::{Signal, kill_process};
+use rustix::process::{Signal, getpid, kill_process, set_child_subreaper};
+use test_support::{SOON, poll_until};
 
 use crate::started::{
-    Files, KeptStopped, Started, group_of, is_alive, pid, run, server, until_dead, until_queued,
-    watchdog_of, zklock,
+    Files, KeptStopped, Started, children_of, group_of, is_alive, is_stopped, pid, run, server,
+    until_dead, until_queued, watchdog_of, zklock,
 };
 
 pub(crate) fn signals() {
@@ -149,6 +150,28 @@ pub(crate) fn child_ends_with_a_killed_zklock() {
     until_dead(grandchild);
 }
 
+/// The kernel wakes the watchdog: also in a process group that is not orphaned, because the process
+/// that inherits the watchdog is in the same session, as the first process of a container may be.
+pub(crate) fn stopped_watchdog_ends_after_zklock() {
+    let server = server();
+    let command = "sleep 1000 & echo $$ $!; wait";
+    let mut started = Started::new(zklock(&server.connect_string(), "/a", command));
+    let line = started.line();
+    let (child, grandchild) = line.split_once(' ').unwrap();
+    let (child, grandchild) = (pid(child), pid(grandchild));
+    let watchdog = watchdog_of(&started);
+    // First, so that no order wakes the watchdog.
+    started.signal(Signal::STOP);
+    kill_process(watchdog, Signal::STOP).unwrap();
+    poll_until("the stop", SOON, || is_stopped(watchdog).then_some(())).unwrap();
+    set_child_subreaper(Some(getpid())).unwrap();
+    started.signal(Signal::KILL);
+    for process in [child, grandchild, watchdog] {
+        until_dead(process);
+    }
+    set_child_subreaper(None).unwrap();
+}
+
 pub(crate) fn grandchild_outlives_a_normal_end() {
     let server = server();
     let ended = run(zklock(
@@ -229,6 +252,47 @@ pub(crate) fn child_dies_with_both_processes() {
         started.signal(Signal::KILL);
         until_dead(child);
     }
+}
+
+/// `zklock` is stopped as soon as the process of its command exists, which is in no group that the
+/// watchdog leads.
+pub(crate) fn stop_at_the_start() {
+    let server = server();
+    let start = |number| {
+        let arguments = format!("--foreground --session-timeout 4 /a{number}");
+        let started = Started::new(zklock(
+            &server.connect_string(),
+            &arguments,
+            "exec sleep 1000",
+        ));
+        let (watchdog, child) = loop {
+            if let [watchdog, child] = children_of(&started)[..] {
+                break (watchdog, child);
+            }
+        };
+        // Each at another moment of the start, by the time of some looks.
+        (0..5 * number).for_each(|_| drop(children_of(&started)));
+        started.signal(Signal::STOP);
+        (started, watchdog, child)
+    };
+    for (started, watchdog, child) in (0..8).map(start).collect::<Vec<_>>() {
+        until_dead(watchdog);
+        let is_no_command = || (!is_alive(child) || is_stopped(child)).then_some(());
+        poll_until("the end, if it has begun", SOON, is_no_command).unwrap();
+        started.signal(Signal::CONT);
+        let ended = started.end();
+        assert_eq!(ended.code, 125, "{ended:?}");
+    }
+}
+
+/// As a program may start `zklock` that waits for signals itself.
+pub(crate) fn blocked_signals() {
+    let server = server();
+    let mut command = Command::new("env");
+    command.args(["--block-signal=CHLD", env!("CARGO_BIN_EXE_zklock")]);
+    command.args(["/a", "--", "sh", "-c", "exit 3"]);
+    command.env("ZK_CONNECT", server.connect_string());
+    assert_eq!(run(command).code, 3);
 }
 
 /// A command that another process has stopped goes on after SIGCONT.

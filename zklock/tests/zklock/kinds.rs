@@ -87,7 +87,13 @@ pub(crate) fn permits() {
     let mut slots: Vec<String> = both.iter_mut().map(Started::line).collect();
     slots.sort();
     assert_eq!(slots, ["0", "1"]);
-    assert_eq!(run(zklock(&servers, "--permits 2 -n /a", "true")).code, 75);
+    for wait in ["-n", "-w 1"] {
+        let busy = run(zklock(&servers, &format!("--permits 2 {wait} /a"), "true"));
+        assert_eq!(busy.code, 75);
+        let names_a_holder = busy.err.contains(": 2 permits are held, the oldest by ")
+            && busy.err.contains("/zklock for ");
+        assert!(names_a_holder, "{busy:?}");
+    }
     let other = run(zklock(&servers, "--permits 3 -n /a", "true"));
     assert_eq!(other.code, 64, "another limit");
     assert!(

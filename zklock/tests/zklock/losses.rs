@@ -1,9 +1,10 @@
 //! Lost locks: the child is dead before another process is granted the lock.
 
 use std::fs::File;
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::Stdio;
 
-use rustix::process::{Signal, kill_process, kill_process_group};
+use rustix::process::{Resource, Rlimit, Signal, kill_process, kill_process_group, prlimit};
 use test_support::{Proxy, SOON, poll_until};
 use zookeeper_test_server::{Direction, Server};
 
@@ -134,7 +135,13 @@ pub(crate) fn child_ignoring_term_is_dead_on(servers: &str, is_watchdog_stopped:
 
 /// `timeout` leads a process group, which its child is in.
 pub(crate) fn kills_a_command_outside_the_group() {
-    for (arguments, is_stopped) in [("--kill-after 10s", false), ("", true)] {
+    let cases = [
+        ("--kill-after 10s", false),
+        ("", true),
+        ("--foreground", false),
+        ("--foreground", true),
+    ];
+    for (arguments, is_stopped) in cases {
         let command = format!("exec timeout 1000 sh -c {}", quoted(STUBBORN));
         let mut pair = Pair::new(6, arguments, &command);
         if is_stopped {
@@ -202,6 +209,38 @@ pub(crate) fn a_full_standard_error() {
         assert_eq!(holder.end().code, if is_lost { 125 } else { 6 });
         drop(reader);
     }
+}
+
+/// The text is dropped, and the exit code tells.
+pub(crate) fn usage_errors_on_a_full_pipe() {
+    let (_reader, writer) = rustix::pipe::pipe().unwrap();
+    let writer = File::from(writer);
+    fill(&writer);
+    for arguments in ["no/slash", "--no-such-option /a", "lead /a"] {
+        let command = zklock("127.0.0.1:1", arguments, "");
+        let ended = Started::with_err(command, writer.try_clone().unwrap()).end();
+        assert_eq!(ended.code, 64, "{arguments}");
+    }
+}
+
+/// The lock is held all the time.
+pub(crate) fn a_full_standard_output() {
+    let server = server();
+    let (_reader, writer) = rustix::pipe::pipe().unwrap();
+    let writer = File::from(writer);
+    fill(&writer);
+    let mut command = zklock(&server.connect_string(), "-v /a", "");
+    let mut holder = command
+        .stdout(writer)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut granted = String::new();
+    let mut messages = BufReader::new(holder.stderr.take().unwrap());
+    messages.read_line(&mut granted).unwrap();
+    kill_process(pid(&holder.id().to_string()), Signal::TERM).unwrap();
+    assert_eq!(holder.wait().unwrap().code(), Some(0));
+    assert!(server.children("/a").is_empty(), "the lock is released");
 }
 
 /// Writes into a pipe until nothing more fits.
@@ -363,6 +402,21 @@ pub(crate) fn on_lost_command() {
     assert_eq!(pair.holder.end().code, 125);
 }
 
+/// The shell cannot be started, for want of file descriptors.
+pub(crate) fn on_lost_command_fails() {
+    let command = "trap 'echo asked; exit 0' TERM; echo $$; while :; do sleep 0.01; done";
+    let mut pair = Pair::new(LONG, "--on-lost exit", command);
+    let none = Rlimit {
+        current: Some(0),
+        maximum: Some(0),
+    };
+    prlimit(Some(pair.holder.pid()), Resource::Nofile, none).unwrap();
+    pair.cut_off();
+    assert_eq!(pair.holder.line(), "asked");
+    let ended = pair.holder.end();
+    assert!(ended.code == 125 && ended.err.contains("SIGTERM to the command instead"));
+}
+
 pub(crate) fn lost_lock_kills_the_job() {
     let (server, files) = (server(), Files::new());
     let mut command = zklock(
@@ -382,7 +436,30 @@ pub(crate) fn lost_lock_kills_the_job() {
     assert_eq!(holder.end().code, 125);
 }
 
-/// The job has ended when its session expires, and is not recorded, so that another process runs it.
+/// Both are stopped, and the deadline of the plain lock, by its shorter session timeout, is sooner.
+pub(crate) fn stopped_job_has_its_deadline() {
+    let (server, files) = (server(), Files::new());
+    let servers = server.connect_string();
+    let start = |arguments: &str, command| {
+        let mut command = zklock(&servers, arguments, command);
+        command.current_dir(files.path());
+        Started::new(command)
+    };
+    let job = "echo $$; until test -e end; do sleep 0.01; done";
+    let mut once = start(&format!("--session-timeout {LONG} --once today /job"), job);
+    let mut plain = start(&format!("--session-timeout {T} /a"), STUBBORN);
+    let (job, child) = (pid(&once.line()), pid(&plain.line()));
+    once.signal(Signal::STOP);
+    plain.signal(Signal::STOP);
+    until_dead(child);
+    assert!(is_alive(job), "the job is killed at its own deadline");
+    once.signal(Signal::CONT);
+    std::fs::write(files.of("end"), "").unwrap();
+    let ended = once.end();
+    assert_eq!((ended.code, &*ended.err), (0, ""), "{ended:?}");
+}
+
+/// The job has ended when its session expires, and is not recorded, so another process runs it.
 pub(crate) fn second_job_run_is_told() {
     let (server, files) = (server(), Files::new());
     let servers = server.connect_string();

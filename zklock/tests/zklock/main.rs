@@ -26,7 +26,7 @@ type Test = fn();
 fn main() {
     let mut suite = Suite::new();
     // The longest first.
-    let in_process: [(&str, Test); 67] = [
+    let in_process: [(&str, Test); 75] = [
         (
             "zklock::child_dies_before_the_next_grant",
             losses::child_ignoring_term_is_dead,
@@ -56,6 +56,10 @@ fn main() {
             losses::lost_lock_kills_the_job,
         ),
         (
+            "zklock::stopped_job_has_its_deadline",
+            losses::stopped_job_has_its_deadline,
+        ),
+        (
             "zklock::second_job_run_is_told",
             losses::second_job_run_is_told,
         ),
@@ -75,6 +79,18 @@ fn main() {
         ),
         ("zklock::on_lost_runs_a_command", losses::on_lost_command),
         (
+            "zklock::on_lost_terminates_without_a_shell",
+            losses::on_lost_command_fails,
+        ),
+        (
+            "zklock::stop_at_start_saves_no_child",
+            ends::stop_at_the_start,
+        ),
+        (
+            "zklock::blocked_signal_delays_no_start",
+            ends::blocked_signals,
+        ),
+        (
             "zklock::lost_term_is_followed_by_another",
             losses::lost_term_is_followed_by_another,
         ),
@@ -89,6 +105,14 @@ fn main() {
         (
             "zklock::full_standard_error_delays_no_signal",
             losses::a_full_standard_error,
+        ),
+        (
+            "zklock::full_standard_error_delays_no_end",
+            losses::usage_errors_on_a_full_pipe,
+        ),
+        (
+            "zklock::full_standard_output_delays_no_signal",
+            losses::a_full_standard_output,
         ),
         (
             "zklock::orders_wake_a_stopped_watchdog",
@@ -114,6 +138,10 @@ fn main() {
             "zklock::child_dies_with_both_processes",
             ends::child_dies_with_both_processes,
         ),
+        (
+            "zklock::stopped_watchdog_ends_after_zklock",
+            ends::stopped_watchdog_ends_after_zklock,
+        ),
         ("zklock::stopped_commands_are_told", ends::stopped_commands),
         ("zklock::watchdog_has_a_name", ends::watchdog_name),
         (
@@ -135,6 +163,10 @@ fn main() {
         (
             "zklock::foreground_children_read_the_terminal",
             terminal::foreground_reads,
+        ),
+        (
+            "zklock::interrupt_reaches_another_group",
+            terminal::interrupt_reaches_another_group,
         ),
         (
             "zklock::interrupt_ends_loops_of_a_shell",

@@ -29,10 +29,12 @@ pub(crate) fn server() -> Server {
 }
 
 /// The program with these arguments, which are divided at blanks, and a command for the shell if it
-/// is not empty.
+/// is not empty. The kernel kills `zklock` when the thread of the test ends, also if the tests are
+/// killed, or a test is over its time.
 pub(crate) fn zklock(servers: &str, arguments: &str, command: &str) -> Command {
-    let mut zklock = Command::new(env!("CARGO_BIN_EXE_zklock"));
+    let mut zklock = Command::new("setpriv");
     zklock
+        .args(["--pdeathsig", "KILL", env!("CARGO_BIN_EXE_zklock")])
         .args(arguments.split_whitespace())
         .env("ZK_CONNECT", servers)
         .stdin(Stdio::null());
@@ -179,11 +181,16 @@ pub(crate) fn group_of(process: Pid) -> Pid {
     pid(&fields_of(process)[2])
 }
 
-/// The first process that `zklock` has started.
-pub(crate) fn watchdog_of(zklock: &Started) -> Pid {
+/// The processes that `zklock` has started: the watchdog and the child.
+pub(crate) fn children_of(zklock: &Started) -> Vec<Pid> {
     let id = zklock.pid().as_raw_nonzero();
     let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
-    pid(children.split_whitespace().next().unwrap())
+    children.split_whitespace().map(pid).collect()
+}
+
+/// The first process that `zklock` has started.
+pub(crate) fn watchdog_of(zklock: &Started) -> Pid {
+    children_of(zklock)[0]
 }
 
 pub(crate) fn is_stopped(pid: Pid) -> bool {
@@ -192,6 +199,7 @@ pub(crate) fn is_stopped(pid: Pid) -> bool {
 
 /// A process that is stopped again as often as another wakes it.
 pub(crate) struct KeptStopped {
+    process: Pid,
     until: Sender<()>,
     thread: Option<JoinHandle<()>>,
 }
@@ -210,6 +218,7 @@ impl KeptStopped {
             }
         });
         Self {
+            process,
             until,
             thread: Some(thread),
         }
@@ -220,6 +229,8 @@ impl Drop for KeptStopped {
     fn drop(&mut self) {
         let _ = self.until.send(());
         self.thread.take().unwrap().join().unwrap();
+        // A watchdog whose `zklock` has ended ends then, too.
+        let _ = kill_process(self.process, Signal::CONT);
     }
 }
 

@@ -31,11 +31,12 @@ impl Terminal {
         unlockpt(&keyboard).unwrap();
         let name = ptsname(&keyboard, Vec::new()).unwrap();
         let side = File::from(open(&*name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap());
-        let mut command = Command::new("setsid");
+        let mut command = Command::new("setpriv");
         // The tests may run in the background of a shell, where the signals of keys are ignored:
         // `setsid` would hand that on.
         command
-            .args(["--ctty", "env", "--default-signal"])
+            .args(["--pdeathsig", "KILL", "setsid", "--ctty"])
+            .args(["env", "--default-signal"])
             .arg(program)
             .args(arguments)
             .env("ZK_CONNECT", servers)
@@ -77,6 +78,14 @@ impl Terminal {
         let status = self.program.wait().unwrap();
         assert_eq!(status.signal(), None);
         status.code()
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        // Without an effect on a program that has ended.
+        let _ = self.program.kill();
+        let _ = self.program.wait();
     }
 }
 
@@ -128,6 +137,26 @@ pub(crate) fn foreground_reads() {
     // The terminal echoes it, and then the command.
     terminal.until("an answer");
     terminal.until("an answer");
+    terminal.type_keys("\x03");
+    assert_eq!(terminal.end_by_signal(), Some(Signal::INT.as_raw()));
+}
+
+/// The terminal sends the signal to `zklock` alone, since `timeout` has begun a group.
+pub(crate) fn interrupt_reaches_another_group() {
+    let server = server();
+    let job = "echo begun; exec sleep 1000";
+    let command = [
+        "--foreground",
+        "/a",
+        "--",
+        "timeout",
+        "1000",
+        "sh",
+        "-c",
+        job,
+    ];
+    let mut terminal = Terminal::start(&server.connect_string(), &command);
+    terminal.until("begun");
     terminal.type_keys("\x03");
     assert_eq!(terminal.end_by_signal(), Some(Signal::INT.as_raw()));
 }

@@ -1,4 +1,4 @@
-//! A process of another language whose locks a test moves step by step.
+//! A process of another language whose locks a test controls step by step.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -12,25 +12,25 @@ use zookeeper_recipes::Client;
 use super::pairing::nothing_is_left;
 use super::{Failure, Outcome, block_on, connect};
 
-/// A trial that moves the locks of a puppet step by step, on a path and with a client that are its
+/// A trial that moves the locks of a peer step by step, on a path and with a client that are its
 /// own, and leaves nothing behind.
 pub(crate) fn step_by_step(
-    start: impl FnOnce(&ZooKeeper) -> Result<Puppet, Failure>,
-    steps: impl AsyncFnOnce(&ZooKeeper, &mut Puppet, &str, &Client) -> Outcome,
+    start: impl FnOnce(&ZooKeeper) -> Result<ScriptedPeer, Failure>,
+    steps: impl AsyncFnOnce(&ZooKeeper, &mut ScriptedPeer, &str, &Client) -> Outcome,
 ) -> Outcome {
     let servers = shared_standalone()?;
-    let (mut puppet, path) = (start(&servers)?, unique_path("interop"));
+    let (mut peer, path) = (start(&servers)?, unique_path("interop"));
     block_on(async {
         let client = connect(&servers).await?;
-        steps(&servers, &mut puppet, &path, &client).await?;
+        steps(&servers, &mut peer, &path, &client).await?;
         Ok(client.close().await?)
     })?;
     nothing_is_left(&servers, &path)
 }
 
-/// The process, and what it has said that was not asked for yet.
+/// The process, and the answers that the test has not read yet.
 #[derive(Debug)]
-pub(crate) struct Puppet {
+pub(crate) struct ScriptedPeer {
     child: Child,
     orders: Option<ChildStdin>,
     lines: Receiver<String>,
@@ -38,8 +38,8 @@ pub(crate) struct Puppet {
     _needs: Box<dyn Any + Send>,
 }
 
-impl Puppet {
-    /// `needs` is what the program must find for as long as it runs.
+impl ScriptedPeer {
+    /// Starts the process. `needs` is kept for as long as the process runs, such as its directory.
     pub(crate) fn start(mut command: Command, needs: impl Any + Send) -> Result<Self, Failure> {
         let mut child = command
             .stdin(Stdio::piped())
@@ -64,15 +64,18 @@ impl Puppet {
         })
     }
 
-    /// Has a thread do something, and does not wait for it.
-    pub(crate) fn tell(&mut self, thread: &str, order: &str) -> Outcome {
-        let orders = self.orders.as_mut().ok_or("it is told nothing any more")?;
+    /// Sends an order to a thread of the process, without waiting for the answer.
+    pub(crate) fn send(&mut self, thread: &str, order: &str) -> Outcome {
+        let orders = self
+            .orders
+            .as_mut()
+            .ok_or("the stdin of the peer is closed")?;
         writeln!(orders, "{thread} {order}")?;
         Ok(orders.flush()?)
     }
 
-    /// What a thread says next.
-    pub(crate) fn hear(&mut self, thread: &str) -> Result<String, Failure> {
+    /// Waits for the next answer of a thread.
+    pub(crate) fn receive(&mut self, thread: &str) -> Result<String, Failure> {
         let deadline = Instant::now() + SOON;
         loop {
             if let Some(said) = self.said.get_mut(thread).filter(|said| !said.is_empty()) {
@@ -82,13 +85,13 @@ impl Puppet {
             let line = self
                 .lines
                 .recv_timeout(left)
-                .map_err(|e| format!("{thread} says nothing: {e}"))?;
+                .map_err(|e| format!("expected an answer of {thread}, but none came: {e}"))?;
             self.keep(&line);
         }
     }
 
-    /// Whether a thread has said something that was not read yet.
-    pub(crate) fn has_said(&mut self, thread: &str) -> bool {
+    /// Returns whether a thread has answered, and the answer has not been read yet.
+    pub(crate) fn has_answered(&mut self, thread: &str) -> bool {
         while let Ok(line) = self.lines.try_recv() {
             self.keep(&line);
         }
@@ -103,31 +106,31 @@ impl Puppet {
             .push(what.to_owned());
     }
 
-    /// Has a thread do something that it must answer like this.
-    pub(crate) fn ask(&mut self, thread: &str, order: &str, answer: &str) -> Outcome {
-        self.tell(thread, order)?;
-        self.answers(thread, answer)
+    /// Sends an order to a thread, and waits until it answers like this.
+    pub(crate) fn call(&mut self, thread: &str, order: &str, answer: &str) -> Outcome {
+        self.send(thread, order)?;
+        self.expect_answer(thread, answer)
     }
 
-    /// Waits for an answer.
-    pub(crate) fn answers(&mut self, thread: &str, answer: &str) -> Outcome {
-        let said = self.hear(thread)?;
+    /// Waits for the next answer of a thread, which must be this one.
+    pub(crate) fn expect_answer(&mut self, thread: &str, answer: &str) -> Outcome {
+        let said = self.receive(thread)?;
         if said == answer {
             return Ok(());
         }
-        Err(format!("{thread} says `{said}` and not `{answer}`").into())
+        Err(format!("expected `{answer}` of {thread}, which answered `{said}`").into())
     }
 
-    /// Its session, as the servers write it.
+    /// Returns the session of the process, as the servers print it.
     pub(crate) fn session(&mut self) -> Result<String, Failure> {
-        self.tell("session", "session")?;
-        self.hear("session")
+        self.send("session", "session")?;
+        self.receive("session")
     }
 }
 
-impl Drop for Puppet {
+impl Drop for ScriptedPeer {
     fn drop(&mut self) {
-        // One that has ended is as dead as we want it.
+        // A process that has ended cannot be killed, which is not an error here.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

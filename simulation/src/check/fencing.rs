@@ -4,16 +4,16 @@
 //! Holders are known by the numbers of their grants: an exclusive one has its own, and one that
 //! shares has that of the last exclusive grant before its own.
 
-/// What the resource of one path has accepted, by the highest numbers.
+/// The highest grants whose writes the resource of one path has accepted.
 #[derive(Debug, Default)]
-pub struct Fenced {
+pub struct FencedResource {
     /// Of exclusive holders.
     alone: Option<u64>,
     /// Of those that share.
     shared: Option<u64>,
 }
 
-impl Fenced {
+impl FencedResource {
     /// A holder has shown its token to the resource.
     pub fn shown(
         &mut self,
@@ -23,7 +23,7 @@ impl Fenced {
         is_accepted: bool,
     ) -> Result<(), String> {
         let behind = self.alone.filter(|other| *other > number);
-        // One that shares, with the number of an exclusive grant, was granted the lock after that.
+        // A sharing grant with the number of an exclusive grant was made after that.
         let behind = behind.or_else(|| self.shared.filter(|other| is_alone && *other >= number));
         match (behind, is_accepted) {
             (Some(other), true) => Err(format!(
@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn flags_write_of_former_holder() {
-        let mut fenced = Fenced::default();
+        let mut fenced = FencedResource::default();
         fenced.shown(1, 1, true, true).unwrap();
         fenced.shown(2, 2, true, true).unwrap();
         fenced.shown(1, 1, true, false).unwrap();
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn flags_refusal_of_latest_holder() {
-        let mut fenced = Fenced::default();
+        let mut fenced = FencedResource::default();
         fenced.shown(1, 1, true, true).unwrap();
         fenced.shown(2, 2, true, false).unwrap_err();
         fenced.shown(3, 1, false, false).unwrap_err();
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn next_exclusive_holder_fences_sharers() {
-        let mut fenced = Fenced::default();
+        let mut fenced = FencedResource::default();
         fenced.shown(1, 1, true, true).unwrap();
         fenced.shown(2, 1, false, true).unwrap();
         fenced.shown(3, 1, false, true).unwrap();

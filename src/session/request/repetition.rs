@@ -1,5 +1,26 @@
 //! Repeats a request until it is answered, or a retry is no use; and the meaning of the client
-//! library's errors, which says which.
+//! library's errors, which decides between the two.
+//!
+//! ```text
+//!   Session::request --> an answer
+//!        |               |
+//!        | an error      +--> the caller
+//!        v
+//!   Session::judge --> FailureKind --> after, by the retry policy and the failures so far
+//!                                        |
+//!                                        +--> again after a pause, in the same session
+//!                                        +--> SessionGone: `Core::repeat` asks the next session
+//!                                        +--> refused, or given up: the caller's error
+//! ```
+//!
+//! A failure says nothing about the outcome: the request may have been carried out, and may still be
+//! (docs/protocol.md#unknown-outcome). So a request that is repeated must have the same effect when
+//! it is carried out twice, or find out whether it was. The counter, whose writes do not, takes one
+//! step at a time ([`Repetition::try_once`]) and decides what follows by itself.
+//!
+//! The end of the session ends a request and the pause after it. A [`Repetition`] counts failures
+//! over several sessions, because a request that ends each session would otherwise be sent without
+//! end.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -64,8 +85,8 @@ impl<'a> Repetition<'a> {
         }
     }
 
-    /// Sends a request in one session, and repeats it.
-    pub(crate) async fn ask<T: Send, F>(
+    /// Sends a request in one session, and repeats it there until it is answered.
+    pub(crate) async fn repeat<T: Send, F>(
         &mut self,
         session: &Session,
         mut request: impl FnMut(zk::Client) -> F,
@@ -74,7 +95,7 @@ impl<'a> Repetition<'a> {
         F: Future<Output = Result<T, zk::Error>> + Send,
     {
         loop {
-            if let Ok(answer) = self.ask_once(session, &mut request).await? {
+            if let Ok(answer) = self.try_once(session, &mut request).await? {
                 return Ok(answer);
             }
         }
@@ -94,9 +115,9 @@ impl<'a> Repetition<'a> {
         true
     }
 
-    /// Sends a request in one session. After a failure for which a request is repeated, waits until
-    /// it may be, and returns the failure.
-    pub(crate) async fn ask_once<T: Send, F>(
+    /// Sends a request in one session, once. After a failure for which a request is repeated, waits
+    /// until it may be, and returns the failure: the caller repeats it, or sends another.
+    pub(crate) async fn try_once<T: Send, F>(
         &mut self,
         session: &Session,
         request: impl FnOnce(zk::Client) -> F,

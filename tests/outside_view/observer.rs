@@ -1,4 +1,4 @@
-//! An observer of the queue.
+//! An observer of the queue, with a separate session.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,50 +10,50 @@ use zookeeper_client as zk;
 
 /// A node of the queue, as every client can see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Seen {
-    /// Its name between the id and the number: `lock`, `__READ__`, `__WRIT__`.
+pub(crate) struct QueueNode {
+    /// The part of its name between the id and the number: `lock-`, `__READ__`, `__WRIT__`.
     pub(crate) kind: String,
-    /// The session that has made it.
+    /// The session that has created the node.
     pub(crate) owner: i64,
-    /// The sessions that watch it.
+    /// The sessions that watch the node.
     pub(crate) watchers: BTreeSet<i64>,
 }
 
-/// Everything there is to see of a lock at one moment.
+/// The nodes and watches of a lock at one moment, as other sessions can see them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct View {
-    /// In the order of their numbers.
-    pub(crate) queue: Vec<Seen>,
-    /// Watches on anything else: the directory, its parents' children, nodes that are gone or never
-    /// were.
-    pub(crate) elsewhere: BTreeMap<String, BTreeSet<i64>>,
+pub(crate) struct QueueState {
+    /// The nodes in the order of their numbers.
+    pub(crate) queue: Vec<QueueNode>,
+    /// The watches on other paths: the directory, its parents' children, and nodes that do not
+    /// exist.
+    pub(crate) other_watches: BTreeMap<String, BTreeSet<i64>>,
 }
 
-/// A session that has nothing to do with locks, and a directory that only one scenario uses.
+/// A session that uses no locks, and a directory that only one scenario uses.
 #[derive(Clone, Debug)]
-pub(crate) struct Outside {
+pub(crate) struct Observer {
     pub(crate) servers: Arc<ZooKeeper>,
     session: zk::Client,
     root: String,
 }
 
-impl Outside {
+impl Observer {
     pub(crate) async fn new(servers: Arc<ZooKeeper>) -> Self {
         let connector = zk::Client::connector().with_session_timeout(Duration::from_secs(40));
         let session = connector.connect(&servers.connect_string()).await.unwrap();
         Self {
             servers,
             session,
-            root: unique_path("outside"),
+            root: unique_path("observer"),
         }
     }
 
-    /// The lock's path. It does not exist at first.
+    /// Returns the lock's path, which does not exist at first.
     pub(crate) fn directory(&self) -> String {
         format!("{}/lock", self.root)
     }
 
-    /// The paths of the queue's nodes, in order.
+    /// Returns the paths of the queue's nodes, in their order.
     pub(crate) async fn nodes(&self) -> Vec<String> {
         let directory = self.directory();
         let (synced, listed) = tokio::join!(
@@ -72,14 +72,14 @@ impl Outside {
             .collect()
     }
 
-    async fn look(&self) -> View {
+    async fn read(&self) -> QueueState {
         let mut queue = Vec::new();
         let mut nodes = self.nodes().await;
         let servers = Arc::clone(&self.servers);
         let watches = tokio::task::spawn_blocking(move || servers.watches(0).unwrap())
             .await
             .unwrap();
-        let mut elsewhere: BTreeMap<String, BTreeSet<i64>> = watches
+        let mut other_watches: BTreeMap<String, BTreeSet<i64>> = watches
             .into_iter()
             .filter(|(path, _)| path.starts_with(&format!("{}/", self.root)))
             .map(|(path, sessions)| {
@@ -90,37 +90,41 @@ impl Outside {
             })
             .collect();
         for node in nodes.drain(..) {
-            // A node that has gone meanwhile has no owner; the next look has another list.
+            // A node that was deleted after the list has no owner. The state is then read again,
+            // from another list.
             let owner = self
                 .session
                 .check_stat(&node)
                 .await
                 .unwrap()
                 .map_or(0, |stat| stat.ephemeral_owner);
-            queue.push(Seen {
+            queue.push(QueueNode {
                 kind: kind(&node),
                 owner,
-                watchers: elsewhere.remove(&node).unwrap_or_default(),
+                watchers: other_watches.remove(&node).unwrap_or_default(),
             });
         }
-        View { queue, elsewhere }
+        QueueState {
+            queue,
+            other_watches,
+        }
     }
 
-    /// Waits until the view is exactly as it should be, and looks again: it must stay so.
-    pub(crate) async fn shows(&self, what: &str, wanted: View) {
-        let (outside, handle, what) = (self.clone(), Handle::current(), what.to_owned());
+    /// Waits until the state is exactly `wanted`, and reads it again, to show that it stays so.
+    pub(crate) async fn assert_state(&self, what: &str, wanted: QueueState) {
+        let (observer, handle, what) = (self.clone(), Handle::current(), what.to_owned());
         let looked = tokio::task::spawn_blocking(move || {
-            let mut last = View::default();
+            let mut last = QueueState::default();
             let became = poll_until(&what, SOON, || {
-                last = handle.block_on(outside.look());
+                last = handle.block_on(observer.read());
                 (last == wanted).then_some(())
             });
             if became.is_ok() {
-                last = handle.block_on(outside.look());
+                last = handle.block_on(observer.read());
             }
             assert_eq!(
                 last, wanted,
-                "{what}: seen on the left, wanted on the right"
+                "{what}: the state is on the left, the expected one on the right"
             );
         });
         if let Err(failed) = looked.await {
@@ -129,7 +133,7 @@ impl Outside {
     }
 }
 
-/// The number of a session, from how `wchp` writes it.
+/// Parses the number of a session as `wchp` prints it.
 fn number(session: &str) -> i64 {
     let digits = session.strip_prefix("0x").unwrap_or(session);
     let number =
@@ -137,12 +141,12 @@ fn number(session: &str) -> i64 {
     i64::from_be_bytes(number.to_be_bytes())
 }
 
-/// What kind of contender a node is, by its name.
+/// Returns the kind of contender by the name of its node.
 fn kind(node: &str) -> String {
     let name = &node[..node.len() - 10];
     ["lock-", "__READ__", "__WRIT__"]
         .into_iter()
         .find(|kind| name.ends_with(kind))
-        .unwrap_or_else(|| panic!("{node} is no contender"))
+        .unwrap_or_else(|| panic!("the name of {node} is not that of a contender"))
         .to_owned()
 }

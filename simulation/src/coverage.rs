@@ -1,8 +1,8 @@
-//! What has to have happened in a run that is long enough: a fault that never struck, or an error
+//! The events that must occur in a run that is long enough: a fault that never struck, or an error
 //! that no caller ever saw, tests nothing.
 //!
-//! The rows are those of a run's `faults` and `sometimes`. Those of RELIABILITY.md's tables are
-//! what comes of the faults in [`faults::ALL`]; the rows that no simulated world can have are named
+//! The rows are those of a run's `faults` and `sometimes`. The rows of RELIABILITY.md's tables
+//! follow from the faults in [`faults::ALL`]; the rows that no simulated world can have are listed
 //! here with the reason.
 
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub enum When {
     Common,
     /// In any run of [`RARE`] worlds.
     Rare,
-    /// It may occur, and may not, for this reason.
+    /// The row may occur, and may not, for this reason.
     Free(&'static str),
     /// No world has it, for this reason.
     Never(&'static str),
@@ -38,10 +38,10 @@ pub struct Variants {
     /// The text in which the enum is declared: it is non-exhaustive, so no match outside of its
     /// crate shows what is missing here.
     pub source: &'static str,
-    /// Those of the enum itself.
+    /// The rows of the enum itself.
     pub rows: &'static [(&'static str, When)],
-    /// Those of [`ErrorKind`](zookeeper_recipes::ErrorKind), if a request that failed is one of its
-    /// variants, or it is that enum.
+    /// The rows of [`ErrorKind`](zookeeper_recipes::ErrorKind), if a request that failed is one of
+    /// its variants, or it is that enum.
     pub kinds: &'static [(&'static str, When)],
 }
 
@@ -59,7 +59,7 @@ const REFUSED: &str = "what servers of worlds refuse is access, to most requests
 const NO_LIMIT: &str = "only semaphores have a limit";
 const READS: &str = "a transaction reads nothing";
 const WRITES: &str = "a read writes nothing";
-const ENDS: &str = "the loss of the lock is told instead";
+const ENDS: &str = "the loss of the lock is reported instead";
 const WAITS: &str = "a participant goes on waiting";
 const LED: &str = "most participants wait for an attempt that was made before access was denied";
 const LARGE: &str = "no world is as large as that";
@@ -544,10 +544,7 @@ pub const RELIABILITY: &[(&str, Shown)] = &[
         "the work takes longer than the lease",
         By(&["lost LeaseOver"]),
     ),
-    (
-        "it is notified, and takes its time to stop",
-        By(&["stops late"]),
-    ),
+    ("it is notified, and is slow to stop", By(&["stops late"])),
     (
         "it is a command of zklock",
         Elsewhere("a command needs a real process"),
@@ -603,7 +600,7 @@ pub const RELIABILITY: &[(&str, Shown)] = &[
         "the node is deleted by hand",
         Elsewhere("the checkers of numbers need the node"),
     ),
-    // What notifies the holder.
+    // The rows show the mechanisms that notify the holder.
     ("no write is answered for T", By(&["lost LeaseExpired"])),
     (
         "the session's thread is blocked",
@@ -611,7 +608,7 @@ pub const RELIABILITY: &[(&str, Shown)] = &[
     ),
     ("the machine was suspended", By(&["fault: frozen process"])),
     (
-        "the lease that the holder asked for ends",
+        "the lease that the holder requested ends",
         By(&["lost LeaseOver"]),
     ),
     ("a renewal is overdue", By(&["suspended"])),
@@ -630,17 +627,17 @@ pub const RELIABILITY: &[(&str, Shown)] = &[
     ),
 ];
 
-/// So many times as long as it was to be a run may become for the worlds of which rows are
+/// A run may take this many times as long as requested to reach the worlds of which rows are
 /// demanded.
 const PATIENCE: u32 = 5;
 
-/// Whether a run that has begun so many worlds begins another: for as long as it is to be, and
-/// longer on a machine that is too slow for what is demanded of it.
+/// Returns whether a run that has begun this many worlds begins another: for as long as it is to
+/// be, and longer on a machine that is too slow for what is demanded of it.
 pub fn goes_on(begun: u64, took: Duration, limit: Duration, is_demanded: bool) -> bool {
     took < limit || is_demanded && begun < COMMON && took < limit * PATIENCE
 }
 
-/// Whether so many worlds are enough for the rows of any run to be demanded of them.
+/// Whether this many worlds are enough for the rows of any run to be demanded of them.
 pub fn enough(worlds: u64) -> Result<(), String> {
     if worlds >= COMMON {
         return Ok(());
@@ -693,8 +690,8 @@ pub fn unknown(sum: &Sum) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// The variants of an enum, by its declaration, which may be in a macro that puts its variants
-    /// further in.
+    /// Returns the variants of an enum, by its declaration, which may be in a macro that puts its
+    /// variants further in.
     fn declared(source: &str, name: &str) -> Vec<String> {
         let (before, body) = source
             .split_once(&format!("pub enum {name} {{\n"))

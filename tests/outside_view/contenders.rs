@@ -1,24 +1,24 @@
-//! Those who are looked at.
+//! The contenders whose queue is observed.
 
 use std::collections::BTreeMap;
 
 use test_support::prelude::*;
 use test_support::{Cut, Proxy};
 
-use crate::view::{Outside, Seen, View};
+use crate::observer::{Observer, QueueNode, QueueState};
 
-/// What a contender asks for.
+/// The lock that a contender acquires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
+pub(crate) enum Recipe {
     Mutex,
     Fair,
     Read,
     Write,
 }
 
-impl Role {
-    /// What its node's name has between id and number.
-    pub(crate) fn mark(self) -> &'static str {
+impl Recipe {
+    /// Returns the part of the node's name between the id and the number.
+    pub(crate) fn marker(self) -> &'static str {
         match self {
             Self::Mutex | Self::Fair => "lock-",
             Self::Read => "__READ__",
@@ -44,14 +44,14 @@ impl Role {
     }
 }
 
-/// Whose sessions the contenders are.
+/// How the contenders share clients, and with them sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Clients {
-    /// All of one.
+    /// All contenders share one client.
     One,
-    /// Each has a client of its own.
+    /// Each contender has a separate client.
     Each,
-    /// The first, the second and so on of several.
+    /// The number of the client of each contender, in their order.
     Of(&'static [usize]),
 }
 
@@ -65,14 +65,14 @@ impl Clients {
     }
 }
 
-/// How a contender goes that has not been served.
+/// How a waiting contender leaves the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
-    /// Its future is dropped.
+pub(crate) enum Departure {
+    /// The caller drops its future.
     Dropped,
-    /// Its client is closed; it goes with all others of that client.
+    /// The contender's client is closed, so that all contenders of the client leave.
     Closed,
-    /// Its session ends, because the servers have not heard of it for too long.
+    /// The servers expire its session.
     Expired,
 }
 
@@ -80,94 +80,94 @@ type Attempt = JoinHandle<Result<AnyGuard, AcquireError>>;
 
 #[derive(Debug)]
 struct Contender {
-    role: Role,
+    recipe: Recipe,
     client: Client,
     session: i64,
     attempt: Option<Attempt>,
     guard: Option<AnyGuard>,
 }
 
-/// The contenders, by their numbers from 1 on.
+/// The contenders, by their numbers from 1.
 #[derive(Debug)]
-pub(crate) struct Cast {
-    outside: Outside,
+pub(crate) struct Contenders {
+    observer: Observer,
     contenders: BTreeMap<usize, Contender>,
     link: Option<Proxy>,
 }
 
-impl Cast {
-    pub(crate) async fn new(outside: Outside, roles: &[Role], clients: Clients) -> Self {
-        Self::with_mortal(outside, roles, clients, None).await
+impl Contenders {
+    pub(crate) async fn new(observer: Observer, recipes: &[Recipe], clients: Clients) -> Self {
+        Self::with_breakable_link(observer, recipes, clients, None).await
     }
 
-    /// The client of one of them goes through a link that can break, and its session is a short
-    /// one.
-    pub(crate) async fn with_mortal(
-        outside: Outside,
-        roles: &[Role],
+    /// Creates the contenders. The client of the contender `breakable` is connected through a link
+    /// that can break, with a short session timeout.
+    pub(crate) async fn with_breakable_link(
+        observer: Observer,
+        recipes: &[Recipe],
         clients: Clients,
-        mortal: Option<usize>,
+        breakable: Option<usize>,
     ) -> Self {
-        let mut cast = Self {
-            outside,
+        let mut contenders = Self {
+            observer,
             contenders: BTreeMap::new(),
             link: None,
         };
-        let mortal = mortal.map(|number| clients.of(number));
+        let breakable = breakable.map(|number| clients.of(number));
         let mut connected: BTreeMap<usize, Client> = BTreeMap::new();
-        for (number, role) in (1..).zip(roles) {
+        for (number, recipe) in (1..).zip(recipes) {
             let which = clients.of(number);
             let client = match connected.get(&which) {
                 Some(client) => client.clone(),
-                None if mortal == Some(which) => {
-                    let link = Proxy::start(cast.outside.servers.address(0)).unwrap();
+                None if breakable == Some(which) => {
+                    let link = Proxy::start(contenders.observer.servers.address(0)).unwrap();
                     let client = connect(&link.address().to_string(), 6).await;
-                    cast.link = Some(link);
+                    contenders.link = Some(link);
                     client
                 }
-                None => connect(&cast.outside.servers.connect_string(), 40).await,
+                None => connect(&contenders.observer.servers.connect_string(), 40).await,
             };
             connected.insert(which, client.clone());
             let session = client.session_id().unwrap();
             let contender = Contender {
-                role: *role,
+                recipe: *recipe,
                 client,
                 session,
                 attempt: None,
                 guard: None,
             };
-            cast.contenders.insert(number, contender);
+            contenders.contenders.insert(number, contender);
         }
-        cast
+        contenders
     }
 
     fn contender(&mut self, number: usize) -> &mut Contender {
         self.contenders
             .get_mut(&number)
-            .expect("a contender of that number")
+            .expect("a contender with this number")
     }
 
-    /// Has a contender ask for its lock, and waits until its node stands at the end of the queue.
-    pub(crate) async fn joins(&mut self, number: usize) {
-        let before = self.outside.nodes().await.len();
-        let path = self.outside.directory();
+    /// Starts an attempt of a contender, and waits until its node is at the end of the queue.
+    pub(crate) async fn enqueue(&mut self, number: usize) {
+        let before = self.observer.nodes().await.len();
+        let path = self.observer.directory();
         let contender = self.contender(number);
-        let lock = contender.role.lock(&contender.client, &path);
+        let lock = contender.recipe.lock(&contender.client, &path);
         contender.attempt = Some(tokio::spawn(async move { lock.lock().await }));
-        self.outside.wait_nodes(before + 1).await;
+        self.observer.wait_nodes(before + 1).await;
     }
 
-    /// All of them, one behind the other.
-    pub(crate) async fn all_join(&mut self) {
+    /// Enqueues all contenders in the order of their numbers.
+    pub(crate) async fn enqueue_all(&mut self) {
         for number in self.contenders.keys().copied().collect::<Vec<_>>() {
-            self.joins(number).await;
+            self.enqueue(number).await;
         }
     }
 
-    /// The contender gets the lock.
-    pub(crate) async fn gets_it(&mut self, number: usize) {
+    /// Waits until the contender holds the lock.
+    pub(crate) async fn await_grant(&mut self, number: usize) {
         let contender = self.contender(number);
-        let attempt = contender.attempt.take().expect("one that has asked");
+        let attempt = contender.attempt.take().expect("a contender that waits");
         let guard = within(&format!("the grant of {number}"), attempt)
             .await
             .unwrap()
@@ -176,38 +176,47 @@ impl Cast {
         contender.guard = Some(guard);
     }
 
-    /// The contender gives the lock back.
-    async fn gives_it_back(&mut self, number: usize) {
-        let guard = self.contender(number).guard.take().expect("one that holds");
+    /// Releases the lock of a contender.
+    async fn release(&mut self, number: usize) {
+        let guard = self
+            .contender(number)
+            .guard
+            .take()
+            .expect("a contender that holds the lock");
         within(&format!("the release of {number}"), guard.release())
             .await
             .unwrap();
     }
 
-    /// A contender gives the lock back, and these get it, and no other.
-    pub(crate) async fn passes_on(&mut self, from: usize, to: &[usize]) {
-        self.gives_it_back(from).await;
+    /// Releases the lock of the contender `from`, and asserts that exactly the contenders `to` are
+    /// granted it.
+    pub(crate) async fn release_to(&mut self, from: usize, to: &[usize]) {
+        self.release(from).await;
         for number in to {
-            self.gets_it(*number).await;
+            self.await_grant(*number).await;
         }
         self.all_others_wait();
     }
 
-    /// No contender has been granted but those whose grants were waited for.
+    /// Asserts that every contender waits whose grant was not awaited.
     fn all_others_wait(&self) {
         for (number, contender) in &self.contenders {
             if let Some(attempt) = &contender.attempt {
-                assert!(!attempt.is_finished(), "{number} does not wait any more");
+                assert!(
+                    !attempt.is_finished(),
+                    "expected contender {number} to wait, but its attempt has ended"
+                );
             }
         }
     }
 
-    /// The queue consists of these, in this order, and each of the pairs is a watcher and the one
-    /// it watches; there is nothing else to be seen. All whose grants were not waited for wait.
-    pub(crate) async fn shows(&self, queue: &[usize], watches: &[(usize, usize)]) {
+    /// Asserts that the queue consists of these contenders in this order, and that the watches are
+    /// these pairs of a watcher and the contender that it watches, and no others. Every contender
+    /// whose grant was not awaited must wait.
+    pub(crate) async fn assert_queue(&self, queue: &[usize], watches: &[(usize, usize)]) {
         let session = |number: &usize| self.contenders[number].session;
-        let seen = |number: &usize| Seen {
-            kind: self.contenders[number].role.mark().to_owned(),
+        let seen = |number: &usize| QueueNode {
+            kind: self.contenders[number].recipe.marker().to_owned(),
             owner: session(number),
             watchers: watches
                 .iter()
@@ -215,29 +224,29 @@ impl Cast {
                 .map(|(by, _)| session(by))
                 .collect(),
         };
-        let wanted = View {
+        let wanted = QueueState {
             queue: queue.iter().map(seen).collect(),
-            ..View::default()
+            ..QueueState::default()
         };
-        self.outside
-            .shows(&format!("a queue of {queue:?} with {watches:?}"), wanted)
+        self.observer
+            .assert_state(&format!("a queue of {queue:?} with {watches:?}"), wanted)
             .await;
         self.all_others_wait();
     }
 
-    /// Ends a contender that waits.
-    pub(crate) async fn ends(&mut self, number: usize, end: End) {
-        match end {
-            End::Dropped => {
+    /// Makes a waiting contender leave the queue.
+    pub(crate) async fn depart(&mut self, number: usize, departure: Departure) {
+        match departure {
+            Departure::Dropped => {
                 let attempt = self
                     .contender(number)
                     .attempt
                     .take()
-                    .expect("one that waits");
+                    .expect("a contender that waits");
                 attempt.abort();
                 assert!(attempt.await.unwrap_err().is_cancelled());
             }
-            End::Closed => {
+            Departure::Closed => {
                 let Contender {
                     client, session, ..
                 } = self.contender(number);
@@ -248,7 +257,7 @@ impl Cast {
                     .values_mut()
                     .filter(|other| other.session == session)
                 {
-                    let attempt = other.attempt.take().expect("one that waits");
+                    let attempt = other.attempt.take().expect("a contender that waits");
                     let error = within("the end of a waiter", attempt)
                         .await
                         .unwrap()
@@ -256,36 +265,40 @@ impl Cast {
                     assert_eq!(error.kind(), Some(ErrorKind::Closed), "{error}");
                 }
             }
-            End::Expired => {
-                let link = self.link.as_ref().expect("one whose link can break");
+            Departure::Expired => {
+                let link = self
+                    .link
+                    .as_ref()
+                    .expect("a contender whose link can break");
                 link.refuse().unwrap();
                 link.cut(Cut::Reset);
             }
         }
     }
 
-    /// The link is whole again; the contender whose session has ended stands in the queue with its
-    /// next one.
-    pub(crate) async fn returns(&mut self, number: usize) {
-        let before = self.outside.nodes().await.len();
+    /// Restores the link, and waits until the contender whose session was expired is in the queue
+    /// with its next session.
+    pub(crate) async fn reconnect(&mut self, number: usize) {
+        let before = self.observer.nodes().await.len();
         self.link.as_ref().expect("a link").accept().unwrap();
-        self.outside.wait_nodes(before + 1).await;
+        self.observer.wait_nodes(before + 1).await;
         let contender = self.contender(number);
         let session = contender.client.session_id().unwrap();
         assert_ne!(session, contender.session, "a new session");
         contender.session = session;
     }
 
-    /// All contenders go, and nothing is left to be seen.
-    pub(crate) async fn ends_clean(mut self) {
+    /// Ends all contenders, and asserts that they leave no node and no watch.
+    pub(crate) async fn finish(mut self) {
         for contender in self.contenders.values_mut() {
             drop(contender.guard.take());
             if let Some(attempt) = contender.attempt.take() {
                 attempt.abort();
             }
         }
-        // The clients and their sessions are still there: what they have left behind could be seen.
-        self.shows(&[], &[]).await;
+        // The clients and their sessions still exist, so everything that they have left behind is
+        // visible.
+        self.assert_queue(&[], &[]).await;
     }
 }
 
@@ -296,11 +309,11 @@ pub(crate) async fn connect(servers: &str, seconds: u64) -> Client {
     within("a session", builder.connect(servers)).await.unwrap()
 }
 
-impl Outside {
-    /// Waits until the queue has so many nodes.
+impl Observer {
+    /// Waits until the queue has `count` nodes.
     pub(crate) async fn wait_nodes(&self, count: usize) {
-        let (outside, handle) = (self.clone(), tokio::runtime::Handle::current());
-        let there = move || (handle.block_on(outside.nodes()).len() == count).then_some(());
+        let (observer, handle) = (self.clone(), tokio::runtime::Handle::current());
+        let there = move || (handle.block_on(observer.nodes()).len() == count).then_some(());
         let waited =
             tokio::task::spawn_blocking(move || poll_until(&format!("{count} nodes"), SOON, there))
                 .await;

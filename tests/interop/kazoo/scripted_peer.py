@@ -1,4 +1,4 @@
-"""kazoo's locks, moved by the lines of stdin: `<thread> <verb> [<kind> <path> [<id>]]`; puppet.rs has the other end."""
+"""kazoo's locks, moved by the lines of stdin: `<thread> <verb> [<kind> <path> [<id>]]`; scripted_peer.rs has the other end."""
 
 import logging
 import os

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 
 /// The pairs of grants that were found to be held at once.
 #[derive(Debug, Default)]
-pub struct Both(BTreeSet<(u64, u64)>);
+pub struct Overlaps(BTreeSet<(u64, u64)>);
 
-impl Both {
+impl Overlaps {
     /// Looks at those who hold a path by their own answers. Returns the pairs that were not seen
     /// before.
     pub fn look(&mut self, held: &[u64]) -> Vec<(u64, u64)> {
@@ -25,7 +25,7 @@ mod tests {
 
     #[test]
     fn reports_overlap_once() {
-        let mut both = Both::default();
+        let mut both = Overlaps::default();
         assert!(both.look(&[]).is_empty() && both.look(&[1]).is_empty());
         assert_eq!(both.look(&[1, 2]), [(1, 2)]);
         assert_eq!(both.look(&[1, 2, 3]), [(1, 3), (2, 3)]);

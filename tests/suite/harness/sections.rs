@@ -1,14 +1,14 @@
-//! What a semaphore is for, and what a read-write lock is for.
+//! Sections that detect a semaphore or a read-write lock that admits too many.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use zookeeper_recipes::{FenceGate, ReadGuard, SemaphorePermit, WriteGuard};
 
-/// A place that only so many may be in, each with a slot of its own. It looks, and protects
-/// nothing.
+/// A section that at most `limit` permits may be in, each with a separate slot. The section detects
+/// violations and prevents none.
 #[derive(Debug)]
-pub(crate) struct Room {
+pub(crate) struct LimitedSection {
     limit: usize,
     inside: Mutex<Inside>,
 }
@@ -19,16 +19,16 @@ struct Inside {
     visits: usize,
 }
 
-impl Room {
-    pub(crate) fn of(limit: usize) -> Self {
+impl LimitedSection {
+    pub(crate) fn new(limit: usize) -> Self {
         Self {
             limit,
             inside: Mutex::default(),
         }
     }
 
-    /// Panics if there is no room for all of these permits, or one of them is in the slot of
-    /// another.
+    /// Enters the section with a permit, runs the work, and leaves. Panics if more permits are
+    /// inside than the limit allows, or if two have the same slot.
     pub(crate) async fn visit_while<T>(
         &self,
         permit: &SemaphorePermit,
@@ -39,18 +39,22 @@ impl Room {
             let mut inside = self.inside();
             inside.visits += 1;
             for slot in &slots {
-                assert!(!inside.slots.contains(slot), "two have the slot {slot}");
+                assert!(
+                    !inside.slots.contains(slot),
+                    "expected a free slot, but two permits have the slot {slot}"
+                );
                 assert!(
                     usize::try_from(*slot).is_ok_and(|slot| slot < self.limit),
-                    "a slot {slot}"
+                    "expected a slot below {}, found {slot}",
+                    self.limit
                 );
                 inside.slots.push(*slot);
             }
             assert!(
                 inside.slots.len() <= self.limit,
-                "{:?} of {} are inside",
-                inside.slots,
-                self.limit
+                "expected at most {} permits inside, found the slots {:?}",
+                self.limit,
+                inside.slots
             );
         }
         let done = work.await;
@@ -63,22 +67,23 @@ impl Room {
     }
 
     fn inside(&self) -> MutexGuard<'_, Inside> {
-        // A visitor that has panicked has said what is wrong.
+        // A panic of another visitor has reported what is wrong, and must not hide it.
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A place where writers are alone, and readers are not. It looks, and protects nothing.
+/// A section that several readers, or one writer, may be in. The section detects violations and
+/// prevents none.
 #[derive(Debug, Default)]
-pub(crate) struct Library {
+pub(crate) struct SharedSection {
     readers: AtomicUsize,
     writers: AtomicUsize,
     most_readers: AtomicUsize,
-    /// Refuses none of those that are inside.
+    /// The gate must admit the token of every guard that is inside.
     gate: FenceGate,
 }
 
-impl Library {
+impl SharedSection {
     pub(crate) async fn read_while<T>(
         &self,
         guard: &ReadGuard,
@@ -112,7 +117,7 @@ impl Library {
         done
     }
 
-    /// How many readers were inside at once at the most.
+    /// Returns the largest number of readers that were inside at the same time.
     pub(crate) fn most_readers(&self) -> usize {
         self.most_readers.load(Ordering::SeqCst)
     }

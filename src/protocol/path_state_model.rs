@@ -1,4 +1,4 @@
-//! Models of one [`Room`] among contenders of other processes. Of a mutex: every schedule of
+//! Models of one [`PathState`] among contenders of other processes. Of a mutex: every schedule of
 //! arrivals, departures, releases, losses and grants, small ones exhaustively and long ones at
 //! random. No two callers have the lock at once, no caller is forgotten, and the order of arrival
 //! and the bounds are kept. Of readers that share a node: schedules at random, in which the node
@@ -11,14 +11,15 @@ use proptest::prelude::*;
 
 use crate::protocol::moment::Moment;
 use crate::protocol::node_name::Kind;
-use crate::protocol::room::{Arrival, HandOff, PassOn, Room};
+use crate::protocol::path_state::{HandOff, PassOn, PathState};
+use crate::protocol::waiters::{Arrival, NodeNumber, Waiters};
 
 /// Something that happens, or does not if it cannot.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Arrives,
-    /// A caller comes that does not wait for others; it is granted a separate node if the room has
-    /// none.
+    /// A caller comes that does not wait for others, and is granted a separate node. The node is
+    /// opened if this client has no open one.
     Tries,
     /// One with a deadline, which has passed at the next `Late`.
     ArrivesFor,
@@ -33,8 +34,8 @@ enum Event {
     /// The holder leaves with the grant on its way to it.
     LeavesUnseen,
     Loses,
-    /// The holder takes the node out for a conversion, and releases it after that.
-    TakesOut,
+    /// The holder keeps the node for a conversion, and releases it after that.
+    Converts,
     /// Time passes, more than the bound.
     Waits,
 }
@@ -51,9 +52,11 @@ const EVENTS: [Event; 13] = [
     Event::ReleasesInDoubt,
     Event::LeavesUnseen,
     Event::Loses,
-    Event::TakesOut,
+    Event::Converts,
     Event::Waits,
 ];
+
+const WRITERS: Kind = Kind::Exclusive;
 
 const BOUNDS: HandOff = HandOff {
     max: 3,
@@ -61,10 +64,10 @@ const BOUNDS: HandOff = HandOff {
 };
 
 struct Model {
-    room: Room<u64, (), u64>,
+    path: PathState<u64, (), u64>,
     bounds: HandOff,
-    /// The node that is there, by the number of its first hold.
-    node: u64,
+    /// The node that is there.
+    node: NodeNumber,
     now: Moment,
     next: u64,
     /// The callers that should be waiting, in order: their numbers and deadlines.
@@ -72,7 +75,9 @@ struct Model {
     /// The hold that has the node.
     holder: Option<u64>,
     /// A lost hold whose node is not deleted yet, and this node.
-    lost: Option<(u64, u64)>,
+    lost: Option<(NodeNumber, u64)>,
+    /// Holds of nodes that are their own.
+    apart: Vec<u64>,
     attempt: bool,
     /// Callers with lower numbers were waiting when the attempt began.
     began: u64,
@@ -83,14 +88,15 @@ struct Model {
 impl Model {
     fn new(bounds: HandOff) -> Self {
         Self {
-            room: Room::new(Kind::Exclusive, bounds),
+            path: PathState::new(bounds),
             bounds,
-            node: 0,
+            node: NodeNumber::of_first_hold(0),
             now: Moment::at(Duration::ZERO),
             next: 1,
             waiting: VecDeque::new(),
             holder: None,
             lost: None,
+            apart: Vec::new(),
             attempt: false,
             began: 0,
             row: (Moment::at(Duration::ZERO), 0),
@@ -100,33 +106,47 @@ impl Model {
     fn arrives(&mut self, deadline: Option<()>) {
         let number = self.next;
         self.next += 1;
-        assert_eq!(self.room.join(self.now, true), None, "a second holder");
-        self.room
-            .wait(Arrival::new(number, false), number, deadline);
+        let at = Arrival::new(number, false);
+        self.path.wait(WRITERS, at, number, deadline);
         self.waiting.push_back((number, deadline));
     }
 
+    fn waiters(&mut self) -> &mut Waiters<u64, ()> {
+        self.path.waiters_mut(WRITERS)
+    }
+
     fn tries(&mut self) {
-        if self.holder.is_some() {
+        if self.holder.is_some() || !self.apart.is_empty() {
             return;
         }
         let number = self.next;
         self.next += 1;
         let is_free = !self.attempt && self.waiting.is_empty();
-        assert_eq!(
-            self.room.adopt(number, number, self.now),
-            is_free,
-            "a second node"
-        );
+        let node = self.path.add(number, WRITERS, number, self.now);
+        assert_eq!(self.path.open(node), is_free, "a second open node");
         if is_free {
             self.node_is(number);
+        } else {
+            self.apart.push(number);
+        }
+    }
+
+    /// A hold of a node of its own is released: its node goes.
+    fn apart_releases(&mut self) {
+        if let Some(hold) = self.apart.pop() {
+            let node = NodeNumber::of_first_hold(hold);
+            assert_eq!(
+                self.path.released(node, hold, self.now, true),
+                PassOn::Delete
+            );
+            self.path.leave(node, hold);
         }
     }
 
     /// A node was granted to the hold with this number.
     fn node_is(&mut self, number: u64) {
         self.row = (self.now, 0);
-        self.node = number;
+        self.node = NodeNumber::of_first_hold(number);
         self.holder = Some(number);
     }
 
@@ -142,15 +162,16 @@ impl Model {
 
     fn after_departure(&mut self) {
         let is_abandoned = self.attempt && self.waiting.is_empty();
-        assert_eq!(self.room.abandon_attempt(), is_abandoned);
+        assert_eq!(self.waiters().abandon_attempt(), is_abandoned);
         self.attempt &= !is_abandoned;
     }
 
     fn releases(&mut self, healthy: bool) {
+        self.apart_releases();
         let Some(holder) = self.holder.take() else {
             return;
         };
-        let next = self.room.released(self.node, holder, self.now, healthy);
+        let next = self.path.released(self.node, holder, self.now, healthy);
         let bounds = self.bounds;
         let in_bounds = self.row.1 + 1 < bounds.max && self.now.since(self.row.0) < bounds.time;
         let may = healthy && in_bounds;
@@ -159,16 +180,16 @@ impl Model {
                 assert!(may, "handed over beyond the bounds");
                 assert_eq!(at.number(), number);
                 self.row.1 += 1;
-                self.room.enter(number, number);
+                self.path.enter(self.node, number, number);
                 self.granted(number);
             }
             PassOn::Delete => {
                 assert!(!may || self.waiting.is_empty(), "a waiter was passed over");
                 assert!(
-                    !self.room.wants_attempt(),
+                    !self.waiters().wants_attempt(),
                     "the node is not on its way out yet"
                 );
-                self.room.over(self.node, holder);
+                self.path.leave(self.node, holder);
             }
             PassOn::Stays => panic!("a second holder"),
         }
@@ -179,10 +200,10 @@ impl Model {
     fn late_release(&mut self) {
         if let Some((node, hold)) = self.lost.take() {
             assert_eq!(
-                self.room.released(node, hold, self.now, true),
+                self.path.released(node, hold, self.now, true),
                 PassOn::Delete
             );
-            self.room.over(node, hold);
+            self.path.leave(node, hold);
         }
     }
 
@@ -198,22 +219,22 @@ impl Model {
                     .filter(|(_, waiting)| is_late(waiting))
                     .map(|(before, (number, _))| (*number, before))
                     .collect();
-                assert_eq!(self.room.late(()), expected);
+                assert_eq!(self.waiters().late(()), expected);
                 self.waiting.retain(|waiting| !is_late(waiting));
                 self.after_departure();
             }
             Event::Leaves(index) => {
                 if let Some((number, _)) = self.waiting.remove(index) {
                     let at = Arrival::new(number, false);
-                    assert_eq!(self.room.leave(at), Some(number));
-                    assert_eq!(self.room.leave(at), None);
+                    assert_eq!(self.waiters().leave(at), Some(number));
+                    assert_eq!(self.waiters().leave(at), None);
                     self.after_departure();
                 }
             }
-            Event::Attempt => match (self.attempt, self.room.wants_attempt()) {
+            Event::Attempt => match (self.attempt, self.waiters().wants_attempt()) {
                 (false, true) => {
                     assert!(self.holder.is_none(), "a second node");
-                    self.room.attempt_begins();
+                    self.waiters().attempt_begins();
                     (self.attempt, self.began) = (true, self.next);
                 }
                 (true, wanted) => {
@@ -222,7 +243,8 @@ impl Model {
                     // As the servers do: with the number of the attempt.
                     let number = self.next;
                     self.next += 1;
-                    let served = self.room.granted(number, number, self.now);
+                    self.path.add(number, WRITERS, number, self.now);
+                    let served = self.path.granted(WRITERS, number, number);
                     let [first] = served[..] else {
                         panic!("one has it, and another waits: {served:?}")
                     };
@@ -241,7 +263,7 @@ impl Model {
                         .filter(|waiting| is_told(waiting))
                         .map(|(number, _)| *number)
                         .collect();
-                    assert_eq!(self.room.failed(), expected);
+                    assert_eq!(self.waiters().failed(), expected);
                     self.waiting.retain(|waiting| !is_told(waiting));
                 }
             }
@@ -250,39 +272,38 @@ impl Model {
             Event::Loses => {
                 if let Some(hold) = self.holder.take() {
                     self.late_release();
-                    self.room.lost(self.node);
+                    self.path.lose(self.node);
                     self.lost = Some((self.node, hold));
                 }
             }
-            Event::TakesOut => {
+            Event::Converts => {
                 if let Some(hold) = self.holder.take() {
-                    self.room.take_out(self.node, hold);
-                    // The node is no longer the room's.
+                    self.path.reserve(self.node, hold);
+                    // No other gets the node.
                     assert_eq!(
-                        self.room.released(self.node, hold, self.now, true),
+                        self.path.released(self.node, hold, self.now, true),
                         PassOn::Delete
                     );
-                    self.room.over(self.node, hold);
+                    self.path.leave(self.node, hold);
                 }
             }
             Event::Waits => self.now = self.now.plus(BOUNDS.time),
         }
-        assert_eq!(self.room.has_node(), self.holder.is_some());
-        assert!(
-            self.room
-                .holders()
-                .eq(self.lost.iter().map(|(_, hold)| hold).chain(&self.holder))
-        );
+        assert_eq!(self.waiters().has_node(), self.holder.is_some());
+        let known: BTreeSet<_> = self.path.holders().copied().collect();
+        let lost = self.lost.iter().map(|(_, hold)| *hold);
+        let expected: BTreeSet<_> = lost.chain(self.holder).chain(self.apart.clone()).collect();
+        assert_eq!(known, expected);
         // All that wait are served, by the holder or an attempt, or one is wanted.
-        let is_served = self.holder.is_some() || self.attempt || self.room.wants_attempt();
+        let is_served = self.holder.is_some() || self.attempt || self.waiters().wants_attempt();
         assert!(
             self.waiting.is_empty() || is_served,
             "forgotten: {:?}",
             self.waiting
         );
-        assert_eq!(self.room.is_waited_for(), !self.waiting.is_empty());
+        assert_eq!(self.waiters().is_waited_for(), !self.waiting.is_empty());
         assert!(
-            !self.room.wants_attempt() || self.holder.is_none(),
+            !self.waiters().wants_attempt() || self.holder.is_none(),
             "a second node"
         );
     }
@@ -297,7 +318,7 @@ impl Model {
         assert!(self.waiting.is_empty(), "forgotten: {:?}", self.waiting);
         self.happens(Event::Releases);
         self.late_release();
-        assert_eq!(self.room.holders().count(), 0, "a hold that has ended");
+        assert_eq!(self.path.holders().count(), 0, "a hold that has ended");
     }
 }
 
@@ -388,7 +409,8 @@ fn shared() -> impl Strategy<Value = Shared> {
 
 /// One node that readers share.
 struct SharedModel {
-    room: Room<u64, (), u64>,
+    path: PathState<u64, (), u64>,
+    node: NodeNumber,
     inside: BTreeSet<u64>,
     /// All that ever were.
     all: Vec<u64>,
@@ -400,17 +422,19 @@ struct SharedModel {
     holders: u32,
 }
 
-/// The number of the node, and of its first hold.
-const NODE: u64 = 1;
+/// The first hold of the node.
+const FIRST: u64 = 1;
 const START: Moment = Moment::at(Duration::ZERO);
 
 impl SharedModel {
     fn new(bounds: HandOff) -> Self {
-        let mut room = Room::new(Kind::Shared, bounds);
-        assert!(room.adopt(NODE, NODE, START));
-        let (inside, all) = (BTreeSet::from([NODE]), vec![NODE]);
+        let mut path = PathState::new(bounds);
+        let node = path.add(FIRST, Kind::Shared, FIRST, START);
+        assert!(path.open(node));
+        let (inside, all) = (BTreeSet::from([FIRST]), vec![FIRST]);
         Self {
-            room,
+            path,
+            node,
             inside,
             all,
             is_open: true,
@@ -422,7 +446,7 @@ impl SharedModel {
     }
 
     fn enters(&mut self, hold: u64) {
-        self.room.enter(hold, hold);
+        self.path.enter(self.node, hold, hold);
         self.inside.insert(hold);
         self.all.push(hold);
     }
@@ -432,11 +456,11 @@ impl SharedModel {
         let was_inside = self.inside.remove(&hold);
         let was_last = was_inside && self.inside.is_empty();
         self.is_open &= !was_inside || healthy && !was_last;
-        match self.room.released(NODE, hold, self.now, healthy) {
+        match self.path.released(self.node, hold, self.now, healthy) {
             PassOn::Delete => {
                 assert!(self.inside.is_empty(), "deleted under a reader");
                 self.deletions += u32::from(was_last);
-                self.room.over(NODE, hold);
+                self.path.leave(self.node, hold);
             }
             PassOn::Stays => assert!(!was_last, "never deleted"),
             PassOn::To(..) => panic!("none waits"),
@@ -446,9 +470,10 @@ impl SharedModel {
     fn joins(&mut self, healthy: bool, next: u64) {
         let in_bounds = self.holders < self.bounds.max && self.now.since(START) < self.bounds.time;
         let may = self.is_open && healthy && in_bounds;
-        match self.room.join(self.now, healthy) {
-            Some(other) => {
+        match self.path.join(self.now, healthy) {
+            Some((node, other)) => {
                 assert!(may && self.inside.contains(&other), "it is not open");
+                assert_eq!(node, self.node);
                 self.holders += 1;
                 self.enters(next);
             }
@@ -472,7 +497,7 @@ impl SharedModel {
                 }
             }
             Shared::Closes => {
-                self.room.close();
+                self.path.waiters_mut(Kind::Shared).close();
                 self.is_open = false;
             }
             Shared::Waits => self.now = self.now.plus(self.bounds.time),
@@ -482,21 +507,21 @@ impl SharedModel {
                     .get(index)
                     .is_some_and(|hold| self.inside.contains(hold))
                 {
-                    self.room.lost(NODE);
+                    self.path.lose(self.node);
                     self.is_open = false;
                 }
             }
             Shared::Gone => {
-                let told: BTreeSet<_> = self.room.gone(NODE).into_iter().collect();
+                let told: BTreeSet<_> = self.path.gone(self.node).into_iter().collect();
                 assert_eq!(told, self.inside, "one is not told");
                 self.inside.clear();
                 self.is_open = false;
-                self.room.lost(NODE);
+                self.path.lose(self.node);
             }
         }
         assert!(self.deletions <= 1);
-        assert_eq!(self.room.has_node(), self.is_open);
-        assert_eq!(self.room.holders().count(), self.inside.len());
+        assert_eq!(self.path.waiters(Kind::Shared).has_node(), self.is_open);
+        assert_eq!(self.path.holders().count(), self.inside.len());
     }
 }
 
@@ -511,7 +536,7 @@ proptest! {
         events in proptest::collection::vec(shared(), 0..60),
     ) {
         let mut model = SharedModel::new(HandOff { max, ..BOUNDS });
-        for (next, event) in (NODE + 1..).zip(events) {
+        for (next, event) in (FIRST + 1..).zip(events) {
             model.happens(event, next);
         }
         model.happens(Shared::Closes, u64::MAX);

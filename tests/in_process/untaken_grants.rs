@@ -5,7 +5,7 @@ use test_support::prelude::*;
 /// A single budget covers the whole call, also where a grant was lost before the caller looked.
 // Shows: attempt-outlives-caller, deadline
 #[tokio::test]
-async fn unseen_loss_keeps_the_deadline() {
+async fn untaken_lost_grant_keeps_deadline() {
     let server = start_impatient();
     let client = connect_for(&server, Duration::from_millis(1500)).await;
     let id = session(&client);
@@ -16,7 +16,7 @@ async fn unseen_loss_keeps_the_deadline() {
     server.stall(id, Direction::Both);
     server.refuse_connections(true);
     until_lost(&mutex(&client)).await;
-    // Until its deadline is over as well.
+    // The deadline passes as well.
     tokio::time::sleep(budget.saturating_sub(started.elapsed())).await;
     let looked = Instant::now();
     loop {

@@ -1,4 +1,4 @@
-//! What callers are granted, and whose it is.
+//! The grants of callers, and their owners.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ use crate::check::exclusion::{Guard, Share};
 use crate::check::leases;
 use crate::world::Machine;
 
-/// What a caller was granted.
+/// The grant of a caller.
 pub enum Held {
     Lock(AnyGuard),
     Read(ReadGuard),
@@ -46,7 +46,7 @@ fn numbers(token: FencingToken) -> (i64, u64) {
 }
 
 impl Held {
-    /// Whether it is held by the clock. A run cannot tell: it is dropped.
+    /// Returns whether it is held by the clock. A run cannot tell: it is dropped.
     pub fn is_held(&self) -> bool {
         each!(self, guard => guard.is_held(), other => match other {
             Held::Term(term) => term.is_held(),
@@ -55,12 +55,12 @@ impl Held {
         })
     }
 
-    /// What a guard says that it is.
+    /// Returns the state that the guard reports; `None` if the grant has no guard.
     pub fn state(&self) -> Option<LockState> {
         each!(self, guard => Some(guard.state()), _other => None)
     }
 
-    /// Waits until it is lost. What is dropped then is not told.
+    /// Waits until the grant is lost. A grant that is dropped then is not notified.
     pub async fn lost(&self) -> Lost {
         each!(self, guard => guard.lost().await, other => match other {
             Held::Term(term) => term.lost().await,
@@ -72,7 +72,7 @@ impl Held {
         each!(self, guard => guard.release().await, _other => Ok(()))
     }
 
-    /// A transaction behind it; `None` of what has none.
+    /// Returns a transaction behind it; `None` of what has none.
     pub fn transaction(&self) -> Option<Transaction<'_>> {
         each!(self, guard => Some(guard.transaction()), other => match other {
             Held::Term(term) => Some(term.transaction()),
@@ -92,7 +92,8 @@ impl Held {
         )
     }
 
-    /// The tokens that rise from one grant to the next, of each of its paths that it has alone.
+    /// Returns the tokens that rise from one grant to the next, of each of its paths that it has
+    /// alone.
     pub fn tokens(&self) -> Vec<Option<(i64, u64)>> {
         match self {
             Self::Lock(guard) => vec![Some((
@@ -113,7 +114,7 @@ impl Held {
         }
     }
 
-    /// What it shows to a resource that compares tokens, for each of its paths.
+    /// Returns the tokens for resources, one for each path.
     pub fn shows(&self) -> Vec<Option<Token>> {
         match self {
             Self::Lock(guard) => vec![Some(guard.fencing_token())],
@@ -127,7 +128,7 @@ impl Held {
         }
     }
 
-    /// Its nodes, as far as it knows them.
+    /// Returns its nodes, as far as it knows them.
     pub fn nodes(&self) -> Vec<String> {
         match self {
             Self::Lock(guard) => vec![guard.node().to_string()],
@@ -190,17 +191,18 @@ pub struct Grant {
     pub who: u64,
     pub held: Held,
     pub machine: Arc<Machine>,
-    /// Its paths: several of a multi-lock.
+    /// The paths of the grant: several of a multi-lock.
     pub parts: Vec<Part>,
     pub nodes: Vec<String>,
-    /// Whether its node was deleted by another process. It is told with the next heartbeat, and may
-    /// stand beside others until then: RELIABILITY.md promises no more.
+    /// Whether another process has deleted the grant's node. The holder is notified with the next
+    /// heartbeat, and may hold the lock together with others until then: RELIABILITY.md promises no
+    /// more.
     pub is_broken: AtomicBool,
     pub granted: u64,
     /// Whether it was held when its caller learned of it, by nodes that no other process had
     /// deleted: then it comes behind all grants before it.
     pub counts: bool,
-    /// Whether its caller was told that it is lost.
+    /// Whether the caller was notified of the loss.
     pub is_told: AtomicBool,
     /// Whether it was suspended when it was looked at last.
     pub is_suspended: AtomicBool,

@@ -17,9 +17,9 @@ import org.apache.curator.retry.RetryNTimes;
 
 /**
  * Curator's locks, moved by the lines of stdin: {@code <thread> <verb> ..}. Each thread has lock objects of its own, does
- * one thing after the other and says {@code <thread> <answer>}. puppet.rs has the other end.
+ * one thing after the other and says {@code <thread> <answer>}. scripted_peer.rs has the other end.
  */
-public final class Puppet {
+public final class ScriptedPeer {
     private static CuratorFramework client;
     private static final Map<String, InterProcessMutex> mutexes = new ConcurrentHashMap<>();
     private static final Map<String, InterProcessReadWriteLock> readWriteLocks = new ConcurrentHashMap<>();

@@ -15,7 +15,7 @@ use tokio::time::{sleep, timeout};
 use zookeeper_recipes::Client;
 use zookeeper_test_server::{Op, Server};
 
-use crate::check::{ends, left, panics, recovery};
+use crate::check::{ends, leftovers, panics, recovery};
 use crate::faults::Stage;
 use crate::glue::Port;
 use crate::plan::Plan;
@@ -35,7 +35,7 @@ impl Machines {
     /// Starts a machine, with a client and its callers.
     async fn start(&self) {
         let number = self.world.process();
-        // It has no session yet.
+        // The machine has no session yet.
         self.world.shakes(Duration::ZERO);
         let name = format!("c{number}");
         let process = Host::new(number);
@@ -53,7 +53,7 @@ impl Machines {
             } else {
                 builder.clone().connect_lazy(&servers)
             };
-            // One that starts without a server goes on trying.
+            // A client that starts without a server continues trying.
             match connected {
                 Ok(client) => (Ok(client), None),
                 Err(error) => (builder.connect_lazy(&servers), Some(error)),
@@ -81,7 +81,7 @@ impl Machines {
         lock(&self.all).push(machine);
     }
 
-    /// The machines that live.
+    /// Returns the machines that live.
     pub fn all(&self) -> Vec<Arc<Machine>> {
         lock(&self.all).clone()
     }
@@ -120,7 +120,7 @@ impl Machines {
                 }
             };
             world.client_ended(&old, is_drained);
-            // Its callers find out by themselves.
+            // The callers notice the end by themselves.
             sleep(rest).await;
             old.has_left.store(true, Ordering::Relaxed);
         };
@@ -199,7 +199,7 @@ async fn live(plan: Plan, trace: bool, mut rng: Rng) -> Report {
     }
     let looks = {
         let world = Arc::clone(&world);
-        // Those who hold for hours are looked at less often.
+        // Worlds with long holds are checked less often.
         let period = Duration::from_millis(if world.plan.long { 20_000 } else { 500 });
         tokio::spawn(async move {
             loop {
@@ -210,12 +210,12 @@ async fn live(plan: Plan, trace: bool, mut rng: Rng) -> Report {
     };
     faults::make(&Stage::new(&world, &server, &net), &machines, &mut rng).await;
 
-    // Everything works from here on. Callers go on, with time enough for each to be granted what it
-    // waits for.
+    // Everything works from now on. Callers continue, with enough time for each to be granted its
+    // lock.
     world.heal();
     sleep(2 * Duration::from_millis(recovery::limit(plan.timeout_ms()))).await;
 
-    // And all has to come to an end.
+    // All callers must then end.
     let patience = plan.session_timeout * 6 + Duration::from_secs(120);
     world.stop();
     let mut callers = std::mem::take(&mut *lock(&machines.callers));
@@ -241,7 +241,7 @@ async fn live(plan: Plan, trace: bool, mut rng: Rng) -> Report {
         });
     sleep(Duration::from_secs(1)).await;
     let alive = Handle::current().metrics().num_alive_tasks();
-    world.check(left::nothing(
+    world.check(leftovers::nothing(
         server.watches(),
         alive.saturating_sub(tasks),
         world.processes(),
@@ -281,7 +281,7 @@ async fn leave_nothing(
     // The nodes of the dead go with their sessions.
     sleep(plan.session_timeout * 3 + Duration::from_secs(10)).await;
     for place in 0..plan.paths() {
-        world.check(left::no_node(
+        world.check(leftovers::no_node(
             &path(place),
             &worlds::left(plan, server, place),
         ));
@@ -297,7 +297,7 @@ async fn leave_nothing(
         }
     }
     sleep(plan.session_timeout * 3).await;
-    world.check(left::no_session(&server.sessions()));
+    world.check(leftovers::no_session(&server.sessions()));
 }
 
 /// Runs a plan in a world of its own.
@@ -322,7 +322,7 @@ pub fn play(plan: Plan, trace: bool) -> Report {
             0,
         )
     });
-    let memory = left::no_memory(bytes, report.processes);
+    let memory = leftovers::no_memory(bytes, report.processes);
     report
         .violations
         .extend(memory.err().map(|text| format!("seed {seed}: {text}")));

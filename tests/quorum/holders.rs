@@ -1,4 +1,4 @@
-//! Who takes part: a holder behind proxies of its own, and a rival that waits for the same lock.
+//! The participants: a holder behind separate proxies, and a waiter for the same lock.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use zookeeper_recipes::{
 pub(crate) type Failure = Box<dyn Error + Send + Sync>;
 pub(crate) type Outcome = Result<(), Failure>;
 
-/// What the servers and this process may take beyond the time that the protocol says.
+/// The delay of the servers and of this process that is allowed beyond the protocol's times.
 const SLACK: Duration = Duration::from_millis(500);
 
-/// Runs a scenario. What it blocks on is not in the way of the tasks, nor of the sessions.
+/// Runs a scenario. The scenario may block its thread, because tasks and sessions have others.
 pub(crate) fn run(scenario: impl Future<Output = Outcome>) -> Outcome {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -29,18 +29,18 @@ pub(crate) fn run(scenario: impl Future<Output = Outcome>) -> Outcome {
         .block_on(scenario)
 }
 
-/// The loss, and when it was told.
-pub(crate) type Told = JoinHandle<(Lost, Instant)>;
+/// The loss of a lock, and when the holder was notified.
+pub(crate) type LossNotice = JoinHandle<(Lost, Instant)>;
 
-/// Looks every few milliseconds, for what no event announces: what another process does, or the
-/// clock.
+/// Probes every few milliseconds, for conditions without an event: the state of another process, or
+/// the clock.
 pub(crate) async fn until(
     what: &str,
     mut probe: impl AsyncFnMut() -> Result<bool, Failure>,
 ) -> Outcome {
     within(what, async {
         while !probe().await? {
-            // No event announces it.
+            // No event announces the condition.
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         Ok(())
@@ -53,7 +53,7 @@ pub(crate) async fn stay_until(moment: Instant) {
     tokio::time::sleep_until(moment.into()).await;
 }
 
-/// What a holder holds. Its rival waits for the same, or for the write lock.
+/// The lock of a holder. Its waiter waits for the same lock, or for the write lock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
     Mutex,
@@ -89,7 +89,7 @@ impl Kind {
         })
     }
 
-    fn rival(self) -> Self {
+    fn waiter(self) -> Self {
         match self {
             Self::Mutex | Self::Fair => self,
             _ => Self::Writer,
@@ -108,10 +108,10 @@ impl Kind {
     }
 }
 
-/// Holds a lock through proxies of its own: one per member that its connect string names.
+/// A holder of a lock, connected through separate proxies: one per member in its connect string.
 #[derive(Debug)]
 pub(crate) struct Holder {
-    /// By member.
+    /// The proxies by member; `None` for a member that the connect string does not name.
     proxies: Vec<Option<Proxy>>,
     client: Client,
     kind: Kind,
@@ -121,8 +121,8 @@ pub(crate) struct Holder {
 }
 
 impl Holder {
-    /// One whose connect string names `member` only.
-    pub(crate) async fn at(
+    /// Connects a holder whose connect string names `member` only.
+    pub(crate) async fn with_one_member(
         servers: &ZooKeeper,
         member: usize,
         timeout: Duration,
@@ -130,8 +130,8 @@ impl Holder {
         Self::named(servers, &[member], member, timeout).await
     }
 
-    /// One whose connect string names all members, and that is connected to `member` to begin with.
-    pub(crate) async fn anywhere(
+    /// Connects a holder whose connect string names all members, to `member` first.
+    pub(crate) async fn with_all_members(
         servers: &ZooKeeper,
         member: usize,
         timeout: Duration,
@@ -140,8 +140,8 @@ impl Holder {
         Self::named(servers, &all, member, timeout).await
     }
 
-    /// A busy server may look like a silent one while the client connects, and the client goes on
-    /// to the next.
+    /// Connects holders until one is connected to `first`. The client may take a busy server for a
+    /// silent one, and connect to the next.
     async fn named(
         servers: &ZooKeeper,
         members: &[usize],
@@ -196,7 +196,7 @@ impl Holder {
         assert_eq!(
             client.session_timeout(),
             Some(timeout),
-            "the servers grant what was asked for"
+            "expected the servers to grant the requested session timeout"
         );
         let session = client.session_id().ok_or("there is a session")?;
         let (kind, path) = (Kind::Mutex, unique_path("quorum"));
@@ -214,7 +214,7 @@ impl Holder {
         })
     }
 
-    /// Holds something else from now on.
+    /// Acquires a lock of another kind, and releases the first.
     pub(crate) async fn holding(mut self, kind: Kind) -> Result<Self, Failure> {
         let path = unique_path("quorum");
         let guard = kind.guard(&self.client, &path).await?;
@@ -235,7 +235,7 @@ impl Holder {
         self.client.state()
     }
 
-    /// The session in which it was granted the lock.
+    /// Returns the session in which the lock was granted.
     pub(crate) fn session(&self) -> i64 {
         self.session
     }
@@ -244,19 +244,19 @@ impl Holder {
         self.client.session_timeout().unwrap_or_default()
     }
 
-    /// Its link to a member.
+    /// Returns the link to a member.
     pub(crate) fn link(&self, member: usize) -> &Proxy {
         self.proxies[member]
             .as_ref()
             .expect("its connect string names it")
     }
 
-    /// Its links to all members that it knows of.
+    /// Returns the links to all members in the connect string.
     pub(crate) fn links(&self) -> impl Iterator<Item = &Proxy> {
         self.proxies.iter().flatten()
     }
 
-    /// The members that it has connections to; one that is stalled may be left over.
+    /// Returns the members to which connections exist, including stalled ones.
     pub(crate) fn members(&self) -> Vec<usize> {
         let proxies = self.proxies.iter().enumerate();
         let connected = |proxy: &Option<Proxy>| proxy.as_ref().is_some_and(|p| p.connections() > 0);
@@ -266,7 +266,7 @@ impl Holder {
             .collect()
     }
 
-    /// A write under the lock, which proves to the holder that the servers keep its session.
+    /// Commits a write under the lock, which proves that the servers keep the holder's session.
     pub(crate) async fn prove(&self) -> Outcome {
         Ok(self
             .guard
@@ -276,7 +276,7 @@ impl Holder {
             .await?)
     }
 
-    /// The same, until it takes hardly any time: it counts from when it was sent.
+    /// Commits writes until one is quick, because a proof counts from the moment it was sent.
     pub(crate) async fn prove_now(&self) -> Outcome {
         until("a quick write", async || {
             let sent = Instant::now();
@@ -286,14 +286,14 @@ impl Holder {
         .await
     }
 
-    /// When the holder is told that it has lost the lock.
-    pub(crate) fn told(&self) -> Told {
-        told(&self.guard)
+    /// Returns a task that waits for the loss of the lock.
+    pub(crate) fn loss_notice(&self) -> LossNotice {
+        loss_notice(&self.guard)
     }
 
-    /// Proves that it still holds, by the session that it began with. On a busy machine a proof may
-    /// be old when it arrives, the next one overdue, or the connection given up, so that the lock
-    /// is suspended when it is looked at: then it is proved once more.
+    /// Asserts that the holder still holds the lock, in the session in which it was granted. On a
+    /// busy machine a proof may be old when it arrives, the next one overdue, or the connection
+    /// given up, so that the lock is suspended at that moment: the proof is then repeated.
     pub(crate) async fn still_holds(&self, title: &str) -> Outcome {
         until("the holder to be sure", async || {
             let proved = self.prove().await.is_ok();
@@ -308,19 +308,19 @@ impl Holder {
     }
 }
 
-pub(crate) fn told(guard: &AnyGuard) -> Told {
+pub(crate) fn loss_notice(guard: &AnyGuard) -> LossNotice {
     let lost = guard.lost();
     tokio::spawn(async move { (lost.await, Instant::now()) })
 }
 
-/// Waits for the lock of a holder, by links that stay as they are.
+/// A waiter for the lock of a holder, whose links are not disturbed.
 #[derive(Debug)]
-pub(crate) struct Rival {
+pub(crate) struct Waiter {
     client: Client,
     waiting: JoinHandle<Result<(AnyGuard, Next), AcquireError>>,
 }
 
-/// What a rival knows when it is granted the lock.
+/// What a waiter knows when it is granted the lock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Next {
     at: Instant,
@@ -328,7 +328,7 @@ pub(crate) struct Next {
     is_lost: bool,
 }
 
-impl Rival {
+impl Waiter {
     /// Connects to `members` and queues behind the holder.
     pub(crate) async fn of(
         holder: &Holder,
@@ -340,7 +340,7 @@ impl Rival {
             .map(|member| servers.address(*member).to_string())
             .collect();
         let client = Client::connect(&addresses.join(",")).await?;
-        let (kind, path) = (holder.kind.rival(), holder.guard.path().to_owned());
+        let (kind, path) = (holder.kind.waiter(), holder.guard.path().to_owned());
         let lock = kind.lock(&client, &path)?;
         // Reads the clock when it is asked first.
         let lost = holder.guard.lost();
@@ -349,7 +349,7 @@ impl Rival {
             let (at, is_lost) = (Instant::now(), task::spawn(lost).poll().is_ready());
             Ok((guard, Next { at, is_lost }))
         });
-        until("the rival to queue", async || {
+        until("the waiter to queue", async || {
             Ok(kind.queued(&client, &path).await? == 2)
         })
         .await?;
@@ -361,7 +361,7 @@ impl Rival {
     }
 
     pub(crate) async fn granted(self) -> Result<(Granted, Next), Failure> {
-        let (guard, next) = within("the rival's grant", self.waiting).await??;
+        let (guard, next) = within("the waiter's grant", self.waiting).await??;
         Ok((
             Granted {
                 client: self.client,
@@ -372,37 +372,37 @@ impl Rival {
     }
 }
 
-/// A rival that has the lock.
+/// A waiter that was granted the lock.
 #[derive(Debug)]
 pub(crate) struct Granted {
     client: Client,
     guard: AnyGuard,
 }
 
-/// The promise: the holder is told, by each of `told`, before the rival is granted, whose token is
-/// greater.
-pub(crate) async fn told_first(
+/// Asserts the promise: the holder is notified, by each of `notices`, before the waiter is granted
+/// the lock, with a greater token.
+pub(crate) async fn notified_before_next_grant(
     title: &str,
     cut: Instant,
     holder: &Holder,
-    told: Vec<Told>,
-    rival: Rival,
+    notices: Vec<LossNotice>,
+    waiter: Waiter,
 ) -> Result<Granted, Failure> {
     let mut last = cut;
-    for told in told {
-        let (lost, at) = within("the loss to be told", told).await?;
-        // By the clock, before the other side of the cut could say so.
+    for notice in notices {
+        let (lost, at) = within("the notice of the loss", notice).await?;
+        // The clock of the holder ends the lock, because nothing can reach the holder.
         assert_eq!(lost.reason(), LostReason::LeaseExpired, "{title}");
         last = last.max(at);
     }
-    let (granted, Next { at, is_lost }) = rival.granted().await?;
+    let (granted, Next { at, is_lost }) = waiter.granted().await?;
     assert!(is_lost, "{title}: held at the next grant");
-    // The task that is told has to run for that, on a machine that may stand still.
+    // The task that is notified has to run for that, on a machine that may stand still.
     if last >= at {
-        return Err(format!("{title}: told {:?} after the next grant", last - at).into());
+        return Err(format!("{title}: notified {:?} after the next grant", last - at).into());
     }
     println!(
-        "{title}: told {} ms after the cut, {} ms before the next grant",
+        "{title}: notified {} ms after the cut, {} ms before the next grant",
         (last - cut).as_millis(),
         (at - last).as_millis()
     );
@@ -419,8 +419,13 @@ fn token(guard: &AnyGuard) -> (i64, u64) {
     (token.zxid(), token.counter())
 }
 
-/// After the network is well again: the one that lost can lock again, and nothing is left behind.
-pub(crate) async fn afterwards(holder: Holder, granted: Granted, servers: &ZooKeeper) -> Outcome {
+/// Asserts, once the network works again, that the former holder can lock again, and that nothing
+/// is left on the servers.
+pub(crate) async fn lock_again_and_end(
+    holder: Holder,
+    granted: Granted,
+    servers: &ZooKeeper,
+) -> Outcome {
     // The proxies go last.
     let Holder {
         proxies: _proxies,
@@ -432,19 +437,23 @@ pub(crate) async fn afterwards(holder: Holder, granted: Granted, servers: &ZooKe
     let path = lock.path().to_owned();
     assert!(
         matches!(guard.release().await, Err(ReleaseError::Lost(_))),
-        "it is told so again"
+        "expected the release to report the loss again"
     );
     let before = token(&granted.guard);
-    within("the rival's release", granted.guard.release()).await?;
+    within("the waiter's release", granted.guard.release()).await?;
     let again = within("the holder to lock again", lock.lock()).await?;
     assert!(before < token(&again));
     within("the last release", again.release()).await?;
     end(servers, &path, [client, granted.client]).await
 }
 
-/// A holder that kept its lock gives it to the rival, and nothing is left behind.
-pub(crate) async fn hand_over(holder: Holder, rival: Rival, servers: &ZooKeeper) -> Outcome {
-    assert!(rival.is_waiting(), "granted beside the holder");
+/// Releases the lock of a holder that has kept it, and asserts that the waiter is granted it and
+/// that nothing is left on the servers.
+pub(crate) async fn hand_over(holder: Holder, waiter: Waiter, servers: &ZooKeeper) -> Outcome {
+    assert!(
+        waiter.is_waiting(),
+        "expected the waiter to wait for the holder, but it was granted the lock"
+    );
     // The proxies go last.
     let Holder {
         proxies: _proxies,
@@ -455,13 +464,13 @@ pub(crate) async fn hand_over(holder: Holder, rival: Rival, servers: &ZooKeeper)
     } = holder;
     let before = token(&guard);
     within("the holder's release", guard.release()).await?;
-    let (granted, _) = rival.granted().await?;
+    let (granted, _) = waiter.granted().await?;
     assert!(before < token(&granted.guard));
-    within("the rival's release", granted.guard.release()).await?;
+    within("the waiter's release", granted.guard.release()).await?;
     end(servers, lock.path(), [client, granted.client]).await
 }
 
-/// Nothing is left behind, and both clients close.
+/// Asserts that nothing is left on the servers, and closes both clients.
 async fn end(servers: &ZooKeeper, path: &str, clients: [Client; 2]) -> Outcome {
     let session = plain_session(&servers.connect_string()).await?;
     session.sync(path).await?;
@@ -477,7 +486,7 @@ async fn end(servers: &ZooKeeper, path: &str, clients: [Client; 2]) -> Outcome {
     Ok(())
 }
 
-/// A session of the client library, without the recipes.
+/// Connects a session of the client library, without the recipes.
 pub(crate) async fn plain_session(servers: &str) -> Result<zk::Client, Failure> {
     let connector = zk::Client::connector().with_session_timeout(Duration::from_secs(5));
     within("a plain session", connector.connect(servers))
@@ -485,9 +494,14 @@ pub(crate) async fn plain_session(servers: &str) -> Result<zk::Client, Failure> 
         .map_err(Failure::from)
 }
 
-/// Looks on until a session that was not heard of since the cut would be over: the holder may be in
-/// doubt in between, and keeps the lock.
-pub(crate) async fn keeps(title: &str, cut: Instant, holder: &Holder, tick: Duration) -> Outcome {
+/// Asserts that the holder keeps the lock until a session without contact since the cut would have
+/// expired. The lock may be suspended in between.
+pub(crate) async fn keeps_lock(
+    title: &str,
+    cut: Instant,
+    holder: &Holder,
+    tick: Duration,
+) -> Outcome {
     let over = cut + holder.timeout() + tick + SLACK;
     let mut doubt: Option<(Duration, Duration)> = None;
     while Instant::now() < over {
@@ -508,7 +522,7 @@ pub(crate) async fn keeps(title: &str, cut: Instant, holder: &Holder, tick: Dura
     }
     holder.still_holds(title).await?;
     match doubt {
-        // It may be so short that it was not seen.
+        // The doubt may be too short to be seen.
         None => println!("{title}: the lock was kept without a doubt"),
         Some((from, to)) => println!(
             "{title}: in doubt from {} to {} ms after the cut, and the lock was kept",
@@ -519,75 +533,76 @@ pub(crate) async fn keeps(title: &str, cut: Instant, holder: &Holder, tick: Dura
     Ok(())
 }
 
-/// Holders in the same place at once, each with a rival: for what chance decides about each of
-/// them.
+/// Holders with the same links, each with a waiter, for faults whose effect on each is random.
 #[derive(Debug)]
-pub(crate) struct Fleet {
-    crews: Vec<(Holder, Rival, Told)>,
+pub(crate) struct HolderGroup {
+    pairs: Vec<(Holder, Waiter, LossNotice)>,
 }
 
-impl Fleet {
-    pub(crate) async fn anywhere(
+impl HolderGroup {
+    pub(crate) async fn connect(
         servers: &ZooKeeper,
         size: usize,
         member: usize,
         timeout: Duration,
-        rivals: &[usize],
+        waiters: &[usize],
     ) -> Result<Self, Failure> {
-        let mut crews = Vec::new();
+        let mut pairs = Vec::new();
         for _ in 0..size {
-            let holder = Holder::anywhere(servers, member, timeout).await?;
-            let rival = Rival::of(&holder, servers, rivals).await?;
-            let told = holder.told();
-            crews.push((holder, rival, told));
+            let holder = Holder::with_all_members(servers, member, timeout).await?;
+            let waiter = Waiter::of(&holder, servers, waiters).await?;
+            let notice = holder.loss_notice();
+            pairs.push((holder, waiter, notice));
         }
-        Ok(Self { crews })
+        Ok(Self { pairs })
     }
 
     pub(crate) fn holders(&self) -> impl Iterator<Item = &Holder> {
-        self.crews.iter().map(|(holder, ..)| holder)
+        self.pairs.iter().map(|(holder, ..)| holder)
     }
 
-    /// Each one keeps its lock or is told in time, and most keep it. Waits as [`keeps`] does.
+    /// Asserts that each holder keeps its lock or is notified in time, and that most keep it. Waits
+    /// as long as [`keeps_lock`].
     pub(crate) async fn most_keep(
         self,
         title: &str,
         cut: Instant,
         tick: Duration,
-    ) -> Result<Settled, Failure> {
-        let size = self.crews.len();
-        let mut settled = Settled {
+    ) -> Result<GroupOutcome, Failure> {
+        let size = self.pairs.len();
+        let mut outcome = GroupOutcome {
             kept: Vec::new(),
             lost: Vec::new(),
         };
-        for (holder, rival, told) in self.crews {
+        for (holder, waiter, notice) in self.pairs {
             stay_until(cut + holder.timeout() + tick + SLACK).await;
             if holder.guard.is_held() {
                 holder.still_holds(title).await?;
-                settled.kept.push((holder, rival));
+                outcome.kept.push((holder, waiter));
             } else {
-                let granted = told_first(title, cut, &holder, vec![told], rival).await?;
-                settled.lost.push((holder, granted));
+                let granted =
+                    notified_before_next_grant(title, cut, &holder, vec![notice], waiter).await?;
+                outcome.lost.push((holder, granted));
             }
         }
-        println!("{title}: {} of {size} kept their lock", settled.kept.len());
+        println!("{title}: {} of {size} kept their lock", outcome.kept.len());
         assert!(
-            settled.kept.len() * 2 > size,
+            outcome.kept.len() * 2 > size,
             "{title}: {} of {size} kept their lock",
-            settled.kept.len()
+            outcome.kept.len()
         );
-        Ok(settled)
+        Ok(outcome)
     }
 }
 
-/// What has become of a fleet.
+/// The holders of a group that have kept their locks, and those that have lost them.
 #[derive(Debug)]
-pub(crate) struct Settled {
-    kept: Vec<(Holder, Rival)>,
+pub(crate) struct GroupOutcome {
+    kept: Vec<(Holder, Waiter)>,
     lost: Vec<(Holder, Granted)>,
 }
 
-impl Settled {
+impl GroupOutcome {
     pub(crate) fn holders(&self) -> impl Iterator<Item = &Holder> {
         self.kept
             .iter()
@@ -595,13 +610,13 @@ impl Settled {
             .chain(self.lost.iter().map(|(holder, _)| holder))
     }
 
-    /// Once everything is well again.
-    pub(crate) async fn afterwards(self, servers: &ZooKeeper) -> Outcome {
-        for (holder, rival) in self.kept {
-            hand_over(holder, rival, servers).await?;
+    /// Ends all holders, once the network works again.
+    pub(crate) async fn lock_again_and_end(self, servers: &ZooKeeper) -> Outcome {
+        for (holder, waiter) in self.kept {
+            hand_over(holder, waiter, servers).await?;
         }
         for (holder, granted) in self.lost {
-            afterwards(holder, granted, servers).await?;
+            lock_again_and_end(holder, granted, servers).await?;
         }
         Ok(())
     }

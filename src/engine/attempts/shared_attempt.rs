@@ -1,6 +1,15 @@
-//! Works for a [room](crate::protocol::room): gets the node for the callers that wait in it, and
-//! ends their waits at their deadlines. One task where the session runs, while anybody waits; a
-//! caller has no separate task, timer or attempt.
+//! Attempts for the callers of one client that [wait together](crate::protocol::waiters): gets a
+//! node for them, and ends their waits at their deadlines.
+//!
+//! One task works for all of a kind, where the session runs, while anybody waits; a caller has no
+//! separate task, timer or attempt. A caller adds itself to the [state](SharedPath) of its path,
+//! starts or wakes the task, and waits for the answer. The task sleeps until its attempt has a
+//! result, a caller's time has passed, or it is woken: by a caller that comes, by the last that
+//! leaves, and by a hold whose node goes while others wait. It ends a second after the last caller
+//! has left, so that a busy path need not start a task for each call.
+//!
+//! The deadline of a caller is the task's to keep. Shortly before it the task asks who is first in
+//! the queue, for the error (docs/protocol.md#held-by).
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -14,12 +23,11 @@ use crate::engine::granted::Grant;
 use crate::engine::lock::first::asks_at;
 use crate::engine::lock::path_lock::{Admission, Ask, Budget, PathLock};
 use crate::engine::request::look::ask_first;
-use crate::engine::room::{RoomState, SharedRoom, Waiter};
+use crate::engine::shared_path::{EndedAttempt, SharedPath, SharedState, Waiter};
 use crate::error::TryLockError;
 use crate::protocol::late::Ahead;
 use crate::protocol::node_name::Kind;
-use crate::protocol::room::Arrival;
-use crate::session::leftovers::cleanup::Cleanup;
+use crate::protocol::waiters::Arrival;
 use crate::session::reports::observer;
 use crate::session::threads::waker;
 
@@ -29,39 +37,37 @@ const LONGEST: Duration = Duration::from_secs(3600);
 /// How long the task waits for callers before it ends.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// Tries to get a lock, in its room if it has one. The attempt starts at the first poll.
+/// Gets a lock for one caller, with others if the callers of its kind wait together. The attempt
+/// starts at the first poll.
 pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, TryLockError> {
     if let Some(closed) = path_lock.client().refuses(path_lock.path()) {
         return Err(closed.into());
     }
-    let room = path_lock.room(ask.kind);
-    let (room, deadline) = match (room, ask.budget) {
-        (Some(room), Budget::Until { deadline, .. }) => (room, Some(deadline)),
-        (Some(room), Budget::Forever) => (room, None),
-        // Each call asks the servers by its own attempt: of a lock without a room, and a try.
-        (room, _) => {
-            if let Some(result) = room.and_then(|room| try_now(&path_lock, room, ask)) {
+    let deadline = match ask.budget {
+        _ if !path_lock.waits_together(ask.kind) => return acquire_apart(path_lock, ask).await,
+        Budget::Until { deadline, .. } => Some(deadline),
+        Budget::Forever => None,
+        Budget::Try { .. } => {
+            if let Some(result) = try_now(&path_lock, ask) {
                 return result;
             }
-            let grant = run::start(&path_lock, ask).0.result().await?;
-            let mut hold = Hold::new(Arc::clone(&path_lock), grant);
-            if let Some(room) = room {
-                hold.enter(room, ask.location);
-            }
+            let hold = acquire_apart(path_lock, ask).await?;
+            hold.open();
             return Ok(hold);
         }
     };
+    let shared = path_lock.shared();
     let number = path_lock.client().cleanup.number();
     let at = Arrival::new(number, ask.admission == Admission::Again);
     let (reply, told) = oneshot::channel();
-    let ahead = match room.arrive(at, deadline, waiter(ask, reply)) {
+    let ahead = match shared.arrive(ask.kind, at, deadline, waiter(ask, reply)) {
         Ok(grant) => return Ok(with_lease(&path_lock, grant, ask.lease)),
         Err(ahead) => ahead,
     };
     let _leaves = Leaves {
-        room,
+        path_lock: &path_lock,
+        kind: ask.kind,
         at,
-        cleanup: &path_lock.client().cleanup,
     };
     // Without others before it, its attempt reports whether the call waits.
     if let Some(ahead) = ahead {
@@ -70,11 +76,7 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, 
             (ask.kind == Kind::Exclusive).then_some(ahead)
         });
     }
-    if ask.kind == Kind::Exclusive {
-        // Readers that come from here on wait behind this writer.
-        path_lock.close_shared_node();
-    }
-    begin(&path_lock, room);
+    begin(&path_lock, ask.kind);
     // Without an answer the task has ended with the client, or the client is drained.
     match waker::contain(path_lock.client().unless_drained(told))
         .await
@@ -86,26 +88,32 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, 
     }
 }
 
-/// Returns the result of a try that the room knows. `None` if it does not: a client without a node
-/// must ask the servers.
-fn try_now(
-    path_lock: &Arc<PathLock>,
-    room: &SharedRoom,
-    ask: Ask,
-) -> Option<Result<Hold, TryLockError>> {
-    let unnamed = match room.try_now(ask.location) {
-        Ok(grant) => return Some(Ok(with_lease(path_lock, grant, ask.lease))),
-        Err(is_held) => is_held.then_some(Ahead {
-            count: 1,
-            first: None,
-        }),
-    };
-    if ask.kind == Kind::Shared {
-        return None;
+/// Gets a lock by an attempt of the caller's own, which asks the servers.
+async fn acquire_apart(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, TryLockError> {
+    let grant = run::start(&path_lock, ask).0.result().await?;
+    Ok(Hold::new(path_lock, grant))
+}
+
+/// Returns the result of a try that this client knows without the servers; `None` if they must be
+/// asked.
+fn try_now(path_lock: &Arc<PathLock>, ask: Ask) -> Option<Result<Hold, TryLockError>> {
+    let shared = path_lock.shared();
+    match ask.kind {
+        // A reader that has the lock is in no other reader's way.
+        Kind::Shared => {
+            let grant = shared.join(ask.location)?;
+            Some(Ok(with_lease(path_lock, grant, ask.lease)))
+        }
+        Kind::Exclusive => {
+            let unnamed = shared.blocks_writer().then_some(Ahead {
+                count: 1,
+                first: None,
+            });
+            // This may also be a hold of a try, or of a multi-lock.
+            let ahead = path_lock.ahead_of_try(ask.kind).or(unnamed)?;
+            Some(Err(path_lock.would_block(ask.kind, ahead)))
+        }
     }
-    // This may also be a local hold outside the room: of a try, or of a multi-lock.
-    let ahead = path_lock.ahead_of_try(ask.kind).or(unnamed)?;
-    Some(Err(path_lock.would_block(ask.kind, ahead)))
 }
 
 fn waiter(ask: Ask, reply: oneshot::Sender<Result<Grant, TryLockError>>) -> Waiter {
@@ -125,41 +133,45 @@ fn waiter(ask: Ask, reply: oneshot::Sender<Result<Grant, TryLockError>>) -> Wait
     }
 }
 
-/// Returns the hold of a caller that the room has granted its node at once, and has its lease begin.
+/// Returns the hold of a reader that shares a node at once, and has its lease begin.
 fn with_lease(path_lock: &Arc<PathLock>, grant: Grant, lease: Option<Duration>) -> Hold {
     grant.held.begin_lease(lease);
     Hold::new(Arc::clone(path_lock), grant)
 }
 
-/// A caller in the room, until it leaves.
+/// A caller that waits with others, until it leaves.
 struct Leaves<'a> {
-    room: &'a SharedRoom,
+    path_lock: &'a PathLock,
+    kind: Kind,
     at: Arrival,
-    cleanup: &'a Cleanup,
 }
 
 impl Drop for Leaves<'_> {
     fn drop(&mut self) {
-        self.room.leave(self.at, self.cleanup);
+        let cleanup = &self.path_lock.client().cleanup;
+        self.path_lock.shared().leave(self.kind, self.at, cleanup);
     }
 }
 
-/// Starts the room's task, or wakes it if there is something for it to do.
-fn begin(path_lock: &Arc<PathLock>, room: &Arc<SharedRoom>) {
+/// Starts the task for the waiting callers of a kind, or wakes it if there is something for it to
+/// do.
+fn begin(path_lock: &Arc<PathLock>, kind: Kind) {
+    let shared = path_lock.shared();
     let starts = {
-        let mut state = room.lock();
-        match state.task_sleeps_until {
-            // This happens before the task looks at the room.
+        let mut state = shared.lock();
+        match state.shared_attempt(kind).task_sleeps_until {
+            // This happens before the task looks at the callers.
             None => {
-                state.task_sleeps_until = Some(Instant::now());
+                state.shared_attempt(kind).task_sleeps_until = Some(Instant::now());
                 true
             }
             Some(until) => {
-                let next = state.room.next_late();
+                let waiters = state.path.waiters(kind);
+                let next = waiters.next_late();
                 let due = next.and_then(|(deadline, waiter)| asks_at(deadline, waiter.asked));
                 let sooner = due.is_some_and(|due| due < until);
-                if sooner || state.room.wants_attempt() {
-                    room.wake.notify_one();
+                if sooner || waiters.wants_attempt() {
+                    shared.wake(kind).notify_one();
                 }
                 false
             }
@@ -167,27 +179,24 @@ fn begin(path_lock: &Arc<PathLock>, room: &Arc<SharedRoom>) {
     };
     if starts {
         // Made here: a runtime that shuts down may drop the task before its first poll.
-        let (room, path_lock, client) = (
-            Arc::clone(room),
-            Arc::downgrade(path_lock),
-            path_lock.client(),
-        );
         let task = Task {
-            room,
-            path_lock,
+            shared: Arc::clone(shared),
+            kind,
+            path_lock: Arc::downgrade(path_lock),
             attempt: None,
             asked: None,
             is_done: false,
         };
-        client.spawn(task.run());
+        path_lock.client().tasks.start(task.run()).detach();
     }
 }
 
-/// The task of a room.
+/// The task for the waiting callers of a kind.
 struct Task {
-    room: Arc<SharedRoom>,
+    shared: Arc<SharedPath>,
+    kind: Kind,
     path_lock: Weak<PathLock>,
-    /// The last attempt, which is cancelled by the next look at the room if that has none under
+    /// The last attempt, which is cancelled by the next look at the callers if they have none under
     /// way.
     attempt: Option<Pending<Grant>>,
     /// The last deadline before which it has asked who is first.
@@ -202,10 +211,11 @@ impl Drop for Task {
             return;
         }
         let waiting = {
-            let mut state = self.room.lock();
-            state.task_sleeps_until = None;
-            state.room.attempt_ends();
-            state.room.take_all()
+            let mut state = self.shared.lock();
+            state.shared_attempt(self.kind).task_sleeps_until = None;
+            let waiters = state.path.waiters_mut(self.kind);
+            waiters.attempt_ends();
+            waiters.take_all()
         };
         self.end_attempt();
         drop(waiting);
@@ -215,7 +225,7 @@ impl Drop for Task {
 impl Task {
     async fn run(mut self) {
         loop {
-            if self.room.lock().room.wants_attempt() {
+            if self.shared.lock().path.waiters(self.kind).wants_attempt() {
                 // Requests that other threads have begun, such as the deletion of the client's last
                 // node, are sent first: a create ahead of that deletion would wait for it, and
                 // list.
@@ -231,7 +241,7 @@ impl Task {
             tokio::select! {
                 biased;
                 result = result => self.ended(result),
-                () = self.room.wake.notified() => {}
+                () = self.shared.wake(self.kind).notified() => {}
                 () = tokio::time::sleep_until(until.into()) => self.due(),
             }
             if Instant::now() >= until && self.attempt.is_none() && self.ends() {
@@ -242,10 +252,10 @@ impl Task {
 
     /// Ends the task if no caller waits.
     fn ends(&mut self) -> bool {
-        let mut state = self.room.lock();
-        self.is_done = !state.room.is_waited_for();
+        let mut state = self.shared.lock();
+        self.is_done = !state.path.waiters(self.kind).is_waited_for();
         if self.is_done {
-            state.task_sleeps_until = None;
+            state.shared_attempt(self.kind).task_sleeps_until = None;
         }
         self.is_done
     }
@@ -254,55 +264,54 @@ impl Task {
     /// lock has no handle any more.
     fn work(&mut self) -> Option<Instant> {
         let path_lock = self.path_lock.upgrade()?;
-        let (over, wanted) = {
-            let mut state = self.room.lock();
+        let (ended, wanted) = {
+            let mut state = self.shared.lock();
             // What ends with the attempt before is taken out before the next one begins: callers may
             // leave that one at once, and a flush waits for it.
-            let is_over = !state.room.is_under_way();
-            let over = is_over.then(|| state.attempt_over());
+            let is_over = !state.path.waiters(self.kind).is_under_way();
+            let ended = is_over.then(|| state.shared_attempt(self.kind).end());
+            let waiters = state.path.waiters_mut(self.kind);
             // The attempt reports to the first caller whether it waits, and its grant has that
-            // caller's line of code until the room has it.
-            let first = state.room.first().filter(|_| state.room.wants_attempt());
+            // caller's line of code until a caller has it.
+            let first = waiters.first().filter(|_| waiters.wants_attempt());
             let wanted = first.map(|waiter| (waiter.call, waiter.location));
             if wanted.is_some() {
-                state.room.attempt_begins();
+                waiters.attempt_begins();
             }
-            (over, wanted)
+            (ended, wanted)
         };
-        if let Some(over) = over {
-            self.attempt = None;
-            drop(over);
+        if let Some(ended) = ended {
+            self.cancel_attempt(ended);
         }
         if let Some((call, location)) = wanted {
             let ask = Ask {
                 call,
-                ..Ask::new(self.room.kind, Budget::Forever, location)
+                ..Ask::new(self.kind, Budget::Forever, location)
             };
             let (attempt, progress) = run::start(&path_lock, ask);
             self.attempt = Some(attempt);
-            self.room.lock().progress = Some(progress);
+            self.shared.lock().shared_attempt(self.kind).progress = Some(progress);
         }
-        let mut state = self.room.lock();
+        let mut state = self.shared.lock();
         let now = Instant::now();
-        let waits = if state.room.is_waited_for() {
+        let waiters = state.path.waiters(self.kind);
+        let waits = if waiters.is_waited_for() {
             LONGEST
         } else {
             LINGER
         };
         let until = now.checked_add(waits).unwrap_or(now);
-        let until = state
-            .room
-            .next_late()
-            .map_or(until, |(deadline, _)| deadline.min(until));
+        let next = waiters.next_late();
+        let until = next.map_or(until, |(deadline, _)| deadline.min(until));
         let until = self.question(&state).map_or(until, |(at, _)| at.min(until));
-        state.task_sleeps_until = Some(until);
+        state.shared_attempt(self.kind).task_sleeps_until = Some(until);
         Some(until)
     }
 
     /// Returns when to look up the first contender, for the error of the next caller to time out,
     /// and that caller's deadline; `None` if that has been done.
-    fn question(&self, state: &RoomState) -> Option<(Instant, Instant)> {
-        let (deadline, waiter) = state.room.next_late()?;
+    fn question(&self, state: &SharedState) -> Option<(Instant, Instant)> {
+        let (deadline, waiter) = state.path.waiters(self.kind).next_late()?;
         let at = asks_at(deadline, waiter.asked)?;
         (self.asked < Some(deadline)).then_some((at, deadline))
     }
@@ -315,7 +324,7 @@ impl Task {
         };
         let now = Instant::now();
         let question = self
-            .question(&self.room.lock())
+            .question(&self.shared.lock())
             .filter(|(at, _)| *at <= now);
         if let Some((_, deadline)) = question {
             self.asked = Some(deadline);
@@ -326,12 +335,17 @@ impl Task {
         self.late(&path_lock, now);
     }
 
-    /// Cancels the attempt, if it has not ended, and releases its grant, if no caller has that.
+    /// Records that no attempt is under way, and cancels the last one.
     fn end_attempt(&mut self) {
+        let ended = self.shared.lock().shared_attempt(self.kind).end();
+        self.cancel_attempt(ended);
+    }
+
+    /// Cancels the attempt, if it has not ended, and releases its grant, if no caller has that.
+    fn cancel_attempt(&mut self, ended: EndedAttempt) {
         self.attempt = None;
         // This comes last: a flush waits for the release of a grant that came too late.
-        let over = self.room.lock().attempt_over();
-        drop(over);
+        drop(ended);
     }
 
     /// Handles the result of the attempt.
@@ -339,11 +353,11 @@ impl Task {
         // The ticket exists before a caller can leave with the grant on its way to it: the caller's
         // flush waits until the grant has come back.
         let _pending = result.as_ref().ok().map(Grant::ticket);
-        let is_wanted = self.room.lock().room.is_under_way();
+        let is_wanted = self.shared.lock().path.waiters(self.kind).is_under_way();
         match result {
-            Ok(grant) if is_wanted => self.room.granted(grant),
+            Ok(grant) if is_wanted => self.shared.granted(self.kind, grant),
             Err(error) if is_wanted => {
-                let failed = self.room.lock().room.failed();
+                let failed = self.shared.lock().path.waiters_mut(self.kind).failed();
                 for waiter in failed {
                     self.fail(waiter, &error);
                 }
@@ -360,17 +374,16 @@ impl Task {
 
     /// Ends the waits that are over.
     fn late(&mut self, path_lock: &PathLock, now: Instant) {
-        let kind = self.room.kind;
+        let kind = self.kind;
         // Contenders of earlier sessions may be gone.
         let session = path_lock.client().live().map(|session| session.number());
         let (late, grants, waiting, is_abandoned) = {
-            let mut state = self.room.lock();
-            let (late, grants, waiting) = (
-                state.room.late(now),
-                state.grants_in(session),
-                state.waiting(),
-            );
-            (late, grants, waiting, state.room.abandon_attempt())
+            let mut state = self.shared.lock();
+            let late = state.path.waiters_mut(kind).late(now);
+            let grants = state.shared_attempt(kind).grants_in(session);
+            let waiting = state.waiting(kind);
+            let is_abandoned = state.path.waiters_mut(kind).abandon_attempt();
+            (late, grants, waiting, is_abandoned)
         };
         if is_abandoned {
             // Before a caller is told: its flush waits for what the attempt leaves.
@@ -384,7 +397,7 @@ impl Task {
                 .or_else(|| path_lock.own_ahead(kind));
             // Readers do not wait for each other.
             let before = if kind == Kind::Shared { 0 } else { before };
-            // Other callers of this room have had the lock meanwhile, even if none of them has it
+            // Other callers of this client have had the lock meanwhile, even if none of them has it
             // at this moment.
             let others = (grants > waiter.grants).then_some(Ahead {
                 count: 0,

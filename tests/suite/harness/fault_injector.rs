@@ -6,27 +6,26 @@ use test_support::prelude::*;
 
 use super::random;
 
-/// How often it strikes at most: every strike costs a reconnect, and a behaviour must come to its
-/// end.
+/// The largest number of faults: each costs a reconnect, and a behaviour must end.
 const MOST: usize = 60;
-/// How long it waits for requests before it looks whether it is to stop.
+/// How long the injector waits for requests before it checks whether to stop.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// Cuts connections, loses requests and replies, and delays replies: whose, when and how is random.
+/// Cuts connections, loses requests and replies, and delays replies, at random.
 ///
-/// It goes by the requests that the server sees, so that the same seed does much the same to the
-/// same behaviour.
+/// Faults are timed by the requests that the server receives, so the same seed has nearly the same
+/// faults for the same behaviour.
 #[derive(Debug)]
-pub(crate) struct Saboteur {
+pub(crate) struct FaultInjector {
     stop: Arc<AtomicBool>,
     first: Fault,
     thread: Option<JoinHandle<usize>>,
 }
 
-impl Saboteur {
-    /// Starts; `spared` is the session that nothing happens to, and below `root` the reply to one
-    /// of the first creates is lost in any case, however quick the behaviour is.
-    pub(crate) fn start(server: Arc<Server>, spared: i64, root: &str, name: &str) -> Self {
+impl FaultInjector {
+    /// Starts the injector. No fault affects the session `exempt`. The reply to one of the first
+    /// creates below `root` is always lost, so that even a quick behaviour meets a fault.
+    pub(crate) fn start(server: Arc<Server>, exempt: i64, root: &str, name: &str) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let (mut random, stopped) = (random::named(name), Arc::clone(&stop));
         let create = Match::op(Op::Create)
@@ -35,8 +34,8 @@ impl Saboteur {
         let loss = loss(&mut random);
         let first = server.drop_reply(create, loss);
         let thread = thread::Builder::new()
-            .name(format!("saboteur of {name}"))
-            .spawn(move || sabotage(&server, spared, random, &stopped))
+            .name(format!("fault_injector of {name}"))
+            .spawn(move || inject(&server, exempt, random, &stopped))
             .unwrap();
         Self {
             stop,
@@ -45,7 +44,7 @@ impl Saboteur {
         }
     }
 
-    /// Stops, and answers how often it has struck.
+    /// Stops the injector. Returns the number of faults.
     pub(crate) fn stop(mut self) -> usize {
         self.stop.store(true, Ordering::Relaxed);
         self.thread
@@ -55,19 +54,19 @@ impl Saboteur {
     }
 }
 
-impl Drop for Saboteur {
+impl Drop for FaultInjector {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
     }
 }
 
-fn sabotage(server: &Server, spared: i64, mut random: Random, stop: &AtomicBool) -> usize {
-    let mut struck = 0;
+fn inject(server: &Server, exempt: i64, mut random: Random, stop: &AtomicBool) -> usize {
+    let mut injected = 0;
     let mut at = random.below(3);
-    while !stop.load(Ordering::Relaxed) && struck < MOST {
+    while !stop.load(Ordering::Relaxed) && injected < MOST {
         let asked = move |view: View<'_>| {
             let counters = view.counters();
-            counters.total_requests() - counters.total_requests_of(spared)
+            counters.total_requests() - counters.total_requests_of(exempt)
         };
         let mut sessions = Vec::new();
         let due = server.wait_until_blocking(
@@ -75,7 +74,7 @@ fn sabotage(server: &Server, spared: i64, mut random: Random, stop: &AtomicBool)
                 let there = view
                     .sessions()
                     .into_iter()
-                    .filter(|known| known.connected && known.id != spared);
+                    .filter(|known| known.connected && known.id != exempt);
                 sessions = there.map(|known| known.id).collect();
                 asked(view) >= at && !sessions.is_empty()
             },
@@ -94,17 +93,18 @@ fn sabotage(server: &Server, spared: i64, mut random: Random, stop: &AtomicBool)
             _ => {
                 let gate = server.hold_reply(next.times(2));
                 let until = at + 1 + random.below(6);
-                // Its own client may be the only one that asks: then it is let go after a while.
+                // The client of the held reply may be the only one that sends requests, so the
+                // reply is released after a while in any case.
                 let _ = server.wait_until_blocking(|view| asked(view) >= until, PATIENCE);
                 gate.release();
             }
         }
-        struck += 1;
+        injected += 1;
         let counters = server.counters();
-        at = counters.total_requests() - counters.total_requests_of(spared) + 1 + random.below(8);
+        at = counters.total_requests() - counters.total_requests_of(exempt) + 1 + random.below(8);
     }
     server.clear_faults();
-    struck
+    injected
 }
 
 fn loss(random: &mut Random) -> Loss {

@@ -1,8 +1,8 @@
-//! Who looks at a lock while it holds it finds itself.
+//! A holder that queries its lock finds itself.
 
-/// What a holder has found, of its own client.
+/// The answers to a holder's queries, about its own client.
 #[derive(Debug)]
-pub struct Look {
+pub struct HolderView {
     /// Whether holders are in the queue, as those of all but semaphores.
     pub is_queued: bool,
     pub queue: Vec<String>,
@@ -12,7 +12,7 @@ pub struct Look {
 }
 
 /// A holder by these nodes has looked, and holds it still.
-pub fn by_holder(look: &Look, own: &[String]) -> Result<(), String> {
+pub fn by_holder(look: &HolderView, own: &[String]) -> Result<(), String> {
     for node in own {
         let is_listed = !look.is_queued || look.queue.contains(node);
         if !is_listed || !look.holders.contains(node) || !look.is_locked {
@@ -29,7 +29,7 @@ mod tests {
     #[test]
     fn flags_holder_missing_from_look() {
         let own = ["/a".to_owned()];
-        let look = |queue: bool, holders: bool, is_locked| Look {
+        let look = |queue: bool, holders: bool, is_locked| HolderView {
             is_queued: true,
             queue: own.iter().filter(|_| queue).cloned().collect(),
             holders: own.iter().filter(|_| holders).cloned().collect(),
@@ -40,7 +40,7 @@ mod tests {
         by_holder(&look(true, false, true), &own).unwrap_err();
         by_holder(&look(true, true, false), &own).unwrap_err();
         by_holder(
-            &Look {
+            &HolderView {
                 is_queued: false,
                 ..look(false, true, true)
             },

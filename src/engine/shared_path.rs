@@ -1,0 +1,1170 @@
+//! What the callers of one client share at one path: the nodes that they have one after the other
+//! or at once, and who waits for them. A path lock and what is above it use it. It never sends a
+//! request.
+//!
+//! [`PathState`] decides, behind one mutex that is held for one decision at a time, and never across
+//! an await or foreign code. Callers, holds and the
+//! [task](crate::engine::attempts::shared_attempt) of the waiting callers bring it what has
+//! happened. Each of them carries out what follows after it has unlocked the state: sends a grant,
+//! registers a hold with its session, wakes the task, or has the node deleted.
+//!
+//! Two steps of that have an order:
+//! - A hold is in the state before its session or its caller knows it, so that each event of the
+//!   hold finds it there. A hold that another makes, for the next holder of its node, is registered
+//!   before the session forgets the other: in between the session would have no lock, and no
+//!   heartbeat.
+//! - A caller may leave while its grant is on the way. The channel gives the grant back, which is
+//!   then released as every other: by [`PathNode::pass_on`] of its node, to the next caller.
+
+use std::panic::Location;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Notify, oneshot};
+
+use crate::engine::call::ProgressReceiver;
+use crate::engine::granted::{Grant, GrantedLock};
+use crate::engine::held::{Held, LocalOwner, PathNode};
+use crate::error::TryLockError;
+use crate::protocol::hold::{Deletion, HoldEvent, HoldState};
+use crate::protocol::late::Waiting;
+use crate::protocol::node_name::Kind;
+use crate::protocol::path_state::{ByKind, HandOff, PassOn, PathState};
+use crate::protocol::waiters::{Arrival, NodeNumber};
+use crate::session::core::GuardChanges;
+use crate::session::leftovers::cleanup::{Cleanup, Ticket};
+use crate::session::live::zk_session::Session;
+use crate::session::reports::observer::{self, CallNumber, How};
+use crate::session::threads::clock;
+use crate::session::threads::mutex::{Mutex, MutexGuard};
+use crate::values::path::LockPath;
+
+/// What the callers of one client share at one path.
+pub(crate) struct SharedPath {
+    state: Mutex<SharedState>,
+    /// Wakes the task of the callers of a kind.
+    wake: ByKind<Notify>,
+    guard_changes: GuardChanges,
+}
+
+pub(crate) struct SharedState {
+    pub(crate) path: PathState<Waiter, Instant, LocalOwner>,
+    shared_attempts: ByKind<SharedAttempt>,
+}
+
+/// The attempts for the callers of one kind that wait together, and their grants.
+#[derive(Default)]
+pub(crate) struct SharedAttempt {
+    /// The progress of the attempt under way.
+    pub(crate) progress: Option<ProgressReceiver>,
+    /// The ticket of an attempt that all callers have left, until the task has released its
+    /// possible grant.
+    left: Option<Ticket>,
+    /// The two numbers of the last fencing token.
+    token: (i64, u64),
+    /// How often the lock was granted, and not lost.
+    grants: u64,
+    /// The number of the session in which it was granted last.
+    granted_in: u64,
+    /// Until when the task sleeps; `None` if there is no such task.
+    pub(crate) task_sleeps_until: Option<Instant>,
+}
+
+/// What ends with an attempt: its progress, and the ticket for which a flush waits if all callers
+/// have left the attempt.
+#[must_use]
+pub(crate) struct EndedAttempt {
+    _progress: Option<ProgressReceiver>,
+    _left: Option<Ticket>,
+}
+
+/// A node of this client, as its holds know it.
+struct NodeEntry {
+    path: Arc<SharedPath>,
+    number: NodeNumber,
+    /// The kind as which it was granted.
+    kind: Kind,
+    /// Whether the servers have said that it does not exist. Not in the state of the path, since
+    /// each guard asks at each question.
+    is_gone: AtomicBool,
+}
+
+/// A caller that waits with others.
+pub(crate) struct Waiter {
+    pub(crate) reply: oneshot::Sender<Result<Grant, TryLockError>>,
+    pub(crate) lease: Option<Duration>,
+    pub(crate) location: &'static Location<'static>,
+    pub(crate) began: Instant,
+    /// The time that the caller gave.
+    pub(crate) asked: Duration,
+    /// How often the lock had been granted when this arrived, and was over.
+    pub(crate) grants: u64,
+    /// The call, if that is observed.
+    pub(crate) call: Option<CallNumber>,
+}
+
+/// A lock that the servers have granted by a node.
+pub(crate) struct NewLock<'a> {
+    pub(crate) session: &'a Arc<Session>,
+    pub(crate) cleanup: &'a Cleanup,
+    /// The directory of the node.
+    pub(crate) directory: LockPath,
+    /// The number of the hold.
+    pub(crate) number: u64,
+    pub(crate) state: HoldState,
+    /// The two numbers of the fencing token.
+    pub(crate) token: (i64, u64),
+    pub(crate) how: How,
+    /// Where the caller asks for the lock.
+    pub(crate) location: &'static Location<'static>,
+}
+
+impl SharedPath {
+    pub(crate) fn new(hand_off: HandOff, guard_changes: GuardChanges) -> Arc<Self> {
+        let state = SharedState {
+            path: PathState::new(hand_off),
+            shared_attempts: ByKind::default(),
+        };
+        Arc::new(Self {
+            state: Mutex::new(state),
+            wake: ByKind::default(),
+            guard_changes,
+        })
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, SharedState> {
+        self.state.lock()
+    }
+
+    /// Returns what wakes the task of the callers of this kind.
+    pub(crate) fn wake(&self, kind: Kind) -> &Notify {
+        self.wake.of(kind)
+    }
+
+    /// Returns the holds of this client at the path, the oldest first.
+    pub(crate) fn holders(&self) -> Vec<LocalOwner> {
+        self.lock().path.holders().cloned().collect()
+    }
+
+    /// Makes the grant of a lock by a node, which is closed. From here on the hold is a local
+    /// holder, also before the caller polls its future, and the session tells it when it is lost.
+    pub(crate) fn grant(self: &Arc<Self>, lock: NewLock<'_>) -> Grant {
+        let NewLock {
+            session,
+            cleanup,
+            directory,
+            number,
+            state,
+            token,
+            how,
+            location,
+        } = lock;
+        let kind = state.kind();
+        let entry = Arc::new(NodeEntry {
+            path: Arc::clone(self),
+            number: NodeNumber::of_first_hold(number),
+            kind,
+            is_gone: AtomicBool::new(false),
+        });
+        let held = Held::new(session, cleanup, directory, number, state, entry);
+        let holder = LocalOwner::new(&held, location);
+        self.lock().path.add(number, kind, holder, held.granted());
+        held.register(session);
+        Grant::new(GrantedLock::new(held, Arc::clone(session), token), how)
+    }
+
+    /// Has a reader share the open node, if there is one. If not, `otherwise` happens under the
+    /// mutex under which a release decides whether the node goes.
+    fn join_or<T>(
+        &self,
+        location: &'static Location<'static>,
+        otherwise: impl FnOnce(&mut SharedState) -> T,
+    ) -> Result<Grant, T> {
+        loop {
+            // Dropped after the mutex.
+            let session;
+            let mut state = self.lock();
+            let holder = state.path.open_hold(Kind::Shared);
+            session = holder.and_then(|holder| holder.held.session());
+            let healthy = session.as_ref().is_some_and(|session| session.is_healthy());
+            let joined = state.path.join(clock::now(), healthy);
+            let (Some((node, other)), Some(session)) = (joined, &session) else {
+                return Err(otherwise(&mut state));
+            };
+            let number = other.held.next_number();
+            let held = state.add_hold(node, &other.held, session, number, location);
+            let attempt = state.shared_attempt(Kind::Shared);
+            attempt.count_grant(session);
+            let token = attempt.token;
+            drop(state);
+            held.register(session);
+            let grant = Grant::new(
+                GrantedLock::new(held, Arc::clone(session), token),
+                How::Shared,
+            );
+            // The session, or the node, may have ended before it was registered.
+            if !grant.held.is_lost_or_released() {
+                return Ok(grant);
+            }
+        }
+    }
+
+    /// Returns a grant of the open node for a reader that waits for no other; `None` if there is no
+    /// such node.
+    pub(crate) fn join(&self, location: &'static Location<'static>) -> Option<Grant> {
+        self.join_or(location, |_| ()).ok()
+    }
+
+    /// Returns whether a writer of this client is in the way of one that waits for no other. A lost
+    /// hold blocks no other, even if its loss is not recorded yet.
+    pub(crate) fn blocks_writer(&self) -> bool {
+        let holder = self.lock().path.open_hold(Kind::Exclusive).cloned();
+        // This applies even if the holder has released the lock since.
+        holder.is_some_and(|holder| holder.held.check_lost().is_none())
+    }
+
+    /// Handles a caller that may wait. `Ok` if it is a reader that shares the open node. `Err` if it
+    /// waits, with the number of its client's callers that it waits behind; `None` if an attempt
+    /// must be started for it.
+    pub(crate) fn arrive(
+        &self,
+        kind: Kind,
+        at: Arrival,
+        deadline: Option<Instant>,
+        waiter: Waiter,
+    ) -> Result<Grant, Option<usize>> {
+        let location = waiter.location;
+        let wait = |state: &mut SharedState| {
+            let has_node = state.path.waiters(kind).has_node();
+            let grants = state.shared_attempt(kind).grants;
+            let grants = grants.saturating_sub(u64::from(has_node));
+            let waiter = Waiter { grants, ..waiter };
+            state.path.wait(kind, at, waiter, deadline);
+            let waiters = state.path.waiters(kind);
+            (!waiters.wants_attempt()).then(|| waiters.ahead_of_last())
+        };
+        match kind {
+            Kind::Shared => self.join_or(location, wait),
+            // The node of the readers is closed by this.
+            Kind::Exclusive => Err(self.decide(Kind::Shared, wait)),
+        }
+    }
+
+    /// Has the grant of a caller that has asked the servers share its node, or hand it over when it
+    /// is released, unless others have an open node, or are about to.
+    pub(crate) fn open(&self, grant: &Grant) {
+        let (held, kind) = (&grant.held, grant.kind());
+        let mut state = self.lock();
+        let node = NodeNumber::of_first_hold(held.number());
+        // The node of a hold that has ended may be on its way out.
+        if !held.is_lost_or_released() && state.path.open(node) {
+            state
+                .shared_attempt(kind)
+                .opened(grant.session(), grant.token());
+        }
+    }
+
+    /// Carries out a decision, and wakes the task of the callers of this kind if an attempt is
+    /// wanted then.
+    fn decide<T>(&self, kind: Kind, decide: impl FnOnce(&mut SharedState) -> T) -> T {
+        let (result, wakes) = {
+            let mut state = self.lock();
+            let result = decide(&mut state);
+            (result, state.path.waiters(kind).wants_attempt())
+        };
+        if wakes {
+            self.wake(kind).notify_one();
+        }
+        result
+    }
+
+    /// Handles the departure of a caller. The task cancels an attempt that no caller waits for any
+    /// more, and releases its possible grant: a flush waits for that.
+    pub(crate) fn leave(&self, kind: Kind, at: Arrival, cleanup: &Cleanup) {
+        let (waiter, is_abandoned) = {
+            let mut state = self.lock();
+            let waiters = state.path.waiters_mut(kind);
+            let waiter = waiters.leave(at);
+            let is_abandoned = waiters.abandon_attempt();
+            if is_abandoned {
+                state.shared_attempt(kind).left = Some(cleanup.ticket(at.number()));
+            }
+            (waiter, is_abandoned)
+        };
+        drop(waiter);
+        if is_abandoned {
+            self.wake(kind).notify_one();
+        }
+    }
+
+    /// Grants the node that the attempt was granted: to the first that waits, or to all if they
+    /// share it. If none waits, it is released.
+    pub(crate) fn granted(&self, kind: Kind, grant: Grant) {
+        let (held, session) = (Arc::clone(&grant.held), Arc::clone(grant.session()));
+        let (number, token) = (held.number(), grant.token());
+        // Reads the clock, without the mutex.
+        let is_lost = held.check_lost().is_some();
+        // Dropped after the mutex.
+        let mut first = Some(grant);
+        let served: Vec<_> = {
+            let mut state = self.lock();
+            if is_lost || held.is_lost_or_released() {
+                // Over before anybody had it: another attempt goes on.
+                return state.path.waiters_mut(kind).attempt_ends();
+            }
+            let waiters = state.path.waiters(kind);
+            let location = waiters
+                .first()
+                .map_or(Location::caller(), |waiter| waiter.location);
+            let holder = LocalOwner::new(&held, location);
+            let waiting = state.path.granted(kind, number, holder);
+            let node = NodeNumber::of_first_hold(number);
+            let grant = |waiter: Waiter| {
+                let grant = first.take().unwrap_or_else(|| {
+                    let number = held.next_number();
+                    let heir = state.add_hold(node, &held, &session, number, waiter.location);
+                    let lock = GrantedLock::new(heir, Arc::clone(&session), token);
+                    Grant::new(lock, How::Shared)
+                });
+                (waiter, grant)
+            };
+            let served = waiting.into_iter().map(grant).collect();
+            state.shared_attempt(kind).opened(&session, token);
+            served
+        };
+        // All of them, before one has the lock.
+        for (_, heir) in served.iter().skip(1) {
+            heir.held.register(&session);
+        }
+        for (waiter, grant) in served {
+            // If the caller has left, the drop releases it, to the next if it is not shared.
+            drop(waiter.send(grant));
+        }
+    }
+}
+
+impl Waiter {
+    /// Sends the grant, whose lease begins. Returns the grant if the caller has left.
+    fn send(self, grant: Grant) -> Result<(), Grant> {
+        grant.held.begin_lease(self.lease);
+        match self.reply.send(Ok(grant)) {
+            Err(Ok(grant)) => Err(grant),
+            Ok(()) | Err(Err(_)) => Ok(()),
+        }
+    }
+}
+
+impl SharedState {
+    /// Returns the attempts for the callers of this kind.
+    pub(crate) fn shared_attempt(&mut self, kind: Kind) -> &mut SharedAttempt {
+        self.shared_attempts.of_mut(kind)
+    }
+
+    /// Makes another hold of a node, which its session does not know yet.
+    fn add_hold(
+        &mut self,
+        node: NodeNumber,
+        of: &Held,
+        session: &Arc<Session>,
+        number: u64,
+        location: &'static Location<'static>,
+    ) -> Arc<Held> {
+        let held = of.heir(session, number);
+        self.path
+            .enter(node, number, LocalOwner::new(&held, location));
+        held
+    }
+
+    /// Returns what the attempt under way waits for.
+    pub(crate) fn waiting(&self, kind: Kind) -> Option<Waiting> {
+        let progress = self.shared_attempts.of(kind).progress.as_ref();
+        progress
+            .filter(|_| self.path.waiters(kind).is_under_way())
+            .map(ProgressReceiver::waiting)
+    }
+}
+
+impl SharedAttempt {
+    /// Returns how often the lock was granted, and not lost; 0 if it was not in the session with
+    /// this number.
+    pub(crate) fn grants_in(&self, session: Option<u64>) -> u64 {
+        if session == Some(self.granted_in) {
+            self.grants
+        } else {
+            0
+        }
+    }
+
+    /// Records that the task has no attempt any more. Returns what ends with the attempt, to be
+    /// dropped outside of the mutex, when the grant of the attempt, if any, was passed on or
+    /// released.
+    pub(crate) fn end(&mut self) -> EndedAttempt {
+        EndedAttempt {
+            _progress: self.progress.take(),
+            _left: self.left.take(),
+        }
+    }
+
+    /// Notes the grant of the open node, before a caller has it.
+    fn opened(&mut self, session: &Session, token: (i64, u64)) {
+        self.token = token;
+        self.count_grant(session);
+    }
+
+    fn count_grant(&mut self, session: &Session) {
+        self.grants += 1;
+        self.granted_in = session.number();
+    }
+}
+
+/// Who has a node after one of its holds has left.
+enum NextHolder {
+    /// The caller that has waited longest.
+    Caller(Waiter, Grant),
+    /// The other holds of the node; none if the node is gone.
+    Stays,
+    Delete,
+}
+
+impl NodeEntry {
+    /// Has a hold leave the node, by this deletion.
+    fn leave_by(
+        &self,
+        held: &Held,
+        session: Option<&Arc<Session>>,
+        deletion: &Deletion,
+    ) -> NextHolder {
+        // What the hold and its session have to say about the next holder; the other conditions are
+        // those of `PathState::next_holder` (docs/protocol.md#hand-off).
+        let healthy = session.filter(|session| {
+            deletion.hand_over && session.is_healthy() && !held.is_revocation_requested()
+        });
+        let (number, now) = (held.number(), clock::now());
+        let mut state = self.path.lock();
+        // Under the mutex, as the record of it: the state forgets such a node right after.
+        if self.is_gone() {
+            return NextHolder::Stays;
+        }
+        let next = state
+            .path
+            .released(self.number, number, now, healthy.is_some());
+        match (next, healthy) {
+            (PassOn::To(at, waiter), Some(session)) => {
+                // This happens under the mutex: the next caller to arrive must find the hold.
+                let (number, location) = (at.number(), waiter.location);
+                let heir = state.add_hold(self.number, held, session, number, location);
+                let attempt = state.shared_attempt(self.kind);
+                attempt.count_grant(session);
+                attempt.token.1 += 1;
+                let lock = GrantedLock::new(heir, Arc::clone(session), attempt.token);
+                NextHolder::Caller(waiter, Grant::new(lock, How::Memory))
+            }
+            (PassOn::Stays, _) => NextHolder::Stays,
+            // In doubt no caller is next.
+            (PassOn::To(..) | PassOn::Delete, _) => NextHolder::Delete,
+        }
+    }
+}
+
+impl PathNode for NodeEntry {
+    fn pass_on(
+        &self,
+        held: &Arc<Held>,
+        session: Option<&Arc<Session>>,
+        deletion: Deletion,
+    ) -> Option<Deletion> {
+        let (mut held, mut deletion) = (Arc::clone(held), deletion);
+        // A grant whose caller has left, until the next hold is registered. The lock is released by
+        // then: all that the drop does is to have the session forget it.
+        let mut taken_back: Option<Grant> = None;
+        loop {
+            let (waiter, grant) = match self.leave_by(&held, session, &deletion) {
+                NextHolder::Caller(waiter, grant) => (waiter, grant),
+                NextHolder::Stays => return None,
+                NextHolder::Delete => return Some(deletion),
+            };
+            let is_registered = grant.held.register(grant.session());
+            drop(taken_back.take());
+            if !is_registered {
+                // The session has ended before it knew the hold, and told it nothing.
+                self.lose();
+            }
+            let node = grant.node();
+            match waiter.send(grant) {
+                Ok(()) => {
+                    observer::handed_over(&held.directory, &node, &node);
+                    return None;
+                }
+                // The caller has left in this moment. The drop alone would come back here once more
+                // for each that has left.
+                Err(grant) => {
+                    held = Arc::clone(&grant.held);
+                    deletion = held.take_back()?;
+                    taken_back = Some(grant);
+                }
+            }
+        }
+    }
+
+    fn leave(&self, hold: u64) {
+        self.path
+            .decide(self.kind, |state| state.path.leave(self.number, hold));
+        // This includes a caller that never had it.
+        self.path.guard_changes.tell();
+    }
+
+    fn lose(&self) {
+        self.path.decide(self.kind, |state| {
+            if state.path.waiters(self.kind).is_open(self.number) {
+                // A lost hold blocked no other any more, as far as the errors of waiting callers are
+                // concerned (docs/protocol.md#live-contender).
+                let attempt = state.shared_attempt(self.kind);
+                attempt.grants = attempt.grants.saturating_sub(1);
+            }
+            state.path.lose(self.number);
+        });
+        self.path.guard_changes.tell();
+    }
+
+    fn mark_gone(&self) {
+        // A node for one hold at a time may be converted by another thread in this moment, and is
+        // that hold's alone then.
+        if self.kind == Kind::Shared {
+            self.is_gone.store(true, Ordering::Release);
+        }
+    }
+
+    fn tell_gone(&self, node: &Arc<str>) {
+        let told = {
+            let mut state = self.path.lock();
+            let told = state.path.gone(self.number);
+            if !told.is_empty() {
+                self.is_gone.store(true, Ordering::Release);
+            }
+            told
+        };
+        for holder in told {
+            let node = Arc::clone(node);
+            holder
+                .held
+                .handle_event(HoldEvent::SharedNodeDeleted { node });
+        }
+    }
+
+    fn is_gone(&self) -> bool {
+        self.is_gone.load(Ordering::Acquire)
+    }
+
+    fn reserve(&self, hold: u64) {
+        self.path
+            .decide(self.kind, |state| state.path.reserve(self.number, hold));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use zookeeper_client as zk;
+    use zookeeper_test_server::Server;
+
+    use super::*;
+    use crate::error::LostReason;
+    use crate::protocol::local_queue::Gone;
+    use crate::session::contents::nodes::NodeOwner;
+    use crate::session::leftovers::cleanup::CleanupQueue;
+    use crate::session::live::zk_session::SessionOptions;
+
+    const WRITERS: Kind = Kind::Exclusive;
+    const READERS: Kind = Kind::Shared;
+
+    fn path(hand_off: HandOff) -> Arc<SharedPath> {
+        SharedPath::new(hand_off, GuardChanges::default())
+    }
+
+    fn begin_attempt(path: &SharedPath) {
+        path.lock().path.waiters_mut(WRITERS).attempt_begins();
+    }
+
+    fn wants_attempt(path: &SharedPath) -> bool {
+        path.lock().path.waiters(WRITERS).wants_attempt()
+    }
+
+    fn has_node(path: &SharedPath, kind: Kind) -> bool {
+        path.lock().path.waiters(kind).has_node()
+    }
+
+    /// A path at which one waits, for whom an attempt is about to begin.
+    fn waited_for(cleanup: &Cleanup) -> (Arc<SharedPath>, Arrival) {
+        let path = path(HandOff::NONE);
+        let at = arrive(&path, cleanup);
+        begin_attempt(&path);
+        (path, at)
+    }
+
+    fn waiter() -> (Waiter, oneshot::Receiver<Result<Grant, TryLockError>>) {
+        let (reply, told) = oneshot::channel();
+        let (location, began) = (Location::caller(), Instant::now());
+        (
+            Waiter {
+                reply,
+                lease: None,
+                location,
+                began,
+                asked: Duration::ZERO,
+                grants: 0,
+                call: None,
+            },
+            told,
+        )
+    }
+
+    fn arrive(path: &SharedPath, cleanup: &Cleanup) -> Arrival {
+        let at = Arrival::new(cleanup.number(), false);
+        assert!(path.arrive(WRITERS, at, None, waiter().0).is_err());
+        at
+    }
+
+    /// Returns where it is told.
+    fn arrive_told(
+        path: &SharedPath,
+        cleanup: &Cleanup,
+    ) -> oneshot::Receiver<Result<Grant, TryLockError>> {
+        let (waiter, told) = waiter();
+        let at = Arrival::new(cleanup.number(), false);
+        assert!(path.arrive(WRITERS, at, None, waiter).is_err());
+        told
+    }
+
+    /// Their threads were paused between the drop of the receiver and the departure.
+    // Shows: hand-off
+    #[tokio::test]
+    async fn node_skips_departing_callers() {
+        let server = Server::start().unwrap();
+        let mut scene = Scene::new(&server).await;
+        for another_waits in [true, false] {
+            scene.renew();
+            let hand_off = HandOff {
+                max: 9,
+                time: Duration::MAX,
+            };
+            let path = path(hand_off);
+            let mut told: Vec<_> = (0..4).map(|_| arrive_told(&path, &scene.cleanup)).collect();
+            begin_attempt(&path);
+            path.granted(WRITERS, scene.writer(&path));
+            let holder = told.remove(0).try_recv().unwrap().unwrap();
+            let mut last = another_waits.then(|| told.pop().unwrap());
+            drop(told);
+            drop(holder);
+            if let Some(last) = &mut last {
+                let holder = last.try_recv().unwrap().unwrap();
+                assert_eq!((scene.deleted(), holder.held.check_lost()), (0, None));
+                assert_eq!(
+                    path.holders()
+                        .iter()
+                        .map(|owner| owner.held.number())
+                        .collect::<Vec<_>>(),
+                    [holder.held.number()]
+                );
+                drop(holder);
+            }
+            assert_eq!(scene.deleted(), 1);
+            assert!(!scene.session.holds.any() && !has_node(&path, WRITERS));
+            assert!(path.holders().is_empty());
+        }
+    }
+
+    /// The task was paused before it took the result.
+    #[tokio::test]
+    async fn grant_lost_early_reaches_no_caller() {
+        let server = Server::start().unwrap();
+        let mut scene = Scene::new(&server).await;
+        let ends: [(fn(&Arc<Held>), usize); 3] = [
+            (|held| held.node_deleted(held.name()), 0),
+            (|held| held.release(None), 1),
+            (
+                |held| {
+                    held.handle_event(HoldEvent::Ended(LostReason::GivenUp));
+                },
+                1,
+            ),
+        ];
+        for (end, deletions) in ends {
+            let path = path(HandOff::NONE);
+            let mut told = arrive_told(&path, &scene.cleanup);
+            begin_attempt(&path);
+            let over = scene.writer(&path);
+            end(&over.held);
+            path.granted(WRITERS, over);
+            assert_eq!(
+                told.try_recv().err(),
+                Some(oneshot::error::TryRecvError::Empty)
+            );
+            assert!(wants_attempt(&path), "no other attempt begins");
+            assert_eq!(scene.deleted(), deletions);
+            assert!(path.holders().is_empty());
+        }
+    }
+
+    /// The task was paused between its decision to start the attempt and the end of that, for which
+    /// no caller waits any more.
+    #[test]
+    fn flush_waits_for_abandoned_attempt() {
+        for another_comes in [false, true] {
+            let (cleanup, _queue) = Cleanup::new();
+            let (path, at) = waited_for(&cleanup);
+            path.leave(WRITERS, at, &cleanup);
+            if another_comes {
+                arrive(&path, &cleanup);
+            }
+            // For the one that came another is started.
+            assert_eq!(wants_attempt(&path), another_comes);
+            assert!(!path.lock().path.waiters(WRITERS).is_under_way());
+            assert_eq!(cleanup.pending().borrow().count(), 1);
+            let ended = path.lock().shared_attempt(WRITERS).end();
+            drop(ended);
+            assert_eq!(cleanup.pending().borrow().count(), 0);
+        }
+    }
+
+    const UNBOUNDED: HandOff = HandOff {
+        max: u32::MAX,
+        time: Duration::MAX,
+    };
+
+    /// Opens the node of the grant. Returns whether it is open.
+    fn open(path: &SharedPath, grant: &Grant) -> bool {
+        path.open(grant);
+        let node = NodeNumber::of_first_hold(grant.held.number());
+        path.lock().path.waiters(grant.kind()).is_open(node)
+    }
+
+    /// Another reader of the same node.
+    fn join(readers: &SharedPath) -> Option<Grant> {
+        readers.join(Location::caller())
+    }
+
+    /// A writer of the same client waits, and leaves.
+    fn close(readers: &SharedPath, cleanup: &Cleanup) {
+        let at = arrive(readers, cleanup);
+        readers.leave(WRITERS, at, cleanup);
+    }
+
+    /// Does both at once, in two threads.
+    fn at_once<O, T>(other: impl FnOnce() -> O + Send, this: impl FnOnce() -> T) -> T {
+        let both = Barrier::new(2);
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                both.wait();
+                drop(other());
+            });
+            both.wait();
+            this()
+        })
+    }
+
+    /// A session with a valid lease, and what is left to its cleanup.
+    struct Scene {
+        session: Arc<Session>,
+        cleanup: Cleanup,
+        queue: CleanupQueue,
+    }
+
+    impl Scene {
+        async fn new(server: &Server) -> Self {
+            let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
+            let session = Session::new(1, handle, SessionOptions::default());
+            let (cleanup, queue) = Cleanup::new();
+            let scene = Self {
+                session,
+                cleanup,
+                queue,
+            };
+            scene.renew();
+            scene
+        }
+
+        /// Nothing else renews the lease, however long a test takes.
+        fn renew(&self) {
+            self.session.lease().renewed(clock::now());
+        }
+
+        fn reader(&self, path: &Arc<SharedPath>) -> Grant {
+            self.grant(path, "x-__READ__0000000000", READERS)
+        }
+
+        fn writer(&self, path: &Arc<SharedPath>) -> Grant {
+            self.grant(path, "x-lock-0000000000", WRITERS)
+        }
+
+        fn grant(&self, path: &Arc<SharedPath>, node: &str, kind: Kind) -> Grant {
+            path.grant(NewLock {
+                session: &self.session,
+                cleanup: &self.cleanup,
+                directory: LockPath::parse("", "/lock").unwrap(),
+                number: self.cleanup.number(),
+                state: HoldState::new(node.into(), kind),
+                token: (1, 0),
+                how: How::default(),
+                location: Location::caller(),
+            })
+        }
+
+        /// Returns a path with a writer that has its open node.
+        fn writers(&self) -> (Arc<SharedPath>, Grant) {
+            let path = path(UNBOUNDED);
+            let writer = self.writer(&path);
+            assert!(open(&path, &writer));
+            (path, writer)
+        }
+
+        /// Returns a path with the reader who has opened its node.
+        fn opened(&self, hand_off: HandOff) -> (Arc<SharedPath>, Grant) {
+            let path = path(hand_off);
+            let reader = self.reader(&path);
+            assert!(open(&path, &reader));
+            (path, reader)
+        }
+
+        /// Returns how many nodes have been left to cleanup.
+        fn deleted(&mut self) -> usize {
+            std::iter::from_fn(|| self.queue.try_recv().ok()).count()
+        }
+    }
+
+    /// The task of the reader was paused between the grant and this moment.
+    // Shows: shared-read-node
+    #[tokio::test]
+    async fn ended_reader_is_not_joined() {
+        let server = Server::start().unwrap();
+        let mut scene = Scene::new(&server).await;
+        let readers = path(UNBOUNDED);
+        let reader = scene.reader(&readers);
+        reader.held.release(None);
+        assert!(!open(&readers, &reader));
+        assert!(join(&readers).is_none(), "its node is on its way out");
+        assert_eq!(scene.deleted(), 1);
+        // Another one opens its node.
+        let reader = scene.reader(&readers);
+        assert!(open(&readers, &reader));
+        let joined = join(&readers).unwrap();
+        close(&readers, &scene.cleanup);
+        drop(reader);
+        assert_eq!(scene.deleted(), 0, "another reader is inside");
+        drop(joined);
+        assert_eq!(scene.deleted(), 1);
+    }
+
+    /// From health only.
+    #[tokio::test]
+    async fn readers_do_not_join_in_doubt() {
+        let server = Server::start().unwrap();
+        let mut scene = Scene::new(&server).await;
+        let (readers, reader) = scene.opened(UNBOUNDED);
+        let beside = join(&readers).unwrap();
+        reader.held.begin_write();
+        drop(reader);
+        assert!(join(&readers).is_none(), "a write may still come");
+        drop(beside);
+        assert_eq!(scene.deleted(), 1);
+        let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
+        // Never renewed.
+        scene.session = Session::new(2, handle, SessionOptions::default());
+        let reader = scene.reader(&readers);
+        assert!(open(&readers, &reader));
+        assert!(join(&readers).is_none(), "the session is in doubt");
+    }
+
+    /// The task of a try, which asked the servers by itself, was paused between its grant and the
+    /// opening of its node.
+    // Shows: shared-read-node
+    #[tokio::test]
+    async fn bounds_count_from_the_grant() {
+        let time = Duration::from_millis(200);
+        let server = Server::start().unwrap();
+        let scene = Scene::new(&server).await;
+        let readers = path(HandOff { max: 9, time });
+        let reader = scene.reader(&readers);
+        // Time is what is tested.
+        tokio::time::sleep(time).await;
+        assert!(open(&readers, &reader));
+        assert!(join(&readers).is_none());
+    }
+
+    /// The answer about the node comes when its hold has passed the node on, and while the next one
+    /// passes it on, too.
+    // Shows: node-deleted-by-hand
+    #[tokio::test]
+    async fn missing_node_reaches_later_holders() {
+        let server = Server::start().unwrap();
+        let mut scene = Scene::new(&server).await;
+        for _ in 0..2_000 {
+            scene.renew();
+            let (writers, first) = scene.writers();
+            let next = || arrive_told(&writers, &scene.cleanup);
+            let (mut second, mut third) = (next(), next());
+            first.held.release(None);
+            let second = second.try_recv().unwrap().unwrap();
+            let held = &first.held;
+            at_once(
+                || held.node_deleted(held.name()),
+                || second.held.release(None),
+            );
+            assert!(!has_node(&writers, WRITERS));
+            if let Ok(granted) = third.try_recv() {
+                let third = granted.unwrap();
+                assert_eq!(third.held.check_lost(), Some(LostReason::NodeDeleted));
+            }
+            // A release that was under way may still delete the node, which does not exist.
+            assert!(scene.deleted() <= 1);
+        }
+    }
+
+    struct NoOwner;
+
+    impl NodeOwner for NoOwner {
+        fn deletion_sent(&self, _: u64, _: &str) {}
+        fn gone(&self, _: u64, _: &str, _: Gone<'_>) {}
+        fn next_waiter(&self, _: u64, _: &str) -> Option<Arc<str>> {
+            None
+        }
+    }
+
+    /// The attempts of the client that wait behind the node are notified by the session.
+    // Shows: node-deleted-by-hand
+    #[tokio::test]
+    async fn lost_holds_missing_node_is_forgotten() {
+        let server = Server::start().unwrap();
+        let mut scene = Scene::new(&server).await;
+        let (_writers, writer) = scene.writers();
+        let owner = std::sync::Weak::<NoOwner>::new();
+        let path = writer.directory().child(&writer.node());
+        scene.session.nodes.add(path, owner);
+        writer.held.handle_event(HoldEvent::LeaseExpired {
+            until: scene.session.lease().kept_until(),
+        });
+        writer.held.node_deleted(writer.node());
+        assert_eq!(*scene.session.nodes.count().borrow(), 0);
+        drop(writer);
+        assert_eq!(scene.deleted(), 0, "the node does not exist");
+    }
+
+    /// Its lease ends while it is downgraded, which is about to find that out.
+    #[tokio::test]
+    async fn ended_writer_reserves_no_node() {
+        let server = Server::start().unwrap();
+        let mut scene = Scene::new(&server).await;
+        let (writers, writer) = scene.writers();
+        let mut told = arrive_told(&writers, &scene.cleanup);
+        writer.held.release(None);
+        let next = told.try_recv().unwrap().unwrap();
+        writer.held.reserve();
+        assert!(has_node(&writers, WRITERS), "the node is the next one's");
+        drop(next);
+        assert_eq!(scene.deleted(), 1, "a node without an owner");
+        for _ in 0..2_000 {
+            scene.renew();
+            let (_writers, writer) = scene.writers();
+            let held = &writer.held;
+            at_once(|| held.set_lease(Duration::ZERO), || held.reserve());
+            drop(writer);
+            assert_eq!(scene.deleted(), 1, "a node without an owner");
+        }
+    }
+
+    /// The lease of one ends while it is released: two threads end it, and the node stays the
+    /// other's.
+    // Shows: shared-read-node
+    #[tokio::test]
+    async fn reader_ended_twice_leaves_once() {
+        let server = Server::start().unwrap();
+        let mut scene = Scene::new(&server).await;
+        for _ in 0..2_000 {
+            scene.renew();
+            let (readers, reader) = scene.opened(UNBOUNDED);
+            let short = join(&readers).unwrap();
+            close(&readers, &scene.cleanup);
+            let held = &short.held;
+            at_once(|| held.set_lease(Duration::ZERO), || held.release(None));
+            assert_eq!(scene.deleted(), 0, "the node of another reader");
+            drop(reader);
+            assert_eq!(scene.deleted(), 1);
+        }
+    }
+
+    /// The bounds hold for readers that come at once, and a time beyond all clocks bounds no less.
+    #[tokio::test]
+    async fn joining_readers_are_bounded() {
+        let server = Server::start().unwrap();
+        let mut scene = Scene::new(&server).await;
+        for _ in 0..500 {
+            scene.renew();
+            let (readers, reader) = scene.opened(HandOff {
+                max: 2,
+                time: Duration::MAX,
+            });
+            let all = Barrier::new(3);
+            let joined: Vec<_> = std::thread::scope(|threads| {
+                let join = || {
+                    all.wait();
+                    join(&readers)
+                };
+                let threads: Vec<_> = (0..3).map(|_| threads.spawn(join)).collect();
+                threads
+                    .into_iter()
+                    .filter_map(|thread| thread.join().unwrap())
+                    .collect()
+            });
+            assert_eq!(joined.len(), 1);
+            for reader in joined.into_iter().chain([reader]) {
+                drop(reader);
+            }
+            assert_eq!(scene.deleted(), 1);
+        }
+    }
+
+    /// A reader that holds the lock afterwards is notified, however the threads interleave.
+    // Shows: shared-read-node
+    #[tokio::test]
+    async fn reader_joining_at_end_is_notified() {
+        let server = Server::start().unwrap();
+        let mut scene = Scene::new(&server).await;
+        for _ in 0..500 {
+            scene.renew();
+            let (readers, reader) = scene.opened(UNBOUNDED);
+            let held = &reader.held;
+            let joined = at_once(|| held.node_deleted(held.name()), || join(&readers));
+            assert_eq!(held.check_lost(), Some(LostReason::NodeDeleted));
+            assert!(!has_node(&readers, READERS) && join(&readers).is_none());
+            if let Some(joined) = joined {
+                assert_eq!(joined.held.check_lost(), Some(LostReason::NodeDeleted));
+            }
+            assert!(!scene.session.holds.any(), "a hold that was not told");
+            drop(reader);
+            assert_eq!(scene.deleted(), 0, "the node is gone");
+        }
+    }
+
+    /// The thread that has learned the end of the node was paused before it could tell the others.
+    // Shows: shared-read-node
+    #[tokio::test]
+    async fn readers_lose_their_node_together() {
+        let server = Server::start().unwrap();
+        let scene = Scene::new(&server).await;
+        let (readers, first) = scene.opened(UNBOUNDED);
+        let second = join(&readers).unwrap();
+        let held = &first.held;
+        std::thread::scope(|threads| {
+            // The thread tells the others under the mutex.
+            let paused = readers.lock();
+            threads.spawn(|| held.node_deleted(held.name()));
+            while !held.is_lost_or_released() {
+                std::thread::yield_now();
+            }
+            assert!(
+                second.held.is_node_gone(),
+                "one knows, and another does not"
+            );
+            drop(paused);
+        });
+        assert_eq!(second.held.check_lost(), Some(LostReason::NodeDeleted));
+    }
+
+    /// Two readers were lost by the clock, and have their node until they are released, when the
+    /// servers say that it does not exist.
+    // Shows: node-deleted-by-hand
+    #[tokio::test]
+    async fn missing_node_reaches_every_reader_once() {
+        let server = Server::start().unwrap();
+        let scene = Scene::new(&server).await;
+        for a_third_reads in [false, true] {
+            let (readers, first) = scene.opened(UNBOUNDED);
+            let second = join(&readers).unwrap();
+            let third = a_third_reads.then(|| join(&readers).unwrap());
+            for lost in [&first, &second] {
+                lost.held
+                    .handle_event(HoldEvent::Ended(LostReason::GivenUp));
+            }
+            first.held.node_deleted(first.held.name());
+            let reasons = [&first, &second].map(|reader| reader.held.check_lost());
+            assert_eq!(reasons, [Some(LostReason::GivenUp); 2]);
+            if let Some(third) = third {
+                assert_eq!(third.held.check_lost(), Some(LostReason::NodeDeleted));
+            }
+        }
+    }
+
+    /// However a hold ends, also while it is converted, none is left at its path.
+    #[tokio::test]
+    async fn ended_hold_leaves_its_path() {
+        use HoldEvent::{
+            BeginConversion, ClientEnded, ConversionLost, ConversionOver, EndConversion, Ended,
+            GraceOver, LeaseExpired,
+        };
+        let server = Server::start().unwrap();
+        let scene = Scene::new(&server).await;
+        let reason = LostReason::SessionExpired;
+        let until = scene.session.lease().kept_until();
+        let end = |node: &str| EndConversion {
+            node: node.into(),
+            kind: READERS,
+        };
+        let gone = |node: &str| HoldEvent::NodeDeleted { node: node.into() };
+        let over = HoldEvent::LeaseOver {
+            now: clock::now().plus(Duration::from_secs(3600)),
+        };
+        let first = "x-lock-0000000000";
+        for events in [
+            vec![],
+            vec![Ended(reason)],
+            vec![LeaseExpired { until }],
+            vec![LeaseExpired { until }, GraceOver],
+            vec![LeaseExpired { until }, gone(first)],
+            vec![gone(first)],
+            vec![over.clone()],
+            vec![BeginConversion, end("y")],
+            vec![BeginConversion, end("y"), gone("y")],
+            vec![
+                BeginConversion,
+                ConversionLost(reason),
+                ConversionOver(reason),
+            ],
+            vec![BeginConversion, ConversionOver(reason)],
+            vec![BeginConversion, over.clone(), ConversionOver(reason)],
+            vec![BeginConversion, Ended(reason), ConversionOver(reason)],
+            vec![BeginConversion, ConversionOver(reason), ClientEnded],
+        ] {
+            for is_open in [false, true] {
+                let path = path(UNBOUNDED);
+                let writer = scene.writer(&path);
+                if is_open {
+                    assert!(open(&path, &writer));
+                }
+                let lease = clock::now().end_of(Duration::from_secs(60));
+                let now = clock::now();
+                writer
+                    .held
+                    .handle_event(HoldEvent::Extend { now, end: lease });
+                assert_eq!(path.holders().len(), 1);
+                for event in &events {
+                    if *event == BeginConversion {
+                        writer.held.reserve();
+                    }
+                    writer.held.handle_event(event.clone());
+                }
+                drop(writer);
+                assert!(path.holders().is_empty(), "{events:?}");
+                assert!(!has_node(&path, WRITERS), "{events:?}");
+            }
+        }
+        // The conversion is over after the release.
+        let path = path(UNBOUNDED);
+        let writer = scene.writer(&path);
+        let held = Arc::clone(&writer.held);
+        held.handle_event(BeginConversion);
+        drop(writer);
+        held.handle_event(ConversionOver(LostReason::Closed));
+        assert!(path.holders().is_empty());
+    }
+}

@@ -1,0 +1,577 @@
+//! What the callers of one client have at one path: who waits, which nodes hold the lock, and by
+//! which holds. This decides who has a node next, and when the node goes. Pure.
+//!
+//! ```text
+//!             granted          released, with another waiting; joined, if it is shared
+//!   no node -----------> open ---------------------------------------------> open, held by the next,
+//!      ^                  |                                                   or by several
+//!      |                  | lost; beyond the bounds; a writer waits (readers); a conversion begins
+//!      |                  v
+//!      '------------- closed: it goes with the last hold
+//!        last hold has left
+//! ```
+//! Each hold stands at its node, from the grant to its end: that of a caller who waited with others,
+//! of a try, of a fair lock, and a permit. Nothing else records the holders of a path. The nodes of
+//! callers who wait together are *open*: the first that waits has the node when a writer releases
+//! it, and readers share it, both within the [bounds](HandOff) (docs/protocol.md#hand-off,
+//! docs/protocol.md#shared-read-node). All other nodes are closed from the beginning.
+//!
+//! The callers of each kind wait [apart](crate::protocol::waiters). Readers and writers meet in one
+//! rule: a writer that waits closes the node of the readers. The next readers wait for another node,
+//! which is behind the writer's. A writer of another client is behind the node too, and so waits for
+//! no reader that came after the bounds.
+//!
+//! A hold leaves its node once, by the first of these:
+//! - [`released`](PathState::released): the hold needs its node deleted. The answer says whether
+//!   another caller has the node instead, and whether other holds stay.
+//! - [`gone`](PathState::gone): the servers say that the node does not exist. All holds leave it.
+//! - [`leave`](PathState::leave): the hold has ended in another way.
+//!
+//! A node whose last hold has left stays open until the deletion is on its way
+//! ([`leave`](PathState::leave), [`lose`](PathState::lose)): until then no attempt begins, whose
+//! create would be sent ahead of the deletion, and wait for the node.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::protocol::moment::Moment;
+use crate::protocol::node_name::Kind;
+use crate::protocol::waiters::{Arrival, NodeNumber, Waiters};
+
+/// How many have one node at most, in a row or together, and for how long after its grant others
+/// are given it, before the next caller queues behind all others by another node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HandOff {
+    pub(crate) max: u32,
+    pub(crate) time: Duration,
+}
+
+#[cfg(test)]
+impl HandOff {
+    /// Each has its own node.
+    pub(crate) const NONE: Self = Self {
+        max: 1,
+        time: Duration::MAX,
+    };
+}
+
+impl Default for HandOff {
+    /// Another process waits for some milliseconds more than it would for one holder. Hand-overs
+    /// among tasks that do nothing take some microseconds each, so that the time is the bound that
+    /// counts, and the other is for a clock that stands still.
+    fn default() -> Self {
+        Self {
+            max: 1_000,
+            time: Duration::from_millis(5),
+        }
+    }
+}
+
+/// A value for each kind of lock.
+#[derive(Default)]
+pub(crate) struct ByKind<T> {
+    exclusive: T,
+    shared: T,
+}
+
+impl<T> ByKind<T> {
+    pub(crate) fn of(&self, kind: Kind) -> &T {
+        match kind {
+            Kind::Exclusive => &self.exclusive,
+            Kind::Shared => &self.shared,
+        }
+    }
+
+    pub(crate) fn of_mut(&mut self, kind: Kind) -> &mut T {
+        match kind {
+            Kind::Exclusive => &mut self.exclusive,
+            Kind::Shared => &mut self.shared,
+        }
+    }
+}
+
+/// Who has a released node next.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum PassOn<W> {
+    /// The caller that has waited longest.
+    To(Arrival, W),
+    /// The other holds of the node.
+    Stays,
+    /// No caller: the node must be deleted.
+    Delete,
+}
+
+/// A node by which this client has the lock, or had it.
+struct HeldNode<H> {
+    /// The kind as which it was granted.
+    kind: Kind,
+    /// The holds by which it is held, by their numbers.
+    holds: BTreeMap<u64, H>,
+    /// When it was granted, and how many have had it since, where all readers that waited together
+    /// for it count as one.
+    since: Moment,
+    holders: u32,
+}
+
+impl<H> HeldNode<H> {
+    /// Counts another holder, if it may have the node within the bounds
+    /// (docs/protocol.md#hand-off).
+    fn another(&mut self, bounds: HandOff, now: Moment) -> bool {
+        let may = self.holders < bounds.max && now.since(self.since) < bounds.time;
+        self.holders += u32::from(may);
+        may
+    }
+}
+
+/// The callers of one client at one path, and their nodes. `W` is a waiting caller, `D` its
+/// deadline, `H` a hold.
+pub(crate) struct PathState<W, D, H> {
+    hand_off: HandOff,
+    waiters: ByKind<Waiters<W, D>>,
+    /// The nodes by which the lock is held, and one whose deletion is about to be sent.
+    nodes: BTreeMap<NodeNumber, HeldNode<H>>,
+}
+
+impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
+    pub(crate) fn new(hand_off: HandOff) -> Self {
+        Self {
+            hand_off,
+            waiters: ByKind::default(),
+            nodes: BTreeMap::new(),
+        }
+    }
+
+    /// Returns the waiting callers of this kind.
+    pub(crate) fn waiters(&self, kind: Kind) -> &Waiters<W, D> {
+        self.waiters.of(kind)
+    }
+
+    pub(crate) fn waiters_mut(&mut self, kind: Kind) -> &mut Waiters<W, D> {
+        self.waiters.of_mut(kind)
+    }
+
+    /// Adds a caller that waits. Readers that come after a writer wait behind it.
+    pub(crate) fn wait(&mut self, kind: Kind, at: Arrival, waiter: W, deadline: Option<D>) {
+        if kind == Kind::Exclusive {
+            self.waiters_mut(Kind::Shared).close();
+        }
+        self.waiters_mut(kind).wait(at, waiter, deadline);
+    }
+
+    /// Handles the arrival of a reader. `healthy` is whether it may be granted the open node now.
+    /// Returns that node and a hold of it if the reader has it too, by another hold, which must
+    /// [enter](Self::enter) it. `None` if the reader must wait, or ask the servers; no later reader
+    /// joins then.
+    pub(crate) fn join(&mut self, now: Moment, healthy: bool) -> Option<(NodeNumber, H)> {
+        let bounds = self.hand_off;
+        let open = self.waiters(Kind::Shared).open_node()?;
+        let node = self.nodes.get_mut(&open)?;
+        let hold = node.holds.values().next().cloned()?;
+        if healthy && node.another(bounds, now) {
+            return Some((open, hold));
+        }
+        self.waiters_mut(Kind::Shared).close();
+        None
+    }
+
+    /// Adds the first hold of a node, which was granted at `since`. The node is closed.
+    pub(crate) fn add(&mut self, number: u64, kind: Kind, hold: H, since: Moment) -> NodeNumber {
+        let node = NodeNumber::of_first_hold(number);
+        let holds = BTreeMap::from([(number, hold)]);
+        let holders = 1;
+        self.nodes.insert(
+            node,
+            HeldNode {
+                kind,
+                holds,
+                since,
+                holders,
+            },
+        );
+        node
+    }
+
+    /// Adds another hold of a node.
+    pub(crate) fn enter(&mut self, node: NodeNumber, number: u64, hold: H) {
+        if let Some(node) = self.nodes.get_mut(&node) {
+            node.holds.insert(number, hold);
+        }
+    }
+
+    /// Opens a node that was granted to a call by itself, unless this client has an open node, or is
+    /// about to have one. Returns whether it is open.
+    pub(crate) fn open(&mut self, node: NodeNumber) -> bool {
+        let kind = self.nodes.get(&node).map(|node| node.kind);
+        let Some(kind) = kind.filter(|kind| self.waiters(*kind).may_open()) else {
+            return false;
+        };
+        self.open_unless_waited_for(kind, node);
+        self.waiters(kind).is_open(node)
+    }
+
+    /// Opens a node. A writer that waits has found no open node of readers that it could close, so
+    /// such a node stays closed.
+    fn open_unless_waited_for(&mut self, kind: Kind, node: NodeNumber) {
+        if kind == Kind::Exclusive || !self.waiters(Kind::Exclusive).is_waited_for() {
+            self.waiters_mut(kind).open(node);
+        }
+    }
+
+    /// Handles the grant of a node to the attempt of the waiting callers. The first hold of the node
+    /// is replaced by `hold`, which is that of a caller. Returns who has the node: the first that
+    /// waits, by this hold, or all that wait, the others by further holds. None if none waits.
+    pub(crate) fn granted(&mut self, kind: Kind, number: u64, hold: H) -> Vec<W> {
+        let node = NodeNumber::of_first_hold(number);
+        self.waiters_mut(kind).attempt_ends();
+        let Some(state) = self.nodes.get_mut(&node) else {
+            return Vec::new();
+        };
+        state.holds.insert(number, hold);
+        self.open_unless_waited_for(kind, node);
+        let waiters = self.waiters_mut(kind);
+        match kind {
+            Kind::Exclusive => waiters
+                .take_first()
+                .map(|(_, waiter)| waiter)
+                .into_iter()
+                .collect(),
+            Kind::Shared => waiters.take_all(),
+        }
+    }
+
+    /// Handles the deletion that a hold of this node needs, by which the hold leaves it. `healthy`
+    /// is whether another caller may have the lock now, as far as the session and the hold are
+    /// concerned. A caller that has the node next must [enter](Self::enter) it. `Delete` is followed
+    /// by [`leave`](Self::leave) or [`lose`](Self::lose), once the deletion is on its way.
+    pub(crate) fn released(
+        &mut self,
+        node: NodeNumber,
+        hold: u64,
+        now: Moment,
+        healthy: bool,
+    ) -> PassOn<W> {
+        let Some(state) = self.nodes.get_mut(&node) else {
+            return PassOn::Delete;
+        };
+        // A hold that has left already does not take the node from the others.
+        let has_left = state.holds.remove(&hold).is_none();
+        if has_left || !state.holds.is_empty() {
+            if !has_left && !healthy {
+                self.close_node(node);
+            }
+            return PassOn::Stays;
+        }
+        match self.next_holder(node, now, healthy) {
+            Some((at, waiter)) => PassOn::To(at, waiter),
+            None => PassOn::Delete,
+        }
+    }
+
+    /// Takes the caller that has a node next, whose last hold has left it; `None` if the node must
+    /// be deleted (docs/protocol.md#hand-off). All of these hold for a hand-over:
+    /// - `healthy`: the session lease is valid, no write of the hold has an unknown outcome, and no
+    ///   revocation is requested, since another client then waits for the node to go;
+    /// - the node is a writer's: readers that wait are behind the node by the order of arrival;
+    /// - the node is open: no hold of it was lost, and no conversion has it;
+    /// - a caller waits;
+    /// - the bounds allow another holder, which this counts.
+    fn next_holder(
+        &mut self,
+        node: NodeNumber,
+        now: Moment,
+        healthy: bool,
+    ) -> Option<(Arrival, W)> {
+        let (bounds, writers) = (self.hand_off, self.waiters.of_mut(Kind::Exclusive));
+        if !healthy || !writers.is_open(node) || !writers.is_waited_for() {
+            return None;
+        }
+        let may = self.nodes.get_mut(&node)?.another(bounds, now);
+        if may { writers.take_first() } else { None }
+    }
+
+    /// Records that a hold has ended, and that the deletion of its node, if the node needs one, is
+    /// on its way.
+    pub(crate) fn leave(&mut self, node: NodeNumber, hold: u64) {
+        if let Some(state) = self.nodes.get_mut(&node) {
+            state.holds.remove(&hold);
+        }
+        self.forget_if_left(node);
+    }
+
+    /// Records that a hold of this node is lost: no caller has the node next. Until the node may be
+    /// deleted, the hold stays.
+    pub(crate) fn lose(&mut self, node: NodeNumber) {
+        self.close_node(node);
+        self.forget_if_left(node);
+    }
+
+    fn forget_if_left(&mut self, node: NodeNumber) {
+        if self
+            .nodes
+            .get(&node)
+            .is_some_and(|node| node.holds.is_empty())
+        {
+            self.nodes.remove(&node);
+            self.close_node(node);
+        }
+    }
+
+    fn close_node(&mut self, node: NodeNumber) {
+        self.waiters_mut(Kind::Exclusive).close_node(node);
+        self.waiters_mut(Kind::Shared).close_node(node);
+    }
+
+    /// Closes the node of a hold that is about to be converted. A hold that has left already closes
+    /// nothing: another one may have the node by then.
+    pub(crate) fn reserve(&mut self, node: NodeNumber, hold: u64) {
+        let state = self.nodes.get(&node);
+        if state.is_some_and(|state| state.holds.contains_key(&hold)) {
+            self.close_node(node);
+        }
+    }
+
+    /// Records that the servers have said that the node does not exist. Returns all its holds, which
+    /// the caller must notify; none if this was known. From here on none joins.
+    pub(crate) fn gone(&mut self, node: NodeNumber) -> Vec<H> {
+        let Some(state) = self.nodes.get_mut(&node) else {
+            return Vec::new();
+        };
+        std::mem::take(&mut state.holds).into_values().collect()
+    }
+
+    /// Returns a hold of the open node.
+    pub(crate) fn open_hold(&self, kind: Kind) -> Option<&H> {
+        let open = self.waiters(kind).open_node()?;
+        self.nodes.get(&open)?.holds.values().next()
+    }
+
+    /// Returns all holds, those of older nodes first.
+    pub(crate) fn holders(&self) -> impl Iterator<Item = &H> {
+        self.nodes.values().flat_map(|node| node.holds.values())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TWO: HandOff = HandOff {
+        max: 2,
+        ..HandOff::NONE
+    };
+    const START: Moment = Moment::at(Duration::ZERO);
+
+    type State<D> = PathState<u64, D, u64>;
+
+    fn wait<D: Copy + Ord>(path: &mut State<D>, kind: Kind, number: u64, deadline: Option<D>) {
+        path.wait(kind, Arrival::new(number, false), number, deadline);
+    }
+
+    /// Adds a node, whose first hold is this one, and opens it.
+    fn open<D: Copy + Ord>(path: &mut State<D>, kind: Kind, number: u64) -> bool {
+        let node = path.add(number, kind, number, START);
+        path.open(node)
+    }
+
+    fn node(number: u64) -> NodeNumber {
+        NodeNumber::of_first_hold(number)
+    }
+
+    fn holders<D: Copy + Ord>(path: &State<D>) -> Vec<u64> {
+        path.holders().copied().collect()
+    }
+
+    #[test]
+    fn reports_waiters_and_node() {
+        let kind = Kind::Exclusive;
+        let mut path = State::<u64>::new(HandOff::NONE);
+        let waiters = path.waiters(kind);
+        assert_eq!((waiters.ahead_of_last(), waiters.next_late()), (0, None));
+        for (number, deadline) in [(1, 30), (2, 20), (3, 40)] {
+            wait(&mut path, kind, number, Some(deadline));
+        }
+        let waiters = path.waiters_mut(kind);
+        assert_eq!(
+            (waiters.ahead_of_last(), waiters.next_late()),
+            (2, Some((20, &2)))
+        );
+        assert_eq!(
+            (waiters.first(), waiters.next_late()),
+            (Some(&1), Some((20, &2)))
+        );
+        assert!(!waiters.is_under_way());
+        waiters.attempt_begins();
+        assert!(waiters.is_under_way() && !waiters.wants_attempt());
+        waiters.attempt_ends();
+        assert!(!waiters.is_under_way() && waiters.wants_attempt());
+        waiters.attempt_begins();
+        path.add(7, kind, 0, START);
+        assert_eq!(path.granted(kind, 7, 7), [1]);
+        let waiters = path.waiters(kind);
+        assert!(!waiters.is_under_way() && waiters.is_open(node(7)) && !waiters.is_open(node(8)));
+        assert_eq!((path.open_hold(kind), holders(&path)), (Some(&7), vec![7]));
+        // The holder, and the other that waits.
+        assert_eq!(path.waiters(kind).ahead_of_last(), 2);
+        let waiters = path.waiters_mut(kind);
+        assert_eq!(
+            (waiters.take_all(), waiters.next_late()),
+            (vec![2, 3], None)
+        );
+    }
+
+    #[test]
+    fn waiting_readers_share_a_grant() {
+        let kind = Kind::Shared;
+        let mut path = State::<()>::new(HandOff::NONE);
+        for number in [1, 2] {
+            wait(&mut path, kind, number, None);
+        }
+        path.waiters_mut(kind).attempt_begins();
+        path.add(7, kind, 7, START);
+        assert_eq!(path.granted(kind, 7, 7), [1, 2]);
+        path.enter(node(7), 8, 8);
+        let waiters = path.waiters(kind);
+        assert!(!waiters.is_under_way() && waiters.has_node() && !waiters.is_waited_for());
+        assert_eq!(holders(&path), [7, 8]);
+        // The bounds are those of a row.
+        assert_eq!(path.join(START, true), None);
+        assert!(!path.waiters(kind).has_node());
+        assert_eq!(path.released(node(7), 7, START, true), PassOn::Stays);
+        assert_eq!(path.released(node(7), 8, START, true), PassOn::Delete);
+    }
+
+    /// The grant of an attempt whose lock was lost in the meantime.
+    #[test]
+    fn ended_node_is_granted_to_none() {
+        for kind in [Kind::Exclusive, Kind::Shared] {
+            let mut path = State::<()>::new(TWO);
+            wait(&mut path, kind, 1, None);
+            path.waiters_mut(kind).attempt_begins();
+            let lost = path.add(7, kind, 7, START);
+            path.leave(lost, 7);
+            assert_eq!(path.granted(kind, 7, 7), []);
+            assert!(path.waiters(kind).wants_attempt() && holders(&path).is_empty());
+        }
+    }
+
+    /// The writer would have to wait for all readers of this client that come meanwhile.
+    // Shows: shared-read-node
+    #[test]
+    fn waiting_writer_closes_the_readers_node() {
+        let (readers, writers) = (Kind::Shared, Kind::Exclusive);
+        let mut path = State::<()>::new(TWO);
+        assert!(open(&mut path, readers, 1));
+        wait(&mut path, writers, 2, None);
+        assert_eq!(path.join(START, true), None);
+        assert!(!path.waiters(readers).has_node());
+        // A node that is granted while the writer waits is closed from the beginning.
+        assert!(!open(&mut path, readers, 3));
+        wait(&mut path, readers, 4, None);
+        path.waiters_mut(readers).attempt_begins();
+        path.add(5, readers, 5, START);
+        assert_eq!(path.granted(readers, 5, 4), [4]);
+        assert!(!path.waiters(readers).has_node());
+        assert_eq!(path.released(node(5), 5, START, true), PassOn::Delete);
+        path.leave(node(5), 5);
+        assert_eq!(holders(&path), [1, 3]);
+    }
+
+    /// Its node is its own, as that of a fair lock.
+    #[test]
+    fn closed_node_goes_with_its_hold() {
+        let mut path = State::<()>::new(TWO);
+        let own = path.add(1, Kind::Exclusive, 1, START);
+        wait(&mut path, Kind::Exclusive, 2, None);
+        assert_eq!(
+            (holders(&path), path.open_hold(Kind::Exclusive)),
+            (vec![1], None)
+        );
+        assert_eq!(path.released(own, 1, START, true), PassOn::Delete);
+        path.leave(own, 1);
+        assert!(holders(&path).is_empty() && path.waiters(Kind::Exclusive).wants_attempt());
+    }
+
+    /// The next has the node by then.
+    #[test]
+    fn released_hold_reserves_nothing() {
+        let kind = Kind::Exclusive;
+        let mut path = State::<()>::new(TWO);
+        assert!(open(&mut path, kind, 1));
+        wait(&mut path, kind, 2, None);
+        let passed = path.released(node(1), 1, START, true);
+        assert_eq!(passed, PassOn::To(Arrival::new(2, false), 2));
+        path.enter(node(1), 2, 2);
+        path.reserve(node(1), 1);
+        assert!(path.waiters(kind).has_node() && holders(&path) == [2]);
+        path.reserve(node(1), 2);
+        assert!(!path.waiters(kind).has_node() && holders(&path) == [2]);
+        wait(&mut path, kind, 3, None);
+        assert_eq!(path.released(node(1), 2, START, true), PassOn::Delete);
+        path.leave(node(1), 2);
+        assert!(holders(&path).is_empty());
+    }
+
+    /// The bounds count from the grant of the node, whoever has it, and a node that is closed stays
+    /// so.
+    // Shows: shared-read-node
+    #[test]
+    fn readers_join_within_the_bounds() {
+        let time = Duration::from_secs(1);
+        let (kind, bounds) = (Kind::Shared, HandOff { max: 3, time });
+        for (joins_at, joins) in [
+            (START, 2),
+            (START.plus(time - Duration::from_nanos(1)), 2),
+            (START.plus(time), 0),
+        ] {
+            let mut path = State::<()>::new(bounds);
+            assert!(open(&mut path, kind, 1));
+            for number in 2..2 + joins {
+                assert_eq!(path.join(joins_at, true), Some((node(1), 1)));
+                path.enter(node(1), number, number);
+                // Those that leave count too.
+                assert_eq!(
+                    path.released(node(1), number, joins_at, true),
+                    PassOn::Stays
+                );
+            }
+            assert_eq!(path.join(joins_at, true), None);
+            assert!(!path.waiters(kind).has_node());
+            assert_eq!(path.join(START, true), None);
+            assert_eq!(path.released(node(1), 1, START, true), PassOn::Delete);
+        }
+        let mut doubted = State::<()>::new(bounds);
+        assert!(open(&mut doubted, kind, 1));
+        assert_eq!(doubted.join(START, false), None);
+        assert_eq!(
+            doubted.join(START, true),
+            None,
+            "it was closed by the doubt"
+        );
+    }
+
+    /// A node that was granted to a call by itself is opened, unless others have an open one or are
+    /// about to.
+    #[test]
+    fn sole_node_is_opened() {
+        let kind = Kind::Exclusive;
+        let mut path = State::<()>::new(TWO);
+        assert!(open(&mut path, kind, 1));
+        assert!(!open(&mut path, kind, 2) && path.waiters(kind).is_open(node(1)));
+        wait(&mut path, kind, 3, None);
+        assert!(!path.waiters(kind).wants_attempt());
+        assert_eq!(
+            path.released(node(1), 1, START, true),
+            PassOn::To(Arrival::new(3, false), 3)
+        );
+        path.leave(node(1), 3);
+        wait(&mut path, kind, 4, None);
+        assert!(!open(&mut path, kind, 5), "another is about to have one");
+        path.waiters_mut(kind).attempt_begins();
+        assert!(!open(&mut path, kind, 6));
+        // A hold that has ended already.
+        let mut path = State::<()>::new(TWO);
+        let ended = path.add(7, kind, 7, START);
+        path.leave(ended, 7);
+        assert!(!path.open(ended));
+    }
+}

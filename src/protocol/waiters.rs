@@ -1,0 +1,252 @@
+//! The callers of one client that wait for a lock of one kind, in the order of their arrival, and
+//! the attempt that is made for them. Pure.
+//!
+//! While anybody waits and there is no open node, one attempt is under way on behalf of all
+//! (docs/protocol.md#hand-off): any number of callers cost one node, one watch and one list. An
+//! attempt has no deadline. A caller whose deadline has passed leaves, and the attempt goes on for
+//! the others; an attempt that no caller waits for any more is cancelled.
+//!
+//! The *open* node is the one that the next caller may have. A lock of readers is shared while its
+//! node is open; that of a writer is handed over when it is released. The
+//! [state of the path](crate::protocol::path_state) opens nodes and closes them.
+//!
+//! A failed attempt ends the wait of those that were there when it began. Later callers have another
+//! attempt, with its full time and number of tries.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The order of arrival.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Arrival {
+    /// `false` before `true`: a caller whose lock was lost before it had it goes before later
+    /// callers.
+    is_new: bool,
+    /// The number of the caller, which is that of the hold that it gets.
+    number: u64,
+}
+
+impl Arrival {
+    pub(crate) fn new(number: u64, again: bool) -> Self {
+        Self {
+            is_new: !again,
+            number,
+        }
+    }
+
+    pub(crate) fn number(self) -> u64 {
+        self.number
+    }
+}
+
+/// The number of a node: that of the first hold by which this client had it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct NodeNumber(u64);
+
+impl NodeNumber {
+    pub(crate) fn of_first_hold(number: u64) -> Self {
+        Self(number)
+    }
+}
+
+struct WaitingCaller<W, D> {
+    waiter: W,
+    deadline: Option<D>,
+    /// How many attempts had begun when it came.
+    attempts: u64,
+}
+
+/// The waiting callers of one kind. `W` is the waiting caller, `D` its deadline.
+pub(crate) struct Waiters<W, D> {
+    waiting: BTreeMap<Arrival, WaitingCaller<W, D>>,
+    deadlines: BTreeSet<(D, Arrival)>,
+    /// The node that callers may have next.
+    open: Option<NodeNumber>,
+    /// Whether an attempt is under way.
+    attempt: bool,
+    /// How many have begun.
+    attempts: u64,
+}
+
+impl<W, D> Default for Waiters<W, D> {
+    fn default() -> Self {
+        Self {
+            waiting: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+            open: None,
+            attempt: false,
+            attempts: 0,
+        }
+    }
+}
+
+impl<W, D: Copy + Ord> Waiters<W, D> {
+    /// Adds a caller that waits.
+    pub(super) fn wait(&mut self, at: Arrival, waiter: W, deadline: Option<D>) {
+        self.deadlines
+            .extend(deadline.map(|deadline| (deadline, at)));
+        let attempts = self.attempts;
+        self.waiting.insert(
+            at,
+            WaitingCaller {
+                waiter,
+                deadline,
+                attempts,
+            },
+        );
+    }
+
+    fn take(&mut self, at: Arrival) -> Option<W> {
+        let WaitingCaller {
+            waiter, deadline, ..
+        } = self.waiting.remove(&at)?;
+        if let Some(deadline) = deadline {
+            self.deadlines.remove(&(deadline, at));
+        }
+        Some(waiter)
+    }
+
+    /// Removes the first that waits.
+    pub(super) fn take_first(&mut self) -> Option<(Arrival, W)> {
+        let at = *self.waiting.first_key_value()?.0;
+        Some((at, self.take(at)?))
+    }
+
+    /// Removes a waiter whose caller has left; `None` if it waits no more.
+    pub(crate) fn leave(&mut self, at: Arrival) -> Option<W> {
+        self.take(at)
+    }
+
+    /// Returns whether an attempt must be started.
+    pub(crate) fn wants_attempt(&self) -> bool {
+        self.open.is_none() && !self.attempt && !self.waiting.is_empty()
+    }
+
+    /// Returns whether a node that was granted apart may be opened: no caller has one, or is about to.
+    pub(super) fn may_open(&self) -> bool {
+        self.open.is_none() && !self.attempt && self.waiting.is_empty()
+    }
+
+    /// Records that an attempt has been started.
+    pub(crate) fn attempt_begins(&mut self) {
+        self.attempt = true;
+        self.attempts += 1;
+    }
+
+    /// Records that the attempt is no longer under way.
+    pub(crate) fn attempt_ends(&mut self) {
+        self.attempt = false;
+    }
+
+    /// Returns whether an attempt is under way.
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.attempt
+    }
+
+    /// Has an attempt that no caller waits for no longer under way. Returns whether there was one,
+    /// which must be cancelled.
+    pub(crate) fn abandon_attempt(&mut self) -> bool {
+        let is_abandoned = self.attempt && self.waiting.is_empty();
+        self.attempt &= !is_abandoned;
+        is_abandoned
+    }
+
+    /// Returns whether anybody waits.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Returns how many callers are before the last waiting one: the other waiting ones, and the
+    /// holder.
+    pub(crate) fn ahead_of_last(&self) -> usize {
+        self.waiting.len().saturating_sub(1) + usize::from(self.has_node())
+    }
+
+    /// Handles the failure of the attempt. Returns those for which it was made: they waited when it
+    /// began.
+    pub(crate) fn failed(&mut self) -> Vec<W> {
+        self.attempt = false;
+        let is_told = |waiting: &WaitingCaller<W, D>| waiting.attempts < self.attempts;
+        let told: Vec<_> = self
+            .waiting
+            .iter()
+            .filter(|(_, waiting)| is_told(waiting))
+            .map(|(at, _)| *at)
+            .collect();
+        told.into_iter().filter_map(|at| self.take(at)).collect()
+    }
+
+    /// Removes all that wait.
+    pub(crate) fn take_all(&mut self) -> Vec<W> {
+        self.deadlines.clear();
+        std::mem::take(&mut self.waiting)
+            .into_values()
+            .map(|waiting| waiting.waiter)
+            .collect()
+    }
+
+    /// Returns the first that waits.
+    pub(crate) fn first(&self) -> Option<&W> {
+        self.waiting.values().next().map(|waiting| &waiting.waiter)
+    }
+
+    /// Returns the waiting caller with the earliest deadline, and that deadline.
+    pub(crate) fn next_late(&self) -> Option<(D, &W)> {
+        let (deadline, at) = self.deadlines.first()?;
+        Some((*deadline, &self.waiting.get(at)?.waiter))
+    }
+
+    /// Removes those whose deadline has passed. Returns each with the number of those that were
+    /// before it. One pass over the queue serves all of them, and the task's timer fires once in a
+    /// millisecond at most: so does this, however many deadlines there are.
+    pub(crate) fn late(&mut self, now: D) -> Vec<(W, usize)> {
+        let over: BTreeSet<_> = self
+            .deadlines
+            .iter()
+            .take_while(|(deadline, _)| *deadline <= now)
+            .map(|(_, at)| *at)
+            .collect();
+        let Some(last) = over.last() else {
+            return Vec::new();
+        };
+        let ranks: Vec<_> = self
+            .waiting
+            .range(..=*last)
+            .enumerate()
+            .filter_map(|(before, (at, _))| over.contains(at).then_some((before, *at)))
+            .collect();
+        ranks
+            .into_iter()
+            .filter_map(|(before, at)| Some((self.take(at)?, before)))
+            .collect()
+    }
+
+    /// Has callers get this node next.
+    pub(super) fn open(&mut self, node: NodeNumber) {
+        self.open = Some(node);
+    }
+
+    /// Has no further caller get the open node: one that arrives, or waits, has the next.
+    pub(crate) fn close(&mut self) {
+        self.open = None;
+    }
+
+    /// Has no further caller get this node.
+    pub(super) fn close_node(&mut self, node: NodeNumber) {
+        self.open.take_if(|open| *open == node);
+    }
+
+    /// Returns the node that callers may have next.
+    pub(super) fn open_node(&self) -> Option<NodeNumber> {
+        self.open
+    }
+
+    /// Returns whether there is a node that callers may have next.
+    pub(crate) fn has_node(&self) -> bool {
+        self.open.is_some()
+    }
+
+    /// Returns whether it is this one.
+    pub(crate) fn is_open(&self, node: NodeNumber) -> bool {
+        self.open == Some(node)
+    }
+}
