@@ -1,10 +1,6 @@
 //! Processes that run out of file descriptors.
 #![cfg(target_os = "linux")]
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::process::{Command, Stdio};
 
