@@ -139,6 +139,21 @@ impl Held {
         state: HoldState,
         path_node: Arc<dyn PathNode>,
     ) -> Arc<Self> {
+        let granted = clock::now();
+        Self::unregistered(
+            session, cleanup, directory, number, state, granted, path_node,
+        )
+    }
+
+    fn unregistered(
+        session: &Arc<Session>,
+        cleanup: &Cleanup,
+        directory: LockPath,
+        number: u64,
+        state: HoldState,
+        granted: Moment,
+        path_node: Arc<dyn PathNode>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             directory,
             number,
@@ -147,7 +162,7 @@ impl Held {
             state: watch::Sender::new(state),
             revocation_requested: AtomicBool::new(false),
             had: AtomicBool::new(false),
-            granted: clock::now(),
+            granted,
             path_node,
             bound: Bound::default(),
             report: EndReport::default(),
@@ -174,23 +189,19 @@ impl Held {
 
     /// Returns another hold of the same node. Its session does not know it yet: the other one is to
     /// be [registered](Self::register) before the session forgets this one.
-    pub(crate) fn heir(&self, session: &Arc<Session>, number: u64) -> Arc<Self> {
-        Arc::new(Self {
-            directory: self.directory.clone(),
+    pub(crate) fn of_same_node(&self, session: &Arc<Session>, number: u64) -> Arc<Self> {
+        Self::unregistered(
+            session,
+            &self.cleanup,
+            self.directory.clone(),
             number,
-            session: Arc::downgrade(session),
-            cleanup: self.cleanup.clone(),
-            state: watch::Sender::new(HoldState::new(self.name(), self.kind())),
-            revocation_requested: AtomicBool::new(false),
-            had: AtomicBool::new(false),
-            granted: self.granted,
-            path_node: Arc::clone(&self.path_node),
-            bound: Bound::default(),
-            report: EndReport::default(),
-        })
+            HoldState::new(self.name(), self.kind()),
+            self.granted,
+            Arc::clone(&self.path_node),
+        )
     }
 
-    /// Returns when this client was granted the node: of an heir, when the first hold was.
+    /// Returns when this client was granted the node, by its first hold.
     pub(crate) fn granted(&self) -> Moment {
         self.granted
     }
@@ -567,13 +578,13 @@ impl Held {
 
     /// Leaves the node to cleanup.
     fn delete(&self, deletion: Deletion, session: &Arc<Session>, done: Option<Done>) {
-        let Deletion { node, hand_over } = deletion;
+        let Deletion { node, may_pass_on } = deletion;
         self.cleanup.submit(Item {
             session: Arc::clone(session),
             directory: self.directory.clone(),
             orphan: Orphan::Hold {
                 name: node.as_ref().to_owned(),
-                hand_over,
+                hand_over: may_pass_on,
             },
             number: self.number,
             until_gone: None,

@@ -323,8 +323,8 @@ impl SharedPath {
             let grant = |waiter: Waiter| {
                 let grant = first.take().unwrap_or_else(|| {
                     let number = held.next_number();
-                    let heir = state.add_hold(node, &held, &session, number, waiter.location);
-                    let lock = GrantedLock::new(heir, Arc::clone(&session), token);
+                    let other = state.add_hold(node, &held, &session, number, waiter.location);
+                    let lock = GrantedLock::new(other, Arc::clone(&session), token);
                     Grant::new(lock, How::Shared)
                 });
                 (waiter, grant)
@@ -334,8 +334,8 @@ impl SharedPath {
             served
         };
         // All of them, before one has the lock.
-        for (_, heir) in served.iter().skip(1) {
-            heir.held.register(&session);
+        for (_, other) in served.iter().skip(1) {
+            other.held.register(&session);
         }
         for (waiter, grant) in served {
             // If the caller has left, the drop releases it, to the next if it is not shared.
@@ -370,7 +370,7 @@ impl SharedState {
         number: u64,
         location: &'static Location<'static>,
     ) -> Arc<Held> {
-        let held = of.heir(session, number);
+        let held = of.of_same_node(session, number);
         self.path
             .enter(node, number, LocalOwner::new(&held, location));
         held
@@ -419,7 +419,7 @@ impl SharedAttempt {
 }
 
 /// Who has a node after one of its holds has left.
-enum NextHolder {
+enum NodeAfter {
     /// The caller that has waited longest.
     Caller(Waiter, Grant),
     /// The other holds of the node; none if the node is gone.
@@ -434,17 +434,17 @@ impl NodeEntry {
         held: &Held,
         session: Option<&Arc<Session>>,
         deletion: &Deletion,
-    ) -> NextHolder {
+    ) -> NodeAfter {
         // What the hold and its session have to say about the next holder; the other conditions are
         // those of `PathState::next_holder` (docs/protocol.md#hand-off).
         let healthy = session.filter(|session| {
-            deletion.hand_over && session.is_healthy() && !held.is_revocation_requested()
+            deletion.may_pass_on && session.is_healthy() && !held.is_revocation_requested()
         });
         let (number, now) = (held.number(), clock::now());
         let mut state = self.path.lock();
         // Under the mutex, as the record of it: the state forgets such a node right after.
         if self.is_gone() {
-            return NextHolder::Stays;
+            return NodeAfter::Stays;
         }
         let next = state
             .path
@@ -453,16 +453,16 @@ impl NodeEntry {
             (PassOn::To(at, waiter), Some(session)) => {
                 // This happens under the mutex: the next caller to arrive must find the hold.
                 let (number, location) = (at.number(), waiter.location);
-                let heir = state.add_hold(self.number, held, session, number, location);
+                let next = state.add_hold(self.number, held, session, number, location);
                 let attempt = state.shared_attempt(self.kind);
                 attempt.count_grant(session);
                 attempt.token.1 += 1;
-                let lock = GrantedLock::new(heir, Arc::clone(session), attempt.token);
-                NextHolder::Caller(waiter, Grant::new(lock, How::Memory))
+                let lock = GrantedLock::new(next, Arc::clone(session), attempt.token);
+                NodeAfter::Caller(waiter, Grant::new(lock, How::Memory))
             }
-            (PassOn::Stays, _) => NextHolder::Stays,
+            (PassOn::Stays, _) => NodeAfter::Stays,
             // In doubt no caller is next.
-            (PassOn::To(..) | PassOn::Delete, _) => NextHolder::Delete,
+            (PassOn::To(..) | PassOn::Delete, _) => NodeAfter::Delete,
         }
     }
 }
@@ -480,9 +480,9 @@ impl PathNode for NodeEntry {
         let mut taken_back: Option<Grant> = None;
         loop {
             let (waiter, grant) = match self.leave_by(&held, session, &deletion) {
-                NextHolder::Caller(waiter, grant) => (waiter, grant),
-                NextHolder::Stays => return None,
-                NextHolder::Delete => return Some(deletion),
+                NodeAfter::Caller(waiter, grant) => (waiter, grant),
+                NodeAfter::Stays => return None,
+                NodeAfter::Delete => return Some(deletion),
             };
             let is_registered = grant.held.register(grant.session());
             drop(taken_back.take());
@@ -1099,8 +1099,8 @@ mod tests {
     #[tokio::test]
     async fn ended_hold_leaves_its_path() {
         use HoldEvent::{
-            BeginConversion, ClientEnded, ConversionLost, ConversionOver, EndConversion, Ended,
-            GraceOver, LeaseExpired,
+            BeginConversion, ConversionLost, ConversionOver, EndConversion, Ended, GraceOver,
+            LeaseExpired,
         };
         let server = Server::start().unwrap();
         let scene = Scene::new(&server).await;
@@ -1133,7 +1133,7 @@ mod tests {
             vec![BeginConversion, ConversionOver(reason)],
             vec![BeginConversion, over.clone(), ConversionOver(reason)],
             vec![BeginConversion, Ended(reason), ConversionOver(reason)],
-            vec![BeginConversion, ConversionOver(reason), ClientEnded],
+            vec![BeginConversion, ConversionOver(reason), Ended(reason)],
         ] {
             for is_open in [false, true] {
                 let path = path(UNBOUNDED);

@@ -134,6 +134,7 @@ impl<W> LocalNodes<W> {
             name: Arc::clone(&name),
             next: true,
         };
+        // The newest node is the only one that the next create can follow without a gap.
         let before = self.last.replace(Last { sequence, node });
         let before = before
             .filter(|last| last.sequence.checked_add(1) == Some(sequence))
@@ -175,9 +176,11 @@ impl<W> LocalNodes<W> {
 
     pub(super) fn is_live(&self, name: &str, leaving: &dyn Fn(&str) -> bool) -> bool {
         let mut name = name;
+        // A node that is being deleted stands for the node that its attempt waited for.
         while leaving(name) {
             match self.all.get(name).and_then(|node| node.behind.as_ref()) {
                 Some(Behind::Own(before)) => name = &before.name,
+                // Of a node of another session only its end is noticed.
                 Some(Behind::Other(_)) => return true,
                 None => return false,
             }
@@ -237,6 +240,8 @@ impl<W> LocalNodes<W> {
                     .map(|wake| (wake, Notice::Look)),
             );
         }
+        // The wait of a node passes to its followers only if this client has deleted it: another hand
+        // may have deleted the node before it, or the directory, too.
         let inherited = if how == Gone::Deleted { behind } else { None };
         self.move_last(name, inherited.as_ref());
         for follower in followers {
@@ -250,6 +255,7 @@ impl<W> LocalNodes<W> {
                     told.push((follower.wake, Notice::HandedOver));
                 }
                 (_, Some(Behind::Own(before))) => {
+                    // Two neighbours of a node between them are neighbours once it is gone.
                     let before = Neighbour {
                         name: Arc::clone(&before.name),
                         next: before.next && follower.next,

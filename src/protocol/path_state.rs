@@ -56,7 +56,7 @@ impl HandOff {
 }
 
 impl Default for HandOff {
-    /// Another process waits for some milliseconds more than it would for one holder. Hand-overs
+    /// Another process waits for some milliseconds more than it would for one holder. Hand-offs
     /// among tasks that do nothing take some microseconds each, so that the time is the bound that
     /// counts, and the other is for a clock that stands still.
     fn default() -> Self {
@@ -102,7 +102,7 @@ pub(crate) enum PassOn<W> {
 }
 
 /// A node by which this client has the lock, or had it.
-struct HeldNode<H> {
+struct ClientNode<H> {
     /// The kind as which it was granted.
     kind: Kind,
     /// The holds by which it is held, by their numbers.
@@ -113,7 +113,7 @@ struct HeldNode<H> {
     holders: u32,
 }
 
-impl<H> HeldNode<H> {
+impl<H> ClientNode<H> {
     /// Counts another holder, if it may have the node within the bounds
     /// (docs/protocol.md#hand-off).
     fn another(&mut self, bounds: HandOff, now: Moment) -> bool {
@@ -129,7 +129,7 @@ pub(crate) struct PathState<W, D, H> {
     hand_off: HandOff,
     waiters: ByKind<Waiters<W, D>>,
     /// The nodes by which the lock is held, and one whose deletion is about to be sent.
-    nodes: BTreeMap<NodeNumber, HeldNode<H>>,
+    nodes: BTreeMap<NodeNumber, ClientNode<H>>,
 }
 
 impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
@@ -152,6 +152,7 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
 
     /// Adds a caller that waits. Readers that come after a writer wait behind it.
     pub(crate) fn wait(&mut self, kind: Kind, at: Arrival, waiter: W, deadline: Option<D>) {
+        // Otherwise a stream of readers would keep the node, and with it the writer's turn away.
         if kind == Kind::Exclusive {
             self.waiters_mut(Kind::Shared).close();
         }
@@ -164,12 +165,16 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
     /// joins then.
     pub(crate) fn join(&mut self, now: Moment, healthy: bool) -> Option<(NodeNumber, H)> {
         let bounds = self.hand_off;
+        // A node whose last reader has left stays open until its deletion is on its way, and has no
+        // hold that another could be made of.
         let open = self.waiters(Kind::Shared).open_node()?;
         let node = self.nodes.get_mut(&open)?;
         let hold = node.holds.values().next().cloned()?;
         if healthy && node.another(bounds, now) {
             return Some((open, hold));
         }
+        // The node stays closed, also if the doubt ends: the readers that wait by then have a place
+        // in the queue, and later ones must not overtake them.
         self.waiters_mut(Kind::Shared).close();
         None
     }
@@ -181,7 +186,7 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
         let holders = 1;
         self.nodes.insert(
             node,
-            HeldNode {
+            ClientNode {
                 kind,
                 holds,
                 since,
@@ -223,6 +228,7 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
     pub(crate) fn granted(&mut self, kind: Kind, number: u64, hold: H) -> Vec<W> {
         let node = NodeNumber::of_first_hold(number);
         self.waiters_mut(kind).attempt_ends();
+        // A hold that has ended has left no node: another attempt starts for those that wait.
         let Some(state) = self.nodes.get_mut(&node) else {
             return Vec::new();
         };
@@ -256,6 +262,8 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
         // A hold that has left already does not take the node from the others.
         let has_left = state.holds.remove(&hold).is_none();
         if has_left || !state.holds.is_empty() {
+            // A reader that was asked to give the lock up, or whose write is of unknown outcome, lets
+            // no further one in.
             if !has_left && !healthy {
                 self.close_node(node);
             }
@@ -268,7 +276,7 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
     }
 
     /// Takes the caller that has a node next, whose last hold has left it; `None` if the node must
-    /// be deleted (docs/protocol.md#hand-off). All of these hold for a hand-over:
+    /// be deleted (docs/protocol.md#hand-off). All of these hold for a hand-off:
     /// - `healthy`: the session lease is valid, no write of the hold has an unknown outcome, and no
     ///   revocation is requested, since another client then waits for the node to go;
     /// - the node is a writer's: readers that wait are behind the node by the order of arrival;
@@ -285,6 +293,7 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
         if !healthy || !writers.is_open(node) || !writers.is_waited_for() {
             return None;
         }
+        // The bounds are asked last, since the answer counts a holder.
         let may = self.nodes.get_mut(&node)?.another(bounds, now);
         if may { writers.take_first() } else { None }
     }
@@ -336,6 +345,7 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
         let Some(state) = self.nodes.get_mut(&node) else {
             return Vec::new();
         };
+        // The node itself stays until a hold says that it is lost, which wakes those that wait.
         std::mem::take(&mut state.holds).into_values().collect()
     }
 

@@ -514,7 +514,7 @@ fn files_have_no_import_cycles() {
     );
 }
 
-/// A folder is a room, and so is a file beside the folders of the engine: what it uses does not use
+/// A folder is a part, and so is a file beside the folders of the engine: what it uses does not use
 /// it.
 #[test]
 fn folders_have_no_import_cycles() {
@@ -523,13 +523,13 @@ fn folders_have_no_import_cycles() {
             .map_or("", |(folder, _)| folder)
             .to_owned()
     };
-    let room = |file: &str| {
+    let part = |file: &str| {
         Some(folder(file))
             .filter(|it| it != "src/engine")
             .unwrap_or_else(|| file.into())
     };
     let between = |import: Import| {
-        let (from, to) = (room(&import.from), room(&import.to));
+        let (from, to) = (part(&import.from), part(&import.to));
         (from != to).then(|| Import {
             path: import.to_string(),
             from,
@@ -553,9 +553,9 @@ fn folders_have_no_import_cycles() {
 /// it, and what it never does.
 #[test]
 fn each_folder_states_its_purpose() {
-    let is_room =
+    let is_part =
         |path: &&PathBuf| path.ends_with("mod.rs") || path.parent().unwrap().ends_with("engine");
-    for path in sources().iter().filter(is_room) {
+    for path in sources().iter().filter(is_part) {
         let lines = read(path)
             .lines()
             .take_while(|line| line.starts_with("//! "))

@@ -10,7 +10,7 @@ use zookeeper_client as zk;
 use crate::engine::lock::first::in_queue;
 use crate::engine::lock::lock_options::LockOptions;
 use crate::engine::lock::path_lock::PathLock;
-use crate::engine::queue;
+use crate::engine::shared_queue;
 use crate::protocol::acquire::{AcquireEvent, OwnNode, Standing};
 use crate::protocol::failure::{Answer, Failure, FailureKind};
 use crate::protocol::local_queue::{Neighbour, Notice, Numbered};
@@ -163,7 +163,7 @@ fn is_first(seat: Seat<'_>, node: &OwnNode) -> bool {
     };
     path_lock
         .queue()
-        .with(|queue| queue.is_first(session.number(), node, directory))
+        .with(|queue| queue.decide_first(session.number(), node, directory))
 }
 
 /// Returns the number of a created node; `None` if that or the zxid of its creation is not known.
@@ -441,7 +441,7 @@ pub(crate) fn list<'a>(
     }
     let (queue, client) = (path_lock.queue(), path_lock.client());
     let (path_lock, session) = (Arc::clone(path_lock), Arc::clone(session));
-    Box::pin(queue::ask_list(
+    Box::pin(shared_queue::ask_list(
         queue,
         client,
         session.number(),

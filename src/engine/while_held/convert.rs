@@ -1,8 +1,8 @@
 //! Downgrades of a hold: sends the transaction of a [`Downgrade`], and settles which node then holds
 //! the lock.
 //!
-//! A downgrade runs as a task where the session runs, and owns the hold: a caller that goes away
-//! stops nothing, and dropping the result releases the hold, whatever it has become.
+//! A downgrade runs as a task where the session runs, and shares the hold with its caller: a caller
+//! that goes away stops nothing, and the last of the two releases the hold, whatever it has become.
 
 use std::sync::Arc;
 
@@ -27,21 +27,22 @@ use crate::session::request::retry::clean_up_pause;
 use crate::session::write::to_library;
 
 /// A hold after a downgrade, or as it was with the reason.
-pub(crate) type ConversionOutcome = Result<Hold, ConversionError<Hold>>;
+pub(crate) type ConversionOutcome = Result<Arc<Hold>, ConversionError<Arc<Hold>>>;
 
-/// Turns a held write lock into a read lock, without a gap; `None` if the client has ended.
+/// Turns a held write lock into a read lock, without a gap.
 ///
 /// The task is counted until it is done: a flush waits for its node. The outcome is the caller's,
 /// which may take or drop it at any time, and is not waited for.
-pub(crate) async fn downgrade(hold: Hold) -> Option<ConversionOutcome> {
+pub(crate) async fn downgrade(hold: Arc<Hold>) -> ConversionOutcome {
     // No other writer of this client has the node next, which becomes a reader's.
     hold.held.reserve();
     let (reply, outcome) = oneshot::channel();
     let counted = hold.session().running.subscribe();
     let client = Arc::clone(hold.path_lock.client());
     let ticket = client.cleanup.ticket(hold.held.number());
+    let task = convert(Arc::clone(&hold));
     let converted = async move {
-        let outcome = convert(hold).await;
+        let outcome = task.await;
         drop(counted);
         // If the caller has left, the outcome comes back, and its hold is released before the
         // ticket is dropped, so that its node is counted all the time.
@@ -49,10 +50,15 @@ pub(crate) async fn downgrade(hold: Hold) -> Option<ConversionOutcome> {
         drop(ticket);
     };
     client.tasks.start(converted).detach();
-    outcome.await.ok()
+    outcome.await.unwrap_or_else(|_| {
+        // The client has ended, and the task with it.
+        hold.held.handle_event(HoldEvent::Ended(LostReason::Closed));
+        let reason = hold.check_lost().unwrap_or(LostReason::Closed);
+        lost(hold, reason)
+    })
 }
 
-async fn convert(hold: Hold) -> ConversionOutcome {
+async fn convert(hold: Arc<Hold>) -> ConversionOutcome {
     let (path_lock, session) = (Arc::clone(&hold.path_lock), Arc::clone(hold.session()));
     let (naming, own) = (path_lock.naming(), hold.node());
     // Reads the clock: a lock that another session may hold is not downgraded.
@@ -100,7 +106,12 @@ async fn convert(hold: Hold) -> ConversionOutcome {
 }
 
 /// Has the hold be that of the node by which the lock is held from now on, and any other deleted.
-async fn finish(hold: Hold, own: &str, new: &str, downgraded: Downgraded) -> ConversionOutcome {
+async fn finish(
+    hold: Arc<Hold>,
+    own: &str,
+    new: &str,
+    downgraded: Downgraded,
+) -> ConversionOutcome {
     let (session, held) = (Arc::clone(hold.session()), Arc::clone(&hold.held));
     let held_by = |node: &str, kind| {
         let node = node.into();
@@ -149,14 +160,14 @@ async fn finish(hold: Hold, own: &str, new: &str, downgraded: Downgraded) -> Con
     lost(hold, reason)
 }
 
-fn refused(guard: Hold, failure: &Failure) -> ConversionError<Hold> {
+fn refused(guard: Arc<Hold>, failure: &Failure) -> ConversionError<Arc<Hold>> {
     let source = guard
         .path_lock
         .error(Purpose::Conversion, failure.refused());
     ConversionError::Request { guard, source }
 }
 
-fn lost(guard: Hold, reason: LostReason) -> ConversionOutcome {
+fn lost(guard: Arc<Hold>, reason: LostReason) -> ConversionOutcome {
     let source = Lost {
         path: guard.path_lock.path().user().into(),
         reason,
@@ -259,7 +270,6 @@ impl NodeExchange<'_> {
                 self.exchanged();
                 self.exists(&handle).await
             }
-            zk::Error::NoNode => Answered::Missing,
             zk::Error::BadVersion => Answered::Failed(self.read_revocation(&handle).await),
             error => Answered::Failed(self.session.failure(error)),
         }

@@ -462,7 +462,9 @@ impl World<'_> {
                 self.numbered(&node),
                 list_too,
             ) {
-                if self.queue(c, |queue, session| queue.is_first(session, node, directory)) {
+                if self.queue(c, |queue, session| {
+                    queue.decide_first(session, node, directory)
+                }) {
                     standing = Standing::First;
                     self.first_without_list += 1;
                 }
