@@ -208,7 +208,7 @@ fn descriptor_shortage_ends_the_reactor() {
         let before = getrlimit(Resource::Nofile);
         let none = Rlimit {
             current: Some(0),
-            ..before.clone()
+            ..before
         };
         setrlimit(Resource::Nofile, none).unwrap();
         let short = tokio::spawn({

@@ -679,12 +679,15 @@ mod tests {
         }
     }
 
+    /// An end of a hold.
+    type End = fn(&Arc<Held>);
+
     /// The task was paused before it took the result.
     #[tokio::test]
     async fn grant_lost_early_reaches_no_caller() {
         let server = Server::start().unwrap();
         let mut scene = Scene::new(&server).await;
-        let ends: [(fn(&Arc<Held>), usize); 3] = [
+        let ends: [(End, usize); 3] = [
             (|held| held.node_deleted(held.name()), 0),
             (|held| held.release(None), 1),
             (

@@ -306,7 +306,7 @@ impl InterProcessMultiLock {
     /// use zookeeper_recipes::Acquisition::{Acquired, Busy};
     /// use zookeeper_recipes::OrBusy;
     ///
-    /// match lock.acquire(Duration::from_millis(200)).await.or_busy()? {
+    /// match lock.acquire(Duration::from_secs(2)).await.or_busy()? {
     ///     Acquired(guard) => guard.release().await?, // after the work
     ///     Busy => println!("too busy, try again later"),
     /// }

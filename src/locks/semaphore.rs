@@ -236,7 +236,7 @@ impl InterProcessSemaphore {
     /// use zookeeper_recipes::Acquisition::{Acquired, Busy};
     /// use zookeeper_recipes::OrBusy;
     ///
-    /// match semaphore.acquire(Duration::from_millis(200)).await.or_busy()? {
+    /// match semaphore.acquire(Duration::from_secs(2)).await.or_busy()? {
     ///     Acquired(permit) => permit.release().await?, // after the call
     ///     Busy => println!("too busy, try again later"),
     /// }

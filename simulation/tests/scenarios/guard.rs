@@ -685,7 +685,7 @@ async fn doubted_session_is_granted_nothing() {
 const OPERATION_TIMEOUT: i32 = -7;
 
 /// A contender that waits behind the guard of another client, at a server that expires no session.
-struct Contender {
+struct Doubted {
     server: Server,
     _client: Client,
     id: i64,
@@ -694,7 +694,7 @@ struct Contender {
     other: Client,
 }
 
-impl Contender {
+impl Doubted {
     /// A contender whose client has these options, and the guard that it waits for.
     async fn waiting(builder: ClientBuilder) -> (Self, LockGuard) {
         let server = server();
@@ -760,7 +760,7 @@ impl Contender {
 // Shows: suspended
 #[tokio::test]
 async fn doubted_contender_looks_before_its_grant() {
-    let (contender, guard) = Contender::waiting(Client::builder()).await;
+    let (contender, guard) = Doubted::waiting(Client::builder()).await;
     let doubt = contender.doubt();
     // Longer than two heartbeats, and shorter than what loses a lock.
     tokio::time::sleep(T / 2).await;
@@ -796,7 +796,7 @@ async fn lost_lock_keeps_its_node() {
 // Shows: suspended
 #[tokio::test]
 async fn looks_again_after_a_long_doubt() {
-    let (contender, guard) = Contender::waiting(Client::builder().retry_policy(eager())).await;
+    let (contender, guard) = Doubted::waiting(Client::builder().retry_policy(eager())).await;
     let doubt = contender.doubt();
     // Time passes because the session is in doubt once a heartbeat is overdue.
     tokio::time::sleep(T / 2).await;
@@ -831,7 +831,7 @@ async fn looks_again_after_a_long_doubt() {
 #[tokio::test]
 async fn stale_list_grants_nothing() {
     let policy = RetryPolicy::n_times(1_000, Duration::from_millis(20));
-    let (contender, guard) = Contender::waiting(Client::builder().retry_policy(policy)).await;
+    let (contender, guard) = Doubted::waiting(Client::builder().retry_policy(policy)).await;
     let (server, id) = (&contender.server, contender.id);
     let doubt = contender.doubt();
     // Longer than two heartbeats, and shorter than what loses a lock.

@@ -100,6 +100,9 @@ async fn convert(hold: Arc<Hold>) -> ConversionOutcome {
         };
         match downgrade.on(answer) {
             DowngradeStep::Finish(downgraded) => break downgraded,
+            // Only the end of the session bounds the repetitions: while the outcome is unknown (after
+            // a `MarshallingError`, too), each of the two nodes may be the one by which the lock is
+            // held, and an end by a guess would delete that node, or leave the other one.
             DowngradeStep::Repeat { failures } => tokio::select! {
                 () = tokio::time::sleep(clean_up_pause(failures)) => {}
                 _ = session.ended() => break Downgraded::SessionGone,

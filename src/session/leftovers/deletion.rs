@@ -197,6 +197,11 @@ pub(crate) async fn delete_after(
 
 /// Repeats a request until there is a definite answer, or the session is gone, in which case the
 /// servers delete the node.
+///
+/// A number of repetitions is no bound that would be safe: after any number of answers that leave
+/// the outcome unknown, such as a `MarshallingError`, the node may be there, and to give up would
+/// have it keep all other contenders out for as long as the session lives. The end of the session
+/// is the bound, and [`clean_up_pause`](crate::session::request::retry::clean_up_pause) the pace.
 pub(crate) async fn repeat_until_decided<T: Send, F>(
     session: &Session,
     directory: &LockPath,

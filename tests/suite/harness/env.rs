@@ -391,7 +391,8 @@ impl Env {
     /// Returns a plain client of ZooKeeper, whose session uses no locks.
     pub(crate) async fn plain_client(&self) -> &zk::Client {
         let connect = || async {
-            let connector = zk::Client::connector().with_session_timeout(Duration::from_secs(30));
+            // Longer than three servers on a busy machine take to come back.
+            let connector = zk::Client::connector().with_session_timeout(Duration::from_secs(60));
             within(
                 "the plain client's session",
                 connector.connect(&self.connect_string()),
