@@ -2,7 +2,7 @@
 //! when the session's lease expires, when a lease that their caller has set ends, when the session
 //! ends, and when another is lost that is one value with them (docs/protocol.md#one-value).
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -65,12 +65,12 @@ pub(crate) struct SessionLocks(Mutex<Registered>);
 struct Registered {
     /// Locks that are held, or lost with a node that the session or a conversion has. Heartbeats
     /// and the clock go over these only, so that other lost locks do not make them slower.
-    active: HashMap<u64, Active>,
+    active: BTreeMap<u64, Active>,
     /// The ends of the leases that callers have set for active locks, with the numbers of the
     /// locks.
     lease_ends: BTreeSet<(Moment, u64)>,
     /// Lost locks whose nodes are kept until this moment.
-    kept: HashMap<u64, (Moment, Arc<dyn SessionLock>)>,
+    kept: BTreeMap<u64, (Moment, Arc<dyn SessionLock>)>,
 }
 
 struct Active {

@@ -1,8 +1,8 @@
 //! The nodes of one session that exist as far as is known: the owner of each, and which are to be
 //! deleted.
 
-use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Weak};
 
 use tokio::sync::{oneshot, watch};
@@ -49,7 +49,7 @@ pub(crate) struct Nodes {
 #[derive(Default)]
 struct KnownNodes {
     /// By server path.
-    all: HashMap<String, SessionNode>,
+    all: BTreeMap<String, SessionNode>,
     /// How many of them are to be deleted.
     leaving: usize,
     /// Those of them that the servers refuse to delete.
