@@ -423,9 +423,11 @@ impl PathLock {
         }
         let contender = self.first_seen.contender()?;
         // A node of this client that is being deleted holds nothing.
-        let path = self.path.child(contender.node().name());
         let session = self.client.live();
-        let is_leaving = session.is_some_and(|session| session.nodes.is_leaving(&path));
+        let is_leaving = session.is_some_and(|session| {
+            let node = contender.node();
+            session.nodes.is_leaving(&self.path, node.name())
+        });
         (!is_leaving).then(|| Box::new(contender))
     }
 

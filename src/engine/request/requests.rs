@@ -269,7 +269,7 @@ fn created(
 fn known_before(path_lock: &PathLock, session: &Session, name: &str) -> Option<Neighbour> {
     match classify(name, path_lock.naming()) {
         Child::Contender { sequence, .. } if path_lock.naming().family != Family::ReadWrite => {
-            let leaving = |name: &str| session.nodes.is_leaving(&path_lock.path().child(name));
+            let leaving = |name: &str| session.nodes.is_leaving(path_lock.path(), name);
             path_lock.queue().with(|queue| {
                 let before = queue.created(session.number(), name, sequence);
                 // A waiter reports that live contenders are ahead. If that is not certain, it lists

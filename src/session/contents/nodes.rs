@@ -110,18 +110,9 @@ impl Nodes {
         });
     }
 
-    /// Returns whether a node is to be deleted, and so is no live contender.
-    pub(crate) fn is_leaving(&self, path: &str) -> bool {
-        let name = std::iter::once(node_name(path));
-        // The abandoned creates are looked at first: the node of one is known as leaving before the
-        // create is none of them.
-        !self.creates.abandoned_of::<Vec<_>>(name).is_empty()
-            || self
-                .state
-                .lock()
-                .all
-                .get(path)
-                .is_some_and(|node| node.leaving)
+    /// Returns whether a child of a directory is to be deleted, and so is no live contender.
+    pub(crate) fn is_leaving(&self, directory: &LockPath, name: &str) -> bool {
+        !self.leaving_of(directory, std::iter::once(name)).is_empty()
     }
 
     /// Returns those of the children of a directory that are to be deleted. Of thousands that are
@@ -131,7 +122,8 @@ impl Nodes {
         directory: &LockPath,
         children: impl Iterator<Item = &'a str> + Clone,
     ) -> HashSet<&'a str> {
-        // The abandoned creates are looked at first, as above.
+        // The abandoned creates are looked at first: the node of one is known as leaving before the
+        // create is none of them.
         let mut leaving: HashSet<&str> = self.creates.abandoned_of(children.clone());
         let state = self.state.lock();
         if state.leaving == 0 {
