@@ -369,11 +369,9 @@ pub(crate) async fn watch(seat: Seat<'_>, own: Option<&str>, predecessor: &str) 
             // The error of an attempt that is not granted in time names this contender
             // (docs/protocol.md#held-by).
             let (naming, read, id) = (path_lock.naming(), (&*data, &stat), session.session_id());
-            let contender = in_queue(naming, path_lock.path(), predecessor, read, id);
-            (
-                watcher,
-                contender.and_then(|contender| path_lock.first_seen().watched(contender)),
-            )
+            let contender = || in_queue(naming, path_lock.path(), predecessor, read, id);
+            let seen = path_lock.first_seen().watched(predecessor, contender);
+            (watcher, seen)
         }
         // This includes NoAuth, which ends the attempt. An `exists` would set a watch without the
         // READ permission, but servers with the fix of CVE-2024-23944 do not deliver its event
