@@ -611,6 +611,11 @@ impl PathLock {
         !self.self_wait.swap(true, Ordering::Relaxed)
     }
 
+    /// Returns whether such a call is being checked, or was logged.
+    pub(crate) fn is_self_wait_known(&self) -> bool {
+        self.self_wait.load(Ordering::Relaxed)
+    }
+
     /// Records that there was nothing to log.
     pub(crate) fn end_self_wait(&self) {
         self.self_wait.store(false, Ordering::Relaxed);
