@@ -301,6 +301,10 @@ pub(crate) fn watch_self_wait(path_lock: &Arc<PathLock>, ask: &Ask) -> Option<Ar
     if !matches!(ask.budget, Budget::Forever) || path_lock.options().semaphore.is_some() {
         return None;
     }
+    // First, since each of many waiting calls would look for the holder in vain.
+    if path_lock.is_self_wait_known() {
+        return None;
+    }
     let holder = path_lock.holder_for(ask.kind)?;
     if !path_lock.begin_self_wait() {
         return None;

@@ -65,6 +65,7 @@ pub enum LeaseMargin {
 pub(crate) struct Lease {
     timeout: Duration,
     margin: Duration,
+    heartbeat_interval: Duration,
 }
 
 /// When spare connections are tried while the session has none (docs/protocol.md#spare-connection).
@@ -110,13 +111,17 @@ impl Lease {
             // The margin also covers links that fail repeatedly, and members behind an observer.
             LeaseMargin::Strict => timeout * 7 / 10,
         };
-        Self { timeout, margin }
+        Self {
+            timeout,
+            margin,
+            heartbeat_interval: (timeout / 6).min(timeout.saturating_sub(margin) / 3),
+        }
     }
 
     /// Returns the time between two heartbeats: T/6, or a third of the lease's duration if that is
     /// less, so that one heartbeat can be lost and the next be answered before the lease expires.
     pub(crate) fn heartbeat_interval(&self) -> Duration {
-        (self.timeout / 6).min(self.duration() / 3)
+        self.heartbeat_interval
     }
 
     /// Returns when spare connections are tried: from a little after a heartbeat would have been

@@ -6,13 +6,13 @@
 //! information may be out of date at any time: another process may have deleted a node, or the
 //! whole directory.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The nodes of one session in one directory.
 #[derive(Debug)]
 pub(super) struct LocalNodes<W> {
-    all: HashMap<Arc<str>, LocalNode<W>>,
+    all: BTreeMap<Arc<str>, LocalNode<W>>,
     last: Option<Last>,
 }
 
@@ -110,7 +110,7 @@ impl<W, L> Default for Told<W, L> {
 impl<W> Default for LocalNodes<W> {
     fn default() -> Self {
         Self {
-            all: HashMap::new(),
+            all: BTreeMap::new(),
             last: None,
         }
     }

@@ -348,7 +348,7 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
     /// the caller must notify; none if this was known. From here on none joins.
     pub(crate) fn gone(&mut self, node: NodeNumber, hold: u64) -> Vec<H> {
         // What an earlier hold learns late is about the node from before the conversion.
-        let knows = |state: &HeldNode<H>| !state.is_reserved || state.holds.contains_key(&hold);
+        let knows = |state: &ClientNode<H>| !state.is_reserved || state.holds.contains_key(&hold);
         let Some(state) = self.nodes.get_mut(&node).filter(|state| knows(state)) else {
             return Vec::new();
         };

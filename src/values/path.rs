@@ -240,7 +240,7 @@ impl LockPath {
 
     /// Returns the path of a child of this directory, a lock node, without the namespace.
     pub(crate) fn user_child(&self, name: &str) -> NodePath {
-        self.to_user(&self.child(name))
+        NodePath([self.whole(), "/", name].concat().into())
     }
 
     /// Returns the path of a lock node on the servers without the namespace.

@@ -164,15 +164,17 @@ impl FirstSeen {
         self.0.lock().know(contender);
     }
 
-    /// Records the result of a read that has set a watch, if its node is the first. It exists until
-    /// the result is dropped.
-    pub(crate) fn watched(&self, contender: Contender) -> Option<FirstWatched<'_>> {
-        let name: Arc<str> = contender.node().name().into();
+    /// Records the result of a read of this node that has set a watch, if the node is the first.
+    /// It exists until the result is dropped.
+    pub(crate) fn watched(
+        &self,
+        name: &str,
+        contender: impl FnOnce() -> Option<Contender>,
+    ) -> Option<FirstWatched<'_>> {
         let mut seen = self.0.lock();
-        if seen.name.as_ref() != Some(&name) {
-            return None;
-        }
-        seen.know(contender).watches += 1;
+        // Most contenders wait behind another one, whose data no error shows.
+        let name = seen.name.clone().filter(|first| **first == *name)?;
+        seen.know(contender()?).watches += 1;
         drop(seen);
         Some(FirstWatched { first: self, name })
     }

@@ -431,9 +431,11 @@ impl PathLock {
     fn held_by(&self) -> Option<Box<Contender>> {
         let contender = self.first_seen.contender()?;
         // A node of this client that is being deleted holds nothing.
-        let path = self.directory_of_holders().child(contender.node().name());
         let session = self.client.live();
-        let is_leaving = session.is_some_and(|session| session.nodes.is_leaving(&path));
+        let is_leaving = session.is_some_and(|session| {
+            let directory = self.directory_of_holders();
+            session.nodes.is_leaving(directory, contender.node().name())
+        });
         (!is_leaving).then(|| Box::new(contender))
     }
 
@@ -597,6 +599,11 @@ impl PathLock {
     /// was logged, and records that one is being checked.
     pub(crate) fn begin_self_wait(&self) -> bool {
         !self.self_wait.swap(true, Ordering::Relaxed)
+    }
+
+    /// Returns whether such a call is being checked, or was logged.
+    pub(crate) fn is_self_wait_known(&self) -> bool {
+        self.self_wait.load(Ordering::Relaxed)
     }
 
     /// Records that there was nothing to log.

@@ -285,7 +285,7 @@ pub(crate) fn in_the_way(
 
 /// Returns whether this client is deleting a contender, or was when the list arrived.
 fn is_leaving(path_lock: &PathLock, session: &Session, queue: &Queue, name: &str) -> bool {
-    queue.is_leaving(name) || session.nodes.is_leaving(&path_lock.path().child(name))
+    queue.is_leaving(name) || session.nodes.is_leaving(path_lock.path(), name)
 }
 
 /// Records who is first by a list, for errors: of the nodes that this client is deleting, none is.
@@ -400,7 +400,7 @@ pub(crate) fn ask_first(path_lock: &Arc<PathLock>) {
         let (path_lock, session) = (&asking, &session);
         let directory = path_lock.directory_of_holders();
         for _ in 0..ROUNDS {
-            let is_live = |name: &Arc<str>| !session.nodes.is_leaving(&directory.child(name));
+            let is_live = |name: &Arc<str>| !session.nodes.is_leaving(directory, name);
             if path_lock.first_seen().name().filter(is_live).is_none()
                 && list_first(path_lock, session).await.is_none()
             {

@@ -287,7 +287,7 @@ fn created(
 fn known_before(path_lock: &PathLock, session: &Session, name: &str) -> Option<Neighbour> {
     match classify(name, path_lock.naming()) {
         Child::Contender { sequence, .. } if path_lock.naming().family != Family::ReadWrite => {
-            let leaving = |name: &str| session.nodes.is_leaving(&path_lock.path().child(name));
+            let leaving = |name: &str| session.nodes.is_leaving(path_lock.path(), name);
             path_lock.queue().with(|queue| {
                 let before = queue.created(session.number(), name, sequence);
                 // A waiter reports that live contenders are ahead. If that is not certain, it lists
@@ -387,11 +387,9 @@ pub(crate) async fn watch(seat: Seat<'_>, own: Option<&str>, predecessor: &str) 
             // The error of an attempt that is not granted in time names this contender
             // (docs/protocol.md#held-by).
             let (naming, read, id) = (path_lock.naming(), (&*data, &stat), session.session_id());
-            let contender = in_queue(naming, path_lock.path(), predecessor, read, id);
-            (
-                watcher,
-                contender.and_then(|contender| path_lock.first_seen().watched(contender)),
-            )
+            let contender = || in_queue(naming, path_lock.path(), predecessor, read, id);
+            let seen = path_lock.first_seen().watched(predecessor, contender);
+            (watcher, seen)
         }
         // A refusal (NoAuth) ends the attempt. An `exists` would set a watch without the
         // READ permission, but servers with the fix of CVE-2024-23944 do not deliver its event

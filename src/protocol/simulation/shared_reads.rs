@@ -229,7 +229,11 @@ impl World<'_> {
             self.paths[node.client].lose(node.number);
             for (i, caller) in self.callers.iter_mut().enumerate() {
                 let reads = matches!(caller.doing, Doing::Reads { node, .. } if node == number);
-                assert_eq!(reads, notified.contains(&i), "expected every reader to be notified");
+                assert_eq!(
+                    reads,
+                    notified.contains(&i),
+                    "expected every reader to be notified"
+                );
                 if reads {
                     caller.doing = Doing::Idle;
                 }

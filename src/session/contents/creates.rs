@@ -6,7 +6,7 @@
 //! `jute.maxbuffer` (ZOOKEEPER-4306). So a session never owns more than a part of that. The nodes
 //! that are known and the creates that may have made one count alike.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
@@ -31,7 +31,7 @@ pub(crate) struct Creates {
 
 #[derive(Default)]
 struct SentCreates {
-    by_id: HashMap<String, SentCreate>,
+    by_id: BTreeMap<String, SentCreate>,
     /// How many of them are abandoned.
     abandoned: usize,
     /// The bytes of the paths of all nodes, and of those that the creates may make.

@@ -15,7 +15,7 @@
 //! The table is one of holds and not of nodes, by the numbers of the holds: readers share a node,
 //! and each of them is notified (docs/protocol.md#shared-read-node).
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -78,12 +78,12 @@ pub(crate) struct SessionLocks(Mutex<Registered>);
 struct Registered {
     /// Locks that are held, or lost with a node that the session or a conversion has. Heartbeats
     /// and the clock go over these only, so that other lost locks do not make them slower.
-    active: HashMap<u64, Active>,
+    active: BTreeMap<u64, Active>,
     /// The ends of the leases that callers have set for active locks, with the numbers of the
     /// locks.
     hold_lease_ends: BTreeSet<(Moment, u64)>,
     /// Lost locks whose nodes are kept until this moment.
-    kept: HashMap<u64, (Moment, Arc<dyn SessionLock>)>,
+    kept: BTreeMap<u64, (Moment, Arc<dyn SessionLock>)>,
 }
 
 struct Active {

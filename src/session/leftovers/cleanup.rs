@@ -98,7 +98,11 @@ pub(crate) struct Ticket {
 
 impl Ticket {
     pub(crate) fn new(tickets: &watch::Sender<Tickets>, number: u64) -> Self {
-        tickets.send_modify(|tickets| *tickets.outstanding.entry(number).or_default() += 1);
+        tickets.send_if_modified(|tickets| {
+            *tickets.outstanding.entry(number).or_default() += 1;
+            // A flush waits for work to be done, and not for more of it.
+            false
+        });
         Self {
             number,
             tickets: tickets.clone(),
@@ -108,13 +112,16 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        self.tickets.send_modify(|tickets| {
-            if let Entry::Occupied(mut count) = tickets.outstanding.entry(self.number) {
-                *count.get_mut() -= 1;
-                if *count.get() == 0 {
-                    count.remove();
-                }
+        self.tickets.send_if_modified(|tickets| {
+            let Entry::Occupied(mut count) = tickets.outstanding.entry(self.number) else {
+                return false;
+            };
+            *count.get_mut() -= 1;
+            let is_last = *count.get() == 0;
+            if is_last {
+                count.remove();
             }
+            is_last
         });
     }
 }

@@ -158,14 +158,18 @@ impl Session {
     pub(crate) fn request<'a, F: Future<Output: Send> + Send + 'a>(
         &'a self,
         work: impl FnOnce(zk::Client) -> F,
-    ) -> BoxFuture<'a, Result<F::Output, SessionGone>> {
-        // Boxed, so that a task that waits for something else has no room for it, and the wait,
-        // which is boxed too, is compiled for each type of answers and not for each request.
-        // Checking all that is in a request, to see that each caller is `Send`, took a quarter of
-        // the compiler's checks.
+    ) -> impl Future<Output = Result<F::Output, SessionGone>> + Send + 'a {
+        // Boxed, so that a task that waits for something else has no room for it, and the wait is
+        // compiled for each type of answers and not for each request. Checking all that is in a
+        // request, to see that each caller is `Send`, took a quarter of the compiler's checks.
         let work: Option<BoxFuture<'a, F::Output>> =
             self.handle().map(|handle| Box::pin(work(handle)) as _);
-        Box::pin(async move { self.until_ended(work.ok_or(SessionGone)?).await })
+        self.answered(work)
+    }
+
+    /// Waits for the answers to what was sent, until the session ends.
+    async fn answered<T: Send>(&self, work: Option<BoxFuture<'_, T>>) -> Result<T, SessionGone> {
+        self.until_ended(work.ok_or(SessionGone)?).await
     }
 
     /// Waits for `work`, which need not be `Send`, for as long as the session lives.
