@@ -403,13 +403,18 @@ async fn grants_report_their_origin() {
     );
     drop(next);
     // The mutex hands over in memory.
-    let builder = InterProcessMutex::builder(&client, "/locks/room");
-    let room = builder.hand_off(8, Duration::from_secs(9)).build().unwrap();
-    let holder = within("the lock", room.lock()).await.unwrap();
-    let waiter = pending(room.lock());
+    let builder = InterProcessMutex::builder(&client, "/locks/shared");
+    let mutex = builder.hand_off(8, Duration::from_secs(9)).build().unwrap();
+    let holder = within("the lock", mutex.lock()).await.unwrap();
+    let waiter = pending(mutex.lock());
     drop(holder);
     drop(within("the lock", waiter).await.unwrap());
-    how("a room", "/locks/room", &["list", "memory"]).await;
+    how(
+        "callers that wait together",
+        "/locks/shared",
+        &["list", "memory"],
+    )
+    .await;
     // The second reader shares the node.
     let readers = InterProcessReadWriteLock::builder(&client, "/locks/readers")
         .hand_off(8, Duration::from_secs(9));

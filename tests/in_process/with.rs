@@ -28,11 +28,11 @@ async fn every_lock_runs_work() {
             );
         }};
     }
-    let rooms = InterProcessReadWriteLock::keyed(&client, "/rooms", 7).unwrap();
+    let hotels = InterProcessReadWriteLock::keyed(&client, "/hotels", 7).unwrap();
     run!(stock(&client));
     run!(InterProcessFairLock::keyed(&client, "/fair", 7).unwrap());
-    run!(rooms.read_lock());
-    run!(rooms.write_lock());
+    run!(hotels.read_lock());
+    run!(hotels.write_lock());
     run!(InterProcessSemaphore::keyed(&client, "/calls", 7, 2).unwrap());
     run!(InterProcessMultiLock::keyed(&client, "/accounts", [4, 17]).unwrap());
     assert!(!stock(&client).is_locked().await.unwrap());

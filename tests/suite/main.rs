@@ -38,11 +38,11 @@ mod options;
 mod outages;
 mod queueing;
 mod replaced_directories;
-mod rooms;
 mod semaphore;
 mod sessions;
 mod timeouts;
 mod tokens;
+mod waiting_together;
 mod who;
 
 fn main() {
@@ -67,7 +67,7 @@ fn main() {
     registry.add("closing", &closing::all());
     registry.add("sessions", &sessions::all());
     registry.add("outages", &outages::all());
-    registry.add("rooms", &rooms::all());
+    registry.add("waiting_together", &waiting_together::all());
     registry.add("semaphore", &semaphore::all());
     registry.add("who", &who::all());
     // A part that shows every recipe's grants, ends and cleanup.

@@ -7,7 +7,7 @@ use test_support::prelude::*;
 async fn holds_of_every_recipe_are_seen() {
     let (_server, [client]) = with_clients(start(), connect).await;
     let all = [
-        "/mutex", "/room", "/fair", "/read", "/write", "/permits", "/a", "/b",
+        "/mutex", "/shared", "/fair", "/read", "/write", "/permits", "/a", "/b",
     ];
     let seen = all.map(|path| {
         let holds = client.clone();
@@ -18,7 +18,7 @@ async fn holds_of_every_recipe_are_seen() {
     let read_write = |path| InterProcessReadWriteLock::new(&client, path).unwrap();
     let guards = (
         mutex("/mutex").build().unwrap().lock().await.unwrap(),
-        mutex("/room")
+        mutex("/shared")
             .hand_off(10, SOON)
             .build()
             .unwrap()
@@ -51,7 +51,7 @@ async fn holds_of_every_recipe_are_seen() {
     assert_eq!(
         listed,
         [
-            "/a", "/b", "/fair", "/mutex", "/permits", "/read", "/room", "/write"
+            "/a", "/b", "/fair", "/mutex", "/permits", "/read", "/shared", "/write"
         ]
     );
     assert!(
@@ -100,8 +100,8 @@ async fn grant_is_hidden_until_guard_exists() {
     let several = InterProcessMultiLock::from_paths(&client, ["/a"]).unwrap();
     let lock = mutex("/mutex").build().unwrap();
     not_before_the_guard(&client, "/mutex", lock.lock()).await;
-    let room = mutex("/room").hand_off(10, SOON).build().unwrap();
-    not_before_the_guard(&client, "/room", room.lock()).await;
+    let shared = mutex("/shared").hand_off(10, SOON).build().unwrap();
+    not_before_the_guard(&client, "/shared", shared.lock()).await;
     not_before_the_guard(&client, "/permits", semaphore.acquire(SOON)).await;
     not_before_the_guard(&client, "/a", several.lock()).await;
     client.close().await.unwrap();
@@ -141,7 +141,7 @@ async fn closed_client_holds_nothing() {
 #[tokio::test]
 async fn handed_over_lock_is_seen() {
     let (_server, [client]) = with_clients(start(), connect).await;
-    let mutex = InterProcessMutex::builder(&client, "/room")
+    let mutex = InterProcessMutex::builder(&client, "/shared")
         .hand_off(10, SOON)
         .build()
         .unwrap();
@@ -151,10 +151,10 @@ async fn handed_over_lock_is_seen() {
     let second = pending(second);
     first.release().await.unwrap();
     let second = within("the hand-over", second).await.unwrap();
-    let holding = client.wait_until_held("/room").await.unwrap();
+    let holding = client.wait_until_held("/shared").await.unwrap();
     assert_eq!(holding.location().line(), line);
     drop(second);
-    client.wait_until_released("/room").await;
+    client.wait_until_released("/shared").await;
     client.close().await.unwrap();
 }
 
@@ -162,7 +162,7 @@ async fn handed_over_lock_is_seen() {
 #[tokio::test]
 async fn untaken_grant_is_released() {
     let (_server, [client]) = with_clients(start(), connect).await;
-    let mutex = InterProcessMutex::builder(&client, "/room")
+    let mutex = InterProcessMutex::builder(&client, "/shared")
         .hand_off(10, SOON)
         .build()
         .unwrap();
@@ -174,7 +174,7 @@ async fn untaken_grant_is_released() {
             if drains {
                 other.drain(SOON).await.unwrap();
             } else {
-                other.wait_until_released("/room").await;
+                other.wait_until_released("/shared").await;
             }
         })
         .start();
