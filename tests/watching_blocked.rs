@@ -206,18 +206,18 @@ async fn locks_outlive_a_watcher_that(mood: Mood) {
     assert_pending!(waiter.poll());
     within("the release", guard.release()).await.unwrap();
     drop(within("the lock", waiter).await.unwrap());
-    let mutex = InterProcessMutex::builder(&client, "/locks/shared")
+    let shared = InterProcessMutex::builder(&client, "/locks/shared")
         .hand_off(8, SOON)
         .build()
         .unwrap();
-    let holder = within("the lock", mutex.lock()).await.unwrap();
-    let mut waiter = task::spawn(mutex.lock());
+    let holder = within("the lock", shared.lock()).await.unwrap();
+    let mut waiter = task::spawn(shared.lock());
     assert_pending!(waiter.poll());
     drop(holder);
     drop(within("the lock", waiter).await.unwrap());
     within("what was left", client.flush(SOON)).await.unwrap();
     // The caller is cancelled and must not be reported as granted.
-    let mut cancelled = task::spawn(mutex.lock());
+    let mut cancelled = task::spawn(shared.lock());
     // On a busy machine the grant may come during this.
     let _ = cancelled.poll();
     drop(cancelled);

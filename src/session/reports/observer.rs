@@ -253,7 +253,7 @@ impl Traced {
     /// Calls the subscriber, which may panic.
     fn with_subscriber(&self, report: impl FnOnce(&Span)) {
         contain_panic(|| {
-            tracing::dispatcher::with_default(&self.subscriber, || report(&self.span))
+            tracing::dispatcher::with_default(&self.subscriber, || report(&self.span));
         });
     }
 
@@ -337,7 +337,7 @@ impl Observed {
     fn with_span(&self, report: impl FnOnce(&Span, &str, &'static str)) {
         if let Some(traced) = &self.traced {
             traced.with_subscriber(|span| {
-                report(span, self.subject.path.user(), self.subject.recipe)
+                report(span, self.subject.path.user(), self.subject.recipe);
             });
         }
     }
