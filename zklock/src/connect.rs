@@ -9,8 +9,8 @@ use crate::exit::{Failure, USAGE};
 use crate::messages::say;
 use crate::options::Connection;
 
-/// How long the end may take of a session whose locks are released: longer, and the process ends
-/// without it, and the servers end the session.
+/// How long the end of a session may take whose locks are released. After that the process ends,
+/// and the servers end the session.
 const CLOSING: Duration = Duration::from_secs(5);
 
 const NO_SERVERS: &str =
@@ -18,7 +18,7 @@ const NO_SERVERS: &str =
 
 /// Connects to the servers.
 pub(crate) async fn connect(options: &Connection) -> Result<Client, Failure> {
-    // As a cron table has it by mistake: `ZK_CONNECT=`.
+    // A cron table may have an empty value by mistake: `ZK_CONNECT=`.
     let servers = options
         .servers
         .as_deref()
@@ -47,7 +47,7 @@ fn tell_of_another(asked: Duration, granted: Option<Duration>) {
 
 /// Closes the client, which releases its locks.
 pub(crate) async fn close(client: &Client) {
-    // Whatever comes of it, the session ends with this process.
+    // The outcome does not matter, since the session ends with this process.
     let _ = tokio::time::timeout(CLOSING, client.close()).await;
 }
 

@@ -1,8 +1,8 @@
 //! The deadline of a command in `zklock` itself: a thread that kills the command when the deadline
 //! passes, as the watchdog does.
 //!
-//! Either is enough, so that a stopped watchdog does not save the command. The thread is no task of
-//! the runtime, so that a call that blocks the runtime does not delay the deadline.
+//! One of the two is enough, so that a stopped watchdog does not save the command. The thread is no
+//! task of the runtime, so that a call that blocks the runtime does not delay the deadline.
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -48,7 +48,7 @@ fn watch(orders: &Receiver<(Duration, Target)>) {
         match (orders.recv_timeout(left.min(LOOK)), order) {
             (Ok(next), _) => order = Some(next),
             (Err(RecvTimeoutError::Disconnected), _) => return,
-            // Only here, where no later order has come.
+            // The deadline counts only if no later order has come.
             (Err(RecvTimeoutError::Timeout), Some((deadline, target)))
                 if clock::now() >= deadline =>
             {

@@ -22,7 +22,7 @@ pub(crate) const ARGUMENT: &str = "--zklock-signal";
 pub(crate) fn die(signal: Signal) -> ExitCode {
     let number = signal.as_raw();
     if let Ok(program) = program() {
-        // An error is all that it returns.
+        // `exec` returns only if it fails, and then the exit code tells.
         let _ = Command::new(program)
             .arg0("zklock")
             .arg(ARGUMENT)
@@ -48,6 +48,6 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     };
     let _ = setrlimit(Resource::Core, none);
     let _ = kill_process(getpid(), signal);
-    // This process was started to ignore it.
+    // A process that was started to ignore the signal goes on.
     code_of_signal(number).into()
 }

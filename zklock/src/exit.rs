@@ -239,7 +239,7 @@ mod tests {
             assert!(texts.contains(text_of_library), "{text_of_library}");
             texts = texts.replace(text_of_library, ours);
         }
-        // Of options that zklock does not set, and the form of a connect string.
+        // The others are of options that zklock does not set, and the form of a connect string.
         let others = [
             "`max_waiters`",
             "`max_ephemeral_bytes`",

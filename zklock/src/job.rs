@@ -66,12 +66,13 @@ impl Session {
 /// How a command ended while the lock was held.
 #[derive(Debug)]
 pub(crate) enum Ended {
+    /// The command ended by itself, or by a signal.
     Itself(ExitStatus),
-    /// Because its lease was over.
+    /// `zklock` ended the command because its lease was over.
     LeaseOver,
-    /// Because its watchdog has ended, without which it must not go on.
+    /// The watchdog has ended, without which the command must not go on.
     Unwatched,
-    /// By its watchdog at the deadline, which this process was too late to move.
+    /// The watchdog killed the command at the deadline, which this process was too late to move.
     Overdue,
 }
 
@@ -115,8 +116,8 @@ pub(crate) struct Job {
     target: Target,
     watchdog: Watchdog,
     deadline: Duration,
-    /// When its time after a lease ends, whatever is proved. The watchdog knows it from the start,
-    /// so that a lease ends also if this process is stopped.
+    /// The end of the lease and of the time to end after it, beyond which no deadline is. The
+    /// watchdog knows it from the start, so that a lease ends also if this process is stopped.
     end_by: Duration,
 }
 
@@ -281,7 +282,7 @@ impl Job {
         let is_late = clock::now() >= self.deadline;
         let mut helper = None;
         match &work.on_lost {
-            // Its process waits to be let begin, whatever it is sent but this.
+            // A process that waits to begin would wait on after any other signal.
             _ if !self.is_begun => self.target.send(Signal::KILL),
             OnLost::Term => self.target.send(Signal::TERM),
             OnLost::Kill => self.target.send(Signal::KILL),
@@ -297,7 +298,7 @@ impl Job {
         if !matches!(work.on_lost, OnLost::Warn) {
             self.deadline = self.deadline.min(clock::now() + grace(lost, work));
         }
-        // A watchdog that does not hear it kills at the deadline that it has.
+        // A watchdog that gets no order kills at the deadline that it has.
         let _ = self.watchdog.orders.kill_at(self.deadline).await;
         let is_killed = !matches!(work.on_lost, OnLost::Warn);
         let status = self.end(signals, is_killed).await;
@@ -330,7 +331,8 @@ impl Job {
                 biased;
                 status = self.command.wait() => break status,
                 signal = signals.next() => self.target.pass_on(signal),
-                // It ends together with the command, unless another process has killed it alone.
+                // The watchdog ends together with the command, unless another process has killed
+                // the watchdog alone.
                 _ = self.watchdog.process.wait() => {
                     self.target.send(Signal::KILL);
                     break self.command.wait().await;
@@ -345,9 +347,8 @@ impl Job {
         status.map_err(|error| Failure::system("the command", &error))
     }
 
-    /// Lets the command's group be: the command has ended, and what it has left behind is its own
-    /// concern. Of a command that was ended by force, kills the group. Returns how the command has
-    /// ended.
+    /// Leaves the processes alone that a command has left in its group when it ended by itself.
+    /// Kills the group of a command that was ended by force. Returns how the command has ended.
     async fn finish(self, ended: Ended, signals: &mut Signals) -> Result<Ended, Failure> {
         match ended {
             Ended::Itself(_) => {
@@ -419,8 +420,8 @@ impl Begin<'_> {
     }
 }
 
-/// Lets the command begin, and passes signals on, for as long as this is polled, and one request for
-/// the lock.
+/// Lets the command begin, and passes on signals and one request for the lock, for as long as this
+/// is polled.
 ///
 /// The kernel stops a command that uses the terminal without having it, and again when the command
 /// continues. A shell ends there by SIGHUP alone, so a command that was asked to end and stops gets
@@ -435,7 +436,7 @@ async fn steer(
 ) {
     let mut revoked = std::pin::pin!(revoked);
     let (mut is_revoked, mut is_asked) = (false, false);
-    // Of each kind of stop, once.
+    // Each kind of stop is reported once.
     let mut told = (false, false);
     let is_background = matches!(target, Target::Group { .. });
     loop {
@@ -482,7 +483,8 @@ async fn beat(orders: &mut Orders, deadline: &mut Duration, end_by: Duration, he
         if orders.kill_at(next).await.is_err() {
             return;
         }
-        // Only what the watchdog has been told says whether it has killed the command.
+        // Only the deadline that the watchdog has been told shows whether it has killed the
+        // command.
         *deadline = next;
     }
 }
@@ -494,7 +496,7 @@ fn set_environment(
     for (name, value) in environment {
         match value {
             Some(value) => command.env(name, value),
-            // Of a lock around this one.
+            // The variable may be of a lock around this one.
             None => command.env_remove(name),
         };
     }

@@ -79,7 +79,7 @@ fn act(options: &Options) -> Result<End, Failure> {
         Some(Action::Revoke(options)) => block_on(look::revoke(options)),
         Some(Action::Break(options)) => block_on(look::break_lock(options)),
         Some(Action::Completions { shell }) => {
-            // Into memory: it panics if a write fails.
+            // The script goes into memory first, since `generate` panics if a write fails.
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Options::command(), "zklock", &mut script);
             print(&script).map(|()| 0)

@@ -52,7 +52,7 @@ pub(crate) fn put(text: String) {
     match &*writer {
         // A message that finds no room is dropped.
         Some(writer) => drop(writer.messages.try_send(text)),
-        // The system gives no thread, and so no command either.
+        // A system that gives no thread starts no command either.
         None => write(&text),
     }
 }
@@ -67,9 +67,9 @@ pub(crate) fn finish() {
     }
 }
 
-/// Writes a message. A command must be ended also if there is no reader or no terminal any more, so
-/// a write that fails does not end this program.
+/// Writes a text. A command must be ended also if there is no reader or no terminal any more, so a
+/// write that fails does not end this program.
 fn write(text: &str) {
-    // In one write: several may have one log.
+    // The text goes out in one write, since several processes may share a log.
     let _ = io::stderr().write_all(text.as_bytes());
 }

@@ -25,7 +25,7 @@ pub(crate) fn check() -> Result<(), Failure> {
     drop(files.map_err(|error| needs(DESCRIPTORS, "more file descriptors", &error))?);
     let gate = Mutex::new(());
     scope(|scope| {
-        // All are there at once.
+        // No thread ends before the last one has started.
         let _closed = gate.lock();
         let mut numbers = 0..THREADS;
         numbers.try_for_each(|_| {

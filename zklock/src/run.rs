@@ -107,7 +107,7 @@ async fn terms(client: &Client, options: &Lead, signals: &mut Signals) -> Result
             Outcome::Ended(end) => return Ok(end),
             Outcome::Lost(failure) => say(&failure.text),
         }
-        // Asked to end while the command of the lost term was ended.
+        // The signal may have come while the command of the lost term was ended.
         if let Some(signal) = signals.asked_to_end() {
             return Ok(exit::by_signal(signal));
         }
@@ -228,7 +228,7 @@ impl Asked {
             match self.acquire(Duration::ZERO).await {
                 Ok(granted) => return Ok(granted),
                 Err(busy) if busy.code == BUSY => work.say(&format!("waits: {}", busy.text)),
-                // What it is, the next try finds out, which has more patience.
+                // The call that follows, which waits longer, reports the error.
                 Err(_) => {}
             }
         }
@@ -327,7 +327,7 @@ impl Task<'_> {
             Ok(ended) => {
                 let ended = ended?;
                 match ended.told() {
-                    // As after a loss, a candidate contends again.
+                    // A candidate contends again, as after a loss.
                     Err(failure) if matches!(ended, Ended::Overdue) => Ok(Outcome::Lost(failure)),
                     told => told.map(Outcome::Ended),
                 }
@@ -472,7 +472,7 @@ async fn once(
         }
         Ok(_) => {}
         Err(error) => {
-            // Killed when the lock was lost.
+            // The command was killed when the lock was lost.
             if let Some(job) = job {
                 let _status = job.kill(&mut waiting).await?;
             }

@@ -10,8 +10,8 @@ use tokio::time::timeout;
 
 use crate::deadline::LOOK;
 
-/// Those by which a command is asked to do something. The others stop or continue a process, or
-/// come from its own mistakes.
+/// The signals that ask a command to do something. The others stop or continue a process, or come
+/// from its own mistakes.
 const PASSED_ON: [Signal; 6] = [
     Signal::HUP,
     Signal::INT,
@@ -21,11 +21,11 @@ const PASSED_ON: [Signal; 6] = [
     Signal::USR2,
 ];
 
-/// Those by which a terminal stops a process group: the group of a command, with its watchdog.
+/// The signals by which a terminal stops a process group: that of a command, with its watchdog.
 const STOPPING: [Signal; 3] = [Signal::TSTP, Signal::TTIN, Signal::TTOU];
 
-/// Others that end a process unless it catches them, and that a command may send to its group: by
-/// its timers, and at will.
+/// Other signals that end a process unless it catches them, and that a command may send to its
+/// group: by its timers, and at will.
 const OTHERS: [Signal; 8] = [
     Signal::ALARM,
     Signal::VTALARM,
@@ -37,18 +37,18 @@ const OTHERS: [Signal; 8] = [
     Signal::SYS,
 ];
 
-/// Those for a process that uses the terminal from the background.
+/// The signals for a process that uses the terminal from the background.
 const BY_TERMINAL: [Signal; 2] = [Signal::TTIN, Signal::TTOU];
 
-/// Those by which a process is asked to end.
+/// The signals by which a process is asked to end.
 const ENDING: [Signal; 2] = [Signal::INT, Signal::TERM];
 
 /// Why a command is stopped.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Stop {
-    /// It uses a terminal that it does not have.
+    /// The command uses a terminal that it does not have.
     ByTerminal,
-    /// Another process has stopped it, or it has stopped itself.
+    /// Another process has stopped the command, or the command itself.
     ByProcess,
 }
 
@@ -68,7 +68,7 @@ impl Stops {
             return std::future::pending().await;
         };
         loop {
-            // Without the end of the command, which `Child::wait` waits for.
+            // `Child::wait` waits for the end of the command, this only for a stop.
             let stop = waitid(
                 WaitId::Pid(command),
                 WaitIdOptions::STOPPED | WaitIdOptions::NOHANG,
@@ -82,7 +82,7 @@ impl Stops {
                     Stop::ByProcess
                 };
             }
-            // The signal may be blocked, as another program has started this one.
+            // A program may have started this one with the signal blocked.
             let _ = timeout(LOOK, self.0.recv()).await;
         }
     }
@@ -141,7 +141,7 @@ impl Signals {
         self.asked_to_end
     }
 
-    /// Forgets it.
+    /// Forgets the signal by which this process was asked to end.
     pub(crate) fn forget(&mut self) {
         self.asked_to_end = None;
     }

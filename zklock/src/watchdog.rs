@@ -36,7 +36,7 @@ const NAME: &str = "zklock-watchdog";
 /// What the watchdog writes when it catches the signals that its group may get.
 const READY: u8 = b'r';
 
-/// The order after which it ends, and leaves the command alone. Others are deadlines, in
+/// The order after which the watchdog ends, and leaves the command alone. Others are deadlines, in
 /// nanoseconds.
 const STAND_DOWN: u64 = 0;
 
@@ -49,7 +49,7 @@ const ALONE: u64 = 1 << 62;
 /// How long the watchdog sleeps at least, so that the runtime sees whether there is an order.
 const LEAST_SLEEP: Duration = Duration::from_millis(1);
 
-/// How long the watchdog may take to start. Longer, and another process has stopped it.
+/// How long the watchdog may take to start. A watchdog that takes longer has been stopped.
 const STARTING: Duration = Duration::from_secs(10);
 
 /// How long the watchdog may take to end when it is told to, before SIGKILL, which ends a stopped
@@ -149,17 +149,18 @@ impl Watchdog {
             own,
             ..
         } = orders;
-        // First, since the command has been waited for, and its number may be another's.
+        // The thread ends first: the command has been waited for, so its number may be another's.
         drop(own);
         let standing_down = async {
-            // One that is gone already does no harm either.
+            // A watchdog that has ended needs no order.
             let _ = send(&mut pipe, watchdog, STAND_DOWN).await;
             process.wait().await
         };
         if let Ok(status) = timeout(STANDING_DOWN, standing_down).await {
             return status.is_ok_and(|status| status.signal() == Some(Signal::KILL.as_raw()));
         }
-        // Before its pipe ends, at which it would kill the group when it continues.
+        // The watchdog is killed before its pipe ends: otherwise it would kill the group when it
+        // continues.
         let _ = process.kill().await;
         false
     }
@@ -171,7 +172,7 @@ impl Watchdog {
             orders,
             group,
         } = self;
-        // First, as in `stand_down`.
+        // The thread ends first, as in `stand_down`.
         drop(orders);
         // A watchdog that has been waited for has no number any more.
         if process.id().is_some() {
@@ -228,7 +229,7 @@ pub(crate) fn program() -> io::Result<std::path::PathBuf> {
 
 /// Runs as the watchdog.
 pub(crate) fn run() -> ExitCode {
-    // The name would be that of the file by which the program was found, `exe`. Only Linux has it.
+    // Linux takes the name from the file by which the program was found: `exe`.
     let _ = std::fs::write("/proc/self/comm", NAME);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -239,7 +240,7 @@ pub(crate) fn run() -> ExitCode {
     match runtime.block_on(watch()) {
         Ok(Verdict::StandDown) => ExitCode::SUCCESS,
         Ok(Verdict::Kill(target)) => {
-            // Of a group, this process included.
+            // A group includes this process.
             target.send(Signal::KILL);
             ExitCode::SUCCESS
         }
@@ -272,7 +273,7 @@ async fn watch() -> io::Result<Verdict> {
         let left = deadline.saturating_sub(clock::now());
         tokio::select! {
             biased;
-            // Not cut in two by the timer: an order is in the pipe as a whole.
+            // The timer cuts no order in two: an order is in the pipe as a whole.
             order = orders.read_u64() => match order {
                 Ok(STAND_DOWN) => return Ok(Verdict::StandDown),
                 Ok(order) if order & PROCESS != 0 => {
@@ -286,8 +287,8 @@ async fn watch() -> io::Result<Verdict> {
                 Ok(order) => deadline = Duration::from_nanos(order),
                 Err(_) => return Ok(Verdict::Kill(target)),
             },
-            // Only if there is no order: a watchdog that was stopped has those of that time to
-            // read.
+            // The deadline counts only if there is no order: a watchdog that was stopped reads
+            // those of that time first.
             () = tokio::time::sleep(left.clamp(LEAST_SLEEP, LOOK)) => {
                 if clock::now() >= deadline {
                     return Ok(Verdict::Kill(target));

@@ -135,7 +135,13 @@ pub(crate) fn child_ignoring_term_is_dead_on(servers: &str, is_watchdog_stopped:
 
 /// `timeout` leads a process group, which its child is in.
 pub(crate) fn kills_a_command_outside_the_group() {
-    for (arguments, is_stopped) in [("--kill-after 10s", false), ("", true)] {
+    let cases = [
+        ("--kill-after 10s", false),
+        ("", true),
+        ("--foreground", false),
+        ("--foreground", true),
+    ];
+    for (arguments, is_stopped) in cases {
         let command = format!("exec timeout 1000 sh -c {}", quoted(STUBBORN));
         let mut pair = Pair::new(6, arguments, &command);
         if is_stopped {
@@ -453,7 +459,7 @@ pub(crate) fn stopped_job_has_its_deadline() {
     assert_eq!((ended.code, &*ended.err), (0, ""), "{ended:?}");
 }
 
-/// The job has ended when its session expires, and is not recorded, so that another process runs it.
+/// The job has ended when its session expires, and is not recorded, so another process runs it.
 pub(crate) fn second_job_run_is_told() {
     let (server, files) = (server(), Files::new());
     let servers = server.connect_string();

@@ -26,7 +26,7 @@ type Test = fn();
 fn main() {
     let mut suite = Suite::new();
     // The longest first.
-    let in_process: [(&str, Test); 74] = [
+    let in_process: [(&str, Test); 75] = [
         (
             "zklock::child_dies_before_the_next_grant",
             losses::child_ignoring_term_is_dead,
@@ -163,6 +163,10 @@ fn main() {
         (
             "zklock::foreground_children_read_the_terminal",
             terminal::foreground_reads,
+        ),
+        (
+            "zklock::interrupt_reaches_another_group",
+            terminal::interrupt_reaches_another_group,
         ),
         (
             "zklock::interrupt_ends_loops_of_a_shell",

@@ -141,6 +141,26 @@ pub(crate) fn foreground_reads() {
     assert_eq!(terminal.end_by_signal(), Some(Signal::INT.as_raw()));
 }
 
+/// The terminal sends the signal to `zklock` alone, since `timeout` has begun a group.
+pub(crate) fn interrupt_reaches_another_group() {
+    let server = server();
+    let job = "echo begun; exec sleep 1000";
+    let command = [
+        "--foreground",
+        "/a",
+        "--",
+        "timeout",
+        "1000",
+        "sh",
+        "-c",
+        job,
+    ];
+    let mut terminal = Terminal::start(&server.connect_string(), &command);
+    terminal.until("begun");
+    terminal.type_keys("\x03");
+    assert_eq!(terminal.end_by_signal(), Some(Signal::INT.as_raw()));
+}
+
 /// A shell goes on with its script if a program has only exited.
 pub(crate) fn a_loop_ends() {
     let server = server();
