@@ -112,6 +112,8 @@ pub(crate) struct Job {
     command: Child,
     /// Whether the command has been let begin: its [stage] waits for that.
     is_begun: bool,
+    /// The signal that asked for the end before SIGHUP followed.
+    hung_up: Option<Signal>,
     stops: Stops,
     target: Target,
     watchdog: Watchdog,
@@ -212,6 +214,7 @@ impl Job {
         let mut job = Self {
             command,
             is_begun: false,
+            hung_up: None,
             stops,
             target,
             watchdog,
@@ -237,6 +240,7 @@ impl Job {
         let begin = Begin {
             command: process_of(&self.command),
             is_begun: &mut self.is_begun,
+            hung_up: &mut self.hung_up,
             until: self.deadline,
         };
         let stops = &mut self.stops;
@@ -351,11 +355,16 @@ impl Job {
     /// Kills the group of a command that was ended by force. Returns how the command has ended.
     async fn finish(self, ended: Ended, signals: &mut Signals) -> Result<Ended, Failure> {
         match ended {
-            Ended::Itself(_) => {
+            Ended::Itself(status) => {
+                let is_hung_up = status.signal() == Some(Signal::HUP.as_raw());
                 let was_killed = self.watchdog.stand_down().await;
                 // A command that kills its group kills its watchdog, too.
                 if was_killed && ended.is_of_the_watchdog() {
                     return Ok(Ended::Unwatched);
+                }
+                // A script ends at ^C only if this process dies of that signal, too.
+                if let Some(signal) = self.hung_up.filter(|_| is_hung_up) {
+                    return Ok(Ended::Itself(ExitStatus::from_raw(signal.as_raw())));
                 }
             }
             Ended::LeaseOver | Ended::Unwatched | Ended::Overdue => {
@@ -405,6 +414,7 @@ fn process_of(command: &Child) -> Option<Pid> {
 struct Begin<'a> {
     command: Option<Pid>,
     is_begun: &'a mut bool,
+    hung_up: &'a mut Option<Signal>,
     /// The deadline, at which the watchdog has killed the process.
     until: Duration,
 }
@@ -435,24 +445,29 @@ async fn steer(
     revoked: impl Future<Output = ()> + Send,
 ) {
     let mut revoked = std::pin::pin!(revoked);
-    let (mut is_revoked, mut is_asked) = (false, false);
+    let (mut is_revoked, mut asked_by) = (false, None);
     // Each kind of stop is reported once.
     let mut told = (false, false);
     let is_background = matches!(target, Target::Group { .. });
     loop {
         tokio::select! {
             signal = signals.next() => {
-                is_asked |= ASK_TO_END.contains(&signal);
+                if ASK_TO_END.contains(&signal) {
+                    asked_by = Some(signal);
+                }
                 target.pass_on(signal);
             }
             () = &mut revoked, if !is_revoked => {
-                (is_revoked, is_asked) = (true, true);
+                (is_revoked, asked_by) = (true, Some(Signal::TERM));
                 work.say("another process asks for the lock: SIGTERM to the command");
                 target.send(Signal::TERM);
             }
             stop = stops.next(begin.command) => match stop {
                 _ if begin.on_stop() || !is_background => {}
-                Stop::ByTerminal if std::mem::take(&mut is_asked) => target.send(Signal::HUP),
+                Stop::ByTerminal if asked_by.is_some() => {
+                    *begin.hung_up = asked_by.take();
+                    target.send(Signal::HUP);
+                }
                 Stop::ByTerminal if !std::mem::replace(&mut told.0, true) => say(WANTS_TERMINAL),
                 Stop::ByProcess if !std::mem::replace(&mut told.1, true) => say(IS_STOPPED),
                 _ => {}

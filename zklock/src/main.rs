@@ -19,7 +19,7 @@ mod watchdog;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser as _};
+use clap::CommandFactory as _;
 
 use exit::{End, Failure};
 use messages::say;
@@ -39,11 +39,9 @@ fn dispatch() -> ExitCode {
         Some(first) if first == death::ARGUMENT => return death::run(arguments),
         _ => {}
     }
-    let options = match Options::try_parse() {
+    let options = match Options::of_this_program() {
         Ok(options) => options,
         Err(error) => {
-            let arguments: Vec<_> = std::env::args_os().skip(1).collect();
-            let error = options::with_hint(error, &arguments);
             let text = error.to_string();
             if error.use_stderr() {
                 messages::put(text);

@@ -328,9 +328,24 @@ fn no_path() -> String {
     )
 }
 
+impl Options {
+    /// Parses the arguments of this program.
+    pub(crate) fn of_this_program() -> Result<Self, clap::Error> {
+        let arguments: Vec<_> = std::env::args_os().skip(1).collect();
+        let options = Self::try_parse().map_err(|error| with_hint(error, &arguments))?;
+        let has_command = !options.run.command.is_empty();
+        if options.action.is_none() && !has_command && arguments.iter().any(|it| it == "--") {
+            let text = "CMD is missing behind '--' (is a variable empty?); without '--', zklock holds the \
+                        lock until a signal ends it";
+            return Err(Self::command().error(ErrorKind::MissingRequiredArgument, text));
+        }
+        Ok(options)
+    }
+}
+
 /// Adds to an error of the command line what the mistake may be: a command that comes behind `--`
 /// and has none, or the name of a command of `zklock`.
-pub(crate) fn with_hint(mut error: clap::Error, arguments: &[OsString]) -> clap::Error {
+fn with_hint(mut error: clap::Error, arguments: &[OsString]) -> clap::Error {
     let is_word = matches!(
         error.get(ContextKind::InvalidArg),
         Some(ContextValue::String(word)) if !word.starts_with('-')

@@ -196,6 +196,12 @@ pub(crate) fn usage() {
         let is_told = ended.err.contains("tip: a command comes behind '--'");
         assert!(ended.code == 64 && is_told, "{ended:?}");
     }
+    // The variable of a script is empty.
+    for arguments in ["/a --", "-n /a --", "lead /a --"] {
+        let ended = run(zklock(&servers, arguments, ""));
+        let is_told = ended.err.contains("CMD");
+        assert!(ended.code == 64 && is_told, "{arguments}: {ended:?}");
+    }
     for arguments in ["--no-such-option /a", "/a /b -- true", "status /a /b"] {
         let ended = run(zklock(&servers, arguments, ""));
         assert!(

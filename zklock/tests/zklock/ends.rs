@@ -81,8 +81,20 @@ pub(crate) fn holds_and_prints_without_a_command() {
     let node = node.to_owned();
     holder.signal(Signal::TERM);
     let ended = holder.end();
-    assert_eq!((ended.code, &*ended.out, &*ended.err), (0, "", ""));
+    assert_eq!((ended.code, &*ended.out, &*ended.err), (143, "", ""));
     assert!(!server.exists(&node));
+    for (signal, code) in [
+        (Signal::HUP, 129),
+        (Signal::USR1, 138),
+        // By the signal, so that there is no code.
+        (Signal::INT, -1),
+        (Signal::QUIT, -1),
+    ] {
+        let mut holder = Started::new(zklock(&server.connect_string(), "/b", ""));
+        assert_eq!(holder.line(), "ZKLOCK_PATH=/b");
+        holder.signal(signal);
+        assert_eq!(holder.end().code, code, "{signal:?}");
+    }
     let leased = run(zklock(&server.connect_string(), "--lease 0.1 /b", ""));
     assert_eq!(leased.code, 0, "{leased:?}");
 }

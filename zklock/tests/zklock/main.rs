@@ -26,7 +26,7 @@ type Test = fn();
 fn main() {
     let mut suite = Suite::new();
     // The longest first.
-    let in_process: [(&str, Test); 75] = [
+    let in_process: [(&str, Test); 77] = [
         (
             "zklock::child_dies_before_the_next_grant",
             losses::child_ignoring_term_is_dead,
@@ -125,6 +125,10 @@ fn main() {
         (
             "zklock::kills_a_command_outside_the_group",
             losses::kills_a_command_outside_the_group,
+        ),
+        (
+            "zklock::kills_a_command_beside_zklock",
+            losses::kills_a_command_beside_zklock,
         ),
         (
             "zklock::group_signals_spare_the_watchdog",
@@ -240,6 +244,10 @@ fn main() {
         ("zklock::revoke_asks_the_child_to_end", tools::revoke),
         ("zklock::revoke_asks_a_job_of_once", tools::revoke_of_once),
         ("zklock::break_asks_first", tools::break_lock),
+        (
+            "zklock::break_after_revoke_is_told",
+            tools::break_after_revoke,
+        ),
         ("zklock::break_names_the_lock_of_once", tools::break_of_once),
         ("zklock::examples_of_the_pages_run", pages::examples),
         ("zklock::pages_match_the_program", pages::up_to_date),

@@ -104,7 +104,11 @@ pub(crate) fn readers_of_terminal_are_warned() {
 /// A shell stops again when it continues, and ignores SIGTERM.
 pub(crate) fn shells_without_the_terminal_end() {
     let server = server();
-    for keys in ["\x03", "\x1c", ""] {
+    for (keys, signal) in [
+        ("\x03", Some(Signal::INT)),
+        ("\x1c", Some(Signal::QUIT)),
+        ("", None),
+    ] {
         let command = ["/a", "--", "bash", "--norc", "-i"];
         let mut terminal = Terminal::start(&server.connect_string(), &command);
         terminal.until(HINT);
@@ -112,7 +116,10 @@ pub(crate) fn shells_without_the_terminal_end() {
             kill_process(terminal.pid(), Signal::TERM).unwrap();
         }
         terminal.type_keys(keys);
-        assert_eq!(terminal.end(), Some(129), "{keys:?}");
+        match signal {
+            Some(signal) => assert_eq!(terminal.end_by_signal(), Some(signal.as_raw())),
+            None => assert_eq!(terminal.end(), Some(143)),
+        }
     }
 }
 
