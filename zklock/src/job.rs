@@ -6,7 +6,7 @@ use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use tokio::process::{Child, Command};
 use tokio::time::sleep;
 use zookeeper_recipes::{LockState, Lost, LostReason};
@@ -110,8 +110,8 @@ impl Ended {
 #[derive(Debug)]
 pub(crate) struct Job {
     command: Child,
-    /// Whether the command has been let begin: its [stage] waits for that.
-    is_begun: bool,
+    /// Whether the command has begun: its [stage] waits for that.
+    has_begun: bool,
     /// The signal that asked for the end before SIGHUP followed.
     hung_up: Option<Signal>,
     stops: Stops,
@@ -213,7 +213,7 @@ impl Job {
         };
         let mut job = Self {
             command,
-            is_begun: false,
+            has_begun: false,
             hung_up: None,
             stops,
             target,
@@ -239,9 +239,9 @@ impl Job {
         let mut lease = std::pin::pin!(lease_over(held.lease));
         let begin = Begin {
             command: process_of(&self.command),
-            is_begun: &mut self.is_begun,
+            watchdog: self.watchdog.group(),
+            has_begun: &mut self.has_begun,
             hung_up: &mut self.hung_up,
-            until: self.deadline,
         };
         let stops = &mut self.stops;
         let mut steered = std::pin::pin!(steer(target, begin, work, signals, stops, revoked));
@@ -287,7 +287,7 @@ impl Job {
         let mut helper = None;
         match &work.on_lost {
             // A process that waits to begin would wait on after any other signal.
-            _ if !self.is_begun => self.target.send(Signal::KILL),
+            _ if !self.has_begun => self.target.send(Signal::KILL),
             OnLost::Term => self.target.send(Signal::TERM),
             OnLost::Kill => self.target.send(Signal::KILL),
             OnLost::Warn => self.deadline = Duration::MAX,
@@ -410,24 +410,31 @@ fn process_of(command: &Child) -> Option<Pid> {
         .and_then(|id| Pid::from_raw(id.try_into().ok()?))
 }
 
-/// A command whose process waits to be let begin, until the watchdog knows the process.
+/// A command whose process waits to begin until the watchdog knows the process.
 struct Begin<'a> {
     command: Option<Pid>,
-    is_begun: &'a mut bool,
+    watchdog: Pid,
+    has_begun: &'a mut bool,
     hung_up: &'a mut Option<Signal>,
-    /// The deadline, at which the watchdog has killed the process.
-    until: Duration,
 }
 
 impl Begin<'_> {
-    /// Lets the command begin, once, when its process has stopped. Returns whether it did.
+    /// Lets the command begin, once, when its process has stopped. Returns whether this was that
+    /// stop.
     fn on_stop(&mut self) -> bool {
-        let begins = !std::mem::replace(self.is_begun, true);
-        if begins && clock::now() < self.until {
+        let begins = !std::mem::replace(self.has_begun, true);
+        // A watchdog that has ended may not have known the process, which is killed then.
+        if begins && is_running(self.watchdog) {
             let _ = self.command.map(|it| kill_process(it, Signal::CONT));
         }
         begins
     }
+}
+
+/// Returns whether a child of this process has not ended.
+fn is_running(child: Pid) -> bool {
+    let ended = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    matches!(waitid(WaitId::Pid(child), ended), Ok(None))
 }
 
 /// Lets the command begin, and passes on signals and one request for the lock, for as long as this

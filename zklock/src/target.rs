@@ -5,9 +5,9 @@ use rustix::process::{Pid, Signal, getpgid, getpgrp, kill_process, kill_process_
 /// What signals are sent to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Target {
-    /// The process group that the watchdog leads, with the command and its children, and the command
-    /// if it has left that group, with the group that it has begun itself. `None` before the command
-    /// is started and after it has been waited for: its number may be another's then.
+    /// The process group that the watchdog leads, with the command and its children, and the
+    /// command if it has left that group, with the group that it has begun itself. `None` before
+    /// the command is started and after it has been waited for: its number may be another's then.
     Group { group: Pid, command: Option<Pid> },
     /// The command, which has stayed in the process group of `zklock`, with the terminal, or the
     /// group that the command has begun itself.

@@ -294,8 +294,8 @@ pub(crate) fn saw_first(
 }
 
 /// Records the live leases of a semaphore, the oldest of which is first, for errors. Returns them,
-/// and the name of the oldest if nothing is known of it. `None` if there are none, or this client is
-/// deleting all of them.
+/// and the name of the oldest if nothing is known of it. `None` if there are none, or this client
+/// is deleting all of them.
 pub(crate) fn saw_leases(
     path_lock: &PathLock,
     session: &Session,
