@@ -13,7 +13,7 @@ use zookeeper_recipes::{LockState, Lost, LostReason};
 
 use crate::clock;
 use crate::exit::{self, End, Failure, LOST};
-use crate::messages::say;
+use crate::messages::{self, say};
 use crate::options::{OnLost, Work};
 use crate::signals::{Signals, Stop, Stops};
 use crate::stage;
@@ -175,6 +175,7 @@ impl Job {
             return Err(Failure::new(exit::USAGE, "there is no command"));
         };
         let of_watchdog = |error| Failure::system("the watchdog", &error);
+        messages::flush();
         let mut watchdog = Watchdog::start().await?;
         let end_by = held.lease.map_or(Duration::MAX, |lease| {
             let time = lease.saturating_add(work.kill_after);

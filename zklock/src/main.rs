@@ -62,6 +62,8 @@ fn report(ended: Result<End, Failure>) -> ExitCode {
             messages::finish();
             death::die(signal)
         }
+        // As a program that dies of SIGPIPE.
+        Err(Failure { code, .. }) if code == exit::NO_READER => code.into(),
         Err(Failure { code, text }) => {
             say(&text);
             code.into()
@@ -70,6 +72,9 @@ fn report(ended: Result<End, Failure>) -> ExitCode {
 }
 
 fn act(options: &Options) -> Result<End, Failure> {
+    if let Some(path) = options.path() {
+        messages::set_path(path);
+    }
     let code = match &options.action {
         None => return block_on(run::run(&options.run)),
         Some(Action::Lead(options)) => return block_on(run::lead(options)),
@@ -96,7 +101,10 @@ fn act(options: &Options) -> Result<End, Failure> {
 fn print(bytes: &[u8]) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     let printed = out.write_all(bytes).and_then(|()| out.flush());
-    printed.map_err(|error| Failure::system("standard output", &error))
+    printed.map_err(|error| match error.kind() {
+        io::ErrorKind::BrokenPipe => Failure::new(exit::NO_READER, "standard output has no reader"),
+        _ => Failure::system("standard output", &error),
+    })
 }
 
 fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {

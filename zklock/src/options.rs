@@ -163,12 +163,12 @@ pub(crate) enum OnLost {
 impl OnLost {
     /// Parses an action. A blank command would do nothing, so that only SIGKILL is left.
     fn parse(text: &str) -> Result<Self, String> {
-        Ok(match text {
+        Ok(match &*text.to_ascii_lowercase() {
             "term" => Self::Term,
             "kill" => Self::Kill,
             "warn" => Self::Warn,
             blank if blank.trim().is_empty() => return Err("it is blank".to_owned()),
-            command => Self::Run(command.to_owned()),
+            _ => Self::Run(text.to_owned()),
         })
     }
 }
@@ -329,6 +329,18 @@ fn no_path() -> String {
 }
 
 impl Options {
+    /// Returns the path that a call is about, if it is about one.
+    pub(crate) fn path(&self) -> Option<&str> {
+        match &self.action {
+            None => self.run.path.as_deref(),
+            Some(Action::Lead(lead)) => Some(&lead.path),
+            Some(Action::Status(status)) => Some(&status.path),
+            Some(Action::Revoke(revoke)) => Some(&revoke.path),
+            Some(Action::Break(options)) => Some(&options.path),
+            Some(Action::Completions { .. } | Action::Man) => None,
+        }
+    }
+
     /// Parses the arguments of this program.
     pub(crate) fn of_this_program() -> Result<Self, clap::Error> {
         let arguments: Vec<_> = std::env::args_os().skip(1).collect();
@@ -361,6 +373,17 @@ fn with_hint(mut error: clap::Error, arguments: &[OsString]) -> clap::Error {
         let text = format!("unknown command {mistyped:?}: {}", no_path());
         return program.error(ErrorKind::InvalidSubcommand, text);
     }
+    let words = arguments.iter().take_while(|word| *word != "--");
+    let late = words
+        .skip(1)
+        .filter_map(|word| word.to_str())
+        .find(|word| program.find_subcommand(word).is_some());
+    if let Some(late) = late {
+        let hint = format!("options come behind the command: zklock {late} [OPTIONS] PATH");
+        let hint = ContextValue::StyledStrs(vec![hint.into()]);
+        error.insert(ContextKind::Suggested, hint);
+        return error;
+    }
     let takes_command = matches!(
         error.get(ContextKind::Usage),
         Some(ContextValue::StyledStr(usage)) if usage.to_string().contains("-- CMD")
@@ -380,6 +403,13 @@ mod tests {
     #[test]
     fn definition_is_consistent() {
         Options::command().debug_assert();
+    }
+
+    #[test]
+    fn actions_are_of_either_case() {
+        assert!(matches!(OnLost::parse("TERM"), Ok(OnLost::Term)));
+        assert!(matches!(OnLost::parse("Warn"), Ok(OnLost::Warn)));
+        assert!(matches!(OnLost::parse("./Warn"), Ok(OnLost::Run(text)) if text == "./Warn"));
     }
 
     #[test]

@@ -26,7 +26,7 @@ type Test = fn();
 fn main() {
     let mut suite = Suite::new();
     // The longest first.
-    let in_process: [(&str, Test); 77] = [
+    let in_process: [(&str, Test); 80] = [
         (
             "zklock::child_dies_before_the_next_grant",
             losses::child_ignoring_term_is_dead,
@@ -161,6 +161,10 @@ fn main() {
             terminal::shells_without_the_terminal_end,
         ),
         (
+            "zklock::background_output_stops_no_start",
+            terminal::background_output_stops_no_start,
+        ),
+        (
             "zklock::signals_wake_stopped_children",
             terminal::signals_wake_a_reader,
         ),
@@ -191,6 +195,7 @@ fn main() {
         ),
         ("zklock::signals_reach_child_lock_is_kept", ends::signals),
         ("zklock::ignored_signal_stays_ignored", ends::nohup),
+        ("zklock::timers_reach_the_child", ends::timers),
         (
             "zklock::signal_ends_a_waiting_zklock",
             ends::signal_ends_a_waiting_zklock,
@@ -241,6 +246,10 @@ fn main() {
             tools::status_of_once,
         ),
         ("zklock::status_watches", tools::status_watches),
+        (
+            "zklock::status_ends_with_its_reader",
+            tools::status_without_reader,
+        ),
         ("zklock::revoke_asks_the_child_to_end", tools::revoke),
         ("zklock::revoke_asks_a_job_of_once", tools::revoke_of_once),
         ("zklock::break_asks_first", tools::break_lock),

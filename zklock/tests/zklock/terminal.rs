@@ -123,6 +123,23 @@ pub(crate) fn shells_without_the_terminal_end() {
     }
 }
 
+/// A shell with `stty tostop`: a program in the background is stopped as it writes, and not while it
+/// starts its watchdog, which `fg` would not continue.
+pub(crate) fn background_output_stops_no_start() {
+    let server = server();
+    let program = env!("CARGO_BIN_EXE_zklock");
+    let job = format!("{program} -v /a -- sh -c 'exit 3'");
+    let text = format!(
+        "stty tostop; for time in 1 2 3 4 5 6 7 8 9 10; do \
+           {job} & wait $!; code=$?; [ $code = 3 ] || {{ fg; code=$?; }}; \
+           [ $code = 3 ] || exit 9; \
+         done; exit 4"
+    );
+    let arguments = ["--norc", "-m", "-c", &text];
+    let terminal = Terminal::of("bash", &server.connect_string(), &arguments);
+    assert_eq!(terminal.end(), Some(4));
+}
+
 /// A signal that asks for no end is heeded in the stop, and the reader stops again.
 pub(crate) fn signals_wake_a_reader() {
     let server = server();

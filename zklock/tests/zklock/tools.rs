@@ -132,11 +132,30 @@ pub(crate) fn revoke() {
         "{asked:?}"
     );
     assert!(
-        asked.out.contains(&who) && asked.out.contains(", session 0x"),
+        asked.out.contains(&who)
+            && asked.out.contains(", session 0x")
+            && asked.out.ends_with(" to release /a\n"),
         "{asked:?}"
     );
     assert_eq!(holder.line(), "asked");
     assert_eq!(holder.end().code, 9);
+}
+
+/// The reader of its output has ended, as `head` does.
+pub(crate) fn status_without_reader() {
+    let server = server();
+    let servers = server.connect_string();
+    let (reader, writer) = rustix::pipe::pipe().unwrap();
+    drop(reader);
+    let mut status = zklock(&servers, "status /a", "");
+    let status = status
+        .stdout(std::fs::File::from(writer))
+        .stderr(Stdio::piped());
+    let output = status.spawn().unwrap().wait_with_output().unwrap();
+    assert_eq!(
+        (output.status.code(), &*output.stderr),
+        (Some(141), &b""[..])
+    );
 }
 
 /// A job that runs once: its lock is beside its records.
@@ -242,6 +261,12 @@ pub(crate) fn break_lock() {
             .write_all(answer.as_bytes())
             .unwrap();
         let output = asking.wait_with_output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            text.contains("Break the lock /a of ")
+                && text.contains("zklock: /a: the lock is as it was"),
+            "{text}"
+        );
         assert_eq!(
             (output.status.code(), server.children("/a").len()),
             (Some(1), 2),
@@ -253,7 +278,11 @@ pub(crate) fn break_lock() {
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full");
     unasked.stderr(full.unwrap());
     assert_eq!(unasked.status().unwrap().code(), Some(71));
-    assert_eq!(run(zklock(&servers, "break --yes /a", "")).code, 0);
+    let broken = run(zklock(&servers, "break --yes /a", ""));
+    assert!(
+        broken.code == 0 && broken.out.starts_with("broke the lock /a of "),
+        "{broken:?}"
+    );
     assert_eq!(waiter.line(), "here");
     let ended = holder.end();
     assert_eq!(ended.code, 125, "{ended:?}");
