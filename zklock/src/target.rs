@@ -32,8 +32,8 @@ impl Target {
         for signal in [signal, Signal::CONT] {
             match self {
                 Self::Group { group, command } => {
-                    // A command that is leaving the group gets SIGKILL wherever it is, and the group
-                    // comes last: the watchdog, which may be this process, is in the group.
+                    // A command that is just leaving the group gets SIGKILL wherever it is. The
+                    // group comes last, with the watchdog, which may be this process.
                     let is_apart =
                         |it: &Pid| signal == Signal::KILL || getpgid(Some(*it)) != Ok(group);
                     if let Some(command) = command.filter(is_apart) {
