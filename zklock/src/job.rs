@@ -158,8 +158,12 @@ impl Job {
         revoked: impl Future<Output = ()> + Send,
     ) -> Result<Ended, Failure> {
         let job = place.insert(Self::start(argv, work, held).await?);
-        let armed = held.is_killed_by_drop.then(|| KillOnDrop(Some(job.target)));
+        let mut armed = held.is_killed_by_drop.then(|| KillOnDrop(Some(job.target)));
         let mut ended = job.while_held(work, held, signals, revoked).await?;
+        if let (Some(armed), None) = (&mut armed, job.command.id()) {
+            // The command has been waited for.
+            armed.0 = job.target.without_command();
+        }
         if let Some(job) = place.take() {
             ended = job.finish(ended, signals).await?;
         }

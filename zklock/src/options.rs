@@ -373,10 +373,11 @@ fn with_hint(mut error: clap::Error, arguments: &[OsString]) -> clap::Error {
         let text = format!("unknown command {mistyped:?}: {}", no_path());
         return program.error(ErrorKind::InvalidSubcommand, text);
     }
-    let words = arguments.iter().take_while(|word| *word != "--");
-    let late = words
-        .skip(1)
-        .filter_map(|word| word.to_str())
+    let late = arguments
+        .iter()
+        .filter(|_| first.is_some_and(|first| first.starts_with('-')))
+        .map_while(|word| word.to_str().filter(|word| !word.starts_with('/')))
+        .take_while(|word| *word != "--")
         .find(|word| program.find_subcommand(word).is_some());
     if let Some(late) = late {
         let hint = format!("options come behind the command: zklock {late} [OPTIONS] PATH");

@@ -191,7 +191,12 @@ pub(crate) fn usage() {
     let many = run(zklock(&servers, "--permits 10001 /a -- true", ""));
     let is_told = many.err.contains("--permits") && many.err.contains("1..=10000");
     assert!(many.code == 64 && is_told, "{many:?}");
-    for arguments in ["/a true", "-n /a ./report --yesterday", "lead /a true"] {
+    for arguments in [
+        "/a true",
+        "-n /a ./report --yesterday",
+        "-n /a status",
+        "lead /a true",
+    ] {
         let ended = run(zklock(&servers, arguments, ""));
         let is_told = ended.err.contains("tip: a command comes behind '--'");
         assert!(ended.code == 64 && is_told, "{ended:?}");
