@@ -13,8 +13,8 @@
 //! holder releases it, and no earlier.
 //!
 //! With `--majority` two of the three members are killed at once. Nothing can be committed then:
-//! the holder is told that it has lost the lock; the rival is granted it only after that, when the
-//! members are back.
+//! the holder is notified that it has lost the lock; the rival is granted it only after that, when
+//! the members are back.
 //!
 //! Exits with 0 if the lock was kept, with 1 if it was lost or two held it at once, with 2 if the
 //! run could not take place, and with 69 (`EX_UNAVAILABLE`) if this machine has no ZooKeeper.

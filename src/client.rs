@@ -1,4 +1,6 @@
-//! The client, and how it is set up.
+//! The client, from which all recipes are made. Its handles share a [`Core`], which has the session,
+//! and two registries: of the path locks, and of the turns at the paths of persistent nodes. What is
+//! here is the face; `session/core.rs` says what lives how long.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,7 +9,7 @@ use std::time::{Duration, Instant};
 use zookeeper_client as zk;
 
 use crate::blocking::block_on;
-use crate::engine::data::persistent_node::PathTurns;
+use crate::engine::data::kept_node::PathTurns;
 use crate::engine::grant::holdings;
 use crate::engine::lock::lock_options::{Recipe, RequestedOptions};
 use crate::engine::lock::path_lock::{Key, PathLock, Registry};

@@ -16,7 +16,7 @@
 //! let client = Client::connect(&servers).await?; // "zk1:2181,zk2:2181,zk3:2181"
 //! let mutex = InterProcessMutex::new(&client, "/inventory/sku-42")?;
 //!
-//! match mutex.acquire(Duration::from_millis(200)).await.or_busy()? {
+//! match mutex.acquire(Duration::from_secs(2)).await.or_busy()? {
 //!     Acquired(guard) => {
 //!         // No other process holds the lock. Pass `guard.fencing_token()` to the database.
 //!         guard.release().await?;

@@ -42,9 +42,9 @@ use crate::session::threads::waker;
 /// ```
 #[derive(Clone)]
 pub struct StateWatch<S> {
-    /// Not handed out, nor what it lends: while that is kept, the sender waits, which is the
-    /// session's thread (docs/protocol.md#no-lock-across-await). So no code of a caller runs under
-    /// its lock either.
+    /// The receiver and its borrows are not handed out: while a borrow is kept, the sender waits,
+    /// which is the session's thread (docs/protocol.md#no-lock-across-await). So no code of a
+    /// caller runs under its lock either.
     receiver: watch::Receiver<S>,
     is_last: fn(&S) -> bool,
 }

@@ -251,7 +251,11 @@ async fn blocked_session_thread_delays_no_lease_end() {
     guard.set_lease(Duration::from_millis(100)).unwrap();
     let work = guard.while_held(std::future::pending::<()>());
     let (lost, work) = within("the loss", async { tokio::join!(guard.lost(), work) }).await;
-    assert_eq!(state().inside, 1, "the session's thread could have told it");
+    assert_eq!(
+        state().inside,
+        1,
+        "expected the session's thread to be blocked by the subscriber"
+    );
     assert_eq!(lost.reason(), LostReason::LeaseOver);
     assert_eq!(work.unwrap_err(), lost);
     assert_eq!(guard.state(), LockState::Lost(LostReason::LeaseOver));
@@ -266,7 +270,7 @@ async fn blocked_session_thread_delays_no_lease_end() {
         assert_eq!(state.losses, [""; 0]);
     }
 
-    // The node goes, and the loss is logged, when the thread goes on.
+    // The node goes, and the loss is logged, when the thread resumes.
     open();
     let gone = node.clone();
     until(&server, "the end of the node", move |view| {
@@ -329,11 +333,11 @@ async fn blocked_session_thread_delays_no_loss() {
     assert_eq!(
         state().inside,
         2,
-        "the sessions' threads could have told it"
+        "expected the sessions' threads to be blocked by the subscriber"
     );
     assert!(
         server.exists(&guard.node()),
-        "another process may have been granted the lock before it was told"
+        "expected the node to exist until the holder was notified"
     );
     assert!(!broken.is_held());
     assert_eq!(lost.reason(), LostReason::LeaseExpired);

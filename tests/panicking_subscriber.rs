@@ -345,7 +345,7 @@ async fn panic_logging_loss_costs_no_lock() {
     // The one at which there was no panic is in the log.
     let name = |guard: &LockGuard| guard.node().rsplit_once('/').unwrap().1.to_owned();
     until_among(&LOGGED, "lock lost", guards.iter().map(name).collect()).await;
-    // The beats go on.
+    // Heartbeats continue.
     let sent = server.counters().requests_of(session(&client), Op::Multi);
     let id = session(&client);
     until(&server, "two more beats", move |view| {

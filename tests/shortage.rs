@@ -1,10 +1,6 @@
 //! Processes that run out of file descriptors.
 #![cfg(target_os = "linux")]
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::process::{Command, Stdio};
 
@@ -23,7 +19,7 @@ fn limit_to(more: u64) -> Rlimit {
     let before = getrlimit(Resource::Nofile);
     let limit = Rlimit {
         current: Some(open as u64 + more),
-        ..before.clone()
+        ..before
     };
     setrlimit(Resource::Nofile, limit).unwrap();
     before

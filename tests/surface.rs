@@ -34,7 +34,7 @@ fn copied<T: Copy + Eq + Hash + Send + Sync + Unpin + Debug + 'static>() {}
 fn cloned<T: Clone + Send + Sync + Unpin + Debug + 'static>() {}
 fn error<T: Error + Clone + Send + Sync + Unpin + 'static>() {}
 
-/// Whether a type can be cloned: what a type has itself comes before what a trait gives it.
+/// Whether a type can be cloned: an inherent constant takes precedence over that of a trait.
 struct Cloned<T>(PhantomData<T>);
 
 impl<T: Clone> Cloned<T> {
@@ -108,119 +108,7 @@ fn types_are_send_and_static() {
     }
 }
 
-/// Asserts that the message is one line, without a capital or a full stop, and contains the reason
-/// of its source.
-fn assert_well_put(error: &dyn Error) {
-    let text = error.to_string();
-    assert!(
-        !text.is_empty() && !text.contains('\n') && !text.ends_with('.'),
-        "{text}"
-    );
-    assert!(
-        text.starts_with(|first: char| !first.is_uppercase()) || text.starts_with("ZooKeeper"),
-        "{text}"
-    );
-    if let Some(source) = error.source() {
-        let reason = source
-            .downcast_ref::<Lost>()
-            .map_or_else(|| source.to_string(), |lost| lost.reason().to_string());
-        assert!(text.contains(&reason), "{text} does not say why: {reason}");
-    }
-}
-
-#[tokio::test]
-async fn build_errors_name_path_and_option() {
-    let (server, [client]) = with_clients(start(), connect).await;
-    let invalid = InterProcessMutex::new(&client, "no/slash").unwrap_err();
-    assert!(invalid.to_string().contains("\"no/slash\""), "{invalid}");
-    assert_well_put(&invalid);
-    let option = InterProcessMutex::builder(&client, DIRECTORY)
-        .hand_off(0, SOON)
-        .build()
-        .unwrap_err();
-    assert!(
-        option.to_string().contains(DIRECTORY) && option.to_string().contains("`hand_off`"),
-        "{option}"
-    );
-    assert_well_put(&option);
-    let _first = mutex(&client);
-    let conflict = InterProcessMutex::builder(&client, DIRECTORY)
-        .data("x")
-        .build()
-        .unwrap_err();
-    assert!(
-        conflict.to_string().contains(DIRECTORY) && conflict.to_string().contains("`data`"),
-        "{conflict}"
-    );
-    assert_well_put(&conflict);
-    let namespace = Client::builder()
-        .namespace("a//b")
-        .connect(&server.connect_string())
-        .await
-        .unwrap_err();
-    assert!(
-        namespace
-            .source()
-            .is_some_and(|source| source.to_string().contains("a//b")),
-        "{namespace}"
-    );
-    assert_well_put(&namespace);
-    assert_eq!(
-        server.counters().total_requests(),
-        0,
-        "nothing was asked of a server for any of these"
-    );
-}
-
-#[tokio::test]
-async fn release_errors_say_what_remains() {
-    let (server, [client]) = with_clients(start(), connect).await;
-    let guard = within("the grant", mutex(&client).lock()).await.unwrap();
-    assert!(server.expire_session(session(&client)));
-    let lost = within("the loss", guard.lost()).await;
-    assert!(
-        lost.to_string().contains("\"/locks/sku-42\"") && lost.to_string().contains("expired"),
-        "{lost}"
-    );
-    assert_eq!(lost.path(), DIRECTORY);
-    assert_well_put(&lost);
-    let error = within("the release", guard.release()).await.unwrap_err();
-    let source = error.source().expect("the loss");
-    assert_eq!(source.downcast_ref::<Lost>(), Some(&lost));
-    assert_well_put(&error);
-    assert!(!error.is_retryable());
-}
-
-#[tokio::test]
-async fn transaction_errors_forbid_resending() {
-    let (server, [client]) = with_clients(start(), connect).await;
-    let guard = within("the grant", mutex(&client).lock()).await.unwrap();
-    let invalid = guard
-        .transaction()
-        .check("stock", None)
-        .commit()
-        .await
-        .unwrap_err();
-    assert!(
-        matches!(invalid, TransactionError::InvalidPath(_)),
-        "{invalid}"
-    );
-    assert!(server.expire_session(session(&client)));
-    within("the loss", guard.lost()).await;
-    let lost = within(
-        "the answer",
-        guard.transaction().check("/stock", None).commit(),
-    )
-    .await
-    .unwrap_err();
-    assert!(matches!(lost, TransactionError::Lost(_)), "{lost}");
-    for error in [invalid, lost] {
-        assert!(!error.is_retryable(), "{error}");
-        assert_well_put(&error);
-    }
-}
-
-/// A server that accepts and says nothing.
+/// The server accepts the connection and is silent.
 #[tokio::test]
 async fn default_connect_timeout_is_5_s() {
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -331,8 +219,8 @@ fn read(path: impl AsRef<Path>) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Whether a file that a test of this program writes is up to date; with `WRITE_PAGES=1`, writes it
-/// anew.
+/// Asserts that a file that a test of this program writes is up to date; with `WRITE_PAGES=1`,
+/// writes it anew.
 #[track_caller]
 fn assert_written(path: &str, text: &str) {
     let file = root().join(path);
@@ -361,7 +249,7 @@ fn keys(manifest: &str, table: &str) -> Vec<String> {
         .collect()
 }
 
-/// Whether a dependency is there with a feature only.
+/// Returns whether a dependency is optional.
 fn is_optional(manifest: &str, name: &str) -> bool {
     manifest
         .lines()
@@ -577,7 +465,7 @@ fn types_display_as_documented() {
     );
 }
 
-/// Of a value in a log: one line, and not a long one.
+/// Asserts that the value is one short line in a log.
 #[track_caller]
 fn assert_brief(value: &dyn Debug) -> String {
     let text = format!("{value:?}");
@@ -636,11 +524,14 @@ async fn late_release_names_path_and_cause() {
     let (_server, [client]) = with_clients(start(), connect).await;
     let guard = within("the grant", mutex(&client).lock()).await.unwrap();
     client.close().await.unwrap();
+    let lost = within("the loss", guard.lost()).await;
+    assert_eq!(lost.path(), DIRECTORY);
     let error = within("the release", guard.release()).await.unwrap_err();
     assert_eq!(
         error.to_string(),
         format!("the lock {DIRECTORY:?} was released too late: its client was closed")
     );
-    assert_well_put(&error);
-    assert!(error.source().is_some_and(|source| source.is::<Lost>()));
+    let source = error.source().expect("the loss");
+    assert_eq!(source.downcast_ref::<Lost>(), Some(&lost));
+    assert!(!error.is_retryable());
 }

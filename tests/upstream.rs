@@ -24,8 +24,8 @@ const A_WHILE: Duration = Duration::from_millis(500);
 /// How long the relay holds what the server says.
 const DELAY: Duration = Duration::from_millis(20);
 
-/// Whether this build lacks all of these patches, so that the tests see the library as it was
-/// published.
+/// Returns whether this build lacks all of these patches, so that the tests see the library as it
+/// was published.
 fn without(patches: &[&str]) -> bool {
     let applied = std::env::var("UPSTREAM_PATCHES").unwrap_or_default();
     !applied
@@ -208,7 +208,7 @@ fn descriptor_shortage_ends_the_reactor() {
         let before = getrlimit(Resource::Nofile);
         let none = Rlimit {
             current: Some(0),
-            ..before.clone()
+            ..before
         };
         setrlimit(Resource::Nofile, none).unwrap();
         let short = tokio::spawn({
@@ -288,7 +288,7 @@ async fn dropped_clone_releases_owned_lock() {
     let gone = server.wait_until(|view| view.children("/lock").is_empty(), SOON);
     assert!(
         gone.await,
-        "held by nobody, and `lock` is still there: {}",
+        "no process holds the lock, and `lock` still exists: {}",
         lock.lock_path()
     );
 }
@@ -385,7 +385,7 @@ fn watcher_panics_when_runtime_ends() {
     assert_eq!(
         client.state(),
         zk::SessionState::SyncConnected,
-        "of a session that nobody serves"
+        "of a session that no task serves"
     );
 }
 

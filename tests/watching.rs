@@ -30,7 +30,7 @@ struct Received {
     fields: Fields,
     /// The span that it is in.
     parent: Option<&'static str>,
-    /// Of a span: whether it is closed.
+    /// Whether a span is closed.
     closed: bool,
     is_span: bool,
     thread: String,

@@ -85,8 +85,8 @@ pub(crate) enum Fault {
     Pause(Role),
 }
 
-/// In which of its critical sections a worker is paused, and in which it is killed: later, because
-/// one writer may be both.
+/// The critical section of a worker in which it is paused, and the one in which it is killed: a
+/// later one, because one writer may be both.
 const PAUSED_IN: u32 = 2;
 const KILLED_IN: u32 = 5;
 

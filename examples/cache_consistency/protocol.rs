@@ -61,11 +61,11 @@ pub(crate) enum Ending {
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Tally {
     pub(crate) reads: u32,
-    /// From the cache.
+    /// The reads from the cache.
     pub(crate) hits: u32,
-    /// Of an older version than the one that was in the table before the read began.
+    /// The reads of an older version than the table had when they began.
     pub(crate) stale: u32,
-    /// From the table, because the lock was not granted in time.
+    /// The reads from the table, because the lock was not granted in time.
     pub(crate) timed_out: u32,
 }
 

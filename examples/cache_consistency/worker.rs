@@ -135,8 +135,8 @@ impl Worker {
         Ok(tally)
     }
 
-    /// Reads the row and puts it into the cache, under the read lock, so that no write comes in
-    /// between. Returns `None` if the lock was not granted in time, or was lost at once.
+    /// Reads the row and puts it into the cache, under the read lock, so that no write is granted
+    /// the lock between. Returns `None` if the lock was not granted in time, or was lost at once.
     async fn read_through(&mut self) -> Result<Option<u32>, Error> {
         let guard = match self.config.lock {
             Lock::None => None,

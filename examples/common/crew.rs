@@ -94,7 +94,7 @@ pub(crate) fn run_worker<W: Worker>() -> Result<(), Error> {
 /// The results of a crew.
 #[derive(Debug)]
 pub(crate) struct Outcome<T> {
-    /// Of the workers that have done everything, in any order.
+    /// The counts of the workers that have done everything, in any order.
     pub(crate) tallies: Vec<T>,
     pub(crate) failures: Vec<String>,
     /// The worker that was killed, from 0.

@@ -23,7 +23,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct Workers<M> {
     workers: Vec<Worker>,
-    /// From all workers, in the order in which it arrives.
+    /// The events of all workers, in the order of their arrival.
     events: mpsc::UnboundedReceiver<(u32, FromWorker<M>)>,
     sender: mpsc::UnboundedSender<(u32, FromWorker<M>)>,
 }

@@ -46,7 +46,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// Lets all days pass, and looks at the books.
+/// Runs all days, and checks the books.
 async fn live(options: &Options) -> Result<Option<Verdict>, Error> {
     let config = options.config();
     let servers = Servers::find(options.run.connect.as_deref())?;

@@ -12,7 +12,7 @@
 //! watches the one before it, and a release notifies one.
 //!
 //! The contenders are in several processes, with a session each. When one has the lock and all
-//! others wait, the holder is told to release it, and goes to the back of the queue. The
+//! others wait, the holder is requested to release it, and goes to the back of the queue. The
 //! notifications are those that the server in this process counts; those of real servers are
 //! counted on their way, by a proxy.
 //!

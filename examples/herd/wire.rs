@@ -18,7 +18,7 @@ const NOTIFICATION: [u8; 4] = (-1_i32).to_be_bytes();
 /// The proxy. It serves as long as the runtime.
 #[derive(Debug)]
 pub(crate) struct Wire {
-    /// For clients that are to go through it.
+    /// The connect string for clients that use the proxy.
     pub(crate) connect_string: String,
     notifications: Arc<AtomicU64>,
 }

@@ -143,7 +143,7 @@ impl FaultInjector {
         };
         let pause = match self.faults.front() {
             Some(Fault::Kill) => SETTLE,
-            // Another user has the lock by then, if any wants it.
+            // Another user has the lock after this time, if any wants it.
             _ => self.session_timeout * 2 + Duration::from_secs(10),
         };
         if victim.since.elapsed() < pause {

@@ -13,7 +13,7 @@ pub(crate) struct History {
     pub(crate) finished: u64,
     pub(crate) sections: Vec<Section>,
     pub(crate) incidents: Vec<Incident>,
-    /// By user: the index of their last section.
+    /// The index of the last section of each user.
     last: HashMap<u32, usize>,
 }
 

@@ -120,7 +120,7 @@ pub(crate) enum Lock {
 pub(crate) struct Config {
     pub(crate) scenario: Scenario,
     pub(crate) skus: u32,
-    /// Of each product.
+    /// The stock of each product.
     pub(crate) stock: u32,
     pub(crate) users: u32,
     pub(crate) workers: u32,

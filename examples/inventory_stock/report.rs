@@ -22,9 +22,9 @@ pub(crate) struct Ledger {
     config: Config,
     backend: Backend,
     verbose: bool,
-    /// By user, less one.
+    /// The outcomes by user, from 1.
     outcomes: Vec<Option<Outcome>>,
-    /// By worker: whether it died before it was done.
+    /// Whether each worker died before it was done.
     dead: Vec<bool>,
     history: History,
     peak_lock_nodes: usize,
@@ -253,7 +253,7 @@ fn percentile(sorted: &[u64], percent: usize) -> f64 {
 #[derive(Debug, Serialize)]
 pub(crate) struct Figures {
     backend: Backend,
-    /// Of all products together, as is all that follows.
+    /// The stock of all products together; so are the next fields.
     stock: u32,
     users: u32,
     workers: u32,

@@ -21,7 +21,7 @@ const STUCK: Duration = Duration::from_millis(500);
 
 /// A token is two columns. The table keeps the highest token of a writer and the highest of a
 /// reader; the holder of a lock shows its token when it reads and when it writes, and no earlier
-/// holder is let in after it.
+/// holder is granted the lock after it.
 const TABLES: &str = "
     DROP TABLE IF EXISTS stock;
     DROP TABLE IF EXISTS orders;
@@ -52,7 +52,7 @@ pub(crate) enum Sale {
 pub(crate) struct Count {
     pub(crate) sku: String,
     pub(crate) left: u32,
-    /// In the order in which they were committed.
+    /// The orders as they were committed.
     pub(crate) orders: Vec<Order>,
 }
 

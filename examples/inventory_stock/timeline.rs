@@ -89,7 +89,7 @@ pub(crate) fn draw(history: &History, config: &Config) -> String {
 struct Row<'a> {
     y: f64,
     height: f64,
-    /// Each with its lane.
+    /// The sections, each with its lane.
     sections: Vec<(&'a Section, usize)>,
 }
 

@@ -50,7 +50,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// Has all orders placed, and looks at them.
+/// Places all orders, and checks them.
 async fn place_orders(options: &Options) -> Result<Option<Verdict>, Error> {
     let config = options.config();
     let servers = Servers::find(options.run.connect.as_deref())?;

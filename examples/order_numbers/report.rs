@@ -50,7 +50,7 @@ struct Figures {
     duplicates: u32,
     /// Orders that are not there: of the process that was killed.
     lost: u32,
-    /// Of the other processes.
+    /// The orders of the other processes.
     missing: u32,
     /// Attempts to place an order that were followed by another.
     retries: u32,

@@ -17,7 +17,7 @@ use crate::options::{Config, Lock};
 /// How often a worker tries to place an order, if the lock is lost or the outcome unknown.
 const ATTEMPTS: u32 = 10;
 
-/// In which of its orders, from 1, a process is killed.
+/// The order, from 1, in which a process is killed.
 const KILLED_IN: u32 = 5;
 
 /// The work of one process.

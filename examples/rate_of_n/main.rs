@@ -44,7 +44,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// Lets all visitors in, and looks at what the service has written down.
+/// Runs all visitors, and checks the record of the service.
 async fn visit(options: &Options) -> Result<Option<Verdict>, Error> {
     let servers = Servers::find(options.run.connect.as_deref())?;
     // Says what is wrong with the servers, if anything is, in the library's words.

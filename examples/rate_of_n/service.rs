@@ -41,12 +41,12 @@ impl Service {
         db::open(file).map(Self)
     }
 
-    /// Lets a visitor in.
+    /// Records that a visitor enters.
     pub(crate) fn enter(&self, slot: u32) -> Result<(), Error> {
         self.log(slot, 1)
     }
 
-    /// Lets a visitor out.
+    /// Records that a visitor leaves.
     pub(crate) fn leave(&self, slot: u32) -> Result<(), Error> {
         self.log(slot, -1)
     }

@@ -50,7 +50,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// Has all transfers done, and looks at the accounts.
+/// Makes all transfers, and checks the accounts.
 async fn transfer(options: &Options) -> Result<Option<Verdict>, Error> {
     let config = options.config();
     let servers = Servers::find(options.run.connect.as_deref())?;

@@ -19,7 +19,7 @@ struct Figures {
     transfers: u32,
     /// Transfers that are not recorded.
     not_done: u32,
-    /// In all accounts.
+    /// The sum of all accounts.
     total: i64,
     expected_total: i64,
     /// Accounts whose balance is not what the recorded transfers lead to.

@@ -22,7 +22,7 @@ use crate::scenario::{self, Effort, Scenario};
 use crate::servers::Servers;
 use crate::turn::{self, NodeCount, SharedCounters};
 
-/// From how many tasks on their memory is measured.
+/// The number of tasks from which their memory is measured.
 const CROWD: usize = 10_000;
 
 /// Does what the command line asks for, and returns whether everything was as it must be.
@@ -71,7 +71,7 @@ pub(crate) fn run(options: &Options) -> Result<bool, Error> {
     Ok(!options.check || report.gates.iter().all(|verdict| verdict.met))
 }
 
-/// Has an error name the file that it is about.
+/// Makes an error name the file that it is about.
 fn named<T>(path: &Path, result: Result<T, impl std::fmt::Display>) -> Result<T, Error> {
     result.map_err(|error| format!("{}: {error}", path.display()).into())
 }
@@ -225,13 +225,13 @@ fn print(text: &str) -> Result<(), Error> {
 
 struct Bench {
     effort: Effort,
-    /// Another build of this program.
+    /// The path of another build of this program.
     beside: Option<PathBuf>,
     programs: Programs,
     servers: Servers,
     /// The processes that run, by [`Contender::processes`].
     workers: HashMap<Processes, Vec<Worker>>,
-    /// Of the scenario that is run, by contender.
+    /// The lost updates of the present scenario, by contender.
     lost_updates: BTreeMap<String, u64>,
 }
 
@@ -296,8 +296,8 @@ impl Bench {
             .map(drop)
     }
 
-    /// Has a contender connect, make its directories, and fill caches, untimed. Of a crowd, returns
-    /// how many bytes each task has in memory.
+    /// Makes a contender connect, create its directories, and fill caches, untimed. For a crowd,
+    /// returns the bytes that each task has in memory.
     fn warm_up(
         &mut self,
         scenario: &Scenario,
@@ -339,7 +339,7 @@ impl Bench {
         Ok(crowd.then(|| used as f64 / more as f64))
     }
 
-    /// Has a contender run its part of a round.
+    /// Makes a contender run its part of a round.
     fn part(
         &mut self,
         scenario: &Scenario,

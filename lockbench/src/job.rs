@@ -41,7 +41,7 @@ pub(crate) enum Recipe {
 pub(crate) enum Release {
     /// The next cycle begins when the servers have confirmed it.
     Awaited,
-    /// In the background.
+    /// The lock is released in the background.
     Dropped,
 }
 
@@ -97,7 +97,7 @@ pub(crate) struct Done {
     pub(crate) elapsed_micros: f64,
     /// User and system time of the worker's process during the round.
     pub(crate) cpu_micros: f64,
-    /// From asking to having the lock.
+    /// The time from the call to the grant.
     pub(crate) latency_micros: Latency,
     /// Exclusive cycles that the counters do not show. 0 where there is a counter file, which the
     /// orchestrator compares.

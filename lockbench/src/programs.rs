@@ -19,9 +19,9 @@ pub(crate) struct Programs {
 /// Where Curator's worker is.
 #[derive(Debug)]
 enum Classes {
-    /// In a directory that goes with this value.
+    /// The classes are in a directory that is deleted with this value.
     Own(TempDir),
-    /// In one that others use too.
+    /// The classes are in a directory that others use too.
     Shared(PathBuf),
 }
 

@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     const DELAY: Duration = Duration::from_millis(20);
-    /// For a machine on which everything else runs too.
+    /// The time limit, for a busy machine.
     const LONG: Duration = Duration::from_secs(60);
 
     /// Returns a connection through a proxy: its client's and its server's end.

@@ -18,7 +18,7 @@ pub(crate) struct Measured {
     cycles: u64,
     pub(crate) elapsed_micros: f64,
     cpu_micros: f64,
-    /// With several processes, the worst of each percentile.
+    /// The latencies; with several processes, the worst of each percentile.
     pub(crate) latency_micros: Latency,
     /// The number of requests that the ZooKeeper servers received in the round, pings and
     /// heartbeats included.
@@ -109,7 +109,7 @@ pub(crate) type Round = BTreeMap<String, Measured>;
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct ScenarioReport {
     pub(crate) about: String,
-    /// By contender.
+    /// The reports by contender.
     pub(crate) contenders: BTreeMap<String, ContenderReport>,
     /// The ratios of each round, such as `ours/bare`.
     pub(crate) ratios: BTreeMap<String, RatioReport>,
@@ -120,7 +120,7 @@ pub(crate) struct ScenarioReport {
     /// How many updates of the counters a lock lost, warming up included: with one it is no lock.
     #[serde(default)]
     pub(crate) lost_updates: BTreeMap<String, u64>,
-    /// In how many rounds something else had a part of the processors.
+    /// The number of rounds in which other programs used the processors.
     pub(crate) marked_rounds: usize,
     /// The measurements of each contender in each round.
     pub(crate) rounds: Vec<Round>,

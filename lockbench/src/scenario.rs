@@ -25,7 +25,7 @@ pub(crate) struct Scenario {
     pub(crate) about: &'static str,
     pub(crate) place: Place,
     pub(crate) measure: Measure,
-    /// Of each contender; they share the paths.
+    /// The processes of each contender, which share the paths.
     pub(crate) processes: usize,
     sessions: usize,
     tasks: usize,

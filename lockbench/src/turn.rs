@@ -23,7 +23,7 @@ pub(crate) struct Turn {
     pub(crate) lost_updates: u64,
 }
 
-/// Has all processes of a contender run the same job at once.
+/// Makes all processes of a contender run the same job at once.
 pub(crate) fn together(workers: &mut [Worker], job: &Job) -> Result<Turn, Error> {
     for worker in &mut *workers {
         worker.begin(job)?;

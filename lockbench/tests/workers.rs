@@ -215,7 +215,7 @@ impl Worker {
         self.end()
     }
 
-    /// Has it end, which it must do when there is nothing more to read.
+    /// Closes the input of the worker, which must then end.
     fn finish(self) -> Outcome {
         let Self {
             mut child,

@@ -1,8 +1,8 @@
-//! What has to have happened in a run that is long enough: a fault that never struck, or an error
+//! The events that must occur in a run that is long enough: a fault that never struck, or an error
 //! that no caller ever saw, tests nothing.
 //!
-//! The rows are those of a run's `faults` and `sometimes`. Those of RELIABILITY.md's tables are
-//! what comes of the faults in [`faults::ALL`]; the rows that no simulated world can have are named
+//! The rows are those of a run's `faults` and `sometimes`. The rows of RELIABILITY.md's tables
+//! follow from the faults in [`faults::ALL`]; the rows that no simulated world can have are listed
 //! here with the reason.
 
 use std::time::Duration;
@@ -13,11 +13,11 @@ use crate::report::Sum;
 /// How soon a row has to occur.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// In any run of [`COMMON`] worlds.
+    /// The row must occur in any run of [`COMMON`] worlds.
     Common,
-    /// In any run of [`RARE`] worlds.
+    /// The row must occur in any run of [`RARE`] worlds.
     Rare,
-    /// It may occur, and may not, for this reason.
+    /// The row may occur, and may not, for this reason.
     Free(&'static str),
     /// No world has it, for this reason.
     Never(&'static str),
@@ -38,10 +38,10 @@ pub struct Variants {
     /// The text in which the enum is declared: it is non-exhaustive, so no match outside of its
     /// crate shows what is missing here.
     pub source: &'static str,
-    /// Those of the enum itself.
+    /// The rows of the enum itself.
     pub rows: &'static [(&'static str, When)],
-    /// Those of [`ErrorKind`](zookeeper_recipes::ErrorKind), if a request that failed is one of its
-    /// variants, or it is that enum.
+    /// The rows of [`ErrorKind`](zookeeper_recipes::ErrorKind), if a request that failed is one of
+    /// its variants, or it is that enum.
     pub kinds: &'static [(&'static str, When)],
 }
 
@@ -475,9 +475,9 @@ const OTHERS: &[(&str, When)] = &[
 
 /// Where a row of RELIABILITY.md is shown.
 pub enum Shown {
-    /// In worlds, which have these rows.
+    /// Worlds show the row, by these rows.
     By(&'static [&'static str]),
-    /// In real time only, for this reason.
+    /// Tests in real time show the row, for this reason.
     Elsewhere(&'static str),
 }
 
@@ -544,10 +544,7 @@ pub const RELIABILITY: &[(&str, Shown)] = &[
         "the work takes longer than the lease",
         By(&["lost LeaseOver"]),
     ),
-    (
-        "it is notified, and is slow to stop",
-        By(&["stops late"]),
-    ),
+    ("it is notified, and is slow to stop", By(&["stops late"])),
     (
         "it is a command of zklock",
         Elsewhere("a command needs a real process"),
@@ -603,7 +600,7 @@ pub const RELIABILITY: &[(&str, Shown)] = &[
         "the node is deleted by hand",
         Elsewhere("the checkers of numbers need the node"),
     ),
-    // What notifies the holder.
+    // The rows show the mechanisms that notify the holder.
     ("no write is answered for T", By(&["lost LeaseExpired"])),
     (
         "the session's thread is blocked",
@@ -630,7 +627,7 @@ pub const RELIABILITY: &[(&str, Shown)] = &[
     ),
 ];
 
-/// So many times as long as it was to be a run may become for the worlds of which rows are
+/// A run may take this many times as long as requested to reach the worlds of which rows are
 /// demanded.
 const PATIENCE: u32 = 5;
 

@@ -1,5 +1,5 @@
-//! What the library and the test server are given by the simulation: threads, and connections in
-//! memory.
+//! The parts that the simulation provides to the library and to the test server: threads, and
+//! connections in memory.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -112,7 +112,7 @@ impl Listener for Port {
     }
 
     fn reset(mut stream: TcpStream) {
-        // Its drop sends the reset.
+        // The drop of the stream sends the reset.
         let _ = stream.set_zero_linger();
     }
 }

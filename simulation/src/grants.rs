@@ -1,4 +1,4 @@
-//! What callers are granted, and whose it is.
+//! The grants of callers, and their owners.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ use crate::check::exclusion::{Guard, Share};
 use crate::check::leases;
 use crate::world::Machine;
 
-/// What a caller was granted.
+/// The grant of a caller.
 pub enum Held {
     Lock(AnyGuard),
     Read(ReadGuard),
@@ -55,12 +55,12 @@ impl Held {
         })
     }
 
-    /// What a guard says that it is.
+    /// Returns the state that the guard reports; `None` if the grant has no guard.
     pub fn state(&self) -> Option<LockState> {
         each!(self, guard => Some(guard.state()), _other => None)
     }
 
-    /// Waits until it is lost. What is dropped then is not told.
+    /// Waits until the grant is lost. A grant that is dropped then is not notified.
     pub async fn lost(&self) -> Lost {
         each!(self, guard => guard.lost().await, other => match other {
             Held::Term(term) => term.lost().await,
@@ -114,7 +114,7 @@ impl Held {
         }
     }
 
-    /// What it shows to a resource that compares tokens, for each of its paths.
+    /// Returns the tokens for resources, one for each path.
     pub fn shows(&self) -> Vec<Option<Token>> {
         match self {
             Self::Lock(guard) => vec![Some(guard.fencing_token())],
@@ -146,7 +146,7 @@ impl Held {
         each!(self, guard => Some(guard.set_lease(lease)), _other => None)
     }
 
-    /// Another guard of the same hold.
+    /// Returns another guard of the same hold.
     pub fn reenter(&self) -> Option<Result<Self, Lost>> {
         match self {
             Self::Lock(guard) => Some(guard.reenter().map(Self::Lock)),
@@ -191,17 +191,18 @@ pub struct Grant {
     pub who: u64,
     pub held: Held,
     pub machine: Arc<Machine>,
-    /// Its paths: several of a multi-lock.
+    /// The paths of the grant: several of a multi-lock.
     pub parts: Vec<Part>,
     pub nodes: Vec<String>,
-    /// Whether its node was deleted by another process. It is told with the next heartbeat, and may
-    /// stand beside others until then: RELIABILITY.md promises no more.
+    /// Whether another process has deleted the grant's node. The holder is notified with the next
+    /// heartbeat, and may hold the lock together with others until then: RELIABILITY.md promises no
+    /// more.
     pub is_broken: AtomicBool,
     pub granted: u64,
     /// Whether it was held when its caller learned of it, by nodes that no other process had
     /// deleted: then it comes behind all grants before it.
     pub counts: bool,
-    /// Whether its caller was told that it is lost.
+    /// Whether the caller was notified of the loss.
     pub is_told: AtomicBool,
     /// Whether it was suspended when it was looked at last.
     pub is_suspended: AtomicBool,

@@ -35,7 +35,7 @@ impl Machines {
     /// Starts a machine, with a client and its callers.
     async fn start(&self) {
         let number = self.world.process();
-        // It has no session yet.
+        // The machine has no session yet.
         self.world.shakes(Duration::ZERO);
         let name = format!("c{number}");
         let process = Host::new(number);
@@ -53,7 +53,7 @@ impl Machines {
             } else {
                 builder.clone().connect_lazy(&servers)
             };
-            // One that starts without a server continues trying.
+            // A client that starts without a server continues trying.
             match connected {
                 Ok(client) => (Ok(client), None),
                 Err(error) => (builder.connect_lazy(&servers), Some(error)),
@@ -120,7 +120,7 @@ impl Machines {
                 }
             };
             world.client_ended(&old, is_drained);
-            // Its callers find out by themselves.
+            // The callers notice the end by themselves.
             sleep(rest).await;
             old.has_left.store(true, Ordering::Relaxed);
         };
@@ -128,7 +128,7 @@ impl Machines {
         self.start().await;
     }
 
-    /// Has a machine crash, and starts another.
+    /// Makes a machine crash, and starts another.
     pub async fn crash(&self, rng: &mut Rng) {
         let machine = {
             let mut all = lock(&self.all);
@@ -199,7 +199,7 @@ async fn live(plan: Plan, trace: bool, mut rng: Rng) -> Report {
     }
     let looks = {
         let world = Arc::clone(&world);
-        // Those who hold for hours are looked at less often.
+        // Worlds with long holds are checked less often.
         let period = Duration::from_millis(if world.plan.long { 20_000 } else { 500 });
         tokio::spawn(async move {
             loop {
@@ -210,12 +210,12 @@ async fn live(plan: Plan, trace: bool, mut rng: Rng) -> Report {
     };
     faults::make(&Stage::new(&world, &server, &net), &machines, &mut rng).await;
 
-    // Everything works from here on. Callers continue, with time enough for each to be granted what
-    // it waits for.
+    // Everything works from now on. Callers continue, with enough time for each to be granted its
+    // lock.
     world.heal();
     sleep(2 * Duration::from_millis(recovery::limit(plan.timeout_ms()))).await;
 
-    // And all has to come to an end.
+    // All callers must then end.
     let patience = plan.session_timeout * 6 + Duration::from_secs(120);
     world.stop();
     let mut callers = std::mem::take(&mut *lock(&machines.callers));

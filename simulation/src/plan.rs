@@ -1,4 +1,4 @@
-//! What a world is like: all of it follows from the seed.
+//! The plan of a world, which follows from the seed.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ const LONG: u64 = 40;
 /// One world in this many is [calm](Plan::calm).
 const CALM: u64 = 20;
 
-/// What is at a path.
+/// The recipe at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Mutex,
@@ -50,8 +50,8 @@ pub enum Profile {
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub seed: u64,
-    /// What is at each path: the same at all of them, or anything, for what recipes of one client
-    /// do to each other.
+    /// The recipe at each path: the same at all, or a mixture, for the effects of recipes of one
+    /// client on each other.
     pub kinds: Vec<Kind>,
     pub clients: u64,
     /// The callers of each client.
@@ -59,12 +59,12 @@ pub struct Plan {
     pub session_timeout: Duration,
     /// How long there are faults.
     pub time: Duration,
-    /// The server's clock, and how late its leader hears of sessions.
+    /// The server's clock, and how late its leader learns of sessions.
     pub clock_rate: f64,
     pub touch_interval: Duration,
     pub margin: LeaseMargin,
-    /// How many callers of a client have a lock in a row, and for how long, before another is let
-    /// in; 0 is the default.
+    /// How many callers of a client have a lock in a row, and for how long, before another is
+    /// granted the lock; 0 is the default.
     pub handoff: u32,
     pub handoff_ms: u64,
     /// Whether each call makes its own handle.
@@ -201,7 +201,7 @@ impl Plan {
             handoff: 0,
             broken: 0,
             multi: 0,
-            // Where an answer takes seconds now and then, connections are given up.
+            // If an answer may take seconds, connections are given up.
             far: false,
             // A directory that is made by another between two creates lets the second in first.
             sweep_ms: 0,
@@ -261,7 +261,7 @@ impl Plan {
         const HOUR: u64 = 3_600_000;
         let lock = |kind: &Kind| match kind {
             Kind::Mutex | Kind::Fair | Kind::ReadWrite | Kind::Semaphore => *kind,
-            // What is held for a short time.
+            // The remaining recipes hold for a short time.
             _ => Kind::Mutex,
         };
         let kinds = self.kinds.iter().map(lock);
@@ -269,7 +269,7 @@ impl Plan {
             kinds: kinds.cycle().take(200).collect(),
             clients: 2,
             callers: 200,
-            // Most of what such a world costs are heartbeats.
+            // Heartbeats are most of the cost of such a world.
             session_timeout: Duration::from_secs(120),
             time: Duration::from_millis(8 * HOUR),
             touch_interval: Duration::ZERO,

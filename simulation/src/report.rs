@@ -1,4 +1,4 @@
-//! What many worlds have shown, as one JSON object.
+//! The results of many worlds, as one JSON object.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ pub struct Sum {
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub unfinished: BTreeSet<u64>,
     pub worlds: u64,
-    /// Of real time.
+    /// The seconds of real time.
     pub seconds: f64,
     pub grants: u64,
     pub losses: u64,
@@ -35,7 +35,7 @@ pub struct Sum {
 }
 
 impl Sum {
-    /// Of no world so far.
+    /// Returns a sum of no worlds so far.
     pub fn from_seed(first_seed: u64) -> Self {
         Self {
             first_seed,

@@ -1,5 +1,5 @@
-//! A run that continues where it was stopped, or killed: which seeds are played, and the log that
-//! tells of them.
+//! A run that continues where it was stopped or killed: the seeds to play, and the log of those
+//! that were played.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -11,14 +11,14 @@ use crate::report::Sum;
 #[derive(Debug)]
 pub struct Seeds {
     next: u64,
-    /// Those that a run before this one has begun, and not ended.
+    /// The seeds that an earlier run has begun, and not ended.
     again: BTreeSet<u64>,
-    /// Those that are being played.
+    /// The seeds that are being played.
     begun: BTreeSet<u64>,
 }
 
 impl Seeds {
-    /// Those behind a sum.
+    /// Returns the seeds after a sum.
     pub fn after(sum: &Sum) -> Self {
         Self {
             next: sum.last_seed + 1,
@@ -37,13 +37,13 @@ impl Seeds {
         seed
     }
 
-    /// It has been played, or is not to be.
+    /// Records that a seed has been played, or is skipped.
     pub fn ended(&mut self, seed: u64) {
         self.begun.remove(&seed);
     }
 
-    /// Those up to a seed that have not ended: worlds take seconds or minutes, and a later one may
-    /// be there earlier.
+    /// Returns the seeds up to `last` that have not ended: worlds take seconds or minutes, and a
+    /// later one may end earlier.
     pub fn unfinished(&self, last: u64) -> BTreeSet<u64> {
         self.again
             .union(&self.begun)
@@ -85,7 +85,7 @@ impl Log {
         let lines = text[..whole]
             .split(|byte| *byte == b'\n')
             .filter(|line| !line.is_empty());
-        // One that did not fit on a full disk has the next behind it, in the same line.
+        // A line that was cut short by a full disk has the next one behind it.
         let sum = lines
             .rev()
             .find_map(|line| serde_json::from_slice(line).ok());
@@ -195,7 +195,7 @@ mod tests {
         // The disk was full for a while.
         fs::write(path, format!("{}\n{half}{}\n", first.json(), second.json())).unwrap();
         assert_eq!(Log::open(path).unwrap().1, Some(first));
-        // Another file is left as it is.
+        // A file of another kind is left as it is.
         for other in ["a text", "a text\n"] {
             fs::write(path, other).unwrap();
             Log::open(path).unwrap_err();

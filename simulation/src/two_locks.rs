@@ -40,7 +40,7 @@ pub enum Kind {
     ClientLockUndropped,
 }
 
-/// What a world has shown.
+/// The results of a world.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
     pub worlds: u64,
@@ -58,7 +58,7 @@ pub struct Found {
     pub examples: Vec<String>,
 }
 
-/// How many, and in how many worlds.
+/// The number of events, and of worlds with one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count(pub u64, pub u64);
 
@@ -195,7 +195,7 @@ impl Machine {
         match guard {
             // An error says that it was lost.
             Guard::Ours(guard) => drop(guard.release().await),
-            // There is no other way than to drop it.
+            // A lock of this kind can only be released by dropping it.
             Guard::ClientLock(held) => drop(held),
         }
     }
@@ -203,7 +203,7 @@ impl Machine {
 
 type Inside = Vec<(u64, Arc<Machine>, Arc<Guard>)>;
 
-/// What all tasks of a world share.
+/// The state that all tasks of a world share.
 struct World {
     kind: Kind,
     seed: u64,
@@ -333,7 +333,7 @@ impl World {
                     tokio::spawn(async move {
                         sleep(long).await;
                         machine.process.thaw();
-                        // What a process asks first when it continues.
+                        // A process that resumes queries its locks first.
                         world.look();
                     });
                 }
@@ -444,7 +444,7 @@ async fn live(kind: Kind, seed: u64, mut rng: Rng) -> Found {
     }
     for (machine, _) in &machines.all {
         if let Session::Ours(client, _) = &machine.session {
-            // What is left on the servers ends with its session.
+            // The session ends all that is left on the servers.
             drop(timeout(limit, client.close()).await);
         }
     }

@@ -1,4 +1,4 @@
-//! One world: who is inside of what, what has happened, and what was wrong.
+//! A world: the holders of its locks, the events, and the violations.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -38,7 +38,7 @@ use crate::grants::{Grant, Held, Part};
 use crate::plan::{Kind, Plan};
 use crate::worlds;
 
-/// What came of a world. Two runs of a seed are equal in all of it.
+/// The result of a world. Two runs of a seed are equal in all of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     pub grants: u64,
@@ -48,7 +48,7 @@ pub struct Report {
     /// The sum of the times for which locks were held.
     pub held_ms: u64,
     pub faults: BTreeMap<String, u64>,
-    /// What may happen, and how often it has.
+    /// The events that may happen, and how often they have.
     pub sometimes: BTreeMap<String, u64>,
     pub least_margin_ms: Option<u64>,
     pub slowest_recovery_ms: u64,
@@ -60,7 +60,7 @@ pub struct Report {
     pub random_numbers: u64,
 }
 
-/// What a value is for developers, without what is in it: the variant of an enum.
+/// Returns the name of a value's variant, without its contents.
 pub fn variant(value: &dyn std::fmt::Debug) -> String {
     let text = format!("{value:?}");
     // The kind of a request that failed, in an enum of what else may happen.
@@ -75,7 +75,7 @@ pub fn variant(value: &dyn std::fmt::Debug) -> String {
 /// A machine with a client of the library.
 pub struct Machine {
     pub number: u64,
-    /// One to each member.
+    /// The links, one to each member.
     pub links: Vec<Arc<Link>>,
     pub client: Client,
     pub process: Arc<Host>,
@@ -137,9 +137,9 @@ pub struct World {
     shaken: AtomicU64,
     trace: bool,
     places: Vec<Mutex<Place>>,
-    /// Those who wait for one path or several, and those who hold something at any.
+    /// The callers that wait for one path or several, and those that hold any.
     anywhere: Mutex<Waits<Option<Arc<Machine>>>>,
-    /// Those who wait for several paths.
+    /// The callers that wait for several paths.
     together: Mutex<BTreeMap<u64, Together>>,
     margins: Mutex<Margins>,
     notified: Mutex<Notified>,
@@ -199,7 +199,7 @@ impl World {
         let _ = self.stopped.subscribe().wait_for(|stopped| *stopped).await;
     }
 
-    /// Nothing is broken from here on.
+    /// Records that nothing is broken from now on.
     pub fn heal(&self) {
         self.healed.fetch_min(self.now(), Ordering::Relaxed);
         self.say(|| "healed".to_owned());
@@ -388,7 +388,7 @@ impl World {
         let who = self.number();
         let (tokens, state, nodes) = (held.tokens(), held.state(), held.nodes());
         let is_broken = {
-            // Of what does not know its node any may have been its own.
+            // Without known nodes, any of them may have been the caller's own.
             let unknown = nodes.is_empty()
                 && shares
                     .iter()
@@ -401,7 +401,7 @@ impl World {
             let outcome = lock(&self.broken).granted(self.now(), &nodes, limit);
             self.check(outcome.map_err(|text| format!("{who} of {} {text}", machine.number)));
         }
-        // One that is not held any more when its caller learns of it may be behind another already.
+        // A grant that is lost before its caller takes it may already be behind another.
         let counts = held.is_held() && !is_broken;
         let part = |&(place, share): &(usize, Share)| {
             let is_next = share == Share::Exclusive && counts;
@@ -469,8 +469,8 @@ impl World {
         grant
     }
 
-    /// A holder uses the resources of its paths, which compare tokens: also one that has lost what
-    /// it was granted, and has not been told, or has not stopped yet.
+    /// Uses the resources of a holder's paths, which compare tokens; the holder may have lost its
+    /// lock without a notice, or may not have stopped yet.
     fn show_tokens(&self, grant: &Grant) {
         // A process that has crashed does nothing.
         if !grant.counts || grant.machine.is_dead() {
@@ -501,8 +501,7 @@ impl World {
         }
     }
 
-    /// A caller gives back what it was granted, or does not wait any more to be told that it is
-    /// lost.
+    /// Records that a caller releases its grant, or does not wait for its loss any more.
     pub fn leave(&self, grant: &Grant) {
         let who = grant.who;
         self.say(|| format!("- {who}"));
@@ -569,10 +568,10 @@ impl World {
         }
     }
 
-    /// A caller is told that it has lost what it was granted.
+    /// Records that a caller is notified of the loss of its grant.
     pub fn lost(&self, grant: &Grant, lost: &Lost) {
         let (who, reason) = (grant.who, lost.reason());
-        // What was being done when it was told, or when its process stood still.
+        // The holder's work was in progress at the notice, or when its process stood still.
         self.show_tokens(grant);
         grant.is_told.store(true, Ordering::Relaxed);
         self.say(|| format!("! {who} lost: {reason:?}"));
@@ -588,7 +587,7 @@ impl World {
             let outcome = leases::notified(*lock(&grant.lease_end), self.now());
             self.check(outcome.map_err(|text| format!("{who} of {} {text}", grant.machine.number)));
         }
-        // One that was frozen has been told late.
+        // A process that was frozen is notified late.
         let awake = self.now() > grant.machine.thawed.load(Ordering::Relaxed) + 100;
         if awake && variant(&reason) == "LeaseExpired" {
             for part in grant
@@ -601,7 +600,7 @@ impl World {
         }
     }
 
-    /// A caller is told that one of its nodes was deleted by another process, which has to be so.
+    /// Checks a notice to a caller that another process has deleted one of its nodes.
     pub fn check_told(&self, nodes: &[String], lost: &Lost) {
         if variant(&lost.reason()) == "NodeDeleted" && !nodes.is_empty() {
             let outcome = lock(&self.broken).notified(nodes);
@@ -623,7 +622,7 @@ impl World {
             return;
         };
         let version = match rng.range(0, 3) {
-            // By the version that was read, which others may have passed if they share.
+            // The version that was read must match, which holders that share may have passed.
             0 => self.read(grant).await,
             _ => None,
         };
@@ -707,7 +706,7 @@ impl World {
         lock(&self.revoked).converted(before, after);
     }
 
-    /// A holder is told that it was asked to stop.
+    /// Records that a holder was notified of a request to release.
     pub fn revoked(&self, grant: &Grant) {
         self.sometimes("told to stop".to_owned());
         let outcome = lock(&self.revoked).notified(&grant.nodes);
@@ -769,7 +768,7 @@ impl World {
     /// Records that a caller waits for the lock at a path, until the wait is given back to
     /// [`ends`](Self::ends). Without a machine it may wait for more than is free.
     pub fn waits(&self, place: usize, machine: Option<&Arc<Machine>>) -> Wait {
-        // Nodes that nobody waits for: of who has left, or is dead.
+        // Nodes of callers that have left, or are dead, have no waiter.
         let has_nodes = !worlds::left(&self.plan, &self.server, place).is_empty();
         let began = self.now();
         let ticket = lock(&self.places[place])
@@ -812,8 +811,7 @@ impl World {
             (waits.alone_since(wait.ticket), waits.left())
         };
         self.know_session(machine);
-        // One that does not wait looks before it makes a node, and what it finds may be one of a
-        // call before it.
+        // A try lists before it creates a node, and may find a node of an earlier call.
         let own = u32::from(error != "WouldBlock");
         let scene = self.scene(
             machine,
@@ -829,8 +827,8 @@ impl World {
             2 * self.plan.timeout_ms() + 5_000
         };
         let scene = Scene {
-            // One whose end was told a moment ago is not in the way any more, and the answer that
-            // says who is may not be there yet.
+            // A holder whose end was reported a moment ago does not count any more, and the answer
+            // that names the next may not have arrived.
             undisturbed: scene.undisturbed && wait_ms >= 5_000 && self.now() >= left + traces,
             reachable: scene.reachable && wait_ms >= 5_000 && self.now() >= left + traces,
             contended: wait.has_nodes
@@ -897,8 +895,8 @@ impl World {
         );
     }
 
-    /// What is known of a call of a machine that began at `began`, and of what was denied to it
-    /// below a path.
+    /// Returns the facts about a call of a machine that began at `began`, with the permissions that
+    /// were denied to it below a path.
     fn scene(&self, machine: &Machine, path: &str, began: u64, may_be_denied: bool) -> Scene {
         let limit = if self.plan.calm {
             0
@@ -949,7 +947,7 @@ impl World {
             .values()
             .filter(|one| !one.machine.is_over())
         {
-            // It counts as one who may hold a part.
+            // The caller counts as one that may hold a part.
             let free = one
                 .places
                 .iter()
@@ -966,7 +964,7 @@ impl World {
         report.slowest_recovery_ms = report.slowest_recovery_ms.max(waited);
     }
 
-    /// Looks at all who wait to be granted something, or to be told of a loss.
+    /// Checks all callers that wait for a grant, or for the notice of a loss.
     pub fn look(&self) {
         let now = self.now();
         self.look_at_waits();
@@ -1029,8 +1027,8 @@ impl World {
         }
     }
 
-    /// Returns whether a node at a path was deleted by another process lately, which its holder may
-    /// not have been told yet.
+    /// Returns whether another process has deleted a node at a path lately, of which its holder may
+    /// not have been notified yet.
     pub fn is_broken_lately(&self, place: usize) -> bool {
         lock(&self.broken).below(
             &path(place),
@@ -1044,7 +1042,7 @@ impl World {
         self.may_break(node);
     }
 
-    /// A node may be deleted by another process from here on.
+    /// Records that another process may delete a node from now on.
     pub fn may_break(&self, node: &str) {
         lock(&self.broken).suspect(node);
         for place in &self.places {
@@ -1081,7 +1079,7 @@ pub struct Wait {
     has_nodes: bool,
 }
 
-/// One who waits for several paths.
+/// A caller that waits for several paths.
 struct Together {
     began: u64,
     machine: Arc<Machine>,

@@ -1,7 +1,19 @@
 //! A call, and the task that works for it and outlives it: the result, the progress, the end. The
-//! task is an attempt to get a lock or permits, or the acquisition of several locks as one.
+//! task is an attempt to get a lock or permits, or the acquisition of several locks as one. The
+//! tasks of waiting callers, attempts and multi-locks use it. It starts no task, and never sends a
+//! request.
 //!
-//! Rooms, attempts and multi-locks use it. It starts no task, and never sends a request.
+//! The two sides share two things. The *result* goes one way, once: a channel has it until the call
+//! takes it, so that a grant that no call takes is dropped with the channel, which releases the
+//! lock. A call that goes away sends a ticket the other way. The task keeps the ticket until
+//! all that it has left is deleted or with cleanup, and [`Client::flush`](crate::Client::flush)
+//! waits for that.
+//!
+//! The *progress* says what the task waits for, which the error of a call says that ends without a
+//! grant. The task writes it, and several may read it at any time: the call, the task of the callers
+//! that wait together, and the holder of a place in the queue of a fair lock. Reading changes
+//! nothing. What changes without the task, the attempts that have the slots of which it waits for
+//! one, is read at the moment of the question.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -9,7 +21,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{Notify, oneshot};
 
-use crate::engine::queue::Slots;
+use crate::engine::slots::Slots;
 use crate::error::{AcquireError, Purpose, RequestFailure, TryLockError};
 use crate::protocol::late::{Ahead, Waiting, WaitsFor};
 use crate::protocol::node_name::Kind;
@@ -151,14 +163,14 @@ impl ProgressState {
         self.waiting.saw(ahead);
     }
 
-    /// Brings it up to date: while it waits for a slot, the attempts that have one now are ahead.
-    fn now(&mut self) -> &mut Self {
+    /// Returns what it waits for now: while it waits for a slot, for the attempts that have one.
+    fn waiting(&self) -> Waiting {
+        let mut waiting = self.waiting.clone();
         if let Some((slots, kind)) = &self.slots {
-            let ahead = slots.ahead(*kind);
-            self.saw(ahead);
-            self.waiting.waits_for(WaitsFor::Slot);
+            waiting.saw(slots.ahead(*kind));
+            waiting.waits_for(WaitsFor::Slot);
         }
-        self
+        waiting
     }
 }
 
@@ -172,17 +184,22 @@ impl ProgressSender {
     }
 
     pub(crate) fn waiting(&self) -> Waiting {
-        self.0.known.lock().now().waiting.clone()
+        self.0.known.lock().waiting()
     }
 
     /// Returns the live contenders ahead, if they are known.
     pub(crate) fn ahead(&self) -> Option<Ahead> {
-        self.0.known.lock().now().waiting.ahead().cloned()
+        self.0.known.lock().waiting().ahead().cloned()
     }
 
     /// Sets the slots of which it waits for one; `None` once it has it.
     pub(crate) fn waits_for_slot(&self, slots: Option<(Arc<Slots>, Kind)>) {
-        self.0.known.lock().slots = slots;
+        let has_waited = slots
+            .as_ref()
+            .is_some_and(|(slots, kind)| slots.ahead(*kind).is_some());
+        let mut known = self.0.known.lock();
+        known.has_waited |= has_waited;
+        known.slots = slots;
     }
 
     /// Sets the node in the queue. This is the only change that wakes the caller.
@@ -219,12 +236,12 @@ pub(crate) struct ProgressReceiver(Arc<ProgressShared>);
 
 impl ProgressReceiver {
     pub(crate) fn waiting(&self) -> Waiting {
-        self.0.known.lock().now().waiting.clone()
+        self.0.known.lock().waiting()
     }
 
     /// Returns whether contenders were ahead at any time.
     pub(crate) fn has_waited(&self) -> bool {
-        self.0.known.lock().now().has_waited
+        self.0.known.lock().has_waited
     }
 
     /// Waits until the attempt has a node. `None` if it ends, or has ended, without one.
@@ -251,6 +268,32 @@ impl ProgressReceiver {
                 return found;
             }
             changed.await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether the call is observed or asks meanwhile changes nothing.
+    // Shows: live-contender
+    #[test]
+    fn wait_for_a_slot_is_a_wait() {
+        let slots = Slots::new(1);
+        let slot = slots.try_take().unwrap();
+        let waits = || Some((Arc::clone(&slots), Kind::Exclusive));
+        let ((unread, seen), (read, asked)) = (ProgressSender::new(), ProgressSender::new());
+        assert!(!seen.has_waited());
+        unread.waits_for_slot(waits());
+        read.waits_for_slot(waits());
+        let ahead = || asked.waiting().ahead().map(|ahead| ahead.count);
+        assert_eq!(ahead(), Some(1));
+        drop(slot);
+        assert_eq!(ahead(), None, "the attempt with the slot has ended");
+        for (progress, seen) in [(unread, seen), (read, asked)] {
+            progress.waits_for_slot(None);
+            assert!(seen.has_waited());
         }
     }
 }

@@ -1,5 +1,10 @@
 //! A granted lock, from what grants it to the guard of its caller. The shared state of a path,
 //! attempts and holds use it. It never sends a request.
+//!
+//! One value owns a lock at any time, a [`Grant`], and its drop releases the lock. So whatever has
+//! it may end at any moment: an attempt whose task is dropped, a channel whose caller has left, a
+//! guard. Nothing else has to remember that the lock is to be released, and nothing releases it
+//! twice. The copies of [`GrantedLock`] are for work under the lock, and have no part in that.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -137,6 +142,7 @@ impl Grant {
 
 impl Drop for Grant {
     fn drop(&mut self) {
+        // Of a lock that is lost, or was taken back, this only has the session forget it.
         let done = self.done.take();
         self.lock.held.release(done);
     }

@@ -76,7 +76,7 @@ pub(crate) trait PathNode: Send + Sync {
     fn mark_gone(&self);
 
     /// Records that the servers say that this node does not exist, and tells all holds that have it.
-    fn tell_gone(&self, node: &Arc<str>);
+    fn tell_gone(&self, hold: u64, node: &Arc<str>);
 
     /// Returns whether the servers are known to have said that the node does not exist.
     fn is_gone(&self) -> bool;
@@ -139,6 +139,21 @@ impl Held {
         state: HoldState,
         path_node: Arc<dyn PathNode>,
     ) -> Arc<Self> {
+        let granted = clock::now();
+        Self::unregistered(
+            session, cleanup, directory, number, state, granted, path_node,
+        )
+    }
+
+    fn unregistered(
+        session: &Arc<Session>,
+        cleanup: &Cleanup,
+        directory: LockPath,
+        number: u64,
+        state: HoldState,
+        granted: Moment,
+        path_node: Arc<dyn PathNode>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             directory,
             number,
@@ -147,7 +162,7 @@ impl Held {
             state: watch::Sender::new(state),
             revocation_requested: AtomicBool::new(false),
             had: AtomicBool::new(false),
-            granted: clock::now(),
+            granted,
             path_node,
             bound: Bound::default(),
             report: EndReport::default(),
@@ -174,23 +189,19 @@ impl Held {
 
     /// Returns another hold of the same node. Its session does not know it yet: the other one is to
     /// be [registered](Self::register) before the session forgets this one.
-    pub(crate) fn heir(&self, session: &Arc<Session>, number: u64) -> Arc<Self> {
-        Arc::new(Self {
-            directory: self.directory.clone(),
+    pub(crate) fn of_same_node(&self, session: &Arc<Session>, number: u64) -> Arc<Self> {
+        Self::unregistered(
+            session,
+            &self.cleanup,
+            self.directory.clone(),
             number,
-            session: Arc::downgrade(session),
-            cleanup: self.cleanup.clone(),
-            state: watch::Sender::new(HoldState::new(self.name(), self.kind())),
-            revocation_requested: AtomicBool::new(false),
-            had: AtomicBool::new(false),
-            granted: self.granted,
-            path_node: Arc::clone(&self.path_node),
-            bound: Bound::default(),
-            report: EndReport::default(),
-        })
+            HoldState::new(self.name(), self.kind()),
+            self.granted,
+            Arc::clone(&self.path_node),
+        )
     }
 
-    /// Returns when this client was granted the node: of an heir, when the first hold was.
+    /// Returns when this client was granted the node, by its first hold.
     pub(crate) fn granted(&self) -> Moment {
         self.granted
     }
@@ -246,7 +257,7 @@ impl Held {
     /// Tells the other holds of the same value, which may be of a later session, that this one is
     /// lost.
     fn lose_others(&self, reason: LostReason) {
-        self.bound.tell(self.directory.user(), |other| {
+        self.bound.notify_others(self.directory.user(), |other| {
             let kept_until = other.session.upgrade()?.lease().kept_until();
             HoldEvent::of_other(
                 reason,
@@ -523,7 +534,7 @@ impl Held {
             (Effect::ReportEnd(None), _) => self.report.end(CallEnd::Released {
                 by_call: done.is_some(),
             }),
-            (Effect::LoseSharers(node), _) => self.path_node.tell_gone(&node),
+            (Effect::LoseSharers(node), _) => self.path_node.tell_gone(self.number, &node),
             (Effect::UpdateSession, Some(session)) => self.update_registration(session),
             (Effect::LogLoss(reason), Some(session)) => session.log_loss(&**self, reason),
             (Effect::WakeWaiters, _) => self.state.send_modify(|_| {}),
@@ -567,13 +578,13 @@ impl Held {
 
     /// Leaves the node to cleanup.
     fn delete(&self, deletion: Deletion, session: &Arc<Session>, done: Option<Done>) {
-        let Deletion { node, hand_over } = deletion;
+        let Deletion { node, may_pass_on } = deletion;
         self.cleanup.submit(Item {
             session: Arc::clone(session),
             directory: self.directory.clone(),
             orphan: Orphan::Hold {
                 name: node.as_ref().to_owned(),
-                hand_over,
+                hand_over: may_pass_on,
             },
             number: self.number,
             until_gone: None,
@@ -785,7 +796,7 @@ mod tests {
 
         fn mark_gone(&self) {}
 
-        fn tell_gone(&self, _node: &Arc<str>) {}
+        fn tell_gone(&self, _hold: u64, _node: &Arc<str>) {}
 
         fn is_gone(&self) -> bool {
             false

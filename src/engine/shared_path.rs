@@ -186,6 +186,8 @@ impl SharedPath {
             let session;
             let mut state = self.lock();
             let holder = state.path.open_hold(Kind::Shared);
+            // None joins a node that is known to be gone, even if its holds are not told yet.
+            let holder = holder.filter(|holder| !holder.held.is_node_gone());
             session = holder.and_then(|holder| holder.held.session());
             let healthy = session.as_ref().is_some_and(|session| session.is_healthy());
             let joined = state.path.join(clock::now(), healthy);
@@ -323,8 +325,8 @@ impl SharedPath {
             let grant = |waiter: Waiter| {
                 let grant = first.take().unwrap_or_else(|| {
                     let number = held.next_number();
-                    let heir = state.add_hold(node, &held, &session, number, waiter.location);
-                    let lock = GrantedLock::new(heir, Arc::clone(&session), token);
+                    let other = state.add_hold(node, &held, &session, number, waiter.location);
+                    let lock = GrantedLock::new(other, Arc::clone(&session), token);
                     Grant::new(lock, How::Shared)
                 });
                 (waiter, grant)
@@ -334,8 +336,8 @@ impl SharedPath {
             served
         };
         // All of them, before one has the lock.
-        for (_, heir) in served.iter().skip(1) {
-            heir.held.register(&session);
+        for (_, other) in served.iter().skip(1) {
+            other.held.register(&session);
         }
         for (waiter, grant) in served {
             // If the caller has left, the drop releases it, to the next if it is not shared.
@@ -370,7 +372,7 @@ impl SharedState {
         number: u64,
         location: &'static Location<'static>,
     ) -> Arc<Held> {
-        let held = of.heir(session, number);
+        let held = of.of_same_node(session, number);
         self.path
             .enter(node, number, LocalOwner::new(&held, location));
         held
@@ -419,7 +421,7 @@ impl SharedAttempt {
 }
 
 /// Who has a node after one of its holds has left.
-enum NextHolder {
+enum NodeAfter {
     /// The caller that has waited longest.
     Caller(Waiter, Grant),
     /// The other holds of the node; none if the node is gone.
@@ -434,35 +436,37 @@ impl NodeEntry {
         held: &Held,
         session: Option<&Arc<Session>>,
         deletion: &Deletion,
-    ) -> NextHolder {
+    ) -> NodeAfter {
         // What the hold and its session have to say about the next holder; the other conditions are
         // those of `PathState::next_holder` (docs/protocol.md#hand-off).
         let healthy = session.filter(|session| {
-            deletion.hand_over && session.is_healthy() && !held.is_revocation_requested()
+            deletion.may_pass_on && session.is_healthy() && !held.is_revocation_requested()
         });
         let (number, now) = (held.number(), clock::now());
         let mut state = self.path.lock();
-        // Under the mutex, as the record of it: the state forgets such a node right after.
-        if self.is_gone() {
-            return NextHolder::Stays;
-        }
+        // Read once, under the mutex. Before the holds are told, this one is still among them.
+        let is_gone = self.is_gone();
+        let healthy = healthy.filter(|_| !is_gone);
         let next = state
             .path
             .released(self.number, number, now, healthy.is_some());
+        if is_gone {
+            return NodeAfter::Stays;
+        }
         match (next, healthy) {
             (PassOn::To(at, waiter), Some(session)) => {
                 // This happens under the mutex: the next caller to arrive must find the hold.
                 let (number, location) = (at.number(), waiter.location);
-                let heir = state.add_hold(self.number, held, session, number, location);
+                let next = state.add_hold(self.number, held, session, number, location);
                 let attempt = state.shared_attempt(self.kind);
                 attempt.count_grant(session);
                 attempt.token.1 += 1;
-                let lock = GrantedLock::new(heir, Arc::clone(session), attempt.token);
-                NextHolder::Caller(waiter, Grant::new(lock, How::Memory))
+                let lock = GrantedLock::new(next, Arc::clone(session), attempt.token);
+                NodeAfter::Caller(waiter, Grant::new(lock, How::Memory))
             }
-            (PassOn::Stays, _) => NextHolder::Stays,
+            (PassOn::Stays, _) => NodeAfter::Stays,
             // In doubt no caller is next.
-            (PassOn::To(..) | PassOn::Delete, _) => NextHolder::Delete,
+            (PassOn::To(..) | PassOn::Delete, _) => NodeAfter::Delete,
         }
     }
 }
@@ -480,9 +484,9 @@ impl PathNode for NodeEntry {
         let mut taken_back: Option<Grant> = None;
         loop {
             let (waiter, grant) = match self.leave_by(&held, session, &deletion) {
-                NextHolder::Caller(waiter, grant) => (waiter, grant),
-                NextHolder::Stays => return None,
-                NextHolder::Delete => return Some(deletion),
+                NodeAfter::Caller(waiter, grant) => (waiter, grant),
+                NodeAfter::Stays => return None,
+                NodeAfter::Delete => return Some(deletion),
             };
             let is_registered = grant.held.register(grant.session());
             drop(taken_back.take());
@@ -511,7 +515,7 @@ impl PathNode for NodeEntry {
         self.path
             .decide(self.kind, |state| state.path.leave(self.number, hold));
         // This includes a caller that never had it.
-        self.path.guard_changes.tell();
+        self.path.guard_changes.notify();
     }
 
     fn lose(&self) {
@@ -524,7 +528,7 @@ impl PathNode for NodeEntry {
             }
             state.path.lose(self.number);
         });
-        self.path.guard_changes.tell();
+        self.path.guard_changes.notify();
     }
 
     fn mark_gone(&self) {
@@ -535,10 +539,10 @@ impl PathNode for NodeEntry {
         }
     }
 
-    fn tell_gone(&self, node: &Arc<str>) {
+    fn tell_gone(&self, hold: u64, node: &Arc<str>) {
         let told = {
             let mut state = self.path.lock();
-            let told = state.path.gone(self.number);
+            let told = state.path.gone(self.number, hold);
             if !told.is_empty() {
                 self.is_gone.store(true, Ordering::Release);
             }
@@ -675,12 +679,15 @@ mod tests {
         }
     }
 
+    /// An end of a hold.
+    type End = fn(&Arc<Held>);
+
     /// The task was paused before it took the result.
     #[tokio::test]
     async fn grant_lost_early_reaches_no_caller() {
         let server = Server::start().unwrap();
         let mut scene = Scene::new(&server).await;
-        let ends: [(fn(&Arc<Held>), usize); 3] = [
+        let ends: [(End, usize); 3] = [
             (|held| held.node_deleted(held.name()), 0),
             (|held| held.release(None), 1),
             (
@@ -825,6 +832,33 @@ mod tests {
             let reader = self.reader(&path);
             assert!(open(&path, &reader));
             (path, reader)
+        }
+
+        /// Returns an open node of a reader, as its holds know it.
+        fn marked_later(&self) -> (Arc<SharedPath>, Arc<NodeEntry>, Arc<Held>) {
+            let (path, number) = (path(UNBOUNDED), self.cleanup.number());
+            let entry = Arc::new(NodeEntry {
+                path: Arc::clone(&path),
+                number: NodeNumber::of_first_hold(number),
+                kind: READERS,
+                is_gone: AtomicBool::new(false),
+            });
+            let held = Held::new(
+                &self.session,
+                &self.cleanup,
+                LockPath::parse("", "/lock").unwrap(),
+                number,
+                HoldState::new("x-__READ__0000000000".into(), READERS),
+                Arc::<NodeEntry>::clone(&entry),
+            );
+            let holder = LocalOwner::new(&held, Location::caller());
+            let node = path
+                .lock()
+                .path
+                .add(number, READERS, holder, held.granted());
+            held.register(&self.session);
+            assert!(path.lock().path.open(node));
+            (path, entry, held)
         }
 
         /// Returns how many nodes have been left to cleanup.
@@ -1095,12 +1129,74 @@ mod tests {
         }
     }
 
+    /// The write node went by the downgrade of the next holder; an answer about it that was asked
+    /// for while the first one had it comes late.
+    // Shows: node-deleted-by-hand
+    #[tokio::test]
+    async fn late_answer_spares_a_downgraded_hold() {
+        for is_over in [false, true] {
+            let server = Server::start().unwrap();
+            let mut scene = Scene::new(&server).await;
+            let (writers, first) = scene.writers();
+            let mut told = arrive_told(&writers, &scene.cleanup);
+            let old = first.node();
+            let earlier = Arc::clone(&first.held);
+            first.held.release(None);
+            let next = told.try_recv().unwrap().unwrap();
+            next.held.reserve();
+            assert!(next.held.handle_event(HoldEvent::BeginConversion));
+            let end = HoldEvent::EndConversion {
+                node: "y".into(),
+                kind: READERS,
+            };
+            if is_over {
+                assert!(next.held.handle_event(end.clone()));
+            }
+            earlier.node_deleted(Arc::clone(&old));
+            if !is_over {
+                assert!(next.held.handle_event(end));
+            }
+            assert_eq!(writers.holders().len(), 1, "a local holder");
+            assert_eq!(next.held.check_lost(), None, "its node exists");
+            drop(next);
+            assert_eq!(scene.deleted(), 1, "a node without an owner");
+            assert!(writers.holders().is_empty());
+        }
+    }
+
+    /// The thread that has learned the end of the node is paused before it tells the others.
+    // Shows: shared-read-node
+    #[tokio::test]
+    async fn marked_node_is_not_joined() {
+        let server = Server::start().unwrap();
+        let scene = Scene::new(&server).await;
+        let (readers, entry, held) = scene.marked_later();
+        entry.mark_gone();
+        assert!(join(&readers).is_none(), "joined a node that is gone");
+        drop(held);
+    }
+
+    /// The same, and the node is marked while a reader is released.
+    // Shows: shared-read-node
+    #[tokio::test]
+    async fn released_hold_leaves_a_marked_node() {
+        let server = Server::start().unwrap();
+        let scene = Scene::new(&server).await;
+        let (readers, entry, held) = scene.marked_later();
+        // Released, with the effects not carried out yet.
+        let deletion = held.take_back().unwrap();
+        entry.mark_gone();
+        assert_eq!(entry.pass_on(&held, Some(&scene.session), deletion), None);
+        let holders = readers.holders();
+        assert!(holders.is_empty(), "held: {}", holders[0].holds());
+    }
+
     /// However a hold ends, also while it is converted, none is left at its path.
     #[tokio::test]
     async fn ended_hold_leaves_its_path() {
         use HoldEvent::{
-            BeginConversion, ClientEnded, ConversionLost, ConversionOver, EndConversion, Ended,
-            GraceOver, LeaseExpired,
+            BeginConversion, ConversionLost, ConversionOver, EndConversion, Ended, GraceOver,
+            LeaseExpired,
         };
         let server = Server::start().unwrap();
         let scene = Scene::new(&server).await;
@@ -1133,7 +1229,7 @@ mod tests {
             vec![BeginConversion, ConversionOver(reason)],
             vec![BeginConversion, over.clone(), ConversionOver(reason)],
             vec![BeginConversion, Ended(reason), ConversionOver(reason)],
-            vec![BeginConversion, ConversionOver(reason), ClientEnded],
+            vec![BeginConversion, ConversionOver(reason), Ended(reason)],
         ] {
             for is_open in [false, true] {
                 let path = path(UNBOUNDED);

@@ -17,7 +17,7 @@ use crate::engine::data::group::Group;
 use crate::engine::lock::first::{NodeRead, contender, kind_of};
 use crate::engine::lock::path_lock::{Ask, Budget, PathLock};
 use crate::engine::request::look::{Subject, error_of, unseen, usable_queue};
-use crate::engine::semaphore;
+use crate::engine::semaphore_limit;
 use crate::error::{Error, Purpose, RequestFailure};
 use crate::session::reports::log;
 use crate::values::contender::{Contender, ContenderKind, Participant};
@@ -90,8 +90,8 @@ pub(crate) async fn leader_changed(
         directory: directory.clone(),
     };
     loop {
-        // Before the look, so that no change is missed. A server that lags behind tells when it
-        // catches up.
+        // The watch comes before the look, so that no change is missed: a server that lags behind
+        // reports the change when it catches up (docs/protocol.md#leader-watch).
         let changed = group
             .watch()
             .await
@@ -107,7 +107,7 @@ pub(crate) async fn leader_changed(
 /// Returns the contenders that hold a lock: of a semaphore those with permits.
 pub(crate) async fn holders(path_lock: Arc<PathLock>) -> Result<Vec<Contender>, Error> {
     if let Some(semaphore) = &path_lock.options().semaphore {
-        let leases = semaphore::participants(&path_lock, semaphore).await?;
+        let leases = semaphore_limit::participants(&path_lock, semaphore).await?;
         let names = leases
             .iter()
             .map(|node| (node.name().to_owned(), ContenderKind::Permit));
@@ -135,12 +135,13 @@ async fn read_all(
     directory: &LockPath,
     names: Vec<(String, ContenderKind)>,
 ) -> Result<Vec<Contender>, Error> {
-    let make =
-        |named: Named<'_>, node: NodeRead<'_>, session| contender(directory, named, node, session);
+    let make = |named: NamedContender<'_>, node: NodeRead<'_>, session| {
+        contender(directory, named, node, session)
+    };
     read(path_lock, directory, names, usize::MAX, make).await
 }
 
-type Named<'a> = (&'a str, ContenderKind);
+type NamedContender<'a> = (&'a str, ContenderKind);
 
 /// Reads the nodes of contenders until `most` are found; missing nodes are left out. `make` gets
 /// each node, and the id of the session that has read it.
@@ -149,7 +150,7 @@ async fn read<T: Send + Sync>(
     directory: &LockPath,
     names: Vec<(String, ContenderKind)>,
     most: usize,
-    make: impl Fn(Named<'_>, NodeRead<'_>, i64) -> T + Sync,
+    make: impl Fn(NamedContender<'_>, NodeRead<'_>, i64) -> T + Sync,
 ) -> Result<Vec<T>, Error> {
     let (mut contenders, make) = (Vec::new(), &make);
     for some in names.chunks(READ_AT_ONCE.min(most)) {
@@ -177,7 +178,7 @@ async fn read<T: Send + Sync>(
         });
         match read.await {
             Ok(Ok(mut read)) => contenders.append(&mut read),
-            // This contender is not left out: it may be the holder.
+            // A contender that cannot be read is not left out, because it may be the holder.
             Ok(Err(unreadable)) => {
                 let subject = (directory, Subject::Node(unreadable));
                 return Err(error_of(
@@ -198,11 +199,11 @@ async fn read<T: Send + Sync>(
 }
 
 /// The outcome of a request to delete a contender's node.
-enum Broken {
+enum BreakOutcome {
     Done,
-    /// It does not exist, or the node of this name is another contender's.
+    /// The node does not exist, or the node of this name is another contender's.
     NotThere,
-    /// It was written to after it was looked at.
+    /// Another client wrote to the node after it was looked at.
     Written,
 }
 
@@ -239,7 +240,7 @@ pub(crate) async fn break_lock(
                 .await?
                 .filter(|stat| is_of(contender, stat));
             let Some(stat) = stat else {
-                return Ok(Broken::NotThere);
+                return Ok(BreakOutcome::NotThere);
             };
             was_there.store(true, Ordering::Relaxed);
             // The version shows that this is the same node as before. It cannot have been created
@@ -247,9 +248,9 @@ pub(crate) async fn break_lock(
             // and as many creates in it as in the old one.
             let deleted = session.write(|| handle.delete(server, Some(stat.version)));
             match deleted.await {
-                Ok(()) => Ok(Broken::Done),
-                Err(zk::Error::NoNode) => Ok(Broken::NotThere),
-                Err(zk::Error::BadVersion) => Ok(Broken::Written),
+                Ok(()) => Ok(BreakOutcome::Done),
+                Err(zk::Error::NoNode) => Ok(BreakOutcome::NotThere),
+                Err(zk::Error::BadVersion) => Ok(BreakOutcome::Written),
                 Err(error) => Err(error),
             }
         });
@@ -257,15 +258,15 @@ pub(crate) async fn break_lock(
             .await
             .map_err(|why| not_broken(path_lock, contender, why))?
         {
-            Broken::Done => {
+            BreakOutcome::Done => {
                 let (path, node) = (path_lock.path().user(), node.as_str());
                 let owner = contender;
                 log::warn!(path, node, %owner, "a contender's node was deleted by `break_lock`");
                 return Ok(true);
             }
-            Broken::NotThere => return Ok(was_there.load(Ordering::Relaxed)),
+            BreakOutcome::NotThere => return Ok(was_there.load(Ordering::Relaxed)),
             // A request to revoke it, as a rule. It is the same node if its owner is.
-            Broken::Written => {}
+            BreakOutcome::Written => {}
         }
     }
     Err(not_broken(
@@ -298,6 +299,10 @@ pub(crate) fn watch_self_wait(path_lock: &Arc<PathLock>, ask: &Ask) -> Option<Ar
     // Other callers of a client may hold permits of a semaphore at the same time. A call with a
     // deadline reports it in its error.
     if !matches!(ask.budget, Budget::Forever) || path_lock.options().semaphore.is_some() {
+        return None;
+    }
+    // First, since each of many waiting calls would look for the holder in vain.
+    if path_lock.is_self_wait_known() {
         return None;
     }
     let holder = path_lock.holder_for(ask.kind)?;

@@ -65,7 +65,7 @@ impl<G> From<Acquisition<G>> for Option<G> {
 /// use zookeeper_recipes::{InterProcessMutex, OrBusy};
 ///
 /// let mutex = InterProcessMutex::new(&client, "/inventory/sku-42")?;
-/// if let Acquired(guard) = mutex.acquire(Duration::from_millis(200)).await.or_busy()? {
+/// if let Acquired(guard) = mutex.acquire(Duration::from_secs(2)).await.or_busy()? {
 ///     // The lock is held until `guard` is dropped or released.
 ///     guard.release().await?;
 /// }
@@ -98,7 +98,7 @@ impl<G> From<Acquisition<G>> for Option<G> {
 /// # use std::time::Duration;
 /// # use zookeeper_recipes::*;
 /// # async fn example(mutex: InterProcessMutex) -> Result<(), Box<dyn std::error::Error>> {
-/// mutex.acquire(Duration::from_millis(200)).await.or_busy()?;
+/// mutex.acquire(Duration::from_secs(2)).await.or_busy()?;
 /// # Ok(())
 /// # }
 /// ```

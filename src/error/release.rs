@@ -70,7 +70,7 @@ pub enum ReleaseError {
         /// The server's answer.
         source: Cause,
     },
-    /// Not every deletion was confirmed in time; they go on in the background.
+    /// Not every deletion was confirmed in time; the rest continue in the background.
     #[error(
         "the deletion of {nodes} lock node(s) was not confirmed within {waited:?}; it goes on in the \
          background"

@@ -98,9 +98,9 @@ pub enum ErrorKind {
     /// The directory holds contenders of another recipe, which queue by other rules: both would be
     /// let in. Use a separate path for each recipe. A look waits for 1 s whether they leave.
     MixedRecipes,
-    /// More than 2^31 nodes were created in the directory: from here on Java and Go clients sort
-    /// new contenders before old ones. Stop all contenders and delete the directory, which starts
-    /// the numbers again.
+    /// More than 2^31 nodes were created in the directory, after which Java and Go clients sort new
+    /// contenders before old ones. Stop all contenders and delete the directory, which starts the
+    /// numbers again.
     SequenceExhausted,
     /// Another process has acquired permits of the semaphore under another limit: one of the two is
     /// wrong. Give all handles the same limit, or store the limit for all with
@@ -426,7 +426,7 @@ fn needed_to_lock(path: &str, node: &str) -> String {
     if node == path {
         "the ACL of its directory needs CREATE, DELETE and READ for this client".to_owned()
     } else if matches!(node.strip_prefix(path), Some("/locks" | "/leases")) {
-        // Of a semaphore. Contenders' nodes end with a number.
+        // The slots of a semaphore's permits. Contenders' nodes end with a number.
         format!("the ACL of its directory {shown} needs CREATE, DELETE and READ for this client")
     } else if node.strip_prefix(path) == Some("/permits")
         || !is_below(path, node) && !is_below(node, path)

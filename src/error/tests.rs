@@ -1,5 +1,5 @@
-//! The texts of the errors, and what each says of itself. Their variants cannot be built outside
-//! this crate; those that come up by themselves are shown in `tests/surface.rs`.
+//! The texts of the errors, and their kind, path and retryability. Their variants cannot be built
+//! outside this crate; the calls that return them are tested with each behaviour.
 
 use std::error::Error;
 use std::fmt;
@@ -86,22 +86,25 @@ fn assert_well_put(error: &dyn Error) {
     let text = error.to_string();
     assert!(
         !text.is_empty() && !text.contains('\n') && !text.ends_with('.'),
-        "{text}"
+        "expected one line without a full stop: {text:?}"
     );
     assert!(
         text.starts_with(|first: char| !first.is_uppercase()) || text.starts_with("ZooKeeper"),
-        "{text}"
+        "expected a message without a capital: {text:?}"
     );
     if let Some(source) = error.source() {
         // The text has the path once.
         let reason = source
             .downcast_ref::<Lost>()
             .map_or_else(|| source.to_string(), |lost| lost.reason().to_string());
-        assert!(text.contains(&reason), "{text} does not say why: {reason}");
+        assert!(
+            text.contains(&reason),
+            "expected the message to give the reason {reason:?}: {text:?}"
+        );
     }
 }
 
-/// Of a value in a log: one line, and not a long one.
+/// Asserts that the value is one short line in a log.
 #[track_caller]
 fn assert_brief(value: &dyn fmt::Debug) -> String {
     let text = format!("{value:?}");
@@ -654,10 +657,6 @@ fn build_errors_name_the_path() {
 #[test]
 fn conversion_errors_keep_guard_and_path() {
     let (guard, path) = (7, || PATH.to_owned());
-    let lost = Lost {
-        path: PATH.into(),
-        reason: LostReason::SessionExpired,
-    };
     for (error, kind, retryable) in [
         (
             ConversionError::WouldDeadlock {
@@ -670,7 +669,7 @@ fn conversion_errors_keep_guard_and_path() {
         (
             ConversionError::Lost {
                 guard,
-                source: lost,
+                source: loss(),
             },
             None,
             false,
@@ -695,9 +694,18 @@ fn conversion_errors_keep_guard_and_path() {
     }
 }
 
+/// Returns the loss of the lock at [`PATH`].
+fn loss() -> Lost {
+    Lost {
+        path: PATH.into(),
+        reason: LostReason::SessionExpired,
+    }
+}
+
 #[test]
 fn release_errors_state_retryability() {
     for (error, retryable) in [
+        (ReleaseError::Lost(loss()), false),
         (
             ReleaseError::Refused {
                 node: node(),
@@ -749,12 +757,16 @@ fn transaction_errors_forbid_resending() {
             path: path(),
             bytes: 2_000_000,
         },
+        TransactionError::InvalidPath(InvalidPath::new("/stock", "it is only a test")),
     ] {
         assert!(!error.is_retryable(), "{error}");
         assert!(error.to_string().contains("\"/stock\""), "{error}");
         assert_eq!(error.path(), "/stock");
         assert_well_put(&error);
     }
+    let lost = TransactionError::Lost(loss());
+    assert!(!lost.is_retryable() && lost.path() == PATH, "{lost}");
+    assert_well_put(&lost);
 }
 
 #[test]

@@ -62,7 +62,7 @@ pub enum TransactionError {
         source: Cause,
     },
     /// The connection was lost before the answer came: everything was written, or nothing. Read the
-    /// data again before you go on.
+    /// data again before you continue.
     #[error(
         "it is unknown whether the transaction under the lock {path} was committed, so read the data again: {}",
         why(source),

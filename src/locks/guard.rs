@@ -469,8 +469,8 @@ impl<M: Mode> LockGuard<M> {
         self,
         work: impl Future<Output = T>,
     ) -> impl Future<Output = Result<(T, Self), Lost>> {
-        // This is the order of their drop, polled or not, because the work relies on the
-        // guard.
+        // The tuple is dropped in this order, polled or not: the work relies on the guard, so the
+        // work ends first.
         let owned = (work, self);
         async move {
             let (work, guard) = owned;
@@ -658,6 +658,14 @@ impl<M: Mode + Default> LockGuard<M> {
     pub(crate) fn new(hold: Hold) -> Self {
         Self::in_mode(hold, M::default())
     }
+
+    /// Returns the guard of a hold that another guard had before.
+    pub(crate) fn of(hold: Arc<Hold>) -> Self {
+        Self {
+            hold,
+            mode: M::default(),
+        }
+    }
 }
 
 impl<M: Mode> LockGuard<M> {
@@ -670,9 +678,12 @@ impl<M: Mode> LockGuard<M> {
     }
 
     /// Returns the hold if no other guard shares it, otherwise the guard.
-    pub(crate) fn into_hold(self) -> Result<Hold, Self> {
-        let mode = self.mode;
-        Arc::try_unwrap(self.hold).map_err(|hold| Self { hold, mode })
+    pub(crate) fn into_sole(self) -> Result<Arc<Hold>, Self> {
+        if Arc::strong_count(&self.hold) == 1 {
+            Ok(self.hold)
+        } else {
+            Err(self)
+        }
     }
 
     fn into_any(self) -> AnyGuard {

@@ -46,7 +46,7 @@ impl<'a> Shares<'a> {
         // common while none is lost.
         let (mut told, mut lost) = (first.session().lease().watch(), pin!(self.lost()));
         loop {
-            first.session().lease().tell();
+            first.session().lease().check_valid();
             let state = self.state();
             if state != known || matches!(state, LockState::Lost(_)) {
                 return state;

@@ -442,7 +442,7 @@ impl<K: LockKind> Lock<K> {
     /// use zookeeper_recipes::Acquisition::{Acquired, Busy};
     /// use zookeeper_recipes::OrBusy;
     ///
-    /// match lock.acquire(Duration::from_millis(200)).await.or_busy()? {
+    /// match lock.acquire(Duration::from_secs(2)).await.or_busy()? {
     ///     Acquired(guard) => guard.release().await?, // after the work
     ///     Busy => println!("too busy, try again later"),
     /// }
@@ -625,7 +625,7 @@ impl<K: LockKind> Lock<K> {
     /// use zookeeper_recipes::Acquisition::{Acquired, Busy};
     /// use zookeeper_recipes::OrBusy;
     ///
-    /// match lock.blocking_acquire(Duration::from_millis(200)).or_busy()? {
+    /// match lock.blocking_acquire(Duration::from_secs(2)).or_busy()? {
     ///     Acquired(guard) => guard.blocking_release()?, // after the work
     ///     Busy => println!("too busy, try again later"),
     /// }

@@ -9,7 +9,7 @@ use crate::client::Client;
 use crate::engine::grant::hold::Hold;
 use crate::engine::grant::observe::Call;
 use crate::engine::lock::path_lock::{Ask, Member};
-use crate::engine::multi_lock::{self, Acquired, MultiMembers};
+use crate::engine::multi_attempt::{self, Acquired, MultiMembers};
 use crate::error::{AcquireError, BuildError, Lost, ReleaseError, TransactionError, TryLockError};
 use crate::locks::guard_set::{self, GuardSet, Shares};
 use crate::locks::guards::Guard;
@@ -306,7 +306,7 @@ impl InterProcessMultiLock {
     /// use zookeeper_recipes::Acquisition::{Acquired, Busy};
     /// use zookeeper_recipes::OrBusy;
     ///
-    /// match lock.acquire(Duration::from_millis(200)).await.or_busy()? {
+    /// match lock.acquire(Duration::from_secs(2)).await.or_busy()? {
     ///     Acquired(guard) => guard.release().await?, // after the work
     ///     Busy => println!("too busy, try again later"),
     /// }
@@ -603,9 +603,9 @@ impl InterProcessMultiLock {
     async fn granted(self, mut ask: Ask) -> Result<MultiLockGuard, AcquireError> {
         let first = self.members.first();
         lock::check_lease(&ask, first.path().user())?;
-        let _waiting = multi_lock::watch_self_wait(&self.members, &ask);
+        let _waiting = multi_attempt::watch_self_wait(&self.members, &ask);
         let call = Call::begin_multi(first, &mut ask);
-        let attempt = |ask| multi_lock::acquire(self.members.clone(), ask);
+        let attempt = |ask| multi_attempt::acquire(self.members.clone(), ask);
         let result = lock::until_had(ask, attempt, Acquired::as_slice).await;
         Ok(MultiLockGuard::new(
             call.ended(first, result, Acquired::as_slice)?,
@@ -617,7 +617,7 @@ impl InterProcessMultiLock {
         let first = self.members.first();
         let call = Call::begin_multi(first, &mut ask);
         let granted = lock::had(
-            multi_lock::acquire(self.members.clone(), ask).await,
+            multi_attempt::acquire(self.members.clone(), ask).await,
             Acquired::as_slice,
         );
         Ok(MultiLockGuard::new(
@@ -716,7 +716,7 @@ impl fmt::Debug for InterProcessMultiLock {
 #[must_use = "dropping the guard releases the locks at once: bind it to `_guard`, not to `_`"]
 #[clippy::has_significant_drop]
 pub struct MultiLockGuard {
-    /// In the order in which they were acquired.
+    /// The guards in the order in which they were acquired.
     guards: GuardSet,
     /// Where each member, in the order in which they were given, is among those.
     as_given: Arc<[usize]>,

@@ -54,7 +54,7 @@ use crate::values::path::LockPath;
 ///
 /// let mutex = InterProcessMutex::new(&client, "/inventory/sku-42")?;
 ///
-/// if let Acquired(guard) = mutex.acquire(Duration::from_millis(200)).await.or_busy()? {
+/// if let Acquired(guard) = mutex.acquire(Duration::from_secs(2)).await.or_busy()? {
 ///     // Read the stock, decide, write: no other process does so now.
 ///     let token = guard.fencing_token(); // for the database to compare
 ///     guard.release().await?;

@@ -11,11 +11,10 @@ use crate::engine::lock::lock_options::Recipe;
 use crate::engine::lock::path_lock::PathLock;
 use crate::engine::while_held::convert;
 use crate::engine::who;
-use crate::error::{BuildError, ConversionError, Error, Lost, LostReason};
+use crate::error::{BuildError, ConversionError, Error, Lost};
 use crate::locks::guard::{LockGuard, ReadGuard};
 use crate::locks::lock::{Lock, break_lock, look, participants};
 use crate::locks::mode::{Read, Write};
-use crate::protocol::hold::HoldEvent;
 use crate::protocol::path_state::HandOff;
 use crate::values::contender::Contender;
 use crate::values::path::{LockPath, NodePath};
@@ -534,27 +533,12 @@ impl LockGuard<Write> {
     /// ```
     pub async fn downgrade(self) -> Result<ReadGuard, ConversionError<Self>> {
         let path = self.path().to_owned();
-        let hold = match self.into_hold() {
-            Ok(hold) => hold,
-            Err(guard) => return Err(ConversionError::WouldDeadlock { guard, path }),
-        };
-        // The task ends with the client, and then drops the hold.
-        let lock = hold.lock_ref();
-        match convert::downgrade(hold).await {
-            Some(Ok(hold)) => Ok(LockGuard::new(hold)),
-            Some(Err(error)) => Err(error.map(Self::new)),
-            None => {
-                lock.held.handle_event(HoldEvent::ClientEnded);
-                let reason = lock.check_lost().unwrap_or(LostReason::Closed);
-                let source = Lost {
-                    path: path.into(),
-                    reason,
-                };
-                Err(ConversionError::Lost {
-                    guard: Self::new(lock.into_hold()),
-                    source,
-                })
-            }
+        match self.into_sole() {
+            Ok(hold) => match convert::downgrade(hold).await {
+                Ok(hold) => Ok(LockGuard::of(hold)),
+                Err(error) => Err(error.map(Self::of)),
+            },
+            Err(guard) => Err(ConversionError::WouldDeadlock { guard, path }),
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::engine::grant::hold::Hold;
 use crate::engine::grant::observe::Call;
 use crate::engine::lock::lock_options::{MAX_PERMITS, Recipe, SemaphoreOptions};
 use crate::engine::lock::path_lock::{Ask, PathLock};
-use crate::engine::semaphore;
+use crate::engine::semaphore_limit;
 use crate::engine::who;
 use crate::error::{
     AcquireError, BuildError, Error, Lost, Purpose, ReleaseError, RequestFailure, TransactionError,
@@ -236,7 +236,7 @@ impl InterProcessSemaphore {
     /// use zookeeper_recipes::Acquisition::{Acquired, Busy};
     /// use zookeeper_recipes::OrBusy;
     ///
-    /// match semaphore.acquire(Duration::from_millis(200)).await.or_busy()? {
+    /// match semaphore.acquire(Duration::from_secs(2)).await.or_busy()? {
     ///     Acquired(permit) => permit.release().await?, // after the call
     ///     Busy => println!("too busy, try again later"),
     /// }
@@ -695,7 +695,7 @@ impl InterProcessSemaphore {
     #[doc(alias = "availablePermits")]
     pub async fn available_permits(&self) -> Result<u32, Error> {
         self.look(|path_lock, semaphore| async move {
-            semaphore::available(&path_lock, &semaphore).await
+            semaphore_limit::available(&path_lock, &semaphore).await
         })
         .await
     }
@@ -712,7 +712,7 @@ impl InterProcessSemaphore {
     /// Cancel safe: this only reads.
     pub async fn limit(&self) -> Result<u32, Error> {
         self.look(|path_lock, semaphore| async move {
-            semaphore::limit(&path_lock, &semaphore, false).await
+            semaphore_limit::limit(&path_lock, &semaphore, false).await
         })
         .await
     }
@@ -765,7 +765,7 @@ impl InterProcessSemaphore {
             return Err(Error::new(Purpose::Limit, self.path(), why));
         }
         let set = self.look(move |path_lock, semaphore| async move {
-            semaphore::set_limit(&path_lock, &semaphore, n).await
+            semaphore_limit::set_limit(&path_lock, &semaphore, n).await
         });
         set.await
     }
@@ -797,7 +797,7 @@ impl InterProcessSemaphore {
     #[doc(alias = "getParticipantNodes")]
     pub async fn participants(&self) -> Result<Vec<NodePath>, Error> {
         self.look(|path_lock, semaphore| async move {
-            semaphore::participants(&path_lock, &semaphore).await
+            semaphore_limit::participants(&path_lock, &semaphore).await
         })
         .await
     }
@@ -1172,6 +1172,8 @@ impl SemaphorePermit {
     /// ```
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
+        // A resource may refuse the lowest token without need, but must not accept an old permit by
+        // a newer token (docs/protocol.md#permit-tokens).
         let tokens = self.shares().0.iter().map(|hold| hold.token());
         let (zxid, counter) = tokens.min().unwrap_or_default();
         FencingToken::from_parts(zxid, counter)

@@ -48,7 +48,7 @@ use crate::protocol::local_queue::Neighbour;
 use crate::protocol::node_name::{Kind, Naming};
 use crate::protocol::queue::{Listing, Position, Queue, Unusable};
 
-/// What to do next.
+/// The next step.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum AcquireStep {
     /// Carry out a request.
@@ -139,7 +139,7 @@ pub(crate) struct OwnNode {
     pub(crate) czxid: Option<i64>,
 }
 
-/// What is certain of a new node without a list.
+/// The certain facts about a new node without a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     Unknown,
@@ -709,7 +709,7 @@ mod tests {
     const B: &str = "bbbb";
 
     impl Acquiring {
-        /// Where no node of the session can be waited for in memory.
+        /// Handles an event where no node of the session can be waited for in memory.
         fn step(&mut self, event: AcquireEvent) -> AcquireStep {
             self.on(event, &|_| false)
         }

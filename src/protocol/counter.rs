@@ -188,7 +188,7 @@ struct SentWrite {
     czxid: i64,
 }
 
-/// One change, from its start to its end.
+/// A change, from its start to its end.
 #[derive(Clone)]
 pub(crate) struct Changing {
     change: Change,
@@ -320,6 +320,7 @@ impl Changing {
 
     fn exists(&mut self) -> CounterStep {
         match self.change {
+            // The node may be that of the create whose answer was lost; its value decides.
             Change::Initialize(_) if self.in_doubt => self.ask(CounterRequest::Read { sync: true }),
             Change::Initialize(_) => done(false),
             _ => self.next_try(),
@@ -349,6 +350,7 @@ impl Changing {
         };
         match seen {
             None => self.create(),
+            // A write with the version -1 would be unconditional.
             Some(SeenCounter { version: -1, .. }) => not_done(Unchanged::VersionsUsedUp),
             Some(SeenCounter { version, czxid, .. }) => {
                 self.write = Some(SentWrite {
@@ -480,7 +482,7 @@ mod tests {
 
     const READ: CounterRequest = CounterRequest::Read { sync: false };
     const SYNC: CounterRequest = CounterRequest::Read { sync: true };
-    /// After the first try that is lost.
+    /// The pause after the first refused try.
     const PAUSE: CounterRequest = CounterRequest::Pause { tries: 1 };
 
     fn seen(value: i64, version: i32) -> CounterEvent {

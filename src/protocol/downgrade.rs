@@ -21,8 +21,7 @@ pub(crate) enum Answered {
     /// The read node exists. Its name is unique, so a transaction of this downgrade created it and
     /// deleted the write node.
     Done,
-    /// The write node, or the directory, does not exist.
-    Missing,
+    /// Of the kind `NoNode` if the write node, or the directory, does not exist.
     Failed(Failure),
 }
 
@@ -66,20 +65,22 @@ impl Downgrade {
     pub(crate) fn on(&mut self, answer: Answered) -> DowngradeStep {
         let failure = match answer {
             Answered::Done => return DowngradeStep::Finish(Downgraded::Done),
-            // If an earlier transaction had been carried out, the read node would exist.
-            Answered::Missing => return DowngradeStep::Finish(Downgraded::NodeDeleted),
             Answered::Failed(failure) => failure,
         };
         self.is_uncertain |= failure.kind == FailureKind::Unknown;
         match failure.kind {
             FailureKind::SessionGone => DowngradeStep::Finish(Downgraded::SessionGone),
-            FailureKind::Refused(_) | FailureKind::TooManyWatches if self.is_uncertain => {
-                DowngradeStep::Finish(Downgraded::Unknown)
-            }
+            // If an earlier transaction had been carried out, the read node would exist.
+            FailureKind::NoNode => DowngradeStep::Finish(Downgraded::NodeDeleted),
+            // A transaction sets no watch, of which there could be too many.
             FailureKind::Refused(_) | FailureKind::TooManyWatches => {
-                DowngradeStep::Finish(Downgraded::Refused(failure))
+                DowngradeStep::Finish(if self.is_uncertain {
+                    Downgraded::Unknown
+                } else {
+                    Downgraded::Refused(failure)
+                })
             }
-            FailureKind::NoNode | FailureKind::NotNow | FailureKind::Unknown => {
+            FailureKind::NotNow | FailureKind::Unknown => {
                 let failures = self.failures;
                 self.failures = failures.saturating_add(1);
                 DowngradeStep::Repeat { failures }
@@ -129,19 +130,15 @@ mod tests {
     // Shows: conversion-ends
     #[test]
     fn refusal_keeps_the_write_lock() {
-        for kind in [
-            FailureKind::Refused(Refusal::Other),
-            FailureKind::TooManyWatches,
-        ] {
-            assert_eq!(
-                Downgrade::default().on(failed(kind)),
-                ends(Downgraded::Refused(kind.into()))
-            );
-            // Unless the transaction may have been carried out before.
-            let mut downgrade = Downgrade::default();
-            downgrade.on(failed(FailureKind::Unknown));
-            assert_eq!(downgrade.on(failed(kind)), ends(Downgraded::Unknown));
-        }
+        let kind = FailureKind::Refused(Refusal::Other);
+        assert_eq!(
+            Downgrade::default().on(failed(kind)),
+            ends(Downgraded::Refused(kind.into()))
+        );
+        // Unless the transaction may have been carried out before.
+        let mut downgrade = Downgrade::default();
+        downgrade.on(failed(FailureKind::Unknown));
+        assert_eq!(downgrade.on(failed(kind)), ends(Downgraded::Unknown));
         // A server that asked for patience has carried out nothing.
         let mut patient = Downgrade::default();
         assert_eq!(
@@ -156,10 +153,10 @@ mod tests {
 
     #[test]
     fn missing_node_is_a_loss() {
-        assert_eq!(
-            Downgrade::default().on(Answered::Missing),
-            ends(Downgraded::NodeDeleted)
-        );
+        let mut downgrade = Downgrade::default();
+        downgrade.on(failed(FailureKind::Unknown));
+        let missing = failed(FailureKind::NoNode);
+        assert_eq!(downgrade.on(missing), ends(Downgraded::NodeDeleted));
     }
 
     #[test]

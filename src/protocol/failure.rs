@@ -45,6 +45,8 @@ impl Failure {
     /// Returns the caller's error for a request whose repetitions failed too.
     pub(crate) fn unanswered(&self) -> RequestFailure {
         match self.kind {
+            // The servers have answered each time: another process deletes the directory as soon
+            // as it is created.
             FailureKind::NoNode => RequestFailure::Deleted,
             _ => RequestFailure::Connection(Arc::clone(&self.cause)),
         }

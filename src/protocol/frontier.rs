@@ -95,9 +95,9 @@ impl Frontier {
         self.free_grants >= QUIET
     }
 
-    /// Returns whether a node of this session is first, now that its create was answered.
-    /// `directory` is when the directory was created that is watched since, and still exists.
-    pub(crate) fn is_first(&mut self, node: Numbered, directory: i64) -> bool {
+    /// Decides whether a node of this session is first, now that its create was answered, and notes
+    /// it. `directory` is when the directory was created that is watched since, and still exists.
+    pub(crate) fn decide_first(&mut self, node: Numbered, directory: i64) -> bool {
         let known = match node.kind {
             Kind::Exclusive => self.no_contender,
             Kind::Shared => self.no_writer,
@@ -249,32 +249,32 @@ mod tests {
     fn next_number_alone_is_first() {
         for (sequence, first) in [(6, false), (7, false), (8, true), (9, false)] {
             assert_eq!(
-                after(&[writer(7)]).is_first(writer(sequence), DIRECTORY),
+                after(&[writer(7)]).decide_first(writer(sequence), DIRECTORY),
                 first,
                 "{sequence}"
             );
             // The reader that is gone is no more of an obstacle than one that is there.
             assert_eq!(
-                after(&[reader(7)]).is_first(reader(sequence), DIRECTORY),
+                after(&[reader(7)]).decide_first(reader(sequence), DIRECTORY),
                 first,
                 "{sequence}"
             );
             assert_eq!(
-                after(&[writer(7)]).is_first(reader(sequence), DIRECTORY),
+                after(&[writer(7)]).decide_first(reader(sequence), DIRECTORY),
                 first,
                 "{sequence}"
             );
         }
         assert!(
-            !after(&[]).is_first(writer(0), DIRECTORY),
+            !after(&[]).decide_first(writer(0), DIRECTORY),
             "nothing is known"
         );
-        assert!(after(&[writer(0)]).is_first(writer(1), DIRECTORY));
-        assert!(!after(&[writer(i32::MAX)]).is_first(writer(i32::MIN), DIRECTORY));
+        assert!(after(&[writer(0)]).decide_first(writer(1), DIRECTORY));
+        assert!(!after(&[writer(i32::MAX)]).decide_first(writer(i32::MIN), DIRECTORY));
         let mut frontier = Frontier::default();
         frontier.granted("7", writer(7), true);
         assert!(
-            !frontier.is_first(writer(7), DIRECTORY),
+            !frontier.decide_first(writer(7), DIRECTORY),
             "by itself nothing is known"
         );
     }
@@ -283,10 +283,10 @@ mod tests {
     #[test]
     fn writer_needs_all_readers_gone() {
         assert!(
-            !after(&[reader(7)]).is_first(writer(8), DIRECTORY),
+            !after(&[reader(7)]).decide_first(writer(8), DIRECTORY),
             "other readers may be inside"
         );
-        assert!(after(&[writer(6), reader(7)]).is_first(writer(8), DIRECTORY));
+        assert!(after(&[writer(6), reader(7)]).decide_first(writer(8), DIRECTORY));
     }
 
     #[test]
@@ -296,11 +296,11 @@ mod tests {
         frontier.granted("8", reader(8), true);
         frontier.gone("8", Gone::Deleted);
         assert!(
-            !frontier.is_first(writer(9), DIRECTORY),
+            !frontier.decide_first(writer(9), DIRECTORY),
             "the older reader is inside"
         );
         frontier.gone("7", Gone::Deleted);
-        assert!(frontier.is_first(writer(8), DIRECTORY));
+        assert!(frontier.decide_first(writer(8), DIRECTORY));
     }
 
     // Shows: succession
@@ -308,13 +308,16 @@ mod tests {
     fn present_holder_blocks_next_writer() {
         let mut frontier = after(&[writer(6)]);
         frontier.granted("7", writer(7), true);
-        assert!(!frontier.is_first(writer(8), DIRECTORY));
-        assert!(!frontier.is_first(reader(8), DIRECTORY));
+        assert!(!frontier.decide_first(writer(8), DIRECTORY));
+        assert!(!frontier.decide_first(reader(8), DIRECTORY));
         frontier.gone("7", Gone::HandedOver { to: "8" });
-        assert!(frontier.is_first(reader(8), DIRECTORY));
-        assert!(frontier.is_first(reader(9), DIRECTORY), "beside the reader");
+        assert!(frontier.decide_first(reader(8), DIRECTORY));
         assert!(
-            !frontier.is_first(writer(10), DIRECTORY),
+            frontier.decide_first(reader(9), DIRECTORY),
+            "beside the reader"
+        );
+        assert!(
+            !frontier.decide_first(writer(10), DIRECTORY),
             "the readers may be there"
         );
     }
@@ -326,19 +329,19 @@ mod tests {
         frontier.granted("7", writer(7), true);
         frontier.gone("7", Gone::Unclear);
         for sequence in 7..9 {
-            assert!(!frontier.is_first(writer(sequence), DIRECTORY));
-            assert!(!frontier.is_first(reader(sequence), DIRECTORY));
+            assert!(!frontier.decide_first(writer(sequence), DIRECTORY));
+            assert!(!frontier.decide_first(reader(sequence), DIRECTORY));
         }
         // A downgrade's node, which was granted nothing.
         let mut frontier = after(&[writer(6)]);
         frontier.gone("other", Gone::Unclear);
-        assert!(!frontier.is_first(writer(7), DIRECTORY));
+        assert!(!frontier.decide_first(writer(7), DIRECTORY));
     }
 
     // Shows: succession, directory-watch
     #[test]
     fn knowledge_of_earlier_directory_is_discarded() {
-        assert!(!after(&[writer(7)]).is_first(
+        assert!(!after(&[writer(7)]).decide_first(
             Numbered {
                 czxid: LATER + 1,
                 ..writer(8)
@@ -346,7 +349,7 @@ mod tests {
             LATER
         ));
         assert!(
-            !after(&[writer(7)]).is_first(writer(8), writer(7).czxid),
+            !after(&[writer(7)]).decide_first(writer(8), writer(7).czxid),
             "the node was not in it"
         );
         // The deletion in the earlier directory is told after the grant in the later one.
@@ -361,7 +364,7 @@ mod tests {
             true,
         );
         frontier.gone("7", Gone::Deleted);
-        assert!(!frontier.is_first(
+        assert!(!frontier.decide_first(
             Numbered {
                 czxid: LATER + 2,
                 ..writer(8)
@@ -369,7 +372,7 @@ mod tests {
             LATER
         ));
         frontier.gone("later 7", Gone::Deleted);
-        assert!(frontier.is_first(
+        assert!(frontier.decide_first(
             Numbered {
                 czxid: LATER + 2,
                 ..writer(8)
@@ -377,7 +380,7 @@ mod tests {
             LATER
         ));
         // Nor does a node of the earlier one follow what is known of the later.
-        assert!(!frontier.is_first(writer(8), DIRECTORY));
+        assert!(!frontier.decide_first(writer(8), DIRECTORY));
     }
 
     #[test]
@@ -385,10 +388,10 @@ mod tests {
         let mut frontier = Frontier::default();
         frontier.granted("8", reader(8), true);
         frontier.granted("7", reader(7), true);
-        assert!(frontier.is_first(reader(9), DIRECTORY));
+        assert!(frontier.decide_first(reader(9), DIRECTORY));
         // Another client's nodes came between.
         frontier.granted("12", reader(12), true);
-        assert!(frontier.is_first(reader(13), DIRECTORY));
+        assert!(frontier.decide_first(reader(13), DIRECTORY));
     }
 
     #[test]
@@ -422,10 +425,10 @@ mod tests {
             assert_eq!(frontier.expects(Kind::Exclusive), quiet);
             assert_eq!(frontier.expects(Kind::Shared), quiet);
         }
-        assert!(frontier.is_first(writer(4), DIRECTORY));
+        assert!(frontier.decide_first(writer(4), DIRECTORY));
         assert!(frontier.expects(Kind::Exclusive));
         assert!(
-            !frontier.is_first(writer(5), DIRECTORY),
+            !frontier.decide_first(writer(5), DIRECTORY),
             "another was between"
         );
         assert!(!frontier.expects(Kind::Exclusive));
@@ -444,11 +447,11 @@ mod tests {
         frontier.leaves("8");
         assert!(frontier.expects(Kind::Exclusive));
         assert!(
-            !frontier.clone().is_first(writer(9), DIRECTORY),
+            !frontier.clone().decide_first(writer(9), DIRECTORY),
             "the deletion is not answered"
         );
         frontier.gone("8", Gone::Deleted);
-        assert!(frontier.is_first(writer(9), DIRECTORY));
+        assert!(frontier.decide_first(writer(9), DIRECTORY));
     }
 
     #[test]

@@ -178,7 +178,8 @@ impl State {
                     Mistake::IncarnationIgnored => client.watch.map(|_| i64::MIN),
                     _ => client.watch,
                 };
-                if directory.is_some_and(|directory| client.frontier.is_first(node, directory)) {
+                if directory.is_some_and(|directory| client.frontier.decide_first(node, directory))
+                {
                     // As by a list, it may have been deleted by another process since.
                     let in_order = !self.nodes[i].exists || !self.has_to_wait(i);
                     assert!(in_order, "granted behind another: {self:?}");

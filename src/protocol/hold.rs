@@ -163,8 +163,6 @@ pub(crate) enum HoldEvent {
     },
     /// The time for which its node was kept is over.
     GraceOver,
-    /// The client has ended, and the conversion of the hold with it.
-    ClientEnded,
     /// The last guard is dropped or released, or the client is being closed.
     Release { lease: LeaseState, now: Moment },
     /// A conversion begins.
@@ -193,7 +191,6 @@ impl HoldEvent {
             | Self::Ended(_)
             | Self::NodeDeleted { .. }
             | Self::SharedNodeDeleted { .. }
-            | Self::ClientEnded
             | Self::BeginConversion
             | Self::EndConversion { .. }
             | Self::ConversionLost(_)
@@ -401,8 +398,10 @@ impl Decision {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Deletion {
     pub(crate) node: Arc<str>,
-    /// Whether the lock may be handed over to the next attempt of the same session.
-    pub(crate) hand_over: bool,
+    /// Whether the hold lets another of the same session have the lock next without a look at the
+    /// queue: in memory, by the same node, or by a transaction that deletes the node
+    /// (docs/protocol.md#hand-off, docs/protocol.md#waiting-in-memory).
+    pub(crate) may_pass_on: bool,
 }
 
 /// How a session registers a hold.
@@ -590,14 +589,6 @@ impl HoldState {
                     decision.delete = Some(self.deletion(false));
                 }
             }
-            HoldEvent::ClientEnded => {
-                decision.lost = match self.stage {
-                    // The conversion was dropped and has released the lock, which the waiting guard
-                    // does not know.
-                    Stage::Released => self.lose(LostReason::Closed, Leftover::None),
-                    _ => self.end(LostReason::Closed),
-                }
-            }
             HoldEvent::Release { lease, now } => self.release(lease, now, &mut decision),
             HoldEvent::BeginConversion => match self.stage {
                 Stage::Held => self.stage = Stage::Converting,
@@ -701,8 +692,8 @@ impl HoldState {
                 // The lock is not handed over if another process may have it, or if a write may
                 // still be committed that the next holder would not see: then the next attempt
                 // lists the queue.
-                let hand_over = lease != LeaseState::Expired && self.writes == 0;
-                decision.delete = Some(self.deletion(hand_over));
+                let may_pass_on = lease != LeaseState::Expired && self.writes == 0;
+                decision.delete = Some(self.deletion(may_pass_on));
             }
             // The conversion, which has the guard, has been dropped before its end.
             Stage::Converting => {
@@ -727,10 +718,10 @@ impl HoldState {
         }
     }
 
-    fn deletion(&self, hand_over: bool) -> Deletion {
+    fn deletion(&self, may_pass_on: bool) -> Deletion {
         Deletion {
             node: Arc::clone(&self.node),
-            hand_over,
+            may_pass_on,
         }
     }
 }
@@ -811,10 +802,10 @@ mod tests {
         }
     }
 
-    fn delete(hand_over: bool) -> Decision {
+    fn delete(may_pass_on: bool) -> Decision {
         let delete = Some(Deletion {
             node: "own".into(),
-            hand_over,
+            may_pass_on,
         });
         Decision {
             delete,
@@ -927,9 +918,7 @@ mod tests {
     // Shows: lost-lock-keeps-its-node
     #[test]
     fn transitions_of_each_event() {
-        use HoldEvent::{
-            BeginConversion, ClientEnded, ConversionLost, ConversionOver, Ended, GraceOver,
-        };
+        use HoldEvent::{BeginConversion, ConversionLost, ConversionOver, Ended, GraceOver};
         use LostReason::{Closed, LeaseExpired, NodeDeleted, NotConverted, SessionExpired};
         let none = Decision::default;
         let refused = || Decision {
@@ -992,7 +981,6 @@ mod tests {
                 lost(NodeDeleted),
                 Registration::None,
             ),
-            (converting, ClientEnded, lost(Closed), WATCH),
             (kept, expired(), none(), Registration::Kept { until: UNTIL }),
             (kept, deleted("own"), gone_before(), Registration::None),
             (kept, shared_deleted("own"), none(), Registration::None),
@@ -1043,7 +1031,6 @@ mod tests {
             (released, shared_deleted("own"), none(), Registration::None),
             (released, release(), none(), Registration::None),
             (released, BeginConversion, refused(), Registration::None),
-            (released, ClientEnded, lost(Closed), Registration::None),
         ];
         for (before, event, decision, registration) in table {
             let mut hold = after(before);
@@ -1079,9 +1066,9 @@ mod tests {
     fn effects_have_an_order() {
         use Effect::*;
         use LostReason::{Closed, GivenUp, LeaseExpired, LeaseOver, NodeDeleted};
-        let deletion = |hand_over| Deletion {
+        let deletion = |may_pass_on| Deletion {
             node: "own".into(),
-            hand_over,
+            may_pass_on,
         };
         let node = || Arc::from("own");
         let leased: &[HoldEvent] = &[extend(END)];
@@ -1242,9 +1229,9 @@ mod tests {
         let Some(Effect::PassOn(deletion)) = effects.nth(1) else {
             panic!("not passed on");
         };
-        assert!(deletion.hand_over);
+        assert!(deletion.may_pass_on);
         let changed = Deletion {
-            hand_over: false,
+            may_pass_on: false,
             ..deletion
         };
         effects.passed_on(Some(changed.clone()));
@@ -1477,7 +1464,7 @@ mod tests {
             }
             let effects = hold.decide(HoldEvent::Release { lease, now: NOW });
             assert_eq!(
-                effects.delete.unwrap().hand_over,
+                effects.delete.unwrap().may_pass_on,
                 expected,
                 "{lease:?}, {writes}"
             );
@@ -1542,7 +1529,6 @@ mod tests {
                 reason: LostReason::NodeDeleted,
                 until
             }),
-            Just(HoldEvent::ClientEnded),
             (lease, moment.clone()).prop_map(|(lease, now)| HoldEvent::Release { lease, now }),
             moment.clone().prop_map(over),
             (moment.clone(), proptest::option::of(moment))
@@ -1633,7 +1619,7 @@ mod tests {
                     ended += 1;
                     prop_assert!(!converting, "the node is the conversion's to delete");
                     let expired = matches!(event, HoldEvent::Release { lease: LeaseState::Expired, .. });
-                    prop_assert!(!deletion.hand_over || was_held && lost.is_none() && writes == 0 && !expired);
+                    prop_assert!(!deletion.may_pass_on || was_held && lost.is_none() && writes == 0 && !expired);
                     prop_assert!(was_held || lost.is_some(), "deleted before the loss was told");
                 }
                 prop_assert!(ended <= 1);

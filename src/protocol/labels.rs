@@ -32,6 +32,7 @@ impl Labels {
     /// Returns the label of a path: the longest prefix that is this path or a directory above it.
     pub(crate) fn of(&self, path: &str) -> Arc<str> {
         let is_above = |prefix: &&Arc<str>| {
+            // A prefix ends at a slash: `/locks` is not the label of `/locks-of-others`.
             let below = path.strip_prefix(&***prefix);
             ***prefix == *"/"
                 || below.is_some_and(|below| below.is_empty() || below.starts_with('/'))

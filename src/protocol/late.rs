@@ -140,10 +140,15 @@ impl Waiting {
     /// A try waits for answers, so a missing answer is the reason for its end: others count only
     /// once all of its requests are answered.
     pub(crate) fn late(self, if_busy: IfBusy, own: impl FnOnce() -> Option<Ahead>) -> Late {
+        // A call that waits for a deletion has no request under way.
         let answered = self.waits_for == WaitsFor::Deletion;
         match (self.ahead.or_else(own), self.waits_for) {
             (Some(ahead), _) if if_busy == IfBusy::Wait || answered => Late::Busy(ahead),
+            // Servers have answered, with the deletion of the call's nodes or directory, so the
+            // error must not look like an outage.
             (_, WaitsFor::Retry { deleted }) => Late::Deleted(deleted),
+            // Contenders that a try has seen are not reported while an answer is missing: they may
+            // have left since.
             (_, waits_for) => Late::NoAnswer(waits_for),
         }
     }

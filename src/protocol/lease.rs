@@ -65,6 +65,7 @@ pub enum LeaseMargin {
 pub(crate) struct Lease {
     timeout: Duration,
     margin: Duration,
+    heartbeat_interval: Duration,
 }
 
 /// When spare connections are tried while the session has none (docs/protocol.md#spare-connection).
@@ -105,16 +106,22 @@ pub(crate) enum LeaseState {
 impl Lease {
     pub(crate) fn new(timeout: Duration, margin: LeaseMargin) -> Self {
         let margin = match margin {
+            // The margin covers the late report of a follower (docs/protocol.md#lease).
             LeaseMargin::Standard => timeout / 3,
+            // The margin also covers links that fail repeatedly, and members behind an observer.
             LeaseMargin::Strict => timeout * 7 / 10,
         };
-        Self { timeout, margin }
+        Self {
+            timeout,
+            margin,
+            heartbeat_interval: (timeout / 6).min(timeout.saturating_sub(margin) / 3),
+        }
     }
 
     /// Returns the time between two heartbeats: T/6, or a third of the lease's duration if that is
     /// less, so that one heartbeat can be lost and the next be answered before the lease expires.
     pub(crate) fn heartbeat_interval(&self) -> Duration {
-        (self.timeout / 6).min(self.duration() / 3)
+        self.heartbeat_interval
     }
 
     /// Returns when spare connections are tried: from a little after a heartbeat would have been
@@ -127,6 +134,7 @@ impl Lease {
     pub(crate) fn spare_tries(&self, server_timeout: Duration) -> SpareTries {
         let duration = self.duration();
         SpareTries {
+            // The last renewal is up to T/6 old, a quarter of the lease, when a connection is lost.
             from: duration * 3 / 8,
             pause: duration / 40,
             limit: (duration / 6)
@@ -161,6 +169,8 @@ impl Lease {
     /// returns a heartbeat interval: a lock that is granted after a renewal in the meantime is
     /// valid for longer than that.
     pub(crate) fn until_next_state(&self, last_renewal: Option<Moment>, now: Moment) -> Duration {
+        // The lease thread sleeps for the returned time. A zero would make it spin, so a limit that
+        // has just been reached is skipped.
         let age = last_renewal.map_or(Duration::MAX, |renewal| now.since(renewal));
         [self.heartbeat_interval() * 2, self.duration()]
             .into_iter()
@@ -271,7 +281,7 @@ mod tests {
     }
 
     /// Servers that are back 0.45 T after they went away are found before the lease expires,
-    /// wherever between two heartbeats they went: whatever the client library does meanwhile.
+    /// wherever between two heartbeats they went, for any reconnects of the client library.
     // Shows: spare-connection
     #[test]
     fn spare_tries_find_returning_servers() {

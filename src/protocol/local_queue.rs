@@ -110,6 +110,7 @@ impl<W, L> LocalQueue<W, L> {
         let Some(kept) = self.to_create.get_mut(&number) else {
             return true;
         };
+        // The waker of an earlier question is not kept: each is returned once, with a notice.
         self.told.tell(kept.replace(wake), Notice::Look);
         false
     }
@@ -149,6 +150,7 @@ impl<W, L> LocalQueue<W, L> {
         };
         self.passed.insert(number);
         self.told.tell(wake, Notice::Turn);
+        // The first that is left may have asked while others were before it.
         let next = self
             .to_create
             .first_entry()
@@ -208,6 +210,7 @@ impl<W, L> LocalQueue<W, L> {
         if session != self.session {
             return None;
         }
+        // The task ends with this answer if none waits: the next attempt that asks starts another.
         self.lists.running = !self.lists.waiting.is_empty();
         self.lists
             .running
@@ -286,6 +289,7 @@ impl<W, L> LocalQueue<W, L> {
             return false;
         }
         self.nodes.know(own);
+        // A node waits for one other: the end of an earlier one must not wake its attempt again.
         self.stop_waiting(session, own);
         self.nodes.wait(own, before, wake)
     }
@@ -319,6 +323,7 @@ impl<W, L> LocalQueue<W, L> {
     /// Removes a node that is gone, or whose deletion is refused.
     pub(crate) fn gone(&mut self, session: u64, name: &str, how: Gone<'_>) {
         if session == self.session {
+            // The proof by numbers comes before the notices: an attempt that is woken may create.
             self.frontier.gone(name, how);
             self.nodes.gone(name, how, &mut self.told.notices);
         }
@@ -337,10 +342,10 @@ impl<W, L> LocalQueue<W, L> {
         session == self.session && self.frontier.expects(kind)
     }
 
-    /// Returns whether a created node of the session is first. `directory` is when the directory
-    /// was created that is watched since, and still exists.
-    pub(crate) fn is_first(&mut self, session: u64, node: Numbered, directory: i64) -> bool {
-        session == self.session && self.frontier.is_first(node, directory)
+    /// Decides whether a created node of the session is first. `directory` is when the directory was
+    /// created that is watched since, and still exists.
+    pub(crate) fn decide_first(&mut self, session: u64, node: Numbered, directory: i64) -> bool {
+        session == self.session && self.frontier.decide_first(node, directory)
     }
 
     /// Records that a node of the session is first, and holds the lock. `free` is whether it has
@@ -557,7 +562,7 @@ mod tests {
         let expects =
             |queue: &Queue| [0, 1, 2].map(|session| queue.expects_first(session, Kind::Exclusive));
         assert_eq!(expects(&queue), [false, true, false]);
-        assert!(!queue.is_first(0, node(3), 100) && queue.is_first(1, node(3), 100));
+        assert!(!queue.decide_first(0, node(3), 100) && queue.decide_first(1, node(3), 100));
         assert!(queue.granted(1, "d", node(3), true) && !queue.granted(0, "late", node(4), true));
         assert_eq!(expects(&queue), [false; 3], "while it is there");
         queue.leaves(0, "d");
@@ -569,7 +574,7 @@ mod tests {
         queue.leaves(1, "d");
         assert_eq!(expects(&queue), [false, true, false]);
         assert!(
-            !queue.is_first(1, node(5), 100),
+            !queue.decide_first(1, node(5), 100),
             "another client's is between"
         );
         assert_eq!(expects(&queue), [false; 3]);

@@ -27,6 +27,7 @@ impl Moment {
     /// Returns the end of a lease that begins at this moment; `None` if the lease is longer than
     /// [`LONGEST`], which means no limit.
     pub(crate) fn end_of(self, lease: Duration) -> Option<Self> {
+        // A sum that overflows is as far away as a lease beyond the limit.
         if lease > LONGEST {
             None
         } else {

@@ -56,8 +56,8 @@ pub(crate) enum Family {
     ReadWrite,
 }
 
-/// The kind of lock that a contender requests. The order decides between equal sequence numbers,
-/// which only a downgrade makes: the reader is first.
+/// The kind of lock that a contender requests (docs/protocol.md#read-write). The order decides
+/// between equal sequence numbers, which only a downgrade makes: the reader is first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Kind {
     /// The contender holds the lock together with others of this kind: a reader.
@@ -138,6 +138,8 @@ pub(crate) enum Child {
 
 /// Classifies a child by its name.
 pub(crate) fn classify(name: &str, naming: Naming) -> Child {
+    // The markers of the own family come first, because another family may have an equal one:
+    // kazoo's `Lock` and `WriteLock` do.
     for &kind in naming.kinds() {
         if let Some((_, sequence)) = split(name, naming.marker(kind)) {
             return Child::Contender { sequence, kind };
@@ -189,6 +191,7 @@ pub(crate) fn id(name: &str) -> Option<&str> {
     const HEX: usize = 32;
     match name.strip_prefix("_c_") {
         Some(rest) => rest.get(..UUID),
+        // Kazoo's names have no prefix, so the digits and the marker behind them must match.
         None => name.get(..HEX).filter(|id| {
             id.bytes().all(|byte| byte.is_ascii_hexdigit()) && name[HEX..].starts_with("__")
         }),

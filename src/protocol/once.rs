@@ -45,6 +45,7 @@ pub(crate) fn are_too_many(records: usize, keep: usize) -> bool {
 /// or all that exist, each with the zxid of its creation. The last `keep` of all stay, because each
 /// deleted record has at least `keep` later ones.
 pub(crate) fn to_prune(mut records: Vec<(i64, String)>, keep: usize, most: usize) -> Vec<String> {
+    // The zxids give the order of creation, which the names of occasions need not have.
     records.sort_unstable();
     let old = records.len().saturating_sub(keep);
     records.truncate(old.min(most));

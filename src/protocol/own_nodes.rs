@@ -6,13 +6,13 @@
 //! information may be out of date at any time: another process may have deleted a node, or the
 //! whole directory.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The nodes of one session in one directory.
 #[derive(Debug)]
 pub(super) struct LocalNodes<W> {
-    all: HashMap<Arc<str>, LocalNode<W>>,
+    all: BTreeMap<Arc<str>, LocalNode<W>>,
     last: Option<Last>,
 }
 
@@ -53,33 +53,33 @@ struct Follower<W> {
 #[derive(Debug)]
 struct Last {
     sequence: i32,
-    /// That node, or the one before it, if it is gone.
+    /// The node of that number; once it is gone, the one before it.
     node: Neighbour,
 }
 
 /// How a node was deleted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Gone<'a> {
-    /// By a request of this client, which was answered.
+    /// A request of this client deleted the node, and was answered.
     Deleted,
-    /// By one transaction, while this other node existed.
+    /// One transaction deleted the node while this other node existed.
     HandedOver { to: &'a str },
-    /// By another process, or that is unknown; or its deletion is refused, and its end will not be
-    /// noticed.
+    /// Another process deleted the node, or who did is unknown; or the deletion is refused, and the
+    /// end of the node will not be noticed.
     Unclear,
 }
 
 /// A notice to an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
-    /// It may be its turn to create: it must ask again.
+    /// The attempt may be the next to create a node: it must ask again.
     Turn,
     /// The lock is handed over: one transaction has deleted the holder's node while the attempt's
     /// node existed.
     HandedOver,
     /// The node that it waited for is gone, and has waited for this node of another session.
     Watch { predecessor: String },
-    /// It must list the directory.
+    /// The attempt must list the directory.
     Look,
 }
 
@@ -110,7 +110,7 @@ impl<W, L> Default for Told<W, L> {
 impl<W> Default for LocalNodes<W> {
     fn default() -> Self {
         Self {
-            all: HashMap::new(),
+            all: BTreeMap::new(),
             last: None,
         }
     }
@@ -134,6 +134,7 @@ impl<W> LocalNodes<W> {
             name: Arc::clone(&name),
             next: true,
         };
+        // The newest node is the only one that the next create can follow without a gap.
         let before = self.last.replace(Last { sequence, node });
         let before = before
             .filter(|last| last.sequence.checked_add(1) == Some(sequence))
@@ -175,9 +176,11 @@ impl<W> LocalNodes<W> {
 
     pub(super) fn is_live(&self, name: &str, leaving: &dyn Fn(&str) -> bool) -> bool {
         let mut name = name;
+        // A node that is being deleted stands for the node that its attempt waited for.
         while leaving(name) {
             match self.all.get(name).and_then(|node| node.behind.as_ref()) {
                 Some(Behind::Own(before)) => name = &before.name,
+                // Of a node of another session only its end is noticed.
                 Some(Behind::Other(_)) => return true,
                 None => return false,
             }
@@ -237,6 +240,8 @@ impl<W> LocalNodes<W> {
                     .map(|wake| (wake, Notice::Look)),
             );
         }
+        // The wait of a node passes to its followers only if this client has deleted it: another hand
+        // may have deleted the node before it, or the directory, too.
         let inherited = if how == Gone::Deleted { behind } else { None };
         self.move_last(name, inherited.as_ref());
         for follower in followers {
@@ -250,6 +255,7 @@ impl<W> LocalNodes<W> {
                     told.push((follower.wake, Notice::HandedOver));
                 }
                 (_, Some(Behind::Own(before))) => {
+                    // Two neighbours of a node between them are neighbours once it is gone.
                     let before = Neighbour {
                         name: Arc::clone(&before.name),
                         next: before.next && follower.next,

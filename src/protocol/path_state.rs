@@ -1,5 +1,5 @@
 //! What the callers of one client have at one path: who waits, which nodes hold the lock, and by
-//! which holds. This decides who has a node next, and when the node goes. Pure.
+//! which holds. [`PathState`] decides who has a node next, and when the node goes. Pure.
 //!
 //! ```text
 //!             granted          released, with another waiting; joined, if it is shared
@@ -14,7 +14,8 @@
 //! of a try, of a fair lock, and a permit. Nothing else records the holders of a path. The nodes of
 //! callers who wait together are *open*: the first that waits has the node when a writer releases
 //! it, and readers share it, both within the [bounds](HandOff) (docs/protocol.md#hand-off,
-//! docs/protocol.md#shared-read-node). All other nodes are closed from the beginning.
+//! docs/protocol.md#shared-read-node). All other nodes are closed; that of a try is
+//! [opened](PathState::open) if no caller waits.
 //!
 //! The callers of each kind wait [apart](crate::protocol::waiters). Readers and writers meet in one
 //! rule: a writer that waits closes the node of the readers. The next readers wait for another node,
@@ -56,7 +57,7 @@ impl HandOff {
 }
 
 impl Default for HandOff {
-    /// Another process waits for some milliseconds more than it would for one holder. Hand-overs
+    /// Another process waits for some milliseconds more than it would for one holder. Hand-offs
     /// among tasks that do nothing take some microseconds each, so that the time is the bound that
     /// counts, and the other is for a clock that stands still.
     fn default() -> Self {
@@ -102,7 +103,7 @@ pub(crate) enum PassOn<W> {
 }
 
 /// A node by which this client has the lock, or had it.
-struct HeldNode<H> {
+struct ClientNode<H> {
     /// The kind as which it was granted.
     kind: Kind,
     /// The holds by which it is held, by their numbers.
@@ -111,9 +112,11 @@ struct HeldNode<H> {
     /// for it count as one.
     since: Moment,
     holders: u32,
+    /// Whether its hold has it for a conversion, which may exchange the node on the servers.
+    is_reserved: bool,
 }
 
-impl<H> HeldNode<H> {
+impl<H> ClientNode<H> {
     /// Counts another holder, if it may have the node within the bounds
     /// (docs/protocol.md#hand-off).
     fn another(&mut self, bounds: HandOff, now: Moment) -> bool {
@@ -129,7 +132,7 @@ pub(crate) struct PathState<W, D, H> {
     hand_off: HandOff,
     waiters: ByKind<Waiters<W, D>>,
     /// The nodes by which the lock is held, and one whose deletion is about to be sent.
-    nodes: BTreeMap<NodeNumber, HeldNode<H>>,
+    nodes: BTreeMap<NodeNumber, ClientNode<H>>,
 }
 
 impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
@@ -152,6 +155,7 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
 
     /// Adds a caller that waits. Readers that come after a writer wait behind it.
     pub(crate) fn wait(&mut self, kind: Kind, at: Arrival, waiter: W, deadline: Option<D>) {
+        // A stream of readers would otherwise keep the node, and the writer would have no turn.
         if kind == Kind::Exclusive {
             self.waiters_mut(Kind::Shared).close();
         }
@@ -164,12 +168,16 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
     /// joins then.
     pub(crate) fn join(&mut self, now: Moment, healthy: bool) -> Option<(NodeNumber, H)> {
         let bounds = self.hand_off;
+        // A node whose last reader has left stays open until its deletion is on its way, and has no
+        // hold that another could be made of.
         let open = self.waiters(Kind::Shared).open_node()?;
         let node = self.nodes.get_mut(&open)?;
         let hold = node.holds.values().next().cloned()?;
         if healthy && node.another(bounds, now) {
             return Some((open, hold));
         }
+        // The node stays closed, also if the doubt ends: the readers that wait by then have a place
+        // in the queue, and later ones must not overtake them.
         self.waiters_mut(Kind::Shared).close();
         None
     }
@@ -181,11 +189,12 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
         let holders = 1;
         self.nodes.insert(
             node,
-            HeldNode {
+            ClientNode {
                 kind,
                 holds,
                 since,
                 holders,
+                is_reserved: false,
             },
         );
         node
@@ -223,6 +232,7 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
     pub(crate) fn granted(&mut self, kind: Kind, number: u64, hold: H) -> Vec<W> {
         let node = NodeNumber::of_first_hold(number);
         self.waiters_mut(kind).attempt_ends();
+        // A hold that has ended has left no node: another attempt starts for those that wait.
         let Some(state) = self.nodes.get_mut(&node) else {
             return Vec::new();
         };
@@ -256,6 +266,8 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
         // A hold that has left already does not take the node from the others.
         let has_left = state.holds.remove(&hold).is_none();
         if has_left || !state.holds.is_empty() {
+            // A reader that was asked to give the lock up, or whose write is of unknown outcome, lets
+            // no further one in.
             if !has_left && !healthy {
                 self.close_node(node);
             }
@@ -268,7 +280,7 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
     }
 
     /// Takes the caller that has a node next, whose last hold has left it; `None` if the node must
-    /// be deleted (docs/protocol.md#hand-off). All of these hold for a hand-over:
+    /// be deleted (docs/protocol.md#hand-off). All of these hold for a hand-off:
     /// - `healthy`: the session lease is valid, no write of the hold has an unknown outcome, and no
     ///   revocation is requested, since another client then waits for the node to go;
     /// - the node is a writer's: readers that wait are behind the node by the order of arrival;
@@ -285,6 +297,7 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
         if !healthy || !writers.is_open(node) || !writers.is_waited_for() {
             return None;
         }
+        // The bounds are asked last, since the answer counts a holder.
         let may = self.nodes.get_mut(&node)?.another(bounds, now);
         if may { writers.take_first() } else { None }
     }
@@ -324,18 +337,22 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
     /// Closes the node of a hold that is about to be converted. A hold that has left already closes
     /// nothing: another one may have the node by then.
     pub(crate) fn reserve(&mut self, node: NodeNumber, hold: u64) {
-        let state = self.nodes.get(&node);
-        if state.is_some_and(|state| state.holds.contains_key(&hold)) {
+        let state = self.nodes.get_mut(&node);
+        if let Some(state) = state.filter(|state| state.holds.contains_key(&hold)) {
+            state.is_reserved = true;
             self.close_node(node);
         }
     }
 
     /// Records that the servers have said that the node does not exist. Returns all its holds, which
     /// the caller must notify; none if this was known. From here on none joins.
-    pub(crate) fn gone(&mut self, node: NodeNumber) -> Vec<H> {
-        let Some(state) = self.nodes.get_mut(&node) else {
+    pub(crate) fn gone(&mut self, node: NodeNumber, hold: u64) -> Vec<H> {
+        // What an earlier hold learns late is about the node from before the conversion.
+        let knows = |state: &ClientNode<H>| !state.is_reserved || state.holds.contains_key(&hold);
+        let Some(state) = self.nodes.get_mut(&node).filter(|state| knows(state)) else {
             return Vec::new();
         };
+        // The node itself stays until a hold says that it is lost, which wakes those that wait.
         std::mem::take(&mut state.holds).into_values().collect()
     }
 

@@ -512,7 +512,7 @@ impl SharedModel {
                 }
             }
             Shared::Gone => {
-                let told: BTreeSet<_> = self.path.gone(self.node).into_iter().collect();
+                let told: BTreeSet<_> = self.path.gone(self.node, FIRST).into_iter().collect();
                 assert_eq!(told, self.inside, "one is not told");
                 self.inside.clear();
                 self.is_open = false;

@@ -41,7 +41,7 @@ use crate::protocol::acquire::{IfBusy, NoGrant, Orphans};
 use crate::protocol::failure::{Answer, Failure, FailureKind};
 use crate::protocol::node_name;
 
-/// What to do next.
+/// The next step.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum PermitsStep {
     Do(PermitsRequest),
@@ -64,7 +64,7 @@ pub(crate) enum PermitsRequest {
     Look { watch: bool, limit_exists: bool },
     /// Create the directory of leases and those above it.
     MakeLeases,
-    /// One transaction: create a lease for each slot, and delete the lock node.
+    /// Send a transaction: create a lease for each slot, and delete the lock node.
     Take(Take),
     /// Read the Stat of one of these leases, which are known from a list only
     /// (docs/protocol.md#owner-check). All come from one transaction, so the owner of one is the
@@ -211,7 +211,7 @@ pub(crate) struct Taking {
     unknown: Vec<Vec<String>>,
     /// Whether the lock node is known to be gone.
     lock_gone: bool,
-    /// What to send after a pause.
+    /// The request to send after a pause.
     next: PermitsRequest,
     last_failure: Option<Failure>,
     failures: u32,
@@ -334,6 +334,7 @@ impl Taking {
                 });
             }
             LimitNode::Missing => {
+                // Two limits at once would let more permits be held than either allows.
                 if let Some((theirs, lease)) = other_limit(&seen.leases, self.stated) {
                     return self.end(NoPermits::LimitMismatch {
                         theirs,

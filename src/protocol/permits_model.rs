@@ -190,7 +190,7 @@ struct Actor {
 enum Fault {
     Leaves,
     SessionExpires,
-    /// By another process.
+    /// Another process deletes the lock node.
     LockDeleted,
     LeaseDeleted,
     LimitChanges,
@@ -379,7 +379,10 @@ impl World {
                     .values()
                     .filter(|owner| **owner == i)
                     .count();
-                assert!(own <= names.len(), "it has more than it was told");
+                assert!(
+                    own <= names.len(),
+                    "expected no more leases than the caller was granted"
+                );
                 assert!(!self.servers.has_lock(lock), "its lock is left");
                 return Doing::Holds(names.clone());
             }

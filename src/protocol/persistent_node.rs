@@ -77,6 +77,7 @@ pub(crate) fn state_by(
     // created a node of the same session at the path.
     if ephemeral_owner == session && created {
         PersistentNodeState::Present
+    // The servers delete the node of an earlier session when they expire that session.
     } else if ephemeral_owner != session && earlier.contains(&ephemeral_owner) {
         PersistentNodeState::Absent
     } else {

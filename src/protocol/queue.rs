@@ -88,12 +88,15 @@ impl Queue {
                     });
                 }
                 Child::OtherOrder { sequence } => {
+                    // The first one decides: a wait ends only by a contender that is before it.
                     other_order = other_order.into_iter().chain([(sequence, name)]).min();
                 }
                 Child::Foreign => foreign_children.push(name),
             }
         }
         contenders.sort_unstable_by(|a, b| a.key().cmp(&b.key()));
+        // A reader waits for the last writer before it. One pass finds that for all contenders, since
+        // a list may have thousands.
         let mut writer = None;
         for (i, contender) in contenders.iter_mut().enumerate() {
             contender.writer_before = writer;
@@ -183,6 +186,7 @@ impl Queue {
         name: Option<&str>,
         kind: Kind,
     ) -> (usize, impl Iterator<Item = &str>) {
+        // A newcomer would be behind all that the list shows.
         let rank = name
             .and_then(|name| self.rank(name))
             .unwrap_or(self.contenders.len());

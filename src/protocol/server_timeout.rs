@@ -15,7 +15,7 @@
 //! 1. A connection is *fruitless* if it lasted for the server timeout, there was something to
 //!    write, and no write was answered on it. A connection with an answer ends the series.
 //! 2. The session is stalled at the first new connection after two fruitless ones, if the first of
-//!    them ended T ago and no write of the last T has been answered. Its locks are lost by then.
+//!    them ended T ago and no write of the last T has been answered. Its locks are lost already.
 //!
 //! [`ServerTimeout`] remembers the doublings, and forgets them after a session that lived for ten
 //! T: the servers may be quick again.
@@ -119,6 +119,7 @@ impl ConnectionHistory {
             return;
         };
         let answered = std::mem::replace(&mut self.seen_renewal, last_renewal) != last_renewal;
+        // A session without a lock has nothing to write, so its silence does not count.
         if !in_use || answered {
             self.fruitless = None;
         } else if now.since(connected_at) >= self.server_timeout {
@@ -130,7 +131,7 @@ impl ConnectionHistory {
     /// Records a new connection. Returns `false` if the session has stalled: at least two
     /// connections were fruitless, the first of them ended a session timeout ago, no write of the
     /// last session timeout has been answered, and a longer server timeout might help. Every lock
-    /// of such a session is lost by then, and the servers may have granted it to another process,
+    /// of such a session is lost already, and the servers may have granted it to another process,
     /// so ending the session costs nothing.
     pub(crate) fn connected(&mut self, now: Moment, last_renewal: Option<Moment>) -> bool {
         self.connected_at = Some(now);
@@ -138,7 +139,10 @@ impl ConnectionHistory {
         let fruitless = self
             .fruitless
             .is_some_and(|(count, first)| count >= 2 && long_ago(first));
+        // The last renewal may have been answered on a connection that ended early, which is not
+        // counted as fruitless.
         let stalled = fruitless && last_renewal.is_none_or(long_ago);
+        // A session that already has the greatest server timeout would not be helped by another.
         !stalled || self.server_timeout >= max_server_timeout(self.session_timeout)
     }
 }

@@ -6,9 +6,9 @@
 //! attempt has no deadline. A caller whose deadline has passed leaves, and the attempt goes on for
 //! the others; an attempt that no caller waits for any more is cancelled.
 //!
-//! The *open* node is the one that the next caller may have. A lock of readers is shared while its
-//! node is open; that of a writer is handed over when it is released. The
-//! [state of the path](crate::protocol::path_state) opens nodes and closes them.
+//! The *open* node is the one that the next caller may have: readers join it, and a writer has it
+//! when the writer before releases it. The [state of the path](crate::protocol::path_state) opens
+//! nodes and closes them.
 //!
 //! A failed attempt ends the wait of those that were there when it began. Later callers have another
 //! attempt, with its full time and number of tries.
@@ -84,6 +84,7 @@ impl<W, D: Copy + Ord> Waiters<W, D> {
     pub(super) fn wait(&mut self, at: Arrival, waiter: W, deadline: Option<D>) {
         self.deadlines
             .extend(deadline.map(|deadline| (deadline, at)));
+        // An attempt that begins from here on is made for this caller too.
         let attempts = self.attempts;
         self.waiting.insert(
             at,
@@ -145,6 +146,8 @@ impl<W, D: Copy + Ord> Waiters<W, D> {
     /// Has an attempt that no caller waits for no longer under way. Returns whether there was one,
     /// which must be cancelled.
     pub(crate) fn abandon_attempt(&mut self) -> bool {
+        // The attempt counts as ended at once: for a caller that comes while it is cancelled another
+        // one starts.
         let is_abandoned = self.attempt && self.waiting.is_empty();
         self.attempt &= !is_abandoned;
         is_abandoned
@@ -165,6 +168,7 @@ impl<W, D: Copy + Ord> Waiters<W, D> {
     /// began.
     pub(crate) fn failed(&mut self) -> Vec<W> {
         self.attempt = false;
+        // A caller that came later has not had its time, or its number of tries.
         let is_told = |waiting: &WaitingCaller<W, D>| waiting.attempts < self.attempts;
         let told: Vec<_> = self
             .waiting
@@ -205,6 +209,7 @@ impl<W, D: Copy + Ord> Waiters<W, D> {
             .take_while(|(deadline, _)| *deadline <= now)
             .map(|(_, at)| *at)
             .collect();
+        // None behind the last of them has to be counted.
         let Some(last) = over.last() else {
             return Vec::new();
         };

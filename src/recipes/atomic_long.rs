@@ -8,7 +8,7 @@ use tokio::sync::Semaphore;
 
 use crate::builder::{RecipeBuilder, sealed};
 use crate::client::Client;
-use crate::engine::data::counter::Counter;
+use crate::engine::data::counter_requests::Counter;
 use crate::engine::lock::lock_options::check_acl;
 use crate::error::{AtomicLongError, BuildError};
 use crate::protocol::counter::{Change, Changed};
@@ -290,7 +290,7 @@ impl DistributedAtomicLong {
     ///
     /// # Cancel safety
     /// If the future is dropped, it is added or not: do not use it in a `select!` whose other
-    /// branch goes on with the counter.
+    /// branch continues with the counter.
     ///
     /// # Examples
     /// ```
@@ -553,7 +553,7 @@ impl sealed::Buildable for DistributedAtomicLong {
 pub struct CachedAtomicLong {
     number: DistributedAtomicLong,
     block: u32,
-    /// Of the caller that reserves.
+    /// The permit of the caller that reserves.
     reserving: Semaphore,
     /// Locked for a moment, never across an await.
     reserved: Mutex<Reserved>,
@@ -605,7 +605,7 @@ impl CachedAtomicLong {
             }
             reserved.begun
         };
-        // This semaphore is never closed, so `acquire` never returns an error.
+        // The semaphore is never closed, so `acquire` never returns an error.
         let _reserving = self.reserving.acquire().await;
         let reservation = {
             let mut reserved = self.reserved.lock();

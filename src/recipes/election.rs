@@ -85,11 +85,11 @@ pub(crate) async fn participants(
     .await
 }
 
-/// A watch of who leads an election, for a process that takes no part in it;
+/// A watch of an election's leader, for a process that takes no part in it;
 /// [`RecipeBuilder::watch_leader`](crate::RecipeBuilder::watch_leader) returns it.
 ///
-/// It has no task and costs nothing while [`changed`](Self::changed) is not awaited. It keeps the
-/// client.
+/// The watch has no task and costs nothing while [`changed`](Self::changed) is not awaited. It
+/// keeps the client.
 ///
 /// # Examples
 /// ```
@@ -145,6 +145,8 @@ impl LeaderWatch {
     /// If the future is dropped, the next call returns the result that this one would have
     /// returned.
     pub async fn changed(&mut self) -> Result<Option<Participant>, Error> {
+        // The nodes of the leaders are compared, because a participant that leads again has another
+        // (docs/protocol.md#leader-watch).
         let known = self.returned.clone();
         let changed = look(&self.path_lock, move |path_lock| async move {
             match known {

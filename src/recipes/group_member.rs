@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::client::Client;
-use crate::engine::data::group::{Group, Known};
+use crate::engine::data::group::{Group, KnownMembers};
 use crate::error::{BuildError, PersistentNodeError};
 use crate::recipes::persistent_node::{PersistentNode, PersistentNodeState};
 use crate::state_watch::StateWatch;
@@ -260,7 +260,7 @@ impl fmt::Debug for GroupMember {
 pub struct GroupWatch {
     group: Group,
     /// The caller's last state; `None` before the first call.
-    known: Option<Known>,
+    known: Option<KnownMembers>,
 }
 
 impl GroupWatch {

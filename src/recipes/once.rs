@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::client::Client;
-use crate::engine::data::once::{Recorded, Records};
+use crate::engine::data::job_records::{Recorded, Records};
 use crate::engine::grant::hold::LockRef;
 use crate::engine::while_held::read::ReadNode;
 use crate::error::{BuildError, LostReason, OnceError, TransactionError};
@@ -477,8 +477,8 @@ impl OnceRun {
         get_data(&[&self.hold], path.as_ref()).await
     }
 
-    /// Has writes to ZooKeeper committed in the transaction of the record: they take effect if, and
-    /// only if, this run is recorded, and so once.
+    /// Commits writes to ZooKeeper in the transaction of the record: they take effect if, and only
+    /// if, this run is recorded, and so once.
     ///
     /// The closure adds them once the job has returned `Ok`. If the servers refuse one, the job is
     /// not recorded either, and [`OnceError::NotRecorded`] says which.

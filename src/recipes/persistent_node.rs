@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::builder::{RecipeBuilder, sealed};
 use crate::client::Client;
-use crate::engine::data::persistent_node::{self, ManagedNode, PathTurn, Wanted};
+use crate::engine::data::kept_node::{self, ManagedNode, PathTurn, WantedNode};
 use crate::engine::lock::lock_options::check_acl;
 use crate::error::{BuildError, Cause, PersistentNodeError};
 pub use crate::protocol::persistent_node::PersistentNodeState;
@@ -74,7 +74,7 @@ pub struct PersistentNode {
     node: Arc<ManagedNode>,
     client: Arc<Core>,
     /// The node is deleted when this sender is dropped.
-    wanted: watch::Sender<Wanted>,
+    wanted: watch::Sender<WantedNode>,
     closed: oneshot::Receiver<Result<(), PersistentNodeError>>,
 }
 
@@ -172,7 +172,7 @@ impl PersistentNode {
         let (node, started) = (Arc::clone(&self.node), Instant::now());
         // The future runs on the session's thread, which has the timers.
         let waited = self.client.tasks.start(async move {
-            tokio::time::timeout(timeout, persistent_node::until_written(&node, 1)).await
+            tokio::time::timeout(timeout, kept_node::until_written(&node, 1)).await
         });
         match waited.await {
             Ok(Ok(written)) => written,
@@ -238,12 +238,12 @@ impl PersistentNode {
         let mut generation = 0;
         self.wanted.send_modify(|wanted| {
             generation = wanted.generation + 1;
-            *wanted = Wanted {
+            *wanted = WantedNode {
                 data: data.into(),
                 generation,
             };
         });
-        waker::contain(persistent_node::until_written(&self.node, generation)).await
+        waker::contain(kept_node::until_written(&self.node, generation)).await
     }
 
     /// Returns where the node is.
@@ -399,7 +399,7 @@ impl sealed::Buildable for PersistentNode {
             )?;
         }
         let node = ManagedNode::new(&client, path, acl, asked.parents.unwrap_or_default());
-        let (wanted, orders) = watch::channel(Wanted {
+        let (wanted, orders) = watch::channel(WantedNode {
             data,
             generation: 1,
         });
@@ -410,8 +410,7 @@ impl sealed::Buildable for PersistentNode {
             drop(told.send(Ok(())));
         } else {
             let turn = PathTurn::at(&handle.nodes, &node.path);
-            let kept =
-                persistent_node::run(Arc::clone(&node), Arc::clone(&client), turn, orders, told);
+            let kept = kept_node::run(Arc::clone(&node), Arc::clone(&client), turn, orders, told);
             client.tasks.start(kept).detach();
         }
         Ok(Self {

@@ -1,4 +1,13 @@
-//! The core of a client: the runtime of its tasks, and the current session. It outlives sessions.
+//! The core of a client: what all of its handles share, over all of its sessions.
+//!
+//! A call gets the current session from the core, or waits for the next one. The supervisor says in
+//! [`Phase`] which of the two it is; its last error ends the wait of a call that has seen a whole
+//! round of connecting fail. The core also says why a call ends without a session: the client is
+//! closed, or drained, after which it grants no lock (docs/protocol.md#drain).
+//!
+//! Path locks keep the core, and the core keeps no path lock. The drop of the last handle, guard or
+//! attempt drops it, which asks the supervisor to close the session
+//! (docs/protocol.md#session-lifetime).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
@@ -7,14 +16,14 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use zookeeper_client as zk;
 
-use super::supervisor::{CloseReason, ConnectionState, Phase, Shared};
+use super::supervisor::{ClientState, CloseReason, ConnectionState, Phase};
 use super::tasks::Tasks;
 use crate::error::{AcquireError, ConnectError, Error, Purpose, ReleaseError, RequestFailure};
 use crate::protocol::failure::FailureKind;
 #[cfg(feature = "metrics")]
 use crate::protocol::labels::Labels;
 use crate::session::leftovers::cleanup::Cleanup;
-use crate::session::leftovers::deletion::delete_orphans;
+use crate::session::leftovers::deletion::retry_refused_orphans;
 use crate::session::live::zk_session::{Session, SessionGone};
 use crate::session::reports::log;
 use crate::session::request::repetition::{Repetition, Unanswered};
@@ -26,7 +35,7 @@ use crate::values::path::LockPath;
 
 /// The state that all handles of one client share. Its drop closes the client.
 pub(crate) struct Core {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<ClientState>,
     pub(crate) tasks: Tasks,
     pub(crate) cleanup: Cleanup,
     pub(crate) retry: RetryPolicy,
@@ -49,7 +58,7 @@ pub(crate) struct Core {
 pub(crate) struct GuardChanges(watch::Sender<()>);
 
 impl GuardChanges {
-    pub(crate) fn tell(&self) {
+    pub(crate) fn notify(&self) {
         // There is nearly always no watcher. A watcher that comes now looks at the holders after it
         // registers, and finds this change: one of the two fences comes first.
         fence(Ordering::SeqCst);
@@ -97,7 +106,7 @@ impl Core {
                 // An error is impossible: cleanup lives as long as its thread.
                 let _ = pending.wait_for(|pending| pending.none_before(limit)).await;
                 match live {
-                    Some(session) => delete_orphans(&session).await,
+                    Some(session) => retry_refused_orphans(&session).await,
                     None => Ok(()),
                 }
             };
@@ -190,7 +199,7 @@ impl Core {
     /// Waits until the client is drained, which every wait for a grant does too
     /// (docs/protocol.md#drain).
     pub(crate) async fn drained(&self) {
-        // This comes before the check: a drain from here on notifies it.
+        // The wait begins before the check, so that a drain from here on ends it.
         let began = self.shared.drain_began.notified();
         if !self.shared.is_drained() {
             began.await;
@@ -258,7 +267,7 @@ impl Core {
     }
 
     /// Returns why a call's work has stopped before it was done; see
-    /// [`Shared::why_ended`](Shared::why_ended).
+    /// [`ClientState::why_ended`](ClientState::why_ended).
     pub(crate) fn why_ended(&self) -> RequestFailure {
         self.shared.why_ended()
     }

@@ -1,5 +1,21 @@
 //! Sessions: establishes them, watches the current one, renews its lease, and cleans up its
-//! orphans.
+//! orphans. The engine uses it, and names locks; a session knows nodes and holds, by two traits that
+//! the engine implements (`NodeOwner`, `SessionLock`).
+//!
+//! ```text
+//!   core (what a client's handles share) --> the current session, or the wait for the next
+//!     |                                        ^
+//!     | tasks, request                         | begins and ends it
+//!     v                                        |
+//!   live: one session <-------------------- supervisor <--- dial (connects, ends earlier sessions)
+//!     |    heartbeat, lease
+//!     v
+//!   contents (nodes, holds, watches)  <---- leftovers (deletes what no call needs)
+//! ```
+//!
+//! In this layer, *the lease* is that of the session, and a *hold lease* the one that a caller has
+//! set for its lock. A node is *gone* when it does not exist any more, a session has *ended*, a
+//! lock is *lost*.
 
 pub(crate) mod contents;
 pub(crate) mod core;

@@ -1,4 +1,12 @@
-//! Connects a client, and starts the thread that its sessions run on.
+//! Makes a client of its options, and starts the thread that its sessions run on.
+//!
+//! Options that no server can make right are refused here, before any connection: the connect
+//! string, the name, credentials, TLS. Then the thread of the lease is started, unless the process
+//! has it, and the thread of the client, which runs the supervisor and the cleanup. With
+//! [`connect`], the caller waits for the first session; with [`connect_lazy`], the calls wait that need it.
+//!
+//! The core exists before the first session: the drop of a call that connects drops it, and so
+//! stops the thread.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -8,7 +16,7 @@ use tokio::sync::oneshot;
 use zookeeper_client as zk;
 
 use super::core::{Core, GuardChanges};
-use super::supervisor::{Connected, Shared, supervise};
+use super::supervisor::{ClientState, Connected, supervise};
 use super::tasks::Tasks;
 use crate::error::ConnectError;
 #[cfg(feature = "metrics")]
@@ -21,8 +29,8 @@ use crate::session::dial::servers::Servers;
 #[cfg(feature = "tls")]
 use crate::session::dial::tls;
 use crate::session::leftovers::cleanup::Cleanup;
-use crate::session::leftovers::cleanup_task;
-use crate::session::live::lease;
+use crate::session::leftovers::settle;
+use crate::session::live::session_lease;
 use crate::session::live::zk_session::SessionOptions;
 use crate::session::request::retry::RetryPolicy;
 use crate::session::threads::background;
@@ -220,15 +228,15 @@ fn start(
         servers: given.clone(),
         source: Arc::new(error),
     };
-    lease::start_thread().map_err(failed)?;
-    let shared = Shared::new();
+    session_lease::start_thread().map_err(failed)?;
+    let shared = ClientState::new();
     let (cleanup, queue) = Cleanup::new();
     let options = setup.session;
     let (supervised, cleaned) = (Arc::clone(&shared), cleanup.clone());
     // The session has a separate thread, as in Java's client: a blocked executor must not lose the
     // lock (docs/protocol.md#session-thread).
     let run = async move {
-        background::spawn(cleanup_task::run(queue));
+        background::spawn(settle::run(queue));
         supervise(supervised, connected, dialer, cleaned, options).await;
     };
     let runtime = background::start(NAME, run).map_err(failed)?;

@@ -1,5 +1,27 @@
 //! The supervisor of a client's sessions: watches the state of the current one, and replaces it
-//! when it ends.
+//! when it ends. One task per client, from its first session until it is closed.
+//!
+//! ```text
+//!   next: dial until a server gives a session <--------------------------------+
+//!     |                                                                        |
+//!     v                                                                        |
+//!   ClientState::begin: publish it --> watch_session, beside its heartbeat     |
+//!                                        | ended, or stalled ------------------+
+//!                                        | credentials refused, or stopped
+//!                                        v
+//!                                      close: ends the session, waits for the servers' word
+//! ```
+//!
+//! A session ends by the servers' word, by the client library's clock, by an answer that shows
+//! another owner of a node (docs/protocol.md#replaced-session), by the end of the library's task, or
+//! because it is of no more use: connection after connection was given up before a write was
+//! answered, so that the next session is given more time (docs/protocol.md#server-timeout). Sessions
+//! before the current one are ended on the servers too, beside all this
+//! (docs/protocol.md#close-confirmed).
+//!
+//! Each step is published before the tasks that wait for it are woken: the session is in its phase
+//! before the state says that the client is connected, and calls are refused before the end of the
+//! last session is waited for.
 
 use std::fmt;
 use std::sync::Arc;
@@ -42,7 +64,7 @@ pub(crate) enum Phase {
 /// Why a client is closed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CloseReason {
-    /// By `close`, by the drop of the client, or because its supervisor panicked.
+    /// The client was closed by `close` or its drop, or its supervisor panicked.
     Closed,
     /// The servers refused the credentials.
     AuthFailed,
@@ -108,7 +130,7 @@ impl fmt::Display for ConnectionState {
 }
 
 /// The state that the supervisor shares with its client.
-pub(crate) struct Shared {
+pub(crate) struct ClientState {
     pub(crate) phase: watch::Sender<Phase>,
     pub(crate) state: watch::Sender<ConnectionState>,
     /// Notified when a call needs a session although the last round of connecting failed.
@@ -126,7 +148,7 @@ pub(crate) struct Shared {
     /// Whether the client grants no lock any more, because it is about to be closed
     /// (docs/protocol.md#drain).
     pub(super) drained: AtomicBool,
-    /// Notified when that begins.
+    /// Notified when a drain begins.
     pub(super) drain_began: Notify,
 }
 
@@ -138,7 +160,7 @@ struct TaskEnded;
 /// How many sessions are known as this client's.
 const KNOWN_SESSIONS: usize = 16;
 
-impl Shared {
+impl ClientState {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
             phase: watch::Sender::new(Phase::Connecting),
@@ -196,16 +218,16 @@ impl Shared {
         );
         self.know(id);
         *self.why_no_session.lock() = None;
-        // This comes first, so that a task that is notified that the client is connected finds its
-        // session.
+        // The phase comes before the state, so that a task that is notified that the client is
+        // connected finds its session.
         self.phase.send_replace(Phase::Live(Arc::clone(&session)));
-        self.tell_state(ConnectionState::Connected);
+        self.publish_state(ConnectionState::Connected);
         session
     }
 
     /// Publishes the state of the connection, if it has changed. Its receivers are polled by the
     /// caller's executor, whose wakers may panic.
-    fn tell_state(&self, state: ConnectionState) {
+    fn publish_state(&self, state: ConnectionState) {
         contain_panic(|| {
             self.state
                 .send_if_modified(|told| std::mem::replace(told, state) != state);
@@ -219,14 +241,14 @@ impl Shared {
 
     fn close(&self, closing: CloseReason, confirmed: bool) {
         self.refuse(closing);
-        self.tell_state(ConnectionState::Closed);
+        self.publish_state(ConnectionState::Closed);
         self.session_closed.send_replace(Some(confirmed));
     }
 }
 
 /// Closes the client if its supervisor does not end by returning: it may panic, in the client
 /// library or in a tracing subscriber that this calls.
-struct CloseOnDrop(Arc<Shared>);
+struct CloseOnDrop(Arc<ClientState>);
 
 impl Drop for CloseOnDrop {
     fn drop(&mut self) {
@@ -251,7 +273,7 @@ pub(super) type Connected = oneshot::Sender<Result<(), ConnectError>>;
 /// decides whether there is a client; without, the client is there at once, and tries for as long
 /// as it is.
 pub(super) async fn supervise(
-    shared: Arc<Shared>,
+    shared: Arc<ClientState>,
     connected: Option<Connected>,
     mut dialer: Dialer,
     cleanup: Cleanup,
@@ -267,7 +289,7 @@ pub(super) async fn supervise(
             };
             match dialled {
                 Ok(handle) => {
-                    // This comes before the caller is notified, since it may need the session at
+                    // The session is published before the caller is notified, who may need it at
                     // once.
                     let first = shared.begin(1, handle, options);
                     // If the caller has left, the core has been dropped, and the session is closed
@@ -281,7 +303,7 @@ pub(super) async fn supervise(
         }
         None => match next(&shared, &mut dialer).await {
             Ok(handle) => shared.begin(1, handle, options),
-            // None of its sessions had a node.
+            // There was no session, so there is no node.
             Err(closed) => return shared.close(closed, true),
         },
     };
@@ -290,7 +312,7 @@ pub(super) async fn supervise(
         let ending = session.handle().as_ref().map(Ending::new);
         let connections = ConnectionHistory::new(dialer.server_timeout, session.timeout(), began);
         if let Some(spare) = dialer.spare(&session) {
-            // It ends with the session. Without it, the locks of a long outage may be lost.
+            // The task ends with the session. Without it, the locks of a long outage may be lost.
             background::spawn(spare::run(Arc::clone(&session), spare));
         }
         let mut heartbeat = background::spawn(heartbeat::run(Arc::clone(&session)));
@@ -298,13 +320,13 @@ pub(super) async fn supervise(
             // The heartbeat ends with the session, so how the session ended is asked first.
             biased;
             end = watch_session(&shared, &session, connections) => end,
-            // Otherwise it has panicked (in a log line of the client library): without a heartbeat
-            // no lease is renewed.
+            // A heartbeat that ends before its session has panicked (in a log line of the client
+            // library), and without one no lease is renewed.
             _ = &mut heartbeat => {
                 session.end(LostReason::LeaseExpired);
                 SessionEnd::Ended
             }
-            // This also notices a stop that came before this session: `wait_for` looks at the value
+            // A stop that came before this session is noticed too: `wait_for` looks at the value
             // first.
             _ = stop.wait_for(|stop| *stop) => SessionEnd::Stopped,
         };
@@ -315,14 +337,14 @@ pub(super) async fn supervise(
                 return shared.close(CloseReason::Closed, confirmed);
             }
             SessionEnd::AuthFailed => {
-                // This lets releases under way return; the servers keep the nodes until the session
-                // expires.
+                // The wait lets releases under way return; the servers keep the nodes until the
+                // session expires.
                 settle_down(&cleanup, &session).await;
                 return shared.close(CloseReason::AuthFailed, false);
             }
             SessionEnd::Ended | SessionEnd::Stalled => {}
         }
-        shared.tell_state(ConnectionState::Lost);
+        shared.publish_state(ConnectionState::Lost);
         if let Some(ending) = ending {
             dialer.end_last(ending.of(&session, &cleanup));
         }
@@ -370,7 +392,7 @@ enum SessionEnd {
 /// Publishes a session's state until the session ends, or has stalled by the history of its
 /// connections.
 async fn watch_session(
-    shared: &Shared,
+    shared: &ClientState,
     session: &Session,
     mut connections: ConnectionHistory,
 ) -> SessionEnd {
@@ -382,8 +404,8 @@ async fn watch_session(
         // The clock is read first: a renewal that comes between the two is not taken for an old
         // one.
         let (now, last_renewal) = (clock::now(), session.lease().last_renewal());
-        // This is also done on a connect: states are merged, so that the disconnect before it may
-        // not have been seen.
+        // A connect counts as a disconnect too: states are merged, so that the disconnect before it
+        // may not have been seen.
         connections.disconnected(now, last_renewal, session.is_wanted());
         if state == zk::SessionState::SyncConnected && !connections.connected(now, last_renewal) {
             let id = session.session_id();
@@ -398,11 +420,11 @@ async fn watch_session(
         match state {
             zk::SessionState::SyncConnected | zk::SessionState::ConnectedReadOnly => {
                 session.connected();
-                shared.tell_state(ConnectionState::Connected);
+                shared.publish_state(ConnectionState::Connected);
             }
             zk::SessionState::Disconnected => {
                 session.lease().set_connected(false);
-                shared.tell_state(ConnectionState::Suspended);
+                shared.publish_state(ConnectionState::Suspended);
             }
             zk::SessionState::Expired => {
                 session.expired();
@@ -433,7 +455,7 @@ const A_WHILE: Duration = Duration::from_secs(1);
 
 /// Establishes a session, unless the client is to be closed before, when there is no session to
 /// close.
-async fn next(shared: &Shared, dialer: &mut Dialer) -> Result<zk::Client, CloseReason> {
+async fn next(shared: &ClientState, dialer: &mut Dialer) -> Result<zk::Client, CloseReason> {
     let mut stop = shared.stop.subscribe();
     tokio::select! {
         dialled = dial_on(shared, dialer) => dialled.ok_or(CloseReason::AuthFailed),
@@ -443,7 +465,7 @@ async fn next(shared: &Shared, dialer: &mut Dialer) -> Result<zk::Client, CloseR
 
 /// Establishes a session, however many rounds that takes. Returns `None` if the credentials are
 /// refused.
-async fn dial_on(shared: &Shared, dialer: &mut Dialer) -> Option<zk::Client> {
+async fn dial_on(shared: &ClientState, dialer: &mut Dialer) -> Option<zk::Client> {
     loop {
         shared.phase.send_replace(Phase::Connecting);
         let failed = |error: &ConnectError| {
@@ -475,7 +497,7 @@ async fn dial_on(shared: &Shared, dialer: &mut Dialer) -> Option<zk::Client> {
 /// Closes the current session. Returns `true` once the servers have confirmed its end, and that of
 /// all earlier ones, `false` if they have not within the session timeout.
 async fn close(
-    shared: &Shared,
+    shared: &ClientState,
     session: &Session,
     ending: Option<Ending>,
     dialer: &mut Dialer,
@@ -515,13 +537,13 @@ mod tests {
     /// A session's beginning and its first event both say that it is connected.
     #[test]
     fn state_is_reported_once() {
-        let shared = Shared::new();
-        shared.tell_state(ConnectionState::Connected);
+        let shared = ClientState::new();
+        shared.publish_state(ConnectionState::Connected);
         let mut states = shared.state.subscribe();
-        shared.tell_state(ConnectionState::Connected);
+        shared.publish_state(ConnectionState::Connected);
         assert!(!states.borrow_and_update().has_changed());
-        shared.tell_state(ConnectionState::Lost);
-        shared.tell_state(ConnectionState::Connected);
+        shared.publish_state(ConnectionState::Lost);
+        shared.publish_state(ConnectionState::Connected);
         assert!(
             states.borrow_and_update().has_changed(),
             "it has changed back"

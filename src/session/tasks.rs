@@ -21,7 +21,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::task::JoinHandle;
 
-use super::supervisor::Shared;
+use super::supervisor::ClientState;
 use crate::error::RequestFailure;
 use crate::session::threads::BoxFuture;
 use crate::session::threads::background::Handle;
@@ -30,19 +30,19 @@ use crate::session::threads::background::Handle;
 #[derive(Clone)]
 pub(crate) struct Tasks {
     runtime: Handle,
-    client: Arc<Shared>,
+    client: Arc<ClientState>,
 }
 
 /// A task that works for a call, and its result. Dropping it aborts the task, unless the task is
 /// [detached](Self::detach).
 pub(crate) struct CallTask<T> {
     running: JoinHandle<T>,
-    client: Arc<Shared>,
+    client: Arc<ClientState>,
     is_detached: bool,
 }
 
 impl Tasks {
-    pub(super) fn new(runtime: Handle, client: Arc<Shared>) -> Self {
+    pub(super) fn new(runtime: Handle, client: Arc<ClientState>) -> Self {
         Self { runtime, client }
     }
 

@@ -1,4 +1,17 @@
-//! Writes: they renew the lease by their answers (docs/protocol.md#renewal).
+//! Writes, which renew the lease of the session by their answers (docs/protocol.md#renewal).
+//!
+//! A write is sent by [`Session::write`], the create of a node by [`Session::create`], a transaction
+//! by [`Session::commit`]: when it is called, in the work of a request. The moment before it was sent
+//! is that of the renewal. An error renews the lease too if only the leader can have decided it,
+//! because it was committed like any other transaction; one that the connected server or the client
+//! library may have made does not. Directories and requests for revocation are written without
+//! this, and renew nothing.
+//!
+//! A created node must belong to the session. If it belongs to another, the servers have replaced
+//! the session, which ends then, and nothing is renewed (docs/protocol.md#owner-check).
+//!
+//! Directories of locks are created as containers, which the servers remove when they are empty,
+//! unless the servers do not know these (docs/protocol.md#directories).
 
 use zookeeper_client as zk;
 
@@ -66,7 +79,7 @@ impl Session {
     /// lease then (docs/protocol.md#owner-check).
     fn check_created(&self, stat: &zk::Stat, may_be_persistent: bool) -> Result<(), zk::Error> {
         let has_no_owner = may_be_persistent && stat.ephemeral_owner == 0;
-        if has_no_owner || self.owns(stat) {
+        if has_no_owner || self.check_owner(stat) {
             Ok(())
         } else {
             Err(zk::Error::ClientClosed)
@@ -127,7 +140,7 @@ impl Session {
 
 impl Core {
     /// Creates a directory and those above it that are missing, as containers if the servers know
-    /// them.
+    /// them (docs/protocol.md#directories).
     pub(crate) async fn make_directories(
         &self,
         handle: &zk::Client,

@@ -6,7 +6,7 @@ use base64ct::{Base64, Encoding};
 
 /// The most data a node can carry: ZooKeeper's limit for a whole request (`jute.maxbuffer`, 1 MiB
 /// less one byte) less room for the path and the ACL. A larger request is answered by a closed
-/// connection, which looks like a network fault.
+/// connection, which looks like a network fault (docs/protocol.md#data-limit).
 pub(crate) const MAX_DATA_BYTES: usize = 1_000_000;
 
 /// An entry of an ACL: the permissions of some users for the nodes that a recipe creates.

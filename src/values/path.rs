@@ -240,7 +240,7 @@ impl LockPath {
 
     /// Returns the path of a child of this directory, a lock node, without the namespace.
     pub(crate) fn user_child(&self, name: &str) -> NodePath {
-        self.to_user(&self.child(name))
+        NodePath([self.whole(), "/", name].concat().into())
     }
 
     /// Returns the path of a lock node on the servers without the namespace.
@@ -341,8 +341,8 @@ impl FromStr for NodePath {
     }
 }
 
-/// Whether a name ends with a number as ZooKeeper appends it: ten digits, or a sign and nine or ten
-/// of them.
+/// Returns whether a name ends with a number as ZooKeeper appends it: ten digits, or a sign and
+/// nine or ten of them.
 fn is_sequential(name: &str) -> bool {
     let rest = name.trim_end_matches(|c: char| c.is_ascii_digit());
     match name.len() - rest.len() {

@@ -1,4 +1,6 @@
-//! Fencing tokens.
+//! Fencing tokens, by which a resource refuses a process that was paused while it held a lock
+//! (docs/protocol.md#paused-process). Tokens rise with each grant (docs/protocol.md#token-order),
+//! and the tokens of readers have a separate type (docs/protocol.md#reader-tokens).
 
 use std::array::TryFromSliceError;
 use std::fmt;

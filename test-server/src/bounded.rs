@@ -12,7 +12,7 @@ const BYTES: usize = 16 << 20;
 pub(crate) struct Bounded<T> {
     next: u64,
     bytes: usize,
-    /// With the bytes of each.
+    /// The entries, with the bytes of each.
     entries: VecDeque<(usize, T)>,
 }
 

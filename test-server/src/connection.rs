@@ -2,7 +2,7 @@
 //!
 //! Three loops share a task. The reader decodes frames, the processor applies the requests one
 //! after another, and the writer sends what is queued. Requests that have arrived are applied even
-//! if the socket is closed by then, as in ZooKeeper's pipeline.
+//! if the socket has been closed in the meantime, as in ZooKeeper's pipeline.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -29,15 +29,15 @@ use crate::words;
 /// How a socket is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// By an orderly close.
+    /// An orderly close.
     Fin,
-    /// By a reset.
+    /// A reset.
     Reset,
     /// The client has closed it.
     Gone,
-    /// By an orderly close because its session has expired, as soon as bytes flow to the client.
+    /// An orderly close, because its session has expired, as soon as bytes flow to the client.
     Expired,
-    /// By an orderly close because its member has stopped, or has joined the others again: what it
+    /// An orderly close, because its member has stopped, or has joined the others again: what it
     /// had not processed is lost with it.
     Left,
 }
@@ -80,7 +80,7 @@ pub(crate) struct Replied {
 #[derive(Debug, Default)]
 struct Outbound {
     queue: VecDeque<Out>,
-    /// With what is shared with the tree.
+    /// The bytes of the data, including those that the tree shares.
     bytes: usize,
     /// The bytes queued on this connection, which are part of the sum of all.
     own: usize,

@@ -51,9 +51,9 @@ use crate::wire::{AskedAcl, opcode};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
-    /// From the client to the server.
+    /// The direction from the client to the server.
     ToServer,
-    /// From the server to the client.
+    /// The direction from the server to the client.
     ToClient,
     /// Both ways.
     Both,
@@ -390,8 +390,8 @@ impl Builder {
         self
     }
 
-    /// Has a client that does not wait for replies lose every race in ZooKeeper's pipeline; off by
-    /// default, where it wins them all. A client that is right waits, or copes with both:
+    /// Makes a client that does not wait for replies lose every race in ZooKeeper's pipeline; off
+    /// by default, where it wins them all. A client that is right waits, or copes with both:
     ///
     /// - The reply to an `auth` comes before those to earlier requests, and the identity counts for
     ///   requests that were sent before it.

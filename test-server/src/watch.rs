@@ -59,8 +59,8 @@ pub(crate) struct Event {
 
 #[derive(Debug, Default)]
 pub(crate) struct Watches {
-    /// Until 3.8 a watch replaces one of another mode on the same path (ZOOKEEPER-4466), and
-    /// recursive ones are in both tables.
+    /// Whether the version is before 3.9: a watch then replaces one of another mode on the same
+    /// path (ZOOKEEPER-4466), and recursive ones are in both tables.
     before_3_9: bool,
     entries: HashMap<(Table, String), BTreeMap<u64, Modes>>,
     of_connection: HashMap<u64, HashSet<(Table, String)>>,

@@ -39,7 +39,7 @@ fn reply(
     rest: &[u8],
 ) -> Option<String> {
     let role = state.role(member);
-    // These words are answered by a server that does not serve, too.
+    // A server that does not serve answers these words, too.
     let text = match &head {
         b"ruok" => "imok".to_owned(),
         b"isro" => match role {

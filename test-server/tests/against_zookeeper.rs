@@ -856,7 +856,7 @@ fn ours() -> Builder {
         .super_digest(SUPER)
 }
 
-/// Of `super:admin`.
+/// The hash of `super:admin`.
 const SUPER: &str = "super:xQJmxLMiHGwaqBvst5y6rkB6HQs=";
 
 /// The scripts run one at a time, because transactions are counted.
@@ -1145,13 +1145,13 @@ fn deletion_event_precedes_later_replies(addr: SocketAddr) -> io::Result<()> {
             }
             assert!(
                 begun.elapsed() < SOON,
-                "round {round}: the deletion is not told"
+                "round {round}: expected an event of the deletion"
             );
         };
         let deleted = gone.1.recv().map_err(|_| ended())?;
         assert!(
             untold < deleted,
-            "round {round}: the reply at {untold} came before the deletion at {deleted} was told"
+            "round {round}: the reply at {untold} came before the event of the deletion at {deleted}"
         );
         if last.error == 0 && last.zxid > deleted {
             in_successor += 1;
@@ -1231,7 +1231,7 @@ fn acl_is_late(addr: SocketAddr) -> io::Result<bool> {
     Ok(replies == [(100, 0), (101, 0)])
 }
 
-/// So it is if another `setACL`, which is refused, comes between them.
+/// The order is the same if another `setACL`, which is refused, comes between them.
 fn acl_is_late_behind_a_refused_one(addr: SocketAddr) -> io::Result<bool> {
     const NO_VERSION: i32 = 7;
     let mut raw = Raw::connect(addr, 30_000)?;

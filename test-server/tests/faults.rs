@@ -42,7 +42,7 @@ fn ended(raw: &mut Raw) -> ErrorKind {
     raw.recv().unwrap_err().kind()
 }
 
-/// Nothing has come by now. The caller has made sure that nothing was to come.
+/// Returns whether no frame has arrived. The caller has made sure that none was to come.
 fn silent(raw: &mut Raw) -> bool {
     raw.stream.set_nonblocking(true).unwrap();
     let nothing = raw

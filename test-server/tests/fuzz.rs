@@ -40,7 +40,7 @@ const MAX_QUEUED: usize = 4 << 20;
 /// The log and the history have 16 MiB of text and 100,000 entries each; the rest is the tree, what
 /// waits in queues, and what the allocator keeps.
 const MEMORY: usize = 384 << 20;
-/// Of `super:admin`, whom no access control list that a peer sets can lock out.
+/// The hash of `super:admin`, whom no access control list that a peer sets can lock out.
 const SUPER: &str = "super:xQJmxLMiHGwaqBvst5y6rkB6HQs=";
 
 /// All but the close of a session, after which there is little to say.
@@ -502,7 +502,7 @@ impl Stage {
         }
     }
 
-    /// Has a spoiled first frame ask for no session but a peer's: as in ZooKeeper, who asks for a
+    /// Makes a spoiled first frame ask for no session but a peer's: as in ZooKeeper, who asks for a
     /// session closes its connection, even without its password.
     fn spare_others(&self, hello: &mut [u8]) {
         let Some(asked) = hello.get_mut(16..24) else {
@@ -621,7 +621,7 @@ impl Stage {
         );
     }
 
-    /// Has a request of the witness done.
+    /// Carries out a request of the witness.
     fn serves(&mut self, op: i32, body: &Body) -> Frame {
         match self.witness.ask(op, body) {
             Ok((_, frame)) if frame.error == 0 => frame,
@@ -637,7 +637,7 @@ impl Stage {
         }
     }
 
-    /// Has the witness served.
+    /// Checks that the witness is served.
     fn check(&mut self) {
         let begun = Instant::now();
         self.serves(op::CREATE, &Body::create("/witness", b"here", 0));

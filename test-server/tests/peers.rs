@@ -52,7 +52,7 @@ fn prints(mut client: Command, connect: &str) -> Result<String, Box<dyn Error>> 
     Ok(text(&output.stdout))
 }
 
-/// Nothing is left of clients that have come to their end, but nodes.
+/// Asserts that nothing but nodes is left of clients that have ended.
 fn ended(server: &Server) -> Outcome {
     if server.sessions().is_empty() {
         Ok(())

@@ -200,10 +200,7 @@ pub fn until<C: FnMut(View<'_>) -> bool + Send + 'static>(
     let (caller, what) = (std::panic::Location::caller(), what.to_owned());
     let shown = server.wait_until(condition, PATIENCE);
     async move {
-        assert!(
-            shown.await,
-            "{caller}: waited {PATIENCE:?} in vain for {what}"
-        );
+        assert!(shown.await, "{caller}: expected {what} within {PATIENCE:?}");
     }
 }
 

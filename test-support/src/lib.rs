@@ -1,4 +1,4 @@
-//! What the tests of this workspace share: waiting with a name ([`within`], [`ByHand`],
+//! Helpers of the tests of this workspace: waiting with a name ([`within`], [`ByHand`],
 //! [`poll_until`]), locks on a server in this process ([`in_process`]), real ZooKeeper servers as
 //! child processes, the other programs they run against (Java Curator, Python kazoo, Redis), and a
 //! test harness that says what it did not run and why ([`Suite`]).

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Metadata, span};
 
-/// Has every `tracing` event of this process given to `listener`, with the text of its fields.
+/// Passes every `tracing` event of this process to `listener`, with the text of its fields.
 ///
 /// # Errors
 /// Returns an error if a subscriber was set before, because a process has only one.

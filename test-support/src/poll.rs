@@ -15,7 +15,7 @@ pub struct TimedOut {
 
 impl fmt::Display for TimedOut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "waited {:?} in vain for {}", self.limit, self.what)
+        write!(f, "expected {} within {:?}", self.what, self.limit)
     }
 }
 

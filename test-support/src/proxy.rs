@@ -331,7 +331,7 @@ impl State {
                 .any(|link| link.number == number && link.mute)
     }
 
-    /// Returns whether a link is still there at the end where `way` begins.
+    /// Returns whether a link still exists at the end where `way` begins.
     fn has(&self, number: u64, way: Way) -> bool {
         let side = |link: &Link| match way {
             Way::ToServer => link.client.is_some(),
@@ -412,7 +412,7 @@ fn accept(shared: &Arc<Shared>) {
 
 /// Makes the connection to the server, and passes on what the client says.
 fn serve(shared: &Arc<Shared>, number: u64, client: Arc<TcpStream>) {
-    // The server does not hear of the client before anything else of it may pass.
+    // The server does not learn of the client before anything else of it may pass.
     if !shared.pass(Way::ToServer, number) {
         return shared.finished(number);
     }

@@ -7,7 +7,8 @@ use std::time::Duration;
 use crate::proxy::Proxy;
 use crate::zookeeper::{Options, ServerError, ZooKeeper};
 
-/// Servers once started, or why they could not be: that is not tried again for every test.
+/// Servers that were started, or the reason why they could not be, so that not every test tries
+/// again.
 type Shared = Mutex<Option<Result<Arc<ZooKeeper>, String>>>;
 
 static STANDALONE: Shared = Mutex::new(None);

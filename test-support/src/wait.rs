@@ -35,7 +35,7 @@ pub fn within<F: Future>(what: &str, future: F) -> impl Future<Output = F::Outpu
     async move {
         match tokio::time::timeout(PATIENCE, future).await {
             Ok(output) => output,
-            Err(_) => panic!("{caller}: waited {PATIENCE:?} in vain for {what}"),
+            Err(_) => panic!("{caller}: expected {what} within {PATIENCE:?}"),
         }
     }
 }
@@ -155,7 +155,10 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
             return output;
         }
         let left = deadline.saturating_duration_since(Instant::now());
-        assert!(!left.is_zero(), "waited {PATIENCE:?} in vain");
+        assert!(
+            !left.is_zero(),
+            "expected the future to be ready within {PATIENCE:?}"
+        );
         thread::park_timeout(left);
     }
 }

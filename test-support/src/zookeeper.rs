@@ -635,7 +635,7 @@ impl ZooKeeper {
             "-Dzookeeper.extendedTypesEnabled=true".to_owned(),
             // A killed process loses nothing that the system has; only a power cut would.
             "-Dzookeeper.forceSync=no".to_owned(),
-            // Kilobytes: the default is 64 MiB for every log.
+            // The size is in kilobytes; the default is 64 MiB for every log.
             "-Dzookeeper.preAllocSize=256".to_owned(),
         ];
         if let Some(interval) = self.options.container_check {

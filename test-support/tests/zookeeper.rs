@@ -226,7 +226,7 @@ fn health_check(_: ZooKeeperPeer) -> Outcome {
     })?;
     ensure(
         servers.four_letter(2, "ruok")? == "imok",
-        "the simpler check says the same",
+        "the simpler check has the same result",
     )
 }
 

@@ -15,7 +15,7 @@ use zookeeper_test_server::{LogEntry, LogKind, Op, Server};
 
 use super::{Test, TestResult, command, number, report_of, said};
 
-/// For a machine that does ten other things.
+/// The time limit, for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Users who wait for as long as other sales take the processor.

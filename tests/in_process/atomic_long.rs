@@ -85,7 +85,7 @@ async fn free_change_costs_two_requests() {
     server.reset_counters();
     assert!(
         !counter.compare_and_set(9, 8).await.unwrap(),
-        "it asks again before it says no"
+        "expected another read before the comparison fails"
     );
     assert_eq!(
         requests(&server, &client),
@@ -258,7 +258,7 @@ async fn unanswered_creation_of_same_value_unknown() {
 /// Holds the repetition of a write that never arrived, and has others write in the meantime, as a
 /// late commit of the first would.
 fn written_in_between(server: &Server, others: &[i64]) -> impl Future<Output = ()> {
-    // The fault comes before the write is sent.
+    // The fault is added at the call, before the write is sent.
     lose(server, Op::SetData, false);
     let gate = server.hold_request(Match::op(Op::SetData).path(PATH));
     async move {

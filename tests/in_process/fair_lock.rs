@@ -213,7 +213,7 @@ async fn lost_lock_is_not_handed_over() {
     within("the deletion", gate.wait_hit()).await;
     assert!(
         !next.is_finished(),
-        "granted before the servers have said that the node is gone"
+        "the lock was granted before the servers confirmed the deletion of the node"
     );
     gate.release();
     let guard = granted(next).await;

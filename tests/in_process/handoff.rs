@@ -342,7 +342,7 @@ async fn lost_lock_is_not_handed_over() {
     let mut line = waiting(&lock, 2).into_iter();
     server.expire_session(session(&client));
     within("the loss", guard.lost()).await;
-    // Although the guard is still there.
+    // Although the guard still exists.
     let next = within("the grant", line.next().unwrap()).await.unwrap();
     assert_ne!(next.node(), guard.node());
     assert!(next.fencing_token() > guard.fencing_token());
@@ -356,7 +356,7 @@ async fn lost_lock_is_not_handed_over() {
     let after = after.await.unwrap();
     assert_ne!(after.node(), next.node());
     assert_eq!(next.lost().await.reason(), LostReason::LeaseOver);
-    // The node, by another hand.
+    // The node, by another process.
     let mut line = waiting(&lock, 1).into_iter();
     server.delete(&after.node()).unwrap();
     let ask = after.transaction().create("/never", "").commit();

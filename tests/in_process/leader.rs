@@ -423,7 +423,7 @@ async fn ended_leadership_keeps_no_session() {
     within("the loss", leadership.lost()).await;
 }
 
-/// The work is over when the next one is let in: while it is not dropped, the node stays.
+/// The work is over when the next one is granted the lock: while it is not dropped, the node stays.
 // Shows: leaders-work
 #[tokio::test]
 async fn work_is_dropped_before_node_deletion() {
@@ -513,7 +513,7 @@ async fn state_follows_the_leadership() {
     assert_eq!(error.kind(), Some(ErrorKind::Closed), "{error}");
 }
 
-/// Without tokio.
+/// The call needs no tokio runtime.
 #[test]
 fn any_executor_waits_for_a_leadership() {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -786,7 +786,7 @@ async fn curator_653_stale_list_elects_nobody() {
 async fn curator_724_election_survives_lost_directory() {
     let (server, clients) = with_clients(start_impatient(), impatient).await;
     let (_clients, [first, second], leadership) = pair_of(&server, clients).await;
-    // The follower first: it is not let in by the end of the leader.
+    // The follower first: it is not granted the lock by the end of the leader.
     for node in queue(&server).iter().rev() {
         server.delete(node).unwrap();
     }

@@ -100,7 +100,7 @@ async fn incompatible_members_are_refused() {
     assert_eq!(server.counters().total_requests(), 0, "it is decided here");
 }
 
-/// Curator gives each member the whole time, and goes on after an error.
+/// Curator gives each member the whole time, and continues after an error.
 // Shows: multi-lock
 #[tokio::test]
 async fn deadline_is_shared_until_first_error() {
@@ -153,7 +153,7 @@ async fn deadline_is_shared_until_first_error() {
             .iter()
             .skip(before)
             .all(|entry| !entry.path.starts_with(&below(C))),
-        "it went on after the error"
+        "expected no request after the error"
     );
     assert_empty(&server);
 }
@@ -251,13 +251,13 @@ async fn nodes_of_client_are_bounded() {
     assert_eq!(
         error.kind(),
         Some(ErrorKind::Connection),
-        "nobody of this client is in its way: {error}"
+        "expected no contender of this client ahead: {error}"
     );
     let error = within("the end", earlier.finished()).await.unwrap_err();
     assert_eq!(
         error.kind(),
         Some(ErrorKind::Connection),
-        "nobody of this client is in its way: {error}"
+        "expected no contender of this client ahead: {error}"
     );
     let error = within("an answer", lock.try_lock()).await.unwrap_err();
     assert!(matches!(error, TryLockError::WouldBlock { .. }), "{error}");
@@ -293,7 +293,7 @@ async fn readers_with_all_slots_block_none() {
     within("the flush", client.flush(SOON)).await.unwrap();
 }
 
-/// Without the caller: its guard is kept.
+/// The other members are released while the caller keeps its guard.
 // Shows: one-value, multi-lock-loss
 #[tokio::test]
 async fn end_of_one_releases_all() {

@@ -98,8 +98,7 @@ async fn readers_share_and_writers_exclude() {
     clean(&server, &[a, b, c]).await;
 }
 
-/// The writer in between gives up: its readers do not come in before the writer that is still
-/// there.
+/// The writer in between gives up: its readers do not come in before the writer that still exists.
 // Shows: read-write
 #[tokio::test]
 async fn reader_falls_back_to_earlier_writer() {

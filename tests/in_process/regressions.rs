@@ -50,7 +50,7 @@ fn logged_acl_hides_password_hash() {
     );
 }
 
-/// Every call that waits, with nothing of the caller's executor but its polls.
+/// Makes every call that waits, with an executor that only polls.
 async fn everything() {
     let server = start();
     // A session that needs no timers here.

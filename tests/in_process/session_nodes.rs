@@ -143,7 +143,7 @@ async fn lost_replies_free_their_nodes() {
     within("the deletion", client.flush(SOON)).await.unwrap();
     for carried_out in [true, false] {
         for round in 0..4 {
-            // The call goes on by another node, or by the one that has been made.
+            // The call continues with another node, or by the one that has been made.
             let lost = lose(
                 &server,
                 Match::op(Op::Create).session(id),

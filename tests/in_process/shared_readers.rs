@@ -321,7 +321,7 @@ async fn transaction_notifies_all_readers() {
     clean(&server, &[&client]).await;
 }
 
-/// So does a reader that joins between a heartbeat and its answer.
+/// A reader that joins between a heartbeat and its answer is notified, too.
 // Shows: shared-read-node
 #[tokio::test]
 async fn heartbeat_notifies_joining_reader() {

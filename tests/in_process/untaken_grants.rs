@@ -29,7 +29,7 @@ async fn untaken_lost_grant_keeps_deadline() {
     let late = looked.elapsed();
     assert!(
         late < budget,
-        "the deadline was over, and it went on for {late:?}, as if it began there"
+        "expected the call to end at its deadline, but it ended {late:?} later"
     );
 }
 

@@ -12,7 +12,7 @@ fn stock(client: &Client) -> InterProcessMutex {
 #[tokio::test]
 async fn every_lock_runs_work() {
     let (_server, [client]) = with_clients(start_empty(), connect).await;
-    /// In a task, so that it shows that the future is `Send`.
+    /// Runs the work in a task, so that it shows that the future is `Send`.
     macro_rules! run {
         ($lock:expr) => {{
             let lock = $lock;

@@ -36,7 +36,7 @@ const SHOWN: usize = 20;
 pub(crate) struct Findings {
     /// Whole holds and those that a kill cut short, by side; lost ones are not counted.
     pub(crate) grants: BTreeMap<String, usize>,
-    /// Of those the shared ones.
+    /// The shared grants among them.
     pub(crate) shared: BTreeMap<String, usize>,
     /// How often a shared hold found another one beside it.
     pub(crate) together: usize,
@@ -87,7 +87,7 @@ struct Hold {
     pending: Option<u64>,
     /// Whether a later record says that the lock was lost.
     doubtful: bool,
-    /// Of a semaphore's.
+    /// The permits of a semaphore's hold.
     permits: Option<Permits>,
 }
 
@@ -148,7 +148,7 @@ pub(crate) fn check(journal: &str, counter: u64) -> Findings {
     checker.findings
 }
 
-/// Where the holds begin that end with `lost`.
+/// Returns where the holds begin that end with `lost`.
 fn lost_holds(records: &[Vec<&str>]) -> BTreeSet<usize> {
     let mut entered = BTreeMap::new();
     let mut lost = BTreeSet::new();
@@ -302,8 +302,8 @@ impl Checker {
                 self.findings.together +=
                     usize::from(self.holds.values().any(|hold| !hold.exclusive));
             }
-            // A contender that is ahead in the queue keeps all others out, or is let in beside
-            // them: so one that comes after an exclusive hold was behind it.
+            // A contender that is ahead in the queue keeps all others out, or is granted the lock
+            // beside them: so one that comes after an exclusive hold was behind it.
             if let Some(token) = token {
                 self.later(at, worker, token, token <= self.highest);
                 if exclusive {

@@ -156,7 +156,7 @@ fn add_controls_of_permits(suite: &mut Suite) {
     );
 }
 
-/// A run in which one thread of a worker fails, while the others go on, ends with what it said.
+/// A run in which one thread of a worker fails, while the others continue, ends with its error.
 fn failing_worker_ends_the_run() -> Outcome {
     let servers = shared_standalone()?;
     let sides = [

@@ -59,7 +59,7 @@ pub(crate) fn watches_only(servers: &ZooKeeper, session: &str, path: &str, node:
     )?
 }
 
-/// Whether a session, as the servers write it, has ephemeral nodes: so it is not over.
+/// Returns whether a session has ephemeral nodes, and so has not ended.
 pub(crate) fn has_nodes(servers: &ZooKeeper, session: &str) -> Result<bool, Failure> {
     Ok(servers
         .four_letter(0, "dump")?

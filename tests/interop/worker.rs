@@ -209,7 +209,7 @@ impl Orders {
         self.enough.load(Ordering::Relaxed)
     }
 
-    /// Whether a holder is to stay here; one does.
+    /// Returns whether a holder stays at this point; only one does.
     fn stay_at(&self, point: &str) -> bool {
         self.stay
             .lock()
@@ -264,9 +264,9 @@ enum Lock {
     Write(InterProcessWriteLock),
     /// The writer and the reader take turns, with downgrades from one to the other.
     Both(InterProcessReadLock, InterProcessWriteLock),
-    /// Of the path and of one behind it.
+    /// A multi-lock of the path and of one behind it.
     Multi(InterProcessMultiLock),
-    /// For a run that must go wrong.
+    /// No lock, for a run that must fail.
     None,
     /// The same: who has it fails.
     Fails,

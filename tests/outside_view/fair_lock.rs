@@ -12,7 +12,7 @@ use crate::observer::Observer;
 const TWO: Clients = Clients::Of(&[1, 1, 1, 2, 2, 1]);
 
 pub(crate) fn add_all(suite: &mut Suite) {
-    // Shows: seen-from-observer
+    // Shows: seen-from-outside
     add(
         suite,
         "fair_lock::only_foreign_nodes_are_watched",
@@ -35,7 +35,7 @@ pub(crate) fn add_all(suite: &mut Suite) {
     }
     let name = "fair_lock::successor_of_departed_waiter_watches_next";
     add(suite, name, departed_waiters);
-    // Shows: seen-from-observer
+    // Shows: seen-from-outside
     add(
         suite,
         "fair_lock::memory_wait_becomes_a_watch",

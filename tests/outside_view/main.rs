@@ -1,5 +1,5 @@
-//! What other processes see of a lock on a real ZooKeeper: the nodes in its queue, and who watches
-//! whom, as another session and the command `wchp` show it.
+//! The view of other processes of a lock on a real ZooKeeper: the nodes in its queue, and who
+//! watches whom, as another session and the command `wchp` show it.
 //!
 //! ```text
 //! cargo test --test outside_view                 all of it

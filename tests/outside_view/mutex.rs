@@ -7,7 +7,7 @@ use crate::contenders::{Clients, Contenders, Departure, Recipe};
 use crate::observer::Observer;
 
 pub(crate) fn add_all(suite: &mut Suite) {
-    // Shows: seen-from-observer
+    // Shows: seen-from-outside
     add(suite, "mutex::only_successor_watches_a_node", successors);
     for (departure, name) in [
         (Departure::Dropped, "dropped"),

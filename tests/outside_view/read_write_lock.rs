@@ -35,10 +35,10 @@ pub(crate) fn add_all(suite: &mut Suite) {
             });
         }
     }
-    // Shows: seen-from-observer
+    // Shows: seen-from-outside
     let name = "read_write_lock::readers_fall_back_to_earlier_writer";
     add(suite, name, readers_behind_departed_writer);
-    // Shows: seen-from-observer
+    // Shows: seen-from-outside
     add(
         suite,
         "read_write_lock::downgrade_exchanges_one_node_for_another",

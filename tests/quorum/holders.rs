@@ -48,7 +48,7 @@ pub(crate) async fn until(
     .await
 }
 
-/// Lets time pass: nothing may happen until then, and that is what is tested.
+/// Waits until the moment, before which nothing must happen.
 pub(crate) async fn stay_until(moment: Instant) {
     tokio::time::sleep_until(moment.into()).await;
 }
@@ -96,7 +96,7 @@ impl Kind {
         }
     }
 
-    /// How many are in the queue.
+    /// Returns the number of contenders in the queue.
     async fn queued(self, client: &Client, path: &str) -> Result<usize, Failure> {
         Ok(match self {
             Self::Mutex | Self::Fair => self.lock(client, path)?.participants().await?.len(),

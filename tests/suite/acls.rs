@@ -38,7 +38,7 @@ fn assert_no_auth(error: &AcquireError, path: &str) {
     assert!(error.to_string().contains(path), "{error}");
 }
 
-/// Of a directory that may not be listed.
+/// Asserts the error of a directory that may not be listed.
 fn assert_unseen(listed: Result<Vec<NodePath>, Error>, path: &str) {
     let error = listed.unwrap_err();
     assert_eq!(

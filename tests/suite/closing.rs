@@ -167,7 +167,7 @@ async fn drain_ends_waiters_awaits_guards(env: &Env) {
             .await,
     );
     env.wait_count(&busy, 1).await;
-    // Guards go on, with all that they can do.
+    // Guards stay valid, with all of their calls.
     assert!(guard.is_held() && read.is_held() && !drain.is_finished());
     guard
         .transaction()
@@ -266,7 +266,7 @@ async fn drain_ignores_lost_locks(env: &Env) {
     within("the loss", guard.lost()).await;
     link.mend();
     within("the drain", drain).await.unwrap().unwrap();
-    // The work may still go on, but not under the lock.
+    // The work may still run, but not under the lock.
     drop(guard);
 }
 

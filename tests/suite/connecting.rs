@@ -155,7 +155,7 @@ async fn unknown_credentials_are_refused(env: &Env) {
         .builder()
         .auth("nonsense", "us:secret")
         .session_timeout(Duration::from_secs(1));
-    // The servers refuse them after they have given a session, so it is a race who hears of it.
+    // The servers refuse them after they have given a session, so it is a race who learns of it.
     match within("an answer", builder.connect(&env.connect_string())).await {
         Err(error) => {
             assert!(

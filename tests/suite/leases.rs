@@ -31,7 +31,8 @@ async fn lease_end_precedes_next_grant(env: &Env) {
         let next = within("the next grant", theirs.acquire_with_lease(SOON, LONG))
             .await
             .unwrap();
-        // No other contender is granted the lock before: a later request shows the loss.
+        // The next contender is granted the lock only after the loss, so the state shows the loss
+        // now.
         assert_eq!(guard.state(), LockState::Lost(LostReason::LeaseOver));
         assert_eq!(
             within("the loss", guard.lost()).await.reason(),

@@ -19,7 +19,7 @@ pub(crate) fn all() -> Vec<Behaviour> {
     ]
 }
 
-/// Not in the order in which they are acquired.
+/// Returns three paths, not in the order in which they are acquired.
 fn paths(env: &Env) -> [String; 3] {
     ["m/b", "m/c", "m/a"].map(|name| env.path(name))
 }

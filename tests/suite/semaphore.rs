@@ -129,7 +129,7 @@ async fn permits_are_acquired_atomically(env: &Env) {
     env.wait_no_permits().await;
 }
 
-/// In the order in which they came, of whichever client they are; each release lets one in.
+/// Permits are granted in the order of arrival, over all clients; each release grants one.
 async fn semaphore_fifo_across_clients(env: &Env) {
     let holder = env.semaphore(2).await;
     let mut held = vec![

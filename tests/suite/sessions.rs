@@ -1,4 +1,4 @@
-//! Sessions end, clients go on.
+//! Clients outlive their sessions.
 
 use std::thread;
 

@@ -55,12 +55,18 @@ async fn timed_out_wait_leaves_nothing(env: &Env) {
             took >= timeout && took < timeout + MAX_DELAY,
             "{took:?} instead of {timeout:?}"
         );
-        assert!(waited <= took, "it says {waited:?}, it was {took:?}");
+        assert!(
+            waited <= took,
+            "expected the error to report at most {took:?}, found {waited:?}"
+        );
         // Counted from when the attempt began: a moment after the call, unless the machine stood
         // still.
         counted |= waited > timeout / 2;
     }
-    assert!(counted, "none says how long it was");
+    assert!(
+        counted,
+        "expected the error to report how long the call waited"
+    );
     env.wait_count(&path, 1).await;
     assert!(guard.is_held());
     guard.release().await.unwrap();

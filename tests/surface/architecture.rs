@@ -209,7 +209,7 @@ impl Modules {
         }
     }
 
-    /// Of an item under `#[cfg(test)]`: the file, if it is a module that has one.
+    /// Records an item under `#[cfg(test)]`: the file, if it is a module that has one.
     fn note_test_file(&mut self, path: &[String], item: &[TokenTree]) {
         let words: Vec<String> = item.iter().map(ToString::to_string).collect();
         if let [.., word, name] = &words[..]
@@ -342,7 +342,7 @@ impl Modules {
     }
 }
 
-/// Whether a file below `src` is compiled for unit tests only.
+/// Returns whether a file below `src` is compiled for unit tests only.
 fn is_model(path: &Path) -> bool {
     let path = path.to_string_lossy();
     path.contains("simulation/") || path.contains("_model") || path.ends_with("/tests.rs")
@@ -379,7 +379,7 @@ fn ends_item(token: &TokenTree) -> bool {
         || matches!(token, TokenTree::Group(group) if group.delimiter() == Delimiter::Brace)
 }
 
-/// Whether what comes before an item ends with `pub` or `pub(..)`.
+/// Returns whether what comes before an item ends with `pub` or `pub(..)`.
 fn is_public(before: &[TokenTree]) -> bool {
     let is_pub = |token: &TokenTree| matches!(token, TokenTree::Ident(word) if *word == "pub");
     match before {
@@ -514,7 +514,7 @@ fn files_have_no_import_cycles() {
     );
 }
 
-/// A folder is a room, and so is a file beside the folders of the engine: what it uses does not use
+/// A folder is a part, and so is a file beside the folders of the engine: what it uses does not use
 /// it.
 #[test]
 fn folders_have_no_import_cycles() {
@@ -523,13 +523,13 @@ fn folders_have_no_import_cycles() {
             .map_or("", |(folder, _)| folder)
             .to_owned()
     };
-    let room = |file: &str| {
+    let part = |file: &str| {
         Some(folder(file))
             .filter(|it| it != "src/engine")
             .unwrap_or_else(|| file.into())
     };
     let between = |import: Import| {
-        let (from, to) = (room(&import.from), room(&import.to));
+        let (from, to) = (part(&import.from), part(&import.to));
         (from != to).then(|| Import {
             path: import.to_string(),
             from,
@@ -553,9 +553,9 @@ fn folders_have_no_import_cycles() {
 /// it, and what it never does.
 #[test]
 fn each_folder_states_its_purpose() {
-    let is_room =
+    let is_part =
         |path: &&PathBuf| path.ends_with("mod.rs") || path.parent().unwrap().ends_with("engine");
-    for path in sources().iter().filter(is_room) {
+    for path in sources().iter().filter(is_part) {
         let lines = read(path)
             .lines()
             .take_while(|line| line.starts_with("//! "))

@@ -45,7 +45,7 @@ struct File {
 }
 
 impl File {
-    /// Whether a path to the file names a module: its stem, or a directory that it is in.
+    /// Returns whether a path to the file names a module: its stem, or a directory that it is in.
     fn is_in_module(&self, module: &str) -> bool {
         self.path
             .with_extension("")
@@ -158,8 +158,8 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// Whether there is a test of this name below `tests`: a function of the module, or in a suite that
-/// names its tests itself that name.
+/// Returns whether there is a test of this name below `tests`: a function of the module, or in a
+/// suite that names its tests itself that name.
 fn exists(name: &str, tests: &[File]) -> bool {
     let Some((module, function)) = name.rsplit_once("::") else {
         return false;

@@ -270,12 +270,13 @@ async fn guards_share_one_trait() {
 }
 
 /// The names of the threads of this library, by the file that starts them.
-const THREADS: [(&str, &str); 6] = [
+const THREADS: [(&str, &str); 7] = [
     ("src/session/setup.rs", "zk-session"),
-    ("src/session/live/lease.rs", "zk-lease"),
+    ("src/session/live/session_lease.rs", "zk-lease"),
     ("src/session/reports/journal.rs", "zk-watch"),
     ("src/session/dial/probe.rs", "zk-probe"),
     ("src/session/dial/spare.rs", "zk-spare"),
+    ("src/session/dial/resources.rs", "zk-check"),
     ("test-server/src/server.rs", "zk-test-server"),
 ];
 

@@ -311,7 +311,7 @@ fn too_long_line_is_refused() {
     assert_eq!(served.send(command), json!({ "ok": true }));
 }
 
-/// How many files the process may have open, where the system says so.
+/// Returns how many files the process may have open, where the system says so.
 fn open_files() -> Option<usize> {
     let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
     let line = limits

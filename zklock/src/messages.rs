@@ -4,15 +4,22 @@
 //! thread alone, and delays neither the signals to a command nor its deadline.
 
 use std::io::{self, Write as _};
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// How many messages wait for a standard error that takes none. Later messages are dropped.
 const WAITING: usize = 64;
 
-/// How long the end of this process waits until its messages are written.
+/// How long the end of this process waits until its messages are written, to a standard error that
+/// takes none.
 const AT_END: Duration = Duration::from_secs(1);
+
+/// How often it waits for that long if standard error takes some: the thread is late, on a machine
+/// that is busy.
+const PATIENCE: usize = 20;
 
 /// The thread that writes, once there is a message.
 static WRITER: Mutex<Option<Writer>> = Mutex::new(None);
@@ -88,7 +95,7 @@ pub(crate) fn put(text: String) {
     }
 }
 
-/// Waits until all messages so far are written, but not for long.
+/// Waits until all messages so far are written, but not for long if standard error takes none.
 ///
 /// With `stty tostop`, the terminal stops the process group of a program in the background that
 /// writes. A process that this one is just starting would be stopped in a group that the shell does
@@ -99,19 +106,34 @@ pub(crate) fn flush() {
     if let Some(writer) = &*writer
         && writer.messages.try_send(Message::Mark(mark)).is_ok()
     {
-        // The drop of the mark is the end of the channel.
-        let _ = written.recv_timeout(AT_END);
+        wait_for(&written, takes_some);
     }
 }
 
-/// Waits until all messages are written, but not for long.
+/// Waits until all messages are written, but not for long if standard error takes none.
 pub(crate) fn finish() {
     let mut writer = WRITER.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(Writer { messages, ended }) = writer.take() {
         drop(messages);
-        // The end of the thread is the end of the channel.
-        let _ = ended.recv_timeout(AT_END);
+        wait_for(&ended, takes_some);
     }
+}
+
+/// Waits for the end of a channel: that of the thread, or the drop of a mark.
+fn wait_for(ended: &Receiver<()>, takes_some: impl Fn() -> bool) {
+    for _ in 0..PATIENCE {
+        if ended.recv_timeout(AT_END) != Err(RecvTimeoutError::Timeout) || !takes_some() {
+            return;
+        }
+    }
+}
+
+/// Returns whether a write to standard error would not block, now.
+fn takes_some() -> bool {
+    let error = io::stderr();
+    let mut asked = [PollFd::new(&error, PollFlags::OUT)];
+    // Also a standard error that is closed: the write fails at once.
+    poll(&mut asked, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
 }
 
 /// Writes a text. A command must be ended also if there is no reader or no terminal any more, so a
@@ -123,7 +145,26 @@ fn write(text: &str) {
 
 #[cfg(test)]
 mod tests {
-    use super::names;
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// The thread runs only after the time for a standard error that takes nothing.
+    #[test]
+    fn late_message_is_waited_for() {
+        for takes_some in [true, false] {
+            let (running, ended) = channel();
+            let (running, asked) = (Cell::new(Some(running)), Cell::new(0));
+            wait_for(&ended, || {
+                asked.set(asked.get() + 1);
+                if asked.get() == 2 {
+                    running.take();
+                }
+                takes_some
+            });
+            assert_eq!(asked.get(), if takes_some { 2 } else { 1 });
+        }
+    }
 
     #[test]
     fn paths_are_whole() {
@@ -137,7 +178,7 @@ mod tests {
         }
         for text in [
             "/ab is free",
-            "/b/a: ..",
+            "/b/a is free",
             "/no/such/a.out",
             "the lease is over",
         ] {

@@ -104,7 +104,7 @@ impl Holder for ClientLock {
         Ok((String::from_utf8(data)?, stat.version.into()))
     }
 
-    /// By its guarded write, which is refused when the lock's node is gone.
+    /// Writes with the lock's guarded write, which is refused when the lock's node is gone.
     async fn write(&self, node: &str, value: &str, _: i64) -> Result<(), Error> {
         let lock = self.held(|held| {
             held.as_ref()

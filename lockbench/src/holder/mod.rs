@@ -21,7 +21,7 @@ use crate::step::{HolderAnswer, Open, Step, now};
 
 /// How often a holder asks its lock whether it is held.
 const EVERY: Duration = Duration::from_millis(5);
-/// For how long a caller asks again whose call has failed, and how soon.
+/// How long a failed call is repeated, and how soon.
 const PATIENCE: Duration = Duration::from_secs(30);
 const AGAIN: Duration = Duration::from_millis(50);
 

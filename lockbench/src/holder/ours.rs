@@ -67,7 +67,7 @@ impl Holder for Ours {
         Ok((String::from_utf8(data)?, 0))
     }
 
-    /// By a transaction that is refused when the lock is not held.
+    /// Writes by a transaction, which is refused when the lock is not held.
     async fn write(&self, node: &str, value: &str, _: i64) -> Result<(), Error> {
         let write = async |guard: &LockGuard| {
             guard

@@ -1,5 +1,5 @@
-//! One fault with one lock: which holders believe that they hold the lock, who is granted it, and
-//! what is left.
+//! The trial of a fault with one lock: which holders believe that they hold the lock, who is
+//! granted it, and what is left.
 
 use std::time::Duration;
 

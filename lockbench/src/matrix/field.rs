@@ -155,7 +155,7 @@ impl Process {
         self.journals.path().join(self.opened.to_string())
     }
 
-    /// Has it begin a session.
+    /// Makes the holder begin a session.
     pub(crate) fn open(
         &mut self,
         servers: SocketAddr,
@@ -215,7 +215,7 @@ impl Process {
         self.end(limit)
     }
 
-    /// When it was granted the lock last.
+    /// Returns when the lock was last granted.
     pub(crate) fn granted(&self) -> i64 {
         self.granted
     }

@@ -11,7 +11,7 @@ pub(crate) struct ObservedHold {
 }
 
 impl ObservedHold {
-    /// Until when it was answered that it holds the lock.
+    /// Returns until when the lock answered that it was held.
     fn until(&self) -> Option<i64> {
         self.polls
             .iter()

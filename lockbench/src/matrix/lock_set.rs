@@ -23,11 +23,11 @@ const LIMIT: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Mode {
-    /// In a store that asks nothing; nor does the worker.
+    /// The store checks nothing, and neither does the worker.
     Blind,
-    /// In a store that asks nothing; the worker asks its lock before it writes.
+    /// The store checks nothing; the worker asks its lock before it writes.
     Asks,
-    /// In a store that compares fencing tokens, at the read and at the write.
+    /// The store compares fencing tokens, at the read and at the write.
     Token,
     /// On the lock's own servers, written under the condition that the lock's users have for that.
     Conditional,
@@ -42,7 +42,7 @@ impl Mode {
 pub(crate) struct Updates {
     pub(crate) acknowledged: usize,
     pub(crate) lost: usize,
-    /// Not written: by the worker that knew better, the store, or an error.
+    /// The updates that were refused by the worker, by the store, or by an error.
     pub(crate) refused: usize,
     pub(crate) pauses: usize,
 }

@@ -153,7 +153,7 @@ const TABLES: [(Fault, &str, &str); 6] = [
     ),
 ];
 
-/// In how many of the trials two believed that they held the lock, and for how long at most.
+/// Returns in how many trials two believed that they held the lock, and for how long at most.
 fn overlaps(outcomes: &[Outcome]) -> String {
     let found: Vec<f64> = outcomes.iter().filter_map(|one| one.overlap_ms).collect();
     match found.iter().copied().reduce(f64::max) {

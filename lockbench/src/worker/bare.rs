@@ -72,8 +72,8 @@ impl Contender for Session {
         })
     }
 
-    /// In turn, a task creates its node while others have theirs: only one write is between two
-    /// grants.
+    /// Acquires the lock. With turns, a task creates its node while others have theirs, so only one
+    /// write is between two grants.
     async fn acquire(&self, Lock { prefix, turns }: &Lock, _: bool) -> Result<Guard, Error> {
         let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
         let (_, number) = self.client.create(prefix, b"", &options).await?;

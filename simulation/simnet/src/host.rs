@@ -40,7 +40,7 @@ impl Host {
             state: Mutex::default(),
         })
     }
-    /// Another thread of this process.
+    /// Starts another thread of this process.
     pub fn thread(self: &Arc<Self>) -> Arc<Self> {
         let above = self.above.clone().unwrap_or_else(|| Arc::clone(self));
         Arc::new(Self {
@@ -59,7 +59,7 @@ impl Host {
             drop(state);
             return task.abort();
         }
-        // Now and then, without those that have ended.
+        // The tasks that have ended are removed from time to time.
         if state.tasks.len() == state.tasks.capacity() {
             state.tasks.retain(|task| !task.is_finished());
         }
@@ -118,7 +118,7 @@ pub fn current() -> Option<Arc<Host>> {
     CURRENT.with(|current| current.borrow().clone())
 }
 
-/// What was the current thread before [`enter`], and is again when this is dropped.
+/// The value of the current thread before [`enter`], which is restored on drop.
 #[derive(Debug)]
 pub struct Entered(Option<Arc<Host>>);
 

@@ -31,8 +31,8 @@ fn with<T>(f: impl FnOnce(&mut Sim) -> T) -> T {
     })
 }
 
-/// From here on this thread's clock stands at the origin, and its random numbers follow from the
-/// seed.
+/// Sets this thread's clock to the origin, and derives its random numbers from the seed, from now
+/// on.
 pub fn begin(seed: u64) {
     // Keeps the linker from leaving the symbols out.
     std::hint::black_box((getrandom as *const (), clock_gettime as *const ()));
@@ -48,13 +48,13 @@ pub fn begin(seed: u64) {
     });
 }
 
-/// To be called inside of the paused runtime: its clock is this thread's from here on.
+/// Makes the clock of the paused runtime, from which this is called, the clock of this thread.
 pub fn follow_tokio() {
     let now = tokio::time::Instant::now();
     with(|sim| sim.start = Some(now));
 }
 
-/// The clock stands still from here on (the runtime is gone).
+/// Stops the clock, because the runtime has ended.
 pub fn unfollow() {
     with(|sim| sim.start = None);
 }
@@ -76,7 +76,7 @@ pub fn elapsed() -> Option<u64> {
     let Some(start) = sim.start.filter(|_| !sim.asking) else {
         return Some(sim.elapsed);
     };
-    // Where tokio has no runtime at hand, it asks std, and std asks us.
+    // Without a runtime at hand, tokio reads the clock of std, which calls this function.
     with(|sim| sim.asking = true);
     let elapsed =
         u64::try_from((tokio::time::Instant::now() - start).as_nanos()).unwrap_or(u64::MAX);

@@ -52,7 +52,7 @@ pub struct Latency {
 #[derive(Debug)]
 struct Direction {
     held: bool,
-    /// Nothing arrives before: what was held is sent again a while after.
+    /// The moment before which nothing arrives: held data are sent again a while after.
     not_before: Instant,
     /// Latency that grows from the first moment to the second, and stays until the third.
     slow: Option<(Instant, Instant, Instant, Duration)>,
@@ -61,9 +61,10 @@ struct Direction {
 /// How a link fails until it is [mended](Link::mend).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Its connections are reset, and others are refused.
+    /// The link's connections are reset, and new ones are refused.
     Refuses,
-    /// Its connections, and those that are made meanwhile, carry nothing, also when it is mended.
+    /// The link's connections, and those that are made in this state, carry nothing, even after the
+    /// link is mended.
     Forgets,
 }
 
@@ -194,7 +195,7 @@ impl Link {
     pub fn hold(&self, way: Way) {
         lock(&self.state).ways[way as usize].held = true;
     }
-    /// What flows that way takes longer and longer, up to `most` after `ramp`, for `time` in all.
+    /// Delays data in that direction more and more, up to `most` after `ramp`, for `time` in all.
     pub fn slow(&self, way: Way, most: Duration, ramp: Duration, time: Duration) {
         let now = Instant::now();
         lock(&self.state).ways[way as usize].slow = Some((now, now + ramp, now + time, most));
@@ -229,11 +230,11 @@ impl Link {
         };
         Duration::from_millis(most.mul_f64(part).as_millis() as u64)
     }
-    /// What was held continues, a random while later.
+    /// Carries everything again, and held data after a random delay.
     pub fn heal(&self) {
         self.heal_after(|| Duration::from_millis(lock(&Net::current().rng).range(0, 200)));
     }
-    /// What was held continues at once, and what is new is carried.
+    /// Carries everything again, and held data at once.
     pub fn mend(&self) {
         lock(&self.state).fault = None;
         self.heal_after(|| Duration::ZERO);
@@ -286,7 +287,7 @@ impl Link {
         }
         count / 2
     }
-    /// Nothing gets through any more, in either direction, for good.
+    /// Stops all data in both directions, permanently.
     pub fn die(&self) {
         let mut state = lock(&self.state);
         state.dead = true;
@@ -346,7 +347,7 @@ struct PipeState {
     writer: Option<Waker>,
 }
 
-/// One direction of a connection.
+/// A direction of a connection.
 #[derive(Debug)]
 struct Pipe {
     way: Way,
@@ -494,7 +495,7 @@ impl Pipe {
                 state.reader = Some(context.waker().clone());
                 next
             };
-            // What is held wakes the reader when the link is healed.
+            // The reader is woken when the link is healed, which releases the held data.
             let Some(at) = next else { return Poll::Pending };
             let sleep = match sleep {
                 Some(sleep) => {

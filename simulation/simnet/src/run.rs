@@ -33,12 +33,12 @@ impl Rng {
         self.number() % n == 0
     }
 
-    /// One of several.
+    /// Returns a random element.
     pub fn pick<'a, T>(&mut self, all: &'a [T]) -> &'a T {
         &all[self.range(0, all.len() as u64) as usize]
     }
 
-    /// Another generator, whose numbers follow from those of this one.
+    /// Returns another generator, whose numbers follow from those of this one.
     pub fn fork(&mut self) -> Self {
         Self(self.number())
     }
@@ -79,7 +79,7 @@ pub fn here<T>(
     let runtime = runtime(seeds.number());
     Net::enter(Some(Net::new(seeds.fork())));
     net(&Net::current());
-    // What is spawned without a host is that host's, too.
+    // Tasks that are spawned without a host belong to that host, too.
     let entered = host::enter(host);
     let outcome = panic::catch_unwind(AssertUnwindSafe(|| {
         runtime.block_on(async {

@@ -38,7 +38,7 @@ Exits with 1 if anything was violated, or if something that has to happen in so 
 
 struct Options {
     seconds: u64,
-    /// What `seconds` are counted by.
+    /// The clock that counts `seconds`.
     clock: fn() -> Duration,
     worlds: u64,
     only: Vec<String>,
@@ -135,7 +135,7 @@ fn code(fine: bool) -> ExitCode {
     }
 }
 
-/// One world, with its trace.
+/// Runs a world, with its trace.
 fn replay(seed: u64, quiet: bool) -> ExitCode {
     let report = play(Plan::of(seed), !quiet);
     let (entries, hash) = report.log;
@@ -159,7 +159,7 @@ fn on_threads(options: &Options, next: impl Fn() -> Option<u64> + Sync, run: imp
     });
 }
 
-/// Every seed twice.
+/// Runs every seed twice.
 fn twice(options: &Options, seeds: u64) -> ExitCode {
     let (next, differ) = (AtomicU64::new(options.from), AtomicU64::new(0));
     let end = options.from.saturating_add(seeds);
@@ -179,8 +179,8 @@ fn twice(options: &Options, seeds: u64) -> ExitCode {
     code(differ == 0)
 }
 
-/// One seed after another, on several threads, for so long. `seen` is called with the sum after
-/// each world.
+/// Runs one seed after another, on several threads, for `limit`. `seen` is called with the sum
+/// after each world.
 fn worlds(options: &Options, sum: Sum, limit: Duration, seen: impl Fn(&Sum) + Sync) -> Sum {
     let (began, clock, clock_began) = (simnet::real_now(), options.clock, (options.clock)());
     let before = sum.seconds;
@@ -260,7 +260,7 @@ fn judged(options: &Options, sum: &Sum) -> ExitCode {
     code(sum.violations == 0 && enough.is_ok() && missing.is_empty() && unknown.is_empty())
 }
 
-/// For seconds.
+/// Runs worlds for some seconds.
 fn many(options: &Options) -> ExitCode {
     let sum = worlds(
         options,
@@ -272,7 +272,7 @@ fn many(options: &Options) -> ExitCode {
     judged(options, &sum)
 }
 
-/// For hours, from where the log ends.
+/// Runs worlds for some hours, from where the log ends.
 fn soak(options: &Options, hours: f64) -> io::Result<ExitCode> {
     let (log, sum) = Log::open(&options.log)?;
     let sum = sum.unwrap_or_else(|| Sum::from_seed(options.from));
@@ -285,7 +285,7 @@ fn soak(options: &Options, hours: f64) -> io::Result<ExitCode> {
             let mut last = lock(&last);
             if simnet::real_now() - *last >= Duration::from_secs(60) {
                 *last = simnet::real_now();
-                // The last line tells of a log that cannot be written.
+                // The last line reports a log that cannot be written.
                 let _ = log.add(sum);
             }
         },

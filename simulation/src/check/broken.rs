@@ -1,8 +1,9 @@
-//! Who holds a lock by a node that another process has deleted is told of it, who waits by one is
-//! not let in, and no other is told so.
+//! A holder whose node another process has deleted is notified of the loss, a waiter in the same
+//! case is not granted the lock, and no other holder is notified.
 //!
-//! Such a holder may stand beside the next: the servers do not know it any more, and it is told
-//! with its next heartbeat. So it is no violation of exclusion, but one not to be told.
+//! Such a holder may hold the lock together with the next: the servers have forgotten it, and its
+//! next heartbeat shows that. So the overlap does not violate exclusion, but a missing notice is a
+//! violation.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Debug, Default)]
 pub struct Broken {
     deleted: BTreeMap<String, u64>,
-    /// Those, and what may be: a deletion without an answer.
+    /// The deleted nodes, and those whose deletion has an unknown outcome.
     suspects: BTreeSet<String>,
 }
 
@@ -20,7 +21,7 @@ impl Broken {
         self.suspect(node);
     }
 
-    /// A node may be deleted from here on.
+    /// Records that a node may be deleted from now on.
     pub fn suspect(&mut self, node: &str) {
         self.suspects.insert(node.to_owned());
     }
@@ -58,7 +59,7 @@ impl Broken {
         }
     }
 
-    /// Somebody is told that another process has deleted one of these nodes.
+    /// Checks a notice that another process has deleted one of these nodes.
     pub fn notified(&self, nodes: &[String]) -> Result<(), String> {
         if self.may_be(nodes) {
             Ok(())
@@ -69,13 +70,13 @@ impl Broken {
         }
     }
 
-    /// Returns a guard with these nodes, granted at `granted`, says whether it is held; it is to be
-    /// told within a limit.
+    /// Checks the state of a guard with these nodes, granted at `granted`: a deletion must be
+    /// noticed within a limit.
     ///
-    /// That counts from when its client has connected last: what checks the node is lost with the
-    /// connection, and is sent again by the next. Where that lasts for a moment each time, the
-    /// answers to other writes may get through, which keep the lease valid, and those to the checks
-    /// not (seed 1675).
+    /// The limit counts from the last connection of its client: the check of the node is lost with
+    /// the connection, and is sent again by the next. If each connection lasts for a moment only,
+    /// the answers to other writes may get through, which keep the lease valid, and those to the
+    /// checks not (seed 1675).
     pub fn look(
         &self,
         now: u64,

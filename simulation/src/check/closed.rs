@@ -1,5 +1,5 @@
-//! What a client that is closed, or drained, has left: no guard that is held, and after a drain
-//! that says so none that was taken from its holder.
+//! A client that is closed or drained holds no lock, and a drain that reports success has taken
+//! none from its holder.
 
 /// A client has ended: how many of its guards are held still, and how many were when a drain had
 /// ended well.

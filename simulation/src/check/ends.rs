@@ -5,7 +5,7 @@ use std::fmt::{Debug, Display};
 
 use crate::world::variant;
 
-/// So many callers are there still, although all had the time to end.
+/// Checks that no callers are left, although all had the time to end.
 pub fn callers(left: usize) -> Result<(), String> {
     if left == 0 {
         Ok(())
@@ -27,9 +27,9 @@ pub fn confirmed<E: Debug>(
     }
 }
 
-/// A client was to be closed or drained. A long link may lose its connection just then, and again:
-/// who closes is told that no server has said that the session has ended, which comes by itself
-/// (seed 321).
+/// Checks the result of a close or a drain. A long link may lose its connection just then, and
+/// again: the close then reports that no server has confirmed the end of the session, which comes
+/// by itself (seed 321).
 pub fn closed<E: Debug>(
     client: u64,
     what: &str,

@@ -1,7 +1,7 @@
 //! An error says what was so: busy only if others were there, no server only if something was
 //! broken, and so on.
 
-/// What is known of a call that has ended with an error.
+/// The facts about a call that has ended with an error.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Scene {
     /// Nothing was broken any more, or yet, and there was time for all that the call sends.

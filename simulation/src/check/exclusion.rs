@@ -8,18 +8,18 @@
 pub trait Guard {
     /// Returns whether a holder that asks it may act on the lock.
     fn is_held(&self) -> bool;
-    /// What it is, for a report.
+    /// Returns a description for a report.
     fn show(&self) -> String;
 }
 
 /// How many may be inside beside one another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Share {
-    /// Nobody else.
+    /// No other guard may be inside.
     Exclusive,
     /// Any number of others that share.
     Shared,
-    /// So many permits in all.
+    /// This many permits may be inside in all.
     Permits(u32),
 }
 
@@ -73,7 +73,7 @@ impl<G: Guard> Exclusion<G> {
         if wrong { Err(text) } else { Ok(()) }
     }
 
-    /// A caller has given its guard back, or was told that it is lost.
+    /// Records that a caller has released its guard, or was notified of its loss.
     pub fn leave(&mut self, who: u64) {
         self.0.retain(|entry| entry.who != who);
     }

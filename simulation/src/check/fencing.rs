@@ -4,12 +4,12 @@
 //! Holders are known by the numbers of their grants: an exclusive one has its own, and one that
 //! shares has that of the last exclusive grant before its own.
 
-/// What the resource of one path has accepted, by the highest numbers.
+/// The highest grants whose writes the resource of one path has accepted.
 #[derive(Debug, Default)]
 pub struct FencedResource {
-    /// Of exclusive holders.
+    /// The highest grant of exclusive holders.
     alone: Option<u64>,
-    /// Of those that share.
+    /// The highest grant of holders that share.
     shared: Option<u64>,
 }
 
@@ -23,7 +23,7 @@ impl FencedResource {
         is_accepted: bool,
     ) -> Result<(), String> {
         let behind = self.alone.filter(|other| *other > number);
-        // One that shares, with the number of an exclusive grant, was granted the lock after that.
+        // A sharing grant with the number of an exclusive grant was made after that.
         let behind = behind.or_else(|| self.shared.filter(|other| is_alone && *other >= number));
         match (behind, is_accepted) {
             (Some(other), true) => Err(format!(

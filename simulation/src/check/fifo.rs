@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-/// Those who wait at one path.
+/// The waiters at one path.
 #[derive(Debug, Default)]
 pub struct Fifo {
     next: u64,
@@ -22,12 +22,12 @@ impl Fifo {
         self.next
     }
 
-    /// It does not wait any more.
+    /// Records that a caller does not wait any more.
     pub fn ends(&mut self, ticket: u64) {
         self.waiting.remove(&ticket);
     }
 
-    /// It is granted the lock.
+    /// Records that a caller is granted the lock.
     pub fn granted(&mut self, ticket: u64, now: u64) -> Result<(), String> {
         let early = *self.early.get_or_insert(self.next);
         let Some((client, _)) = self.waiting.remove(&ticket) else {

@@ -1,7 +1,7 @@
 //! The end of one who holds or waits wakes at most one other, as long as nothing breaks.
 
-/// So many notifications of watches, and this many nodes that were created, each of which was
-/// deleted once at most.
+/// Checks the number of notifications of watches against the number of created nodes, each of which
+/// was deleted once at most.
 pub fn few(notifications: u64, nodes: u64) -> Result<(), String> {
     if notifications > nodes {
         return Err(format!(

@@ -1,4 +1,4 @@
-//! What the servers' log says about a call that has ended: whether a permission was denied to its
+//! Facts about a call that has ended, from the servers' log: whether a permission was denied to its
 //! client, and whether another contender came.
 
 /// An entry of the log, from the last one back.

@@ -35,7 +35,7 @@ pub fn look(end: Option<End>, now: u64, is_held: bool) -> Result<(), String> {
     }
 }
 
-/// A holder is told that its lease is over.
+/// Checks a notice to a holder that its lease has ended.
 pub fn notified(end: Option<End>, now: u64) -> Result<(), String> {
     match end {
         None => Err("was notified of the end of a lease, but has none".to_owned()),

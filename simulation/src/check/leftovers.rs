@@ -37,7 +37,7 @@ pub fn nothing(watches: usize, tasks: usize, processes: u64) -> Result<(), Strin
     Ok(())
 }
 
-/// What is not freed when the runtime of a world is gone.
+/// Checks the memory that is not freed when the runtime of a world has ended.
 pub fn no_memory(bytes: i64, processes: u64) -> Result<(), String> {
     let most = ONCE + PER_PROCESS * processes as i64;
     if bytes <= most {

@@ -32,7 +32,7 @@ impl Limits {
         self.0.len() - 1
     }
 
-    /// It has been set.
+    /// Records that the limit has been set.
     pub fn done(&mut self, number: usize, now: u64) {
         if let Some(set) = self.0.get_mut(number) {
             set.ended = Some(now);

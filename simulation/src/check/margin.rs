@@ -1,4 +1,4 @@
-//! How long before the next grant a holder has been told of its loss.
+//! The time from the notice of a holder's loss to the next grant.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ pub struct Margins {
 }
 
 impl Margins {
-    /// A holder of a path is told of the end of its lease.
+    /// Records that a holder of a path is notified of the end of its lease.
     pub fn lost(&mut self, place: usize, now: u64) {
         self.notified.insert(place, now);
     }

@@ -1,10 +1,10 @@
-//! Who is in a group: no member that has left for certain, each with data that it was given, and
-//! when all works again exactly those that are in it.
+//! The members of a group: none that has certainly left, each with data that it was given, and when
+//! all works again exactly the present ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What has happened to the members of a group, by their ids, which are used once. Their data are
-/// numbers that rise.
+/// The history of the members of a group, by their ids, which are used once. Their data are numbers
+/// that rise.
 #[derive(Clone, Debug, Default)]
 pub struct Members {
     wanted: BTreeMap<String, u64>,
@@ -18,12 +18,12 @@ impl Members {
         self.wanted.insert(id.to_owned(), data);
     }
 
-    /// It was told that its node has them.
+    /// Records that a member has confirmed data.
     pub fn has(&mut self, id: &str, data: u64) {
         self.confirmed.insert(id.to_owned(), data);
     }
 
-    /// It was told that its node is gone.
+    /// Records that a member's node was reported as deleted.
     pub fn left(&mut self, id: &str) {
         self.left.insert(id.to_owned());
     }
@@ -60,7 +60,7 @@ pub fn exactly(live: &BTreeSet<String>, found: &BTreeSet<String>) -> Result<(), 
     }
 }
 
-/// A member that was told that it has its data has looked: it is there with them.
+/// Checks that a member with confirmed data finds itself with them.
 pub fn has_itself(
     id: &str,
     data: u64,

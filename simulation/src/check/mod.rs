@@ -1,5 +1,5 @@
-//! What has to be true in every world, a file each. A checker is told what happens, and answers
-//! what is wrong.
+//! The conditions that must hold in every world, a file each. A checker receives the events, and
+//! returns an error for a violation.
 
 pub mod broken;
 pub mod closed;

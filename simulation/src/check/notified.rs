@@ -1,5 +1,5 @@
-//! Who is told of a loss does not hold the lock, and who does not hold it is told soon, unless the
-//! process is frozen.
+//! A caller that was notified of a loss does not hold the lock, and a caller that has lost its lock
+//! is notified soon, unless the process is frozen.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ const SOON: u64 = 100;
 pub struct Notified(BTreeMap<u64, u64>);
 
 impl Notified {
-    /// A guard whose caller waits for its loss, and could be told of it, says whether it is held.
+    /// Checks the state of a guard whose caller waits for its loss, and could be notified of it.
     pub fn look(&mut self, now: u64, who: u64, is_held: bool, frozen: bool) -> Result<(), String> {
         if is_held || frozen {
             self.0.remove(&who);
@@ -29,7 +29,7 @@ impl Notified {
         ))
     }
 
-    /// The caller has been told.
+    /// Checks a notice to a caller.
     pub fn notified(&mut self, who: u64, is_held: bool) -> Result<(), String> {
         self.0.remove(&who);
         if is_held {

@@ -3,18 +3,18 @@
 
 use std::collections::BTreeMap;
 
-/// What a caller was told.
+/// The result of a caller's run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Its run is recorded.
+    /// The caller's run is recorded.
     Ran,
-    /// Its run, if it began one, is not and will not be recorded.
+    /// The caller's run, if it began one, is not and will not be recorded.
     NotRecorded,
     /// Another run, or its own, is recorded.
     AlreadyRun,
 }
 
-/// The runs of one job that were told how they ended, and what they were told.
+/// The runs of one job whose end was reported, with their results.
 #[derive(Debug, Default)]
 pub struct Runs(BTreeMap<String, Vec<(u64, Outcome)>>);
 
@@ -68,7 +68,7 @@ impl Runs {
         Ok(())
     }
 
-    /// Returns the occasions for which anything was told.
+    /// Returns the occasions for which a result was reported.
     pub fn occasions(&self) -> impl Iterator<Item = &String> {
         self.0.keys()
     }

@@ -9,7 +9,7 @@ thread_local! {
     static SEEN: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
 }
 
-/// Keeps the panics of this thread from here on, instead of printing them.
+/// Keeps the panics of this thread from now on, instead of printing them.
 pub fn watch() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

@@ -1,4 +1,5 @@
-//! A persistent node has the data that it was told to have, and is gone when its end was confirmed.
+//! A persistent node has the data that were confirmed, and does not exist when its end was
+//! confirmed.
 
 /// Data were set, and the servers have these; `None` if they have no node.
 pub fn has(path: &str, set: &[u8], found: Option<&[u8]>) -> Result<(), String> {
@@ -13,7 +14,7 @@ pub fn has(path: &str, set: &[u8], found: Option<&[u8]>) -> Result<(), String> {
     ))
 }
 
-/// Its end was confirmed.
+/// Checks a node whose end was confirmed.
 pub fn is_gone(path: &str, exists: bool) -> Result<(), String> {
     if exists {
         Err(format!("{path} is there after its end was confirmed"))

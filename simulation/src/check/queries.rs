@@ -1,6 +1,6 @@
-//! Who looks at a lock while it holds it finds itself.
+//! A holder that queries its lock finds itself.
 
-/// What a holder has found, of its own client.
+/// The answers to a holder's queries, about its own client.
 #[derive(Debug)]
 pub struct HolderView {
     /// Whether holders are in the queue, as those of all but semaphores.

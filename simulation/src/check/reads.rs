@@ -1,5 +1,5 @@
-//! What is read under a lock is not older than what was written under it before, nor newer than its
-//! grant: each exclusive holder writes the number of its grant.
+//! A read under a lock is not older than the writes under it before, nor newer than its grant: each
+//! exclusive holder writes the number of its grant.
 
 /// The writes of one path that were accepted.
 #[derive(Debug, Default)]

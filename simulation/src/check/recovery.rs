@@ -1,12 +1,12 @@
-//! When nothing is broken any more, whoever can be granted what it waits for is granted it within
-//! twice the session timeout and five seconds: by then the sessions of the dead have expired, and
-//! clients have reconnected. Long links continue to lose connections, each time with what was asked
-//! by it, so there the pauses of the retry policy come on top: of one call eight seconds at most
-//! (seed 2019), and of two where one waits for the part that a multi-lock has (seed 7000515).
+//! When nothing is broken any more, every caller that can be granted its lock is granted it within
+//! twice the session timeout and five seconds: by then the sessions of dead processes have expired,
+//! and clients have reconnected. Long links continue to lose connections with all requests on them,
+//! so there the pauses of the retry policy come on top: of one call eight seconds at most (seed
+//! 2019), and of two where one waits for the part that a multi-lock has (seed 7000515).
 
 use std::collections::BTreeMap;
 
-/// Those who wait at a path, and whether anybody holds it. Times are in milliseconds.
+/// The waiters at a path, and whether any caller holds it. Times are in milliseconds.
 #[derive(Debug)]
 pub struct Waits<W> {
     holders: u64,
@@ -20,7 +20,7 @@ pub struct Waits<W> {
     left: u64,
 }
 
-/// One who waits, and what was there when it came.
+/// A waiter, and the state of the path when it came.
 #[derive(Clone, Copy, Debug)]
 pub struct Ticket {
     number: u64,
@@ -85,7 +85,7 @@ impl<W> Waits<W> {
         (self.holders <= own).then_some(self.free)
     }
 
-    /// Returns for how long somebody has waited for what is free since then, at most.
+    /// Returns how long a caller has waited at most since its lock became free.
     pub fn longest(&self, now: u64, healed: u64, counts: impl Fn(&W) -> bool) -> u64 {
         if self.holders > 0 {
             return 0;
@@ -133,8 +133,8 @@ pub fn waited_for_all(now: u64, since: u64, free: impl IntoIterator<Item = Optio
     now.saturating_sub(since)
 }
 
-/// A node whose name is wanted by nobody else was waited for so long, when nothing was broken; with
-/// its error, if it was not made.
+/// Checks the time to create a node whose name no other wants, when nothing was broken; with the
+/// error, if it was not created.
 pub fn made<E: std::fmt::Display>(
     what: &str,
     waited: u64,

@@ -36,7 +36,7 @@ impl Default for Register {
             clusters: BTreeMap::new(),
             wrong: Vec::new(),
         };
-        // What it is before the first write.
+        // The register has this value before the first write.
         register.begin(0, 0);
         register.ended(0, 0, 0);
         register
@@ -56,7 +56,8 @@ impl Register {
         self.clusters.insert(value, cluster);
     }
 
-    /// It was answered, or the value was read by an operation from `began` to `ended`.
+    /// Records that an operation was answered, or that the value was read by an operation from
+    /// `began` to `ended`.
     pub fn ended(&mut self, value: i64, began: u64, ended: u64) {
         let unknown = Cluster {
             written: None,
@@ -157,7 +158,7 @@ mod tests {
             &[(0, 5, 12), (1, 15, 25), (1, 21, 29), (2, 35, 50)],
         )
         .unwrap();
-        // Both at once: in either order.
+        // The two operations overlap, so either order is possible.
         check(&[(1, 10, 40), (2, 10, 40)], &[(1, 50, 60)]).unwrap();
         check(&[(1, 10, 40), (2, 10, 40)], &[(2, 50, 60)]).unwrap();
     }

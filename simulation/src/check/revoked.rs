@@ -1,4 +1,4 @@
-//! A holder that waits to be asked to stop is told when it was asked, and only then.
+//! A holder that waits for a request to release is notified of it, and only if one was made.
 
 use std::collections::BTreeMap;
 
@@ -15,21 +15,21 @@ impl Revoked {
         self.asked.entry(node.to_owned()).or_default();
     }
 
-    /// It was answered.
+    /// Records that a request was answered.
     pub fn asked(&mut self, node: &str, now: u64) {
         let since = self.asked.entry(node.to_owned()).or_default();
         *since = since.or(Some(now));
     }
 
-    /// A lock that was held by these nodes is held by others from here on, and was asked if it was
-    /// before.
+    /// Records that a lock that was held by some nodes is held by others from now on, with their
+    /// requests.
     pub fn converted(&mut self, before: &[String], after: &[String]) {
         if self.notified(before).is_ok() {
             after.iter().for_each(|node| self.asks(node));
         }
     }
 
-    /// A holder is told that it was asked.
+    /// Checks a notice to a holder that its release was requested.
     pub fn notified(&self, nodes: &[String]) -> Result<(), String> {
         match nodes.iter().any(|node| self.asked.contains_key(node)) {
             true => Ok(()),
@@ -39,7 +39,7 @@ impl Revoked {
         }
     }
 
-    /// A holder of these nodes has waited to be told since `since`, and is to be told within a
+    /// Checks that a holder of these nodes, which has waited since `since`, is notified within a
     /// limit.
     pub fn look(&self, now: u64, nodes: &[String], since: u64, limit: u64) -> Result<(), String> {
         let asked = nodes.iter().filter_map(|node| *self.asked.get(node)?).min();

@@ -1,6 +1,6 @@
 //! No two permits of a semaphore that are held have one slot.
 
-/// One who is granted permits with these slots, beside others.
+/// Checks the slots of granted permits against those of others.
 pub fn unique(
     own: &[u32],
     others: impl IntoIterator<Item = (u64, Vec<u32>)>,

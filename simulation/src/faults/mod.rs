@@ -1,4 +1,4 @@
-//! What goes wrong in a world: groups of faults, a file each, and how often each strikes.
+//! The faults of a world: groups of faults, a file each, and how often each strikes.
 
 mod network;
 mod nodes;
@@ -46,7 +46,7 @@ pub const ALL: &[&str] = &[
     "quorum lost",
 ];
 
-/// What faults strike.
+/// The parts of a world that faults strike.
 #[derive(Clone)]
 pub struct Stage {
     pub world: Arc<World>,
@@ -56,8 +56,8 @@ pub struct Stage {
     end: Instant,
     /// How many machines have crashed.
     crashes: Arc<AtomicU32>,
-    /// Whether deletions were denied: cleanup asks for them again only when it is told to, and for
-    /// persistent nodes it never does.
+    /// Whether deletions were denied: cleanup repeats them only at a request, and for persistent
+    /// nodes never.
     denied: Arc<AtomicBool>,
 }
 
@@ -93,7 +93,7 @@ impl Stage {
         time.min(self.end.saturating_duration_since(Instant::now()))
     }
 
-    /// Runs something after a while, unless all is healed by then.
+    /// Runs a closure after a while, unless all is healed by then.
     fn later(&self, after: Duration, what: impl FnOnce(&Self) + Send + 'static) {
         let stage = self.clone();
         tokio::spawn(async move {
@@ -128,7 +128,7 @@ pub async fn make(stage: &Stage, machines: &Machines, rng: &mut Rng) {
             nodes::delete_node(stage, rng);
             continue;
         }
-        // In a world of one group its faults are most of all, and the others are rare.
+        // A world of one group has its faults most often, and the others rarely.
         let profile = if rng.one_in(8) {
             Profile::All
         } else {
@@ -138,7 +138,8 @@ pub async fn make(stage: &Stage, machines: &Machines, rng: &mut Rng) {
             profile == of || (profile == Profile::All && rng.range(0, 10) < share)
         };
         if profile == Profile::Late {
-            // One after another: who is granted the lock of another has to hear of it in time.
+            // The delays come one after another, because a holder must be notified in time before
+            // another is granted its lock.
             let over = Instant::now() + network::late_answers(stage, rng);
             sleep_until(over.min(stage.end)).await;
         } else if strikes(Profile::Network, 4, rng) {

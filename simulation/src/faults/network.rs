@@ -26,7 +26,7 @@ pub(super) fn strike(stage: &Stage, rng: &mut Rng) {
     }
 }
 
-/// What flows one way or both arrives later, or never; on one link, or on all of a machine.
+/// Delays or loses data in one direction or both; on one link, or on all of a machine.
 fn hold(stage: &Stage, rng: &mut Rng) {
     const WAYS: [&[Way]; 3] = [
         &[Way::ToServer],
@@ -85,7 +85,8 @@ fn slow(stage: &Stage, rng: &mut Rng) {
 pub(super) fn late_answers(stage: &Stage, rng: &mut Rng) -> Duration {
     let (link, timeout_ms) = (stage.link(rng), stage.world.plan.timeout_ms());
     let most = Duration::from_millis(rng.range(timeout_ms / 2, timeout_ms));
-    // So slowly that the client library sees answers all the time, and keeps the connection.
+    // The delay grows so slowly that the client library receives answers all the time, and keeps
+    // the connection.
     let ramp = most * rng.range(1, 4) as u32;
     stage.world.fault("late answers", || {
         format!("{} {most:?} {ramp:?}", link.number)

@@ -42,7 +42,7 @@ pub(super) fn delete_node(stage: &Stage, rng: &mut Rng) {
 /// again.
 fn delete_directory(stage: &Stage, rng: &mut Rng) {
     let place = rng.range(0, stage.world.plan.paths() as u64) as usize;
-    // Others than contenders, such as numbers and records, begin again without their nodes.
+    // Recipes other than queues, such as numbers and records, start again without their nodes.
     let is_queue = matches!(
         stage.world.plan.kinds[place],
         Kind::Mutex | Kind::Fair | Kind::ReadWrite | Kind::Semaphore | Kind::Latch | Kind::Selector
@@ -58,7 +58,8 @@ fn delete_directory(stage: &Stage, rng: &mut Rng) {
     delete_all(stage, &directory);
     let world = &stage.world;
     if world.plan.kinds[place] == Kind::Semaphore {
-        // With its directory goes the limit that was set: the handles' own is in force again.
+        // The limit that was set is deleted with its directory, and the handles' limit applies
+        // again.
         world.limits(place, |limits| {
             let set = limits.begin(world.plan.permits, world.now());
             limits.done(set, world.now());

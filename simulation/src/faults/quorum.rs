@@ -49,7 +49,8 @@ fn set(stage: &Stage, member: usize, to: Member, time: Duration) {
     });
 }
 
-/// Its reads are of the past, and its clients are told late, until it catches up now and then.
+/// Makes a member lag: its reads are old, and its clients receive events late, until it catches up
+/// from time to time.
 fn lag(stage: &Stage, member: usize, rng: &mut Rng) {
     let (time, times) = (stage.time(rng, 1), rng.range(1, 4) as u32);
     stage
@@ -63,7 +64,8 @@ fn lag(stage: &Stage, member: usize, rng: &mut Rng) {
     }
 }
 
-/// It continues answering reads, and later it may notice, and drop its clients.
+/// Cuts a member off: it continues answering reads, and may later notice the cut and drop its
+/// clients.
 fn cut(stage: &Stage, member: usize, rng: &mut Rng) {
     let time = stage.time(rng, 2);
     let notices = rng.one_in(2);

@@ -18,7 +18,7 @@ pub(super) async fn strike(stage: &Stage, rng: &mut Rng) {
         4 => {
             let delay = Duration::from_millis(rng.range(1, world.plan.timeout_ms()));
             world.fault("delayed replies", || format!("{delay:?}"));
-            // It lasts until it has struck.
+            // The fault lasts until it has struck.
             world.shakes(world.plan.time);
             server.delay_reply(Match::any().times(rng.range(1, 20) as usize), delay);
         }
@@ -72,7 +72,7 @@ fn lose(stage: &Stage, rng: &mut Rng) {
         .nth(rng.range(0, 4) as usize)
         .times(rng.range(1, 3) as usize);
     let loss = *rng.pick(&[Loss::Close, Loss::Reset, Loss::Stall]);
-    // It lasts until it has struck.
+    // The fault lasts until it has struck.
     world.shakes(world.plan.time);
     if rng.one_in(2) {
         world.fault("lost reply", || format!("{op:?} {loss:?}"));

@@ -68,7 +68,8 @@ pub async fn turn(
                     return;
                 };
                 match number {
-                    // Of a block that was taken before: others may have passed it since.
+                    // The number is of a block that was taken before, which others may have passed
+                    // since.
                     Ok(number) => {
                         let outcome = world.numbers(place, |numbers| numbers.taken(None, number));
                         world.check(outcome.map_err(|text| format!("at {}: {text}", path(place))));

@@ -43,7 +43,7 @@ fn judge(world: &World, machine: &Machine, place: usize, began: u64, error: &Onc
     world.refused_by(of, machine, place, began, &why);
 }
 
-/// Runs the job for an occasion, with a body, and checks what is told.
+/// Runs the job for an occasion, with a body, and checks the result.
 async fn run<F: Future<Output = Result<(), String>>>(
     client: &Client,
     world: &World,
@@ -127,10 +127,10 @@ pub async fn turn(
         _ => drop(call.await),
     }
     drop(waiting);
-    // One that does not wait any more leaves the lock behind, which it may have been granted: it is
-    // free from here on.
+    // A call that does not wait any more releases the lock, which may have been granted: it is free
+    // from now on.
     drop(world.may_hold(place));
-    // What is recorded is told at once.
+    // A recorded occasion is reported at once.
     sleep(Duration::from_millis(
         rng.range(1, world.plan.timeout_ms() / 20),
     ))
@@ -156,7 +156,7 @@ pub async fn prove(
     .await
 }
 
-/// Compares what is recorded, written and told.
+/// Compares the records, the writes and the results.
 pub fn check_end(world: &World, server: &Server, place: usize) {
     let records = server.children(&format!("{}/done", path(place)));
     let names = server.children(&data(place));

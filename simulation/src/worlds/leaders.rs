@@ -31,7 +31,7 @@ fn judge(world: &World, machine: &Machine, place: usize, began: u64, error: &Acq
     world.refused_by(errors::of_lead, machine, place, began, &variant(error));
 }
 
-/// How long a leader leads, when answers come soon, until one who watches has been told.
+/// How long a leader leads, when answers come soon, until a watch of the leader has returned it.
 const NOTIFIED: Duration = Duration::from_secs(1);
 
 /// Returns the node of the leader, as the servers have it.
@@ -52,7 +52,7 @@ pub async fn watch_turn(client: &Client, world: &World, place: usize, rng: &mut 
             let mut call = pin!(leaders.changed());
             let mut before = None;
             loop {
-                // One call all the time: the next would begin with a look.
+                // The call is kept, because the next one would begin with a list.
                 if let Ok(notified) = timeout(NOTIFIED, &mut call).await {
                     break Some(notified);
                 }
@@ -100,9 +100,9 @@ pub async fn latch_turn(
     let builder = LeaderLatch::builder(client, path(place)).id(machine.number.to_string());
     let latch = builder.build().expect("the options are valid");
     let wait = Duration::from_millis(rng.range(1, 2 * world.plan.timeout_ms()));
-    // While it does not wait, it may lead.
+    // A participant that does not wait may lead.
     let mut within = None;
-    // Until it leaves by itself, or has lost this many terms.
+    // The participant takes part until it leaves by itself, or has lost this many terms.
     for _ in 0..rng.range(1, 4) {
         let wait = wait + world.longer();
         drop(within.take());
@@ -147,7 +147,7 @@ pub async fn latch_turn(
             sleep(time / 2).await;
         };
         let lost = match &grant.held {
-            // Its work is waited for before another leads.
+            // The next leader waits until this work has ended.
             Held::Term(term) if time.as_millis() % 2 == 0 => term.while_held(work).await.err(),
             held => tokio::select! {
                 biased;

@@ -1,5 +1,5 @@
-//! What is done with a lock beside asking for it: by its holder, and by those who look, ask it to
-//! stop, or break it.
+//! The calls on a lock other than acquiring it: by its holder, and by others that query it, request
+//! its release, or break it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -70,7 +70,7 @@ pub fn lost_in_all(held: &mut Held) -> Result<(), String> {
     }
 }
 
-/// One thing or another that a holder does.
+/// Makes a random call of a holder.
 pub async fn while_held(
     lock: Option<&Lock>,
     world: &World,
@@ -84,7 +84,7 @@ pub async fn while_held(
         4 => {
             let lease = lease(world, rng);
             let set = grant.held.set_lease(lease);
-            // One of zero is refused, and ends the lock.
+            // A lease of zero is refused, and ends the lock.
             if matches!(set, Some(Ok(()))) || lease.is_zero() {
                 let end = leases::End::of(lease, world.now(), world.now());
                 *crate::world::lock(&grant.lease_end) = Some(end);
@@ -132,7 +132,7 @@ async fn look_as_holder(lock: &Lock, world: &World, grant: &Arc<Grant>) {
         let queue = of_lock!(lock, handle => handle.queue().await)?;
         let holders = of_lock!(lock, handle => handle.holders().await)?;
         let (is_locked, is_here, length) = match lock {
-            // Its limit may change between two looks.
+            // The limit may change between two queries.
             Lock::Semaphore(semaphore) => {
                 semaphore.available_permits().await?;
                 (true, true, 1)
@@ -147,7 +147,7 @@ async fn look_as_holder(lock: &Lock, world: &World, grant: &Arc<Grant>) {
                 fair.is_acquired_in_this_process(),
                 fair.queue_len().await?,
             ),
-            // Each side tells of its own holders.
+            // Each side reports its own holders.
             Lock::ReadWrite(_, write) => (write.is_locked().await?, true, write.queue_len().await?),
         };
         let mine = |all: &[Contender]| -> Vec<String> {
@@ -166,7 +166,7 @@ async fn look_as_holder(lock: &Lock, world: &World, grant: &Arc<Grant>) {
     match look.await {
         Ok(look) => {
             world.sometimes("looked".to_owned());
-            // Otherwise its node may have gone meanwhile.
+            // Without the lock, its node may have gone in the meantime.
             let is_alone = grant
                 .parts
                 .iter()
@@ -201,7 +201,7 @@ pub async fn resize(
     }
 }
 
-/// One who does not ask for the lock: an operator, or another service.
+/// Makes a call of a process that does not want the lock: an operator, or another service.
 pub async fn from_outside(
     lock: &Lock,
     world: &World,
@@ -227,7 +227,7 @@ pub async fn from_outside(
     let contender = rng.pick(&found);
     let node = contender.node().to_string();
     if world.plan.broken > 0 && rng.one_in(2) {
-        // It may be deleted from here on.
+        // The node may be deleted from now on.
         world.may_break(&node);
         let outcome = of_lock!(lock, handle => handle.break_lock(contender).await);
         world.say(|| {

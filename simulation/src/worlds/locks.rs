@@ -31,7 +31,7 @@ pub enum Lock {
     Semaphore(InterProcessSemaphore),
 }
 
-/// What is asked for, and in which way.
+/// The lock that is requested, and the way of the call.
 #[derive(Clone, Copy, Debug)]
 pub struct Call {
     pub shared: bool,
@@ -44,9 +44,9 @@ pub struct Call {
 pub enum Way {
     Acquire,
     Try,
-    /// With a lease.
+    /// The call has a lease.
     Lease(Duration),
-    /// Without a timeout, and dropped after the wait.
+    /// The call has no timeout, and is dropped after the wait.
     DropAfter,
     /// Dropped after this many polls.
     DropAtPoll(u64),
@@ -55,12 +55,12 @@ pub enum Way {
     Enqueue(Place),
 }
 
-/// What is done with a place in the queue before the lock is waited for.
+/// The calls on a place in the queue before the lock is awaited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Dropped after this many polls, while it is taken or waits.
     polls: Option<u64>,
-    /// Waited for in vain before, so long.
+    /// How long an earlier wait lasted before it timed out.
     first: Duration,
     asks: bool,
 }
@@ -276,7 +276,7 @@ pub fn patience(world: &World, rng: &mut Rng) -> Duration {
     Duration::from_millis(match rng.range(0, 4) {
         0 => rng.range(1, 50),
         1 => rng.range(50, 2_000),
-        // As long as what is free may take to be granted.
+        // The timeout is as long as a free lock may take to be granted.
         _ if world.is_healed() => rng.range(
             recovery::limit(plan.timeout_ms()),
             2 * recovery::limit(plan.timeout_ms()),
@@ -294,15 +294,15 @@ fn share(world: &World, place: usize, held: &Held, began: u64) -> Share {
     }
 }
 
-/// One call, and what comes of it.
+/// Makes one call, and uses its result.
 pub async fn turn(lock: &Lock, world: &World, machine: &Arc<Machine>, place: usize, rng: &mut Rng) {
-    // Who asks a holder to stop has its successor woken, too.
+    // A request to release also wakes the holder's successor.
     if !world.plan.calm && rng.one_in(10) {
         return lock_calls::from_outside(lock, world, machine, place, rng).await;
     }
     let call = choose(world, place, rng);
     let began = world.now();
-    // Those that come in the order in which they ask, unless they leave.
+    // Calls that queue in the order of their requests, unless they leave.
     let queues = world.plan.calm
         && matches!(
             (lock, call.way),
@@ -310,7 +310,7 @@ pub async fn turn(lock: &Lock, world: &World, machine: &Arc<Machine>, place: usi
         );
     let deadline = began + call.wait.as_millis() as u64;
     let ticket = queues.then(|| world.fifo(place, |fifo| fifo.asks(machine.number, deadline)));
-    // What a smaller limit keeps from it is not free.
+    // Permits that a smaller limit withholds are not free.
     let counts = call.permits == 1 || !world.plan.resizes;
     let wait = world.waits(place, counts.then_some(machine));
     let got = lock.call(call).await;
@@ -364,8 +364,8 @@ pub async fn turn(lock: &Lock, world: &World, machine: &Arc<Machine>, place: usi
     }
 }
 
-/// A downgrade of a hold of these nodes has failed: the node that was to take their place may be the
-/// one of which its holder is told that another process has deleted it.
+/// Checks a downgrade of a hold of these nodes that has failed: the new node may be the one of
+/// whose deletion its holder is notified.
 fn not_downgraded<G: Debug>(world: &World, nodes: &[String], error: &ConversionError<G>) {
     world.sometimes(format!("not downgraded {}", variant(error)));
     nodes.iter().for_each(|node| world.may_break(node));
@@ -385,7 +385,7 @@ pub async fn hold(
     loop {
         let grant = world.enter(&shares, held, machine);
         *crate::world::lock(&grant.lease_end) = end;
-        // Long enough to be told of the end of a node, where there is such.
+        // The time is long enough for a notice of a node's deletion, in worlds with such deletions.
         let time = match rng.one_in(if world.plan.broken > 0 { 10 } else { 30 }) {
             true => rng.range(1, 3 * world.plan.timeout_ms()),
             false => rng.range(0, world.plan.hold_ms),
@@ -419,14 +419,14 @@ pub async fn hold(
         };
         world.leave(&grant);
         end = *crate::world::lock(&grant.lease_end);
-        // Nobody else keeps it beyond a look.
+        // No other task keeps the grant longer than for a check.
         held = Arc::into_inner(grant)
             .map(Grant::into_held)
             .expect("the only one");
         if is_lost {
             world.check(lock_calls::lost_in_all(&mut held));
         }
-        // Now and then also what is lost.
+        // Lost grants are released explicitly from time to time, too.
         if !rng.one_in(if is_lost { 16 } else { 4 }) {
             return Some(held);
         }

@@ -1,8 +1,8 @@
-//! What the callers of a client do, a file for each group of recipes.
+//! The callers of a client, a file for each group of recipes.
 //!
-//! A caller takes turns: it picks a path, and does one thing that the recipe at this path can do,
-//! from its call to what it does with the result. A recipe is a [`Handle`] with a turn, a proof
-//! that it works when nothing is broken any more, and the nodes that it may not leave.
+//! A caller takes turns: it picks a path, and makes one call that the recipe at this path has, from
+//! the request to the use of the result. A recipe is a [`Handle`] with a turn, a proof that it
+//! works when nothing is broken any more, and the nodes that it must not leave.
 
 pub mod counters;
 pub mod jobs;
@@ -29,7 +29,7 @@ use crate::grants::{Grant, Held};
 use crate::plan::{Kind, Plan};
 use crate::world::{Machine, Wait, World, lock, path};
 
-/// Drops a future after this many polls: `None` if it was not ready by then.
+/// Drops a future after this many polls. Returns `None` if it was not ready by then.
 async fn polled<F: Future>(times: u64, future: F) -> Option<F::Output> {
     struct Polls<'a, F>(Pin<&'a mut F>, u64);
     impl<F: Future> Future for Polls<'_, F> {
@@ -42,7 +42,7 @@ async fn polled<F: Future>(times: u64, future: F) -> Option<F::Output> {
             self.1 -= 1;
             match self.0.as_mut().poll(context) {
                 Poll::Ready(output) => Poll::Ready(Some(output)),
-                // Its last poll is followed by the drop, as by a caller that does not wait.
+                // The last poll is followed by the drop, as by a caller that does not wait.
                 Poll::Pending if self.1 == 0 => Poll::Ready(None),
                 Poll::Pending => Poll::Pending,
             }
@@ -51,7 +51,7 @@ async fn polled<F: Future>(times: u64, future: F) -> Option<F::Output> {
     Polls(pin!(future), times).await
 }
 
-/// One who is inside of something, and leaves with the drop of this, wherever that is.
+/// A caller inside of something, which leaves when this value is dropped.
 pub struct Inside<'w> {
     world: &'w World,
     grant: Arc<Grant>,
@@ -138,7 +138,7 @@ impl Handle {
         }
     }
 
-    /// One thing that a caller does with it.
+    /// Makes one call of a caller.
     async fn turn(&self, world: &World, machine: &Arc<Machine>, place: usize, rng: &mut Rng) {
         match self {
             Self::Lock(lock) => locks::turn(lock, world, machine, place, rng).await,
@@ -202,7 +202,7 @@ pub async fn work(world: Arc<World>, machine: Arc<Machine>, mut rng: Rng) {
             Some(handle) => handle.turn(&world, &machine, place, &mut rng).await,
             None => new(place).turn(&world, &machine, place, &mut rng).await,
         }
-        // Also if it fails at once.
+        // The pause follows a call that fails at once, too.
         let pause = Duration::from_millis(rng.range(1, plan.pause_ms + 1));
         tokio::select! {
             () = sleep(pause) => {}

@@ -43,7 +43,7 @@ fn new(
     ))
 }
 
-/// One call, and what comes of it. Returns whether there was any.
+/// Makes one call, and uses its result. Returns whether a call was possible.
 pub async fn turn(world: &World, machine: &Arc<Machine>, rng: &mut Rng) -> bool {
     let plan = &world.plan;
     let choose = || (!rng.one_in(4), rng.one_in(3));

@@ -211,7 +211,7 @@ pub async fn node_turn(
         1 => drop(timeout(Duration::from_millis(1), node.close()).await),
         _ => {
             let closed = node.close().await;
-            // Of a name that no other has.
+            // The name must be one that no other has.
             if closed.is_ok() && name != "one" && !is_protected {
                 world.check(persistent::is_gone(&at, world.server.exists(&at)));
             }
@@ -220,7 +220,7 @@ pub async fn node_turn(
     }
 }
 
-/// One who joins is there with its data, and gone when it has left.
+/// Checks that a member that joins is listed with its data, and is not after it has left.
 pub async fn prove_group(
     client: &Client,
     world: &World,
@@ -298,7 +298,7 @@ pub async fn check_group(
             let found = first.look(world, place).await.unwrap_or_default();
             match members::exactly(&live, &found.into_keys().collect()) {
                 Ok(()) => break,
-                // Those of the dead go with their sessions.
+                // The nodes of dead processes are deleted with their sessions.
                 Err(_) if world.now() < end => sleep(Duration::from_secs(1)).await,
                 Err(text) => {
                     world.violation(&format!("at {}: {text}", path(place)));

@@ -8,7 +8,7 @@ use ::simulation::scenario::tokio;
 use scene::{Call, Case, LATE, LONG, Scene};
 use test_support::prelude::*;
 
-/// What happens to a session.
+/// A fault of a session.
 #[derive(Clone, Copy, Debug)]
 enum Blow {
     Cut(Cut),
@@ -42,8 +42,8 @@ async fn dropped(case: Case, call: impl FnOnce(&Scene) -> Call<AcquireError>, bl
     }
 }
 
-/// The session is struck at the point: the call goes on, in the next session if that has ended, and
-/// is served there, once.
+/// The session is struck at the point: the call continues, in the next session if that has ended,
+/// and is served there, once.
 async fn served(case: Case, call: impl FnOnce(&Scene) -> Call<AcquireError>, blow: Blow) {
     let mut scene = Scene::set(case).await;
     let attempt = tokio::spawn(call(&scene));
@@ -231,7 +231,7 @@ async fn closed_at_every_point() {
         within(&what, closing).await.unwrap().unwrap();
         match within(&what, attempt).await.unwrap() {
             Err(error) => assert_eq!(error.kind(), Some(ErrorKind::Closed), "{what}: {error}"),
-            // It was granted in the last moment, and is lost.
+            // The lock was granted at the last moment, and is lost.
             Ok(granted) => assert!(!granted.guard.is_held(), "{what}"),
         }
         scene.assert_clean_for_others("closed").await;

@@ -34,7 +34,7 @@ async fn lost_downgrade_gives_up_its_place() {
         view.children(DIRECTORY).is_empty()
     })
     .await;
-    assert_eq!(client.session_id(), Some(id), "the session went on");
+    assert_eq!(client.session_id(), Some(id), "expected the same session");
     let next = lock.write_lock().acquire(SOON).await;
     assert!(
         next.is_ok(),
@@ -44,10 +44,10 @@ async fn lost_downgrade_gives_up_its_place() {
     drop(failed);
 }
 
-/// That a session is not renewed for six times as long as it takes to the next beat. There is no
-/// event that shows that no beat will come.
+/// Asserts that a session is not renewed for six times the heartbeat interval. No event shows that
+/// no heartbeat will come.
 async fn no_beats(server: &Server, client: &Client, id: i64) {
-    // Behind the last beat that was sent while there was a node.
+    // The list is behind the last heartbeat that was sent while the node existed.
     within("a list", lock(client).participants()).await.unwrap();
     let before = server.counters().requests_of(id, Op::Multi);
     let beaten = move |view: View<'_>| view.counters().requests_of(id, Op::Multi) > before;
@@ -61,7 +61,7 @@ async fn downgrade_without_directory_leaves_no_heartbeats() {
     let client = connect_for(&server, BRIEF).await;
     let id = session(&client);
 
-    // What is usual: nothing is held, nothing is asked.
+    // Without a hold no heartbeat is sent.
     let writer = read_write::write(&client).await;
     writer.release().await.unwrap();
     no_beats(&server, &client, id).await;

@@ -24,7 +24,7 @@ fn most_unanswered(server: &Server, session: i64, op: Op) -> usize {
     let (mut now, mut most) = (0_usize, 0);
     for entry in server.log() {
         match entry.kind {
-            // What was sent before on another connection is not answered any more.
+            // Requests that were sent before on another connection are not answered any more.
             _ if (entry.session, entry.op) == (session, Op::Connect) => now = 0,
             _ if (entry.session, entry.op) != (session, op) => {}
             LogKind::Arrived => now += 1,
@@ -59,8 +59,8 @@ fn most_before_a_beat(server: &Server, session: i64) -> Option<usize> {
     waits.max()
 }
 
-/// How many creates have arrived, once all have that the client was told to do before this call and
-/// that need no answer.
+/// Returns how many creates have arrived, once all have that the client was called to send before
+/// this call and that need no answer.
 async fn creates(server: &Server, client: &Client) -> usize {
     const NOWHERE: &str = "/nowhere";
     let id = session(client);
@@ -101,7 +101,7 @@ async fn crowd_costs_no_other_lock() {
     let id = session(&client);
     let elsewhere = InterProcessMutex::new(&client, OTHER).unwrap();
     let held = within("a lock elsewhere", elsewhere.lock()).await.unwrap();
-    // Nothing is answered before all are there.
+    // No request is answered before all have arrived.
     let hold = {
         let server = Arc::clone(&server);
         move || server.hold_request(Match::op(Op::Create).session(id))
@@ -116,7 +116,7 @@ async fn crowd_costs_no_other_lock() {
             gate.wait_hit().await;
             // The next one is caught before this one goes.
             let next = hold();
-            // This is how slow the server is, not a wait for anything.
+            // The pause is the slowness of the server, and waits for nothing.
             tokio::time::sleep(Duration::from_millis(1)).await;
             gate = next;
         }
@@ -125,18 +125,18 @@ async fn crowd_costs_no_other_lock() {
         let here = move |view: View<'_>| view.children(DIRECTORY).len() == CROWD;
         assert!(
             server.wait_until(here, PATIENCE).await,
-            "waited in vain for all"
+            "expected all callers to arrive in time"
         );
     };
     tokio::select! {
         () = all => {}
         lost = held.lost() => panic!("{lost}"),
     }
-    // Its gate lets all go.
+    // The gate releases all requests when it is dropped.
     slow.abort();
     let most = most_unanswered(&server, id, Op::Create);
     assert!(most <= WINDOW, "{most} creates were unanswered");
-    // They leave, all at once.
+    // The callers leave, all at once.
     drop(crowd);
     let gone = client.flush(PATIENCE);
     tokio::select! {
@@ -173,7 +173,7 @@ async fn creates_take_turns_between_locks() {
     assert_eq!(creates(&server, &client).await, WINDOW);
     let mut one = ByHand::new(there.lock()).start();
     assert_eq!(creates(&server, &client).await, WINDOW);
-    // Those that leave before they have sent anything need no slot.
+    // Callers that leave before they have sent a request need no slot.
     let (stay, leave) = crowd
         .into_iter()
         .enumerate()
@@ -283,8 +283,8 @@ async fn fair_waiters_time_out_without_lists() {
     server.reset_counters();
     let mut waiters = JoinSet::new();
     for _ in 0..WAITERS {
-        // All are here before the first gives up: one that comes when the last one leaves has to
-        // list.
+        // All waiters have arrived before the first gives up: one that comes when the last leaves
+        // has to list.
         waiters.spawn(lock.acquire(Duration::from_secs(2) + dice.duration(Duration::from_secs(1))));
     }
     until(&server, "all", |view| {
@@ -301,7 +301,7 @@ async fn fair_waiters_time_out_without_lists() {
     let lists = server
         .counters()
         .requests_of(session(&client), Op::GetChildren);
-    // Those of the first window share theirs.
+    // The attempts of the first window share their lists.
     assert!(
         lists <= 20,
         "{lists} lists for {WAITERS} that came and gave up"

@@ -86,8 +86,8 @@ async fn abandoned_transaction_never_commits_after_release() {
     second.release().await.unwrap();
 }
 
-/// A waiter whose own node was deleted is not let in by its predecessor in memory: it queues again,
-/// at the end.
+/// A waiter whose own node was deleted is not granted the lock by its predecessor in memory: it
+/// queues again, at the end.
 // Shows: waiter-without-node
 #[tokio::test]
 async fn waiter_without_node_is_not_granted() {
@@ -132,7 +132,7 @@ async fn deleted_directory_grants_no_waiter() {
         .unwrap();
     // Noticed by a beat.
     within("the loss", held.lost()).await;
-    // It queues again.
+    // The attempt queues again.
     watches(&server, &client, &foreign.node()).await;
     let mut beside = task::spawn(robbed.lock());
     assert_pending!(beside.poll(), "two hold");
@@ -188,7 +188,7 @@ async fn queued_lock_hands_out_no_loss() {
     let rival = within("the grant of the other", fair(&other).lock())
         .await
         .unwrap();
-    // It waits anew, at the back, as the documentation says.
+    // The place waits again, at the end of the queue, as the documentation says.
     let granted = tokio::spawn(async move { place.lock().await });
     watches(&server, &client, &rival.node()).await;
     assert!(!granted.is_finished() && rival.is_held());
@@ -313,13 +313,13 @@ async fn few_lists_resolve_many_unknown_creates() {
     })
     .await;
     assert_eq!(unknown.hits().len(), CROWD);
-    // Their creates are answered, and with the next list so are their lists.
+    // The creates are answered, and so are their lists, with the next list.
     for _ in 0..2 {
         fair(&client).participants().await.unwrap();
     }
     barrier.pass().await;
     server.reset_counters();
-    // All leave before any request that this leads to is answered.
+    // All waiters leave before any request that follows is answered.
     let gate = server.hold_request(Match::any().session(id));
     waiting.iter().for_each(tokio::task::JoinHandle::abort);
     for attempt in waiting {
@@ -330,8 +330,8 @@ async fn few_lists_resolve_many_unknown_creates() {
     gate.release();
     client.flush(SOON).await.unwrap();
     assert_eq!(queue(&server), [held.node()]);
-    // One for the creates that came to cleanup first, one for all others, and one for attempts that
-    // were told that the one before them had left, and left themselves then.
+    // The lists are one for the creates that came to cleanup first, one for all others, and one for
+    // attempts that were notified that their predecessor had left, and left themselves then.
     let lists = server.counters().requests_of(id, Op::GetChildren);
     assert!(lists <= 3, "{lists} lists for {CROWD} creates");
 }
@@ -411,7 +411,7 @@ async fn refused_requeue_names_its_cause() {
 }
 
 /// A lock that was lost without contact is given up, and its place is taken anew, as soon as it can
-/// be; that the old node is still there is no reason to end it.
+/// be; that the old node still exists is no reason to end it.
 #[tokio::test]
 async fn requeues_before_old_node_is_deleted() {
     let server = server();
@@ -459,7 +459,7 @@ async fn refusal_leaves_no_other_node_behind() {
         view.children(DIRECTORY).len() == CROWD
     })
     .await;
-    // Their own lists fail as well.
+    // The attempts' own lists fail as well.
     let _unknown = server.fail(Match::op(Op::GetChildren).session(id).times(4), -999);
     // The first is settled alone, so this is the barrier of all others.
     let refused = server.fail(Match::op(Op::Delete).session(id).nth(2), -102);
@@ -504,7 +504,7 @@ async fn waiter_order_outlives_directory() {
     })
     .await;
     let mut positions = Vec::new();
-    // Without the first, who had the lock already.
+    // The first place is left out, because it already had the lock.
     for place in &mut places[1..] {
         positions.push(within("a position", place.position()).await.unwrap());
     }
@@ -536,6 +536,6 @@ async fn alternating_clients_have_enough_watches() {
     held.release().await.unwrap();
     assert_eq!(
         refused, 0,
-        "{refused} refused behind {queued} (5,000 may wait, says the documentation)"
+        "expected 5,000 waiters to be allowed, but {refused} were refused behind {queued}"
     );
 }

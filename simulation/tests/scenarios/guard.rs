@@ -1,4 +1,4 @@
-//! What a guard knows, against the in-process server and its faults: docs/protocol.md#renewal to
+//! The state of a guard, against the in-process server and its faults: docs/protocol.md#renewal to
 //! docs/protocol.md#paused-process, and docs/protocol.md#transaction.
 
 use std::task::Wake;
@@ -76,7 +76,7 @@ async fn renews_every_sixth_of_session_timeout() {
     );
     until_state(&guard, |state| state == LockState::Held).await;
     guard.release().await.unwrap();
-    // Nothing is at stake any more. One beat may be under way; that no more come only time shows.
+    // No lock is held any more. One heartbeat may be under way; only time shows that no more come.
     let after = server.counters().requests(Op::Multi);
     never_for(
         T / 2,
@@ -177,8 +177,8 @@ async fn cut_off_holder_loses_before_grant() {
 }
 
 /// docs/protocol.md#renewal: the member that the holder is connected to has lost the others, but
-/// goes on answering reads (and, if it was the leader, `sync`). The holder is told before the
-/// others give its lock away; who relies on those answers is not.
+/// continues to answer reads (and, if it was the leader, `sync`). The holder is notified before the
+/// others grant its lock to another, although those answers still come.
 // Shows: renewal
 #[tokio::test]
 async fn isolated_member_renews_no_lease() {
@@ -193,7 +193,7 @@ async fn isolated_member_renews_no_lease() {
             view.children(DIRECTORY).len() == 2
         })
         .await;
-        // It cannot move to a better member.
+        // The client cannot connect to a better member.
         server.refuse_connections(true);
         server.isolate(session(&holder), isolation);
         server.isolate(reader.session_id().0, isolation);
@@ -201,7 +201,7 @@ async fn isolated_member_renews_no_lease() {
         tokio::select! {
             biased;
             _ = lost => {}
-            _ = &mut next => panic!("{isolation:?}: granted before the holder was told"),
+            _ = &mut next => panic!("{isolation:?}: the lock was granted before the holder was notified"),
         }
         let granted = within("the next grant", next).await.unwrap().unwrap();
         let shown = within("the answer to a read", reader.check_stat(&guard.node()))
@@ -229,8 +229,8 @@ async fn holder_leaves_isolated_member_in_time() {
         let guard = hold(&client).await;
         let id = session(&client);
         server.isolate(id, isolation);
-        // For longer than the lock is believed without a proof, two thirds of it: time that has to
-        // pass. On the way it is suspended too shortly to be seen.
+        // The time is longer than the lease lasts without a renewal, two thirds of T, and has to
+        // pass. The lock is also suspended on the way, too shortly to be seen.
         never_for(T * 3 / 4, &server, "nothing is looked for", |_| false).await;
         until_state(&guard, |state| state != LockState::Suspended).await;
         assert_eq!(guard.state(), LockState::Held, "{isolation:?}");
@@ -515,8 +515,8 @@ async fn lock_lost_by_clock_writes_nothing() {
     granted(next).await.release().await.unwrap();
 }
 
-/// The session and its timeout are the holder's: what it does when it is told, it does before the
-/// next holder comes in.
+/// A lost lock keeps its node until its guards are dropped, or a session timeout has passed, so the
+/// holder can stop before the next is granted the lock.
 // Shows: lost-lock-keeps-its-node
 #[tokio::test]
 async fn lost_lock_stays_until_guards_drop() {
@@ -533,7 +533,7 @@ async fn lost_lock_stays_until_guards_drop() {
             !mutex(&holder).is_acquired_in_this_process(),
             "it is not held any more"
         );
-        // Whatever was to be deleted at the loss would have been by now.
+        // A deletion at the loss would have been carried out by now.
         holder.flush(LONG).await.unwrap();
         assert_eq!(
             deletions(&server, &node),
@@ -625,7 +625,7 @@ async fn lost_lock_keeps_place_with_node() {
     let node = guard.node();
     assert!(
         node.ends_with(&server.children(DIRECTORY).concat()),
-        "another node beside it"
+        "expected no other node"
     );
     drop(guard);
     let next = within("the grant", contender).await.unwrap().unwrap();
@@ -685,7 +685,7 @@ async fn doubted_session_is_granted_nothing() {
 const OPERATION_TIMEOUT: i32 = -7;
 
 /// A contender that waits behind the guard of another client, at a server that expires no session.
-struct Contender {
+struct Doubted {
     server: Server,
     _client: Client,
     id: i64,
@@ -694,7 +694,7 @@ struct Contender {
     other: Client,
 }
 
-impl Contender {
+impl Doubted {
     /// A contender whose client has these options, and the guard that it waits for.
     async fn waiting(builder: ClientBuilder) -> (Self, LockGuard) {
         let server = server();
@@ -756,11 +756,11 @@ impl Contender {
 }
 
 /// While a contender that is first waits for the servers' word that they keep its session, another
-/// hand deletes its node, and the next one is granted the lock.
+/// process deletes its node, and the next one is granted the lock.
 // Shows: suspended
 #[tokio::test]
 async fn doubted_contender_looks_before_its_grant() {
-    let (contender, guard) = Contender::waiting(Client::builder()).await;
+    let (contender, guard) = Doubted::waiting(Client::builder()).await;
     let doubt = contender.doubt();
     // Longer than two heartbeats, and shorter than what loses a lock.
     tokio::time::sleep(T / 2).await;
@@ -796,7 +796,7 @@ async fn lost_lock_keeps_its_node() {
 // Shows: suspended
 #[tokio::test]
 async fn looks_again_after_a_long_doubt() {
-    let (contender, guard) = Contender::waiting(Client::builder().retry_policy(eager())).await;
+    let (contender, guard) = Doubted::waiting(Client::builder().retry_policy(eager())).await;
     let doubt = contender.doubt();
     // Time passes because the session is in doubt once a heartbeat is overdue.
     tokio::time::sleep(T / 2).await;
@@ -823,15 +823,15 @@ async fn looks_again_after_a_long_doubt() {
     contender.ends_behind(guard).await;
 }
 
-/// The list that shows a contender first is answered late, and the servers' word that they keep its
-/// session comes later still. Meanwhile another process deletes its node, and the next contender is
-/// granted the lock. A doubt about the session has been cleared up once, so only the age of the list
-/// prevents a second grant.
+/// The list that shows a contender first is answered late, and the confirmation that the servers
+/// keep its session comes later still. Meanwhile another process deletes its node, and the next
+/// contender is granted the lock. A doubt about the session has been cleared up once, so only the
+/// age of the list prevents a second grant.
 // Shows: suspended
 #[tokio::test]
 async fn stale_list_grants_nothing() {
     let policy = RetryPolicy::n_times(1_000, Duration::from_millis(20));
-    let (contender, guard) = Contender::waiting(Client::builder().retry_policy(policy)).await;
+    let (contender, guard) = Doubted::waiting(Client::builder().retry_policy(policy)).await;
     let (server, id) = (&contender.server, contender.id);
     let doubt = contender.doubt();
     // Longer than two heartbeats, and shorter than what loses a lock.
@@ -858,7 +858,7 @@ async fn stale_list_grants_nothing() {
     // The answer takes its time, for which the list is older.
     tokio::time::sleep(T / 10).await;
     answer.release();
-    // Behind the answer.
+    // The list is behind the answer.
     let node = queue(server).remove(0);
     tokio::time::sleep(T / 20).await;
     let guard = contender.replaced(&node).await;
@@ -901,7 +901,8 @@ async fn many_holds(server: &Server, count: usize) -> (Client, Vec<LockGuard>) {
     (client, guards)
 }
 
-/// Deletes the nodes of some guards, has the client beat, and waits until each of them is told.
+/// Deletes the nodes of some guards, makes the client send a heartbeat, and waits until each guard
+/// is notified.
 async fn delete_all(server: &Server, client: &Client, guards: &[LockGuard]) {
     for guard in guards {
         server.delete(&guard.node()).unwrap();
@@ -996,7 +997,7 @@ async fn unreadable_root_stops_no_heartbeat() {
         .max_session_timeout(LONG)
         .zookeeper_version(Version::V3_9);
     let server = builder.start().unwrap();
-    // One that waits has no node of its own to check but the root.
+    // A waiter has no node of its own to check but the root.
     let (holder, waiter) = (client(&server).await, client(&server).await);
     let guard = hold(&holder).await;
     let waiting = tokio::spawn(mutex(&waiter).lock());

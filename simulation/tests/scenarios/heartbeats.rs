@@ -1,5 +1,5 @@
-//! What heartbeats check, when they are sent, and what renews a session lease in their place
-//! (docs/protocol.md#renewal).
+//! Heartbeats: what they check, when they are sent, and which writes renew a session lease in their
+//! place (docs/protocol.md#renewal).
 
 use ::simulation::scenario::tokio;
 use test_support::prelude::*;
@@ -34,7 +34,7 @@ async fn checks_nodes_beyond_one_transaction() {
             assert_eq!(guard.lost().await.reason(), LostReason::NodeDeleted);
         }
     };
-    // One heartbeat, and not one for each transaction.
+    // One heartbeat is enough, although it has several transactions.
     tokio::time::timeout(T / 5, all_lost)
         .await
         .expect("the next heartbeat finds that all nodes are gone");

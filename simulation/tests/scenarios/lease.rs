@@ -1,13 +1,13 @@
 //! Leases: a lock that ends by the clock, whether its holder is done or not
 //! (docs/protocol.md#lease-over).
 //!
-//! The time of a lease has to pass in these tests, since that is what is tested. Whether it has
-//! passed is told by the loss.
+//! The time of a lease has to pass in these tests, since that is what is tested. The loss reports
+//! that it has passed.
 
 use ::simulation::scenario::tokio;
 use test_support::prelude::*;
 
-/// What a test waits for to pass.
+/// The lease whose end the tests wait for.
 const LEASE: Duration = Duration::from_millis(100);
 
 /// Long enough for what has to come before its end.
@@ -26,7 +26,7 @@ fn deletion(client: &Client) -> Match {
 
 /// A call that has been granted the lock, and whose caller has not looked.
 async fn granted_unseen<F: Future>(server: &Server, client: &Client, call: F) -> ByHand<F> {
-    // Not before the call has been polled.
+    // The lease begins when the call is polled, not before.
     let gate = server.hold_reply(Match::op(Op::Create).session(session(client)));
     let attempt = ByHand::new(call).start();
     within("the create", gate.wait_hit()).await;
@@ -78,9 +78,9 @@ async fn short_lease_ends_longer_work() {
     assert!(asked.elapsed() >= lease, "over after {:?}", asked.elapsed());
     notified.woken().await;
     assert_over(&within("the loss", first.lost()).await);
-    // The holder has been told, and the lock is not another's yet.
+    // The holder has been notified, and the lock is not granted to another yet.
     assert!(server.exists(&first_node) && !second.is_finished());
-    // It is released by itself: the guard is still there.
+    // The node is deleted without a release, while the guard still exists.
     within("the release", release.wait_hit()).await;
     assert!(server.exists(&first_node) && !second.is_finished());
     release.release();
@@ -313,7 +313,7 @@ async fn lease_is_set_moved_and_removed() {
     })
     .await;
     assert!(lost.poll().is_pending() && guard.is_held());
-    // None.
+    // The second call removes the lease.
     guard.set_lease(PATIENT).unwrap();
     guard.set_lease(NONE).unwrap();
     never_for(PATIENT + LEASE, &server, "it was released", |view| {
@@ -342,7 +342,7 @@ async fn lease_is_set_moved_and_removed() {
 #[tokio::test]
 async fn lock_is_released_at_lease_end() {
     let server = start();
-    // With a shorter timeout the heartbeat looks more often than once a second.
+    // With a shorter timeout the heartbeat is sent more often than once a second.
     let client = connect_as(
         Client::builder().session_timeout(Duration::from_secs(40)),
         &server,
@@ -376,7 +376,7 @@ async fn untaken_grant_ends_with_its_lease() {
     let mut attempt = granted_unseen(&server, &a, mutex(&a).acquire_with_lease(SOON, lease)).await;
     let first = queue(&server);
     let other = granted(tokio::spawn(mutex(&b).lock())).await;
-    // What is polled now is not handed a lock that is lost, and goes on.
+    // The attempt that is polled now is not handed a lost lock, and continues.
     assert!(attempt.poll().is_pending());
     until(&server, "it to queue again", |view| {
         view.children(DIRECTORY).len() == 2
@@ -388,7 +388,7 @@ async fn untaken_grant_ends_with_its_lease() {
     assert!(guard.is_held());
     drop(guard);
 
-    // One that does not wait for others has no time to go on in.
+    // A try has no time to continue.
     let mut attempt = granted_unseen(
         &server,
         &a,
@@ -530,7 +530,7 @@ async fn lost_release_spares_other_nodes() {
     }
 }
 
-/// No server is needed to be told, and the node goes when one is there again.
+/// The notice needs no server, and the node is deleted when a server is reachable again.
 #[tokio::test]
 async fn lease_ends_without_a_connection() {
     let (server, [client]) = with_clients(start(), calm).await;
@@ -632,7 +632,7 @@ async fn conversion_keeps_the_lease() {
     assert_over(&within("the loss", reader.lost()).await);
     until_free(&server).await;
 
-    // What is over is not converted.
+    // A hold that has ended is not converted.
     let writer = within(
         "the grant",
         lock.write_lock().acquire_with_lease(SOON, PATIENT),
@@ -647,8 +647,8 @@ async fn conversion_keeps_the_lease() {
     assert_clean(&server, "converted").await;
 }
 
-/// The lease is over while a request of the conversion, or its answer, is on its way: told at once,
-/// and no node is left of either kind.
+/// The lease ends while a request of the conversion, or its answer, is on its way: the holder is
+/// notified at once, and no node of either kind is left.
 // Shows: lease-over
 #[tokio::test]
 async fn lease_ends_during_a_conversion() {
@@ -669,7 +669,7 @@ async fn lease_ends_during_a_conversion() {
         assert_over(&within(&what, lost).await);
         assert!(
             !queue(&server).is_empty(),
-            "{what}: released before the holder was told"
+            "{what}: the lock was released before the holder was notified"
         );
         gate.release();
         let error = within(&what, downgrade).await.unwrap().unwrap_err();
@@ -768,7 +768,8 @@ async fn running_transaction_commits_before_release() {
     assert_eq!(server.node("/data").unwrap().data, b"1");
 }
 
-/// Many at once, with ends in no order: each is told at its own end, and its node goes.
+/// Many holds with leases that end in no particular order: each holder is notified at its own end,
+/// and its node is deleted.
 #[tokio::test]
 async fn leases_end_independently() {
     let (server, [client]) = with_clients(start(), calm).await;

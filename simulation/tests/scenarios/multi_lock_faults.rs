@@ -153,7 +153,7 @@ async fn repeated_member_deletions_end_the_call() {
     let attempt = tokio::spawn(multi.lock());
     let mut watches = 0;
     for _ in 0..3 {
-        // Each time another one: the last may not be removed yet.
+        // Each round uses another node, because the last one may not be removed yet.
         let watched = node.clone();
         until(&server, "the watch", move |view| {
             view.children(B).len() == 2

@@ -19,7 +19,8 @@ async fn late_write_overtakes_no_wanted_data() {
     let write = server.drop_request(Match::op(Op::SetData).path(PATH), Loss::Close);
     let _late = pending(node.set_data("b"));
     within("the write", write.wait_hit()).await;
-    // Before the pause after the loss is over: otherwise "b" is written once more, and "a" then.
+    // The write comes before the pause after the loss is over: otherwise "b" is written once more,
+    // and "a" then.
     let last = pending(node.set_data("a"));
     within("the last write", last).await.unwrap();
     let raw = within("a session", zk::Client::connect(&server.connect_string()))

@@ -1,9 +1,8 @@
-//! What was wrong once and must stay right: each test is one behaviour that an earlier version did
-//! not have.
+//! Regressions: each test shows a behaviour that an earlier version did not have.
 //!
-//! Against the server in memory and its faults, in virtual time. What needs threads, runtimes or
-//! sockets of its own is in the file of this name among the tests in real time. A task that panics
-//! fails its test.
+//! The tests run against the server in memory and its faults, in virtual time. The regressions that
+//! need threads, runtimes or sockets are in the file of this name among the tests in real time. A
+//! task that panics fails its test.
 
 use ::simulation::scenario::tokio;
 use test_support::prelude::*;
@@ -93,7 +92,7 @@ async fn abandoned_attempt_ends_with_session() {
         })
         .await;
         until_state(&client, ConnectionState::Connected).await;
-        // Whatever the attempt would still do comes before this is over.
+        // All further steps of the attempt would come before the flush ends.
         client.flush(LONG).await.unwrap();
         mutex_at(&client, OTHER)
             .lock()
@@ -109,7 +108,7 @@ async fn abandoned_attempt_ends_with_session() {
         assert_eq!(
             server.log().iter().filter(created).count(),
             0,
-            "it goes on without a caller"
+            "expected the attempt to end with its caller"
         );
     }
 }
@@ -185,7 +184,7 @@ async fn until_elapsed_excludes_queue_time() {
     until(&server, "the watch", |view| view.watches() == 1).await;
     // Time in the queue that has to pass.
     assert!(tokio::time::timeout(2 * most, &mut waiting).await.is_err());
-    // Its predecessor changes, it looks again, and the reply to that is lost.
+    // The predecessor changes, the call lists again, and the reply to that is lost.
     let lost = server.drop_reply(Match::op(Op::GetChildren).session(id), Loss::Close);
     server.set_data(&guard.node(), "changed").unwrap();
     within("the request", lost.wait_hit()).await;
@@ -199,7 +198,7 @@ async fn until_elapsed_excludes_queue_time() {
         .unwrap();
 }
 
-/// Creates that may still happen are remembered by directory, however many there are elsewhere.
+/// Unknown creates are remembered by directory, for any number of others elsewhere.
 // Shows: write-barrier
 #[tokio::test]
 async fn next_list_deletes_late_create() {
@@ -251,8 +250,8 @@ async fn clock_does_not_lose_released_guard() {
     let guard = hold(&client).await;
     let (mut watched, later) = (Box::pin(guard.lost()), guard.lost());
     guard.release().await.unwrap();
-    // With nothing at stake nothing is proved any more, which would be a loss for a lock that is
-    // held: when that time has passed.
+    // Without a lock the lease is not renewed, which would be a loss for a lock that is held, when
+    // that time has passed.
     assert!(tokio::time::timeout(T * 3 / 4, &mut watched).await.is_err());
     assert_pending!(task::spawn(later).poll());
     until_state(&client, ConnectionState::Connected).await;
@@ -452,7 +451,7 @@ async fn throttling_server_delays_first_retry() {
     let guard = hold(&client).await;
     assert!(started.elapsed() >= pause, "{:?}", started.elapsed());
     guard.release().await.unwrap();
-    // And counts: one repetition is what there is.
+    // The repetition counts: only one is allowed.
     let throttled = server.fail(Match::op(Op::Create).always(), THROTTLED);
     let error = within("the grant", mutex(&client).lock())
         .await
@@ -526,7 +525,7 @@ async fn reconnect_works_with_old_servers() {
         server.cut(id, how);
         let again = move |view: View<'_>| view.counters().requests_of(id, Op::Connect) > connects;
         until(&server, "the reconnect", again).await;
-        // It is sent as soon as there is a connection.
+        // The heartbeat is sent as soon as the client has a connection.
         until(&server, "a beat", move |view| {
             view.counters().requests_of(id, Op::Multi) > beats
         })
@@ -612,7 +611,7 @@ async fn close_without_server_ends_waiters() {
             matches!(&waited, Err(error) if error.kind() == Some(ErrorKind::Closed)),
             "{waited:?}"
         );
-        // It waits for a session timeout.
+        // The close waits for a session timeout.
         assert_pending!(closing.poll());
     }
 }
@@ -741,7 +740,7 @@ fn sessions_established(server: &Server) -> Vec<i64> {
 #[tokio::test]
 async fn replaces_session_of_other_timeout() {
     let server = server();
-    // Of 40 s it would be 5 s, of the 20 s that are granted it is 2.5 s.
+    // The server timeout would be 5 s with 40 s; with the 20 s that are granted it is 2.5 s.
     let builder = Client::builder()
         .session_timeout(2 * LONG)
         .connect_timeout(3 * LONG);
@@ -760,13 +759,13 @@ async fn replaces_session_of_other_timeout() {
     until(&server, "the end of the connection", cut).await;
     assert!(silent.elapsed() < ms(4_500), "{:?}", silent.elapsed());
     server.resume(id);
-    // What was learned is used for the next session.
+    // The doubled timeout is used for the next session.
     server.expire_session(id);
     hold(&client).await.release().await.unwrap();
     assert_eq!(sessions_established(&server).len(), 3);
 }
 
-/// The process ends after that, and nobody would close it.
+/// The process ends after that, and no task would close the session.
 // Shows: close-confirmed
 #[tokio::test]
 async fn close_waits_for_replaced_session() {
@@ -817,7 +816,7 @@ async fn close_confirms_no_abandoned_session() {
     }
 }
 
-/// The node of a guard that was dropped meanwhile is still there.
+/// The node of a guard that was dropped in the meantime still exists.
 // Shows: flush
 #[tokio::test]
 async fn flush_waits_for_abandoned_session() {
@@ -872,7 +871,7 @@ async fn abandoned_session_is_closed_after_outage() {
         assert!(!server.exists(&guard.node()));
         match closing {
             Some(closing) => within("the close", closing).await.unwrap().unwrap(),
-            // Its next session goes on.
+            // The next session works.
             None => hold(&client).await.release().await.unwrap(),
         }
     }
@@ -916,10 +915,10 @@ async fn close_continues_when_session_is_abandoned() {
     let guard = hold(&client).await;
     server.stop_async().await;
     within("the loss", guard.lost()).await;
-    // After 2/3 of the session timeout. After 7/5 of it the client gives up.
+    // The lease ends after 2/3 of the session timeout. The client gives up after 7/5 of it.
     tokio::time::sleep(T / 2).await;
     let closing = tokio::spawn(async move { client.close().await });
-    // Until it has.
+    // The client has given up then.
     tokio::time::sleep(T / 2).await;
     server.restart_async().await.unwrap();
     within("the close", closing).await.unwrap().unwrap();
@@ -936,7 +935,7 @@ async fn close_confirms_session_reported_expired() {
     server.stop_async().await;
     within("the loss", guard.lost()).await;
     let closing = tokio::spawn(async move { client.close().await });
-    // Until more than a session timeout has passed since the loss of the connection.
+    // More than a session timeout passes since the loss of the connection.
     tokio::time::sleep(T / 2).await;
     assert!(server.expire_session(id));
     server.restart_async().await.unwrap();
@@ -985,7 +984,7 @@ async fn keeps_session_that_cannot_be_replaced() {
         Match::op(Op::Connect).nth(1).always(),
         RUNTIME_INCONSISTENCY,
     );
-    // Of 20 s it would be 1 s, of the 4 s that are granted it is half a second.
+    // The server timeout would be 1 s with 20 s; with the 4 s that are granted it is half a second.
     let builder = Client::builder()
         .session_timeout(LONG)
         .connect_timeout(ms(3_000));
@@ -993,7 +992,7 @@ async fn keeps_session_that_cannot_be_replaced() {
         .await
         .unwrap();
     assert!(!second.hits().is_empty());
-    // Or the connection that it has could not come back after a pause.
+    // Without the fault, the connection could come back after a pause.
     second.remove();
     hold(&client).await.release().await.unwrap();
     assert_eq!(sessions_established(&server), [session(&client)]);
@@ -1021,7 +1020,7 @@ async fn client_recovers_from_slow_writes() {
     );
     drop(guard);
     hold(&client).await.release().await.unwrap();
-    // With twice the patience, a second, it is answered.
+    // With twice the server timeout, a second, the write is answered.
     assert_eq!(sessions_established(&server).len(), 2);
 }
 
@@ -1046,9 +1045,9 @@ async fn persistent_node_recovers_from_slow_writes() {
     assert!(!server.exists("/services/web"));
 }
 
-/// A session is established by a write too. Those that are tried for one get twice the time after
-/// each try in vain; that the session is then not to be had with the usual patience must not cost
-/// it.
+/// A session is established by a write too. The sessions that are tried get twice the server
+/// timeout after each failed try; a session that could not be established with the usual timeout
+/// must not be given up for that.
 #[tokio::test]
 async fn session_starts_despite_slow_writes() {
     let server = server();

@@ -22,7 +22,7 @@ async fn request_overtaken_by_conversion_is_seen() {
     let (server, [a, b]) = with_clients(start(), connect).await;
     let (guard, revoked) = listening_writer(&server, &a).await;
     let id = session(&a);
-    // It is not answered (the operation has timed out, says the server), and the next look comes
+    // The read is not answered (the server reports a timed-out operation), and the next read comes
     // after the downgrade.
     let look = server.fail(Match::op(Op::GetData).session(id), -7);
     within("the request", b.attempt_revoke(&guard.node()))
@@ -52,7 +52,7 @@ async fn request_after_conversion_is_seen() {
     guard.release().await.unwrap();
 }
 
-/// The look behind the event of a deletion by another hand tells of the loss, without a heartbeat.
+/// The read after the event of a deletion by another process reveals the loss, without a heartbeat.
 // Shows: node-deleted-by-hand
 #[tokio::test]
 async fn look_reports_deleted_node() {
@@ -84,7 +84,7 @@ async fn lost_requests_and_replies_are_repeated() {
         assert_eq!(look.hits().len(), 1);
         guard.release().await.unwrap();
     }
-    // Neither what is no path nor the path of the lock itself.
+    // The argument is neither a path nor the path of a node.
     for path in ["no path", DIRECTORY] {
         let error = path.parse::<NodePath>().unwrap_err();
         assert_eq!(error.path(), path);
@@ -120,8 +120,8 @@ async fn lost_requests_and_replies_are_repeated() {
     );
 }
 
-/// A session never watches so much that it could not come back. Who cannot watch is told, and
-/// leaves nothing behind; revocation goes first, and is polled then.
+/// A session never has more watches than it can restore. A call that cannot watch fails, and leaves
+/// nothing behind; revocation gives up its watches first, and polls then.
 // Shows: watch-limit
 #[tokio::test]
 async fn watch_limit_is_reported() {
@@ -197,7 +197,7 @@ async fn watch_limit_is_reported() {
         view.children(&directory).len() == 2 && view.watches() == 17
     })
     .await;
-    // And the session comes back with all of them.
+    // The session comes back with all of its watches.
     server.cut(id, Cut::Reset);
     drop(held);
     within("a lock", again)

@@ -1,5 +1,5 @@
-//! What becomes of a semaphore's permits when something fails: lost replies, nodes deleted by other
-//! processes, limits that change, permits of other clients. At every point: `cancellation`.
+//! A semaphore's permits under faults: lost replies, nodes deleted by other processes, limits that
+//! change, permits of other clients. Cancellation at every point is in `cancellation`.
 
 use ::simulation::scenario::tokio;
 use test_support::in_process;
@@ -59,7 +59,7 @@ fn takes(id: i64) -> Match {
         .path_prefix(format!("{LEASES}/"))
 }
 
-/// Nothing is left below the semaphore, nor is a watch.
+/// Asserts that no node is left below the semaphore, and no watch.
 async fn assert_clean(server: &Server, what: &str) {
     let empty =
         |view: View<'_>| view.children(LOCKS).is_empty() && view.children(LEASES).is_empty();
@@ -109,8 +109,8 @@ async fn lost_replies_give_all_permits_once() {
     }
 }
 
-/// Another process deletes the lock node of the head: it queues again at the end, and is not let in
-/// beside the next head.
+/// Another process deletes the lock node of the head: it queues again at the end, and is not
+/// granted the lock beside the next head.
 // Shows: semaphore-queue
 #[tokio::test]
 async fn deleted_head_requeues_at_end() {
@@ -202,7 +202,7 @@ async fn expired_lease_returns_all_permits() {
     );
     within("the returns", client.flush(SOON)).await.unwrap();
     none_left("the return of three by hand").await;
-    // Of several that were merged, the first that is over ends all.
+    // The first lease that ends, of several that were merged, ends all.
     let mut merged = acquired(&semaphore, 2).await;
     let short = within(
         "the permit",
@@ -216,7 +216,8 @@ async fn expired_lease_returns_all_permits() {
         LostReason::LeaseOver
     );
     none_left("the return of what was merged").await;
-    // What was lost before takes with it what it is merged with, and not what was split off.
+    // A permit that is lost before a merge loses the others with it, and not those that were split
+    // off.
     let mut whole = acquired(&semaphore, 3).await;
     let split = whole.split(1).unwrap();
     whole.merge(three).unwrap();
@@ -504,7 +505,7 @@ async fn listed_leases_must_belong_to_session() {
             .unwrap();
     }
     again.release();
-    // They are in the way until the session whose they are is closed.
+    // The leases take permits until their session is closed.
     until_ended(&server, id).await;
     two.close().await.unwrap();
     let permit = permit(attempt).await;
@@ -525,8 +526,7 @@ async fn lagging_limit_refuses_no_permits() {
     server.create(LIMIT, 1_i32.to_be_bytes()).unwrap();
     for is_try in [false, true] {
         server.set_data(LIMIT, 1_i32.to_be_bytes()).unwrap();
-        // One that waits for its turn does not look by itself, which would be a look at the old
-        // limit too.
+        // A waiter that waits for its turn does not read the limit, which would be an old one.
         let ahead = format!("{LOCKS}/_c_5f3b2a10-8c1d-4f6e-9a7b-0123456789ab-lock-");
         let mode = CreateMode::EphemeralSequential;
         let ahead = (!is_try).then(|| server.create_as(&ahead, "", mode, session(&other)).unwrap());
@@ -661,7 +661,8 @@ async fn denied_limit_node_is_named() {
         [""; 0],
         "the leases may be listed"
     );
-    // To acquire permits it must be read too. A path that begins with its name is not below it.
+    // The node with the limit must also be readable, to acquire permits. A path that begins with
+    // the lock's name is not below it.
     build("/pool", "/po")
         .build()
         .unwrap()
@@ -778,7 +779,7 @@ async fn unanswered_try_is_not_busy() {
     let lists = Match::op(Op::GetChildren)
         .path(LOCKS)
         .session(session(&client));
-    // After that of the node of its own.
+    // The fault begins after the list of the node of its own.
     let second = server.hold_reply(lists.nth(1).always());
     let attempt = tokio::spawn(semaphore(&client, 3).try_acquire());
     within("the look", second.wait_hit()).await;
@@ -790,7 +791,7 @@ async fn unanswered_try_is_not_busy() {
         "{source}"
     );
     second.release();
-    // And with an answer it is.
+    // With an answer the call is busy.
     let error = within("the answer", semaphore(&client, 3).try_acquire())
         .await
         .unwrap_err();
@@ -798,7 +799,7 @@ async fn unanswered_try_is_not_busy() {
     drop((held, large));
 }
 
-/// A server that closes the connection at the transaction must not be asked for ever.
+/// A server that closes the connection at the transaction must not receive it without an end.
 // Shows: permits-unknown-outcome
 #[tokio::test]
 async fn disconnecting_transaction_ends_by_policy() {

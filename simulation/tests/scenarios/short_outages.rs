@@ -68,7 +68,7 @@ enum Link {
     Refuses,
     /// Connections come about, and what they carry arrives behind the outage.
     Holds,
-    /// What was connected before or during the outage stays silent behind it.
+    /// Connections from before or during the outage stay silent after it.
     Forgets,
     /// The same, and its member does not come back.
     StaysAway,
@@ -131,8 +131,8 @@ async fn connects_after(
         failing()
             .filter(|(how, _)| !matches!(how, Link::StaysAway))
             .for_each(|(_, link)| link.mend());
-        // Longer than any lease of before. A client library that goes on trying members that stay
-        // away may give the session up by its clock, later.
+        // The time is longer than any lease from before. A client library that continues to try
+        // members that stay away may give the session up by its clock, later.
         tokio::time::sleep(session_timeout / 4).await;
         let lost = held.iter().filter(|(_, guard)| !guard.is_held()).count();
         assert_eq!(

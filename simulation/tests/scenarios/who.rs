@@ -1,4 +1,4 @@
-//! Who holds the lock, as the error of a call says that was not granted it in time.
+//! The holder of a lock, as the error of a call that timed out names it.
 
 use ::simulation::scenario::tokio;
 use test_support::prelude::*;
@@ -107,7 +107,7 @@ async fn former_first_is_not_the_holder() {
     let guard = granted(waiter.attempt).await;
     let error = within("the end", third).await.unwrap().unwrap_err();
     assert_eq!(held_by(&error).node(), &guard.node());
-    // And where there is no answer in time, none is said to.
+    // Without an answer in time, no holder is named.
     let late = calm(&server).await;
     let gate = server.hold_request(Match::op(Op::GetData).session(session(&late)).always());
     let error = within("the end", mutex(&late).acquire(TIME))
@@ -178,7 +178,7 @@ async fn forgets_a_node_whose_watch_fired() {
         view.children(DIRECTORY).len() == 3
     })
     .await;
-    // Later than the second would ask who holds the lock.
+    // The second call would read the holder earlier.
     tokio::time::sleep(TIME - Duration::from_millis(50)).await;
     let look = server.hold_request(
         Match::op(Op::GetChildren)

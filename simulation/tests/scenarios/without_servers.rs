@@ -19,7 +19,8 @@ const GIVEN_UP: Duration = secs(42);
 /// The pauses are random, and the last answer may be older than the outage: calls may take that
 /// much less.
 const LESS: Duration = secs(10);
-/// What the table leaves out: round trips, and the question why there is no session.
+/// The time for round trips, and for the question why a client has no session, which the table
+/// leaves out.
 const MOMENT: Duration = secs(1);
 const LONG: Duration = secs(3600);
 /// How often each call is made.

@@ -1,4 +1,16 @@
 //! An attempt: what its caller asked for and gets, and what stops it from outside.
+//!
+//! An attempt belongs to one call, or to several callers that wait together, and is one task from
+//! its start to its end. Everything that it waits for is waited for together with what may
+//! [stop](Stop) it: the departure of its caller, its deadline, and the proof that it asks for what it
+//! cannot have. In a session, the end of the session is a fourth, after which it goes on in the
+//! next one ([`wait`]).
+//!
+//! A request that may have made a node is the exception: a create, once sent, is awaited to its end,
+//! since only its answer says whether there is a node to be deleted.
+//!
+//! The end has an order, which a flush relies on (docs/protocol.md#flush): the ticket of what is left
+//! is made, the caller is told, the rest is left to cleanup, and the ticket is dropped.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,9 +21,9 @@ use tokio::sync::oneshot;
 use crate::engine::call::ProgressSender;
 use crate::engine::granted::Grant;
 use crate::engine::lock::path_lock::{Ask, Budget, PathLock};
-use crate::engine::queue::NodeSlot;
 use crate::engine::request::look::until_deadline;
 use crate::engine::request::requests::Seat;
+use crate::engine::slots::NodeSlot;
 use crate::error::{AcquireError, TryLockError};
 use crate::protocol::acquire::IfBusy;
 use crate::protocol::late::Ahead;

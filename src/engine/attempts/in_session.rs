@@ -1,4 +1,16 @@
 //! An attempt's part in one session: what it knows and has there, and what it leaves.
+//!
+//! Nodes, ids of creates and watches are those of one session, so all that an attempt knows of the
+//! servers is in one value, which ends with the session. The next session begins with a new one.
+//!
+//! Whatever the attempt has is at any moment in one of these, so that the drop of the value finds it:
+//! - the state machine ([`Acquiring`]), which names its node and the creates of unknown outcome;
+//! - `create`: the create under way, with its id;
+//! - `left`: the node of a grant, from the end of the state machine until a hold has the node;
+//! - `leases`: the same of a semaphore's leases.
+//!
+//! [`InSession::leave_all`] leaves all of these to cleanup. The orphans keep the slot until they are
+//! deleted (docs/protocol.md#bounded-nodes).
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -6,9 +18,9 @@ use std::time::Instant;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use crate::engine::attempts::attempt::{Attempt, End, Patience, Stop, wait};
-use crate::engine::queue::NodeSlot;
 use crate::engine::request::look::{Subject, error_of, unusable_directory};
 use crate::engine::request::requests::Seat;
+use crate::engine::slots::NodeSlot;
 use crate::error::{AcquireError, Purpose, RequestFailure};
 use crate::protocol::acquire::{
     AcquireEvent, AcquireStep, Acquiring, NoGrant, Orphans, OwnPredecessor,
@@ -74,6 +86,7 @@ impl<'a> InSession<'a> {
             Acquiring::new(seat.path_lock.naming(), seat.kind, attempt.if_busy(), waits);
         let here = Self {
             seat,
+            // Orphans of this session keep the slot even when the attempt has ended.
             permit: attempt.slot.as_ref().map(NodeSlot::permit),
             attempt,
             stop,

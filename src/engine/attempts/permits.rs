@@ -1,6 +1,16 @@
 //! The last step of an attempt to get permits of a semaphore: at the head of the queue it does what
 //! [`Taking`] says, until one transaction has exchanged its lock node for the leases
 //! (docs/protocol.md#permits-by-one-transaction).
+//!
+//! Only the first attempt in the queue is here, so no other takes permits meanwhile, and the queue
+//! keeps its order: a call for many permits is not overtaken by calls for few. The head looks how
+//! many leases there are, and what the limit is. If its permits are free, a transaction creates all
+//! leases and deletes the lock node: the next attempt is then the head. If not, the head waits until
+//! a lease, or the limit, may have changed.
+//!
+//! A transaction without an answer is settled before the attempt ends or goes on: its leases have
+//! ids, which a list shows or does not show. What the attempt must not keep is left to cleanup, as
+//! `leases` of [`InSession`].
 
 use std::ops::ControlFlow;
 use std::sync::{Arc, Weak};
@@ -13,11 +23,12 @@ use crate::engine::attempts::in_session::InSession;
 use crate::engine::granted::Grant;
 use crate::engine::lock::lock_options::SemaphoreOptions;
 use crate::engine::lock::path_lock::PathLock;
-use crate::engine::queue::SharedQueue;
+
 use crate::engine::request::look::{Subject, read_first, refused_again, refused_in, saw_leases};
 use crate::engine::request::requests::{Seat, make_directories, meaning, new_id, stat};
-use crate::engine::semaphore::{Watches, invalid, limit, look, look_and_watch, mismatch};
+use crate::engine::semaphore_limit::{Watches, invalid, limit, look, look_and_watch, mismatch};
 use crate::engine::shared_path::NewLock;
+use crate::engine::shared_queue::SharedQueue;
 use crate::error::AcquireError;
 use crate::protocol::acquire::{AcquireEvent, IfBusy, Orphans, OwnNode};
 use crate::protocol::failure::{Answer, Failure, FailureKind};
@@ -71,6 +82,7 @@ pub(crate) async fn too_many(path_lock: Arc<PathLock>, asked: u32) -> AcquireErr
     let path = path_lock.path().user().to_owned();
     if let Some(semaphore) = &path_lock.options().semaphore {
         let most = most_at_once(&path_lock, semaphore);
+        // No answer makes such a call possible, so it waits for the one that names the reason.
         if asked > most {
             return match limit(&path_lock, semaphore, true).await {
                 Ok(limit) if asked > limit => AcquireError::TooManyPermits { path, asked, limit },
@@ -210,6 +222,7 @@ impl<'a> InSession<'a> {
                 self.end_leases(orphans);
                 Err(self.no_permits(semaphore, head.directory, why))
             }
+            // The caller has left, or the session has ended: a transaction may still commit.
             Err(end) => {
                 self.end_leases(head.taking.leave());
                 Err(end)
@@ -246,6 +259,8 @@ impl<'a> InSession<'a> {
                 limit_exists,
             } => {
                 self.attempt.progress.set_waits_for(WaitsFor::Leases);
+                // The watches of the look before are given back, so that the session has room for new
+                // ones.
                 head.watches = None;
                 let looked = async {
                     if watch {
@@ -276,7 +291,7 @@ impl<'a> InSession<'a> {
                 let path = &semaphore.leases.child(first);
                 Ok(PermitsEvent::Inspected(
                     match self.wait(stat(session, path)).await? {
-                        Answer::Is(stat) if session.owns(&stat) => Answer::Is(names),
+                        Answer::Is(stat) if session.check_owner(&stat) => Answer::Is(names),
                         Answer::Is(_) => Answer::no(FailureKind::SessionGone),
                         Answer::No(failure) => Answer::No(failure),
                     },
@@ -310,6 +325,7 @@ impl<'a> InSession<'a> {
         if !creates.repeat(&self.leases.ids, &ids, &path) {
             return Err(path_lock.too_many_nodes(session).into());
         }
+        // Known before the transaction is sent: whatever ends this leaves the leases to cleanup.
         self.leases.ids.extend(ids.iter().cloned());
         let mut taken = Box::pin(async {
             let taken = exchange(path_lock, semaphore, session, &head.lock, &take, ids).await;

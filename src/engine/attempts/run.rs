@@ -7,6 +7,16 @@
 //! requests are in [`requests`]. To get permits it goes on at the head of the queue, in
 //! [`permits`].
 //!
+//! ```text
+//!   run: wait for a slot --> contend: wait for a session --> follow: steps of `Acquiring` <--.
+//!                                 ^                           |                             |
+//!                                 |                           |--> grant -- look again ----'
+//!                                 '----- the session ended ---|      '--> leave, with a grant
+//!                                                             '---------> leave, with an error
+//! ```
+//! A step is one request, one pause or one wait for a node, and its result is the next event. Each
+//! step is waited for together with what may [stop](Stop) the attempt.
+//!
 //! Where to look: the main loop is [`InSession::follow`]; a lock is granted in
 //! [`InSession::grant`]; everything that ends an attempt, or its part in a session, ends in
 //! [`InSession::leave`], which leaves the orphans to cleanup.
@@ -26,12 +36,12 @@ use crate::engine::grant::hold::Hold;
 use crate::engine::grant::observe;
 use crate::engine::granted::Grant;
 use crate::engine::lock::path_lock::{Admission, Ask, PathLock};
-use crate::engine::queue::{NodeSlot, Slots};
 use crate::engine::request::look::{
     InTheWay, Subject, in_the_way, look_before_try, orphaned, refused_in, saw_first,
 };
 use crate::engine::request::requests::{self, Seat};
 use crate::engine::shared_path::NewLock;
+use crate::engine::slots::{NodeSlot, Slots};
 use crate::error::{AcquireError, TryLockError};
 use crate::protocol::acquire::{
     AcquireEvent, AcquireOutcome, AcquireRequest, AcquireStep, IfBusy, Orphans, OwnNode,
@@ -403,7 +413,7 @@ impl InSession<'_> {
                     .await?;
                 self.looked_at = clock::now();
                 let id = requests::new_id(seat.path_lock.naming());
-                if !requests::has_room(seat, &id) {
+                if !requests::reserve_room(seat, &id) {
                     return Err(seat.path_lock.too_many_nodes(seat.session).into());
                 }
                 let create = Box::pin(requests::create(seat, slot, id.clone()));

@@ -43,16 +43,21 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, 
     if let Some(closed) = path_lock.client().refuses(path_lock.path()) {
         return Err(closed.into());
     }
+    let waits_together = path_lock.waits_together(ask.kind);
     let deadline = match ask.budget {
-        _ if !path_lock.waits_together(ask.kind) => return acquire_apart(path_lock, ask).await,
-        Budget::Until { deadline, .. } => Some(deadline),
-        Budget::Forever => None,
-        Budget::Try { .. } => {
-            if let Some(result) = try_now(&path_lock, ask) {
+        Budget::Until { deadline, .. } if waits_together => Some(deadline),
+        Budget::Forever if waits_together => None,
+        // Each call asks the servers by its own attempt: of a fair lock, and a try.
+        _ => {
+            if let Some(result) = waits_together.then(|| try_now(&path_lock, ask)).flatten() {
                 return result;
             }
-            let hold = acquire_apart(path_lock, ask).await?;
-            hold.open();
+            // Not a function of its own, whose arguments each waiting caller would have room for.
+            let grant = run::start(&path_lock, ask).0.result().await?;
+            let hold = Hold::new(Arc::clone(&path_lock), grant);
+            if waits_together {
+                hold.open();
+            }
             return Ok(hold);
         }
     };
@@ -86,12 +91,6 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, 
         Some(granted) => granted.map(|grant| Hold::new(Arc::clone(&path_lock), grant)),
         None => Err(path_lock.ended().into()),
     }
-}
-
-/// Gets a lock by an attempt of the caller's own, which asks the servers.
-async fn acquire_apart(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, TryLockError> {
-    let grant = run::start(&path_lock, ask).0.result().await?;
-    Ok(Hold::new(path_lock, grant))
 }
 
 /// Returns the result of a try that this client knows without the servers; `None` if they must be

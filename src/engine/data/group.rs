@@ -1,4 +1,11 @@
-//! The members of a group: the children of its directory, with their data.
+//! The members of a group: the children of its directory, with their data
+//! (docs/protocol.md#group-watch).
+//!
+//! A watch lists the directory, and reports the members if one has come or gone since its last
+//! report, which it sees by the zxid of the last such change. Otherwise it waits for an event, or
+//! polls if the session can watch no more, and lists again. An event is only a reason to look, so
+//! none can be missed. In a new session, whose server may lag behind the last one's, a `sync` comes
+//! first: a watch never reports an older state after a newer one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,12 +34,12 @@ pub(crate) struct Group {
 pub(crate) struct Members {
     /// The data of each, by its name.
     pub(crate) by_name: BTreeMap<String, Vec<u8>>,
-    pub(crate) known: Known,
+    pub(crate) known: KnownMembers,
 }
 
 /// The last report of a watch, so that it reports nothing older, and nothing twice.
 #[derive(Clone, Copy)]
-pub(crate) struct Known {
+pub(crate) struct KnownMembers {
     /// The zxid of the last coming or going; `None` if there is no directory.
     as_of: Option<i64>,
     /// The session that has shown it.
@@ -47,7 +54,7 @@ impl Group {
     /// if nothing is known. Several changes may be one (docs/protocol.md#group-watch).
     pub(crate) async fn changed(
         &self,
-        known: Option<Known>,
+        known: Option<KnownMembers>,
     ) -> Result<Members, PersistentNodeError> {
         let group = self.clone();
         let changed = self
@@ -62,7 +69,7 @@ impl Group {
 
     async fn changed_here(
         &self,
-        mut known: Option<Known>,
+        mut known: Option<KnownMembers>,
     ) -> Result<Members, Unanswered<NoSession>> {
         loop {
             let listed = self.client.repeat(|session, handle| async move {
@@ -77,7 +84,7 @@ impl Group {
                 if known.is_some_and(|known| known.as_of == as_of) {
                     return Ok(Err((session, watcher, watching)));
                 }
-                let known = Known { as_of, session: id };
+                let known = KnownMembers { as_of, session: id };
                 Ok(Ok(Members {
                     by_name: self.read(&handle, names).await?,
                     known,
@@ -87,7 +94,7 @@ impl Group {
                 Ok(members) => return Ok(members),
                 Err(unchanged) => unchanged,
             };
-            known = known.map(|known| Known {
+            known = known.map(|known| KnownMembers {
                 session: session.session_id(),
                 ..known
             });
@@ -139,7 +146,7 @@ impl Group {
             if let (None, watcher) = handle.check_and_watch_stat(path).await? {
                 return Ok((Vec::new(), None, Some(watcher)));
             }
-            // Made between the two.
+            // The directory was made between the two.
         }
     }
 
@@ -162,7 +169,7 @@ impl Group {
                 match read.await {
                     Ok((data, _)) => drop(members.insert(name.clone(), data)),
                     Err(zk::Error::NoNode) => {}
-                    // This client may know all the others.
+                    // The client may know all the other members.
                     Err(zk::Error::NoAuth) => {
                         let path = self.directory.user();
                         log::warn!(

@@ -2,7 +2,7 @@
 //! of a group. Recipes use it. It never overwrites what another process wrote: each write names the
 //! version that it replaces.
 
-pub(crate) mod counter;
+pub(crate) mod counter_requests;
 pub(crate) mod group;
-pub(crate) mod once;
-pub(crate) mod persistent_node;
+pub(crate) mod job_records;
+pub(crate) mod kept_node;

@@ -1,4 +1,8 @@
 //! A held lock, as the guards share it.
+//!
+//! A [`Hold`] owns the lock, by its [`Grant`]; the guards of one hold share it, and the last of them
+//! releases the lock. Work under the lock, such as a transaction, must not keep the lock beyond the
+//! guards: such work has a [`LockRef`], which knows the lock and owns nothing.
 
 use std::future::poll_fn;
 use std::ops::Deref;
@@ -74,7 +78,7 @@ impl Hold {
     /// by it.
     pub(crate) fn note_had(&self) {
         self.held.set_had();
-        self.path_lock.client().guard_changes.tell();
+        self.path_lock.client().guard_changes.notify();
     }
 
     /// Releases the lock, and waits until the node is deleted. Cleanup does the work, so dropping
@@ -104,15 +108,6 @@ impl LockRef {
     /// Returns a lock whose hold is kept elsewhere.
     pub(crate) fn new(path_lock: Arc<PathLock>, lock: GrantedLock) -> Self {
         Self { path_lock, lock }
-    }
-
-    /// Returns a hold for the guard of a lock whose own was dropped with the client. The lock is
-    /// lost, so that the release by the drop finds nothing to do.
-    pub(crate) fn into_hold(self) -> Hold {
-        Hold {
-            grant: Grant::new(self.lock, How::default()),
-            path_lock: self.path_lock,
-        }
     }
 }
 

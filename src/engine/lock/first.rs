@@ -1,6 +1,12 @@
 //! Who is first in a lock's queue, as its errors say it. The attempts of a path lock share their
 //! knowledge of that node, so that it costs them a request once, or none
 //! (docs/protocol.md#held-by).
+//!
+//! A list shows the name of the first node; a read of that node shows who made it. An attempt that
+//! waits right behind the first node reads it with its watch, and as long as the watch has not fired
+//! the node exists. Other attempts read it shortly before their deadlines, at most one of them at a
+//! time and not more often than each [`PAUSE`]. A read counts for [`COUNTS_FOR`] after it was known
+//! to be true: the error of a call does not name a contender that may be gone.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -158,15 +164,17 @@ impl FirstSeen {
         self.0.lock().know(contender);
     }
 
-    /// Records the result of a read that has set a watch, if its node is the first. It exists until
-    /// the result is dropped.
-    pub(crate) fn watched(&self, contender: Contender) -> Option<FirstWatched<'_>> {
-        let name: Arc<str> = contender.node().name().into();
+    /// Records the result of a read of this node that has set a watch, if the node is the first.
+    /// It exists until the result is dropped.
+    pub(crate) fn watched(
+        &self,
+        name: &str,
+        contender: impl FnOnce() -> Option<Contender>,
+    ) -> Option<FirstWatched<'_>> {
         let mut seen = self.0.lock();
-        if seen.name.as_ref() != Some(&name) {
-            return None;
-        }
-        seen.know(contender).watches += 1;
+        // Most contenders wait behind another one, whose data no error shows.
+        let name = seen.name.clone().filter(|first| **first == *name)?;
+        seen.know(contender()?).watches += 1;
         drop(seen);
         Some(FirstWatched { first: self, name })
     }

@@ -1,5 +1,19 @@
-//! The state that the handles of one client for one path and recipe share: their queue, and the
-//! local holders; and a registry of values by key, in which they find it.
+//! The state that the handles of one client for one path and recipe share, and a registry of values
+//! by key, in which they find it.
+//!
+//! A [`PathLock`] has no decisions of its own. Its parts have them, each with its own mutex:
+//! - [`SharedPath`]: the local holders, and the callers that wait together behind one node;
+//! - [`SharedQueue`]: the attempts, and whose turn it is to create a node or to look at the list;
+//! - [`Slots`]: how many attempts may have nodes at a time;
+//! - [`FirstSeen`]: who is first in the queue, for errors.
+//!
+//! Two handles must find the same value: two queues for one path would each take the other's nodes
+//! for those of another client. So the registry is locked for the whole of [`PathLock::get`], and
+//! keeps its values weakly: the drop of the last handle ends the path lock, and takes its entry out
+//! of the registry. That drop locks the registry, so no handle may be dropped while it is locked.
+//!
+//! What the errors of a call say of other contenders is put together here, from what the parts know
+//! at that moment (docs/protocol.md#live-contender, docs/protocol.md#held-by).
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -12,8 +26,9 @@ use std::time::{Duration, Instant};
 use crate::engine::held::LocalOwner;
 use crate::engine::lock::first::FirstSeen;
 use crate::engine::lock::lock_options::{LOCKS, LockOptions, Recipe, RequestedOptions};
-use crate::engine::queue::{SharedQueue, Slots};
 use crate::engine::shared_path::SharedPath;
+use crate::engine::shared_queue::SharedQueue;
+use crate::engine::slots::Slots;
 use crate::error::{
     AcquireError, BuildError, Contention, Error, Holding, Lost, LostReason, Purpose,
     RequestFailure, TryLockError,
@@ -416,9 +431,11 @@ impl PathLock {
     fn held_by(&self) -> Option<Box<Contender>> {
         let contender = self.first_seen.contender()?;
         // A node of this client that is being deleted holds nothing.
-        let path = self.directory_of_holders().child(contender.node().name());
         let session = self.client.live();
-        let is_leaving = session.is_some_and(|session| session.nodes.is_leaving(&path));
+        let is_leaving = session.is_some_and(|session| {
+            let directory = self.directory_of_holders();
+            session.nodes.is_leaving(directory, contender.node().name())
+        });
         (!is_leaving).then(|| Box::new(contender))
     }
 
@@ -582,6 +599,11 @@ impl PathLock {
     /// was logged, and records that one is being checked.
     pub(crate) fn begin_self_wait(&self) -> bool {
         !self.self_wait.swap(true, Ordering::Relaxed)
+    }
+
+    /// Returns whether such a call is being checked, or was logged.
+    pub(crate) fn is_self_wait_known(&self) -> bool {
+        self.self_wait.load(Ordering::Relaxed)
     }
 
     /// Records that there was nothing to log.

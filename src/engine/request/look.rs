@@ -1,4 +1,15 @@
-//! Looks at a queue without being in it.
+//! Looks at a queue without being in it: for questions, for a try before it creates a node, and for
+//! errors, which name the holder.
+//!
+//! A look lists the directory, and leaves out the nodes that this client is deleting
+//! (docs/protocol.md#live-contender). The connected server may lag behind the others. A question is
+//! answered by what it shows; a try that finds the lock busy looks once more, right behind a `sync`
+//! (docs/protocol.md#try-lock).
+//!
+//! For an error, the first node in the queue is read once, and known from then on, by one of all
+//! calls that end soon (docs/protocol.md#held-by). Orphans of this client whose deletion is refused
+//! are asked to be deleted once more before a newcomer is refused because of them
+//! (docs/protocol.md#refused-orphan).
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -190,7 +201,7 @@ pub(crate) async fn orphaned(
         let in_the_way: HashSet<&str> = queue.in_the_way(name, kind).1.collect();
         orphans.retain(|orphan| in_the_way.contains(orphan.name.as_str()));
     }
-    // This future is on the heap, so that waiting attempts, of which there may be thousands,
+    // The future is on the heap, so that waiting attempts, of which there may be thousands,
     // reserve no memory for this rare case.
     Box::pin(refused_again(path_lock, session, orphans)).await
 }
@@ -274,7 +285,7 @@ pub(crate) fn in_the_way(
 
 /// Returns whether this client is deleting a contender, or was when the list arrived.
 fn is_leaving(path_lock: &PathLock, session: &Session, queue: &Queue, name: &str) -> bool {
-    queue.is_leaving(name) || session.nodes.is_leaving(&path_lock.path().child(name))
+    queue.is_leaving(name) || session.nodes.is_leaving(path_lock.path(), name)
 }
 
 /// Records who is first by a list, for errors: of the nodes that this client is deleting, none is.
@@ -325,7 +336,7 @@ pub(crate) async fn look_before_try(
     session: &Arc<Session>,
     kind: Kind,
 ) -> InTheWay {
-    // This returns the name of the first node, if nothing is known of it yet.
+    // The name is that of the first node, if nothing is known of it yet.
     let judge = |listing: Listing| match listing {
         Ok(queue) if queue.usable().is_ok() => {
             let unknown = saw_first(path_lock, session, &queue);
@@ -389,7 +400,7 @@ pub(crate) fn ask_first(path_lock: &Arc<PathLock>) {
         let (path_lock, session) = (&asking, &session);
         let directory = path_lock.directory_of_holders();
         for _ in 0..ROUNDS {
-            let is_live = |name: &Arc<str>| !session.nodes.is_leaving(&directory.child(name));
+            let is_live = |name: &Arc<str>| !session.nodes.is_leaving(directory, name);
             if path_lock.first_seen().name().filter(is_live).is_none()
                 && list_first(path_lock, session).await.is_none()
             {

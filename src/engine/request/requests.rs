@@ -1,4 +1,18 @@
 //! The requests of an attempt, and the events that their answers are.
+//!
+//! `protocol/acquire.rs` says which request is next, and gets the answer as an event. Here each is
+//! sent, in the session of its attempt, and what an answer says about a node is recorded at once:
+//! with the session, which deletes nodes ([`nodes`](crate::session::contents::nodes)), and with the
+//! queue of the path, by which other attempts of this client wait
+//! (docs/protocol.md#waiting-in-memory). That comes before the answer is used, so that a node
+//! has an owner whatever becomes of its attempt (docs/protocol.md#node-owners).
+//!
+//! No request is repeated here. A list of a fair lock's directory is shared by all attempts that ask
+//! for one meanwhile (docs/protocol.md#shared-lists).
+//!
+//! Grants without a list are the other half of this file (docs/protocol.md#succession): `create` leaves the
+//! list out where the number of the node is expected to be proof enough, and `is_first` decides
+//! whether it is, by the watch of the directory.
 
 use std::sync::Arc;
 use std::task::{Context, Waker};
@@ -10,7 +24,7 @@ use zookeeper_client as zk;
 use crate::engine::lock::first::in_queue;
 use crate::engine::lock::lock_options::LockOptions;
 use crate::engine::lock::path_lock::PathLock;
-use crate::engine::queue;
+use crate::engine::shared_queue;
 use crate::protocol::acquire::{AcquireEvent, OwnNode, Standing};
 use crate::protocol::failure::{Answer, Failure, FailureKind};
 use crate::protocol::local_queue::{Neighbour, Notice, Numbered};
@@ -44,15 +58,15 @@ pub(crate) fn new_id(naming: Naming) -> String {
     }
 }
 
-/// Counts the node that the create with this id, a fresh one, is to make. Returns whether the
-/// session has room for it (docs/protocol.md#session-nodes).
-pub(crate) fn has_room(seat: Seat<'_>, id: &str) -> bool {
+/// Reserves room for the node that the create with this id, a fresh one, is to make. Returns whether
+/// the session has room for it (docs/protocol.md#session-nodes).
+pub(crate) fn reserve_room(seat: Seat<'_>, id: &str) -> bool {
     let beginning = seat.path_lock.naming().prefix(id, seat.kind);
     let path = seat.path_lock.path().child(&beginning);
     seat.session.nodes.creates.begin(&[id.to_owned()], &path)
 }
 
-/// Sends the create with this id, which [has room](has_room), and the list together when it is
+/// Sends the create with this id, for which [room is reserved](reserve_room), and the list together when it is
 /// polled first: a session's requests are answered in order (docs/protocol.md#create-and-list). The
 /// list is left out if the reply to the create may make it needless: where a node of this session
 /// in the directory can be waited for in memory, it may show that this is right before the new one
@@ -114,8 +128,8 @@ pub(crate) async fn create(seat: Seat<'_>, slot: WindowSlot, id: String) -> Acqu
                 session.nodes.creates.end(&id);
             }
             if failure.kind == FailureKind::NoNode {
-                // This comes before the directory is created: a later attempt must not be in it
-                // first.
+                // The queue is notified before the directory is created: a later attempt must not be
+                // in it first.
                 queue.with(|queue| queue.directory_missing(number, session.number()));
             }
             (Answer::No(failure), None)
@@ -146,7 +160,7 @@ fn expects_first(
 ) -> bool {
     let queue = path_lock.queue();
     queue.with(|queue| queue.expects_first(session.number(), kind))
-        && queue.directory().created(session.number()).is_some()
+        && queue.directory().check_created(session.number()).is_some()
 }
 
 /// Returns whether a node is first, now that its create was answered. The watch of the directory is
@@ -156,14 +170,17 @@ fn is_first(seat: Seat<'_>, node: &OwnNode) -> bool {
         path_lock, session, ..
     } = seat;
     let (Some(directory), Some(node)) = (
-        path_lock.queue().directory().created(session.number()),
+        path_lock
+            .queue()
+            .directory()
+            .check_created(session.number()),
         numbered(seat, &node.name, node.czxid),
     ) else {
         return false;
     };
     path_lock
         .queue()
-        .with(|queue| queue.is_first(session.number(), node, directory))
+        .with(|queue| queue.decide_first(session.number(), node, directory))
 }
 
 /// Returns the number of a created node; `None` if that or the zxid of its creation is not known.
@@ -204,11 +221,12 @@ fn watch_directory(path_lock: &PathLock, session: &Arc<Session>) {
         session.number(),
         path_lock.path().server(),
     );
-    // This comes before the request: the connection must not be interrupted from here on.
+    // The states are watched before the request is sent: the connection must not be interrupted from
+    // here on.
     let Some(states) = session.states() else {
         return;
     };
-    if !watch.ask(number) {
+    if !watch.begin(number) {
         return;
     }
     let Some(watching) = session.watches.watch(path, WatchUse::Directory) else {
@@ -240,7 +258,7 @@ fn watch_directory(path_lock: &PathLock, session: &Arc<Session>) {
             Answer::Is(_) | Answer::No(_) => watch.not_set(number),
         }
     });
-    // Sends the request.
+    // The first poll sends the request.
     if answered
         .as_mut()
         .poll(&mut Context::from_waker(Waker::noop()))
@@ -269,7 +287,7 @@ fn created(
 fn known_before(path_lock: &PathLock, session: &Session, name: &str) -> Option<Neighbour> {
     match classify(name, path_lock.naming()) {
         Child::Contender { sequence, .. } if path_lock.naming().family != Family::ReadWrite => {
-            let leaving = |name: &str| session.nodes.is_leaving(&path_lock.path().child(name));
+            let leaving = |name: &str| session.nodes.is_leaving(path_lock.path(), name);
             path_lock.queue().with(|queue| {
                 let before = queue.created(session.number(), name, sequence);
                 // A waiter reports that live contenders are ahead. If that is not certain, it lists
@@ -329,7 +347,7 @@ pub(crate) async fn inspect(
                     .queue()
                     .with(|queue| queue.know(session.number(), name));
             }
-            match session.owns(&stat) {
+            match session.check_owner(&stat) {
                 true => Answer::Is(own_node(name.to_owned(), &stat)),
                 false => Answer::no(FailureKind::SessionGone),
             }
@@ -369,13 +387,11 @@ pub(crate) async fn watch(seat: Seat<'_>, own: Option<&str>, predecessor: &str) 
             // The error of an attempt that is not granted in time names this contender
             // (docs/protocol.md#held-by).
             let (naming, read, id) = (path_lock.naming(), (&*data, &stat), session.session_id());
-            let contender = in_queue(naming, path_lock.path(), predecessor, read, id);
-            (
-                watcher,
-                contender.and_then(|contender| path_lock.first_seen().watched(contender)),
-            )
+            let contender = || in_queue(naming, path_lock.path(), predecessor, read, id);
+            let seen = path_lock.first_seen().watched(predecessor, contender);
+            (watcher, seen)
         }
-        // This includes NoAuth, which ends the attempt. An `exists` would set a watch without the
+        // A refusal (NoAuth) ends the attempt. An `exists` would set a watch without the
         // READ permission, but servers with the fix of CVE-2024-23944 do not deliver its event
         // then: the attempt would wait forever (docs/protocol.md#no-access).
         Answer::No(failure) => return AcquireEvent::WatchFailed(failure),
@@ -441,7 +457,7 @@ pub(crate) fn list<'a>(
     }
     let (queue, client) = (path_lock.queue(), path_lock.client());
     let (path_lock, session) = (Arc::clone(path_lock), Arc::clone(session));
-    Box::pin(queue::ask_list(
+    Box::pin(shared_queue::ask_list(
         queue,
         client,
         session.number(),

@@ -1,8 +1,17 @@
 //! Downgrades of a hold: sends the transaction of a [`Downgrade`], and settles which node then holds
-//! the lock.
+//! the lock (docs/protocol.md#downgrade).
 //!
-//! A downgrade runs as a task where the session runs, and owns the hold: a caller that goes away
-//! stops nothing, and dropping the result releases the hold, whatever it has become.
+//! A downgrade runs as a task where the session runs, and shares the hold with its caller: a caller
+//! that leaves stops nothing, and the last of the two releases the hold, whatever it has become.
+//!
+//! The transaction creates the read node and deletes the write node, both or none. It is repeated,
+//! with the same names, until its outcome is known: a repetition that finds the read node there, or
+//! the write node missing, says that an earlier one was carried out. If the outcome cannot become
+//! known, the lock is lost, and both nodes are deleted, the new one first
+//! (docs/protocol.md#conversion-ends).
+//!
+//! Data that another client has written to the write node go with it. So they are read before it is
+//! deleted, because they are most likely a request for revocation.
 
 use std::sync::Arc;
 
@@ -27,21 +36,22 @@ use crate::session::request::retry::clean_up_pause;
 use crate::session::write::to_library;
 
 /// A hold after a downgrade, or as it was with the reason.
-pub(crate) type ConversionOutcome = Result<Hold, ConversionError<Hold>>;
+pub(crate) type ConversionOutcome = Result<Arc<Hold>, ConversionError<Arc<Hold>>>;
 
-/// Turns a held write lock into a read lock, without a gap; `None` if the client has ended.
+/// Turns a held write lock into a read lock, without a gap.
 ///
 /// The task is counted until it is done: a flush waits for its node. The outcome is the caller's,
 /// which may take or drop it at any time, and is not waited for.
-pub(crate) async fn downgrade(hold: Hold) -> Option<ConversionOutcome> {
+pub(crate) async fn downgrade(hold: Arc<Hold>) -> ConversionOutcome {
     // No other writer of this client has the node next, which becomes a reader's.
     hold.held.reserve();
     let (reply, outcome) = oneshot::channel();
     let counted = hold.session().running.subscribe();
     let client = Arc::clone(hold.path_lock.client());
     let ticket = client.cleanup.ticket(hold.held.number());
+    let task = convert(Arc::clone(&hold));
     let converted = async move {
-        let outcome = convert(hold).await;
+        let outcome = task.await;
         drop(counted);
         // If the caller has left, the outcome comes back, and its hold is released before the
         // ticket is dropped, so that its node is counted all the time.
@@ -49,10 +59,15 @@ pub(crate) async fn downgrade(hold: Hold) -> Option<ConversionOutcome> {
         drop(ticket);
     };
     client.tasks.start(converted).detach();
-    outcome.await.ok()
+    outcome.await.unwrap_or_else(|_| {
+        // The client has ended, and the task with it.
+        hold.held.handle_event(HoldEvent::Ended(LostReason::Closed));
+        let reason = hold.check_lost().unwrap_or(LostReason::Closed);
+        lost(hold, reason)
+    })
 }
 
-async fn convert(hold: Hold) -> ConversionOutcome {
+async fn convert(hold: Arc<Hold>) -> ConversionOutcome {
     let (path_lock, session) = (Arc::clone(&hold.path_lock), Arc::clone(hold.session()));
     let (naming, own) = (path_lock.naming(), hold.node());
     // Reads the clock: a lock that another session may hold is not downgraded.
@@ -85,6 +100,9 @@ async fn convert(hold: Hold) -> ConversionOutcome {
         };
         match downgrade.on(answer) {
             DowngradeStep::Finish(downgraded) => break downgraded,
+            // Only the end of the session bounds the repetitions: while the outcome is unknown (after
+            // a `MarshallingError`, too), each of the two nodes may be the one by which the lock is
+            // held, and an end by a guess would delete that node, or leave the other one.
             DowngradeStep::Repeat { failures } => tokio::select! {
                 () = tokio::time::sleep(clean_up_pause(failures)) => {}
                 _ = session.ended() => break Downgraded::SessionGone,
@@ -97,7 +115,12 @@ async fn convert(hold: Hold) -> ConversionOutcome {
 }
 
 /// Has the hold be that of the node by which the lock is held from now on, and any other deleted.
-async fn finish(hold: Hold, own: &str, new: &str, downgraded: Downgraded) -> ConversionOutcome {
+async fn finish(
+    hold: Arc<Hold>,
+    own: &str,
+    new: &str,
+    downgraded: Downgraded,
+) -> ConversionOutcome {
     let (session, held) = (Arc::clone(hold.session()), Arc::clone(&hold.held));
     let held_by = |node: &str, kind| {
         let node = node.into();
@@ -146,14 +169,14 @@ async fn finish(hold: Hold, own: &str, new: &str, downgraded: Downgraded) -> Con
     lost(hold, reason)
 }
 
-fn refused(guard: Hold, failure: &Failure) -> ConversionError<Hold> {
+fn refused(guard: Arc<Hold>, failure: &Failure) -> ConversionError<Arc<Hold>> {
     let source = guard
         .path_lock
         .error(Purpose::Conversion, failure.refused());
     ConversionError::Request { guard, source }
 }
 
-fn lost(guard: Hold, reason: LostReason) -> ConversionOutcome {
+fn lost(guard: Arc<Hold>, reason: LostReason) -> ConversionOutcome {
     let source = Lost {
         path: guard.path_lock.path().user().into(),
         reason,
@@ -212,7 +235,7 @@ const MAX_READS: u32 = 3;
 
 /// What another client has written to the write node.
 #[derive(Clone, Copy)]
-struct Written {
+struct WrittenNode {
     /// The version that was read.
     version: i32,
     /// How often it was read.
@@ -227,7 +250,7 @@ struct NodeExchange<'a> {
     /// The paths of the read node and of the write node.
     create: String,
     delete: String,
-    written: Option<Written>,
+    written: Option<WrittenNode>,
 }
 
 impl NodeExchange<'_> {
@@ -256,7 +279,6 @@ impl NodeExchange<'_> {
                 self.exchanged();
                 self.exists(&handle).await
             }
-            zk::Error::NoNode => Answered::Missing,
             zk::Error::BadVersion => Answered::Failed(self.read_revocation(&handle).await),
             error => Answered::Failed(self.session.failure(error)),
         }
@@ -291,14 +313,14 @@ impl NodeExchange<'_> {
                 if data == MARKER {
                     self.hold.held.request_revocation();
                 }
-                self.written = Some(Written {
+                self.written = Some(WrittenNode {
                     version: stat.version,
                     reads: reads + 1,
                 });
             }
             // The ACL of the lock does not allow it, so that requests cannot be noticed anyway.
             Err(zk::Error::NoAuth) => {
-                self.written = Some(Written {
+                self.written = Some(WrittenNode {
                     version: -1,
                     reads: MAX_READS,
                 });
@@ -307,7 +329,7 @@ impl NodeExchange<'_> {
                 log::debug!(path, %error, "what another client wrote to a lock node is read again");
             }
         }
-        // This makes the downgrade repeat the transaction.
+        // After this failure the downgrade repeats the transaction.
         FailureKind::NotNow.into()
     }
 
@@ -315,9 +337,9 @@ impl NodeExchange<'_> {
     /// replaced before that (docs/protocol.md#owner-check).
     async fn exists(&self, handle: &zk::Client) -> Answered {
         Answered::Failed(match handle.check_stat(&self.create).await {
-            Ok(Some(stat)) if self.session.owns(&stat) => return Answered::Done,
+            Ok(Some(stat)) if self.session.check_owner(&stat) => return Answered::Done,
             Ok(Some(_)) => FailureKind::SessionGone.into(),
-            // Deleted by another process since.
+            // Another process has deleted the node since.
             Ok(None) => FailureKind::NotNow.into(),
             Err(error) => self.session.failure(error),
         })

@@ -1,4 +1,9 @@
-//! Reads of the data that a lock protects.
+//! Reads of the data that a lock protects (docs/protocol.md#read-under-lock).
+//!
+//! A read is sent in the session of the lock, right behind a `sync`, so that it shows all that was
+//! written before the lock was granted. It is repeated in that session alone: in another the lock is
+//! lost. The loss of the lock ends it, and is looked at once more after the answer, because the data
+//! of the next holder are not what the caller asked for.
 
 use std::sync::Arc;
 
@@ -15,7 +20,7 @@ use crate::values::path::LockPath;
 #[derive(Clone)]
 pub(crate) struct ReadNode {
     pub(crate) data: Vec<u8>,
-    /// Of the data.
+    /// The version of the data.
     pub(crate) version: i32,
     /// When it was created, in milliseconds since the beginning of 1970, by the clock of the
     /// servers.
@@ -42,7 +47,7 @@ pub(crate) async fn get_data<E: From<Lost> + From<Error>>(
     path: LockPath,
 ) -> Result<Option<ReadNode>, E> {
     let Some(owner) = holds.first() else {
-        // This is not expected: a guard has a hold.
+        // An empty list is not expected: a guard has a hold.
         return Err(Lost {
             path: "".into(),
             reason: LostReason::Closed,
@@ -77,7 +82,7 @@ pub(crate) async fn get_data<E: From<Lost> + From<Error>>(
         }
     });
     let answer = answer.await.ok().flatten();
-    // This applies even if the read was answered: the next holder may change the data.
+    // A loss counts even if the read was answered, because the next holder may change the data.
     if let Some(lost) = lost_now() {
         return Err(lost.into());
     }

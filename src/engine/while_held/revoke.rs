@@ -22,7 +22,7 @@ pub(crate) const MARKER: &[u8] = REVOKED.as_bytes();
 /// Waits until revocation is requested. Returns `false` if the lock is released, or the session
 /// ends, before.
 ///
-/// It looks at the node's data when it sets the watch, so a request that came before is not missed.
+/// The node's data are read when the watch is set, so a request that came before is not missed.
 pub(crate) async fn revocation_requested(
     session: Weak<Session>,
     directory: LockPath,

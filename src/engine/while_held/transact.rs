@@ -1,4 +1,13 @@
-//! Transactions that commit only while a lock is held.
+//! Transactions that commit only while a lock is held (docs/protocol.md#transaction).
+//!
+//! The caller's operations are sent behind a check of each lock's node, as one transaction. It is
+//! sent once. Its outcome is one of three, and the caller is told which: it was carried out, it was
+//! rejected with the operation that failed, or nothing is known, which includes an end of the
+//! session or of the client after the request was sent.
+//!
+//! From before it is sent until its outcome is known, a lock is not handed on in memory
+//! ([`PendingWrite`]): the next holder of the same node would pass the check of a late transaction
+//! of the one before.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -84,7 +93,7 @@ impl Operation {
 
 /// Returns how many bytes the check of a hold's node has.
 pub(crate) fn check_bytes(hold: &LockRef) -> usize {
-    // This counts the slash and the header of the operation.
+    // The slash and the header of the operation are less than 30 bytes.
     hold.directory().server().len() + hold.node().len() + 30
 }
 
@@ -98,7 +107,7 @@ pub(crate) async fn transact(
     operations: Vec<Operation>,
 ) -> Result<(), TransactionError> {
     let Some(first) = holds.first() else {
-        // This is not expected: a guard has a hold.
+        // An empty list is not expected: a guard has a hold.
         return Err(TransactionError::Lost(Lost {
             path: "".into(),
             reason: LostReason::Closed,
@@ -250,7 +259,7 @@ async fn commit(
                         source: cause(source),
                     })
                 }
-                // This is not expected: the error belongs to none of the operations.
+                // An error that belongs to none of the operations is not expected.
                 (None, None) => Err(unknown(first, source)),
             }
         }

@@ -74,7 +74,7 @@ impl World<'_> {
 
     pub(super) fn answer(&mut self, i: usize, question: usize) -> Option<Notice> {
         self.callers[i]
-            .told
+            .notice
             .take()
             .filter(|(answered, _)| *answered == question)
             .map(|(_, notice)| notice)
@@ -169,7 +169,7 @@ impl World<'_> {
             }
             Doing::Queued(contender, AcquireStep::Pause { .. }) => {
                 if self.choices.chance(60) {
-                    // The pause lasts for some time, so others may create meanwhile.
+                    // The pause lasts for some time, so others may create in the meantime.
                     let number = self.callers[i].number;
                     let client = &mut self.clients[self.callers[i].client];
                     let current = client.session;
@@ -372,7 +372,7 @@ impl World<'_> {
         let (c, number) = (self.callers[i].client, self.callers[i].number);
         if self.callers[i].if_busy == IfBusy::Wait {
             let question = self.question();
-            self.callers[i].told = None;
+            self.callers[i].notice = None;
             let ModelClient {
                 contending,
                 session,
@@ -462,7 +462,9 @@ impl World<'_> {
                 self.numbered(&node),
                 list_too,
             ) {
-                if self.queue(c, |queue, session| queue.is_first(session, node, directory)) {
+                if self.queue(c, |queue, session| {
+                    queue.decide_first(session, node, directory)
+                }) {
                     standing = Standing::First;
                     self.first_without_list += 1;
                 }

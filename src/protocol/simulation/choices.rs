@@ -214,7 +214,7 @@ impl<T: Copy + Ord> Turns<T> {
         self.last = Some(task);
     }
 
-    /// Has a task make no step until no other is ready.
+    /// Makes a task make no step until no other is ready.
     pub(in crate::protocol) fn hold(&mut self, task: T) {
         self.held.push(task);
     }

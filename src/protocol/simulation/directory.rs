@@ -85,7 +85,7 @@ impl Directory {
             return Answered::Done;
         }
         if self.nodes.remove(delete).is_none() {
-            return Answered::Missing;
+            return Answered::Failed(FailureKind::NoNode.into());
         }
         self.nodes.insert(create.to_owned(), owner);
         self.count(create);

@@ -88,15 +88,15 @@ impl Schedule<'_> {
 
     fn is_ready(&self, i: usize) -> bool {
         let caller = &self.world.callers[i];
-        let is_told = |question: usize| {
+        let is_notified = |question: usize| {
             caller
-                .told
+                .notice
                 .as_ref()
                 .is_some_and(|(asked, _)| *asked == question)
         };
         match &caller.doing {
             Doing::Idle => caller.role.is_some_and(|role| role.attempts > 0),
-            Doing::ForTurn(_, question) | Doing::Waiting(_, question) => is_told(*question),
+            Doing::ForTurn(_, question) | Doing::Waiting(_, question) => is_notified(*question),
             Doing::ForList(_, question, _) => {
                 caller.listed.as_ref().is_some_and(|(of, _)| of == question)
             }

@@ -90,7 +90,7 @@ struct Caller {
     /// is no error then.
     deleted_by_hand: bool,
     /// The last notice, and the question that it answers.
-    told: Option<(usize, Notice)>,
+    notice: Option<(usize, Notice)>,
     listed: Option<(usize, Answer<Listing>)>,
     /// When the servers last showed that its node exists: by its create, a list or a hand-over.
     seen: usize,
@@ -123,7 +123,7 @@ impl Caller {
             late: None,
             ids: 0,
             deleted_by_hand: false,
-            told: None,
+            notice: None,
             listed: None,
             seen: 0,
         }
@@ -280,11 +280,14 @@ impl<'a> World<'a> {
         let result = change(&mut client.queue, client.session);
         let Told { notices, no_list } = client.queue.take_told();
         for ((i, question), notice) in notices {
-            assert!(self.answered.insert(question), "told twice");
+            assert!(
+                self.answered.insert(question),
+                "expected one notice for each waker"
+            );
             let caller = &mut self.callers[i];
             if matches!(caller.doing, Doing::ForTurn(_, asked) | Doing::Waiting(_, asked) if asked == question)
             {
-                caller.told = Some((question, notice));
+                caller.notice = Some((question, notice));
             }
         }
         for waker in no_list {

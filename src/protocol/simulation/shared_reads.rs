@@ -182,7 +182,7 @@ impl World<'_> {
         }
     }
 
-    /// Has a reader join the open node of its client, if there is one.
+    /// Makes a reader join the open node of its client, if there is one.
     fn join(&mut self, c: usize, i: usize) -> Option<Doing> {
         let new = self.number();
         let (number, _) = self.paths[c].join(NOW, true)?;
@@ -225,11 +225,15 @@ impl World<'_> {
             .enumerate()
             .filter(|(_, node)| names.contains(&node.name))
         {
-            let told = self.paths[node.client].gone(node.number);
+            let notified = self.paths[node.client].gone(node.number, 0);
             self.paths[node.client].lose(node.number);
             for (i, caller) in self.callers.iter_mut().enumerate() {
                 let reads = matches!(caller.doing, Doing::Reads { node, .. } if node == number);
-                assert_eq!(reads, told.contains(&i), "one is not told");
+                assert_eq!(
+                    reads,
+                    notified.contains(&i),
+                    "expected every reader to be notified"
+                );
                 if reads {
                     caller.doing = Doing::Idle;
                 }

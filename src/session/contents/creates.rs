@@ -6,7 +6,7 @@
 //! `jute.maxbuffer` (ZOOKEEPER-4306). So a session never owns more than a part of that. The nodes
 //! that are known and the creates that may have made one count alike.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
@@ -25,20 +25,20 @@ const SEQUENCE_DIGITS: usize = 10;
 
 /// The creates of one session, by the ids in the names of their nodes.
 pub(crate) struct Creates {
-    sent: Mutex<Sent>,
+    sent: Mutex<SentCreates>,
     max_bytes: usize,
 }
 
 #[derive(Default)]
-struct Sent {
-    by_id: HashMap<String, SentCreate>,
+struct SentCreates {
+    by_id: BTreeMap<String, SentCreate>,
     /// How many of them are abandoned.
     abandoned: usize,
-    /// Of the paths of all nodes, and of those that the creates may make.
+    /// The bytes of the paths of all nodes, and of those that the creates may make.
     bytes: usize,
 }
 
-impl Sent {
+impl SentCreates {
     /// Counts `bytes`, unless all bytes would exceed `max`. Returns whether they are counted.
     fn take(&mut self, bytes: usize, max: usize) -> bool {
         let all = self.bytes.saturating_add(bytes);
@@ -82,7 +82,7 @@ struct SentCreate {
     is_kept: bool,
     /// How many [`AbandonedCreate`]s there are.
     abandoned: usize,
-    /// Dropped when the outcome of an abandoned create is known, which wakes the waiting tasks.
+    /// The tasks that wait for the outcome of an abandoned create; a drop of the senders wakes them.
     waiting: Vec<oneshot::Sender<()>>,
 }
 

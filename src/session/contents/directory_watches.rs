@@ -31,24 +31,24 @@ pub(crate) struct DirectoryWatch {
 enum WatchState {
     #[default]
     None,
-    /// Asked for in the session with this number.
+    /// The watch was asked for in the session with this number.
     Asked(u64),
     /// The servers have refused it in the session with this number.
     Refused(u64),
-    Set(Box<Set>),
+    Set(Box<SetWatch>),
 }
 
 /// The requirements of a watch, which is there before the request for it is sent.
 pub(crate) struct Setting {
     pub(crate) session: u64,
-    /// Has seen the state of the session from before the watch was asked for.
+    /// The states of the session since before the watch was asked for.
     pub(crate) states: zk::StateWatcher,
     #[expect(dead_code, reason = "counts the watch until it is dropped")]
     pub(crate) watching: Watching,
 }
 
 /// A watch that was set.
-struct Set {
+struct SetWatch {
     session: u64,
     /// When the directory was created.
     czxid: i64,
@@ -58,13 +58,13 @@ struct Set {
     idle: u32,
 }
 
-impl Set {
+impl SetWatch {
     /// Returns whether anything happened to the directory, or the connection, since the watch was
     /// asked for. If so, it may not be asked again.
-    fn is_over(&mut self) -> bool {
+    fn has_ended(&mut self) -> bool {
         let mut context = Context::from_waker(Waker::noop());
         let happened = self.event.as_mut().poll(&mut context).is_ready();
-        // This includes a connection that was lost and replaced in between, which are two changes.
+        // A connection that was lost and replaced in between is two changes.
         let interrupted = pin!(self.setting.states.changed())
             .poll(&mut context)
             .is_ready();
@@ -82,14 +82,14 @@ impl DirectoryWatch {
 
     /// Returns whether the watch is to be asked for: there is none in this session, and it was
     /// neither asked for nor refused before. If so, one of the following methods is to be called.
-    pub(crate) fn ask(&self, session: u64) -> bool {
+    pub(crate) fn begin(&self, session: u64) -> bool {
         self.change(|state| {
-            let (in_session, is_over) = match state {
+            let (in_session, has_ended) = match state {
                 WatchState::None => (0, true),
                 WatchState::Asked(session) | WatchState::Refused(session) => (*session, false),
-                WatchState::Set(set) => (set.session, set.is_over()),
+                WatchState::Set(set) => (set.session, set.has_ended()),
             };
-            if in_session == session && !is_over {
+            if in_session == session && !has_ended {
                 return (false, WatchState::None);
             }
             (true, mem::replace(state, WatchState::Asked(session)))
@@ -102,7 +102,7 @@ impl DirectoryWatch {
         let event = Box::pin(changed(watcher));
         self.answered(
             session,
-            WatchState::Set(Box::new(Set {
+            WatchState::Set(Box::new(SetWatch {
                 session,
                 czxid,
                 event,
@@ -132,10 +132,10 @@ impl DirectoryWatch {
 
     /// Returns when the directory was created, if it is watched in this session: it has existed
     /// since then, according to the server's last answer.
-    pub(crate) fn created(&self, session: u64) -> Option<i64> {
+    pub(crate) fn check_created(&self, session: u64) -> Option<i64> {
         self.change(|state| match state {
             WatchState::Set(set) if set.session == session => {
-                if set.is_over() {
+                if set.has_ended() {
                     return (None, mem::take(state));
                 }
                 set.idle = 0;
@@ -146,13 +146,13 @@ impl DirectoryWatch {
     }
 
     /// Gives the watch up if it has ended, or was not needed for long.
-    fn look(&self) {
+    fn drop_idle(&self) {
         self.change(|state| {
             let WatchState::Set(set) = state else {
                 return ((), WatchState::None);
             };
             set.idle += 1;
-            let goes = set.is_over() || set.idle >= IDLE_LOOKS;
+            let goes = set.has_ended() || set.idle >= IDLE_LOOKS;
             (
                 (),
                 if goes {
@@ -185,12 +185,12 @@ impl DirectoryWatches {
 
     /// Gives up watches that have fired, or were not needed for long. To be called in regular
     /// intervals.
-    pub(crate) fn look(&self) {
+    pub(crate) fn drop_idle(&self) {
         let all: Vec<_> = {
             let mut all = self.0.lock();
             all.retain(|watch| watch.strong_count() > 0);
             all.iter().filter_map(Weak::upgrade).collect()
         };
-        all.iter().for_each(|watch| watch.look());
+        all.iter().for_each(|watch| watch.drop_idle());
     }
 }

@@ -1,8 +1,21 @@
-//! The locks that are held in one session. Heartbeats check their nodes. The locks are notified
-//! when the session's lease expires, when a lease that their caller has set ends, when the session
-//! ends, and when another is lost that is one value with them (docs/protocol.md#one-value).
+//! The locks that are held in one session, and those that are lost with a node that is kept.
+//!
+//! Heartbeats check the nodes of held locks (docs/protocol.md#node-deleted-by-hand). The session
+//! notifies locks when its lease expires, when a lease that their caller has set ends
+//! (docs/protocol.md#lease-over), when the session ends, and when the node of a lost lock need not
+//! be kept any longer (docs/protocol.md#lost-lock-keeps-its-node). Another part of this file
+//! notifies the other locks of one value when one of them is lost (docs/protocol.md#one-value).
+//!
+//! A lock registers itself: after each change of its state it has the session read, under the mutex
+//! of the table, what it is to be registered as. So of two threads that change the state, the later
+//! one registers what both have done. All events are handled after the mutex is unlocked, from a
+//! copy of the table: a lock that has left the table by then handles its event as a lock that has
+//! ended.
+//!
+//! The table is one of holds and not of nodes, by the numbers of the holds: readers share a node,
+//! and each of them is notified (docs/protocol.md#shared-read-node).
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -65,12 +78,12 @@ pub(crate) struct SessionLocks(Mutex<Registered>);
 struct Registered {
     /// Locks that are held, or lost with a node that the session or a conversion has. Heartbeats
     /// and the clock go over these only, so that other lost locks do not make them slower.
-    active: HashMap<u64, Active>,
+    active: BTreeMap<u64, Active>,
     /// The ends of the leases that callers have set for active locks, with the numbers of the
     /// locks.
-    lease_ends: BTreeSet<(Moment, u64)>,
+    hold_lease_ends: BTreeSet<(Moment, u64)>,
     /// Lost locks whose nodes are kept until this moment.
-    kept: HashMap<u64, (Moment, Arc<dyn SessionLock>)>,
+    kept: BTreeMap<u64, (Moment, Arc<dyn SessionLock>)>,
 }
 
 struct Active {
@@ -89,7 +102,8 @@ impl Registered {
                 lease_end,
             },
         );
-        self.lease_ends.extend(lease_end.map(|end| (end, number)));
+        self.hold_lease_ends
+            .extend(lease_end.map(|end| (end, number)));
     }
 
     fn deactivate(&mut self, number: u64) {
@@ -98,7 +112,7 @@ impl Registered {
             .remove(&number)
             .and_then(|active| active.lease_end)
         {
-            self.lease_ends.remove(&(end, number));
+            self.hold_lease_ends.remove(&(end, number));
         }
     }
 
@@ -116,7 +130,8 @@ impl SessionLocks {
         let mut state = self.0.lock();
         let none = state.active.is_empty();
         let mut new_end = None;
-        // Read under the mutex: if two threads have changed it, the later one sees both changes.
+        // The registration is read under the mutex, so that the later of two threads that have changed
+        // the state registers both changes.
         match lock.registration() {
             Registration::Active { lease_end } => {
                 state.kept.remove(&number);
@@ -136,17 +151,20 @@ impl SessionLocks {
     }
 
     /// Returns the locks whose leases, as their callers have set them, are over.
-    pub(crate) fn lease_over(&self, now: Moment) -> Vec<Arc<dyn SessionLock>> {
+    pub(crate) fn hold_leases_over(&self, now: Moment) -> Vec<Arc<dyn SessionLock>> {
         let state = self.0.lock();
-        let over = state.lease_ends.iter().take_while(|(end, _)| *end <= now);
+        let over = state
+            .hold_lease_ends
+            .iter()
+            .take_while(|(end, _)| *end <= now);
         over.filter_map(|(_, number)| state.active.get(number))
             .map(|active| Arc::clone(&active.lock))
             .collect()
     }
 
     /// Returns when the next lease that a caller has set ends; `None` if there is none.
-    pub(crate) fn next_lease_end(&self) -> Option<Moment> {
-        self.0.lock().lease_ends.first().map(|(end, _)| *end)
+    pub(crate) fn next_hold_lease_end(&self) -> Option<Moment> {
+        self.0.lock().hold_lease_ends.first().map(|(end, _)| *end)
     }
 
     /// Returns whether there are locks that are held, or lost with a node that the session or a
@@ -188,7 +206,7 @@ impl SessionLocks {
 
 /// Several locks that are one value of their holder. Weak, because each has this.
 pub(crate) struct Bond<L> {
-    /// Empty once one is lost, so that the others are notified once.
+    /// The holds; none once one is lost, so that the others are notified once.
     holds: Mutex<Vec<Weak<L>>>,
     /// The path of the lock that was lost first.
     first_lost: OnceLock<Arc<str>>,
@@ -214,13 +232,13 @@ impl<L> Default for Bound<L> {
 
 impl<L: SessionLock> Bound<L> {
     pub(crate) fn set(&self, bond: Option<Arc<Bond<L>>>) {
-        // Dropped outside of the mutex.
+        // The bond before is dropped after the mutex is unlocked.
         let _before = std::mem::replace(&mut *self.0.lock(), bond);
     }
 
-    /// Tells the holds of the value, once, that the one of this path is lost: each by its event, if
-    /// it has one.
-    pub(crate) fn tell(&self, path: &str, event: impl Fn(&L) -> Option<HoldEvent>) {
+    /// Notifies the holds of the value, once, that the one of this path is lost: each by its event,
+    /// if it has one (docs/protocol.md#one-value).
+    pub(crate) fn notify_others(&self, path: &str, event: impl Fn(&L) -> Option<HoldEvent>) {
         let Some(bond) = self.0.lock().clone() else {
             return;
         };
@@ -232,8 +250,8 @@ impl<L: SessionLock> Bound<L> {
         if told.is_empty() {
             return;
         }
-        // This comes before the notification of the others: a task that finds one of them lost
-        // reports which was lost first.
+        // The path is set before the others are notified: a task that finds one of them lost reports
+        // which was lost first.
         bond.first_lost.get_or_init(|| path.into());
         for (hold, event) in told {
             hold.on(event);
@@ -351,38 +369,50 @@ mod tests {
         };
         let over = |now| {
             let mut over: Vec<_> = holds
-                .lease_over(AT(now))
+                .hold_leases_over(AT(now))
                 .iter()
                 .map(|lock| lock.number())
                 .collect();
             over.sort_unstable();
             over
         };
-        assert_eq!(holds.next_lease_end(), None);
+        assert_eq!(holds.next_hold_lease_end(), None);
         assert!(update(1, until(None)).0);
-        assert_eq!(holds.next_lease_end(), None);
+        assert_eq!(holds.next_hold_lease_end(), None);
         for (number, end) in [(2, 30), (3, 20), (4, 20), (5, 40)] {
             assert_eq!(update(number, until(Some(end))), (false, Some(AT(end))));
         }
         assert_eq!(
-            (holds.next_lease_end(), over(19), over(20)),
+            (holds.next_hold_lease_end(), over(19), over(20)),
             (Some(AT(20)), vec![], vec![3, 4])
         );
         // Later, none, lost with a node that is kept, released: no earlier end is left of any.
         assert_eq!(update(3, until(Some(50))).1, Some(AT(50)));
         assert_eq!(
-            (holds.next_lease_end(), over(30)),
+            (holds.next_hold_lease_end(), over(30)),
             (Some(AT(20)), vec![2, 4])
         );
         update(4, until(None));
-        assert_eq!((holds.next_lease_end(), over(30)), (Some(AT(30)), vec![2]));
+        assert_eq!(
+            (holds.next_hold_lease_end(), over(30)),
+            (Some(AT(30)), vec![2])
+        );
         update(2, Registration::Kept { until: AT(60) });
-        assert_eq!((holds.next_lease_end(), over(45)), (Some(AT(40)), vec![5]));
+        assert_eq!(
+            (holds.next_hold_lease_end(), over(45)),
+            (Some(AT(40)), vec![5])
+        );
         update(5, Registration::None);
-        assert_eq!((holds.next_lease_end(), over(60)), (Some(AT(50)), vec![3]));
+        assert_eq!(
+            (holds.next_hold_lease_end(), over(60)),
+            (Some(AT(50)), vec![3])
+        );
         // Sooner.
         update(3, until(Some(10)));
-        assert_eq!((holds.next_lease_end(), over(10)), (Some(AT(10)), vec![3]));
+        assert_eq!(
+            (holds.next_hold_lease_end(), over(10)),
+            (Some(AT(10)), vec![3])
+        );
         assert_eq!(holds.active().len(), 3);
     }
 
@@ -405,13 +435,13 @@ mod tests {
             .collect();
         let bond = Bond::new(all);
         let bounds = [Bound::default(), Bound::default()];
-        bounds[0].tell("/a", each(1));
+        bounds[0].notify_others("/a", each(1));
         for bound in &bounds {
             bound.set(Some(Arc::clone(&bond)));
         }
         assert_eq!((told(), bounds[1].first_lost()), ([vec![], vec![]], None));
-        bounds[0].tell("/a", each(2));
-        bounds[1].tell("/b", each(3));
+        bounds[0].notify_others("/a", each(2));
+        bounds[1].notify_others("/b", each(3));
         assert_eq!(told(), [vec![event(2)], vec![event(2)]]);
         assert_eq!(
             bounds.each_ref().map(Bound::first_lost),

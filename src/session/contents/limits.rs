@@ -11,7 +11,7 @@
 //! before it: three thousand waiters of one lock that asked at once cost their process a lock
 //! elsewhere.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
@@ -54,7 +54,7 @@ pub(crate) struct WatchLimit {
 struct Watched {
     bytes: usize,
     /// How many waiters watch each path: the session has one watch for all of them.
-    count: HashMap<Arc<str>, usize>,
+    count: BTreeMap<Arc<str>, usize>,
 }
 
 /// One counted watch: until it is dropped.

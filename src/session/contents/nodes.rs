@@ -22,7 +22,7 @@
 //!
 //! The mutex is held for one change. Owners and waiting tasks are notified after it is unlocked.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Weak};
 
 use tokio::sync::{oneshot, watch};
@@ -71,7 +71,7 @@ pub(crate) struct Nodes {
 #[derive(Default)]
 struct KnownNodes {
     /// The contenders, by their owners.
-    live: HashMap<String, Weak<dyn NodeOwner>>,
+    live: BTreeMap<String, Weak<dyn NodeOwner>>,
     /// The nodes that are to be deleted. Ordered, so that orphans are reported in the same order
     /// each time.
     leaving: BTreeMap<String, LeavingNode>,
@@ -84,7 +84,7 @@ struct LeavingNode {
     owner: Option<Weak<dyn NodeOwner>>,
     /// The node as an orphan, once the servers have refused to delete it.
     refused: Option<RefusedOrphan>,
-    /// Dropped when the node is gone or its deletion is refused, which wakes the waiting tasks.
+    /// The tasks that wait for the end of the node, or a refusal; a drop of the senders wakes them.
     waiting: Vec<oneshot::Sender<()>>,
 }
 
@@ -103,7 +103,7 @@ impl Nodes {
         let mut state = self.state.lock();
         let result = change(&mut state);
         let count = state.live.len() + state.leaving.len();
-        // This happens under the mutex, so that of two threads the later one determines the count.
+        // The count is set under the mutex, so that the later of two threads determines it.
         self.count
             .send_if_modified(|known| std::mem::replace(known, count) != count);
         result
@@ -135,13 +135,9 @@ impl Nodes {
         });
     }
 
-    /// Returns whether a node is to be deleted, and so is no live contender.
-    pub(crate) fn is_leaving(&self, path: &str) -> bool {
-        let name = std::iter::once(node_name(path));
-        // The abandoned creates are looked at first: the node of one is known as leaving before the
-        // create is none of them.
-        !self.creates.abandoned_of::<Vec<_>>(name).is_empty()
-            || self.state.lock().leaving.contains_key(path)
+    /// Returns whether a child of a directory is to be deleted, and so is no live contender.
+    pub(crate) fn is_leaving(&self, directory: &LockPath, name: &str) -> bool {
+        !self.leaving_of(directory, std::iter::once(name)).is_empty()
     }
 
     /// Returns those of the children of a directory that are to be deleted. The mutexes are taken
@@ -151,7 +147,8 @@ impl Nodes {
         directory: &LockPath,
         children: impl Iterator<Item = &'a str> + Clone,
     ) -> HashSet<&'a str> {
-        // The abandoned creates are looked at first, as above.
+        // The abandoned creates are looked at first: the node of one is known as leaving before the
+        // create is none of them.
         let mut leaving: HashSet<&str> = self.creates.abandoned_of(children.clone());
         let state = self.state.lock();
         if state.leaving.is_empty() {
@@ -300,7 +297,7 @@ mod tests {
         let seen = || {
             (
                 *nodes.count().borrow(),
-                nodes.is_leaving(&path),
+                nodes.is_leaving(&directory, "n"),
                 nodes.leaving_of(&directory, ["m", "n"].into_iter()).len(),
                 nodes.refused_orphans(Some(&directory)).len(),
                 nodes.next_waiter(&path).is_some(),

@@ -1,4 +1,13 @@
-//! Creates of one session whose attempts ended before the outcome was known.
+//! Creates of one session whose attempts ended before the outcome was known, and whose nodes cleanup
+//! did not find.
+//!
+//! A server may still carry such a create out. Its node would block the lock until the session ends,
+//! because nothing else knows it. So each list of the directory is searched for the ids of these
+//! creates, and what is found is deleted (docs/protocol.md#write-barrier).
+//!
+//! The creates that are not settled yet are in [`creates`](super::creates), which never forgets one,
+//! because it bounds them. The number of those in this table is not bounded by anything else, so the
+//! oldest is forgotten.
 
 use std::collections::{HashSet, VecDeque};
 

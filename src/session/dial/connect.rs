@@ -1,4 +1,14 @@
-//! Establishes sessions with the servers.
+//! Establishes sessions with the servers: one try, or tries by the retry policy.
+//!
+//! The client library connects, one server after another, and says nothing about its failures. So
+//! shortly before the connect timeout the servers are asked by separate connections why they give no
+//! session ([`probe`](super::probe)), for the error (docs/protocol.md#connect-errors). If the servers
+//! grant another session timeout than the one by which the server timeout was calculated, the
+//! session is exchanged for one with the right server timeout, once
+//! (docs/protocol.md#server-timeout).
+//!
+//! The sessions before the current one are ended by the [`Dialer`] too, because that needs the same
+//! servers and options ([`earlier`](super::earlier)).
 
 use std::pin::pin;
 use std::sync::Arc;

@@ -1,5 +1,14 @@
-//! The sessions that a client has given up, or exchanged for another: each is ended on the servers,
-//! so that its nodes keep no one out (docs/protocol.md#close-confirmed).
+//! The sessions that a client has given up, or exchanged for another. Each is ended on the servers,
+//! because its nodes would block other clients until it expires (docs/protocol.md#close-confirmed).
+//!
+//! The client library closes a session whose handle is dropped, and is given 2T for that. If the
+//! servers' answer does not come, the session is taken up once more by its id and password, and
+//! closed. A server may hear a client that does not hear it, and then renews the session with each
+//! try; so the tries have pauses that are long enough for the session to expire.
+//!
+//! One task ends one session. `close` waits for all of them, and gets no confirmation if one has
+//! panicked. A session that the library gave up by its own clock is not asked about at once, since
+//! no server is in reach; that begins with the next session, or with `close`.
 
 use std::time::Duration;
 
@@ -133,7 +142,8 @@ async fn end(
             };
         }
     };
-    // Longer than the client library tries, unless its task has died, of which nothing is heard.
+    // The limit is longer than the client library tries. The library reports nothing if its task
+    // has died.
     if tokio::time::timeout(limit, closing).await == Ok(true) {
         return;
     }

@@ -205,7 +205,7 @@ fn ask(address: &Address, handshake: Option<&Handshake>, deadline: Instant) -> D
         Ok((answer, _)) if answer.is_empty() => (ServerFailure::NoSession, None),
         Ok((answer, ended)) => judge(&answer, ended, false),
         Err(Some(cause)) => cause,
-        // It may not speak TLS, which it says if it is asked without.
+        // The server may not speak TLS, which it says if it is asked without.
         Err(None) => match left(deadline).map(|left| TcpStream::connect_timeout(&socket, left)) {
             Some(Ok(stream)) => ask_plainly(address, stream, deadline),
             _ => (ServerFailure::NoAnswer, None),

@@ -1,4 +1,8 @@
-//! Checks for user names and passwords that the client library cannot send.
+//! Checks for user names and passwords of SASL that the client library cannot send.
+//!
+//! The library would send them in a form from which the servers compute another hash, and the
+//! servers would refuse them as wrong. The reason cannot be found out from there, so they are
+//! refused before any connection.
 
 /// Checks the user and the password of SASL DIGEST-MD5. The error says what is wrong, and shows
 /// neither.

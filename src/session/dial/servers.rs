@@ -1,4 +1,11 @@
-//! The connect string.
+//! The connect string: the servers, and the namespace behind them.
+//!
+//! It is parsed as the client library parses it, so that an address that the library would refuse or
+//! misread is refused before any connection, with the reason.
+//!
+//! The library is given each server several times. It pauses after each pass over its list, longer
+//! after each try, so that a short list would be tried only a few times while a session lives. A
+//! list that is long enough lasts for the session timeout ([`Servers::repeated`]).
 
 use std::fmt;
 use std::net::Ipv6Addr;

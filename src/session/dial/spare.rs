@@ -19,7 +19,7 @@ use zookeeper_client as zk;
 use crate::protocol::lease::{LeaseState, SpareTries};
 use crate::session::dial::probe;
 use crate::session::dial::servers::Address;
-use crate::session::live::heartbeat::{Line, beat};
+use crate::session::live::heartbeat::{HeartbeatConnection, beat};
 use crate::session::live::zk_session::Session;
 use crate::session::reports::log;
 use crate::session::threads::BoxFuture;
@@ -167,7 +167,7 @@ impl Spare {
         let before = session.lease().last_renewal();
         session.set_kept_by_spare();
         // The client library ends the connection when the server is silent for too long.
-        beat(&Line {
+        beat(&HeartbeatConnection {
             session,
             spare: Some(handle),
         })
@@ -299,7 +299,7 @@ pub(crate) async fn run(session: Arc<Session>, spare: Spare) {
         return;
     };
     let spare = Arc::new(spare);
-    // This spreads clients, so that not all begin with the same server when it is back.
+    // The number spreads clients, so that not all begin with the same server when it is back.
     let start = usize::try_from(session.session_id().unsigned_abs()).unwrap_or_default();
     let mut order = spare.order(start);
     loop {

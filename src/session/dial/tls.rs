@@ -1,5 +1,12 @@
-//! TLS: the options for the client library, and our own handshake, which explains a failed one: the
-//! library does not report the outcome of its tries (docs/protocol.md#connect-errors).
+//! TLS: the options for the client library, and our own handshake, which explains a failed one.
+//!
+//! Certificates and keys are read and checked once, for both. The library takes them as PEM only,
+//! so those that were given as DER are converted. An error names the option and not its contents,
+//! since a key may be among them.
+//!
+//! The library does not report the outcome of its tries. So after a failed one a server is asked for
+//! its status over a handshake with the same options, whose error says which of the two sides
+//! refuses the other, and why (docs/protocol.md#connect-errors).
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Read, Write};

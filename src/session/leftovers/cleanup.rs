@@ -1,6 +1,14 @@
 //! Collects orphans to delete: the nodes of released and dropped guards, of cancelled and timed-out
-//! attempts, and nodes that may or may not exist (docs/protocol.md#cleanup). Submitting an item
-//! never blocks, so a `Drop` can do it.
+//! attempts, and nodes that may or may not exist (docs/protocol.md#cleanup). Cleanup owns a node
+//! from its submission to its end (docs/protocol.md#node-owners).
+//!
+//! Submitting an item never blocks, so a `Drop` can do it: it marks the nodes as leaving, and sends
+//! the item to the [task](super::settle) on the session's thread. The queue between the two needs no
+//! bound of its own, because an item is a node, and nodes are bounded.
+//!
+//! A [`Ticket`] counts an item until it is done. A flush waits for the tickets of all attempts that
+//! began before it (docs/protocol.md#flush), so a ticket is made before the state that it covers
+//! can be seen: before a lock counts as released, and before a caller that has left is forgotten.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -38,7 +46,7 @@ pub(crate) struct Item {
     pub(crate) orphan: Orphan,
     /// The number of the attempt that it comes from; see [`Tickets`].
     pub(crate) number: u64,
-    /// Dropped when the node is gone: the slot of its attempt.
+    /// The slot of the attempt, which is free when this is dropped: when the node is gone.
     pub(crate) until_gone: Option<Arc<OwnedSemaphorePermit>>,
     /// Receives the result.
     pub(crate) done: Option<Done>,
@@ -90,7 +98,11 @@ pub(crate) struct Ticket {
 
 impl Ticket {
     pub(crate) fn new(tickets: &watch::Sender<Tickets>, number: u64) -> Self {
-        tickets.send_modify(|tickets| *tickets.outstanding.entry(number).or_default() += 1);
+        tickets.send_if_modified(|tickets| {
+            *tickets.outstanding.entry(number).or_default() += 1;
+            // A flush waits for work to be done, and not for more of it.
+            false
+        });
         Self {
             number,
             tickets: tickets.clone(),
@@ -100,13 +112,16 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        self.tickets.send_modify(|tickets| {
-            if let Entry::Occupied(mut count) = tickets.outstanding.entry(self.number) {
-                *count.get_mut() -= 1;
-                if *count.get() == 0 {
-                    count.remove();
-                }
+        self.tickets.send_if_modified(|tickets| {
+            let Entry::Occupied(mut count) = tickets.outstanding.entry(self.number) else {
+                return false;
+            };
+            *count.get_mut() -= 1;
+            let is_last = *count.get() == 0;
+            if is_last {
+                count.remove();
             }
+            is_last
         });
     }
 }
@@ -119,7 +134,7 @@ pub(crate) struct Cleanup {
 }
 
 impl Cleanup {
-    /// Returns a cleanup and its queue, for the [task](crate::session::leftovers::cleanup_task)
+    /// Returns a cleanup and its queue, for the [task](crate::session::leftovers::settle)
     /// that does its work.
     pub(crate) fn new() -> (Self, CleanupQueue) {
         let (items, queue) = mpsc::unbounded_channel();

@@ -1,5 +1,14 @@
-//! Deletes nodes. A deletion is repeated until the node is gone, the servers refuse it, or the
-//! session is gone.
+//! Deletes nodes, each until the node is gone, the servers refuse it, or the session has ended.
+//!
+//! A release is a [`hand_over`] if a waiter of this client is next: one transaction checks that the
+//! waiter's node exists, and deletes the released one (docs/protocol.md#hand-over). It is tried
+//! once. A definite refusal means that nothing was deleted; without an answer the deletion that
+//! follows may find the node deleted by it.
+//!
+//! A plain [`delete`] is repeated, and each repetition knows that an earlier request may have
+//! deleted the node. The session's nodes are told how the node went, because only a deletion of this
+//! client says what has become of the waiters behind it ([`Gone`]). A refusal makes the node a
+//! refused orphan (docs/protocol.md#refused-orphan), for which a flush asks once more.
 
 use zookeeper_client as zk;
 
@@ -19,7 +28,7 @@ use crate::values::path::LockPath;
 ///
 /// # Errors
 /// `Refused` with the first node whose deletion is refused again, and the number of the others.
-pub(crate) async fn delete_orphans(session: &Session) -> Result<(), ReleaseError> {
+pub(crate) async fn retry_refused_orphans(session: &Session) -> Result<(), ReleaseError> {
     let mut orphans = session.nodes.refused_orphans(None).into_iter();
     let Some((first, source)) = first_refused(session, orphans.by_ref()).await else {
         return Ok(());
@@ -61,11 +70,11 @@ pub(crate) async fn first_refused(
 
 /// How a node was deleted.
 pub(crate) enum Deleted {
-    /// By this request.
+    /// This request deleted the node.
     ByUs,
-    /// Most likely by an earlier request of this client, which was not answered.
+    /// An earlier request of this client, which was not answered, most likely deleted the node.
     PerhapsByUs,
-    /// It did not exist when this client asked for the first time.
+    /// The node did not exist when this client asked for the first time.
     Before,
 }
 
@@ -99,7 +108,7 @@ pub(crate) async fn hand_over(
         return Ok(HandOver::NotDone);
     }
     let slot = session.windows.releases.slot().await;
-    // Asked once more: the next attempt may have given up while this waited for a slot.
+    // The next attempt is asked for once more, because it may have given up during the wait.
     let Some(next) = session.nodes.next_waiter(&own) else {
         return Ok(HandOver::NotDone);
     };
@@ -115,7 +124,7 @@ pub(crate) async fn hand_over(
     let answer = answer.await;
     drop(slot);
     let Ok(answer) = answer else {
-        return over(session, directory);
+        return session_ended(session, directory);
     };
     let error = match answer {
         Ok(_) => {
@@ -127,7 +136,7 @@ pub(crate) async fn hand_over(
             // The node of the next attempt, or the released one, does not exist; or the former may
             // not be read.
             return match session.judge(&source) {
-                FailureKind::SessionGone => over(session, directory),
+                FailureKind::SessionGone => session_ended(session, directory),
                 _ => Ok(HandOver::NotDone),
             };
         }
@@ -135,7 +144,7 @@ pub(crate) async fn hand_over(
     };
     log::debug!(path = own, %error, "not handed over");
     match session.judge(&error) {
-        FailureKind::SessionGone => over(session, directory),
+        FailureKind::SessionGone => session_ended(session, directory),
         FailureKind::Refused(_) | FailureKind::NotNow | FailureKind::NoNode => {
             Ok(HandOver::NotDone)
         }
@@ -162,10 +171,10 @@ pub(crate) async fn delete_after(
     mut asked: bool,
 ) -> Result<Deleted, ReleaseError> {
     let path = &directory.child(name);
-    let deleted = persist(session, directory, path, window, |handle| {
+    let deleted = repeat_until_decided(session, directory, path, window, |handle| {
         let asked_before = std::mem::replace(&mut asked, true);
         async move {
-            // Sends it.
+            // The call sends the deletion.
             let deletion = session.write(|| handle.delete(path, None));
             session.nodes.deletion_sent(path);
             match deletion.await {
@@ -188,7 +197,12 @@ pub(crate) async fn delete_after(
 
 /// Repeats a request until there is a definite answer, or the session is gone, in which case the
 /// servers delete the node.
-pub(crate) async fn persist<T: Send, F>(
+///
+/// A number of repetitions is no bound that would be safe: after any number of answers that leave
+/// the outcome unknown, such as a `MarshallingError`, the node may be there, and to give up would
+/// have it keep all other contenders out for as long as the session lives. The end of the session
+/// is the bound, and [`clean_up_pause`](crate::session::request::retry::clean_up_pause) the pace.
+pub(crate) async fn repeat_until_decided<T: Send, F>(
     session: &Session,
     directory: &LockPath,
     path: &str,
@@ -203,7 +217,7 @@ where
         .await
     {
         Ok(answer) => Ok(answer),
-        Err(Unanswered::NoSession(SessionGone)) => over(session, directory),
+        Err(Unanswered::NoSession(SessionGone)) => session_ended(session, directory),
         // The policy of cleanup is never exhausted.
         Err(Unanswered::Refused(failure) | Unanswered::GaveUp(failure)) => {
             Err(ReleaseError::Refused {
@@ -215,7 +229,7 @@ where
     }
 }
 
-fn over<T>(session: &Session, directory: &LockPath) -> Result<T, ReleaseError> {
+fn session_ended<T>(session: &Session, directory: &LockPath) -> Result<T, ReleaseError> {
     Err(lost(
         directory,
         session.end_reason().unwrap_or(LostReason::Closed),

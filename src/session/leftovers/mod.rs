@@ -2,5 +2,6 @@
 //! waits for it only in a flush. It never deletes a node whose owner may live.
 
 pub(crate) mod cleanup;
-pub(crate) mod cleanup_task;
+
 pub(crate) mod deletion;
+pub(crate) mod settle;

@@ -5,7 +5,7 @@
 //! one is sent at once after a reconnect (docs/protocol.md#renewal). T less the margin after the
 //! last renewal, every lock of the session is lost with
 //! [`LeaseExpired`](crate::LostReason::LeaseExpired), which the [lease
-//! thread](crate::session::live::lease) notices too. The session may still be alive: then the nodes
+//! thread](crate::session::live::session_lease) notices too. The session may still be alive: then the nodes
 //! are deleted when their guards are dropped, or by this task T after the last renewal
 //! (docs/protocol.md#lost-lock-keeps-its-node).
 
@@ -47,7 +47,7 @@ pub(crate) async fn run(session: Arc<Session>) {
     let mut looks = tokio::time::interval(session.lease().heartbeat_interval());
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        session.tell_time();
+        session.check_clock();
         let kept = session.release_overdue();
         // An error is impossible: the session, which has the sender, lives.
         let news = live_nodes.has_changed().unwrap_or(false);
@@ -88,7 +88,7 @@ pub(crate) async fn run(session: Arc<Session>) {
             () = tokio::time::sleep(wait) => {}
             _ = live_nodes.changed(), if !by_clock => {}
             Some(_) = heartbeats.join_next() => {}
-            _ = looks.tick(), if session.directory_watches.any() => session.directory_watches.look(),
+            _ = looks.tick(), if session.directory_watches.any() => session.directory_watches.drop_idle(),
             state = states.changed() => {
                 let now = state != zk::SessionState::Disconnected;
                 // States are merged: the connection may have been lost and made again in between.
@@ -135,7 +135,7 @@ fn pause(session: &Session, sent: Option<Moment>, is_beating: bool) -> Duration 
 
 async fn send(session: &Arc<Session>) {
     let sent = clock::now();
-    beat(&Line {
+    beat(&HeartbeatConnection {
         session,
         spare: None,
     })
@@ -152,13 +152,13 @@ async fn send(session: &Arc<Session>) {
 }
 
 /// The connection by which a heartbeat is sent.
-pub(crate) struct Line<'a> {
+pub(crate) struct HeartbeatConnection<'a> {
     pub(crate) session: &'a Arc<Session>,
     /// Another handle of the session, with a separate connection.
     pub(crate) spare: Option<&'a zk::Client>,
 }
 
-impl Line<'_> {
+impl HeartbeatConnection<'_> {
     async fn request<F: Future<Output: Send> + Send>(
         &self,
         work: impl FnOnce(zk::Client) -> F,
@@ -182,8 +182,8 @@ impl Line<'_> {
 /// transactions as necessary. A failed check renews the lease too, since it is a committed
 /// transaction. It names one missing node; a read that follows finds the others, or, with servers
 /// that do not know that read, one transaction for each.
-pub(crate) async fn beat(line: &Line<'_>) {
-    let session = line.session;
+pub(crate) async fn beat(connection: &HeartbeatConnection<'_>) {
+    let session = connection.session;
     let mut nodes = by_node(session.holds.nodes());
     loop {
         // Nodes of locks that have been released or converted in the meantime need not exist.
@@ -192,7 +192,7 @@ pub(crate) async fn beat(line: &Line<'_>) {
             !node.locks.is_empty()
         });
         let mut bytes = 0;
-        let fits = |node: &&Checked| {
+        let fits = |node: &&CheckedNode| {
             bytes += node.path.len();
             bytes <= BYTES_PER_HEARTBEAT
         };
@@ -205,7 +205,7 @@ pub(crate) async fn beat(line: &Line<'_>) {
             _ => nodes.iter().map(|node| &node.path).collect(),
         };
         let paths = &paths;
-        let reply = line.request(|handle| async move {
+        let reply = connection.request(|handle| async move {
             let check = |writer: &mut zk::MultiWriter<'_>| {
                 paths
                     .iter()
@@ -222,21 +222,21 @@ pub(crate) async fn beat(line: &Line<'_>) {
                 }
                 let failed = nodes.swap_remove(index);
                 match source {
-                    zk::Error::NoNode => deleted(&failed),
-                    zk::Error::SessionExpired => line.failed(&source),
+                    zk::Error::NoNode => node_deleted(&failed),
+                    zk::Error::SessionExpired => connection.failed(&source),
                     // Its ACL does not allow the check, so whether it exists is unknown. It is
                     // checked again next time.
                     error => {
                         log::debug!(node = failed.path, %error, "a held node cannot be checked");
                     }
                 }
-                if let Some(missing) = missing(line, &nodes).await {
-                    missing.into_iter().for_each(deleted);
+                if let Some(missing) = missing(connection, &nodes).await {
+                    missing.into_iter().for_each(node_deleted);
                     nodes.clear();
                 }
             }
             Err(zk::MultiWriteError::RequestFailed { source }) => {
-                return line.failed(&source);
+                return connection.failed(&source);
             }
         }
         nodes.extend(rest);
@@ -247,24 +247,24 @@ pub(crate) async fn beat(line: &Line<'_>) {
 }
 
 /// A node that is checked once, however many locks are held by it: readers may share one.
-struct Checked {
+struct CheckedNode {
     path: String,
     locks: Vec<LockNode>,
 }
 
-fn by_node(held: Vec<LockNode>) -> Vec<Checked> {
+fn by_node(held: Vec<LockNode>) -> Vec<CheckedNode> {
     let mut nodes: HashMap<String, Vec<LockNode>> = HashMap::with_capacity(held.len());
     for node in held {
         nodes.entry(node.path.clone()).or_default().push(node);
     }
     nodes
         .into_iter()
-        .map(|(path, locks)| Checked { path, locks })
+        .map(|(path, locks)| CheckedNode { path, locks })
         .collect()
 }
 
 /// Tells the locks of a node that it does not exist.
-fn deleted(node: &Checked) {
+fn node_deleted(node: &CheckedNode) {
     for LockNode { lock, name, .. } in &node.locks {
         Arc::clone(lock).on(HoldEvent::NodeDeleted {
             node: Arc::clone(name),
@@ -275,12 +275,15 @@ fn deleted(node: &Checked) {
 /// Returns which of these nodes do not exist, by one read. `None` if the servers do not know that
 /// read. Its result is at least as new as the transaction that was answered before, but it does not
 /// renew the lease.
-async fn missing<'a>(line: &Line<'_>, nodes: &'a [Checked]) -> Option<Vec<&'a Checked>> {
+async fn missing<'a>(
+    connection: &HeartbeatConnection<'_>,
+    nodes: &'a [CheckedNode],
+) -> Option<Vec<&'a CheckedNode>> {
     if nodes.is_empty() {
         return Some(Vec::new());
     }
-    let session = line.session;
-    let reply = line.request(|handle| async move {
+    let session = connection.session;
+    let reply = connection.request(|handle| async move {
         // Smaller than the data: a lock node has no children.
         let read = session.read_together(&handle, nodes.iter().map(|node| &*node.path))?;
         Some(read.await)
@@ -288,7 +291,7 @@ async fn missing<'a>(line: &Line<'_>, nodes: &'a [Checked]) -> Option<Vec<&'a Ch
     let results = match reply.await.ok()?? {
         Ok(results) => results,
         Err(error) => {
-            line.failed(&error);
+            connection.failed(&error);
             return None;
         }
     };

@@ -3,5 +3,5 @@
 //! besides.
 
 pub(crate) mod heartbeat;
-pub(crate) mod lease;
+pub(crate) mod session_lease;
 pub(crate) mod zk_session;

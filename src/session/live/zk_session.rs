@@ -22,7 +22,7 @@ use crate::session::contents::holds::{SessionLock, SessionLocks};
 use crate::session::contents::limits::{WatchLimit, Windows};
 use crate::session::contents::nodes::Nodes;
 use crate::session::contents::unknown_creates::UnknownCreates;
-use crate::session::live::lease::{self, Leased, SessionLease};
+use crate::session::live::session_lease::{self, Leased, SessionLease};
 use crate::session::reports::log;
 use crate::session::threads::BoxFuture;
 use crate::session::threads::clock;
@@ -158,14 +158,18 @@ impl Session {
     pub(crate) fn request<'a, F: Future<Output: Send> + Send + 'a>(
         &'a self,
         work: impl FnOnce(zk::Client) -> F,
-    ) -> BoxFuture<'a, Result<F::Output, SessionGone>> {
-        // Boxed, so that a task that waits for something else has no room for it, and the wait,
-        // which is boxed too, is compiled for each type of answers and not for each request.
-        // Checking all that is in a request, to see that each caller is `Send`, took a quarter of
-        // the compiler's checks.
+    ) -> impl Future<Output = Result<F::Output, SessionGone>> + Send + 'a {
+        // Boxed, so that a task that waits for something else has no room for it, and the wait is
+        // compiled for each type of answers and not for each request. Checking all that is in a
+        // request, to see that each caller is `Send`, took a quarter of the compiler's checks.
         let work: Option<BoxFuture<'a, F::Output>> =
             self.handle().map(|handle| Box::pin(work(handle)) as _);
-        Box::pin(async move { self.until_ended(work.ok_or(SessionGone)?).await })
+        self.answered(work)
+    }
+
+    /// Waits for the answers to what was sent, until the session ends.
+    async fn answered<T: Send>(&self, work: Option<BoxFuture<'_, T>>) -> Result<T, SessionGone> {
+        self.until_ended(work.ok_or(SessionGone)?).await
     }
 
     /// Waits for `work`, which need not be `Send`, for as long as the session lives.
@@ -210,8 +214,8 @@ impl Session {
     /// closes it on the servers. Requests under way are abandoned. The first reason counts.
     pub(crate) fn end(&self, reason: LostReason) {
         if self.end_reason().is_none() {
-            // This comes first: a task that is notified of the end must find no guard that still
-            // reports `Held`.
+            // The locks are notified first: a task that is notified of the end must find no guard that
+            // still reports `Held`.
             for lock in self.holds.active() {
                 lock.on(HoldEvent::Ended(reason));
             }
@@ -232,7 +236,7 @@ impl Session {
             let (session, session_id) = (self.number, format!("{:#x}", self.session_id));
             log::info!([name: "session.ended"] session, session_id, %reason, "session over");
         }
-        // Only now: the drop of the last clone of the handle can close the session.
+        // The handle is dropped last, because the drop of its last clone closes the session.
         let handle = self.handle.lock().take();
         drop(handle);
     }
@@ -270,9 +274,10 @@ impl Session {
             .filter(|_| !self.kept_by_spare.load(Ordering::Relaxed))
     }
 
-    /// Returns whether this session owns a node of this client that was found; ends the session if
-    /// it does not (docs/protocol.md#owner-check).
-    pub(crate) fn owns(&self, stat: &zk::Stat) -> bool {
+    /// Checks whether this session owns a node of this client that was found. If it does not, the
+    /// servers have replaced the session, which ends here too (docs/protocol.md#replaced-session).
+    /// Returns whether it does.
+    pub(crate) fn check_owner(&self, stat: &zk::Stat) -> bool {
         let owns = stat.is_invalid() || stat.ephemeral_owner == self.session_id();
         if !owns {
             self.end(LostReason::SessionReplaced);
@@ -296,7 +301,7 @@ impl Session {
         self.lease.is_valid() && self.end_reason().is_none()
     }
 
-    /// Has the log say that a lock was lost.
+    /// Logs that a lock was lost.
     pub(crate) fn log_loss(&self, lock: &dyn SessionLock, reason: LostReason) {
         let (path, name, session) = (lock.directory().user(), lock.node(), self.number);
         let node = &*name;
@@ -318,25 +323,25 @@ impl Session {
     pub(crate) fn update_registration(self: &Arc<Self>, lock: &Arc<dyn SessionLock>) {
         let (is_first, lease_end) = self.holds.update(lock);
         if is_first {
-            lease::arm(&(Arc::<Self>::clone(self) as Arc<dyn Leased>));
+            session_lease::arm(&(Arc::<Self>::clone(self) as Arc<dyn Leased>));
         }
         if let Some(end) = lease_end {
-            lease::wake_by(end);
+            session_lease::wake_by(end);
         }
     }
 
     /// Tells the holders, and tasks that wait for a change, how the passing of time has changed the
     /// lease, and which of the leases that callers have set are over. Returns how long until the
     /// next change, if no renewal comes.
-    pub(crate) fn tell_time(&self) -> Duration {
+    pub(crate) fn check_clock(&self) -> Duration {
         let now = clock::now();
-        for lock in self.holds.lease_over(now) {
+        for lock in self.holds.hold_leases_over(now) {
             lock.on(HoldEvent::LeaseOver { now });
         }
-        self.lease.tell();
+        self.lease.check_valid();
         if self.lease.state() == LeaseState::Expired {
             for lock in self.holds.active() {
-                // This is checked again for each lock, after its registration: a lock that was
+                // The lease is checked again for each lock, after its registration: a lock that was
                 // granted by a renewal of this very moment is not lost.
                 if self.lease.state() == LeaseState::Expired {
                     lock.on(HoldEvent::LeaseExpired {
@@ -347,7 +352,7 @@ impl Session {
         }
         let next = self.lease.until_next_state();
         self.holds
-            .next_lease_end()
+            .next_hold_lease_end()
             .map_or(next, |end| next.min(end.since(clock::now())))
     }
 
@@ -406,9 +411,9 @@ impl Session {
 }
 
 impl Leased for Session {
-    fn tell_time(&self) -> Duration {
+    fn check_clock(&self) -> Duration {
         // The inherent method.
-        Self::tell_time(self)
+        Self::check_clock(self)
     }
 
     fn is_watched(&self) -> bool {

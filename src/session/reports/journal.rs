@@ -56,7 +56,7 @@ impl Journal {
         background::run_blocking(NAME, move || {
             for note in queue {
                 noted.waiting.fetch_sub(1, Ordering::Relaxed);
-                // A panic is that of one note.
+                // A panic ends one note only.
                 contain_panic(note);
             }
         })?;
@@ -70,7 +70,7 @@ impl Journal {
 
     /// Reports the number of calls and lines that were not observed, because earlier ones were
     /// reported too slowly.
-    fn tell_missed(&self) {
+    fn report_missed(&self) {
         let missed = self.missed.swap(0, Ordering::Relaxed);
         contain_panic(|| {
             tracing::event!(
@@ -103,9 +103,9 @@ fn journal_with_room(most: usize) -> Option<Arc<Journal>> {
         return Some(journal);
     }
     if journal.missed.fetch_add(1, Ordering::Relaxed) == 0 {
-        // Behind all that wait.
+        // The report is behind all notes that wait.
         let noted = Arc::clone(&journal);
-        journal.send(Box::new(move || noted.tell_missed()));
+        journal.send(Box::new(move || noted.report_missed()));
     }
     None
 }

@@ -44,7 +44,7 @@ pub(crate) enum How {
     List,
     /// Nothing could be before it, without a list.
     Succession,
-    /// It had waited for other contenders.
+    /// An event ended the wait for other contenders.
     Event,
     /// One transaction of the holder before it, in this process.
     HandedOver,
@@ -81,7 +81,7 @@ pub(crate) struct GrantReport {
 pub(crate) enum CallEnd {
     NotGranted(&'static str),
     Lost(LostReason),
-    /// By a call, or else by a drop.
+    /// The guard was released by a call, or else by a drop.
     Released {
         by_call: bool,
     },
@@ -209,8 +209,8 @@ pub(crate) fn handed_over(directory: &LockPath, node: &str, to: &str) {
     );
 }
 
-fn note(call: CallNumber, tell: impl FnOnce(&mut Observed) + Send + 'static) {
-    journal::note(move || observed(call, tell));
+fn note(call: CallNumber, report: impl FnOnce(&mut Observed) + Send + 'static) {
+    journal::note(move || observed(call, report));
 }
 
 /// Returns whether the subscriber of the caller is interested in locks. Without one this is a load
@@ -227,8 +227,8 @@ thread_local! {
     static CALLS: RefCell<HashMap<CallNumber, Observed>> = RefCell::default();
 }
 
-fn observed(call: CallNumber, tell: impl FnOnce(&mut Observed)) {
-    CALLS.with_borrow_mut(|calls| calls.get_mut(&call).map(tell));
+fn observed(call: CallNumber, report: impl FnOnce(&mut Observed)) {
+    CALLS.with_borrow_mut(|calls| calls.get_mut(&call).map(report));
 }
 
 /// One observed call.
@@ -251,8 +251,10 @@ struct Traced {
 
 impl Traced {
     /// Calls the subscriber, which may panic.
-    fn tell(&self, tell: impl FnOnce(&Span)) {
-        contain_panic(|| tracing::dispatcher::with_default(&self.subscriber, || tell(&self.span)));
+    fn with_subscriber(&self, report: impl FnOnce(&Span)) {
+        contain_panic(|| {
+            tracing::dispatcher::with_default(&self.subscriber, || report(&self.span))
+        });
     }
 
     /// Ends the span, and begins the next in the one around the call.
@@ -318,7 +320,8 @@ impl Observed {
                     outcome = Empty, ahead = Empty, wait_ms = Empty
                 )
             });
-            traced.tell(|span| event!(span, "lock.asked", "lock asked for", path, recipe));
+            traced
+                .with_subscriber(|span| event!(span, "lock.asked", "lock asked for", path, recipe));
             traced
         });
         let observed = Self {
@@ -331,9 +334,11 @@ impl Observed {
         CALLS.with_borrow_mut(|calls| calls.insert(call, observed));
     }
 
-    fn tell(&self, tell: impl FnOnce(&Span, &str, &'static str)) {
+    fn with_span(&self, report: impl FnOnce(&Span, &str, &'static str)) {
         if let Some(traced) = &self.traced {
-            traced.tell(|span| tell(span, self.subject.path.user(), self.subject.recipe));
+            traced.with_subscriber(|span| {
+                report(span, self.subject.path.user(), self.subject.recipe)
+            });
         }
     }
 
@@ -343,7 +348,7 @@ impl Observed {
     }
 
     fn queued(&self, node: Option<&str>, ahead: Option<usize>) {
-        self.tell(|span, path, _| {
+        self.with_span(|span, path, _| {
             if let Some(ahead) = ahead {
                 span.record("ahead", ahead);
             }
@@ -359,7 +364,7 @@ impl Observed {
             at.saturating_duration_since(self.asked),
         );
         let (node, session, wait_ms) = (&*granted.node, granted.session, millis(waited));
-        self.tell(|span, path, recipe| {
+        self.with_span(|span, path, recipe| {
             span.record("outcome", how).record("wait_ms", wait_ms);
             let holds = granted.holds;
             event!(
@@ -390,7 +395,7 @@ impl Observed {
     fn converted(&mut self, recipe: &'static str) {
         measure!(self, converted(recipe));
         self.subject.recipe = recipe;
-        self.tell(|span, path, recipe| {
+        self.with_span(|span, path, recipe| {
             span.record("recipe", recipe);
             event!(span, "lock.converted", "lock converted", path, recipe);
         });
@@ -398,7 +403,7 @@ impl Observed {
 
     fn end(self, at: Instant, end: CallEnd) {
         let took = at.saturating_duration_since(self.granted.unwrap_or(self.asked));
-        self.tell(|span, path, recipe| match end {
+        self.with_span(|span, path, recipe| match end {
             CallEnd::NotGranted(reason) => {
                 let wait_ms = millis(took);
                 span.record("outcome", reason).record("wait_ms", wait_ms);

@@ -343,7 +343,7 @@ impl Request {
                 Self::Write(Write::decode(op, reader)?)
             }
             opcode::DELETE => Self::Write(Write::decode(op, reader)?),
-            // These operations check their path before they use it: a null path is as invalid as an
+            // The operations check their path before they use it: a null path is as invalid as an
             // empty one.
             opcode::SET_DATA | opcode::SET_ACL | opcode::CHECK => {
                 match Write::decode(op, reader)? {

@@ -51,7 +51,8 @@ async fn serve(mut client: TcpStream, server: SocketAddr, forget: bool) {
     drop(pass_on.await);
 }
 
-/// With a heartbeat every second, and locks that outlast the pauses of a busy machine.
+/// Connects a client with a heartbeat every second, and locks that outlast the pauses of a busy
+/// machine.
 async fn client_behind(relay: &Relay) -> Client {
     let client = Client::builder()
         .session_timeout(Duration::from_secs(6))
@@ -63,7 +64,8 @@ async fn client_behind(relay: &Relay) -> Client {
 }
 
 /// Cuts the client's connection, and waits until the server has given it another session. The relay
-/// goes on forgetting: a client that did not wait for the answer, on a busy machine, asks again.
+/// continues to forget: a client that did not wait for the answer, on a busy machine, connects
+/// again.
 async fn replace(server: &Server, relay: &Relay, id: i64) {
     let newest = server.sessions().last().unwrap().id;
     relay.forget.store(true, Ordering::SeqCst);
@@ -143,7 +145,7 @@ enum Created {
 }
 
 impl Created {
-    /// Has it created, in the end by the session that comes next. Returns what keeps it there.
+    /// Creates the node, in the end in the next session. Returns the value that keeps the node.
     async fn on(self, client: &Client) -> Box<dyn std::any::Any> {
         match self {
             Self::Lock => Box::new(mutex(client).lock().await.unwrap()),

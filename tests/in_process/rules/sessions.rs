@@ -46,7 +46,7 @@ async fn drops_need_no_runtime_or_session() {
         assert_eq!(server.children(DIRECTORY), [""; 0]);
     }
 
-    // All clones have been dropped.
+    // The guard is dropped after the end of the client and of the server.
     let handle = mutex(&client);
     let guard = within("the grant", handle.lock()).await.unwrap();
     client.close().await.unwrap();
@@ -85,7 +85,7 @@ async fn panic_during_create_leaves_no_node() {
     );
     within("the create", created.wait_hit()).await;
     within("the panic", broken.0.notified()).await;
-    // The node existed before the panic.
+    // The answer was sent before the panic.
     let error = within("the answer", acquiring).await.unwrap_err();
     assert_eq!(error.kind(), Some(ErrorKind::Connection), "{error:?}");
     created.release();

@@ -236,7 +236,7 @@ async fn empty_group_is_watched() {
         view.children(GROUP).is_empty()
     })
     .await;
-    // The directory is deleted with its nodes.
+    // The directory itself is deleted.
     server.delete(GROUP).unwrap();
     assert!(
         within("the members", watch.changed())

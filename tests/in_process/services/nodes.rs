@@ -190,7 +190,7 @@ async fn lost_connection_costs_nothing() {
     assert_eq!(server.node(PATH).unwrap().version, 3);
 }
 
-/// CURATOR-258: also after its data were changed, by us or by another hand.
+/// CURATOR-258: also after its data were changed, by us or by another process.
 // Shows: persistent-node
 #[tokio::test]
 async fn deleted_node_is_created_again() {
@@ -223,7 +223,7 @@ async fn deleted_node_is_created_again() {
 }
 
 /// CURATOR-154, CURATOR-258: a process that is started again meets its own node of before, which
-/// goes with the session of before; the node of then would go on with stale data, and go.
+/// goes with the earlier session; that node would have stale data, and would be deleted.
 // Shows: persistent-node
 #[tokio::test]
 async fn node_of_another_session_is_awaited() {

@@ -73,7 +73,7 @@ async fn blocking_predicate_costs_no_lock() {
     of_latch.is_inside().await;
     of_node.is_inside().await;
 
-    // Each watch is called with another state, and other watches see it.
+    // The states change while the predicates block, and other watches see the changes.
     let (mut connection, mut leadership) = (client.watch_state(), latch.watch_state());
     server.refuse_connections(true);
     assert!(server.cut(id, Cut::Fin));

@@ -48,7 +48,7 @@ pub(crate) fn curators_own_downgrade(peer: &CuratorPeer) -> Outcome {
     }
 }
 
-/// Whether it is a Curator before 5.5.
+/// Returns whether Curator is older than 5.5.
 fn has_the_bug(peer: &CuratorPeer) -> bool {
     let Some(version) = &peer.version else {
         return false;

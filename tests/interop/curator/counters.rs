@@ -185,7 +185,7 @@ pub(crate) fn numbers_and_sums(peer: &CuratorPeer) -> Outcome {
     Ok(())
 }
 
-/// Lets all count, kills one after the other, and has the rest end well.
+/// Runs all workers, kills one after the other, and ends the rest.
 fn count_and_kill(
     start: &mut Start,
     proxy: &Proxy,
@@ -255,7 +255,8 @@ fn count_and_kill(
     Ok(())
 }
 
-/// Every number once, below the counter's value; the sum is what was added, and what may have been.
+/// Checks that every number occurs once, below the counter's value, and that the sum is that of the
+/// additions and of some of those that may have been made.
 fn check(journal: &str, (ids, sum): (i64, i64)) -> Outcome {
     let mut numbers = BTreeSet::new();
     let (mut taken, mut added, mut doubtful) = (BTreeMap::<&str, usize>::new(), 0, 0);

@@ -7,7 +7,7 @@ use crate::Outcome;
 use crate::curator::java::steps;
 use crate::election::{Leading, joined, soon};
 
-/// As the Java program shows them.
+/// Returns the participants as the Java program shows them.
 fn shown(participants: &[Participant]) -> String {
     let ids = participants
         .iter()

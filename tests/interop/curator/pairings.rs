@@ -16,7 +16,7 @@ pub(crate) fn mutexes(peer: &CuratorPeer) -> Outcome {
     in_halves(&servers, "mutexes", &sides, |_| Ok(()))
 }
 
-/// Of two paths each, ours by one transaction.
+/// Pairs multi-locks of two paths, whose transactions check both.
 pub(crate) fn multi_locks(peer: &CuratorPeer) -> Outcome {
     let servers = shared_standalone()?;
     let sides = [

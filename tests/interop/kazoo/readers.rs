@@ -48,7 +48,7 @@ pub(crate) fn kazoos_readers_await_later_writers(peer: &KazooPeer) -> Outcome {
     })
 }
 
-/// Whether it is a kazoo before 2.9.
+/// Returns whether kazoo is older than 2.9.
 fn has_the_bug(peer: &KazooPeer) -> bool {
     let mut numbers = peer
         .version

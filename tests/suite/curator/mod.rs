@@ -3,9 +3,9 @@
 //!
 //! They check what Curator's check, in their own words, and a little more where Curator's look
 //! away: what a second thread finds is looked at, a failure on it fails the test, and after each
-//! test, while its clients are still there, no node and no watch may be left (`wchp` on a real
-//! server). Curator's own check for left watches has been off since 2020. What Curator does with a
-//! pause is done with an event here.
+//! test, while its clients still exist, no node and no watch may be left (`wchp` on a real server).
+//! Curator's own check for left watches has been off since 2020. What Curator does with a pause is
+//! done with an event here.
 //!
 //! | Curator's class | tests | here |
 //! |---|---|---|

@@ -37,7 +37,8 @@ async fn test_some_releases_fail(stage: &Stage<'_>) {
     fault.remove();
 }
 
-/// The first is released when the second fails; Curator goes on with the third before it does that.
+/// The first is released when the second fails; Curator continues with the third before it does
+/// that.
 async fn test_some_locks_fail_to_lock(stage: &Stage<'_>) {
     let (client, other) = (stage.client().await, stage.client().await);
     let [one, two, three] = ["one", "two", "zzz"].map(|name| stage.env.path(name));

@@ -239,8 +239,8 @@ async fn test_downgrading_at_once(stage: &Stage<'_>) {
         .unwrap();
 }
 
-/// A writer that queues while another writes does not come in when that one goes on as a reader: in
-/// Curator before 5.5.0 it did.
+/// A queued writer is not granted the lock when the holder is downgraded to a reader. In Curator
+/// before 5.5.0 it was.
 // Shows: downgrade
 async fn test_contending_downgrading(stage: &Stage<'_>) {
     let (ours, theirs) = (stage.client().await, stage.client().await);
@@ -259,7 +259,7 @@ async fn test_contending_downgrading(stage: &Stage<'_>) {
         let node = reader.node();
         tokio::select! {
             () = stage.env.wait_watchers(&node, 1) => {}
-            writer = &mut next => panic!("writes beside a reader: {writer:?}"),
+            writer = &mut next => panic!("the writer was granted the lock while a reader held it: {writer:?}"),
         }
         assert!(reader.is_held() && !next.is_finished());
         assert!(
@@ -484,8 +484,8 @@ async fn conversion_keeps_its_listeners(stage: &Stage<'_>) {
     drop(reader);
 }
 
-/// A client that may have one contender at a time: who has been let in does not take the place of
-/// those who wait, also as a reader.
+/// A client that may have one contender at a time: who has been granted the lock does not take the
+/// place of those who wait, also as a reader.
 // Shows: downgrade, bounded-nodes
 async fn downgrades_need_no_queue_place(stage: &Stage<'_>) {
     let client = stage.client().await;

@@ -5,7 +5,7 @@ use test_support::prelude::*;
 use super::stage::{Kind, Stage, ported};
 use crate::harness::{Behaviour, LimitedSection, Need};
 
-/// After so long without a visit there is none.
+/// The time without a visit after which none is expected.
 const QUIET: Duration = Duration::from_secs(1);
 
 pub(crate) fn all() -> Vec<Behaviour> {
@@ -15,8 +15,8 @@ pub(crate) fn all() -> Vec<Behaviour> {
     ]
 }
 
-/// Twenty clients; when the ensemble has no quorum none gets in, and with the quorum they go on.
-/// (Curator's check for exclusion is inverted, and proves nothing.)
+/// Twenty clients; when the ensemble has no quorum none is granted a permit, and with the quorum
+/// they continue. (Curator's check for exclusion is inverted, and proves nothing.)
 async fn test_cluster(stage: &Stage<'_>) {
     let section = Arc::new(LimitedSection::new(1));
     let (visit, mut visits) = watch::channel(0);
@@ -51,7 +51,7 @@ async fn test_cluster(stage: &Stage<'_>) {
         let cut_off = state.wait_for(|state| *state == ConnectionState::Suspended);
         within("the outage", cut_off).await.unwrap();
     }
-    // Callers that were granted a permit before may still return it.
+    // Callers that were granted a permit before the outage may still be notified of the grant.
     for _ in 0..20 {
         let before = *visits.borrow_and_update();
         if tokio::time::timeout(QUIET, visits.wait_for(|visits| *visits > before))

@@ -150,7 +150,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// The client's session goes on until it has been looked for what it has left behind.
+    /// The client's session lives until the test has checked what it has left behind.
     pub(crate) fn keep(&self, client: &Client) {
         self.clients.lock().unwrap().push(client.clone());
     }
@@ -244,7 +244,7 @@ impl<'a> Stage<'a> {
         self.env.wait_count(&self.env.lock_path(), nodes).await;
     }
 
-    /// Panics unless all nodes and all watches are gone while the clients are still there.
+    /// Panics unless all nodes and all watches are gone while the clients still exist.
     pub(crate) async fn assert_nothing_left(&self) {
         let clients = std::mem::take(&mut *self.clients.lock().unwrap());
         for client in &clients {

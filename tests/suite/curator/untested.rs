@@ -52,8 +52,8 @@ async fn re_entry_after_session_loss(stage: &Stage<'_>) {
             Some(waiter) => Some(within("the second in line", waiter).await.unwrap().unwrap()),
             None => None,
         };
-        // The holder is notified before a server that needs no time to end a session; a real one
-        // needs longer.
+        // A server that ends a session at once may grant the lock to the next before the holder is
+        // notified; with a real server the holder is notified long before.
         within("the loss", guard.lost()).await;
         within("the loss of the share", again.lost()).await;
         for guard in [&guard, &again] {
@@ -108,8 +108,8 @@ async fn cancellation_at_random_moments(stage: &Stage<'_>) {
         .unwrap();
 }
 
-/// A contender that would have a number after the last is refused: it would be let in beside the
-/// holder.
+/// A contender that would have a number after the last is refused: it would be granted the lock
+/// beside the holder.
 // Shows: sequence-order
 async fn overflowing_sequence_is_refused(stage: &Stage<'_>) {
     let (ours, theirs) = (stage.newcomer().await, stage.rival().await);

@@ -29,7 +29,7 @@ pub(crate) const NO_EXPIRY: &str = "a Keeper does not say that a session has exp
 pub(crate) const SESSION_OUTLIVES: &str =
     "a session that a Keeper has replaced lives until it expires";
 
-/// What a behaviour needs besides a server on which it has separate paths.
+/// The requirements of a behaviour besides a server on which it has separate paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
     /// Stop the servers and start them again, and make them delete empty containers at once.

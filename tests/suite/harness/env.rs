@@ -202,8 +202,8 @@ impl Env {
         }
     }
 
-    /// Whether this is how a holder hears of [`expire`](Self::expire): one that is cut off gives up
-    /// before the servers may give the lock to another client.
+    /// Returns whether a holder may report this reason after [`expire`](Self::expire): a holder
+    /// without a connection gives up before the servers may grant the lock to another client.
     pub(crate) fn is_loss(&self, reason: LostReason) -> bool {
         match &self.servers {
             Servers::Ours(_) => reason == LostReason::SessionExpired,
@@ -391,7 +391,8 @@ impl Env {
     /// Returns a plain client of ZooKeeper, whose session uses no locks.
     pub(crate) async fn plain_client(&self) -> &zk::Client {
         let connect = || async {
-            let connector = zk::Client::connector().with_session_timeout(Duration::from_secs(30));
+            // Longer than three servers on a busy machine take to come back.
+            let connector = zk::Client::connector().with_session_timeout(Duration::from_secs(60));
             within(
                 "the plain client's session",
                 connector.connect(&self.connect_string()),
@@ -501,14 +502,14 @@ impl Env {
         tokio::join!(synced, data).1
     }
 
-    /// Has the plain_client make a node that every client may do anything with, and its parents;
-    /// returns its path.
+    /// Creates a node that is open to every client, and its parents, by the plain client. Returns
+    /// its path.
     pub(crate) async fn create(&self, path: &str, mode: zk::CreateMode) -> String {
         self.create_with(path, &mode.with_acls(zk::Acls::anyone_all()))
             .await
     }
 
-    /// Has the plain_client make any node, and its parents, open to all; answers its path.
+    /// Creates a node with these options, and its parents, by the plain client. Returns its path.
     pub(crate) async fn create_with(&self, path: &str, options: &zk::CreateOptions<'_>) -> String {
         let plain_client = self.plain_client().await;
         let (parent, _) = path.rsplit_once('/').unwrap();
@@ -525,7 +526,7 @@ impl Env {
         }
     }
 
-    /// Has the plain_client delete a node.
+    /// Deletes a node by the plain client.
     pub(crate) async fn delete(&self, path: &str) {
         self.plain_client().await.delete(path, None).await.unwrap();
     }
@@ -535,7 +536,7 @@ impl Env {
     }
 }
 
-/// Whether servers know a session; only the leader, or the only one, does.
+/// Returns whether servers know a session; only the leader, or the only one, does.
 fn knows(servers: &ZooKeeper, session: i64) -> bool {
     let member = match servers.leader() {
         Some(leader) => leader,

@@ -92,9 +92,17 @@ impl SharedSection {
         self.gate.admit(guard.fencing_token()).unwrap();
         let readers = self.readers.fetch_add(1, Ordering::SeqCst) + 1;
         self.most_readers.fetch_max(readers, Ordering::SeqCst);
-        assert_eq!(self.writers.load(Ordering::SeqCst), 0, "beside a writer");
+        assert_eq!(
+            self.writers.load(Ordering::SeqCst),
+            0,
+            "expected no writer beside a reader"
+        );
         let done = work.await;
-        assert_eq!(self.writers.load(Ordering::SeqCst), 0, "beside a writer");
+        assert_eq!(
+            self.writers.load(Ordering::SeqCst),
+            0,
+            "expected no writer beside a reader"
+        );
         self.readers.fetch_sub(1, Ordering::SeqCst);
         done
     }
@@ -108,11 +116,19 @@ impl SharedSection {
         assert_eq!(
             self.writers.fetch_add(1, Ordering::SeqCst),
             0,
-            "beside another writer"
+            "expected one writer"
         );
-        assert_eq!(self.readers.load(Ordering::SeqCst), 0, "beside a reader");
+        assert_eq!(
+            self.readers.load(Ordering::SeqCst),
+            0,
+            "expected no reader beside a writer"
+        );
         let done = work.await;
-        assert_eq!(self.readers.load(Ordering::SeqCst), 0, "beside a reader");
+        assert_eq!(
+            self.readers.load(Ordering::SeqCst),
+            0,
+            "expected no reader beside a writer"
+        );
         self.writers.fetch_sub(1, Ordering::SeqCst);
         done
     }

@@ -104,7 +104,7 @@ impl Served {
         })
     }
 
-    /// Has a command done; returns the reply.
+    /// Sends a command. Returns the reply.
     pub fn run(&mut self, verb: &str, mut fields: Value) -> Value {
         fields["do"] = verb.into();
         let reply = self.send(fields.to_string());

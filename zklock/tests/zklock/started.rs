@@ -206,8 +206,6 @@ pub(crate) struct KeptStopped {
 
 impl KeptStopped {
     pub(crate) fn new(process: Pid) -> Self {
-        kill_process(process, Signal::STOP).unwrap();
-        poll_until("the stop", SOON, || is_stopped(process).then_some(())).unwrap();
         let (until, ended) = channel();
         // As often as a timer allows: no event tells that a process continues.
         let thread = std::thread::spawn(move || {
@@ -217,6 +215,8 @@ impl KeptStopped {
                 }
             }
         });
+        // Behind the begin of that: an order may wake the process before it is seen to stand.
+        poll_until("the stop", SOON, || is_stopped(process).then_some(())).unwrap();
         Self {
             process,
             until,

@@ -7,7 +7,7 @@ use test_support::prelude::*;
 
 use crate::semaphore_faults::{LEASES, LIMIT, LOCKS, PATH, at_head, semaphore};
 
-/// What is acquired.
+/// The lock of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Mutex,
@@ -39,7 +39,7 @@ impl Kind {
     }
 }
 
-/// What is in the way of a call.
+/// The reason why a call is not granted at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     Free,
@@ -67,24 +67,24 @@ pub(super) enum Way {
 /// for any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
-    /// This request, after so many of the kind, has arrived and is not carried out.
+    /// The request, after this many of its kind, has arrived and is not carried out.
     Arrived(Op, &'static str, usize),
     /// The same, which is carried out and not answered.
     Applied(Op, &'static str, usize),
-    /// It watches what is in its way.
+    /// The call watches its predecessor.
     Waiting,
-    /// It waits in memory, behind others of its client.
+    /// The call waits in memory, behind others of its client.
     InMemory,
-    /// It pauses between two repetitions of this request.
+    /// The call pauses between two repetitions of this request.
     Pausing(Op, &'static str),
-    /// There is no connection at the moment, and what is to be sent waits.
+    /// The client has no connection at the moment, and requests wait.
     Disconnected,
-    /// There is no session at the moment.
+    /// The client has no session at the moment.
     WithoutSession,
 }
 
-/// What is in the way, where the call is then, and whether the error of a deadline there says that
-/// others have the lock; `None` if it may say either.
+/// The reason why a call waits, its point then, and whether the error of a deadline at that point
+/// names contenders; `None` if it may or may not.
 type Point = (Way, Stop, Option<bool>);
 
 use Stop::{Applied, Arrived, Disconnected, InMemory, Pausing, Waiting, WithoutSession};
@@ -107,7 +107,7 @@ const MUTEX: &[Point] = &[
     (Held(DIRECTORY), Arrived(Op::GetData, NODES, 0), Some(true)),
     (Held(DIRECTORY), Applied(Op::GetData, NODES, 0), Some(true)),
     (Held(DIRECTORY), Waiting, Some(true)),
-    // Its predecessor has left, who was not the holder, and it looks again.
+    // The predecessor, which was not the holder, has left, and the call lists again.
     (Left, Applied(Op::GetChildren, DIRECTORY, 1), Some(true)),
     // A node is found in a list, and its owner is asked for.
     (
@@ -148,7 +148,7 @@ const MULTI_LOCK: &[Point] = &[
 const IN_LOCKS: &str = "/sem/locks/";
 const IN_LEASES: &str = "/sem/leases/";
 const SEMAPHORE: &[Point] = &[
-    // In the queue of locks.
+    // The call is in the queue of locks.
     (Free, Arrived(Op::Create, IN_LOCKS, 0), Some(false)),
     (Free, Applied(Op::Create, IN_LOCKS, 0), Some(false)),
     (Free, Arrived(Op::GetChildren, LOCKS, 0), Some(false)),
@@ -161,8 +161,8 @@ const SEMAPHORE: &[Point] = &[
     (NoDirectory, Applied(Op::Create, LEASES, 0), Some(false)),
     (Free, Arrived(Op::Multi, IN_LEASES, 0), Some(false)),
     (Free, Applied(Op::Multi, IN_LEASES, 0), Some(false)),
-    // It is not known whether it has taken permits: it does so again, or lists the leases to find
-    // out.
+    // The call does not know whether it has taken permits: it repeats the transaction, or lists the
+    // leases to find out.
     (
         ReplyLost(Op::Multi, IN_LEASES),
         Arrived(Op::Multi, IN_LEASES, 0),
@@ -178,7 +178,7 @@ const SEMAPHORE: &[Point] = &[
         Arrived(Op::GetChildren, LEASES, 1),
         Some(false),
     ),
-    // Too few are free: it sets its watches, waits, and looks again in vain.
+    // Too few permits are free: the call sets its watches, waits, and finds too few again.
     (Held(PATH), Arrived(Op::GetChildren, LEASES, 1), None),
     (Held(PATH), Applied(Op::GetChildren, LEASES, 1), None),
     (Held(PATH), Waiting, Some(true)),
@@ -203,7 +203,7 @@ impl Case {
         })
     }
 
-    /// Every kind at every point.
+    /// Returns every kind at every point.
     pub(super) fn all() -> impl Iterator<Item = Self> {
         let mutexes = [Kind::Mutex, Kind::HandOff].into_iter();
         let mutexes = mutexes.flat_map(|kind| Self::of(kind, MUTEX));
@@ -288,7 +288,7 @@ impl Case {
 pub(super) struct Grant {
     pub(super) guard: Box<dyn Guard>,
     nodes: Vec<NodePath>,
-    /// Of a semaphore.
+    /// The slots of a semaphore's permits.
     slots: Vec<u32>,
     /// Where each node has one, its number of creation.
     tokens: Vec<i64>,
@@ -340,7 +340,7 @@ fn call<G: Into<Grant>, E>(call: impl Future<Output = Result<G, E>> + Send + 'st
     Box::pin(async { Ok(call.await?.into()) })
 }
 
-/// What is acquired.
+/// The lock of a call.
 #[derive(Clone)]
 pub(super) enum Lock {
     Mutex(InterProcessMutex),
@@ -508,7 +508,7 @@ impl Scene {
         }
     }
 
-    /// Has the server hold up the call at the point.
+    /// Makes the server hold up the call at the point.
     fn arm(&mut self) {
         let (server, id) = (&self.server, self.id);
         self.gate = match self.case.point.1 {
@@ -562,7 +562,7 @@ impl Scene {
             Disturbed => self.server.create(&stray, "").unwrap(),
             _ => {}
         }
-        // Without a session the gate holds another request, and in memory nothing shows.
+        // Without a session the gate holds another request, and a wait in memory sends none.
         if let (Some(gate), true) = (&self.gate, stop != WithoutSession) {
             within(&self.what("the gate"), gate.wait_hit()).await;
         }
@@ -574,7 +574,7 @@ impl Scene {
         }
     }
 
-    /// What a call that waits watches.
+    /// Returns the nodes that a waiting call watches.
     fn watched(&self) -> Vec<String> {
         match (&self.head, &self.ahead) {
             (Some((node, _)), _) => vec![node.clone()],
@@ -616,7 +616,7 @@ impl Scene {
     pub(super) async fn clear_the_way(&mut self) {
         for held in self.others.drain(..) {
             let released = within("the release", held.guard.release()).await;
-            // What this client holds may be lost already, with its session.
+            // The holds of this client may be lost already, with its session.
             assert!(
                 released.is_ok() || self.case.point.0 == HeldHere,
                 "{released:?}"
@@ -660,7 +660,8 @@ impl Scene {
         assert_eq!(self.nodes(), others, "{what}");
     }
 
-    /// Nothing is left of the call, in a session that goes on, and the client is as good as before.
+    /// Nothing is left of the call, in a session that lives on, and the client is as good as
+    /// before.
     pub(super) async fn assert_nothing_left(&mut self, how: &str) {
         let what = self.what(how);
         within(&what, self.client.flush(SOON)).await.unwrap();
@@ -703,8 +704,8 @@ impl Scene {
         let what = self.what(how);
         self.until_free(how).await;
         for path in self.case.kind.directories() {
-            // This uses up a watch on the data of the directory, which `in_process::assert_clean`
-            // describes.
+            // The write uses up a watch on the data of the directory, which
+            // `in_process::assert_clean` describes.
             let _ = self.server.set_data(path, "");
         }
         until(

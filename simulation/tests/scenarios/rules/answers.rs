@@ -1,5 +1,5 @@
-//! What the answers claim: `TimedOut` and `WouldBlock` say that a live contender was seen, and
-//! nothing else becomes one.
+//! The claims of errors: `TimedOut` and `WouldBlock` mean that a live contender was seen, and no
+//! other failure becomes one of them.
 
 use std::error::Error;
 use std::task::Poll;
@@ -16,7 +16,7 @@ const A_WHILE: Duration = Duration::from_secs(4);
 /// The opcode of `createContainer`.
 const CREATE_CONTAINER: i32 = 19;
 
-/// That the answer is `Connection`, and what it says that there was no answer to.
+/// Asserts that the error is `Connection`, and names the request without an answer.
 fn assert_no_answer_to(error: &AcquireError, what: &str) {
     assert_eq!(error.kind(), Some(ErrorKind::Connection), "{error:?}");
     assert!(error.is_retryable());
@@ -311,7 +311,8 @@ async fn try_behind_dropped_grant_succeeds() {
         Match::any().session(session(&client)).always(),
         Duration::from_millis(4),
     );
-    // Its own task, since the tasks of the grant take turns with others, and not with the test.
+    // The calls have a separate task, since the tasks of the grant take turns with others, and not
+    // with the test.
     let calls = tokio::spawn(async move {
         for dropped_after in 2..14 {
             for turns in 0..20 {
@@ -337,7 +338,7 @@ async fn try_behind_dropped_grant_succeeds() {
     calls.await.unwrap();
 }
 
-/// Lets each task that can go on do so once.
+/// Lets each task that can make progress run once.
 async fn one_turn() {
     let mut waited = false;
     std::future::poll_fn(|context| {
@@ -458,7 +459,7 @@ async fn contender_before_deleted_node_is_ignored() {
     let creates = server.hold_request(Match::op(Op::Create).session(id).always());
     let own = queue(&server).pop().expect("its node");
     server.delete(&own).unwrap();
-    // It looks again, and finds out.
+    // The client lists again, and finds out.
     assert!(server.cut(id, Cut::Reset));
     within("the next create", creates.wait_hit()).await;
     held.release().await.unwrap();
@@ -507,7 +508,7 @@ async fn unanswered_readers_block_no_reader() {
             .unwrap_err(),
     );
     assert_no_answer_to(&error, "no answer to ");
-    // Nobody is known to be in a writer's way either.
+    // No contender is known to be ahead of a writer either.
     let error = within("the end", lock.write_lock().acquire(BRIEFLY))
         .await
         .unwrap_err();
@@ -669,7 +670,7 @@ async fn outage_behind_slot_is_no_contention() {
     client.flush(SOON).await.unwrap();
 }
 
-/// Callers of this client have had the lock meanwhile, in a session that has ended.
+/// Callers of this client have had the lock in the meantime, in a session that has ended.
 // Shows: live-contender
 #[tokio::test]
 async fn outage_deadline_ignores_earlier_holders() {

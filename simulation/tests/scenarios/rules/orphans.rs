@@ -36,7 +36,7 @@ async fn leave_an_orphan(server: &Server, client: &Client) -> (Fault, NodePath) 
     (fault, node)
 }
 
-/// Leaves the nodes of so many places behind the holder, and returns what a flush says of them.
+/// Leaves the nodes of this many places behind the holder. Returns the errors of a flush.
 async fn leave_orphans(server: &Server, client: &Client, count: usize) -> (Fault, ReleaseError) {
     let fair = fair(client);
     let mut places = Vec::new();
@@ -77,7 +77,7 @@ async fn node_of_unanswered_create_becomes_orphan() {
     let create = Match::op(Op::Create).session(session(&client));
     let gate = server.hold_request(create.clone());
     server.drop_reply(create, Loss::Close);
-    // Not the deletion behind which the list is asked for, of a name without a number.
+    // The fault leaves out the deletion before which the list is sent, of a name without a number.
     let refused = server.fail(
         Match::op(Op::Delete).path_contains("-lock-0").always(),
         NO_AUTH,
@@ -194,7 +194,7 @@ async fn orphan_ahead_is_reported() {
         other => panic!("{other:?}"),
     }
     assert_eq!(queue(&server), [&*node], "no other node was made");
-    // Another directory has nothing to do with it.
+    // Another directory is not affected.
     let elsewhere = InterProcessMutex::new(&client, "/locks/elsewhere").unwrap();
     within("elsewhere", elsewhere.lock())
         .await
@@ -254,7 +254,7 @@ async fn waiter_behind_orphan_gets_the_lock() {
         })
         .await;
         let guard = granted(first).await;
-        // Answered behind the second's own list, so it knows by then whom it waits for.
+        // The answers come after the second's own list, so it knows its predecessor.
         for _ in 0..2 {
             assert_eq!(mutex(&client).participants().await.unwrap().len(), nodes);
         }
@@ -270,7 +270,7 @@ async fn waiter_behind_orphan_gets_the_lock() {
     }
 }
 
-/// A contender that watches a node of its own client is told when the deletion of that node is
+/// A contender that watches a node of its own client is notified when the deletion of that node is
 /// refused: the node stays, so no event comes.
 // Shows: refused-orphan
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! What others put below a lock, and limits of size: nothing of it panics or gets in the way.
+//! Nodes of others below a lock, and limits of size: none of them causes a panic or blocks a lock.
 
 use ::simulation::scenario::tokio;
 use test_support::in_process;

@@ -1,5 +1,5 @@
-//! What is known of a request that was not answered, and what is done about it:
-//! docs/protocol.md#unknown-outcome to docs/protocol.md#bounded-retries.
+//! Requests without an answer, and their repetition: docs/protocol.md#unknown-outcome to
+//! docs/protocol.md#bounded-retries.
 
 use std::collections::HashSet;
 use std::error::Error as _;
@@ -35,7 +35,11 @@ async fn one_node_then_none(server: &Server, client: &Client, what: &str) {
     within(what, client.flush(SOON)).await.unwrap();
     assert_eq!(server.children(DIRECTORY), [""; 0], "{what}");
     assert_eq!(server.watches(), 0, "{what}");
-    assert_eq!(session(client), id, "{what}: the session goes on");
+    assert_eq!(
+        session(client),
+        id,
+        "{what}: expected the session to continue"
+    );
 }
 
 /// The create is repeated if it has not arrived.
@@ -185,7 +189,7 @@ async fn throttled_release_repeats_refused_one_fails() {
         assert_eq!(fault.hits().len(), 3, "{code}");
         assert_eq!(server.children(DIRECTORY), [""; 0]);
     }
-    // Not permitted: said at once, and the node goes with the session.
+    // A forbidden deletion is reported at once, and the node goes with the session.
     let fault = server.fail(Match::op(Op::Delete).always(), -102);
     let guard = within("the grant", mutex.lock()).await.unwrap();
     let node = guard.node();
@@ -235,7 +239,7 @@ async fn repetitions_end_with_the_policy() {
             client.flush(SOON).await.unwrap();
             assert_eq!(server.children(DIRECTORY), [""; 0]);
         }
-        // And the next call begins anew.
+        // The next call starts again.
         let fault = server.fail(
             Match::op(Op::Create).times(usize::try_from(retries).unwrap()),
             -127,
@@ -337,7 +341,8 @@ async fn refusal_is_not_repeated() {
         assert_eq!(fault.hits().len(), 1, "{code}");
         fault.remove();
     }
-    // Of the list, when there is a node: that goes, although its deletion fails at first.
+    // The list fails when the node exists: the node is deleted, although its deletion fails at
+    // first.
     let refused = server.fail(Match::op(Op::GetChildren), -102);
     let put_off = server.fail(Match::op(Op::Delete).times(3), -7);
     let error = within("the refusal", mutex(&client).lock())
@@ -414,7 +419,7 @@ async fn cancelled_unknown_create_is_resolved() {
             assert_eq!(fault.hits().len(), 1, "{what}");
             assert_eq!(server.children(DIRECTORY), [""; 0], "{what}");
             assert_eq!(session(&client), id, "{what}");
-            // Where nothing is found, a committed write stands between the create and the look.
+            // If the list shows no node, a committed write stands between the create and the list.
             let settled = logged(&server, id, Op::Delete, LogKind::Applied);
             let barrier = settled.iter().any(|entry| entry.path.ends_with("-lock-"));
             assert!(applied || barrier, "{what}: {settled:?}");
@@ -449,7 +454,7 @@ async fn try_or_look_deletes_late_create() {
         if look {
             mutex(&client).participants().await.unwrap();
         } else {
-            // It may be in the way of this one, but not of the next.
+            // The node may block this call, but not the next.
             if let Ok(guard) = within("a try", mutex(&client).try_lock()).await {
                 guard.release().await.unwrap();
             }
@@ -488,7 +493,7 @@ async fn found_node_must_belong_to_session() {
             .create_as(&lost.hits()[0].path, "", planted_as, session(&other))
             .unwrap();
         again.release();
-        // It queues like any other contender, and it is first.
+        // The foreign node queues like any other contender, and is first.
         let node = foreign.clone();
         until(&server, "the wait for the foreign node", move |view| {
             view.watches_on(&node).len() == 1
@@ -506,8 +511,8 @@ async fn found_node_must_belong_to_session() {
     }
 }
 
-/// A waiter whose node is deleted again and again is told so, after as many repetitions as the
-/// policy has.
+/// A waiter whose node is deleted again and again fails after as many repetitions as the policy
+/// has.
 // Shows: waiter-without-node
 #[tokio::test]
 async fn three_deletions_end_the_attempt() {
@@ -544,7 +549,7 @@ async fn deadline_after_deletion_reports_it() {
         let is_retryable = error.kind() == Some(ErrorKind::Connection);
         is_retryable && error.to_string().contains("deleted meanwhile") && error.source().is_none()
     };
-    // Its node, between the create and the list. The first repetition is sent at once.
+    // The node is deleted between the create and the list. The first repetition is sent at once.
     let gates =
         [0, 1].map(|nth| server.hold_request(Match::op(Op::GetChildren).session(id).nth(nth)));
     let attempt = tokio::spawn(mutex(&client).acquire(SOON / 2));
@@ -558,7 +563,7 @@ async fn deadline_after_deletion_reports_it() {
         matches!(error, AcquireError::NodeDeleted { times: 2, .. }),
         "{error}"
     );
-    // Its directory, before each create.
+    // The directory is deleted before each create.
     let gone = server.fail(Match::op(Op::Create).session(id).always(), -101);
     let error = mutex(&client).acquire(SOON / 2).await.unwrap_err();
     assert!(is_told(&error), "{error}");

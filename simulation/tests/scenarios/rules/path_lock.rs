@@ -71,8 +71,8 @@ async fn serves_thousand_tasks_in_order() {
     }
 }
 
-/// A node that is being deleted keeps no caller of its client out, and no try is told that another
-/// holds the lock.
+/// A node that is being deleted blocks no caller of its client, and no try fails because another
+/// seems to hold the lock.
 // Shows: bounded-nodes, live-contender
 #[tokio::test]
 async fn waits_for_own_node_being_deleted() {
@@ -91,8 +91,7 @@ async fn waits_for_own_node_being_deleted() {
         drop(attempt);
         reply.release();
         within("the deletion", deletion.wait_hit()).await;
-        // No process has the lock, so a question waits for the deletion instead of being told that
-        // the lock is held.
+        // No process has the lock, so a try waits for the deletion instead of failing as busy.
         let question = ByHand::new(mutex.try_lock()).start();
         drop(question);
         let next = ByHand::new(mutex.lock()).start();
@@ -132,7 +131,7 @@ async fn busy_client_delays_others_by_milliseconds() {
             tokio::spawn(async move {
                 loop {
                     let guard = ours.lock().await.unwrap();
-                    // What is held for a while.
+                    // The lock is held for a while.
                     tokio::time::sleep(HOLD).await;
                     drop(guard);
                 }
@@ -172,7 +171,7 @@ const NO_NODE: i32 = -101;
 // Shows: arrival-order
 #[tokio::test]
 async fn paused_contender_delays_no_other() {
-    // Without a directory, the first repetition goes out at once.
+    // Without a directory, the first repetition is sent at once.
     for (code, times) in [(THROTTLED, 1), (NO_NODE, 3)] {
         let (server, [client]) = with_clients(start(), patient).await;
         let creates = Match::op(Op::Create).path_contains("lock-");

@@ -1,4 +1,4 @@
-//! Who is next, and how a waiter knows: docs/protocol.md#create-and-list to
+//! The order of the queue, and how a waiter learns its turn: docs/protocol.md#create-and-list to
 //! docs/protocol.md#try-lock.
 
 use ::simulation::scenario::tokio;
@@ -132,7 +132,7 @@ async fn departing_waiter_closes_the_gap() {
         let goner = line.clients.remove(1);
         server.reset_counters();
         if dies {
-            // Its client stays away, so it does not queue up again.
+            // The client stays disconnected, so it does not queue again.
             server.refuse_connections(true);
             assert!(server.expire_session(session(&goner)));
         } else {
@@ -323,7 +323,8 @@ async fn good_turn_resets_deletion_count() {
     held.release().await.unwrap();
 }
 
-/// "Busy" is only said by a list right behind a `sync`; the holder may have gone meanwhile.
+/// A try is busy only by a list right behind a `sync`, because the holder may have left in the
+/// meantime.
 // Shows: try-lock
 #[tokio::test]
 async fn busy_try_looks_again_after_sync() {
@@ -362,7 +363,7 @@ async fn losing_try_leaves_nothing() {
     held.release().await.unwrap();
 }
 
-/// A try does not wait for a server for ever either.
+/// A try does not wait for a server without an end either.
 // Shows: try-lock
 #[tokio::test]
 async fn unanswered_try_ends() {

@@ -1,5 +1,5 @@
-//! What outlives what: attempts outlive their callers (docs/protocol.md#attempt-outlives-caller),
-//! clients outlive sessions (docs/protocol.md#session-end), sessions outlive a blocked executor
+//! Lifetimes: attempts outlive their callers (docs/protocol.md#attempt-outlives-caller), clients
+//! outlive sessions (docs/protocol.md#session-end), sessions outlive a blocked executor
 //! (docs/protocol.md#session-thread).
 
 use ::simulation::scenario::tokio;
@@ -31,7 +31,7 @@ async fn flush_waits_for_background_work() {
         hold(&client).await,
         within("the grant", other.lock()).await.unwrap(),
     ];
-    // What is held is not left behind.
+    // A held node is not left behind, so the flush does not wait for it.
     client.flush(Duration::ZERO).await.unwrap();
     let gate = server.hold_request(Match::op(Op::Delete));
     drop(guards);
@@ -48,7 +48,7 @@ async fn flush_waits_for_background_work() {
     assert_eq!(server.children(DIRECTORY), [""; 0]);
 }
 
-/// The deadline of the call goes on over sessions.
+/// The deadline of a call continues over sessions.
 // Shows: session-end, deadline
 #[tokio::test]
 async fn deadline_continues_in_next_session() {
@@ -73,8 +73,8 @@ async fn deadline_continues_in_next_session() {
     held.release().await.unwrap();
 }
 
-/// A holder whose session ends is told, and nothing of it is used afterwards: its late release
-/// deletes nothing.
+/// A holder whose session ends is notified, and nothing of the hold is used afterwards: its late
+/// release deletes nothing.
 // Shows: one-session
 #[tokio::test]
 async fn session_end_loses_the_lock() {
@@ -163,8 +163,8 @@ async fn session_is_replaced_without_a_call() {
     .unwrap();
 }
 
-/// A look is repeated in the next session, but not for ever: a server that answers it by the end of
-/// the session would be asked in one session after the other.
+/// A list is repeated in the next session, but not without an end: a server that answers it by
+/// ending the session would receive it in one session after the other.
 #[tokio::test]
 async fn look_ending_each_session_is_bounded() {
     let server = start();
@@ -251,7 +251,7 @@ async fn calls_under_way_end_with_client() {
         let counter = DistributedAtomicLong::new(&client, COUNTER).unwrap();
         let waiting = enqueue(&server, &client).await;
         let id = session(&client);
-        // Each sends its first request, and none is carried out.
+        // Each call sends its first request, and none is carried out.
         let gate = server.hold_request(Match::any().session(id));
         let calls = async {
             tokio::join!(
@@ -283,7 +283,7 @@ async fn calls_under_way_end_with_client() {
             matches!(released, Err(ReleaseError::Lost(_))),
             "{released:?}"
         );
-        // Of what was sent the outcome is unknown.
+        // The outcome of requests that were sent is unknown.
         assert!(
             matches!(written, Err(TransactionError::Unknown { .. })),
             "{written:?}"
@@ -316,7 +316,7 @@ async fn tries(addresses: usize, count: usize) -> Vec<Duration> {
     while tries.len() < count {
         let new = lost.hits().len() - tries.len();
         tries.extend(vec![started.elapsed(); new]);
-        // In virtual time, a clock that is read every millisecond.
+        // Virtual time passes, and the clock is read every millisecond.
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     connecting.abort();

@@ -1,27 +1,26 @@
-//! What the attempts of one client at one path share: who creates next, who has slots, which lists
+//! The queue of one client's attempts at one path: who creates next, who waits for whom, which lists
 //! are under way. A path lock and what is above it use it. It never sends a request but the lists,
 //! which the attempts hand it.
 //!
 //! The [`LocalQueue`] is behind a mutex that is held for one decision at a time. Notices are sent
-//! after it is unlocked.
+//! after it is unlocked: an attempt that is woken asks the queue again, and must not wait for the
+//! mutex of its waker.
 //!
+//! A mutex and a fair lock at one path share the queue, since their nodes are one order. All callers
+//! of the queue but the end of a hold run on the session's thread.
+//!
+//! # Lists
 //! The attempts share the lists of the directory. A list counts only for nodes that were created
 //! before it was sent (docs/protocol.md#shared-lists). So an attempt sends its create first, and
 //! gets the next list that is sent after that, never a list that is under way. One list is under
 //! way at a time, so that any number of attempts cost one list per round trip.
-//!
-//! [`Slots`] bound how many attempts of a path lock have a node at a time
-//! (docs/protocol.md#bounded-nodes).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::oneshot;
 use zookeeper_client as zk;
 
-use crate::protocol::late::Ahead;
 use crate::protocol::local_queue::{Gone, LocalQueue, Notice, Told};
-use crate::protocol::node_name::Kind;
 use crate::protocol::queue::Listing;
 use crate::session::contents::directory_watches::DirectoryWatch;
 use crate::session::contents::nodes::NodeOwner;
@@ -134,98 +133,4 @@ where
     }
     // Another task may be running already.
     sending.is_running = false;
-}
-
-/// The slots of one path lock.
-pub(crate) struct Slots {
-    max: usize,
-    free: Arc<Semaphore>,
-    /// How many are those of live attempts. The others are those of orphans.
-    live: AtomicUsize,
-    /// How many of these wait for other contenders.
-    waiting: AtomicUsize,
-}
-
-/// The right of an attempt to have nodes. Its orphans keep a copy of the permit until they are
-/// deleted.
-pub(crate) struct NodeSlot {
-    slots: Arc<Slots>,
-    permit: Arc<OwnedSemaphorePermit>,
-    waits: AtomicBool,
-}
-
-impl Slots {
-    pub(crate) fn new(max: usize) -> Arc<Self> {
-        Arc::new(Self {
-            max,
-            free: Arc::new(Semaphore::new(max)),
-            live: AtomicUsize::new(0),
-            waiting: AtomicUsize::new(0),
-        })
-    }
-
-    pub(crate) fn max(&self) -> usize {
-        self.max
-    }
-
-    /// Returns the live attempts that are ahead of a contender that waits for a slot. Readers are
-    /// ahead of a reader only while they wait for others themselves.
-    pub(crate) fn ahead(&self, kind: Kind) -> Option<Ahead> {
-        let count = match kind {
-            Kind::Exclusive => &self.live,
-            Kind::Shared => &self.waiting,
-        };
-        let count = count.load(Ordering::Relaxed);
-        (count > 0).then_some(Ahead { count, first: None })
-    }
-
-    /// Returns a slot, if one is free.
-    pub(crate) fn try_take(self: &Arc<Self>) -> Option<NodeSlot> {
-        Arc::clone(&self.free)
-            .try_acquire_owned()
-            .ok()
-            .map(|permit| self.taken(permit))
-    }
-
-    /// Waits for a slot, in order of arrival. `None` is not expected: the semaphore is never
-    /// closed.
-    pub(crate) async fn take(self: &Arc<Self>) -> Option<NodeSlot> {
-        Arc::clone(&self.free)
-            .acquire_owned()
-            .await
-            .ok()
-            .map(|permit| self.taken(permit))
-    }
-
-    fn taken(self: &Arc<Self>, permit: OwnedSemaphorePermit) -> NodeSlot {
-        self.live.fetch_add(1, Ordering::Relaxed);
-        NodeSlot {
-            slots: Arc::clone(self),
-            permit: Arc::new(permit),
-            waits: AtomicBool::new(false),
-        }
-    }
-}
-
-impl NodeSlot {
-    /// Returns what an orphan keeps until it is deleted.
-    pub(crate) fn permit(&self) -> Arc<OwnedSemaphorePermit> {
-        Arc::clone(&self.permit)
-    }
-
-    /// Sets whether its attempt waits for other contenders.
-    pub(crate) fn set_waits(&self, waits: bool) {
-        match (self.waits.swap(waits, Ordering::Relaxed), waits) {
-            (false, true) => self.slots.waiting.fetch_add(1, Ordering::Relaxed),
-            (true, false) => self.slots.waiting.fetch_sub(1, Ordering::Relaxed),
-            _ => 0,
-        };
-    }
-}
-
-impl Drop for NodeSlot {
-    fn drop(&mut self) {
-        self.set_waits(false);
-        self.slots.live.fetch_sub(1, Ordering::Relaxed);
-    }
 }

@@ -124,7 +124,7 @@ pub(crate) async fn acquire(members: MultiMembers, ask: Ask) -> Result<Acquired,
     pending.result().await
 }
 
-/// Has the log say it if the call waits for a member that its own client holds, as that of a single
+/// Logs a warning if the call waits for a member that its own client holds, as a call for a single
 /// lock does. The call keeps the returned value for as long as it waits.
 pub(crate) fn watch_self_wait(members: &MultiMembers, ask: &Ask) -> Vec<Arc<()>> {
     let watch = |member: &Member| {
@@ -153,8 +153,8 @@ struct MultiAttempt {
 
 type MultiReply = oneshot::Sender<Result<Acquired, TryLockError>>;
 
-/// Why all members are given up.
-enum Why {
+/// GivenUp all members are given up.
+enum GivenUp {
     /// A member was lost, by its path lock.
     Lost(Arc<PathLock>, LostReason),
     Denied(TryLockError),
@@ -177,7 +177,7 @@ impl MultiAttempt {
             match self.acquire_all(&mut stop).await {
                 // If the caller has left, the holds come back here, and their drop releases them.
                 Ok(holds) => return drop(reply.send(Ok(holds))),
-                Err(Why::Lost(path_lock, reason)) => {
+                Err(GivenUp::Lost(path_lock, reason)) => {
                     if let Err(why) = self.again(&path_lock, reason, &mut stop).await {
                         break why;
                     }
@@ -186,10 +186,12 @@ impl MultiAttempt {
             }
         };
         drop(match why {
-            Why::CallerGone(ticket) => return drop(ticket),
-            Why::Denied(error) => reply.send(Err(error)),
-            // This is not expected: the attempt was repeated.
-            Why::Lost(path_lock, reason) => reply.send(Err(path_lock.lost_at_once(reason).into())),
+            GivenUp::CallerGone(ticket) => return drop(ticket),
+            GivenUp::Denied(error) => reply.send(Err(error)),
+            // A loss is not expected here, because the attempt was repeated.
+            GivenUp::Lost(path_lock, reason) => {
+                reply.send(Err(path_lock.lost_at_once(reason).into()))
+            }
         });
     }
 
@@ -197,7 +199,7 @@ impl MultiAttempt {
     /// others are waited for, all are released: a contender that kept the others, and queued for
     /// the lost lock again, would not wait in the order of the paths
     /// (docs/protocol.md#multi-lock-loss).
-    async fn acquire_all(&mut self, stop: &mut Stop) -> Result<Acquired, Why> {
+    async fn acquire_all(&mut self, stop: &mut Stop) -> Result<Acquired, GivenUp> {
         if self.ask.budget.if_busy() == IfBusy::Fail {
             self.look_before_try(stop).await?;
         }
@@ -209,12 +211,12 @@ impl MultiAttempt {
             let (mut pending, progress) = run::start(&member.path_lock, ask);
             let granted = tokio::select! {
                 biased;
-                ticket = stop.caller_gone() => return Err(Why::CallerGone(ticket)),
-                (path_lock, reason) = first(&mut losses) => return Err(Why::Lost(path_lock, reason)),
+                ticket = stop.caller_gone() => return Err(GivenUp::CallerGone(ticket)),
+                (path_lock, reason) = first(&mut losses) => return Err(GivenUp::Lost(path_lock, reason)),
                 // At the deadline it ends by itself, and reports which contenders were ahead.
                 granted = pending.result() => granted,
             };
-            let grant = granted.map_err(Why::Denied)?;
+            let grant = granted.map_err(GivenUp::Denied)?;
             let hold = Hold::new(Arc::clone(&member.path_lock), grant);
             let (path_lock, loss) = (Arc::clone(&member.path_lock), hold.when_lost());
             losses.push(Box::pin(async move { (path_lock, loss.await) }));
@@ -224,7 +226,7 @@ impl MultiAttempt {
             }
         }
         if let Some((path_lock, reason)) = first_lost(&holds.0) {
-            return Err(Why::Lost(Arc::clone(path_lock), reason));
+            return Err(GivenUp::Lost(Arc::clone(path_lock), reason));
         }
         // The leases of all members begin here, not with their grants: the wait for the next
         // members is no work under the lock.
@@ -236,7 +238,7 @@ impl MultiAttempt {
 
     /// Looks for live contenders ahead of any member, so that a try that fails creates no node
     /// (docs/protocol.md#multi-lock-try).
-    async fn look_before_try(&self, stop: &mut Stop) -> Result<(), Why> {
+    async fn look_before_try(&self, stop: &mut Stop) -> Result<(), GivenUp> {
         let members = &self.members.in_order;
         let Some(session) = self.members.client().live().filter(|_| members.len() > 1) else {
             return Ok(());
@@ -252,7 +254,7 @@ impl MultiAttempt {
                 }
                 for (member, way) in some.iter().zip(ways) {
                     if let InTheWay::Live(ahead) = way {
-                        return Err(Why::Denied(
+                        return Err(GivenUp::Denied(
                             member.path_lock.would_block(member.kind, ahead),
                         ));
                     }
@@ -269,16 +271,16 @@ impl MultiAttempt {
 
     /// Returns why a look has ended without an answer: the caller has left, or the deadline has
     /// passed.
-    fn stopped(&self, end: Stopped) -> Why {
+    fn stopped(&self, end: Stopped) -> GivenUp {
         match end {
-            Stopped::CallerGone(ticket) => Why::CallerGone(ticket),
-            Stopped::Refused(error) => Why::Denied(error.into()),
+            Stopped::CallerGone(ticket) => GivenUp::CallerGone(ticket),
+            Stopped::Refused(error) => GivenUp::Denied(error.into()),
             Stopped::OutOfTime => {
                 let mut waiting = Waiting::default();
                 waiting.waits_for(WaitsFor::List);
                 let (budget, waited) = (self.ask.budget, self.ask.budget.waited(self.started));
                 let Member { path_lock, kind } = &self.members.first;
-                Why::Denied(path_lock.out_of_time(waiting, *kind, budget, waited))
+                GivenUp::Denied(path_lock.out_of_time(waiting, *kind, budget, waited))
             }
         }
     }
@@ -317,12 +319,12 @@ impl MultiAttempt {
         path_lock: &PathLock,
         reason: LostReason,
         stop: &mut Stop,
-    ) -> Result<(), Why> {
+    ) -> Result<(), GivenUp> {
         let path = path_lock.path().user();
         log::debug!(path, %reason, "a member of a multi-lock was lost while others were waited for");
         if reason != LostReason::NodeDeleted {
             return match self.is_over() {
-                true => Err(Why::Denied(path_lock.lost_at_once(reason).into())),
+                true => Err(GivenUp::Denied(path_lock.lost_at_once(reason).into())),
                 false => Ok(()),
             };
         }
@@ -334,7 +336,7 @@ impl MultiAttempt {
             path: path.to_owned(),
             times: *times,
         };
-        let denied = Why::Denied(error.into());
+        let denied = GivenUp::Denied(error.into());
         let Some(pause) = self.members.client().retry.pause(failures, since.elapsed()) else {
             return Err(denied);
         };
@@ -342,7 +344,7 @@ impl MultiAttempt {
         tokio::select! {
             biased;
             end = stop.wait() => Err(match end {
-                Stopped::CallerGone(ticket) => Why::CallerGone(ticket),
+                Stopped::CallerGone(ticket) => GivenUp::CallerGone(ticket),
                 Stopped::OutOfTime | Stopped::Refused(_) => denied,
             }),
             () = tokio::time::sleep(pause) => Ok(()),
@@ -442,7 +444,7 @@ async fn look(session: &Arc<Session>, members: &[Member], certain: bool) -> Vec<
     let path_locks: Vec<&Arc<PathLock>> = members.iter().map(|member| &member.path_lock).collect();
     let path_locks = &path_locks;
     let lists = session.request(|handle| async move {
-        // It is for everything that the leader has committed, whatever its path.
+        // A `sync` is for everything that the leader has committed, whatever its path.
         let sync = match path_locks.first() {
             Some(path_lock) if certain => Some(handle.sync(path_lock.path().server())),
             _ => None,

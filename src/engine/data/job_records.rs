@@ -1,4 +1,13 @@
-//! The records of jobs that run once per occasion: reads, writes and prunes them.
+//! The records of jobs that run once per occasion: reads, writes and prunes them
+//! (docs/protocol.md#once-record).
+//!
+//! A record is written under the lock of its job, by a transaction that checks the lock's node. If
+//! its answer is lost, the transaction is repeated, as it can be carried out only once: a second one
+//! finds the record. Whose record is found says whether the first was carried out; the token in it
+//! is that of one run.
+//!
+//! Old records are pruned under the same lock, the oldest first, a few in a transaction. What cannot
+//! be deleted is left to the next run, because a job that has run must not fail by that.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -34,13 +43,14 @@ pub(crate) struct Records {
 
 /// The outcome of writing a record.
 pub(crate) enum Recorded {
-    /// It is there.
+    /// The record is there.
     Ours,
-    /// Another is, which was written without the lock.
+    /// Another record is there, which was written without the lock.
     Another(ReadNode),
-    /// It is not known whether it is, or may come to be, until the lock's node is gone.
+    /// Whether the record is there is not known: it may still be written until the lock's node is
+    /// gone.
     InDoubt(TransactionError),
-    /// It is not there, and will not be.
+    /// The record is not there, and will not be.
     No(TransactionError),
 }
 
@@ -78,7 +88,7 @@ impl Records {
         data: String,
         token: (i64, u64),
     ) -> Recorded {
-        // This operation is the last, because an error reports the numbers of the others to the
+        // The record is the last operation, because an error reports the numbers of the others to the
         // caller.
         writes.push(Operation::Create {
             path: self.record.clone(),
@@ -191,11 +201,11 @@ impl Records {
         while !deletions.is_empty() {
             let some: Vec<Operation> = deletions.iter().take(DELETED_AT_ONCE).cloned().collect();
             let count = some.len();
-            // This deletes by name: only while this run has the lock is it certain that no record
+            // The records are deleted by name: only while this run has the lock is it certain that none
             // was deleted and created again meanwhile.
             match transact(&[hold], some).await {
                 Ok(()) => drop(deletions.drain(..count)),
-                // This record is gone, or has children: the others can still be deleted.
+                // The record is gone, or has children: the others can still be deleted.
                 Err(TransactionError::Rejected { index, source, .. })
                     if index < count && is_of_one_node(&source) =>
                 {

@@ -73,7 +73,7 @@ impl SessionLease {
     /// Renews the lease: a write that was sent at `sent` has been answered.
     pub(crate) fn renewed(&self, sent: Moment) {
         self.last_renewal.raise(sent);
-        self.tell();
+        self.check_valid();
     }
 
     /// Returns when the last write was sent that was answered.
@@ -105,7 +105,7 @@ impl SessionLease {
 
     pub(crate) fn set_connected(&self, connected: bool) {
         self.connected.store(connected, Ordering::Release);
-        self.tell();
+        self.check_valid();
     }
 
     /// Returns whether a server is connected, and the lease is neither suspended nor expired.
@@ -116,18 +116,18 @@ impl SessionLease {
     /// Returns [`is_valid`](Self::is_valid), and wakes the waiting tasks if that has changed. The
     /// passing of time changes it too, so this is called from time to time, and by each task before
     /// it waits: a change after the state that it has seen wakes it.
-    pub(crate) fn tell(&self) -> bool {
+    pub(crate) fn check_valid(&self) -> bool {
         let mut valid = false;
         self.told.send_if_modified(|told| {
-            // This is evaluated under the lock, so that of two threads the later one determines the
-            // value.
+            // The state is read under the lock of the channel, so that the later of two threads
+            // determines the value.
             valid = self.is_valid();
             std::mem::replace(told, valid) != valid
         });
         valid
     }
 
-    /// Returns a receiver that changes whenever [`tell`](Self::tell) finds a change.
+    /// Returns a receiver that changes whenever [`check_valid`](Self::check_valid) finds a change.
     pub(crate) fn watch(&self) -> watch::Receiver<bool> {
         self.told.subscribe()
     }
@@ -136,7 +136,7 @@ impl SessionLease {
     /// (docs/protocol.md#suspended).
     pub(crate) async fn until_valid(&self) {
         let mut told = self.watch();
-        while !self.tell() {
+        while !self.check_valid() {
             // The sender lives as long as the session.
             if told.changed().await.is_err() {
                 return;
@@ -149,7 +149,7 @@ impl SessionLease {
 pub(crate) trait Leased: Send + Sync {
     /// Tells the holders how the passing of time has changed the lease. Returns how long until the
     /// next change.
-    fn tell_time(&self) -> Duration;
+    fn check_clock(&self) -> Duration;
 
     /// Returns whether there is a holder to tell.
     fn is_watched(&self) -> bool;
@@ -201,7 +201,7 @@ pub(crate) fn start_thread() -> io::Result<()> {
 /// after the grant) is notified when the thread wakes, within T/6 and [`LONGEST_SLEEP`]. Its guard
 /// reads the clock and reports the loss at once.
 pub(crate) fn arm(session: &Arc<dyn Leased>) {
-    // Started with the client.
+    // The thread was started with the client.
     let Some(leases) = LEASES.get() else { return };
     let mut armed = leases.armed.lock();
     if !armed
@@ -240,10 +240,10 @@ impl Leases {
             let (sessions, additions) = self.wait_for_holds(forget).await;
             let mut sleep = LONGEST_SLEEP;
             for session in sessions {
-                // This calls wakers of other executors, and may drop the last reference to a
+                // The call wakes tasks of other executors, and may drop the last reference to a
                 // session. A panic there must not keep other holders from being notified. The next
                 // check follows at once, since the result is lost.
-                let told = catch_unwind(AssertUnwindSafe(move || session.tell_time()));
+                let told = catch_unwind(AssertUnwindSafe(move || session.check_clock()));
                 sleep = sleep.min(told.unwrap_or_default());
             }
             self.armed.lock().wakes_at = Some(clock::now().plus(sleep));
@@ -281,8 +281,8 @@ impl Leases {
         // All are returned, whether a lock is held or not: this may be the last reference to a
         // session, which must not be dropped under the mutex.
         let mut sessions = Vec::new();
-        // This happens under the mutex: a thread that adds the first hold of a session calls `arm`
-        // after that.
+        // Sessions are forgotten under the mutex: a thread that adds the first hold of a session
+        // calls `arm` after that.
         armed.sessions.retain(|session| {
             let Some(session) = session.upgrade() else {
                 return false;
@@ -305,7 +305,7 @@ mod tests {
     struct Nothing;
 
     impl Leased for Nothing {
-        fn tell_time(&self) -> Duration {
+        fn check_clock(&self) -> Duration {
             Duration::MAX
         }
 

@@ -31,7 +31,9 @@ use zookeeper_client as zk;
 use crate::error::ReleaseError;
 use crate::protocol::node_name::id;
 use crate::session::leftovers::cleanup::{CleanupQueue, Item, Orphan, Ticket, finish};
-use crate::session::leftovers::deletion::{HandOver, delete, delete_after, hand_over, persist};
+use crate::session::leftovers::deletion::{
+    HandOver, delete, delete_after, hand_over, repeat_until_decided,
+};
 use crate::session::live::zk_session::Session;
 use crate::session::reports::journal::TARGET;
 use crate::session::reports::log;
@@ -42,7 +44,7 @@ use crate::values::path::LockPath;
 type CreateGroup = (u64, LockPath);
 
 /// The items that a finished task leaves to do.
-type Rest = Vec<(Item, Ticket)>;
+type OpenItems = Vec<(Item, Ticket)>;
 
 /// Deletes orphans until all senders of items are dropped and all items are done.
 pub(crate) async fn run(mut items: CleanupQueue) {
@@ -62,11 +64,11 @@ pub(crate) async fn run(mut items: CleanupQueue) {
 /// The tasks that work on items.
 #[derive(Default)]
 struct CleanupTasks {
-    running: JoinSet<Rest>,
+    running: JoinSet<OpenItems>,
     /// The groups of creates that are being settled, by their tasks.
     settling: HashMap<task::Id, CreateGroup>,
     /// The items of those groups that have come since.
-    waiting: HashMap<CreateGroup, Rest>,
+    waiting: HashMap<CreateGroup, OpenItems>,
 }
 
 impl CleanupTasks {
@@ -96,19 +98,19 @@ impl CleanupTasks {
     }
 
     /// Has the creates of a group settled by one task. Creates of that group wait from here on.
-    fn settle(&mut self, group: CreateGroup, items: Rest) {
-        self.waiting.insert(group.clone(), Rest::new());
+    fn settle(&mut self, group: CreateGroup, items: OpenItems) {
+        self.waiting.insert(group.clone(), OpenItems::new());
         let task = self.running.spawn(here(settle_together(items))).id();
         self.settling.insert(task, group);
     }
 
     /// Goes on after the end of a task: with the nodes that it has found, and with the creates that
     /// have come meanwhile.
-    fn ended(&mut self, done: Result<(task::Id, Rest), JoinError>) {
+    fn ended(&mut self, done: Result<(task::Id, OpenItems), JoinError>) {
         let (task, found) = match done {
             Ok((task, found)) => (task, found),
-            // A panic. The items are dropped, which tells their receivers.
-            Err(error) => (error.id(), Rest::new()),
+            // The task has panicked, and the drop of its items told their receivers.
+            Err(error) => (error.id(), OpenItems::new()),
         };
         for (item, ticket) in found {
             self.running.spawn(here(alone(item, ticket)));
@@ -122,15 +124,15 @@ impl CleanupTasks {
     }
 }
 
-async fn alone(item: Item, ticket: Ticket) -> Rest {
+async fn alone(item: Item, ticket: Ticket) -> OpenItems {
     work(item).await;
     drop(ticket);
-    Rest::new()
+    OpenItems::new()
 }
 
 /// Finds out which creates of one directory have happened. Returns those as nodes to delete.
-async fn settle_together(items: Rest) -> Rest {
-    let mut found = Rest::new();
+async fn settle_together(items: OpenItems) -> OpenItems {
+    let mut found = OpenItems::new();
     let Some((first, _)) = items.first() else {
         return found;
     };
@@ -192,7 +194,7 @@ async fn look_behind(
     // deposed leader answers it.
     let window = &session.windows.removals;
     delete(session, directory, beginning, window).await?;
-    persist(
+    repeat_until_decided(
         session,
         directory,
         directory.server(),
@@ -229,8 +231,8 @@ async fn work(item: Item) {
         );
         log::count!(orphan_deleted);
     }
-    // This comes before the caller is notified that the node is gone, so that another may have one
-    // by then.
+    // The slot is free before the caller is notified that the node is gone, so that another attempt
+    // may have it by then.
     drop(until_gone);
     finish(done, result);
 }
@@ -277,7 +279,7 @@ async fn settle(
             }
             result
         }
-        // These are settled by `settle_together`.
+        // Creates are settled by `settle_together`.
         Orphan::UnknownCreate { .. } => Ok(()),
     }
 }

@@ -1,5 +1,16 @@
-//! Reads and changes a counter; the next step is decided in
-//! [`protocol::counter`](crate::protocol::counter).
+//! Reads and changes a counter. The next step is decided in
+//! [`protocol::counter`](crate::protocol::counter) (docs/protocol.md#counter-writes).
+//!
+//! A change is a read, and a write that names the version that was read. A write without an answer
+//! may have been carried out, so nothing is repeated here: each request is sent once
+//! ([`Repetition::try_once`]), and its failure is an event for [`Changing`], which sends the write
+//! again with the same version, reads what has become of it, or gives up with an unknown outcome.
+//! The retry policy counts the failures in a row. Writes that others preceded are tried again after
+//! random pauses (docs/protocol.md#counter-tries).
+//!
+//! The task of a change ends with its caller, and with the client. For the latter `in_doubt` is
+//! shared: the caller must learn whether a write may have been carried out. The node is created with
+//! the directories above it by the first change (docs/protocol.md#counter-layout).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -62,7 +73,7 @@ impl Counter {
         change: Change,
     ) -> Result<Changed, AtomicLongError> {
         let in_doubt = Arc::new(AtomicBool::new(false));
-        let work = Work {
+        let work = ChangeTask {
             counter: Arc::clone(self),
             in_doubt: Arc::clone(&in_doubt),
             last_failure: None,
@@ -170,7 +181,7 @@ impl Counter {
 }
 
 /// One change of a counter, as a task.
-struct Work {
+struct ChangeTask {
     counter: Arc<Counter>,
     /// Whether the outcome is unknown if the task ends now.
     in_doubt: Arc<AtomicBool>,
@@ -180,7 +191,7 @@ struct Work {
     error: Option<AtomicLongError>,
 }
 
-impl Work {
+impl ChangeTask {
     async fn run(mut self, change: Change) -> Result<Changed, AtomicLongError> {
         let started = Instant::now();
         let counter = Arc::clone(&self.counter);
@@ -230,7 +241,7 @@ impl Work {
         })
     }
 
-    /// Sends one request. This does not decide which request is repeated, nor with which version.
+    /// Sends one request. Which is repeated, and with which version, is decided by [`Changing`].
     async fn ask(
         &mut self,
         repetition: &mut Repetition<'_>,
@@ -278,7 +289,7 @@ impl Work {
                     CounterRequest::Write { value, version } => {
                         counter.write(session, &handle, value, version).await
                     }
-                    // This is not a request to the servers; see `run`.
+                    // A pause is no request to the servers; see `run`.
                     CounterRequest::Pause { .. } => Ok(CounterEvent::Paused),
                 }
             }

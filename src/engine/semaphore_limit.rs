@@ -1,5 +1,13 @@
 //! A semaphore's leases and its limit: how they are read, and how the limit is set. Attempts, which
 //! take the permits, questions and the semaphore's face use it. It never takes a permit.
+//!
+//! A *lease* is here what Curator calls so: the node of a permit that is held. The limit is that of
+//! the handle, unless a node says another for all clients (docs/protocol.md#semaphore-limit). Both
+//! are read in one flight. The head of the queue looks with a watch on each, and the one on the limit
+//! must also fire when a missing node is created.
+//!
+//! Data that are no limit, and a lease of another limit, are an error of the call that finds them,
+//! with both limits: neither of two processes that disagree knows which one is right.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

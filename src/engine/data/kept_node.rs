@@ -1,5 +1,26 @@
-//! An ephemeral node that is there for as long as it is wanted, in one session after the other
-//! (docs/protocol.md#persistent-node).
+//! An ephemeral node that is kept for as long as its handle lives, in one session after the other
+//! (docs/protocol.md#persistent-node). One task per node.
+//!
+//! ```text
+//!   keep: for each session --> Stay::run: create --> look, with a watch --> wait for a change
+//!           ^                               ^                |
+//!           |                               +--- write <-----+ the data are not the wanted ones
+//!           |                                                |
+//!           +---------- the session has ended ---------------+
+//!                                                            v
+//!   the handle was dropped --> withdraw: delete it, if it is this session's
+//! ```
+//!
+//! The node at the path may be another's, as of an earlier session of the same client: it is never
+//! written to or deleted, and the task waits for its end. Two handles of one client take turns at a
+//! path, because each would take the other's node for its own after a create without an answer.
+//!
+//! A create or a write without an answer may still be carried out. [`Stay`] remembers what may come:
+//! `in_doubt` a node, `late_write` data. A write with the version of the last look settles the
+//! latter, and a write behind which everything of the session is decided the former
+//! (docs/protocol.md#write-barrier).
+//!
+//! The session counts the node before its create is sent (docs/protocol.md#session-nodes).
 
 use std::mem;
 use std::sync::{Arc, Weak};
@@ -61,7 +82,7 @@ impl Drop for PathTurn {
 
 /// The node that should exist.
 #[derive(Clone)]
-pub(crate) struct Wanted {
+pub(crate) struct WantedNode {
     pub(crate) data: Arc<[u8]>,
     /// Counts the data that were wanted, from 1.
     pub(crate) generation: u64,
@@ -89,7 +110,7 @@ struct Outcome {
 }
 
 /// The orders of the handle: the wanted node, until the handle is dropped.
-pub(crate) type Orders = watch::Receiver<Wanted>;
+pub(crate) type Orders = watch::Receiver<WantedNode>;
 
 impl ManagedNode {
     pub(crate) fn new(
@@ -116,7 +137,7 @@ impl ManagedNode {
             _ => RequestFailure::Closed,
         };
         self.set_trouble(Some(self.error(why)));
-        self.tell(PersistentNodeState::Closed);
+        self.set_state(PersistentNodeState::Closed);
     }
 
     /// Returns the error of an end that no server has confirmed.
@@ -151,24 +172,24 @@ impl ManagedNode {
     }
 
     /// Tells the user, whose wakers may panic.
-    fn tell(&self, state: PersistentNodeState) {
+    fn set_state(&self, state: PersistentNodeState) {
         contain_panic(|| {
             self.state
                 .send_if_modified(|known| mem::replace(known, state) != state);
         });
     }
 
-    fn tell_written(&self, generation: u64) {
+    fn set_written(&self, generation: u64) {
         self.set_trouble(None);
-        // First: a caller who waited for the data finds the node there.
-        self.tell(PersistentNodeState::Present);
+        // The state comes first, so that a caller who waited for the data finds the node there.
+        self.set_state(PersistentNodeState::Present);
         self.set_outcome(|outcome| outcome.written = generation);
     }
 
     /// Notifies callers that wait for these data, or earlier ones.
-    fn tell_refused(&self, generation: u64, why: PersistentNodeError) {
+    fn set_refused(&self, generation: u64, why: PersistentNodeError) {
         self.set_outcome(|outcome| (outcome.refused, outcome.trouble) = (generation, Some(why)));
-        self.tell(PersistentNodeState::Refused);
+        self.set_state(PersistentNodeState::Refused);
     }
 
     /// Returns the error of a request that failed.
@@ -189,12 +210,12 @@ pub(crate) fn run(
     closed: oneshot::Sender<Result<(), PersistentNodeError>>,
 ) -> impl Future<Output = ()> + Send + 'static {
     // However this ends: with the runtime, too, which drops a task that it has never polled.
-    let tells_closed = TellClosed(Arc::clone(&node));
+    let closed_on_drop = ClosedOnDrop(Arc::clone(&node));
     async move {
-        let _tells_closed = tells_closed;
+        let _tells_closed = closed_on_drop;
         let ended = keep(&node, client, &turn, orders).await;
-        // This comes before the caller of `close` continues.
-        node.tell(PersistentNodeState::Closed);
+        // The state comes before the caller of `close` continues.
+        node.set_state(PersistentNodeState::Closed);
         // An error means that the node was dropped and not closed.
         drop(closed.send(ended));
     }
@@ -210,10 +231,10 @@ async fn keep(
     let _has_turn = if let Ok(has_turn) = turn.mutex.try_lock() {
         has_turn
     } else {
-        node.tell(PersistentNodeState::Conflict);
+        node.set_state(PersistentNodeState::Conflict);
         tokio::select! {
             has_turn = turn.mutex.lock() => {
-                node.tell(PersistentNodeState::Absent);
+                node.set_state(PersistentNodeState::Absent);
                 has_turn
             }
             () = dropped(&mut orders) => return Ok(()),
@@ -277,7 +298,7 @@ async fn keep(
         is_left = withdraw(node, &session, (created, room), left)
             .await
             .is_err();
-        node.tell(PersistentNodeState::Absent);
+        node.set_state(PersistentNodeState::Absent);
     }
     if is_left {
         Err(node.not_confirmed())
@@ -286,11 +307,11 @@ async fn keep(
     }
 }
 
-struct TellClosed(Arc<ManagedNode>);
+struct ClosedOnDrop(Arc<ManagedNode>);
 
-impl Drop for TellClosed {
+impl Drop for ClosedOnDrop {
     fn drop(&mut self) {
-        self.0.tell(PersistentNodeState::Closed);
+        self.0.set_state(PersistentNodeState::Closed);
     }
 }
 
@@ -327,7 +348,7 @@ struct Stay<'a> {
 }
 
 /// The next step.
-enum Next {
+enum NextStep {
     Create,
     Look,
     /// The node is there: wait until something happens to it.
@@ -344,7 +365,7 @@ impl Stay<'_> {
 
     /// Runs until the session ends, or the handle is dropped, for which it returns `true`.
     async fn run(&mut self, orders: &mut Orders) -> bool {
-        let mut next = Next::Create;
+        let mut next = NextStep::Create;
         while self.session.end_reason().is_none() {
             let wanted = orders.borrow_and_update().clone();
             self.generation = wanted.generation;
@@ -355,7 +376,7 @@ impl Stay<'_> {
                 next = self.step(next, &wanted, more) => next,
                 _ = session.ended() => break,
             };
-            if matches!(next, Next::Look | Next::Wait(_)) {
+            if matches!(next, NextStep::Look | NextStep::Wait(_)) {
                 self.counted = None;
             }
         }
@@ -363,13 +384,15 @@ impl Stay<'_> {
     }
 
     /// Takes a step, which ends early if other data are ordered.
-    async fn step(&mut self, next: Next, wanted: &Wanted, mut orders: Orders) -> Next {
+    async fn step(&mut self, next: NextStep, wanted: &WantedNode, mut orders: Orders) -> NextStep {
         match next {
-            Next::Create => self.create(wanted).await,
-            Next::Look => self.look(wanted).await,
+            NextStep::Create => self.create(wanted).await,
+            NextStep::Look => self.look(wanted).await,
             // New data were ordered during the look.
-            Next::Wait(_) if self.own.is_some_and(|given| given != wanted.generation) => Next::Look,
-            Next::Wait(watched) => {
+            NextStep::Wait(_) if self.own.is_some_and(|given| given != wanted.generation) => {
+                NextStep::Look
+            }
+            NextStep::Wait(watched) => {
                 let poll = self.session.lease().heartbeat_interval();
                 let (watcher, _watching) = watched.unzip();
                 tokio::select! {
@@ -377,17 +400,17 @@ impl Stay<'_> {
                     () = changed_or_after(watcher, poll) => {}
                     _ = orders.changed() => {}
                 }
-                Next::Look
+                NextStep::Look
             }
-            Next::Pause(pause) => {
+            NextStep::Pause(pause) => {
                 tokio::select! {
                     () = tokio::time::sleep(pause) => {}
                     _ = orders.changed() => {}
                 }
                 if self.own.is_some() {
-                    Next::Look
+                    NextStep::Look
                 } else {
-                    Next::Create
+                    NextStep::Create
                 }
             }
         }
@@ -399,7 +422,7 @@ impl Stay<'_> {
             .get_or_insert_with(|| session.running.subscribe());
     }
 
-    async fn create(&mut self, wanted: &Wanted) -> Next {
+    async fn create(&mut self, wanted: &WantedNode) -> NextStep {
         let (path, what) = (
             self.node.path.server(),
             (zk::CreateMode::Ephemeral, &*self.node.acl),
@@ -410,7 +433,7 @@ impl Stay<'_> {
         if self.room.is_none() {
             return self.has_no_room();
         }
-        // Until it is answered: this may be dropped.
+        // The create is in doubt until it is answered, because this future may be dropped.
         let before = mem::replace(&mut self.in_doubt, true);
         self.count();
         let session = self.session;
@@ -423,7 +446,7 @@ impl Stay<'_> {
             Ok(Ok(_)) => {
                 (self.in_doubt, self.failures) = (false, 0);
                 self.written(wanted);
-                Next::Look
+                NextStep::Look
             }
             Ok(Err(error)) => {
                 let is_there = error == zk::Error::NodeExists;
@@ -435,19 +458,19 @@ impl Stay<'_> {
                     self.in_doubt = before;
                 }
                 if is_there {
-                    return Next::Look;
+                    return NextStep::Look;
                 }
                 if failure.kind == FailureKind::NoNode {
                     return self.make_parents(failure).await;
                 }
                 self.failed(&failure)
             }
-            Err(SessionGone) => Next::Look,
+            Err(SessionGone) => NextStep::Look,
         }
     }
 
     /// Tells that the session has no room for the node, and asks again after a while.
-    fn has_no_room(&mut self) -> Next {
+    fn has_no_room(&mut self) -> NextStep {
         let error = PersistentNodeError::TooManyNodes {
             path: self.node.path.user().to_owned(),
             max: self.session.nodes.creates.max_bytes(),
@@ -459,12 +482,12 @@ impl Stay<'_> {
         if !is_known {
             log::warn!(path = self.node.path.user(), %error, "a node is not there");
         }
-        self.node.tell_refused(self.generation, error);
+        self.node.set_refused(self.generation, error);
         self.counted = None;
-        Next::Pause(self.session.lease().heartbeat_interval())
+        NextStep::Pause(self.session.lease().heartbeat_interval())
     }
 
-    async fn make_parents(&mut self, missing: Failure) -> Next {
+    async fn make_parents(&mut self, missing: Failure) -> NextStep {
         let (client, node, session) = (self.client, self.node, self.session);
         let made = session.request(|handle| async move {
             client
@@ -472,22 +495,22 @@ impl Stay<'_> {
                 .await
         });
         let failure = match made.await {
-            // This does not retry without a pause if the nodes are deleted all the time.
+            // After three times there is a pause: another client may delete the nodes all the time.
             Ok(Ok(())) if self.failures < 3 => {
                 self.failures += 1;
-                return Next::Create;
+                return NextStep::Create;
             }
             Ok(Ok(())) => missing,
             Ok(Err(error)) => session.failure(error),
-            Err(SessionGone) => return Next::Look,
+            Err(SessionGone) => return NextStep::Look,
         };
         self.failed(&failure)
     }
 
     /// Looks at the node, and writes the wanted data.
-    async fn look(&mut self, wanted: &Wanted) -> Next {
+    async fn look(&mut self, wanted: &WantedNode) -> NextStep {
         let path = self.node.path.server();
-        // Counted for as long as it may be set.
+        // The watch is counted for as long as it may be set.
         let watching = self.session.watches.watch(path, WatchUse::Node);
         let watch = watching.is_some();
         let read = self
@@ -496,17 +519,17 @@ impl Stay<'_> {
         let (data, stat, watcher) = match read.await {
             Ok(Ok(read)) => read,
             Ok(Err(zk::Error::NoNode)) => {
-                // Deleted by another hand. A create that is still on its way is found by the next
+                // Another client has deleted the node. A create that is still on its way is found by the next
                 // one.
                 self.own = None;
-                self.node.tell(PersistentNodeState::Absent);
-                return Next::Create;
+                self.node.set_state(PersistentNodeState::Absent);
+                return NextStep::Create;
             }
             Ok(Err(error)) => {
                 let failure = self.session.failure(error);
                 return self.failed(&failure);
             }
-            Err(SessionGone) => return Next::Look,
+            Err(SessionGone) => return NextStep::Look,
         };
         let created = self.may_exist();
         let state = state_by(
@@ -517,8 +540,8 @@ impl Stay<'_> {
         );
         if state != PersistentNodeState::Present {
             (self.own, self.failures) = (None, 0);
-            self.node.tell(state);
-            return Next::Wait(watcher.zip(watching));
+            self.node.set_state(state);
+            return NextStep::Wait(watcher.zip(watching));
         }
         let before = self.own.unwrap_or(0);
         (self.in_doubt, self.own) = (false, Some(before));
@@ -529,7 +552,7 @@ impl Stay<'_> {
         if has_data && self.late_write.is_none_or(|late| late == wanted.generation) {
             self.failures = 0;
             self.written(wanted);
-            return Next::Wait(watcher.zip(watching));
+            return NextStep::Wait(watcher.zip(watching));
         }
         // The watch also fires for this client's write, which causes a look.
         drop(watcher);
@@ -537,15 +560,15 @@ impl Stay<'_> {
     }
 
     /// Records that the node has the wanted data.
-    fn written(&mut self, wanted: &Wanted) {
+    fn written(&mut self, wanted: &WantedNode) {
         self.own = Some(wanted.generation);
-        self.node.tell_written(wanted.generation);
+        self.node.set_written(wanted.generation);
     }
 
     /// Writes new data, if the node is still the same as in the last look.
-    async fn write(&mut self, wanted: &Wanted, version: i32) -> Next {
+    async fn write(&mut self, wanted: &WantedNode, version: i32) -> NextStep {
         let (path, session) = (self.node.path.server(), self.session);
-        // Until it is answered: this may be dropped.
+        // The write may come late until it is answered, because this future may be dropped.
         let before = self.late_write;
         self.late_write = before.or(Some(wanted.generation));
         self.count();
@@ -558,7 +581,7 @@ impl Stay<'_> {
             Ok(Ok(_)) => {
                 self.late_write = None;
                 self.written(wanted);
-                Next::Look
+                NextStep::Look
             }
             Ok(Err(error)) => {
                 let failure = self.session.failure(error.clone());
@@ -571,16 +594,16 @@ impl Stay<'_> {
                     // Another has written to it, or it is gone. A write whose answer was lost did
                     // this too.
                     self.failures += 1;
-                    return Next::Pause(clean_up_pause(self.failures));
+                    return NextStep::Pause(clean_up_pause(self.failures));
                 }
                 self.failed(&failure)
             }
-            Err(SessionGone) => Next::Look,
+            Err(SessionGone) => NextStep::Look,
         }
     }
 
     /// Returns the step after a request that failed: the same again, later.
-    fn failed(&mut self, failure: &Failure) -> Next {
+    fn failed(&mut self, failure: &Failure) -> NextStep {
         self.failures = self.failures.saturating_add(1);
         match failure.kind {
             FailureKind::Refused(_) => {
@@ -589,11 +612,11 @@ impl Stay<'_> {
                 if !matches!(known, Some(ErrorKind::NoAuth | ErrorKind::Rejected)) {
                     log::warn!(path = self.node.path.user(), %error, "a node is not there");
                 }
-                self.node.tell_refused(self.generation, error);
+                self.node.set_refused(self.generation, error);
                 self.counted = None;
-                Next::Pause(self.session.lease().heartbeat_interval())
+                NextStep::Pause(self.session.lease().heartbeat_interval())
             }
-            FailureKind::SessionGone => Next::Look,
+            FailureKind::SessionGone => NextStep::Look,
             _ => {
                 // A refusal remains the known state of the node until the servers say something
                 // else.
@@ -601,7 +624,7 @@ impl Stay<'_> {
                     self.node
                         .set_trouble(Some(self.node.error(failure.unanswered())));
                 }
-                Next::Pause(clean_up_pause(self.failures))
+                NextStep::Pause(clean_up_pause(self.failures))
             }
         }
     }
@@ -625,7 +648,7 @@ async fn withdraw(
     };
     let path = node.path.server();
     let (mut repetition, mut written) = (Repetition::new(RetryPolicy::CLEAN_UP), 0);
-    // This counts as work, like a write.
+    // A deletion counts as work, like a write.
     let _counted = session.running.subscribe();
     let failure = loop {
         let deleted = repetition.repeat(session, |handle| async move {
@@ -641,13 +664,13 @@ async fn withdraw(
             let stat = match handle.check_stat(path).await? {
                 Some(stat) if created && stat.ephemeral_owner == session.session_id() => stat,
                 Some(stat) if left.contains(&stat.ephemeral_owner) => return Ok(Withdrawn::Left),
-                // Another's.
+                // The node is that of another process.
                 Some(_) | None => return Ok(Withdrawn::Done),
             };
             let deleted = session.write(|| handle.delete(path, Some(stat.version)));
             match deleted.await {
                 Ok(()) | Err(zk::Error::NoNode) => Ok(Withdrawn::Done),
-                // Written to meanwhile.
+                // Another client has written to the node meanwhile.
                 Err(zk::Error::BadVersion) => Ok(Withdrawn::Written),
                 Err(error) => Err(error),
             }
