@@ -69,7 +69,7 @@ pub enum OnceError {
     /// ([`record_with`](crate::OnceRun::record_with)).
     #[error(
         "the job {path} ran for {occasion} and is not recorded, so it will run again: {}",
-        why(source), path = Quoted(path), occasion = Quoted(occasion)
+        why_not_recorded(source), path = Quoted(path), occasion = Quoted(occasion)
     )]
     #[non_exhaustive]
     NotRecorded {
@@ -138,6 +138,15 @@ impl OnceError {
             | Self::NotRecorded { path, .. }
             | Self::Unknown { path, .. } => path,
         }
+    }
+}
+
+/// Returns why a job is not recorded. The text of [`TransactionError::Unknown`] would contradict
+/// that, so only its reason is given.
+fn why_not_recorded(source: &TransactionError) -> String {
+    match source {
+        TransactionError::Unknown { source, .. } => why(source),
+        source => why(source),
     }
 }
 

@@ -267,6 +267,11 @@ impl OnceJob {
         let (error, is_unknown) = match recorded {
             Recorded::Ours => return Ok(OnceOutcome::Ran(output)),
             Recorded::Another(found) => return Ok(OnceOutcome::already_run(&found)),
+            // Another process may have had the lock, and recorded its run, before this read.
+            Recorded::No(error @ TransactionError::Lost(_)) => match records.find().await {
+                Ok(Some(found)) => return Ok(OnceOutcome::already_run(&found)),
+                Ok(None) | Err(_) => (error, false),
+            },
             Recorded::No(error) => (error, false),
             // Under the next grant the outcome is certain: the node that the write depends on is
             // gone.

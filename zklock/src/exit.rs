@@ -30,6 +30,8 @@ pub(crate) const LOST: u8 = 125;
 const CANNOT_RUN: u8 = 126;
 /// The command was not found, as the shell says it.
 const NOT_FOUND: u8 = 127;
+/// Standard output has no reader any more: the code of SIGPIPE, which this process ignores.
+pub(crate) const NO_READER: u8 = 141;
 /// What a shell adds to the number of the signal that ended a process.
 const BY_SIGNAL: i32 = 128;
 

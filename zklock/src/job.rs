@@ -13,7 +13,7 @@ use zookeeper_recipes::{LockState, Lost, LostReason};
 
 use crate::clock;
 use crate::exit::{self, End, Failure, LOST};
-use crate::messages::say;
+use crate::messages::{self, say};
 use crate::options::{OnLost, Work};
 use crate::signals::{Signals, Stop, Stops};
 use crate::stage;
@@ -112,6 +112,8 @@ pub(crate) struct Job {
     command: Child,
     /// Whether the command has begun: its [stage] waits for that.
     has_begun: bool,
+    /// The signal that asked for the end before SIGHUP followed.
+    hung_up: Option<Signal>,
     stops: Stops,
     target: Target,
     watchdog: Watchdog,
@@ -156,8 +158,12 @@ impl Job {
         revoked: impl Future<Output = ()> + Send,
     ) -> Result<Ended, Failure> {
         let job = place.insert(Self::start(argv, work, held).await?);
-        let armed = held.is_killed_by_drop.then(|| KillOnDrop(Some(job.target)));
+        let mut armed = held.is_killed_by_drop.then(|| KillOnDrop(Some(job.target)));
         let mut ended = job.while_held(work, held, signals, revoked).await?;
+        if let (Some(armed), None) = (&mut armed, job.command.id()) {
+            // The command has been waited for.
+            armed.0 = job.target.without_command();
+        }
         if let Some(job) = place.take() {
             ended = job.finish(ended, signals).await?;
         }
@@ -173,6 +179,7 @@ impl Job {
             return Err(Failure::new(exit::USAGE, "there is no command"));
         };
         let of_watchdog = |error| Failure::system("the watchdog", &error);
+        messages::flush();
         let mut watchdog = Watchdog::start().await?;
         let end_by = held.lease.map_or(Duration::MAX, |lease| {
             let time = lease.saturating_add(work.kill_after);
@@ -212,6 +219,7 @@ impl Job {
         let mut job = Self {
             command,
             has_begun: false,
+            hung_up: None,
             stops,
             target,
             watchdog,
@@ -238,6 +246,7 @@ impl Job {
             command: process_of(&self.command),
             watchdog: self.watchdog.group(),
             has_begun: &mut self.has_begun,
+            hung_up: &mut self.hung_up,
         };
         let stops = &mut self.stops;
         let mut steered = std::pin::pin!(steer(target, begin, work, signals, stops, revoked));
@@ -351,11 +360,16 @@ impl Job {
     /// Kills the group of a command that was ended by force. Returns how the command has ended.
     async fn finish(self, ended: Ended, signals: &mut Signals) -> Result<Ended, Failure> {
         match ended {
-            Ended::Itself(_) => {
+            Ended::Itself(status) => {
+                let is_hung_up = status.signal() == Some(Signal::HUP.as_raw());
                 let was_killed = self.watchdog.stand_down().await;
                 // A command that kills its group kills its watchdog, too.
                 if was_killed && ended.is_of_the_watchdog() {
                     return Ok(Ended::Unwatched);
+                }
+                // A script ends at ^C only if this process dies of that signal, too.
+                if let Some(signal) = self.hung_up.filter(|_| is_hung_up) {
+                    return Ok(Ended::Itself(ExitStatus::from_raw(signal.as_raw())));
                 }
             }
             Ended::LeaseOver | Ended::Unwatched | Ended::Overdue => {
@@ -406,6 +420,7 @@ struct Begin<'a> {
     command: Option<Pid>,
     watchdog: Pid,
     has_begun: &'a mut bool,
+    hung_up: &'a mut Option<Signal>,
 }
 
 impl Begin<'_> {
@@ -442,24 +457,29 @@ async fn steer(
     revoked: impl Future<Output = ()> + Send,
 ) {
     let mut revoked = std::pin::pin!(revoked);
-    let (mut is_revoked, mut is_asked) = (false, false);
+    let (mut is_revoked, mut asked_by) = (false, None);
     // Each kind of stop is reported once.
     let mut told = (false, false);
     let is_background = matches!(target, Target::Group { .. });
     loop {
         tokio::select! {
             signal = signals.next() => {
-                is_asked |= ASK_TO_END.contains(&signal);
+                if ASK_TO_END.contains(&signal) {
+                    asked_by = Some(signal);
+                }
                 target.pass_on(signal);
             }
             () = &mut revoked, if !is_revoked => {
-                (is_revoked, is_asked) = (true, true);
+                (is_revoked, asked_by) = (true, Some(Signal::TERM));
                 work.say("another process asks for the lock: SIGTERM to the command");
                 target.send(Signal::TERM);
             }
             stop = stops.next(begin.command) => match stop {
                 _ if begin.on_stop() || !is_background => {}
-                Stop::ByTerminal if std::mem::take(&mut is_asked) => target.send(Signal::HUP),
+                Stop::ByTerminal if asked_by.is_some() => {
+                    *begin.hung_up = asked_by.take();
+                    target.send(Signal::HUP);
+                }
                 Stop::ByTerminal if !std::mem::replace(&mut told.0, true) => say(WANTS_TERMINAL),
                 Stop::ByProcess if !std::mem::replace(&mut told.1, true) => say(IS_STOPPED),
                 _ => {}

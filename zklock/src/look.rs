@@ -256,7 +256,7 @@ async fn ask(client: &Client, path: &str) -> Result<u8, Failure> {
     let queue = once.map_or(queue, |(_, queue)| queue);
     for holder in &queue.holders {
         client.attempt_revoke(holder.node()).await?;
-        print(format!("asked {}\n", of_holder(holder)).as_bytes())?;
+        print(format!("asked {} to release {path}\n", of_holder(holder)).as_bytes())?;
     }
     if_any(&queue, path)
 }
@@ -287,15 +287,15 @@ async fn take(client: &Client, options: &Break) -> Result<u8, Failure> {
         };
     }
     for holder in &queue.holders {
-        if !options.yes && !is_confirmed(holder)? {
+        if !options.yes && !is_confirmed(path, holder)? {
             return Err(Failure::new(NONE, "the lock is as it was"));
         }
         let done = if lock.break_lock(holder).await? {
-            "broke the lock of"
+            "broke the lock"
         } else {
-            "was gone:"
+            "it was gone, the lock"
         };
-        print(format!("{done} {}\n", of_holder(holder)).as_bytes())?;
+        print(format!("{done} {path} of {}\n", of_holder(holder)).as_bytes())?;
     }
     if_any(&queue, path)
 }
@@ -309,10 +309,10 @@ fn if_any(queue: &Queue, path: &str) -> Result<u8, Failure> {
 }
 
 /// Asks whether to go on.
-fn is_confirmed(holder: &Contender) -> Result<bool, Failure> {
+fn is_confirmed(path: &str, holder: &Contender) -> Result<bool, Failure> {
     let failed = |error| Failure::system("the question", &error);
     let question = format!(
-        "Break the lock of {}? It may still be at work, and the next in line is let in. [y/N] ",
+        "Break the lock {path} of {}? It may still be at work, and the next in line is let in. [y/N] ",
         of_holder(holder)
     );
     let asked = io::stderr().write_all(question.as_bytes());

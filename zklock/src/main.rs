@@ -19,7 +19,7 @@ mod watchdog;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser as _};
+use clap::CommandFactory as _;
 
 use exit::{End, Failure};
 use messages::say;
@@ -39,11 +39,9 @@ fn dispatch() -> ExitCode {
         Some(first) if first == death::ARGUMENT => return death::run(arguments),
         _ => {}
     }
-    let options = match Options::try_parse() {
+    let options = match Options::of_this_program() {
         Ok(options) => options,
         Err(error) => {
-            let arguments: Vec<_> = std::env::args_os().skip(1).collect();
-            let error = options::with_hint(error, &arguments);
             let text = error.to_string();
             if error.use_stderr() {
                 messages::put(text);
@@ -64,6 +62,8 @@ fn report(ended: Result<End, Failure>) -> ExitCode {
             messages::finish();
             death::die(signal)
         }
+        // As a program that dies of SIGPIPE.
+        Err(Failure { code, .. }) if code == exit::NO_READER => code.into(),
         Err(Failure { code, text }) => {
             say(&text);
             code.into()
@@ -72,6 +72,9 @@ fn report(ended: Result<End, Failure>) -> ExitCode {
 }
 
 fn act(options: &Options) -> Result<End, Failure> {
+    if let Some(path) = options.path() {
+        messages::set_path(path);
+    }
     let code = match &options.action {
         None => return block_on(run::run(&options.run)),
         Some(Action::Lead(options)) => return block_on(run::lead(options)),
@@ -98,7 +101,10 @@ fn act(options: &Options) -> Result<End, Failure> {
 fn print(bytes: &[u8]) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     let printed = out.write_all(bytes).and_then(|()| out.flush());
-    printed.map_err(|error| Failure::system("standard output", &error))
+    printed.map_err(|error| match error.kind() {
+        io::ErrorKind::BrokenPipe => Failure::new(exit::NO_READER, "standard output has no reader"),
+        _ => Failure::system("standard output", &error),
+    })
 }
 
 fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {

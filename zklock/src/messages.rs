@@ -4,8 +4,8 @@
 //! thread alone, and delays neither the signals to a command nor its deadline.
 
 use std::io::{self, Write as _};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, channel, sync_channel};
-use std::sync::{Mutex, PoisonError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -24,19 +24,32 @@ const PATIENCE: usize = 20;
 /// The thread that writes, once there is a message.
 static WRITER: Mutex<Option<Writer>> = Mutex::new(None);
 
+/// The path that this call is about, once it is known.
+static PATH: OnceLock<String> = OnceLock::new();
+
+/// What the thread gets.
+enum Message {
+    Text(String),
+    /// Is dropped when all texts before are written.
+    Mark(Sender<()>),
+}
+
 struct Writer {
-    messages: SyncSender<String>,
+    messages: SyncSender<Message>,
     /// Ends with the thread.
     ended: Receiver<()>,
 }
 
 impl Writer {
     fn start() -> io::Result<Self> {
-        let (messages, texts) = sync_channel::<String>(WAITING);
+        let (messages, texts) = sync_channel::<Message>(WAITING);
         let (running, ended) = channel();
         let writing = move || {
             let _running = running;
-            texts.iter().for_each(|text| write(&text));
+            texts.iter().for_each(|message| match message {
+                Message::Text(text) => write(&text),
+                Message::Mark(mark) => drop(mark),
+            });
         };
         std::thread::Builder::new()
             .name("messages".to_owned())
@@ -45,9 +58,27 @@ impl Writer {
     }
 }
 
-/// Writes a message, with the name of the program.
+/// Has each message from here on name the path that this call is about.
+pub(crate) fn set_path(path: &str) {
+    // A process has one path.
+    let _ = PATH.set(path.to_owned());
+}
+
+/// Writes a message, with the name of the program, and the path that it is about.
 pub(crate) fn say(text: &str) {
-    put(format!("zklock: {text}\n"));
+    put(match PATH.get().filter(|path| !names(text, path)) {
+        Some(path) => format!("zklock: {path}: {text}\n"),
+        None => format!("zklock: {text}\n"),
+    });
+}
+
+/// Returns whether a text names a path, or a node below it.
+fn names(text: &str, path: &str) -> bool {
+    text.match_indices(path).any(|(at, path)| {
+        let before = text[..at].chars().next_back();
+        let after = text[at + path.len()..].chars().next();
+        before.is_none_or(|c| " \"".contains(c)) && after.is_none_or(|c| " \"/:,;".contains(c))
+    })
 }
 
 /// Writes a text as it is.
@@ -58,9 +89,24 @@ pub(crate) fn put(text: String) {
     }
     match &*writer {
         // A message that finds no room is dropped.
-        Some(writer) => drop(writer.messages.try_send(text)),
+        Some(writer) => drop(writer.messages.try_send(Message::Text(text))),
         // A system that gives no thread starts no command either.
         None => write(&text),
+    }
+}
+
+/// Waits until all messages so far are written, but not for long if standard error takes none.
+///
+/// With `stty tostop`, the terminal stops the process group of a program in the background that
+/// writes. A process that this one is just starting would be stopped in a group that the shell does
+/// not continue, and this one would wait for that process.
+pub(crate) fn flush() {
+    let writer = WRITER.lock().unwrap_or_else(PoisonError::into_inner);
+    let (mark, written) = channel();
+    if let Some(writer) = &*writer
+        && writer.messages.try_send(Message::Mark(mark)).is_ok()
+    {
+        wait_for(&written, takes_some);
     }
 }
 
@@ -73,7 +119,7 @@ pub(crate) fn finish() {
     }
 }
 
-/// Waits for the end of the thread, which is that of the channel.
+/// Waits for the end of a channel: that of the thread, or the drop of a mark.
 fn wait_for(ended: &Receiver<()>, takes_some: impl Fn() -> bool) {
     for _ in 0..PATIENCE {
         if ended.recv_timeout(AT_END) != Err(RecvTimeoutError::Timeout) || !takes_some() {
@@ -117,6 +163,26 @@ mod tests {
                 takes_some
             });
             assert_eq!(asked.get(), if takes_some { 2 } else { 1 });
+        }
+    }
+
+    #[test]
+    fn paths_are_whole() {
+        for text in [
+            "/a is free",
+            "the node /a/x-1 was deleted",
+            "the lock \"/a\" is lost",
+            "/a",
+        ] {
+            assert!(names(text, "/a"), "{text}");
+        }
+        for text in [
+            "/ab is free",
+            "/b/a is free",
+            "/no/such/a.out",
+            "the lease is over",
+        ] {
+            assert!(!names(text, "/a"), "{text}");
         }
     }
 }

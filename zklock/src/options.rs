@@ -163,12 +163,12 @@ pub(crate) enum OnLost {
 impl OnLost {
     /// Parses an action. A blank command would do nothing, so that only SIGKILL is left.
     fn parse(text: &str) -> Result<Self, String> {
-        Ok(match text {
+        Ok(match &*text.to_ascii_lowercase() {
             "term" => Self::Term,
             "kill" => Self::Kill,
             "warn" => Self::Warn,
             blank if blank.trim().is_empty() => return Err("it is blank".to_owned()),
-            command => Self::Run(command.to_owned()),
+            _ => Self::Run(text.to_owned()),
         })
     }
 }
@@ -328,9 +328,36 @@ fn no_path() -> String {
     )
 }
 
+impl Options {
+    /// Returns the path that a call is about, if it is about one.
+    pub(crate) fn path(&self) -> Option<&str> {
+        match &self.action {
+            None => self.run.path.as_deref(),
+            Some(Action::Lead(lead)) => Some(&lead.path),
+            Some(Action::Status(status)) => Some(&status.path),
+            Some(Action::Revoke(revoke)) => Some(&revoke.path),
+            Some(Action::Break(options)) => Some(&options.path),
+            Some(Action::Completions { .. } | Action::Man) => None,
+        }
+    }
+
+    /// Parses the arguments of this program.
+    pub(crate) fn of_this_program() -> Result<Self, clap::Error> {
+        let arguments: Vec<_> = std::env::args_os().skip(1).collect();
+        let options = Self::try_parse().map_err(|error| with_hint(error, &arguments))?;
+        let has_command = !options.run.command.is_empty();
+        if options.action.is_none() && !has_command && arguments.iter().any(|it| it == "--") {
+            let text = "CMD is missing behind '--' (is a variable empty?); without '--', zklock holds the \
+                        lock until a signal ends it";
+            return Err(Self::command().error(ErrorKind::MissingRequiredArgument, text));
+        }
+        Ok(options)
+    }
+}
+
 /// Adds to an error of the command line what the mistake may be: a command that comes behind `--`
 /// and has none, or the name of a command of `zklock`.
-pub(crate) fn with_hint(mut error: clap::Error, arguments: &[OsString]) -> clap::Error {
+fn with_hint(mut error: clap::Error, arguments: &[OsString]) -> clap::Error {
     let is_word = matches!(
         error.get(ContextKind::InvalidArg),
         Some(ContextValue::String(word)) if !word.starts_with('-')
@@ -345,6 +372,18 @@ pub(crate) fn with_hint(mut error: clap::Error, arguments: &[OsString]) -> clap:
     if let Some(mistyped) = mistyped {
         let text = format!("unknown command {mistyped:?}: {}", no_path());
         return program.error(ErrorKind::InvalidSubcommand, text);
+    }
+    let late = arguments
+        .iter()
+        .filter(|_| first.is_some_and(|first| first.starts_with('-')))
+        .map_while(|word| word.to_str().filter(|word| !word.starts_with('/')))
+        .take_while(|word| *word != "--")
+        .find(|word| program.find_subcommand(word).is_some());
+    if let Some(late) = late {
+        let hint = format!("options come behind the command: zklock {late} [OPTIONS] PATH");
+        let hint = ContextValue::StyledStrs(vec![hint.into()]);
+        error.insert(ContextKind::Suggested, hint);
+        return error;
     }
     let takes_command = matches!(
         error.get(ContextKind::Usage),
@@ -365,6 +404,13 @@ mod tests {
     #[test]
     fn definition_is_consistent() {
         Options::command().debug_assert();
+    }
+
+    #[test]
+    fn actions_are_of_either_case() {
+        assert!(matches!(OnLost::parse("TERM"), Ok(OnLost::Term)));
+        assert!(matches!(OnLost::parse("Warn"), Ok(OnLost::Warn)));
+        assert!(matches!(OnLost::parse("./Warn"), Ok(OnLost::Run(text)) if text == "./Warn"));
     }
 
     #[test]

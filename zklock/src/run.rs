@@ -9,8 +9,8 @@ use rustix::process::Signal;
 use tokio::sync::oneshot;
 use zookeeper_recipes::{
     AnyGuard, Client, Guard, InterProcessFairLock, InterProcessLock, InterProcessMutex,
-    InterProcessReadWriteLock, InterProcessSemaphore, LockState, Lost, OnceError, OnceJob,
-    OnceOutcome, OnceRun, SemaphorePermit, Token,
+    InterProcessReadWriteLock, InterProcessSemaphore, LockState, Lost, LostReason, OnceError,
+    OnceJob, OnceOutcome, OnceRun, SemaphorePermit, Token, TransactionError,
 };
 
 use crate::connect::{close, connect};
@@ -20,6 +20,9 @@ use crate::look::of_holder;
 use crate::messages::say;
 use crate::options::{Lead, OnLost, Run, Work};
 use crate::signals::Signals;
+
+/// How long the last look at the node of a lock may take.
+const LAST_LOOK: Duration = Duration::from_secs(1);
 
 /// What a command finds in its environment, and a hold without a command prints.
 type Environment = [(&'static str, Option<String>); 4];
@@ -279,10 +282,10 @@ impl Granted {
         task: &Task<'_>,
         signals: &mut Signals,
     ) -> Result<Outcome, Failure> {
-        let environment = self.environment(path);
+        let (node, environment) = (self.node(), self.environment(path));
         match self {
-            Self::Lock(guard) => task.hold(guard, &environment, signals).await,
-            Self::Permit(permit) => task.hold(permit, &environment, signals).await,
+            Self::Lock(guard) => task.hold(guard, &node, &environment, signals).await,
+            Self::Permit(permit) => task.hold(permit, &node, &environment, signals).await,
         }
     }
 }
@@ -306,6 +309,7 @@ impl Task<'_> {
     async fn hold<G: Guard>(
         &self,
         guard: G,
+        node: &str,
         environment: &Environment,
         signals: &mut Signals,
     ) -> Result<Outcome, Failure> {
@@ -329,6 +333,7 @@ impl Task<'_> {
                 match ended.told() {
                     // A candidate contends again, as after a loss.
                     Err(failure) if matches!(ended, Ended::Overdue) => Ok(Outcome::Lost(failure)),
+                    Ok(end) if is_gone(&guard, node).await => self.end_without(node, end),
                     told => told.map(Outcome::Ended),
                 }
             }
@@ -377,6 +382,18 @@ impl Task<'_> {
         }
     }
 
+    /// The end of a command whose node another process had deleted before.
+    fn end_without(&self, node: &str, end: End) -> Result<Outcome, Failure> {
+        let text = format!(
+            "the node {node} was deleted before the command ended, so another process may have had the lock too"
+        );
+        if matches!(self.work.on_lost, OnLost::Warn) {
+            say(&text);
+            return Ok(Outcome::Ended(end));
+        }
+        Err(Failure::new(LOST, text))
+    }
+
     /// Holds the lock until a signal or a request ends that.
     async fn only_hold<G: Guard>(
         &self,
@@ -390,11 +407,23 @@ impl Task<'_> {
             biased;
             lost = guard.lost() => return Ok(Outcome::Lost(Failure::new(LOST, lost.to_string()))),
             error = unprinted => return Err(failed(error)),
-            _ = signals.next() => {}
+            signal = signals.next() => return Ok(Outcome::Ended(exit::by_signal(signal))),
             () = guard.revoked() => self.work.say("another process asks for the lock"),
             () = crate::job::lease_over(self.lease) => self.work.say("the lease is over"),
         }
         Ok(Outcome::Ended(End::Code(0)))
+    }
+}
+
+/// Returns whether the node of a lock is known to be gone. A guard that was asked to release its
+/// lock has no watch on the node any more, and would notice a deletion later than its command ends.
+async fn is_gone(guard: &impl Guard, node: &str) -> bool {
+    let read = tokio::time::timeout(LAST_LOOK, guard.get_data(node)).await;
+    match read {
+        Ok(Ok(data)) => data.is_none(),
+        Ok(Err(TransactionError::Lost(lost))) => lost.reason() == LostReason::NodeDeleted,
+        // Nothing is known.
+        Ok(Err(_)) | Err(_) => false,
     }
 }
 

@@ -10,32 +10,28 @@ use tokio::time::timeout;
 
 use crate::deadline::LOOK;
 
-/// The signals that ask a command to do something. The others stop or continue a process, or come
-/// from its own mistakes.
-const PASSED_ON: [Signal; 6] = [
+/// The signals that ask a command to do something, those of timers included, which a program may
+/// have set before it became `zklock`. The others stop or continue a process, or come from its own
+/// mistakes.
+const PASSED_ON: [Signal; 10] = [
     Signal::HUP,
     Signal::INT,
     Signal::QUIT,
     Signal::TERM,
     Signal::USR1,
     Signal::USR2,
+    Signal::ALARM,
+    Signal::VTALARM,
+    Signal::PROF,
+    Signal::XCPU,
 ];
 
 /// The signals by which a terminal stops a process group: that of a command, with its watchdog.
 const STOPPING: [Signal; 3] = [Signal::TSTP, Signal::TTIN, Signal::TTOU];
 
 /// Other signals that end a process unless it catches them, and that a command may send to its
-/// group: by its timers, and at will.
-const OTHERS: [Signal; 8] = [
-    Signal::ALARM,
-    Signal::VTALARM,
-    Signal::PROF,
-    Signal::IO,
-    Signal::XCPU,
-    Signal::XFSZ,
-    Signal::TRAP,
-    Signal::SYS,
-];
+/// group.
+const OTHERS: [Signal; 4] = [Signal::IO, Signal::XFSZ, Signal::TRAP, Signal::SYS];
 
 /// The signals for a process that uses the terminal from the background.
 const BY_TERMINAL: [Signal; 2] = [Signal::TTIN, Signal::TTOU];

@@ -13,7 +13,7 @@ use std::process::{Command, ExitCode};
 use rustix::process::{Signal, getpid, getppid, kill_process};
 
 use crate::exit::{Failure, SYSTEM};
-use crate::messages::say;
+use crate::messages::{self, say};
 use crate::watchdog::program;
 
 /// The argument by which this program becomes a command; it is in no help.
@@ -42,6 +42,9 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
             "the kernel cannot end the command together with zklock: {error}"
         ));
         return ExitCode::from(SYSTEM);
+    }
+    if let Ok(path) = std::env::var("ZKLOCK_PATH") {
+        messages::set_path(&path);
     }
     // The command begins when `zklock` continues this process: the watchdog knows the process then.
     let _ = kill_process(getpid(), Signal::STOP);

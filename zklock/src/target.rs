@@ -5,9 +5,9 @@ use rustix::process::{Pid, Signal, getpgid, getpgrp, kill_process, kill_process_
 /// What signals are sent to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Target {
-    /// The process group that the watchdog leads, with the command and its children, and the group
-    /// that the command has begun itself. `None` before the command is started and after it has
-    /// been waited for: its number may be another's then.
+    /// The process group that the watchdog leads, with the command and its children, and the
+    /// command if it has left that group, with the group that it has begun itself. `None` before
+    /// the command is started and after it has been waited for: its number may be another's then.
     Group { group: Pid, command: Option<Pid> },
     /// The command, which has stayed in the process group of `zklock`, with the terminal, or the
     /// group that the command has begun itself.
@@ -30,17 +30,19 @@ impl Target {
     /// before it continues, so SIGCONT follows.
     pub(crate) fn send(self, signal: Signal) {
         for signal in [signal, Signal::CONT] {
-            let _ = match self {
+            match self {
                 Self::Group { group, command } => {
-                    let own = command.filter(leads_group);
-                    let _ = own.map(|own| kill_process_group(own, signal));
-                    kill_process_group(group, signal)
+                    // A command that is just leaving the group gets SIGKILL wherever it is. The
+                    // group comes last, with the watchdog, which may be this process.
+                    let is_apart =
+                        |it: &Pid| signal == Signal::KILL || getpgid(Some(*it)) != Ok(group);
+                    if let Some(command) = command.filter(is_apart) {
+                        send_to_command(command, signal);
+                    }
+                    let _ = kill_process_group(group, signal);
                 }
-                Self::Foreground(process) if leads_group(&process) => {
-                    kill_process_group(process, signal)
-                }
-                Self::Foreground(process) => kill_process(process, signal),
-            };
+                Self::Foreground(command) => send_to_command(command, signal),
+            }
         }
     }
 
@@ -56,7 +58,13 @@ impl Target {
     }
 }
 
-/// Returns whether a process has begun a group, as `timeout` and `setsid` do.
-fn leads_group(process: &Pid) -> bool {
-    getpgid(Some(*process)) == Ok(*process)
+/// Sends a signal to a command, and to its group if the command has begun one, as `timeout` and
+/// `setsid` do. A group that the command has joined is another's.
+fn send_to_command(command: Pid, signal: Signal) {
+    // The command may have ended.
+    let _ = if getpgid(Some(command)) == Ok(command) {
+        kill_process_group(command, signal)
+    } else {
+        kill_process(command, signal)
+    };
 }

@@ -229,6 +229,7 @@ async fn session_end_leaves_no_doubt() {
                 "{source}"
             );
             assert!(error.is_retryable());
+            assert!(!error.to_string().contains("unknown"), "{error}");
         }
         assert_eq!(server.exists(RECORD), committed);
     }
@@ -279,6 +280,29 @@ async fn lost_lock_records_nothing() {
     assert_eq!(
         count(today(&client), &Arc::default()).await.unwrap(),
         OnceOutcome::Ran(1)
+    );
+}
+
+/// Another run has recorded the job when the one that lost its lock ends.
+// Shows: once-record
+#[tokio::test]
+async fn lost_lock_finds_the_other_record() {
+    let (server, [client]) = with_clients(start(), connect).await;
+    let server = Arc::new(server);
+    let run = today(&client).run({
+        let server = Arc::clone(&server);
+        |_| async move {
+            let node = server.children("/jobs/report/lock").remove(0);
+            server.delete(&format!("/jobs/report/lock/{node}")).unwrap();
+            server.create("/jobs/report/done", "").unwrap();
+            server.create(RECORD, "web-2/7/other token 9.9").unwrap();
+            Ok::<_, String>(())
+        }
+    });
+    let outcome = within("the end", run).await.unwrap();
+    assert!(
+        matches!(&outcome, OnceOutcome::AlreadyRun { by, .. } if by == "web-2/7/other"),
+        "{outcome:?}"
     );
 }
 

@@ -82,7 +82,7 @@ pub(crate) fn moved_session_timeouts() {
     // The default is moved, too, but a job of cron is silent.
     assert_eq!(said("/a"), "");
     for (asked, text) in [
-        ("1ms", "10s instead of 1ms"),
+        ("1ms", "/a: the session timeout is 10s instead of 1ms"),
         ("0", "10s instead of 0ns"),
         ("1h", "20s instead of 3600s"),
     ] {
@@ -99,7 +99,7 @@ pub(crate) fn cannot_run() {
         let ended = run(command);
         assert_eq!(ended.code, code, "{ended:?}");
         assert!(
-            ended.err.starts_with(&format!("zklock: {program}: ")),
+            ended.err.starts_with(&format!("zklock: /a: {program}: ")),
             "{ended:?}"
         );
     }
@@ -191,10 +191,26 @@ pub(crate) fn usage() {
     let many = run(zklock(&servers, "--permits 10001 /a -- true", ""));
     let is_told = many.err.contains("--permits") && many.err.contains("1..=10000");
     assert!(many.code == 64 && is_told, "{many:?}");
-    for arguments in ["/a true", "-n /a ./report --yesterday", "lead /a true"] {
+    for arguments in [
+        "/a true",
+        "-n /a ./report --yesterday",
+        "-n /a status",
+        "lead /a true",
+    ] {
         let ended = run(zklock(&servers, arguments, ""));
         let is_told = ended.err.contains("tip: a command comes behind '--'");
         assert!(ended.code == 64 && is_told, "{ended:?}");
+    }
+    for arguments in ["-v lead /a -- true", "--servers h:1 status /a"] {
+        let ended = run(zklock(&servers, arguments, ""));
+        let is_told = ended.err.contains("options come behind");
+        assert!(ended.code == 64 && is_told, "{arguments}: {ended:?}");
+    }
+    // The variable of a script is empty.
+    for arguments in ["/a --", "-n /a --", "lead /a --"] {
+        let ended = run(zklock(&servers, arguments, ""));
+        let is_told = ended.err.contains("CMD");
+        assert!(ended.code == 64 && is_told, "{arguments}: {ended:?}");
     }
     for arguments in ["--no-such-option /a", "/a /b -- true", "status /a /b"] {
         let ended = run(zklock(&servers, arguments, ""));
@@ -237,7 +253,7 @@ pub(crate) fn usage() {
             );
             let names_both = ended.err.contains("--servers") && ended.err.contains("ZK_CONNECT");
             assert!(
-                names_both && ended.err.starts_with("zklock: no servers: "),
+                names_both && ended.err.starts_with("zklock: /a: no servers: "),
                 "{ended:?}"
             );
         }

@@ -81,8 +81,20 @@ pub(crate) fn holds_and_prints_without_a_command() {
     let node = node.to_owned();
     holder.signal(Signal::TERM);
     let ended = holder.end();
-    assert_eq!((ended.code, &*ended.out, &*ended.err), (0, "", ""));
+    assert_eq!((ended.code, &*ended.out, &*ended.err), (143, "", ""));
     assert!(!server.exists(&node));
+    for (signal, code) in [
+        (Signal::HUP, 129),
+        (Signal::USR1, 138),
+        // By the signal, so that there is no code.
+        (Signal::INT, -1),
+        (Signal::QUIT, -1),
+    ] {
+        let mut holder = Started::new(zklock(&server.connect_string(), "/b", ""));
+        assert_eq!(holder.line(), "ZKLOCK_PATH=/b");
+        holder.signal(signal);
+        assert_eq!(holder.end().code, code, "{signal:?}");
+    }
     let leased = run(zklock(&server.connect_string(), "--lease 0.1 /b", ""));
     assert_eq!(leased.code, 0, "{leased:?}");
 }
@@ -106,7 +118,7 @@ pub(crate) fn lease_ends_child_then_lock() {
     assert_eq!(next.out, "dead\n", "{next:?}");
     let ended = first.end();
     assert_eq!(ended.code, 125, "{ended:?}");
-    assert!(ended.err.contains("the lease is over"), "{ended:?}");
+    assert!(ended.err.contains("/a: the lease is over"), "{ended:?}");
     // A child that heeds it has the same code.
     let heeds = run(zklock(
         &server.connect_string(),
@@ -212,7 +224,7 @@ pub(crate) fn foreground() {
     assert_eq!(
         (
             missing.code,
-            missing.err.matches("zklock: /no/such/program").count()
+            missing.err.matches("zklock: /a: /no/such/program").count()
         ),
         (127, 1)
     );
@@ -282,6 +294,21 @@ pub(crate) fn stop_at_the_start() {
         started.signal(Signal::CONT);
         let ended = started.end();
         assert_eq!(ended.code, 125, "{ended:?}");
+    }
+}
+
+/// A timer that a program has set before it became `zklock`, and a limit of the processor's time.
+pub(crate) fn timers() {
+    let server = server();
+    for (signal, code) in [("ALRM", 142), ("XCPU", 152), ("PROF", 155), ("VTALRM", 154)] {
+        let program = env!("CARGO_BIN_EXE_zklock");
+        let text = format!("kill -{signal} $PPID; exec sleep 1000");
+        let mut command = Command::new(program);
+        command.env("ZK_CONNECT", server.connect_string());
+        // The shell's parent is `zklock`.
+        command.args(["/a", "--", "sh", "-c", &text]);
+        assert_eq!(run(command).code, code, "{signal}");
+        assert!(server.children("/a").is_empty(), "the lock is released");
     }
 }
 

@@ -156,6 +156,25 @@ pub(crate) fn kills_a_command_outside_the_group() {
     }
 }
 
+/// The command joins the group of `zklock`, which no signal for the command may reach.
+pub(crate) fn kills_a_command_beside_zklock() {
+    let join = "setpgrp(0, getpgrp(getppid)); exec @ARGV";
+    let command = format!("exec perl -e '{join}' sh -c {}", quoted(STUBBORN));
+    let pairs = [false, true].map(|is_stopped| {
+        let pair = Pair::new(T, "", &command);
+        assert_eq!(group_of(pair.child), group_of(pair.holder.pid()));
+        if is_stopped {
+            pair.holder.signal(Signal::STOP);
+        } else {
+            pair.cut_off();
+        }
+        pair
+    });
+    for mut pair in pairs {
+        pair.assert_dead_before_the_next();
+    }
+}
+
 /// The command heeds a signal of its own timers, which it sends to its group.
 pub(crate) fn group_signals_spare_the_watchdog() {
     let server = server();
@@ -242,7 +261,7 @@ pub(crate) fn a_full_standard_output() {
     let mut messages = BufReader::new(holder.stderr.take().unwrap());
     messages.read_line(&mut granted).unwrap();
     kill_process(pid(&holder.id().to_string()), Signal::TERM).unwrap();
-    assert_eq!(holder.wait().unwrap().code(), Some(0));
+    assert_eq!(holder.wait().unwrap().code(), Some(143));
     assert!(server.children("/a").is_empty(), "the lock is released");
 }
 

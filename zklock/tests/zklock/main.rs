@@ -26,7 +26,7 @@ type Test = fn();
 fn main() {
     let mut suite = Suite::new();
     // The longest first.
-    let in_process: [(&str, Test); 75] = [
+    let in_process: [(&str, Test); 80] = [
         (
             "zklock::child_dies_before_the_next_grant",
             losses::child_ignoring_term_is_dead,
@@ -127,6 +127,10 @@ fn main() {
             losses::kills_a_command_outside_the_group,
         ),
         (
+            "zklock::kills_a_command_beside_zklock",
+            losses::kills_a_command_beside_zklock,
+        ),
+        (
             "zklock::group_signals_spare_the_watchdog",
             losses::group_signals_spare_the_watchdog,
         ),
@@ -155,6 +159,10 @@ fn main() {
         (
             "zklock::shells_without_the_terminal_end",
             terminal::shells_without_the_terminal_end,
+        ),
+        (
+            "zklock::background_output_stops_no_start",
+            terminal::background_output_stops_no_start,
         ),
         (
             "zklock::signals_wake_stopped_children",
@@ -187,6 +195,7 @@ fn main() {
         ),
         ("zklock::signals_reach_child_lock_is_kept", ends::signals),
         ("zklock::ignored_signal_stays_ignored", ends::nohup),
+        ("zklock::timers_reach_the_child", ends::timers),
         (
             "zklock::signal_ends_a_waiting_zklock",
             ends::signal_ends_a_waiting_zklock,
@@ -237,9 +246,17 @@ fn main() {
             tools::status_of_once,
         ),
         ("zklock::status_watches", tools::status_watches),
+        (
+            "zklock::status_ends_with_its_reader",
+            tools::status_without_reader,
+        ),
         ("zklock::revoke_asks_the_child_to_end", tools::revoke),
         ("zklock::revoke_asks_a_job_of_once", tools::revoke_of_once),
         ("zklock::break_asks_first", tools::break_lock),
+        (
+            "zklock::break_after_revoke_is_told",
+            tools::break_after_revoke,
+        ),
         ("zklock::break_names_the_lock_of_once", tools::break_of_once),
         ("zklock::examples_of_the_pages_run", pages::examples),
         ("zklock::pages_match_the_program", pages::up_to_date),

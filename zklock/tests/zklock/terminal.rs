@@ -104,7 +104,11 @@ pub(crate) fn readers_of_terminal_are_warned() {
 /// A shell stops again when it continues, and ignores SIGTERM.
 pub(crate) fn shells_without_the_terminal_end() {
     let server = server();
-    for keys in ["\x03", "\x1c", ""] {
+    for (keys, signal) in [
+        ("\x03", Some(Signal::INT)),
+        ("\x1c", Some(Signal::QUIT)),
+        ("", None),
+    ] {
         let command = ["/a", "--", "bash", "--norc", "-i"];
         let mut terminal = Terminal::start(&server.connect_string(), &command);
         terminal.until(HINT);
@@ -112,8 +116,28 @@ pub(crate) fn shells_without_the_terminal_end() {
             kill_process(terminal.pid(), Signal::TERM).unwrap();
         }
         terminal.type_keys(keys);
-        assert_eq!(terminal.end(), Some(129), "{keys:?}");
+        match signal {
+            Some(signal) => assert_eq!(terminal.end_by_signal(), Some(signal.as_raw())),
+            None => assert_eq!(terminal.end(), Some(143)),
+        }
     }
+}
+
+/// A shell with `stty tostop`: a program in the background is stopped as it writes, and not while it
+/// starts its watchdog, which `fg` would not continue.
+pub(crate) fn background_output_stops_no_start() {
+    let server = server();
+    let program = env!("CARGO_BIN_EXE_zklock");
+    let job = format!("{program} -v /a -- sh -c 'exit 3'");
+    let text = format!(
+        "stty tostop; for time in 1 2 3 4 5 6 7 8 9 10; do \
+           {job} & wait $!; code=$?; [ $code = 3 ] || {{ fg; code=$?; }}; \
+           [ $code = 3 ] || exit 9; \
+         done; exit 4"
+    );
+    let arguments = ["--norc", "-m", "-c", &text];
+    let terminal = Terminal::of("bash", &server.connect_string(), &arguments);
+    assert_eq!(terminal.end(), Some(4));
 }
 
 /// A signal that asks for no end is heeded in the stop, and the reader stops again.

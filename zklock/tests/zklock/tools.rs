@@ -132,11 +132,30 @@ pub(crate) fn revoke() {
         "{asked:?}"
     );
     assert!(
-        asked.out.contains(&who) && asked.out.contains(", session 0x"),
+        asked.out.contains(&who)
+            && asked.out.contains(", session 0x")
+            && asked.out.ends_with(" to release /a\n"),
         "{asked:?}"
     );
     assert_eq!(holder.line(), "asked");
     assert_eq!(holder.end().code, 9);
+}
+
+/// The reader of its output has ended, as `head` does.
+pub(crate) fn status_without_reader() {
+    let server = server();
+    let servers = server.connect_string();
+    let (reader, writer) = rustix::pipe::pipe().unwrap();
+    drop(reader);
+    let mut status = zklock(&servers, "status /a", "");
+    let status = status
+        .stdout(std::fs::File::from(writer))
+        .stderr(Stdio::piped());
+    let output = status.spawn().unwrap().wait_with_output().unwrap();
+    assert_eq!(
+        (output.status.code(), &*output.stderr),
+        (Some(141), &b""[..])
+    );
 }
 
 /// A job that runs once: its lock is beside its records.
@@ -188,6 +207,35 @@ pub(crate) fn break_of_once() {
     assert!(job.end().err.contains("deleted"));
 }
 
+/// The command has heeded neither the request nor the loss of its lock when it ends: no watch on
+/// the node is left after the request.
+pub(crate) fn break_after_revoke() {
+    let server = server();
+    let servers = server.connect_string();
+    let command = "trap '' TERM; echo begun; read line; exit 0";
+    let kinds = [("", "/a"), ("--permits 2", "/b"), ("lead", "/c")];
+    let jobs = kinds.map(|(kind, path)| (path, path, kind));
+    for (path, broken, kind) in jobs.into_iter().chain([("/d", "/d/lock", "--once today")]) {
+        let arguments = format!("{kind} {path} --session-timeout 60");
+        let mut zklock_of_job = zklock(&servers, &arguments, command);
+        zklock_of_job.stdin(Stdio::piped());
+        let mut holder = Started::new(zklock_of_job);
+        assert_eq!(holder.line(), "begun");
+        assert_eq!(run(zklock(&servers, &format!("revoke {path}"), "")).code, 0);
+        let breaks = format!("break --yes {broken}");
+        assert_eq!(run(zklock(&servers, &breaks, "")).code, 0);
+        let next = if kind == "lead" { "" } else { kind };
+        assert_eq!(
+            run(zklock(&servers, &format!("{next} {path}"), "true")).code,
+            0
+        );
+        holder.tell("");
+        let ended = holder.end();
+        assert_eq!(ended.code, 125, "{kind}: {ended:?}");
+        assert!(!ended.err.contains("run again"), "{ended:?}");
+    }
+}
+
 pub(crate) fn break_lock() {
     let server = server();
     let servers = server.connect_string();
@@ -213,6 +261,12 @@ pub(crate) fn break_lock() {
             .write_all(answer.as_bytes())
             .unwrap();
         let output = asking.wait_with_output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            text.contains("Break the lock /a of ")
+                && text.contains("zklock: /a: the lock is as it was"),
+            "{text}"
+        );
         assert_eq!(
             (output.status.code(), server.children("/a").len()),
             (Some(1), 2),
@@ -224,7 +278,11 @@ pub(crate) fn break_lock() {
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full");
     unasked.stderr(full.unwrap());
     assert_eq!(unasked.status().unwrap().code(), Some(71));
-    assert_eq!(run(zklock(&servers, "break --yes /a", "")).code, 0);
+    let broken = run(zklock(&servers, "break --yes /a", ""));
+    assert!(
+        broken.code == 0 && broken.out.starts_with("broke the lock /a of "),
+        "{broken:?}"
+    );
     assert_eq!(waiter.line(), "here");
     let ended = holder.end();
     assert_eq!(ended.code, 125, "{ended:?}");
