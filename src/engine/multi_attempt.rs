@@ -153,7 +153,7 @@ struct MultiAttempt {
 
 type MultiReply = oneshot::Sender<Result<Acquired, TryLockError>>;
 
-/// GivenUp all members are given up.
+/// Why all members are given up.
 enum GivenUp {
     /// A member was lost, by its path lock.
     Lost(Arc<PathLock>, LostReason),

@@ -445,7 +445,11 @@ impl OnceRun {
     pub fn state(&self) -> LockState {
         match self.hold.state() {
             lost @ LockState::Lost(_) => lost,
-            _ if self.hold.held.is_lost_or_released() => LockState::Lost(LostReason::GivenUp),
+            // The lock may have been lost since, and only a released one has no reason.
+            _ if self.hold.held.is_lost_or_released() => match self.hold.state() {
+                lost @ LockState::Lost(_) => lost,
+                _ => LockState::Lost(LostReason::GivenUp),
+            },
             held => held,
         }
     }

@@ -114,7 +114,7 @@ impl Core {
         });
         match flushed.detach().await {
             // The client is closed: its nodes go with its sessions.
-            Err(_) if self.end_is_confirmed().await => Ok(()),
+            Err(_) if self.is_closed() && self.end_is_confirmed().await => Ok(()),
             Err(_) => Err(ReleaseError::SessionNotClosed {
                 waited: started.elapsed(),
             }),

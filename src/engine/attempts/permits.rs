@@ -23,7 +23,6 @@ use crate::engine::attempts::in_session::InSession;
 use crate::engine::granted::Grant;
 use crate::engine::lock::lock_options::SemaphoreOptions;
 use crate::engine::lock::path_lock::PathLock;
-
 use crate::engine::request::look::{Subject, read_first, refused_again, refused_in, saw_leases};
 use crate::engine::request::requests::{Seat, make_directories, meaning, new_id, stat};
 use crate::engine::semaphore_limit::{Watches, invalid, limit, look, look_and_watch, mismatch};
@@ -320,9 +319,7 @@ impl<'a> InSession<'a> {
         let longest = take.slots.iter().max().copied().unwrap_or_default();
         let beginning = lease_beginning(ids.first().map_or("", |id| id), longest, take.limit);
         let path = semaphore.leases.child(&beginning);
-        // Each transaction deletes the lock node, so at most one of them is carried out.
-        let creates = &session.nodes.creates;
-        if !creates.repeat(&self.leases.ids, &ids, &path) {
+        if !session.nodes.creates.begin(&ids, &path) {
             return Err(path_lock.too_many_nodes(session).into());
         }
         // Known before the transaction is sent: whatever ends this leaves the leases to cleanup.

@@ -3,6 +3,9 @@
 //! Without a descriptor or a thread the client library's reactor panics when it is first used. Its
 //! thread may panic too, and is not started again: from then on no connection of the process
 //! works, whatever is free again (`docs/upstream/README.md`).
+//!
+//! The check is repeated before each try until the process has had a session: a try that failed
+//! does not show that the reactor has started.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
