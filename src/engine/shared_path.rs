@@ -1130,6 +1130,41 @@ mod tests {
     }
 
     /// The write node went by the downgrade of the next holder; an answer about it that was asked
+    /// The read node of a downgraded hold is deleted by hand, before or after the late answer about
+    /// its write node.
+    // Shows: node-deleted-by-hand
+    #[tokio::test]
+    async fn downgraded_hold_notices_its_missing_node() {
+        let server = Server::start().unwrap();
+        let mut scene = Scene::new(&server).await;
+        for is_late_first in [false, true] {
+            scene.renew();
+            let (writers, first) = scene.writers();
+            let mut told = arrive_told(&writers, &scene.cleanup);
+            let (old, earlier) = (first.node(), Arc::clone(&first.held));
+            first.held.release(None);
+            let next = told.try_recv().unwrap().unwrap();
+            next.held.reserve();
+            assert!(next.held.handle_event(HoldEvent::BeginConversion));
+            let converted = HoldEvent::EndConversion {
+                node: "y".into(),
+                kind: READERS,
+            };
+            assert!(next.held.handle_event(converted));
+            if is_late_first {
+                earlier.node_deleted(Arc::clone(&old));
+            }
+            next.held.node_deleted("y".into());
+            if !is_late_first {
+                earlier.node_deleted(old);
+            }
+            assert_eq!(next.held.check_lost(), Some(LostReason::NodeDeleted));
+            assert!(writers.holders().is_empty());
+            drop(next);
+            assert_eq!(scene.deleted(), 0, "the node is gone");
+        }
+    }
+
     /// for while the first one had it comes late.
     // Shows: node-deleted-by-hand
     #[tokio::test]

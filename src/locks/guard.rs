@@ -678,8 +678,10 @@ impl<M: Mode> LockGuard<M> {
     }
 
     /// Returns the hold if no other guard shares it, otherwise the guard.
-    pub(crate) fn into_sole(self) -> Result<Arc<Hold>, Self> {
-        if Arc::strong_count(&self.hold) == 1 {
+    pub(crate) fn into_sole(mut self) -> Result<Arc<Hold>, Self> {
+        // `get_mut` orders what was done under the other guards before this, as `strong_count` would
+        // not.
+        if Arc::get_mut(&mut self.hold).is_some() {
             Ok(self.hold)
         } else {
             Err(self)

@@ -695,7 +695,7 @@ impl HoldState {
                 let may_pass_on = lease != LeaseState::Expired && self.writes == 0;
                 decision.delete = Some(self.deletion(may_pass_on));
             }
-            // The conversion, which has the guard, has been dropped before its end.
+            // The conversion has been dropped before its end, and was the last to have the hold.
             Stage::Converting => {
                 decision.lost = self.lose(LostReason::Closed, Leftover::OfConversion);
             }

@@ -189,6 +189,41 @@ async fn refusal_after_unknown_outcome_loses_lock() {
     }
 }
 
+/// The transaction is found to have been carried out, but another process deletes the read node
+/// before the look at it. The session has room for two nodes.
+// Shows: conversion-ends, session-nodes
+#[tokio::test]
+async fn deleted_read_node_takes_no_room() {
+    let server = start();
+    let node = DIRECTORY.len() + "/_c_".len() + 36 + "-__WRIT__".len() + 10 + 4;
+    let builder = Client::builder()
+        .session_timeout(HOUR)
+        .retry_policy(eager())
+        .max_ephemeral_bytes(2 * node);
+    let client = connect_as(builder, &server).await;
+    for _ in 0..3 {
+        let writer = write(&client).await;
+        let of = |op| {
+            Match::op(op)
+                .session(session(&client))
+                .path_contains("__READ__")
+        };
+        let unknown = server.drop_reply(of(Op::Multi), Loss::Close);
+        let mut look = server.hold_request(of(Op::Exists));
+        let mut conversion = task::spawn(writer.downgrade());
+        assert_pending!(conversion.poll());
+        within("the look", look.wait_hit()).await;
+        let [reader] = &server.children(DIRECTORY)[..] else {
+            panic!("expected the read node alone")
+        };
+        server.delete(&format!("{DIRECTORY}/{reader}")).unwrap();
+        look.release();
+        let failed = within("an answer", conversion).await.unwrap_err();
+        assert!(matches!(failed, ConversionError::Lost { .. }), "{failed}");
+        assert_eq!(unknown.hits().len(), 1);
+    }
+}
+
 /// A conversion that another client disturbs by writing to the node that has to go, between every
 /// two of its requests.
 async fn disturbed(

@@ -60,7 +60,7 @@ pub(crate) async fn downgrade(hold: Arc<Hold>) -> ConversionOutcome {
     };
     client.tasks.start(converted).detach();
     outcome.await.unwrap_or_else(|_| {
-        // The client has ended, and the task with it.
+        // The task has ended before its answer: with the client, or by a panic.
         hold.held.handle_event(HoldEvent::Ended(LostReason::Closed));
         let reason = hold.check_lost().unwrap_or(LostReason::Closed);
         lost(hold, reason)
@@ -275,15 +275,15 @@ impl NodeExchange<'_> {
             Err(zk::MultiWriteError::OperationFailed { source, .. }) => source,
         };
         match error {
-            zk::Error::NodeExists => {
-                self.exchanged();
-                self.exists(&handle).await
-            }
+            zk::Error::NodeExists => self.exists(&handle).await,
             zk::Error::BadVersion => Answered::Failed(self.read_revocation(&handle).await),
             error => Answered::Failed(self.session.failure(error)),
         }
     }
 
+    /// Notes that the session has the read node in place of the write node. Called once the read node
+    /// is known to exist: a node that is gone already would count, and keep the heartbeats going,
+    /// until the session ends.
     fn exchanged(&self) {
         let nodes = &self.session.nodes;
         nodes.add(self.create.clone(), self.path_lock.as_owner());
@@ -337,7 +337,10 @@ impl NodeExchange<'_> {
     /// replaced before that (docs/protocol.md#owner-check).
     async fn exists(&self, handle: &zk::Client) -> Answered {
         Answered::Failed(match handle.check_stat(&self.create).await {
-            Ok(Some(stat)) if self.session.check_owner(&stat) => return Answered::Done,
+            Ok(Some(stat)) if self.session.check_owner(&stat) => {
+                self.exchanged();
+                return Answered::Done;
+            }
             Ok(Some(_)) => FailureKind::SessionGone.into(),
             // Another process has deleted the node since.
             Ok(None) => FailureKind::NotNow.into(),
