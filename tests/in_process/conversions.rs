@@ -209,7 +209,7 @@ async fn deleted_read_node_takes_no_room() {
                 .path_contains("__READ__")
         };
         let unknown = server.drop_reply(of(Op::Multi), Loss::Close);
-        let mut look = server.hold_request(of(Op::Exists));
+        let look = server.hold_request(of(Op::Exists));
         let mut conversion = task::spawn(writer.downgrade());
         assert_pending!(conversion.poll());
         within("the look", look.wait_hit()).await;
