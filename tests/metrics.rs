@@ -247,12 +247,12 @@ async fn lock_events_are_counted() {
     assert_eq!(of("sessions_begun_total"), 2.0);
 
     // The hand-overs are in memory, and a downgrade moves the hold to another recipe.
-    let mutex = InterProcessMutex::builder(&client, "/cache/shared")
+    let shared = InterProcessMutex::builder(&client, "/cache/shared")
         .hand_off(8, SOON)
         .build()
         .unwrap();
-    let holder = within("the lock", mutex.lock()).await.unwrap();
-    let mut waiter = task::spawn(mutex.lock());
+    let holder = within("the lock", shared.lock()).await.unwrap();
+    let mut waiter = task::spawn(shared.lock());
     assert_pending!(waiter.poll());
     drop(holder);
     drop(within("the lock", waiter).await.unwrap());

@@ -103,9 +103,8 @@ pub(crate) fn put(text: String) {
 pub(crate) fn flush() {
     let writer = WRITER.lock().unwrap_or_else(PoisonError::into_inner);
     let (mark, written) = channel();
-    if let Some(writer) = &*writer
-        && writer.messages.try_send(Message::Mark(mark)).is_ok()
-    {
+    let is_marked = |writer: &Writer| writer.messages.try_send(Message::Mark(mark)).is_ok();
+    if writer.as_ref().is_some_and(is_marked) {
         wait_for(&written, takes_some);
     }
 }
