@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use zookeeper_recipes::{
     AnyGuard, Client, Guard, InterProcessFairLock, InterProcessLock, InterProcessMutex,
     InterProcessReadWriteLock, InterProcessSemaphore, LockState, Lost, LostReason, OnceError,
-    OnceJob, OnceOutcome, OnceRun, SemaphorePermit, Token, TransactionError,
+    OnceJob, OnceOutcome, OnceRun, ReleaseError, SemaphorePermit, Token,
 };
 
 use crate::connect::{close, connect};
@@ -21,8 +21,8 @@ use crate::messages::say;
 use crate::options::{Lead, OnLost, Run, Work};
 use crate::signals::Signals;
 
-/// How long the last look at the node of a lock may take.
-const LAST_LOOK: Duration = Duration::from_secs(1);
+/// How long `zklock` waits for the answer to a release.
+const LAST_ANSWER: Duration = Duration::from_secs(1);
 
 /// What a command finds in its environment, and a hold without a command prints.
 type Environment = [(&'static str, Option<String>); 4];
@@ -333,7 +333,7 @@ impl Task<'_> {
                 match ended.told() {
                     // A candidate contends again, as after a loss.
                     Err(failure) if matches!(ended, Ended::Overdue) => Ok(Outcome::Lost(failure)),
-                    Ok(end) if is_gone(&guard, node).await => self.end_without(node, end),
+                    Ok(end) if was_gone(guard).await => self.end_without(node, end),
                     told => told.map(Outcome::Ended),
                 }
             }
@@ -415,16 +415,13 @@ impl Task<'_> {
     }
 }
 
-/// Returns whether the node of a lock is known to be gone. A guard that was asked to release its
-/// lock has no watch on the node any more, and would notice a deletion later than its command ends.
-async fn is_gone(guard: &impl Guard, node: &str) -> bool {
-    let read = tokio::time::timeout(LAST_LOOK, guard.get_data(node)).await;
-    match read {
-        Ok(Ok(data)) => data.is_none(),
-        Ok(Err(TransactionError::Lost(lost))) => lost.reason() == LostReason::NodeDeleted,
-        // Nothing is known.
-        Ok(Err(_)) | Err(_) => false,
-    }
+/// Releases a lock. Returns whether its node is known to have been gone before: a guard that was asked
+/// to release its lock has no watch on the node any more, and would notice a deletion later than its
+/// command ends.
+async fn was_gone(guard: impl Guard) -> bool {
+    // The release continues if the time is over, and nothing is known then.
+    let released = tokio::time::timeout(LAST_ANSWER, guard.release()).await;
+    matches!(released, Ok(Err(ReleaseError::Lost(lost))) if lost.reason() == LostReason::NodeDeleted)
 }
 
 /// Prints an environment, in a thread: a pipe that is full blocks that thread alone. The returned
