@@ -415,9 +415,9 @@ impl Task<'_> {
     }
 }
 
-/// Releases a lock. Returns whether its node is known to have been gone before: a guard that was asked
-/// to release its lock has no watch on the node any more, and would notice a deletion later than its
-/// command ends.
+/// Releases a lock. Returns whether its node is known to have been gone before: a guard that was
+/// asked to release its lock has no watch on the node any more, and would notice a deletion later
+/// than its command ends.
 async fn was_gone(guard: impl Guard) -> bool {
     // The release continues if the time is over, and nothing is known then.
     let released = tokio::time::timeout(LAST_ANSWER, guard.release()).await;
