@@ -443,13 +443,11 @@ impl OnceRun {
     /// ```
     #[must_use]
     pub fn state(&self) -> LockState {
+        // This comes first: what is over by then has its reason, unless it is released.
+        let is_over = self.hold.held.is_lost_or_released();
         match self.hold.state() {
             lost @ LockState::Lost(_) => lost,
-            // The lock may have been lost since, and only a released one has no reason.
-            _ if self.hold.held.is_lost_or_released() => match self.hold.state() {
-                lost @ LockState::Lost(_) => lost,
-                _ => LockState::Lost(LostReason::GivenUp),
-            },
+            _ if is_over => LockState::Lost(LostReason::GivenUp),
             held => held,
         }
     }
