@@ -6,7 +6,7 @@
 //! `jute.maxbuffer` (ZOOKEEPER-4306). So a session never owns more than a part of that. The nodes
 //! that are known and the creates that may have made one count alike.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
@@ -170,10 +170,10 @@ impl Creates {
     }
 
     /// Returns those of the names that are of nodes of abandoned creates.
-    pub(super) fn abandoned_of<'a, C: FromIterator<&'a str>>(
+    pub(super) fn abandoned_of<'a>(
         &self,
         names: impl Iterator<Item = &'a str>,
-    ) -> C {
+    ) -> HashSet<&'a str> {
         let sent = self.sent.lock();
         // As nearly always there is none: a long list costs nothing here.
         let names = (sent.abandoned > 0).then_some(names).into_iter().flatten();
@@ -332,7 +332,10 @@ mod tests {
         let beginning = format!("/a/_c_{ID}-lock-");
         let node = format!("{beginning}0000000007");
         let creates = Creates::new(1_000);
-        let is_abandoned = || -> Vec<&str> { creates.abandoned_of([node_name(&node)].into_iter()) };
+        let is_abandoned = || -> Vec<&str> {
+            let names = [node_name(&node)].into_iter();
+            creates.abandoned_of(names).into_iter().collect()
+        };
         assert!(creates.begin(&[ID.to_owned()], &beginning));
         assert_eq!(is_abandoned(), [""; 0]);
         let (first, second) = (

@@ -149,7 +149,7 @@ impl Nodes {
     ) -> HashSet<&'a str> {
         // The abandoned creates are looked at first: the node of one is known as leaving before the
         // create is none of them.
-        let mut leaving: HashSet<&str> = self.creates.abandoned_of(children.clone());
+        let mut leaving = self.creates.abandoned_of(children.clone());
         let state = self.state.lock();
         if state.leaving.is_empty() {
             return leaving;
