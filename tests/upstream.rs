@@ -161,21 +161,23 @@ fn waits_of_the_reactor() -> Option<u64> {
     Some(waits.unwrap())
 }
 
-/// Whether this is the child that runs the test with this name in a process of its own. If it is
-/// not, runs that child.
+/// Runs the test with this name in a process of its own, which is a child that runs that test alone.
 #[cfg(target_os = "linux")]
-fn is_alone(name: &str) -> bool {
-    let is_alone = std::env::var_os("UPSTREAM_ALONE").is_some();
-    if !is_alone {
-        let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
-        let status = alone
-            .args([name, "--exact"])
-            .env("UPSTREAM_ALONE", "1")
-            .status()
+fn run_alone(name: &str, test: impl Future<Output = ()>) {
+    if std::env::var_os("UPSTREAM_ALONE").is_some() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
             .unwrap();
-        assert!(status.success());
+        return runtime.block_on(test);
     }
-    is_alone
+    let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
+    let status = alone
+        .args([name, "--exact"])
+        .env("UPSTREAM_ALONE", "1")
+        .status()
+        .unwrap();
+    assert!(status.success());
 }
 
 /// The reactor's thread panics like the task that starts it, and no other is ever started.
@@ -186,14 +188,7 @@ fn descriptor_shortage_ends_the_reactor() {
 
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-    if !is_alone("descriptor_shortage_ends_the_reactor") {
-        return;
-    }
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    runtime.block_on(async {
+    run_alone("descriptor_shortage_ends_the_reactor", async {
         let server = Server::start().unwrap();
         let servers = server.connect_string();
         let status = std::fs::File::open("/proc/self/status").unwrap();
@@ -230,14 +225,7 @@ fn descriptor_shortage_ends_the_reactor() {
 #[test]
 fn answers_wake_an_unconcerned_thread() {
     // Nobody else wakes that thread.
-    if !is_alone("answers_wake_an_unconcerned_thread") {
-        return;
-    }
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    runtime.block_on(async {
+    run_alone("answers_wake_an_unconcerned_thread", async {
         let server = Server::start().unwrap();
         let client = connect(&server.connect_string()).await;
         let before = waits_of_the_reactor().unwrap_or(0);
