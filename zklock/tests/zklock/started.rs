@@ -30,11 +30,14 @@ pub(crate) fn server() -> Server {
 
 /// The program with these arguments, which are divided at blanks, and a command for the shell if it
 /// is not empty. The kernel kills `zklock` when the thread of the test ends, also if the tests are
-/// killed, or a test is over its time.
+/// killed, or a test is over its time. No signal is ignored: the tests may run in the background of
+/// a script, where a shell has its jobs ignore SIGINT and SIGQUIT, and `zklock` would not catch
+/// these.
 pub(crate) fn zklock(servers: &str, arguments: &str, command: &str) -> Command {
-    let mut zklock = Command::new("setpriv");
+    let mut zklock = Command::new("env");
     zklock
-        .args(["--pdeathsig", "KILL", env!("CARGO_BIN_EXE_zklock")])
+        .args(["--default-signal", "setpriv", "--pdeathsig", "KILL"])
+        .arg(env!("CARGO_BIN_EXE_zklock"))
         .args(arguments.split_whitespace())
         .env("ZK_CONNECT", servers)
         .stdin(Stdio::null());
