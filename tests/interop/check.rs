@@ -11,7 +11,7 @@
 //! | `intent W N`, `commit W N` | before and after the counter is written, only by exclusive holders |
 //! | `down W` | before a write lock is turned into a read lock |
 //! | `leave W` | before the release, once the worker has made sure that it held the lock all the time |
-//! | `lost W` | instead, when it did not: its session was over; of a victim by the parent, see below |
+//! | `lost W` | instead, when it did not; of a victim by the parent too, see below |
 //! | `dead P` | by the parent, when process `P` was killed and has ended |
 //! | `trouble W ..`, `stays W ..`, `set P N`, `sees P N` | for people, and for the parent |
 //!

@@ -417,6 +417,18 @@ impl Held {
         }
     }
 
+    /// Waits until the lock is lost.
+    async fn lost(&self) {
+        let _lost = match self {
+            Self::Guard(guard) => guard.lost().await,
+            Self::Read(guard) => guard.lost().await,
+            Self::Write(guard) => guard.lost().await,
+            Self::Permits(guard) | Self::Permit(guard) => guard.lost().await,
+            Self::Multi(guard) => guard.lost().await,
+            Self::Nothing => std::future::pending().await,
+        };
+    }
+
     async fn release(self) -> Result<(), ReleaseError> {
         match self {
             Self::Guard(guard) => guard.release().await,
@@ -519,45 +531,49 @@ impl Thread {
 
     async fn work(&self, held: &Held) -> Result<(), Failure> {
         if matches!(held, Held::Permits(_)) {
-            self.may_stay("entered").await?;
+            self.may_stay(held, "entered").await?;
             // Long enough for others to come in beside it, also where requests take longer than
             // usual.
             tokio::time::sleep(Duration::from_millis(30)).await;
-            return self.may_stay("used").await;
+            return self.may_stay(held, "used").await;
         }
         if held.is_exclusive() {
-            self.increment().await
+            self.increment(held).await
         } else {
-            self.look().await
+            self.look(held).await
         }
     }
 
-    async fn look(&self) -> Result<(), Failure> {
+    async fn look(&self, held: &Held) -> Result<(), Failure> {
         self.note("read", &read_counter(&self.dir)?.to_string())?;
-        self.may_stay("reading").await?;
+        self.may_stay(held, "reading").await?;
         let_others_run().await;
         self.note("read", &read_counter(&self.dir)?.to_string())
     }
 
     /// Increments the counter that the lock protects. Without the lock another worker's increment
     /// is lost sooner or later.
-    async fn increment(&self) -> Result<(), Failure> {
+    async fn increment(&self, held: &Held) -> Result<(), Failure> {
         let value = read_counter(&self.dir)?;
         self.note("read", &value.to_string())?;
-        self.may_stay("entered").await?;
+        self.may_stay(held, "entered").await?;
         self.note("intent", &(value + 1).to_string())?;
-        self.may_stay("intended").await?;
+        self.may_stay(held, "intended").await?;
         let_others_run().await;
         write_counter(&self.dir, value + 1)?;
-        self.may_stay("written").await?;
+        self.may_stay(held, "written").await?;
         self.note("commit", &(value + 1).to_string())?;
-        self.may_stay("committed").await
+        self.may_stay(held, "committed").await
     }
 
-    async fn may_stay(&self, point: &str) -> Result<(), Failure> {
+    /// A holder that stays does no more work, but still says when its lock is lost: on a busy
+    /// machine that may be before it is killed, and its session may have other nodes for longer.
+    async fn may_stay(&self, held: &Held, point: &str) -> Result<(), Failure> {
         if self.orders.stay_at(point) {
             self.orders.stays.store(true, Ordering::Relaxed);
             self.note("stays", point)?;
+            held.lost().await;
+            self.note("lost", "")?;
             std::future::pending::<()>().await;
         }
         Ok(())
