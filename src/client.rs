@@ -1,6 +1,6 @@
 //! The client, from which all recipes are made. Its handles share a [`Core`], which has the session,
-//! and two registries: of the path locks, and of the turns at the paths of persistent nodes. What is
-//! here is the face; `session/core.rs` says what lives how long.
+//! and two registries: of the path locks, and of the turns at the paths of persistent nodes. This
+//! is the public API; `session/core.rs` says how long each part lives.
 
 use std::fmt;
 use std::sync::Arc;
@@ -35,9 +35,9 @@ use crate::values::tls::TlsOptions;
 /// A connection to ZooKeeper that outlives its sessions, and with which all recipes are created.
 ///
 /// A client is cheap to clone, and clones share everything. The session runs on a separate thread,
-/// so a task that blocks your runtime loses no lock. When a session ends, all locks held in it are
-/// lost, and the client establishes another session by its [`RetryPolicy`], in which waiters queue
-/// again, in the same order.
+/// so blocking your runtime does not lose a lock. When a session ends, all locks held in it are
+/// lost, and the client, as its [`RetryPolicy`] says, establishes a new session, in which waiters
+/// queue again, in the same order.
 ///
 /// The session lives as long as any clone, recipe or guard of the client. When the last of them is
 /// dropped, the session is closed in the background. If the process exits before that, its locks
@@ -260,7 +260,7 @@ impl Client {
 
     /// Returns the session timeout that the servers granted; `None` if there is no session.
     ///
-    /// The granted timeout may differ from the requested one, which the servers move into their
+    /// The granted timeout may differ from the requested one, which the servers clamp to their
     /// limits, by default 2 to 20 of their ticks.
     ///
     /// # Examples
@@ -452,9 +452,9 @@ impl Client {
     /// thread while the process lives. Further calls return the same result.
     ///
     /// # Errors
-    /// Returns [`ReleaseError::SessionNotClosed`] if no server confirmed in time the end of the
-    /// session, or of an earlier one, which the client gave up in an outage. The nodes of that
-    /// session are deleted when it expires.
+    /// Returns [`ReleaseError::SessionNotClosed`] if no server confirmed the end of the session, or
+    /// of an earlier one that the client gave up in an outage, in time. The nodes of that session
+    /// are deleted when it expires.
     ///
     /// # Cancel safety
     /// The client is closed from the first poll on. If the future is dropped, only the result is
@@ -508,7 +508,7 @@ impl Client {
         self.core.close().await
     }
 
-    /// Waits until the locks are released, then closes the client, for the orderly stop of a
+    /// Waits until the locks are released, then closes the client, for the orderly shutdown of a
     /// service.
     ///
     /// From now on, waiting and later calls that acquire a lock end with
@@ -789,7 +789,7 @@ impl ClientBuilder {
     /// Sets the session timeout: how long the servers keep the session, and its locks, without
     /// hearing from this process.
     ///
-    /// The default is 30 s (Curator's is 60 s). The servers move the timeout into their limits, by
+    /// The default is 30 s (Curator's is 60 s). The servers clamp the timeout to their limits, by
     /// default 2 to 20 of their ticks, which is 4 to 40 s with ZooKeeper's default tick of 2 s.
     /// [`Client::session_timeout`] returns the granted timeout. If that differs, the client
     /// connects a second time at once; if the servers have no connection left for this address
@@ -798,7 +798,7 @@ impl ClientBuilder {
     /// With a longer timeout, other processes wait longer for the lock of a crashed holder; with a
     /// shorter one, locks are lost in shorter outages. With a granted timeout of T:
     ///
-    /// - **A crashed holder blocks the others** until its session expires, for up to T and a tick.
+    /// - **A crashed holder blocks the others** until its session expires, for up to T plus a tick.
     ///   (A holder that closes its client or drops its guard does not.)
     /// - **An outage loses no lock** if a server commits a write again within T/2 of the beginning
     ///   of the outage, reconnecting included: the session lease lasts 2T/3 from its last renewal
@@ -842,12 +842,12 @@ impl ClientBuilder {
     /// The default is 5 s (Curator's is 15 s). Within that time, the client tries the servers in
     /// turn, repeatedly. [`connect`](Self::connect) makes one such attempt.
     /// [`connect_lazy`](Self::connect_lazy) and the replacement of a lost session repeat the
-    /// attempt by the [retry policy](Self::retry_policy). A
+    /// attempt under the [retry policy](Self::retry_policy). A
     /// [`try_lock`](crate::InterProcessMutex::try_lock) waits that long for an answer.
     ///
     /// The client leaves a silent server for another one, when connecting and later, after the
     /// *server timeout*: a third of this time or an eighth of the granted session timeout,
-    /// whichever is less, but at least half a second. If the servers grant another session timeout
+    /// whichever is less, but at least half a second. If the servers grant a session timeout other
     /// than the requested one, and the server timeout changes with it, connecting establishes a
     /// second session and closes the first. If in a whole session timeout no write is answered
     /// within the server timeout, the next session has twice the server timeout, up to 2/5 of the
@@ -861,7 +861,7 @@ impl ClientBuilder {
     /// use std::time::Duration;
     /// use zookeeper_recipes::{Client, ConnectError};
     ///
-    /// // No process listens at the port 1.
+    /// // No process listens on port 1.
     /// let builder = Client::builder().connect_timeout(Duration::from_millis(100));
     /// let error = builder.connect("127.0.0.1:1").await.unwrap_err();
     /// assert!(matches!(error, ConnectError::TimedOut { .. }), "{error}");
@@ -1007,9 +1007,9 @@ impl ClientBuilder {
         self
     }
 
-    /// Connects to the servers by TLS only (feature `tls`).
+    /// Connects to the servers over TLS only (feature `tls`).
     ///
-    /// The default is no TLS. All addresses in the connect string must have the `secureClientPort`
+    /// The default is no TLS. All addresses in the connect string must name the `secureClientPort`
     /// of the server; the prefix `tcp+tls://` may be omitted, and `tcp://` is refused. Servers that
     /// use the client's certificate as its credentials (`X509AuthenticationProvider`) identify the
     /// client by the name in the certificate, and [`Acl::creator_all`] applies to that name.
@@ -1044,12 +1044,12 @@ impl ClientBuilder {
         self
     }
 
-    /// Authenticates by SASL DIGEST-MD5 as `user`, with the password in the servers' JAAS
+    /// Authenticates with SASL DIGEST-MD5 as `user`, with the password in the servers' JAAS
     /// configuration (feature `sasl-digest-md5`).
     ///
     /// The default is no SASL. DIGEST-MD5 sends no password, but it encrypts nothing, and MD5 is
-    /// weak, so use it with TLS. Servers that are not configured for SASL accept the client without
-    /// the user, and then refuse to create nodes with an ACL for that user ([`Acl::creator_all`]).
+    /// weak, so use it with TLS. Servers that are not configured for SASL accept the client as
+    /// anonymous, and then refuse to create nodes with an ACL for that user ([`Acl::creator_all`]).
     ///
     /// # Errors
     /// [`connect`](Self::connect) returns [`ConnectError::AuthFailed`] at once if a server refuses
@@ -1081,7 +1081,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets how many bytes the paths of the session's ephemeral nodes may have, each with four more
+    /// Sets how many bytes the paths of the session's ephemeral nodes may take, each with four more
     /// for its length.
     ///
     /// The default is 1,500,000 bytes: 15,000 locks with paths of about 40 bytes, held or waited
@@ -1233,8 +1233,8 @@ impl ClientBuilder {
     /// Returns a client for `host:port[,host:port…][/namespace]`, which connects in the background.
     ///
     /// Use this for a service that may start before ZooKeeper does. The client tries to establish
-    /// its first session in rounds, each by the [retry policy](Self::retry_policy), with a pause of
-    /// a second between the rounds. Until it succeeds, its [state](Client::state) is
+    /// its first session in rounds, each under the [retry policy](Self::retry_policy), with a pause
+    /// of a second between the rounds. Until it succeeds, its [state](Client::state) is
     /// [`ConnectionState::Connecting`]. Calls wait for the first session as for any later one: no
     /// longer than their timeout, and no longer than one round. After that they return
     /// [`ErrorKind::Connection`](crate::ErrorKind::Connection), whose message has the failure of

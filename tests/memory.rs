@@ -12,7 +12,7 @@ use tokio::sync::{Mutex, MutexGuard};
 #[global_allocator]
 static ALLOCATED: PeakAlloc = PeakAlloc;
 
-/// The documentation says what a waiter costs this process; the server is another one here.
+/// The documentation says what a waiter costs this process; the server runs in another one here.
 #[tokio::test(flavor = "current_thread")]
 async fn waiter_memory_matches_documentation() {
     const WAITERS: usize = 2_000;
@@ -25,8 +25,8 @@ async fn waiter_memory_matches_documentation() {
     for attempt in &mut waiting {
         assert_pending!(attempt.poll());
     }
-    // The session's requests are answered in order, so all waiters are in the queue and know their
-    // predecessors then.
+    // The session's requests are answered in order, so by then all waiters are in the queue and
+    // know their predecessors.
     while lock.participants().await.unwrap().len() < WAITERS + 1 {}
     let mut place = within("a place", lock.enqueue()).await.unwrap();
     assert_eq!(place.position().await.unwrap(), WAITERS + 1);
@@ -84,7 +84,7 @@ async fn waiter_without_place_costs_less() {
 /// How many bytes a waiter without a place costs at most.
 const WITHOUT_PLACE: usize = 1_450;
 
-/// A leak of one cycle would be there a million times.
+/// A leak of one cycle would add up over a million.
 #[tokio::test(flavor = "current_thread")]
 async fn cycles_leave_nothing() {
     const CYCLES: usize = 3_000;
@@ -109,7 +109,7 @@ async fn cycles_leave_nothing() {
         mutex.try_lock().await.unwrap().release().await.unwrap();
         client.flush(SOON).await.unwrap();
     };
-    // The capacity of tables and queues stays.
+    // Tables and queues keep their capacity.
     for _ in 0..CYCLES {
         within("a cycle", cycle()).await;
     }
@@ -119,7 +119,7 @@ async fn cycles_leave_nothing() {
     }
     let grown = ALLOCATED.current_usage().saturating_sub(before);
     println!("{grown} bytes more after {CYCLES} cycles");
-    // One number that is left of each would be 24,000.
+    // One number left by each would be 24,000 bytes.
     assert!(
         grown < 8 * CYCLES,
         "{grown} bytes more after {CYCLES} cycles"
@@ -128,7 +128,7 @@ async fn cycles_leave_nothing() {
     server.stop();
 }
 
-/// A server in another process, whose memory is not counted. One test has one at a time.
+/// A server in another process, whose memory is not counted. Only one exists at a time.
 struct Elsewhere {
     server: Child,
     output: Lines<BufReader<ChildStdout>>,
@@ -175,7 +175,7 @@ impl Elsewhere {
 
 const SERVE: &str = "SERVE_FOR_THE_MEMORY_TEST ";
 
-/// No test of its own: the server of the one before, when that starts it, until its input ends.
+/// Not a test: the server that [`Elsewhere`] starts, which runs until its input ends.
 #[test]
 fn server_in_another_process() {
     if std::env::var_os(SERVE).is_some() {

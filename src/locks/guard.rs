@@ -37,9 +37,9 @@ use crate::values::shown::Quoted;
 ///
 /// # What it proves, and what it does not
 /// While a lock is held, the client renews the *session lease* by a transaction that a quorum of
-/// the servers must commit, at intervals of a sixth of the session timeout (by default). Once the
-/// last renewal is two thirds of the session timeout old (less with
-/// [`LeaseMargin::Strict`](crate::LeaseMargin::Strict)), the lock is [lost](Self::lost). The
+/// the servers must commit, at intervals of a sixth of the session timeout (by default). After two
+/// thirds of the session timeout (less with [`LeaseMargin::Strict`](crate::LeaseMargin::Strict))
+/// without a renewal, the lock is [lost](Self::lost). The
 /// servers grant the lock to no other process before the session expires, so if the network or the
 /// servers fail, the holder is notified first, and has the remaining third to stop: the lock node
 /// stays until the last guard is dropped or released, or that time has passed. In three cases the
@@ -274,13 +274,13 @@ impl<M: Mode> LockGuard<M> {
         self.shares().lost_now().is_none()
     }
 
-    /// Sets the end of the lease to `lease` from now, sooner or later than it was.
+    /// Sets the end of the lease to `lease` from now, earlier or later than before.
     ///
     /// A guard without a lease gets one. When the lease ends, the guard is lost, with
     /// [`LostReason::LeaseOver`](crate::LostReason::LeaseOver), and then released; see
     /// [`acquire_with_lease`](crate::InterProcessMutex::acquire_with_lease). A lease of zero ends
-    /// at once: the guard is lost, and the call returns the loss. A lease of more than a year is no
-    /// limit.
+    /// at once: the guard is lost, and the call returns the loss. A lease of more than a year is
+    /// unlimited.
     ///
     /// The call sends no request. All guards that [share](crate::LockGuard::reenter) a hold share
     /// the lease.
@@ -313,9 +313,9 @@ impl<M: Mode> LockGuard<M> {
 
     /// Returns how much of the lease is left; `None` if there is no lease.
     ///
-    /// [`acquire_with_lease`](crate::InterProcessMutex::acquire_with_lease) or
-    /// [`set_lease`](Self::set_lease) has set the lease. Returns zero if the lease has ended, or the
-    /// guard is lost for another reason.
+    /// The lease is set by [`acquire_with_lease`](crate::InterProcessMutex::acquire_with_lease) or
+    /// [`set_lease`](Self::set_lease). Returns zero if the lease has ended, or the guard is lost
+    /// for another reason.
     ///
     /// # Examples
     /// ```
@@ -387,7 +387,7 @@ impl<M: Mode> LockGuard<M> {
     /// the work lasts, and call [`is_held`](Self::is_held) between the parts of the work.
     ///
     /// A framework (hyper, axum) drops the handler of a request, at any `await`, when the caller
-    /// disconnects, and the handler's guards with it. Run work that must be completed in a task,
+    /// disconnects, and the handler's guards with it. If work must be completed, run it in a task,
     /// with [`while_held_owned`](Self::while_held_owned).
     ///
     /// # Errors
@@ -447,7 +447,7 @@ impl<M: Mode> LockGuard<M> {
     ///
     /// # Cancel safety
     /// If the future is dropped, or its task aborted, `work` is dropped, and then the guard, which
-    /// releases in the background.
+    /// releases the lock in the background.
     ///
     /// # Examples
     /// ```
@@ -509,8 +509,8 @@ impl<M: Mode> LockGuard<M> {
     /// may change the node while you use the answer, without the lock or after a loss, so pass the
     /// version to the write.
     ///
-    /// The read costs two requests, a `sync` and the read, sent together and repeated by the
-    /// client's [`RetryPolicy`](crate::RetryPolicy) until a loss.
+    /// The read costs two requests, a `sync` and the read, sent together and repeated as the
+    /// client's [`RetryPolicy`](crate::RetryPolicy) says, until a loss.
     ///
     /// # Errors
     /// - [`TransactionError::Lost`](crate::TransactionError::Lost) after a loss, even during the
@@ -555,7 +555,7 @@ impl<M: Mode> LockGuard<M> {
     /// holder decides whether to release. Neither a release nor a loss resolves the future, which
     /// does not borrow the guard.
     ///
-    /// The polled future watches the node of the guard, which costs one request.
+    /// Once polled, the future watches the guard's node, which costs one request.
     ///
     /// # Cancel safety
     /// If the future is dropped, the watch ends. The next one resolves for the same request.
@@ -679,7 +679,7 @@ impl<M: Mode> LockGuard<M> {
 
     /// Returns the hold if no other guard shares it, otherwise the guard.
     pub(crate) fn into_sole(mut self) -> Result<Arc<Hold>, Self> {
-        // `get_mut` orders what was done under the other guards before this, as `strong_count` would
+        // `get_mut` orders what was done under the other guards before this; `strong_count` would
         // not.
         if Arc::get_mut(&mut self.hold).is_some() {
             Ok(self.hold)

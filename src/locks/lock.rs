@@ -1,5 +1,5 @@
-//! The lock that has four public names, the trait of all locks, and what every call that acquires
-//! does.
+//! The lock that has four public names, the trait of all locks, and the steps that all acquiring
+//! calls share.
 
 use std::fmt;
 use std::panic::Location;
@@ -119,7 +119,7 @@ use crate::values::shown::Quoted;
 /// ```
 #[async_trait]
 pub trait InterProcessLock: sealed::IsLock + fmt::Debug + Send + Sync {
-    /// Acquires the lock, waiting at most for `timeout`.
+    /// Acquires the lock, waiting for at most `timeout`.
     ///
     /// # Errors
     /// [`AcquireError::TimedOut`] if live contenders were in the way for all that time. See
@@ -143,7 +143,7 @@ pub trait InterProcessLock: sealed::IsLock + fmt::Debug + Send + Sync {
         any(self).acquire_until(deadline).await
     }
 
-    /// Acquires the lock for no longer than `lease`, waiting at most for `wait`.
+    /// Acquires the lock for no longer than `lease`, waiting for at most `wait`.
     ///
     /// When the lease ends, the guard is lost, and the lock is released. See
     /// [`InterProcessMutex::acquire_with_lease`](crate::InterProcessMutex::acquire_with_lease).
@@ -264,7 +264,7 @@ pub trait InterProcessLock: sealed::IsLock + fmt::Debug + Send + Sync {
         any(self).break_lock(contender).await
     }
 
-    /// Returns `true` if a guard that this client acquired by this type of lock holds the lock.
+    /// Returns `true` if a guard that this client acquired with this type of lock holds the lock.
     fn is_acquired_in_this_process(&self) -> bool {
         any(self).is_acquired_in_this_process()
     }
@@ -352,7 +352,7 @@ pub(crate) mod sealed {
 /// [`InterProcessReadLock`](crate::InterProcessReadLock) and
 /// [`InterProcessWriteLock`](crate::InterProcessWriteLock).
 ///
-/// Each of these names is a `Lock` of another [kind](LockKind): [`Exclusive`], [`Fair`], [`Read`]
+/// Each of these names is a `Lock` of its own [kind](LockKind): [`Exclusive`], [`Fair`], [`Read`]
 /// or [`Write`]. The page of each says how that lock works. This page has the methods that all of
 /// them have.
 ///
@@ -409,12 +409,12 @@ impl<K: LockKind<Mode: Default>> Lock<K> {
 }
 
 impl<K: LockKind> Lock<K> {
-    /// Acquires the lock, waiting at most for `timeout`.
+    /// Acquires the lock, waiting for at most `timeout`.
     ///
     /// The timeout covers everything: creating missing directories, retries, reconnects, and
     /// waiting for other contenders. With [`Duration::ZERO`](std::time::Duration::ZERO) this works
-    /// like a try: it waits only for the servers, up to the connect timeout. More than a year is no
-    /// deadline.
+    /// like a try: it waits only for the servers, up to the connect timeout. More than a year means
+    /// no deadline.
     ///
     /// # Errors
     /// - [`AcquireError::TimedOut`](crate::AcquireError::TimedOut) if live contenders were in the
@@ -429,7 +429,7 @@ impl<K: LockKind> Lock<K> {
     /// place in the queue, but nothing else. Nodes that it created, or may have created, are
     /// deleted in the background; [`Client::flush`](crate::Client::flush) waits for this. Do not
     /// keep the future without polling it: a lock that it is granted is withheld from other
-    /// contenders until it is polled or dropped.
+    /// contenders until the future is polled or dropped.
     ///
     /// # Examples
     /// ```
@@ -459,7 +459,7 @@ impl<K: LockKind> Lock<K> {
             .granted(within(self.client(), self.kind(), timeout))
     }
 
-    /// Acquires the lock, waiting at most for `wait`, runs `work` and releases.
+    /// Acquires the lock, waiting for at most `wait`, runs `work` and releases the lock.
     ///
     /// Returns the output of `work` with the result of the release, which is
     /// [`ReleaseError::Lost`](crate::ReleaseError::Lost) if the lock was lost before the release:
@@ -469,7 +469,7 @@ impl<K: LockKind> Lock<K> {
     /// released in the background.
     ///
     /// # Errors
-    /// See [`acquire`](Self::acquire). Then `work` was not called.
+    /// See [`acquire`](Self::acquire). `work` was not called then.
     ///
     /// # Cancel safety
     /// If the future is dropped while it waits for the lock, see [`acquire`](Self::acquire). Later,
@@ -544,7 +544,7 @@ impl<K: LockKind> Lock<K> {
             .granted(until(self.client(), self.kind(), deadline))
     }
 
-    /// Acquires the lock for no longer than `lease`, waiting at most for `wait`.
+    /// Acquires the lock for no longer than `lease`, waiting for at most `wait`.
     ///
     /// The lease begins with the grant. When it ends, the guard is lost, with
     /// [`LostReason::LeaseOver`](crate::LostReason::LeaseOver), and then released, even if the
@@ -558,7 +558,7 @@ impl<K: LockKind> Lock<K> {
     ///
     /// No lease is needed to free the lock of a crashed process, because the lock ends with the
     /// session of that process. A lease limits how long a live process keeps the lock; more than a
-    /// year is no limit. `wait` is the timeout of [`acquire`](Self::acquire).
+    /// year means no limit. `wait` is the timeout of [`acquire`](Self::acquire).
     ///
     /// # Errors
     /// - [`AcquireError::InvalidLease`](crate::AcquireError::InvalidLease) if `lease` is zero.
@@ -609,8 +609,8 @@ impl<K: LockKind> Lock<K> {
     /// Acquires like [`acquire`](Self::acquire), and blocks the thread until it returns.
     ///
     /// Use this in threads and scripts. Do not call methods with this prefix in asynchronous code,
-    /// because they block the executor's thread (use `spawn_blocking`). Unlike tokio's, they do not
-    /// detect this and panic.
+    /// because they block the executor's thread (use `spawn_blocking`). Tokio's panic in this case;
+    /// these do not.
     ///
     /// # Errors
     /// See [`acquire`](Self::acquire).
@@ -817,7 +817,7 @@ impl<K: LockKind> Lock<K> {
         participants(&self.path_lock, Some(self.kind())).await
     }
 
-    /// Reads the clock, and returns `true` if a guard that this client acquired by this type of
+    /// Reads the clock, and returns `true` if a guard that this client acquired with this type of
     /// lock holds the lock.
     ///
     /// # Examples
@@ -961,8 +961,8 @@ impl<K: LockKind> Lock<K> {
     /// the queue, it queues again at the end if its client's retry policy allows; otherwise it
     /// returns [`AcquireError::NodeDeleted`](crate::AcquireError::NodeDeleted).
     ///
-    /// The node is deleted only if it is still the returned node, of the same session and created
-    /// by the same transaction.
+    /// The node is deleted only if it is still that of `contender`, of the same session and
+    /// created by the same transaction.
     ///
     /// # Errors
     /// - [`ErrorKind::Rejected`](crate::ErrorKind::Rejected) if the contender is in the queue of
@@ -1040,7 +1040,7 @@ pub(crate) fn until(client: &Core, kind: Kind, deadline: Instant) -> Ask {
     Ask::new(kind, Budget::Until { deadline, asked }, Location::caller())
 }
 
-/// The most times in a row that a call asks again because its lease ended on the way to the caller.
+/// How often in a row a call asks again because its lease ended on the way to the caller.
 const UNSEEN_LEASES: u32 = 3;
 
 /// Acquires a lock.

@@ -31,7 +31,7 @@ use crate::values::path::LockPath;
 /// [`hand_off`](RecipeBuilder::hand_off). An [`InterProcessFairLock`](crate::InterProcessFairLock)
 /// has a node for each waiter, and keeps the order of arrival across processes.
 ///
-/// A mutex is a [`Lock`](crate::Lock), which has its methods.
+/// The methods of a mutex are those of [`Lock`](crate::Lock).
 ///
 /// Leader election works in the same way: a [`LeaderSelector`](crate::LeaderSelector) is a
 /// participant that works while it holds such a lock.
@@ -158,7 +158,7 @@ impl InterProcessMutex {
         Self::new(client, LockPath::keyed(prefix.as_ref(), &key))
     }
 
-    /// Returns a builder of the mutex at `path`, for other options than the defaults.
+    /// Returns a builder of the mutex at `path`, for options other than the defaults.
     ///
     /// # Examples
     /// With every option:

@@ -152,7 +152,7 @@ impl InterProcessReadWriteLock {
         Self::new(client, LockPath::keyed(prefix.as_ref(), &key))
     }
 
-    /// Returns a builder of the read-write lock at `path`, for other options than the defaults.
+    /// Returns a builder of the read-write lock at `path`, for options other than the defaults.
     ///
     /// # Examples
     /// With every option:
@@ -255,7 +255,7 @@ impl InterProcessReadWriteLock {
     /// Returns the contenders of both sides, of all processes and in order: the holders and the
     /// waiters.
     ///
-    /// Both sides have one queue, so those of [`read_lock`](Self::read_lock) and
+    /// Both sides have one queue, so the calls on [`read_lock`](Self::read_lock) and
     /// [`write_lock`](Self::write_lock) return the same. See
     /// [`InterProcessMutex::queue`](crate::InterProcessMutex::queue) for what the contenders show
     /// and what this costs.
@@ -390,13 +390,13 @@ impl InterProcessReadWriteLock {
 
 impl RecipeBuilder<InterProcessReadWriteLock> {
     /// Sets how many writers of this client may hold the lock in a row with one node, or how many
-    /// readers that did not wait together may share a node, and for how long, before it is another
-    /// process's turn; by default 1,000 tasks and 5 ms.
+    /// readers that did not wait together may share a node, and for how long. Then it is another
+    /// process's turn. The default is 1,000 tasks and 5 ms.
     ///
     /// The writers of a client wait in memory, in order, and a release passes their node to the
     /// writer that has waited longest, as in [a mutex](crate::RecipeBuilder::hand_off). Readers
     /// that wait together have one node. Readers of this client that arrive within `time` after its
-    /// grant join them, and the node is deleted with the last of these readers. A waiting task
+    /// grant join them, and the node is deleted when the last of them leaves. A waiting task
     /// costs no request. So another process waits for this client at most `time` plus the longest
     /// hold of one task. If `max` is 1, no writer hands the lock over, and no reader joins others
     /// that already hold the lock. Both bounds must be greater than zero, or building fails with
@@ -427,8 +427,8 @@ impl RecipeBuilder<InterProcessReadWriteLock> {
 
 /// The side of an [`InterProcessReadWriteLock`] that readers share.
 ///
-/// Returned by [`InterProcessReadWriteLock::read_lock`]. It is a [`Lock`](crate::Lock), which has
-/// its methods.
+/// Returned by [`InterProcessReadWriteLock::read_lock`]. Its methods are those of
+/// [`Lock`](crate::Lock).
 ///
 /// # Examples
 /// ```
@@ -448,8 +448,8 @@ pub type InterProcessReadLock = Lock<Read>;
 
 /// The side of an [`InterProcessReadWriteLock`] that one writer has alone.
 ///
-/// Returned by [`InterProcessReadWriteLock::write_lock`]. It is a [`Lock`](crate::Lock), which has
-/// its methods.
+/// Returned by [`InterProcessReadWriteLock::write_lock`]. Its methods are those of
+/// [`Lock`](crate::Lock).
 ///
 /// # Examples
 /// ```

@@ -18,24 +18,24 @@ use crate::values::shown::Quoted;
 
 /// A counter that all processes share: ids, order numbers, totals.
 ///
-/// The counter works like Curator's class of this name, in the same layout, so that Java processes
+/// The counter works like Curator's class of this name, with the same layout, so Java processes
 /// can use the same counter: one persistent node at the path, with eight bytes of data. A counter
 /// that does not exist is 0, and is created by the first change.
 ///
 /// A change reads the value and writes the new one on the condition that the node has not been
-/// written in between (by the version of its data). Without a concurrent change that costs 2
-/// requests. A change that another precedes is tried again after a random pause. So the counter
+/// written in between (by the version of its data). Without a concurrent change, this costs 2
+/// requests. A change that loses to another is tried again after a random pause. So the counter
 /// makes progress under any contention, but a single call may need many tries. Under steady
 /// contention take ids from a [`cached`](Self::cached) source, or change the counter while you hold
 /// an [`InterProcessMutex`](crate::InterProcessMutex), which is Curator's `PromotedToLock`.
 ///
 /// # Ids
-/// [`next_id`](Self::next_id) returns an id: each number once, to one caller of all processes,
-/// through lost connections, expired sessions and crashes. [`cached`](Self::cached) returns ids
-/// without a request each, from a range that was reserved before. Both leave gaps when an answer is
-/// lost or a process ends. [`add`](Self::add) and the other methods change a total instead. They
-/// return [`AtomicLongError::Unknown`] if the change may have been made or not, and must not be
-/// repeated then.
+/// [`next_id`](Self::next_id) returns an id: each number once, to one caller across all processes,
+/// despite lost connections, expired sessions and crashes. [`cached`](Self::cached) takes ids from
+/// a range reserved earlier, without a request for each. Both leave gaps when an answer is lost or
+/// a process ends. [`add`](Self::add) and the other methods change a total instead. If it is
+/// unknown whether the change was made, they return [`AtomicLongError::Unknown`], and must not be
+/// repeated.
 ///
 /// The numbers begin again if the node is deleted, or set to a smaller value, by hand or by
 /// [`set`](Self::set). Delete a counter only when no process uses it: a write that is still on its
@@ -47,8 +47,8 @@ use crate::values::shown::Quoted;
 ///
 /// # Bounds
 /// Every call ends: requests are repeated as the client's [`RetryPolicy`](crate::RetryPolicy) says,
-/// and a change ends with [`AtomicLongError::Contended`] after 30 tries that others preceded,
-/// which take about ten seconds.
+/// and a change ends with [`AtomicLongError::Contended`] when 30 tries have lost to others, which
+/// takes about ten seconds.
 ///
 /// # Examples
 /// ```
@@ -109,7 +109,7 @@ impl DistributedAtomicLong {
         Self::builder(client, path).build()
     }
 
-    /// Returns a builder of the counter at `path`, for other options than the defaults.
+    /// Returns a builder of the counter at `path`, for options other than the defaults.
     ///
     /// The counter's own node is persistent, and the option for missing directories above it does
     /// not apply to it.
@@ -144,8 +144,8 @@ impl DistributedAtomicLong {
     /// its session, but another process may have changed it since.
     ///
     /// # Errors
-    /// [`AtomicLongError::NotACounter`] or [`AtomicLongError::NotPersistent`] if another node is at
-    /// the path. See [`AtomicLongError`] for the other variants; never
+    /// [`AtomicLongError::NotACounter`] or [`AtomicLongError::NotPersistent`] if the node at the
+    /// path is not a counter. See [`AtomicLongError`] for the other variants; never
     /// [`AtomicLongError::Unknown`].
     ///
     /// # Cancel safety
@@ -172,17 +172,18 @@ impl DistributedAtomicLong {
 
     /// Sets the value unconditionally; Curator's `forceSet`.
     ///
-    /// A change by another process at the same moment comes before or after it, whole: this one has
-    /// its condition too, and Curator's has none. A value below the ids that
+    /// A concurrent change by another process takes effect either before or after this one: unlike
+    /// Curator's, this write has a condition too. A value below the ids that
     /// [`next_id`](Self::next_id) has returned makes it return them again.
     ///
     /// # Errors
-    /// [`AtomicLongError::Unknown`] if the answer was lost and the counter was changed since: it
-    /// was set, and changed after that, or not. See [`AtomicLongError`] for the other variants;
+    /// [`AtomicLongError::Unknown`] if the answer was lost and the counter has changed since: the
+    /// value may or may not have been set before that.
+    /// See [`AtomicLongError`] for the other variants;
     /// never [`AtomicLongError::Overflow`].
     ///
     /// # Cancel safety
-    /// If the future is dropped, the value is set or not.
+    /// If the future is dropped, the value may or may not be set.
     ///
     /// # Examples
     /// ```
@@ -212,7 +213,7 @@ impl DistributedAtomicLong {
     /// the other variants; never [`AtomicLongError::Overflow`].
     ///
     /// # Cancel safety
-    /// If the future is dropped, the counter is created or not.
+    /// If the future is dropped, the counter may or may not be created.
     ///
     /// # Examples
     /// ```
@@ -236,8 +237,8 @@ impl DistributedAtomicLong {
     /// Sets the value to `new` if it is `expected`. Returns `false` if it is not.
     ///
     /// A counter that does not exist is 0 here too. (Curator's `compareAndSet` never succeeds on
-    /// one, so that a loop of `get` and `compareAndSet` does not end there.) Before it returns
-    /// `false` it asks a second time, behind a `sync`: the connected server may lag behind.
+    /// one, so a loop of `get` and `compareAndSet` never ends there.) Before it returns `false`,
+    /// the call asks again, after a `sync`: the connected server may lag behind.
     ///
     /// # Errors
     /// [`AtomicLongError::Unknown`] if the answer was lost, and it is unknown whether the value was
@@ -245,7 +246,7 @@ impl DistributedAtomicLong {
     /// never [`AtomicLongError::Overflow`].
     ///
     /// # Cancel safety
-    /// If the future is dropped, the value is set or not.
+    /// If the future is dropped, the value may or may not be set.
     ///
     /// # Examples
     /// ```
@@ -255,7 +256,7 @@ impl DistributedAtomicLong {
     /// # let client = zookeeper_recipes::Client::connect(&server.connect_string()).await?;
     /// use zookeeper_recipes::DistributedAtomicLong;
     ///
-    /// // The highest of all: a rule that `add` does not have.
+    /// // Keeps the highest bid, which `add` cannot do.
     /// let highest = DistributedAtomicLong::new(&client, "/shop/highest-bid")?;
     /// let bid = 120;
     /// loop {
@@ -277,20 +278,20 @@ impl DistributedAtomicLong {
     /// Adds to the value. Returns the new value.
     ///
     /// # Errors
-    /// - [`AtomicLongError::Unknown`] if the answer was lost and the counter was changed since: it
-    ///   was added, or not. Do not add it again, and do not use the value as an id:
-    ///   [`next_id`](Self::next_id) is for those.
+    /// - [`AtomicLongError::Unknown`] if the answer was lost and the counter has changed since:
+    ///   `delta` may or may not have been added. Do not add it again. For ids, use
+    ///   [`next_id`](Self::next_id).
     /// - [`AtomicLongError::Overflow`] if the new value would not fit into 64 bits. Nothing was
     ///   added.
     /// - [`AtomicLongError::Contended`] if others came first at each of 30 tries. Nothing was
     ///   added.
-    /// - [`AtomicLongError::NotACounter`] or [`AtomicLongError::NotPersistent`] if another node is
-    ///   at the path. Nothing was written.
+    /// - [`AtomicLongError::NotACounter`] or [`AtomicLongError::NotPersistent`] if the node at the
+    ///   path is not a counter. Nothing was written.
     /// - See [`AtomicLongError`] for the other variants.
     ///
     /// # Cancel safety
-    /// If the future is dropped, it is added or not: do not use it in a `select!` whose other
-    /// branch continues with the counter.
+    /// If the future is dropped, `delta` may or may not be added: do not use it in a `select!`
+    /// whose other branch continues with the counter.
     ///
     /// # Examples
     /// ```
@@ -303,7 +304,7 @@ impl DistributedAtomicLong {
     /// let sold = DistributedAtomicLong::new(&client, "/shop/sold")?;
     /// match sold.add(3).await {
     ///     Ok(total) => assert_eq!(total, 3),
-    ///     // They were counted, or not: count them from the orders, if it matters.
+    ///     // They may or may not be counted: if it matters, count the orders.
     ///     Err(AtomicLongError::Unknown { path, .. }) => eprintln!("{path} may lack 3"),
     ///     Err(error) => return Err(error.into()),
     /// }
@@ -428,7 +429,7 @@ impl DistributedAtomicLong {
     }
 
     /// Returns a source of ids that reserves `block` of them at a time, and hands them out without
-    /// a request each; Curator's `CachedAtomicLong`.
+    /// further requests; Curator's `CachedAtomicLong`.
     ///
     /// The ids are those of [`next_id`](Self::next_id): no other caller gets the same. They rise
     /// within a process, but not across processes, and ids that are left in a block when the
@@ -546,7 +547,7 @@ impl sealed::Buildable for DistributedAtomicLong {
 ///     taken.push(worker.await??);
 /// }
 /// taken.sort_unstable();
-/// assert_eq!(taken, [1, 2, 3, 4, 5, 6, 7, 8]); // for one reservation
+/// assert_eq!(taken, [1, 2, 3, 4, 5, 6, 7, 8]); // with one reservation
 /// # Ok(())
 /// # }
 /// ```
@@ -629,7 +630,7 @@ impl CachedAtomicLong {
             Ok(last) => {
                 let first = last.saturating_sub(i64::from(self.block) - 1);
                 // The first is this caller's: the others may take all the rest before it is polled
-                // again. By the iterator, since `last` may be the largest number there is.
+                // again. The iterator skips it, since `first + 1` could overflow.
                 let mut ids = first..=last;
                 ids.next();
                 let mut reserved = self.reserved.lock();

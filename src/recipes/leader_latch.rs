@@ -21,14 +21,14 @@ use crate::values::token::FencingToken;
 
 /// A participant of an election, from its start until it is closed or dropped.
 ///
-/// One participant of all processes leads at a time, for one *term* after the other. A latch stays
-/// in the election by itself: it joins when it is started, and joins again when its session has
-/// ended, when its node was deleted, and when the servers were away. You need neither a thread nor
-/// a listener. [`leadership`](Self::leadership) waits for a term,
-/// [`watch_state`](Self::watch_state) returns a watch of the state. To run one thing while leading,
+/// Across all processes, one participant leads at a time, for a *term*. A latch stays in the
+/// election by itself: it joins when it is started, and joins again when its session has ended,
+/// when its node was deleted, and after an outage. You need neither a thread nor a listener.
+/// [`leadership`](Self::leadership) waits for a term, and [`watch_state`](Self::watch_state)
+/// returns a watch of the state. To run one thing while leading,
 /// [`LeaderSelector::lead`](crate::LeaderSelector::lead) is simpler.
 ///
-/// The latch works like Curator's class of this name, in the same layout, so Java processes can
+/// The latch works like Curator's class of this name, with the same layout, so Java processes can
 /// take part in the same election: each participant has a node in the directory of the election,
 /// with its id as data, and the node with the lowest number leads. A lock, or a
 /// [`LeaderSelector`](crate::LeaderSelector), needs another path.
@@ -37,9 +37,9 @@ use crate::values::token::FencingToken;
 /// leaves in the background; [`close`](Self::close) waits for that.
 ///
 /// # What the leader knows
-/// The same as the holder of a lock
-/// ([`LockGuard`](crate::LockGuard#what-it-proves-and-what-it-does-not)): a term ends once the last
-/// renewal of the session is two thirds of the session timeout old, before the servers let another
+/// A leader knows as much as the holder of a lock
+/// ([`LockGuard`](crate::LockGuard#what-it-proves-and-what-it-does-not)): a term ends after two
+/// thirds of the session timeout without a renewal, before the servers let another participant
 /// lead. A process that was paused for longer continues where it was, so pass the [fencing
 /// token](Leadership::fencing_token) of its term to every resource that the leader writes to.
 ///
@@ -149,7 +149,7 @@ impl LeaderLatch {
 
     /// Waits until this participant leads, and returns its leadership; at once if it leads already.
     ///
-    /// While no server answers, or its node is deleted again and again, the call keeps waiting.
+    /// While no server answers, or the latch's node is deleted repeatedly, the call keeps waiting.
     /// Wrap the call in [`tokio::time::timeout`] to wait less.
     ///
     /// # Errors
@@ -190,7 +190,7 @@ impl LeaderLatch {
 
     /// Returns `true` if this participant leads, by the clock.
     ///
-    /// Also while it is [`Suspended`](LeadershipState::Suspended). The answer is advisory: the
+    /// A [`Suspended`](LeadershipState::Suspended) participant leads. The answer is advisory: the
     /// leadership may be lost a moment later, and only the [token](Leadership::fencing_token) of
     /// its term protects what the leader writes to.
     ///
@@ -225,7 +225,7 @@ impl LeaderLatch {
     ///
     /// The session's thread reports changes; a call of [`state`](Self::state) or
     /// [`has_leadership`](Self::has_leadership) reads the clock. The watch does not keep the latch:
-    /// it shows [`Closed`](LeadershipState::Closed) when the last handle of that is dropped.
+    /// it shows [`Closed`](LeadershipState::Closed) when the latch's last handle is dropped.
     ///
     /// # Examples
     /// ```
@@ -260,11 +260,11 @@ impl LeaderLatch {
         })
     }
 
-    /// Leaves the election, and waits until a leadership is given up.
+    /// Leaves the election, and waits until any leadership is given up.
     ///
     /// Work in [`Leadership::while_held`] is dropped first, so that it has ended when another
-    /// participant leads; work that is not polled is waited for at most for the session timeout. So
-    /// do not await this inside of such work. All clones of the latch are closed, and a second call
+    /// participant leads; this waits for work that is not polled, for at most the session timeout.
+    /// So do not await this inside such work. All clones of the latch are closed, and a second call
     /// returns the same. A participant that does not lead returns at once; its node is deleted in
     /// the background, which [`Client::flush`](crate::Client::flush) waits for.
     ///
@@ -297,8 +297,8 @@ impl LeaderLatch {
     /// Returns the participant that leads or is about to, of all processes; `None` if there is
     /// none.
     ///
-    /// It asks the servers. The leader may have changed by the time that this returns, and one
-    /// whose session is expiring is still shown.
+    /// This asks the servers. The leader may have changed by the time that this returns, and a
+    /// leader whose session is expiring is still shown.
     ///
     /// # Errors
     /// See [`Error`].
@@ -348,7 +348,8 @@ impl LeaderLatch {
 impl RecipeBuilder<LeaderLatch> {
     /// Sets the id by which the others know this participant: its address, say.
     ///
-    /// It is the data of its node, at most 1,000,000 bytes. By default it is that of a lock's node.
+    /// The id is the data of the latch's node, at most 1,000,000 bytes; by default, that of a
+    /// lock's node.
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.asked.data = Some(id.into().into_bytes().into());
         self
@@ -382,8 +383,7 @@ impl sealed::Buildable for LeaderLatch {
 /// The term of a leader, as [`LeaderLatch::leadership`] returns it.
 ///
 /// The value does not keep the leadership: the term ends when the leadership is lost, and when its
-/// latch is closed or dropped. After the end, [`is_held`](Self::is_held) returns `false`, and this
-/// value never leads again.
+/// latch is closed or dropped. From then on, [`is_held`](Self::is_held) always returns `false`.
 ///
 /// # Examples
 /// ```

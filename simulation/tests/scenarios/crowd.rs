@@ -1,5 +1,5 @@
-//! Crowds of one process: what they ask of the servers is bounded, so that no lock of the process
-//! is lost for it.
+//! Crowds in one process: what they ask of the servers is bounded, so that they cost the process no
+//! lock.
 
 use ::simulation::scenario::tokio;
 use test_support::prelude::*;
@@ -19,7 +19,7 @@ fn fair(client: &Client, path: &str) -> InterProcessFairLock {
         .unwrap()
 }
 
-/// How many requests of this sort were unanswered at most at any time, as the server saw it.
+/// The most requests of this sort that were unanswered at any time, as the server saw it.
 fn most_unanswered(server: &Server, session: i64, op: Op) -> usize {
     let (mut now, mut most) = (0_usize, 0);
     for entry in server.log() {
@@ -49,7 +49,7 @@ fn most_before_a_beat(server: &Server, session: i64) -> Option<usize> {
             .filter(|entry| entry.n > beat.n && entry.session == session);
         after
             .take_while(|entry| (entry.request, entry.kind) != (beat.request, LogKind::Replied))
-            // A connection that is lost takes the answer along.
+            // A lost connection takes the answer with it.
             .take_while(|entry| entry.op != Op::Connect)
             .filter(|entry| {
                 matches!(entry.op, Op::Create | Op::Delete) && entry.kind == LogKind::Replied
@@ -59,8 +59,8 @@ fn most_before_a_beat(server: &Server, session: i64) -> Option<usize> {
     waits.max()
 }
 
-/// Returns how many creates have arrived, once all have that the client was called to send before
-/// this call and that need no answer.
+/// Returns how many creates have arrived, once all those have arrived that the client could send
+/// before this call without waiting for an answer.
 async fn creates(server: &Server, client: &Client) -> usize {
     const NOWHERE: &str = "/nowhere";
     let id = session(client);
@@ -86,9 +86,9 @@ async fn creates(server: &Server, client: &Client) -> usize {
     usize::try_from(server.counters().requests_of(id, Op::Create)).unwrap()
 }
 
-/// A server that takes a millisecond for each create, and answers in order, as all do: all creates
-/// together take longer than the four seconds after which a heartbeat is sent, which waits for few
-/// of them.
+/// A server that takes a millisecond for each create, and answers in order, as all do. All creates
+/// together take longer than the four seconds after which a heartbeat is sent, but the heartbeat
+/// waits for few of them.
 // Shows: request-window
 #[tokio::test]
 async fn crowd_costs_no_other_lock() {
@@ -116,7 +116,7 @@ async fn crowd_costs_no_other_lock() {
             gate.wait_hit().await;
             // The next one is caught before this one goes.
             let next = hold();
-            // The pause is the slowness of the server, and waits for nothing.
+            // The pause makes the server slow, and waits for nothing.
             tokio::time::sleep(Duration::from_millis(1)).await;
             gate = next;
         }
@@ -157,7 +157,7 @@ async fn crowd_costs_no_other_lock() {
     held.release().await.unwrap();
 }
 
-/// Creates that find the window full wait, in order of arrival; of each lock one at a time, so that
+/// Creates that find a full window wait in order of arrival, one at a time for each lock, so that
 /// none keeps another out.
 // Shows: request-window
 #[tokio::test]
@@ -208,7 +208,7 @@ async fn creates_take_turns_between_locks() {
     client.flush(SOON).await.unwrap();
 }
 
-/// A create that was sent keeps its slot until it is answered, also when its caller has gone.
+/// A create that was sent keeps its slot until it is answered, even when its caller has gone.
 // Shows: request-window
 #[tokio::test]
 async fn cancelled_create_keeps_its_slot() {
@@ -231,7 +231,7 @@ async fn cancelled_create_keeps_its_slot() {
     assert_eq!(server.children(DIRECTORY), [""; 0]);
 }
 
-/// Others wait for a lock that is given back, and none for those that gave up.
+/// Others wait for a lock that is released, but not for callers that gave up.
 // Shows: request-window
 #[tokio::test]
 async fn release_overtakes_abandoned_waits() {

@@ -20,17 +20,17 @@ async fn costs_no_lock(session_timeout: Duration, outage: impl AsyncFn(&Server, 
 /// Every connection is refused.
 async fn refused(server: &Server, _: &[i64], end: Instant) {
     server.stop_async().await;
-    // How long it takes is what is tested.
+    // The duration is under test.
     tokio::time::sleep_until(end.into()).await;
     server.restart_async().await.unwrap();
 }
 
-/// Connections come about, and the server says nothing.
+/// Connections are made, and the server stays silent.
 async fn silent(server: &Server, sessions: &[i64], end: Instant) {
     for session in sessions {
         server.stall(*session, Direction::Both);
     }
-    // How long it takes is what is tested.
+    // The duration is under test.
     tokio::time::sleep_until(end.into()).await;
     for session in sessions {
         server.resume(*session);
@@ -66,7 +66,7 @@ async fn silent_at_6_s() {
 enum Link {
     /// Connections are refused.
     Refuses,
-    /// Connections come about, and what they carry arrives behind the outage.
+    /// Connections are made, and what they carry arrives after the outage.
     Holds,
     /// Connections from before or during the outage stay silent after it.
     Forgets,
@@ -90,8 +90,8 @@ async fn cost_no_lock(session_timeout: Duration, links: &[Link], outages: &[u32]
     connects_after(Duration::ZERO, session_timeout, links, outages).await;
 }
 
-/// A server, and clients that reach it by several links, which fail for a part of the session
-/// timeout in thousandths, at every moment between two heartbeats. From then on each connect is
+/// A server, and clients that reach it by several links, which fail for `outages` thousandths of
+/// the session timeout, at every moment between two heartbeats. From then on each connect is
 /// answered after `slow`.
 async fn connects_after(
     slow: Duration,
@@ -118,7 +118,7 @@ async fn connects_after(
             let client = builder.connect(&addresses.join(",")).await.unwrap();
             let mutex = InterProcessMutex::new(&client, format!("/locks/{i}")).unwrap();
             held.push((client, mutex.lock().await.unwrap()));
-            // The moment, in which time passes.
+            // The next client's moment is later.
             tokio::time::sleep(step).await;
         }
         tokio::time::sleep(step * moment / 2).await;
@@ -126,7 +126,7 @@ async fn connects_after(
         let net = Net::current();
         let failing = || links.iter().zip(hosts.iter().map(|host| net.link(host)));
         failing().for_each(|(how, link)| how.fail(&link));
-        // How long it takes is what is tested.
+        // The duration is under test.
         tokio::time::sleep(session_timeout * *outage / 1_000).await;
         failing()
             .filter(|(how, _)| !matches!(how, Link::StaysAway))
@@ -169,7 +169,7 @@ const MOMENTS: u32 = 12;
 /// From one that is over before it is noticed to the longest that is promised.
 const OUTAGES: [u32; 5] = [100, 200, 300, 400, 449];
 
-/// By one, two and three links.
+/// Over one, two and three links.
 async fn forgotten(session_timeout: Duration) {
     for links in 1..=3 {
         cost_no_lock(session_timeout, &vec![Link::Forgets; links], &OUTAGES).await;
@@ -203,7 +203,7 @@ async fn links_fail_in_different_ways() {
     }
 }
 
-/// The others stay silent, and delay no try of the one that is back.
+/// The other members stay silent, and do not delay tries of this one.
 // Shows: spare-connection
 #[tokio::test]
 async fn single_member_is_back() {
