@@ -262,7 +262,7 @@ fn comparisons_have_examples_or_tests() {
     }
 }
 
-/// Every method of Redisson's `RLock`, and every rule of RedLock, is on its page.
+/// Every method of Redisson's `RLock`, and every rule of Redlock, is on its page.
 #[test]
 fn comparisons_leave_nothing_out() {
     let names = |page: &str, all: &[&str]| {

@@ -176,6 +176,28 @@ async fn cut_off_holder_loses_before_grant() {
     );
 }
 
+/// A waiter that has died, or is paused, has a node in the queue until its session expires.
+// Shows: watch-one-node
+#[tokio::test]
+async fn silent_waiter_blocks_until_expiry() {
+    let (server, [holder, silent, next]) = with_clients(server(), client).await;
+    let guard = hold(&holder).await;
+    let queued = |n| move |view: View<'_>| view.children(DIRECTORY).len() == n;
+    let id = session(&silent);
+    let _silent = tokio::spawn(async move { hold(&silent).await });
+    until(&server, "the silent waiter", queued(2)).await;
+    let next = tokio::spawn(async move { (hold(&next).await, next) });
+    until(&server, "the next waiter", queued(3)).await;
+
+    server.stall(id, Direction::Both);
+    let start = Instant::now();
+    guard.release().await.unwrap();
+    let (_next, _client) = within("the grant", next).await.unwrap();
+    let waited = start.elapsed();
+    // The servers may have heard from the silent waiter up to T/3 before the release.
+    assert!(waited > T / 2 && waited < T + T / 6, "{waited:?}");
+}
+
 /// docs/protocol.md#renewal: the member that the holder is connected to has lost the others, but
 /// continues to answer reads (and, if it was the leader, `sync`). The holder is notified before the
 /// others grant its lock to another, although those answers still come.
