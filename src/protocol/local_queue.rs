@@ -39,6 +39,7 @@ use std::sync::Arc;
 use crate::protocol::frontier::Frontier;
 pub(crate) use crate::protocol::frontier::Numbered;
 use crate::protocol::node_name::Kind;
+use crate::protocol::numbers::AttemptNumber;
 use crate::protocol::own_nodes::LocalNodes;
 pub(crate) use crate::protocol::own_nodes::{Gone, Neighbour, Notice, Told};
 
@@ -50,10 +51,10 @@ pub(crate) struct LocalQueue<W, L> {
     session: u64,
     /// The attempts that have asked to create, and have not created in this session, by number.
     /// Each has its waker while it waits for its turn.
-    to_create: BTreeMap<u64, Option<W>>,
+    to_create: BTreeMap<AttemptNumber, Option<W>>,
     /// The attempts that have sent their creates in this session, or stepped aside, until they
     /// leave. None of them is in `to_create`.
-    passed: BTreeSet<u64>,
+    passed: BTreeSet<AttemptNumber>,
     nodes: LocalNodes<W>,
     frontier: Frontier,
     lists: Lists<L>,
@@ -96,7 +97,7 @@ impl<W, L> Default for LocalQueue<W, L> {
 impl<W, L> LocalQueue<W, L> {
     /// Returns whether an attempt may create a node in a session now. If not, `wake` is kept, and
     /// gets a notice when to ask again.
-    pub(crate) fn may_create(&mut self, number: u64, session: u64, wake: W) -> bool {
+    pub(crate) fn may_create(&mut self, number: AttemptNumber, session: u64, wake: W) -> bool {
         self.begin_session(session);
         self.claim_turn(number);
         let is_next = self
@@ -116,7 +117,7 @@ impl<W, L> LocalQueue<W, L> {
     }
 
     /// Has later arrivals wait for this attempt to create, even if they ask first.
-    pub(crate) fn claim_turn(&mut self, number: u64) {
+    pub(crate) fn claim_turn(&mut self, number: AttemptNumber) {
         if !self.passed.contains(&number) {
             self.to_create.entry(number).or_default();
         }
@@ -124,7 +125,7 @@ impl<W, L> LocalQueue<W, L> {
 
     /// Lets the others go ahead of an attempt that has sent its create, or that pauses as the retry
     /// policy says and creates whenever it returns.
-    pub(crate) fn step_aside(&mut self, number: u64, session: u64) {
+    pub(crate) fn step_aside(&mut self, number: AttemptNumber, session: u64) {
         if session == self.session {
             self.pass(number);
         }
@@ -132,19 +133,19 @@ impl<W, L> LocalQueue<W, L> {
 
     /// Records that the create of an attempt failed because the directory is missing: attempts that
     /// have not sent theirs wait until it has tried again, or steps aside.
-    pub(crate) fn directory_missing(&mut self, number: u64, session: u64) {
+    pub(crate) fn directory_missing(&mut self, number: AttemptNumber, session: u64) {
         if session == self.session && self.passed.remove(&number) {
             self.to_create.insert(number, None);
         }
     }
 
     /// Removes an attempt that no longer contends.
-    pub(crate) fn leave(&mut self, number: u64) {
+    pub(crate) fn leave(&mut self, number: AttemptNumber) {
         self.pass(number);
         self.passed.remove(&number);
     }
 
-    fn pass(&mut self, number: u64) {
+    fn pass(&mut self, number: AttemptNumber) {
         let Some(wake) = self.to_create.remove(&number) else {
             return;
         };
@@ -374,6 +375,7 @@ impl<W, L> LocalQueue<W, L> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::numbers::by_value::attempt_number as attempt;
 
     type Queue = LocalQueue<&'static str, &'static str>;
 
@@ -388,7 +390,7 @@ mod tests {
     #[test]
     fn sequential_callers_do_not_wait() {
         let mut queue = Queue::default();
-        for number in [5, 6, 4] {
+        for number in [5, 6, 4].map(attempt) {
             assert!(queue.may_create(number, 1, ""));
             queue.step_aside(number, 1);
             // A repetition in the same session.
@@ -400,76 +402,80 @@ mod tests {
     #[test]
     fn order_survives_into_next_session() {
         let mut queue = Queue::default();
-        for number in 1..=4 {
+        for number in (1..=4).map(attempt) {
             assert!(queue.may_create(number, 1, ""));
             queue.step_aside(number, 1);
         }
-        queue.leave(2);
-        assert!(!queue.may_create(4, 2, "fourth") && !queue.may_create(3, 2, "third"));
-        assert!(queue.may_create(1, 2, "first"));
+        queue.leave(attempt(2));
+        assert!(
+            !queue.may_create(attempt(4), 2, "fourth") && !queue.may_create(attempt(3), 2, "third")
+        );
+        assert!(queue.may_create(attempt(1), 2, "first"));
         assert_eq!(queue.notices(), []);
-        queue.step_aside(1, 2);
+        queue.step_aside(attempt(1), 2);
         // It may leave before it asks again.
         assert_eq!(queue.notices(), [("third", Notice::Turn)]);
-        queue.leave(3);
+        queue.leave(attempt(3));
         assert_eq!(queue.notices(), [("fourth", Notice::Turn)]);
-        assert!(queue.may_create(4, 2, "fourth"));
-        queue.step_aside(4, 2);
-        assert!(queue.may_create(9, 2, "ninth"));
+        assert!(queue.may_create(attempt(4), 2, "fourth"));
+        queue.step_aside(attempt(4), 2);
+        assert!(queue.may_create(attempt(9), 2, "ninth"));
     }
 
     // Shows: arrival-order
     #[test]
     fn claimed_turn_precedes_other_creates() {
         let mut queue = Queue::default();
-        queue.claim_turn(1);
-        assert!(!queue.may_create(2, 1, "second"));
-        assert!(queue.may_create(1, 1, "first"));
-        queue.step_aside(1, 1);
+        queue.claim_turn(attempt(1));
+        assert!(!queue.may_create(attempt(2), 1, "second"));
+        assert!(queue.may_create(attempt(1), 1, "first"));
+        queue.step_aside(attempt(1), 1);
         assert_eq!(queue.notices(), [("second", Notice::Turn)]);
-        assert!(queue.may_create(2, 1, "second"));
+        assert!(queue.may_create(attempt(2), 1, "second"));
         // One that leaves without asking keeps no other waiting.
-        queue.claim_turn(3);
-        queue.leave(3);
-        queue.step_aside(2, 1);
+        queue.claim_turn(attempt(3));
+        queue.leave(attempt(3));
+        queue.step_aside(attempt(2), 1);
         assert_eq!(queue.notices(), []);
     }
 
     #[test]
     fn retrying_waiter_holds_followers_back() {
         let mut queue = Queue::default();
-        for number in [1, 2] {
+        for number in [1, 2].map(attempt) {
             assert!(queue.may_create(number, 1, ""));
             queue.step_aside(number, 1);
         }
         // The directory was missing, for both.
-        queue.directory_missing(1, 1);
-        queue.directory_missing(2, 1);
-        assert!(!queue.may_create(3, 1, "third") && !queue.may_create(2, 1, "second"));
-        assert!(queue.may_create(1, 1, ""));
-        queue.step_aside(1, 1);
-        assert_eq!(queue.notices(), [("second", Notice::Turn)]);
-        assert!(queue.may_create(2, 1, "") && !queue.may_create(3, 1, "third"));
-        // It fails again, and pauses.
-        queue.directory_missing(1, 1);
-        assert!(!queue.may_create(3, 1, "third"));
-        queue.step_aside(1, 1);
-        queue.step_aside(2, 1);
-        assert!(queue.may_create(3, 1, "third"));
+        queue.directory_missing(attempt(1), 1);
+        queue.directory_missing(attempt(2), 1);
         assert!(
-            queue.may_create(1, 1, "first"),
+            !queue.may_create(attempt(3), 1, "third") && !queue.may_create(attempt(2), 1, "second")
+        );
+        assert!(queue.may_create(attempt(1), 1, ""));
+        queue.step_aside(attempt(1), 1);
+        assert_eq!(queue.notices(), [("second", Notice::Turn)]);
+        assert!(queue.may_create(attempt(2), 1, "") && !queue.may_create(attempt(3), 1, "third"));
+        // It fails again, and pauses.
+        queue.directory_missing(attempt(1), 1);
+        assert!(!queue.may_create(attempt(3), 1, "third"));
+        queue.step_aside(attempt(1), 1);
+        queue.step_aside(attempt(2), 1);
+        assert!(queue.may_create(attempt(3), 1, "third"));
+        assert!(
+            queue.may_create(attempt(1), 1, "first"),
             "and does not wait for those that passed it"
         );
-        queue.step_aside(1, 1);
-        queue.directory_missing(2, 1);
+        queue.step_aside(attempt(1), 1);
+        queue.directory_missing(attempt(2), 1);
         // Of a session that is over.
-        queue.directory_missing(1, 0);
-        queue.step_aside(2, 1);
-        assert!(queue.may_create(3, 1, "third"));
+        queue.directory_missing(attempt(1), 0);
+        queue.step_aside(attempt(2), 1);
+        assert!(queue.may_create(attempt(3), 1, "third"));
         // One that pauses in a session that is over keeps its turn in the next.
-        assert!(!queue.may_create(2, 2, "second"));
+        assert!(!queue.may_create(attempt(2), 2, "second"));
         queue.notices();
-        queue.step_aside(1, 1);
+        queue.step_aside(attempt(1), 1);
         assert_eq!(queue.notices(), []);
     }
 
@@ -491,8 +497,8 @@ mod tests {
     #[test]
     fn nodes_are_known_per_session() {
         let mut queue = Queue::default();
-        assert!(queue.may_create(1, 1, "") && !queue.may_skip_list(1));
-        queue.step_aside(1, 1);
+        assert!(queue.may_create(attempt(1), 1, "") && !queue.may_skip_list(1));
+        queue.step_aside(attempt(1), 1);
         assert_eq!(queue.created(1, "b", 2), None);
         queue.know(1, "a");
         queue.set_ahead(1, "b", 5);
@@ -583,16 +589,17 @@ mod tests {
     #[test]
     fn newer_session_clears_the_older() {
         let mut queue = Queue::default();
-        for (number, name) in [(1, "a"), (2, "b")] {
+        for (sequence, name) in [(1, "a"), (2, "b")] {
+            let number = attempt(sequence);
             assert!(queue.may_create(number, 1, ""));
             queue.step_aside(number, 1);
-            let before = queue.created(1, name, i32::try_from(number).unwrap());
+            let before = queue.created(1, name, i32::try_from(sequence).unwrap());
             assert!(before.is_none_or(|before| queue.wait(1, name, &before, "waits in memory")));
         }
         assert!(queue.ask_list(1, "list"));
-        queue.directory_missing(1, 1);
-        assert!(!queue.may_create(3, 1, "waits for its turn"));
-        assert!(!queue.may_create(2, 2, "second"));
+        queue.directory_missing(attempt(1), 1);
+        assert!(!queue.may_create(attempt(3), 1, "waits for its turn"));
+        assert!(!queue.may_create(attempt(2), 2, "second"));
         let Told { notices, no_list } = queue.take_told();
         assert_eq!(
             notices,
@@ -614,6 +621,9 @@ mod tests {
             (queue.next_list(1), queue.take_told().no_list),
             (None, vec!["late"])
         );
-        assert!(queue.may_create(3, 1, "late"), "where its create fails");
+        assert!(
+            queue.may_create(attempt(3), 1, "late"),
+            "where its create fails"
+        );
     }
 }

@@ -18,6 +18,7 @@ pub(crate) mod lease;
 pub(crate) mod local_queue;
 pub(crate) mod moment;
 pub(crate) mod node_name;
+pub(crate) mod numbers;
 pub(crate) mod once;
 mod own_nodes;
 pub(crate) mod path_state;

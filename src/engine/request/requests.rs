@@ -29,6 +29,7 @@ use crate::protocol::acquire::{AcquireEvent, OwnNode, Standing};
 use crate::protocol::failure::{Answer, Failure, FailureKind};
 use crate::protocol::local_queue::{Neighbour, Notice, Numbered};
 use crate::protocol::node_name::{Child, Dialect, Family, Kind, Naming, classify};
+use crate::protocol::numbers::AttemptNumber;
 use crate::protocol::queue::{Listing, Queue};
 use crate::session::contents::directory_watches::Setting;
 use crate::session::contents::limits::{WatchUse, WindowSlot, changed};
@@ -43,8 +44,7 @@ use crate::values::path::LockPath;
 pub(crate) struct Seat<'a> {
     pub(crate) path_lock: &'a Arc<PathLock>,
     pub(crate) session: &'a Arc<Session>,
-    /// The number of the attempt, which is its position in the order of arrival.
-    pub(crate) number: u64,
+    pub(crate) number: AttemptNumber,
     pub(crate) kind: Kind,
 }
 

@@ -10,6 +10,7 @@ use crate::protocol::acquire::{
 use crate::protocol::failure::{Answer, FailureKind};
 use crate::protocol::local_queue::{Notice, Numbered};
 use crate::protocol::node_name::{Child, Kind, classify};
+use crate::protocol::numbers::by_value::attempt_number;
 
 impl World<'_> {
     /// Begins an attempt of a caller.
@@ -63,7 +64,9 @@ impl World<'_> {
         self.clients[self.callers[i].client]
             .contending
             .remove(&number);
-        self.queue(self.callers[i].client, |queue, _| queue.leave(number));
+        self.queue(self.callers[i].client, |queue, _| {
+            queue.leave(attempt_number(number));
+        });
     }
 
     /// The caller leaves, or gets the answer that it does not get the lock.
@@ -177,7 +180,7 @@ impl World<'_> {
                         *session = current;
                     }
                     self.queue(self.callers[i].client, |queue, _| {
-                        queue.step_aside(number, current);
+                        queue.step_aside(attempt_number(number), current);
                     });
                 }
                 self.on(i, contender, AcquireEvent::Retry);
@@ -381,7 +384,7 @@ impl World<'_> {
             let session = *session;
             contending.entry(number).or_default();
             if !self.queue(c, |queue, session| {
-                queue.may_create(number, session, (i, question))
+                queue.may_create(attempt_number(number), session, (i, question))
             }) {
                 self.callers[i].doing = Doing::ForTurn(contender, question);
                 return;
@@ -419,7 +422,9 @@ impl World<'_> {
             let expects = watched && (tries || queue.expects_first(session, kind));
             !(expects || fair && queue.may_skip_list(session))
         });
-        self.queue(c, |queue, session| queue.step_aside(number, session));
+        self.queue(c, |queue, session| {
+            queue.step_aside(attempt_number(number), session);
+        });
         let mut standing = Standing::Unknown;
         let lost = self.choices.rarely(40, 3);
         let create = if lost > 0 {
@@ -436,7 +441,9 @@ impl World<'_> {
             if let Some(created) = self.clients[c].contending.get_mut(&number) {
                 *created = 0;
             }
-            self.queue(c, |queue, session| queue.directory_missing(number, session));
+            self.queue(c, |queue, session| {
+                queue.directory_missing(attempt_number(number), session);
+            });
             Answer::no(FailureKind::NoNode)
         } else {
             let node = self.directory.create(self.owner(i), &beginning);
@@ -534,7 +541,7 @@ impl World<'_> {
                 }
                 self.queue(self.callers[i].client, |queue, session| {
                     queue.stop_waiting(session, &name);
-                    queue.leave(number);
+                    queue.leave(attempt_number(number));
                 });
                 self.clients[self.callers[i].client]
                     .contending

@@ -320,15 +320,17 @@ mod tests {
 
     use super::*;
     use crate::protocol::hold::Registration;
+    use crate::protocol::numbers::HoldNumber;
+    use crate::protocol::numbers::by_value::hold_number;
     use crate::session::contents::holds::SessionLock;
     use crate::session::live::zk_session::SessionOptions;
     use crate::values::path::LockPath;
 
     #[derive(Debug)]
-    struct Lock(u64, LockPath);
+    struct Lock(HoldNumber, LockPath);
 
     impl SessionLock for Lock {
-        fn number(&self) -> u64 {
+        fn number(&self) -> HoldNumber {
             self.0
         }
 
@@ -359,8 +361,8 @@ mod tests {
     }
 
     impl SessionLock for Held {
-        fn number(&self) -> u64 {
-            1
+        fn number(&self) -> HoldNumber {
+            hold_number(1)
         }
 
         fn directory(&self) -> &LockPath {
@@ -428,8 +430,10 @@ mod tests {
     #[test]
     fn shared_node_is_checked_once() {
         let held = [(1, "/a"), (2, "/b"), (3, "/a"), (4, "/a")].map(|(number, directory)| {
-            let lock: Arc<dyn SessionLock> =
-                Arc::new(Lock(number, LockPath::parse("", directory).unwrap()));
+            let lock: Arc<dyn SessionLock> = Arc::new(Lock(
+                hold_number(number),
+                LockPath::parse("", directory).unwrap(),
+            ));
             LockNode {
                 path: lock.directory().child(&lock.node()),
                 name: lock.node(),
@@ -438,7 +442,7 @@ mod tests {
         });
         let mut nodes = by_node(held.into());
         nodes.sort_by(|a, b| a.path.cmp(&b.path));
-        let told: Vec<(&str, Vec<u64>)> = nodes
+        let told: Vec<(&str, Vec<HoldNumber>)> = nodes
             .iter()
             .map(|node| {
                 (
@@ -447,6 +451,10 @@ mod tests {
                 )
             })
             .collect();
-        assert_eq!(told, [("/a/node", vec![1, 3, 4]), ("/b/node", vec![2])]);
+        let numbers = |values: &[u64]| values.iter().copied().map(hold_number).collect();
+        assert_eq!(
+            told,
+            [("/a/node", numbers(&[1, 3, 4])), ("/b/node", numbers(&[2]))]
+        );
     }
 }
