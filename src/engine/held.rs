@@ -627,6 +627,7 @@ mod tests {
     use zookeeper_test_server::Server;
 
     use super::*;
+    use crate::protocol::numbers::SessionNumber;
     use crate::protocol::numbers::by_value::hold_number;
     use crate::session::leftovers::cleanup::CleanupQueue;
     use crate::session::live::zk_session::SessionOptions;
@@ -637,7 +638,7 @@ mod tests {
     async fn expired(server: &Server) -> (Arc<Session>, Arc<Held>) {
         let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
         let (cleanup, _queue) = Cleanup::new();
-        let session = Session::new(1, handle, SessionOptions::default());
+        let session = Session::new(SessionNumber::FIRST, handle, SessionOptions::default());
         let state = HoldState::new("x-lock-0000000000".into(), Kind::Exclusive);
         let held = alone(&session, &cleanup, 0, state);
         (session, held)
@@ -705,7 +706,7 @@ mod tests {
     async fn lease_end_notifies_before_deletion() {
         let server = Server::start().unwrap();
         let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
-        let session = Session::new(1, handle, SessionOptions::default());
+        let session = Session::new(SessionNumber::FIRST, handle, SessionOptions::default());
         session.lease().renewed(clock::now());
         let now = clock::now();
         let end = now.plus(Duration::from_secs(3600));
@@ -840,7 +841,7 @@ mod tests {
     async fn leased(server: &Server) -> (Arc<Session>, Arc<Held>, Arc<Node>) {
         let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
         let (cleanup, queue) = Cleanup::new();
-        let session = Session::new(1, handle, SessionOptions::default());
+        let session = Session::new(SessionNumber::FIRST, handle, SessionOptions::default());
         session.lease().renewed(clock::now());
         let state = HoldState::new("x-lock-0000000000".into(), Kind::Exclusive)
             .with_lease_end(Some(an_hour_on()));
@@ -963,7 +964,11 @@ mod tests {
         let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
         let (cleanup, _queue) = Cleanup::new();
         for _ in 0..200 {
-            let session = Session::new(1, handle.clone(), SessionOptions::default());
+            let session = Session::new(
+                SessionNumber::FIRST,
+                handle.clone(),
+                SessionOptions::default(),
+            );
             session.lease().renewed(clock::now());
             let register = |number| {
                 let state = HoldState::new("x-lock-0000000000".into(), Kind::Exclusive);

@@ -30,7 +30,7 @@ use crate::error::TryLockError;
 use crate::protocol::hold::{Deletion, HoldEvent, HoldState};
 use crate::protocol::late::Waiting;
 use crate::protocol::node_name::Kind;
-use crate::protocol::numbers::{HoldNumber, NodeNumber};
+use crate::protocol::numbers::{HoldNumber, NodeNumber, SessionNumber};
 use crate::protocol::path_state::{ByKind, HandOff, PassOn, PathState};
 use crate::protocol::waiters::Arrival;
 use crate::session::core::GuardChanges;
@@ -67,7 +67,7 @@ pub(crate) struct SharedAttempt {
     /// How often the lock was granted, and not lost.
     grants: u64,
     /// The number of the session in which it was granted last.
-    granted_in: u64,
+    granted_in: SessionNumber,
     /// Until when the task sleeps; `None` if there is no such task.
     pub(crate) task_sleeps_until: Option<Instant>,
 }
@@ -391,7 +391,7 @@ impl SharedState {
 impl SharedAttempt {
     /// Returns how often the lock was granted, and not lost; 0 if it was not in the session with
     /// this number.
-    pub(crate) fn grants_in(&self, session: Option<u64>) -> u64 {
+    pub(crate) fn grants_in(&self, session: Option<SessionNumber>) -> u64 {
         if session == Some(self.granted_in) {
             self.grants
         } else {
@@ -782,7 +782,7 @@ mod tests {
     impl Scene {
         async fn new(server: &Server) -> Self {
             let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
-            let session = Session::new(1, handle, SessionOptions::default());
+            let session = Session::new(SessionNumber::FIRST, handle, SessionOptions::default());
             let (cleanup, queue) = Cleanup::new();
             let scene = Self {
                 session,
@@ -908,7 +908,11 @@ mod tests {
         assert_eq!(scene.deleted(), 1);
         let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
         // Never renewed.
-        scene.session = Session::new(2, handle, SessionOptions::default());
+        scene.session = Session::new(
+            SessionNumber::FIRST.next(),
+            handle,
+            SessionOptions::default(),
+        );
         let reader = scene.reader(&readers);
         assert!(open(&readers, &reader));
         assert!(join(&readers).is_none(), "the session is in doubt");
@@ -962,9 +966,9 @@ mod tests {
     struct NoOwner;
 
     impl NodeOwner for NoOwner {
-        fn deletion_sent(&self, _: u64, _: &str) {}
-        fn gone(&self, _: u64, _: &str, _: Gone<'_>) {}
-        fn next_waiter(&self, _: u64, _: &str) -> Option<Arc<str>> {
+        fn deletion_sent(&self, _: SessionNumber, _: &str) {}
+        fn gone(&self, _: SessionNumber, _: &str, _: Gone<'_>) {}
+        fn next_waiter(&self, _: SessionNumber, _: &str) -> Option<Arc<str>> {
             None
         }
     }

@@ -21,6 +21,7 @@ use tokio::sync::oneshot;
 use zookeeper_client as zk;
 
 use crate::protocol::local_queue::{Gone, LocalQueue, Notice, Told};
+use crate::protocol::numbers::SessionNumber;
 use crate::protocol::queue::Listing;
 use crate::session::contents::directory_watches::DirectoryWatch;
 use crate::session::contents::nodes::NodeOwner;
@@ -62,15 +63,15 @@ impl SharedQueue {
 }
 
 impl NodeOwner for SharedQueue {
-    fn deletion_sent(&self, session: u64, name: &str) {
+    fn deletion_sent(&self, session: SessionNumber, name: &str) {
         self.with(|queue| queue.leaves(session, name));
     }
 
-    fn gone(&self, session: u64, name: &str, how: Gone<'_>) {
+    fn gone(&self, session: SessionNumber, name: &str, how: Gone<'_>) {
         self.with(|queue| queue.gone(session, name, how));
     }
 
-    fn next_waiter(&self, session: u64, name: &str) -> Option<Arc<str>> {
+    fn next_waiter(&self, session: SessionNumber, name: &str) -> Option<Arc<str>> {
         self.with(|queue| queue.heir(session, name))
     }
 }
@@ -80,7 +81,7 @@ impl NodeOwner for SharedQueue {
 pub(crate) fn ask_list<L, F>(
     queue: &Arc<SharedQueue>,
     client: &Core,
-    session: u64,
+    session: SessionNumber,
     list: L,
 ) -> impl Future<Output = ListResult> + use<L, F>
 where
@@ -100,7 +101,7 @@ where
 /// again, and the next attempt that asks starts another task.
 struct Sending {
     queue: Arc<SharedQueue>,
-    session: u64,
+    session: SessionNumber,
     is_running: bool,
 }
 
@@ -114,7 +115,7 @@ impl Drop for Sending {
 
 /// Lists for as long as attempts ask. A task on the session's runtime, so that an attempt that
 /// leaves does not drop the list of the others.
-async fn send_lists<F>(queue: Arc<SharedQueue>, session: u64, list: impl Fn() -> F + Send)
+async fn send_lists<F>(queue: Arc<SharedQueue>, session: SessionNumber, list: impl Fn() -> F + Send)
 where
     F: Future<Output = ListResult> + Send,
 {

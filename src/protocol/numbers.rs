@@ -1,9 +1,26 @@
-//! The numbers of one client. An attempt, a hold and a node each have a type of their own, so that
-//! none is taken for another. Pure.
+//! The numbers of one client. A session, an attempt, a hold and a node each have a type of their own,
+//! so that none is taken for another. Pure.
 //!
 //! Attempts, and callers that wait for one together, are numbered in the order of their arrival. The
 //! other numbers derive from that: a hold has the number of the attempt or the caller that it was
 //! granted to, and a node that of the first hold by which this client had it.
+
+/// A session of a client, in their order. The default is before the first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct SessionNumber(u64);
+
+impl SessionNumber {
+    pub(crate) const FIRST: Self = Self(1);
+
+    pub(crate) fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+
+    /// Returns the value, for the log and the observer.
+    pub(crate) fn get(self) -> u64 {
+        self.0
+    }
+}
 
 /// An attempt, or a caller that waits with others. Rises in the order of arrival.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,7 +67,11 @@ impl NodeNumber {
 /// Numbers by their value, for tests.
 #[cfg(test)]
 pub(crate) mod by_value {
-    use super::{AttemptNumber, HoldNumber};
+    use super::{AttemptNumber, HoldNumber, SessionNumber};
+
+    pub(crate) const fn session_number(value: u64) -> SessionNumber {
+        SessionNumber(value)
+    }
 
     pub(crate) const fn attempt_number(value: u64) -> AttemptNumber {
         AttemptNumber(value)

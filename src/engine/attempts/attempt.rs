@@ -291,7 +291,7 @@ pub(crate) async fn wait<T>(
         end = stop.wait() => Err(End::from(end)),
         _ = seat.session.ended() => {
             let path = seat.path_lock.path().user();
-            log::debug!(path, session = seat.session.number(), "again in the next session");
+            log::debug!(path, session = seat.session.number().get(), "again in the next session");
             Err(End::Again)
         }
     }

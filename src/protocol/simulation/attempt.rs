@@ -10,6 +10,7 @@ use crate::protocol::acquire::{
 use crate::protocol::failure::{Answer, FailureKind};
 use crate::protocol::local_queue::{Notice, Numbered};
 use crate::protocol::node_name::{Child, Kind, classify};
+use crate::protocol::numbers::SessionNumber;
 use crate::protocol::numbers::by_value::attempt_number;
 
 impl World<'_> {
@@ -439,7 +440,7 @@ impl World<'_> {
             Answer::no(FailureKind::Unknown)
         } else if self.directory.missing {
             if let Some(created) = self.clients[c].contending.get_mut(&number) {
-                *created = 0;
+                *created = SessionNumber::default();
             }
             self.queue(c, |queue, session| {
                 queue.directory_missing(attempt_number(number), session);

@@ -16,6 +16,7 @@ use super::choices::{Turns, count};
 use super::{CLIENTS, Caller, Doing, Role, Watch, World};
 use crate::protocol::acquire::IfBusy;
 use crate::protocol::node_name::{Family, Kind};
+use crate::protocol::numbers::SessionNumber;
 
 /// The actors, which make steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,7 +24,7 @@ enum Task {
     Caller(usize),
     Deletion(u64),
     /// The task that sends the lists of a client in a session.
-    Lister(usize, u64),
+    Lister(usize, SessionNumber),
     Watch(usize),
 }
 

@@ -6,7 +6,7 @@ impl World<'_> {
     /// Ends the session of a client, which deletes its nodes and drops its requests. Contending
     /// attempts start again in the next one.
     pub(super) fn expire(&mut self, c: usize) {
-        self.clients[c].session += 1;
+        self.clients[c].session = self.clients[c].session.next();
         self.clients[c].watch = Watch::None;
         let callers = &self.callers;
         self.directory

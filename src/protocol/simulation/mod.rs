@@ -38,6 +38,7 @@ use crate::protocol::downgrade::Downgrade;
 use crate::protocol::failure::{Answer, FailureKind};
 use crate::protocol::local_queue::{LocalQueue, Notice, Told};
 use crate::protocol::node_name::{Dialect, Family, Kind, Naming};
+use crate::protocol::numbers::SessionNumber;
 use crate::protocol::queue::Listing;
 
 enum Doing {
@@ -138,10 +139,10 @@ type ListWaker = (usize, usize, usize);
 /// The state that the callers of a client share.
 struct ModelClient {
     queue: LocalQueue<Waker, ListWaker>,
-    session: u64,
+    session: SessionNumber,
     /// The attempts that have asked to create, and the session in which each has created, or
     /// stepped aside.
-    contending: BTreeMap<u64, u64>,
+    contending: BTreeMap<u64, SessionNumber>,
     /// The tasks that send lists, one for each session.
     listers: Vec<Lister>,
     watch: Watch,
@@ -183,7 +184,7 @@ impl Watch {
 
 /// Sends lists in a session, one after the other.
 struct Lister {
-    session: u64,
+    session: SessionNumber,
     /// The receivers of the list under way, its contents, and when it was sent.
     under_way: Option<(Vec<ListWaker>, Answer<Listing>, usize)>,
 }
@@ -194,7 +195,7 @@ impl ModelClient {
     fn new() -> Self {
         Self {
             queue: LocalQueue::default(),
-            session: 1,
+            session: SessionNumber::FIRST,
             contending: BTreeMap::new(),
             listers: Vec::new(),
             watch: Watch::None,
@@ -206,7 +207,7 @@ impl ModelClient {
 struct PendingDeletion {
     id: u64,
     client: usize,
-    session: u64,
+    session: SessionNumber,
     name: String,
     at: DeletionStage,
 }
@@ -274,7 +275,7 @@ impl<'a> World<'a> {
     fn queue<T>(
         &mut self,
         c: usize,
-        change: impl FnOnce(&mut LocalQueue<Waker, ListWaker>, u64) -> T,
+        change: impl FnOnce(&mut LocalQueue<Waker, ListWaker>, SessionNumber) -> T,
     ) -> T {
         let client = &mut self.clients[c];
         let result = change(&mut client.queue, client.session);

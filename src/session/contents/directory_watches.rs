@@ -14,6 +14,7 @@ use std::task::{Context, Waker};
 
 use zookeeper_client as zk;
 
+use crate::protocol::numbers::SessionNumber;
 use crate::session::contents::limits::{Watching, changed};
 use crate::session::threads::BoxFuture;
 use crate::session::threads::mutex::Mutex;
@@ -32,15 +33,15 @@ enum WatchState {
     #[default]
     None,
     /// The watch was asked for in the session with this number.
-    Asked(u64),
+    Asked(SessionNumber),
     /// The servers have refused it in the session with this number.
-    Refused(u64),
+    Refused(SessionNumber),
     Set(Box<SetWatch>),
 }
 
 /// The requirements of a watch, which is there before the request for it is sent.
 pub(crate) struct Setting {
-    pub(crate) session: u64,
+    pub(crate) session: SessionNumber,
     /// The states of the session since before the watch was asked for.
     pub(crate) states: zk::StateWatcher,
     #[expect(dead_code, reason = "counts the watch until it is dropped")]
@@ -49,7 +50,7 @@ pub(crate) struct Setting {
 
 /// A watch that was set.
 struct SetWatch {
-    session: u64,
+    session: SessionNumber,
     /// When the directory was created.
     czxid: i64,
     event: BoxFuture<'static, Option<zk::WatchedEvent>>,
@@ -82,10 +83,10 @@ impl DirectoryWatch {
 
     /// Returns whether the watch is to be asked for: there is none in this session, and it was
     /// neither asked for nor refused before. If so, one of the following methods is to be called.
-    pub(crate) fn begin(&self, session: u64) -> bool {
+    pub(crate) fn begin(&self, session: SessionNumber) -> bool {
         self.change(|state| {
             let (in_session, has_ended) = match state {
-                WatchState::None => (0, true),
+                WatchState::None => (SessionNumber::default(), true),
                 WatchState::Asked(session) | WatchState::Refused(session) => (*session, false),
                 WatchState::Set(set) => (set.session, set.has_ended()),
             };
@@ -113,16 +114,16 @@ impl DirectoryWatch {
     }
 
     /// Records that the watch was not set, and may be requested again.
-    pub(crate) fn not_set(&self, session: u64) {
+    pub(crate) fn not_set(&self, session: SessionNumber) {
         self.answered(session, WatchState::None);
     }
 
     /// Records that the servers refuse the watch.
-    pub(crate) fn refused(&self, session: u64) {
+    pub(crate) fn refused(&self, session: SessionNumber) {
         self.answered(session, WatchState::Refused(session));
     }
 
-    fn answered(&self, session: u64, answer: WatchState) {
+    fn answered(&self, session: SessionNumber, answer: WatchState) {
         self.change(|state| match state {
             WatchState::Asked(asked) if *asked == session => ((), mem::replace(state, answer)),
             // The watch was given up meanwhile.
@@ -132,7 +133,7 @@ impl DirectoryWatch {
 
     /// Returns when the directory was created, if it is watched in this session: it has existed
     /// since then, according to the server's last answer.
-    pub(crate) fn check_created(&self, session: u64) -> Option<i64> {
+    pub(crate) fn check_created(&self, session: SessionNumber) -> Option<i64> {
         self.change(|state| match state {
             WatchState::Set(set) if set.session == session => {
                 if set.has_ended() {

@@ -30,6 +30,7 @@ use zookeeper_client as zk;
 
 use crate::error::ReleaseError;
 use crate::protocol::node_name::id;
+use crate::protocol::numbers::SessionNumber;
 use crate::session::leftovers::cleanup::{CleanupQueue, Item, Orphan, Ticket, finish};
 use crate::session::leftovers::deletion::{
     HandOver, delete, delete_after, hand_over, repeat_until_decided,
@@ -41,7 +42,7 @@ use crate::session::threads::background::here;
 use crate::values::path::LockPath;
 
 /// The session and directory of creates whose outcome is unknown.
-type CreateGroup = (u64, LockPath);
+type CreateGroup = (SessionNumber, LockPath);
 
 /// The items that a finished task leaves to do.
 type OpenItems = Vec<(Item, Ticket)>;

@@ -142,7 +142,7 @@ async fn send(session: &Arc<Session>) {
     .await;
     let took = clock::now().since(sent);
     if took > session.lease().heartbeat_interval() {
-        let (session, took_ms) = (session.number(), took.as_secs_f64() * 1_000.0);
+        let (session, took_ms) = (session.number().get(), took.as_secs_f64() * 1_000.0);
         log::debug!(
             [name: "heartbeat.late", target: TARGET] session, took_ms,
             "a heartbeat was answered late, or not at all"
@@ -174,7 +174,7 @@ impl HeartbeatConnection<'_> {
     fn failed(&self, error: &zk::Error) {
         // The end of a spare connection is not that of the session.
         let failure = self.spare.is_none().then(|| self.session.judge(error));
-        log::debug!(session = self.session.number(), %error, ?failure, "no heartbeat");
+        log::debug!(session = self.session.number().get(), %error, ?failure, "no heartbeat");
     }
 }
 
@@ -321,6 +321,7 @@ mod tests {
     use super::*;
     use crate::protocol::hold::Registration;
     use crate::protocol::numbers::HoldNumber;
+    use crate::protocol::numbers::SessionNumber;
     use crate::protocol::numbers::by_value::hold_number;
     use crate::session::contents::holds::SessionLock;
     use crate::session::live::zk_session::SessionOptions;
@@ -395,7 +396,7 @@ mod tests {
     async fn held_lock_is_checked_without_nodes() {
         let server = Server::start().unwrap();
         let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
-        let session = Session::new(1, handle, SessionOptions::default());
+        let session = Session::new(SessionNumber::FIRST, handle, SessionOptions::default());
         session.lease().renewed(clock::now());
         let beats = tokio::spawn(run(Arc::clone(&session)));
         // Looks at a session without nodes first.
