@@ -36,11 +36,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::protocol::frontier::Frontier;
-pub(crate) use crate::protocol::frontier::Numbered;
 use crate::protocol::node_name::Kind;
 use crate::protocol::own_nodes::LocalNodes;
 pub(crate) use crate::protocol::own_nodes::{Gone, Neighbour, Notice, Told};
+use crate::protocol::without_list::frontier::Frontier;
+pub(crate) use crate::protocol::without_list::frontier::Numbered;
 
 /// The attempts of one client on one path; see the [module](self). `W` wakes an attempt with a
 /// [`Notice`], and `L` receives a list.

@@ -15,8 +15,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::own_nodes::Gone;
 use crate::protocol::node_name::Kind;
+use crate::protocol::own_nodes::Gone;
 
 /// How many grants in a row need not have waited until the next node is expected to be first.
 const QUIET: u32 = 3;
