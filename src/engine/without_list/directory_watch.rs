@@ -1,29 +1,38 @@
-//! Watches on the directories of locks, which tell that a directory was not removed meanwhile
-//! (docs/protocol.md#succession).
+//! The watch on the directory of a lock, which shows that the directory was not removed meanwhile
+//! (docs/protocol.md#directory-watch).
 //!
-//! No task waits for these watches, because it could be notified late. Whether one has fired, or
-//! the connection was interrupted, is looked at when it counts. The client library hands out
-//! messages in the order of the connection, and a change of its state before any answer of the next
-//! connection. So after the answer to a request, a look finds all events that the server has sent
-//! before.
+//! No task waits for the event of the watch, because the task could be notified late. Whether the
+//! watch has fired, or the connection was interrupted, is looked at when it counts. The client
+//! library hands out messages in the order of the connection, and a change of its state before any
+//! answer of the next connection. So after the answer to a request, a look finds all events that
+//! the server has sent before.
+//!
+//! A watch that is set has a task, which gives the watch up if it has not been used for some
+//! heartbeats. The task ends with the watch.
 
 use std::mem;
 use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Waker};
+use std::time::Duration;
 
 use zookeeper_client as zk;
 
-use crate::session::contents::limits::{Watching, changed};
+use crate::protocol::failure::FailureKind;
+use crate::session::contents::limits::{WatchUse, Watching, changed};
+use crate::session::live::zk_session::Session;
+use crate::session::tasks::{CallTask, Tasks};
 use crate::session::threads::BoxFuture;
 use crate::session::threads::mutex::Mutex;
+use crate::session::threads::waker::send_at_once;
+use crate::values::path::LockPath;
 
-/// A watch is given up if it was not needed between so many looks in a row.
+/// A watch is given up if it was not needed between this many looks in a row.
 const IDLE_LOOKS: u32 = 4;
 
 /// The watch of one lock's directory, in one session after the other.
 #[derive(Default)]
-pub(crate) struct DirectoryWatch {
+pub(super) struct DirectoryWatch {
     state: Mutex<WatchState>,
 }
 
@@ -38,24 +47,20 @@ enum WatchState {
     Set(Box<SetWatch>),
 }
 
-/// The requirements of a watch, which is there before the request for it is sent.
-pub(crate) struct Setting {
-    pub(crate) session: u64,
-    /// The states of the session since before the watch was asked for.
-    pub(crate) states: zk::StateWatcher,
-    #[expect(dead_code, reason = "counts the watch until it is dropped")]
-    pub(crate) watching: Watching,
-}
-
 /// A watch that was set.
 struct SetWatch {
     session: u64,
     /// When the directory was created.
     czxid: i64,
     event: BoxFuture<'static, Option<zk::WatchedEvent>>,
-    setting: Setting,
+    /// The states of the session since before the watch was asked for.
+    states: zk::StateWatcher,
+    #[expect(dead_code, reason = "counts the watch until it is dropped")]
+    watching: Watching,
     /// How many looks in a row it was not needed between.
     idle: u32,
+    #[expect(dead_code, reason = "the task ends when this is dropped")]
+    looks: CallTask<()>,
 }
 
 impl SetWatch {
@@ -65,9 +70,7 @@ impl SetWatch {
         let mut context = Context::from_waker(Waker::noop());
         let happened = self.event.as_mut().poll(&mut context).is_ready();
         // A connection that was lost and replaced in between is two changes.
-        let interrupted = pin!(self.setting.states.changed())
-            .poll(&mut context)
-            .is_ready();
+        let interrupted = pin!(self.states.changed()).poll(&mut context).is_ready();
         happened || interrupted
     }
 }
@@ -80,9 +83,67 @@ impl DirectoryWatch {
         result
     }
 
+    /// Watches the directory, unless that is done, or the session can watch no more. The request is
+    /// sent when this is called, and a task waits for the answer.
+    pub(super) fn ensure(
+        self: &Arc<Self>,
+        tasks: &Tasks,
+        session: &Arc<Session>,
+        directory: &LockPath,
+    ) {
+        // The states are watched before the request is sent: the connection must not be interrupted
+        // from here on.
+        let Some(states) = session.states() else {
+            return;
+        };
+        let number = session.number();
+        if !self.begin(number) {
+            return;
+        }
+        let path = directory.server();
+        let Some(watching) = session.watches.watch(path, WatchUse::Directory) else {
+            return self.answered(number, WatchState::None);
+        };
+        let (watch, path) = (Arc::downgrade(self), path.to_owned());
+        let (session, own_tasks) = (Arc::clone(session), tasks.clone());
+        let answered = Box::pin(async move {
+            let path = &path;
+            // `exists` would not do: only a session that may read a node is notified of its deletion
+            // (docs/protocol.md#no-access).
+            let set = session
+                .request(|handle| async move { handle.get_and_watch_data(path).await })
+                .await;
+            let state = match set {
+                Ok(Ok((_, stat, watcher))) if !stat.is_invalid() => {
+                    let every = session.lease().heartbeat_interval();
+                    WatchState::Set(Box::new(SetWatch {
+                        session: number,
+                        czxid: stat.czxid,
+                        event: Box::pin(changed(watcher)),
+                        states,
+                        watching,
+                        idle: 0,
+                        looks: own_tasks.start(drop_when_idle(Weak::clone(&watch), every)),
+                    }))
+                }
+                Ok(Err(error)) => match session.failure(error).kind {
+                    FailureKind::Refused(_) => WatchState::Refused(number),
+                    _ => WatchState::None,
+                },
+                Ok(Ok(_)) | Err(_) => WatchState::None,
+            };
+            if let Some(watch) = watch.upgrade() {
+                watch.answered(number, state);
+            }
+        });
+        if let Some(answered) = send_at_once(answered) {
+            tasks.start(answered).detach();
+        }
+    }
+
     /// Returns whether the watch is to be asked for: there is none in this session, and it was
-    /// neither asked for nor refused before. If so, one of the following methods is to be called.
-    pub(crate) fn begin(&self, session: u64) -> bool {
+    /// neither asked for nor refused before. If so, [`answered`](Self::answered) is to be called.
+    fn begin(&self, session: u64) -> bool {
         self.change(|state| {
             let (in_session, has_ended) = match state {
                 WatchState::None => (0, true),
@@ -96,43 +157,17 @@ impl DirectoryWatch {
         })
     }
 
-    /// Records that the servers have set the watch, on the directory that was created at this time.
-    pub(crate) fn set(&self, setting: Setting, czxid: i64, watcher: zk::OneshotWatcher) {
-        let session = setting.session;
-        let event = Box::pin(changed(watcher));
-        self.answered(
-            session,
-            WatchState::Set(Box::new(SetWatch {
-                session,
-                czxid,
-                event,
-                setting,
-                idle: 0,
-            })),
-        );
-    }
-
-    /// Records that the watch was not set, and may be requested again.
-    pub(crate) fn not_set(&self, session: u64) {
-        self.answered(session, WatchState::None);
-    }
-
-    /// Records that the servers refuse the watch.
-    pub(crate) fn refused(&self, session: u64) {
-        self.answered(session, WatchState::Refused(session));
-    }
-
     fn answered(&self, session: u64, answer: WatchState) {
         self.change(|state| match state {
             WatchState::Asked(asked) if *asked == session => ((), mem::replace(state, answer)),
-            // The watch was given up meanwhile.
+            // A later session has asked for its own watch meanwhile.
             _ => ((), answer),
         });
     }
 
     /// Returns when the directory was created, if it is watched in this session: it has existed
     /// since then, according to the server's last answer.
-    pub(crate) fn check_created(&self, session: u64) -> Option<i64> {
+    pub(super) fn check_created(&self, session: u64) -> Option<i64> {
         self.change(|state| match state {
             WatchState::Set(set) if set.session == session => {
                 if set.has_ended() {
@@ -165,32 +200,14 @@ impl DirectoryWatch {
     }
 }
 
-/// The directory watches of one session. Kept weakly: each belongs to the handles of a lock.
-#[derive(Default)]
-pub(crate) struct DirectoryWatches(Mutex<Vec<Weak<DirectoryWatch>>>);
-
-impl DirectoryWatches {
-    /// Adds a watch that is about to be set.
-    pub(crate) fn add(&self, watch: &Arc<DirectoryWatch>) {
-        let mut all = self.0.lock();
-        // There are as many entries as watches, whose number is limited.
-        all.retain(|other| other.strong_count() > 0 && !other.ptr_eq(&Arc::downgrade(watch)));
-        all.push(Arc::downgrade(watch));
-    }
-
-    /// Returns whether there may be any.
-    pub(crate) fn any(&self) -> bool {
-        !self.0.lock().is_empty()
-    }
-
-    /// Gives up watches that have fired, or were not needed for long. To be called in regular
-    /// intervals.
-    pub(crate) fn drop_idle(&self) {
-        let all: Vec<_> = {
-            let mut all = self.0.lock();
-            all.retain(|watch| watch.strong_count() > 0);
-            all.iter().filter_map(Weak::upgrade).collect()
-        };
-        all.iter().for_each(|watch| watch.drop_idle());
+/// Gives a watch up once it has ended, or was not needed for long. The drop of the watch ends the
+/// task.
+async fn drop_when_idle(watch: Weak<DirectoryWatch>, every: Duration) {
+    loop {
+        tokio::time::sleep(every).await;
+        match watch.upgrade() {
+            Some(watch) => watch.drop_idle(),
+            None => return,
+        }
     }
 }
