@@ -7,7 +7,8 @@
 //! mutex of its waker.
 //!
 //! A mutex and a fair lock at one path share the queue, since their nodes are one order. All callers
-//! of the queue but the end of a hold run on the session's thread.
+//! of the queue but the end of a hold run on the session's thread. What is known of the directory for
+//! grants without a list is beside it, behind a mutex of its own ([`WithoutList`]).
 //!
 //! # Lists
 //! The attempts share the lists of the directory. A list counts only for nodes that were created

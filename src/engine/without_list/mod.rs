@@ -1,7 +1,48 @@
-//! Grants without a list (docs/protocol.md#succession): proves by the number of a created node that
-//! the node is first, so that an attempt need not list the directory. The queue of a path has one
-//! [`WithoutList`], which attempts ask. Sends no request but a read with a watch, and grants nothing
-//! by itself.
+//! Grants without a list (docs/protocol.md#succession): shows by the number of a created node that
+//! the node is first, so that its attempt need not list the directory. The queue of a path has one
+//! [`WithoutList`]; the create of an attempt, its grant and the owner of nodes call it, and nothing
+//! else does. This folder sends no request but the read that sets a watch.
+//!
+//! # The algorithm
+//! ZooKeeper numbers the children of a directory by its count of creates. If the nodes of all creates
+//! up to N are gone and the next create is answered with the number N + 1, no node is ahead of it.
+//!
+//! ```text
+//!   granted        the node with the number N is first: those before it are gone
+//!   deletion_sent  its deletion is on its way, and will be answered before the next create
+//!   gone           it is deleted: the nodes of all creates up to N are gone
+//!   expects_first  the last three grants were free: the next create is sent without a list
+//!   is_first       its number is N + 1 --> the lock is granted
+//!                  any other number    --> the attempt lists now, with one more flight
+//! ```
+//! N is kept by [`Frontier`], which is pure, for writers and for readers. A directory that is removed
+//! and created again restarts its numbers. So the directory is watched, and N counts only while the
+//! [`DirectoryWatch`] has not fired and the connection was not interrupted. Whatever is not certain
+//! costs a list, and grants nothing.
+//!
+//! # Until when
+//! The client library does not set TCP_NODELAY (docs/upstream/nodelay.patch), so a list that is sent
+//! together with a create waits until the create is answered, and a free lock takes one flight more.
+//! With that option the two share a flight: then a grant without a list saves a read, and no time.
+//!
+//! # How to take it out
+//! An attempt then always sends a list with its create. Delete:
+//! 1. This folder, `protocol/without_list`, `protocol/simulation/without_list.rs`, and the tests
+//!    `in_process/succession.rs`, `in_process/cost/succession.rs`, `suite/replaced_directories.rs`.
+//! 2. What does not compile without these: in `SharedQueue` the field, `new` (its `Default` is
+//!    derived), `without_list`, `deletion_sent` and the call in `gone`; the two calls in
+//!    `requests::create`; the one in `InSession::grant`; and those of `protocol/simulation`, whose
+//!    numbers of schedules are lower then.
+//! 3. What only these used: `deletion_sent` of `NodeOwner` and `Nodes`, and its call in
+//!    `leftovers/deletion.rs`; `Standing::First`; `WatchUse::Directory`; `How::Succession`, its label
+//!    in `metrics.rs` and docs/observability.md.
+//! 4. In docs/protocol.md the rules `succession` and `directory-watch`, what links to them, and the
+//!    costs of a lock that was free three times; in `cost.rs` the number of requests of a thousand
+//!    cycles; the patches `directory-watch-ignored`, `incarnation-ignored` and `next-number-ignored`
+//!    of the simulation.
+//!
+//! That cleanup sends a deletion at once, and that shared attempts yield before they begin, stays: a
+//! create that overtakes the deletion of the last holder's node waits for it, also with lists.
 
 mod directory_watch;
 

@@ -84,7 +84,8 @@ impl CleanupTasks {
     }
 
     /// Sends the first request of an item at once where it may be, so that what is sent by a task
-    /// that was started after the item was submitted is behind it (docs/protocol.md#succession).
+    /// that was started after the item was submitted is behind it: a create that overtook the
+    /// deletion of its client's last node would wait for that node.
     fn send_now(&mut self, item: Item, ticket: Ticket) {
         // After a panic the drop of the item tells its receiver.
         if let Some(work) = send_at_once(Box::pin(alone(item, ticket))) {
