@@ -7,7 +7,8 @@
 //! mutex of its waker.
 //!
 //! A mutex and a fair lock at one path share the queue, since their nodes are one order. All callers
-//! of the queue but the end of a hold run on the session's thread.
+//! of the queue but the end of a hold run on the session's thread. What is known of the directory for
+//! grants without a list is beside it, behind a mutex of its own ([`WithoutList`]).
 //!
 //! # Lists
 //! The attempts share the lists of the directory. A list counts only for nodes that were created
@@ -20,13 +21,15 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use zookeeper_client as zk;
 
+use crate::engine::without_list::WithoutList;
 use crate::protocol::local_queue::{Gone, LocalQueue, Notice, Told};
+use crate::protocol::node_name::Naming;
 use crate::protocol::numbers::SessionNumber;
 use crate::protocol::queue::Listing;
-use crate::session::contents::directory_watches::DirectoryWatch;
 use crate::session::contents::nodes::NodeOwner;
 use crate::session::core::Core;
 use crate::session::threads::mutex::Mutex;
+use crate::values::path::LockPath;
 
 /// A list of the directory, for the attempts that share it.
 pub(crate) type ListResult = Result<Listing, zk::Error>;
@@ -34,13 +37,20 @@ pub(crate) type ListResult = Result<Listing, zk::Error>;
 type AttemptQueue = LocalQueue<oneshot::Sender<Notice>, oneshot::Sender<ListResult>>;
 
 /// The local queue of one client at one path, which a mutex and a fair lock share.
-#[derive(Default)]
 pub(crate) struct SharedQueue {
     queue: Mutex<AttemptQueue>,
-    directory: Arc<DirectoryWatch>,
+    without_list: WithoutList,
 }
 
 impl SharedQueue {
+    /// Returns the queue of this directory, of nodes with names of this kind.
+    pub(crate) fn new(directory: LockPath, naming: Naming) -> Self {
+        Self {
+            queue: Mutex::default(),
+            without_list: WithoutList::new(directory, naming),
+        }
+    }
+
     /// Runs one decision of the queue, then sends the notices that come of it.
     pub(crate) fn with<T>(&self, decide: impl FnOnce(&mut AttemptQueue) -> T) -> T {
         let (result, Told { notices, no_list }) = {
@@ -56,18 +66,20 @@ impl SharedQueue {
         result
     }
 
-    /// Returns the watch of the directory.
-    pub(crate) fn directory(&self) -> &Arc<DirectoryWatch> {
-        &self.directory
+    /// Returns what is known of the directory for grants without a list.
+    pub(crate) fn without_list(&self) -> &WithoutList {
+        &self.without_list
     }
 }
 
 impl NodeOwner for SharedQueue {
     fn deletion_sent(&self, session: SessionNumber, name: &str) {
-        self.with(|queue| queue.leaves(session, name));
+        self.without_list.deletion_sent(session, name);
     }
 
     fn gone(&self, session: SessionNumber, name: &str, how: Gone<'_>) {
+        // The proof by numbers comes before the notices: an attempt that is woken may create.
+        self.without_list.gone(session, name, how);
         self.with(|queue| queue.gone(session, name, how));
     }
 

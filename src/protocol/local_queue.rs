@@ -36,9 +36,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::protocol::frontier::Frontier;
-pub(crate) use crate::protocol::frontier::Numbered;
-use crate::protocol::node_name::Kind;
 use crate::protocol::numbers::{AttemptNumber, SessionNumber};
 use crate::protocol::own_nodes::LocalNodes;
 pub(crate) use crate::protocol::own_nodes::{Gone, Neighbour, Notice, Told};
@@ -56,7 +53,6 @@ pub(crate) struct LocalQueue<W, L> {
     /// leave. None of them is in `to_create`.
     passed: BTreeSet<AttemptNumber>,
     nodes: LocalNodes<W>,
-    frontier: Frontier,
     lists: Lists<L>,
     told: Told<W, L>,
 }
@@ -86,7 +82,6 @@ impl<W, L> Default for LocalQueue<W, L> {
             to_create: BTreeMap::new(),
             passed: BTreeSet::new(),
             nodes: LocalNodes::default(),
-            frontier: Frontier::default(),
             lists: Lists::default(),
             told: Told::default(),
         }
@@ -184,7 +179,6 @@ impl<W, L> LocalQueue<W, L> {
         self.told
             .notices
             .extend(waiting.map(|wake| (wake, Notice::Look)));
-        self.frontier = Frontier::default();
         self.lists.running = false;
         self.drop_lists();
     }
@@ -345,46 +339,8 @@ impl<W, L> LocalQueue<W, L> {
     /// Removes a node that is gone, or whose deletion is refused.
     pub(crate) fn gone(&mut self, session: SessionNumber, name: &str, how: Gone<'_>) {
         if session == self.session {
-            // The proof by numbers comes before the notices: an attempt that is woken may create.
-            self.frontier.gone(name, how);
             self.nodes.gone(name, how, &mut self.told.notices);
         }
-    }
-
-    /// Records that the deletion of a node was sent.
-    pub(crate) fn leaves(&mut self, session: SessionNumber, name: &str) {
-        if session == self.session {
-            self.frontier.leaves(name);
-        }
-    }
-
-    /// Returns whether the next node of this kind is expected to be first without a list
-    /// (docs/protocol.md#succession).
-    pub(crate) fn expects_first(&self, session: SessionNumber, kind: Kind) -> bool {
-        session == self.session && self.frontier.expects(kind)
-    }
-
-    /// Decides whether a created node of the session is first. `directory` is when the directory was
-    /// created that is watched since, and still exists.
-    pub(crate) fn decide_first(
-        &mut self,
-        session: SessionNumber,
-        node: Numbered,
-        directory: i64,
-    ) -> bool {
-        session == self.session && self.frontier.decide_first(node, directory)
-    }
-
-    /// Records that a node of the session is first, and holds the lock. `free` is whether it has
-    /// not waited for others. Returns whether the directory is worth a watch.
-    pub(crate) fn granted(
-        &mut self,
-        session: SessionNumber,
-        name: &str,
-        node: Numbered,
-        free: bool,
-    ) -> bool {
-        self.enter_if_current(session) && self.frontier.granted(name, node, free)
     }
 
     /// Returns whether nothing is left in this session. Knowledge of an older session is dropped
@@ -597,46 +553,6 @@ mod tests {
             queue.is_live(session(1), "b", &|_| true),
             "another session's node is before it"
         );
-    }
-
-    #[test]
-    fn expectation_belongs_to_its_session() {
-        let mut queue = Queue::default();
-        let node = |sequence| Numbered {
-            kind: Kind::Exclusive,
-            sequence,
-            czxid: 101 + i64::from(sequence),
-        };
-        for (sequence, name, quiet) in [(0, "a", false), (1, "b", false), (2, "c", true)] {
-            assert_eq!(queue.granted(session(1), name, node(sequence), true), quiet);
-            queue.gone(session(1), name, Gone::Deleted);
-        }
-        let expects = |queue: &Queue| {
-            [0, 1, 2].map(|number| queue.expects_first(session(number), Kind::Exclusive))
-        };
-        assert_eq!(expects(&queue), [false, true, false]);
-        assert!(
-            !queue.decide_first(session(0), node(3), 100)
-                && queue.decide_first(session(1), node(3), 100)
-        );
-        assert!(
-            queue.granted(session(1), "d", node(3), true)
-                && !queue.granted(session(0), "late", node(4), true)
-        );
-        assert_eq!(expects(&queue), [false; 3], "while it is there");
-        queue.leaves(session(0), "d");
-        assert_eq!(
-            expects(&queue),
-            [false; 3],
-            "nor behind one of a session that is over"
-        );
-        queue.leaves(session(1), "d");
-        assert_eq!(expects(&queue), [false, true, false]);
-        assert!(
-            !queue.decide_first(session(1), node(5), 100),
-            "another client's is between"
-        );
-        assert_eq!(expects(&queue), [false; 3]);
     }
 
     #[test]

@@ -7,9 +7,6 @@ pub(crate) mod counter;
 mod counter_model;
 pub(crate) mod downgrade;
 pub(crate) mod failure;
-mod frontier;
-#[cfg(test)]
-mod frontier_model;
 pub(crate) mod hold;
 #[cfg(feature = "metrics")]
 pub(crate) mod labels;
@@ -33,3 +30,4 @@ pub(crate) mod server_timeout;
 #[cfg(test)]
 mod simulation;
 pub(crate) mod waiters;
+pub(crate) mod without_list;

@@ -566,7 +566,12 @@ impl InSession<'_> {
         path_lock
             .queue()
             .with(|queue| queue.stop_waiting(session.number(), name));
-        requests::note_grant(self.seat, name, czxid, !self.queued);
+        path_lock.queue().without_list().granted(
+            &path_lock.client().tasks,
+            session,
+            (name, czxid),
+            !self.queued,
+        );
         if let Some(semaphore) = &path_lock.options().semaphore {
             // On the heap, because many attempts may be queueing.
             return Box::pin(self.take_permits(semaphore, name.to_owned(), czxid)).await;

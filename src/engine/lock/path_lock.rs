@@ -295,7 +295,7 @@ impl PathLock {
         let queue = others
             .first()
             .map(|other| Arc::clone(&other.queue))
-            .unwrap_or_default();
+            .unwrap_or_else(|| Arc::new(SharedQueue::new(path.clone(), options.naming())));
         let path_lock = Arc::new(Self::new(
             Arc::clone(registry),
             Arc::clone(client),

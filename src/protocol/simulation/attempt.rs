@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use super::{Caller, Creation, Doing, Lister, ModelClient, Role, Watch, World, copy};
+use super::{Caller, Creation, Doing, Lister, ModelClient, Role, World, copy};
 use crate::protocol::acquire::{
     AcquireEvent, AcquireOutcome, AcquireRequest, AcquireStep, Acquiring, IfBusy, NoGrant, Orphans,
     OwnNode, OwnPredecessor, Standing,
 };
 use crate::protocol::failure::{Answer, FailureKind};
-use crate::protocol::local_queue::{Notice, Numbered};
+use crate::protocol::local_queue::Notice;
 use crate::protocol::node_name::{Child, Kind, classify};
 use crate::protocol::numbers::SessionNumber;
 use crate::protocol::numbers::by_value::attempt_number;
@@ -415,12 +415,8 @@ impl World<'_> {
         let id = self.new_id(i);
         let beginning = self.directory.naming.prefix(&id, self.callers[i].kind);
         let kind = self.callers[i].kind;
-        // A create without a list that does not lead to a grant costs time, but is safe, so a
-        // random choice may leave the list out.
-        let watched = self.clients[c].watch.created().is_some();
-        let tries = watched && self.choices.chance(160);
+        let expects = self.may_be_first(c, kind);
         let list_too = self.queue(c, |queue, session| {
-            let expects = watched && (tries || queue.expects_first(session, kind));
             !(expects || fair && queue.may_skip_list(session))
         });
         self.queue(c, |queue, session| {
@@ -465,17 +461,8 @@ impl World<'_> {
                 });
                 standing = before.map_or(Standing::Unknown, Standing::Behind);
             }
-            if let (Some(directory), Some(node), false) = (
-                self.clients[c].watch.created(),
-                self.numbered(&node),
-                list_too,
-            ) {
-                if self.queue(c, |queue, session| {
-                    queue.decide_first(session, node, directory)
-                }) {
-                    standing = Standing::First;
-                    self.first_without_list += 1;
-                }
+            if !list_too && self.decide_first(c, &node) {
+                standing = Standing::First;
             }
             Answer::Is(node)
         };
@@ -498,17 +485,6 @@ impl World<'_> {
         );
     }
 
-    pub(super) fn numbered(&self, node: &OwnNode) -> Option<Numbered> {
-        match (classify(&node.name, self.directory.naming), node.czxid) {
-            (Child::Contender { sequence, kind }, Some(czxid)) => Some(Numbered {
-                kind,
-                sequence,
-                czxid,
-            }),
-            _ => None,
-        }
-    }
-
     pub(super) fn after_create(&mut self, i: usize, mut contender: Acquiring, event: AcquireEvent) {
         if self.choices.chance(20) {
             // The caller left while the create was under way.
@@ -524,22 +500,7 @@ impl World<'_> {
             AcquireOutcome::Granted { name, czxid, also } => {
                 self.clean(i, also);
                 let number = self.callers[i].number;
-                let node = self.numbered(&OwnNode {
-                    name: name.clone(),
-                    czxid: Some(czxid),
-                });
-                let (node, free) = (node.expect("a contender"), !self.choices.chance(26));
-                let watch = self.queue(self.callers[i].client, |queue, session| {
-                    queue.granted(session, &name, node, free)
-                });
-                let watch = watch || self.choices.chance(160);
-                let client = &mut self.clients[self.callers[i].client];
-                if watch
-                    && !matches!(client.watch, Watch::Asked)
-                    && client.watch.created().is_none()
-                {
-                    client.watch = Watch::Asked;
-                }
+                self.note_grant(self.callers[i].client, &name, czxid);
                 self.queue(self.callers[i].client, |queue, session| {
                     queue.stop_waiting(session, &name);
                     queue.leave(attempt_number(number));

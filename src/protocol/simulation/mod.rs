@@ -28,11 +28,13 @@ mod faults;
 mod hold;
 mod schedules;
 mod shared_reads;
+mod without_list;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use self::choices::Choices;
 use self::directory::Directory;
+use self::without_list::Knowledge;
 use crate::protocol::acquire::{AcquireStep, Acquiring, IfBusy, OwnNode};
 use crate::protocol::downgrade::Downgrade;
 use crate::protocol::failure::{Answer, FailureKind};
@@ -145,41 +147,7 @@ struct ModelClient {
     contending: BTreeMap<u64, SessionNumber>,
     /// The tasks that send lists, one for each session.
     listers: Vec<Lister>,
-    watch: Watch,
-}
-
-/// The watch of a client on the directory.
-#[derive(Clone, Copy)]
-enum Watch {
-    None,
-    Asked,
-    /// The servers have set it on the directory that was created then. `answered` is whether the
-    /// client knows, `over` whether it has fired, or the connection was interrupted.
-    Set {
-        czxid: i64,
-        answered: bool,
-        over: bool,
-    },
-}
-
-impl Watch {
-    fn over(&mut self) {
-        if let Self::Set { over, .. } = self {
-            *over = true;
-        }
-    }
-
-    /// Returns when the directory was created, if the client knows that it exists since.
-    fn created(self) -> Option<i64> {
-        match self {
-            Self::Set {
-                czxid,
-                answered: true,
-                over: false,
-            } => Some(czxid),
-            _ => None,
-        }
-    }
+    without_list: Knowledge,
 }
 
 /// Sends lists in a session, one after the other.
@@ -198,7 +166,7 @@ impl ModelClient {
             session: SessionNumber::FIRST,
             contending: BTreeMap::new(),
             listers: Vec::new(),
-            watch: Watch::None,
+            without_list: Knowledge::default(),
         }
     }
 }
@@ -245,7 +213,6 @@ struct World<'a> {
     questions: usize,
     /// The questions that have been answered.
     answered: BTreeSet<usize>,
-    first_without_list: usize,
     /// Whether few contend, so that each is often done before another comes.
     few: bool,
     choices: &'a mut Choices,
@@ -265,7 +232,6 @@ impl<'a> World<'a> {
             deleted: 0,
             questions: 0,
             answered: BTreeSet::new(),
-            first_without_list: 0,
             few: false,
             choices,
         }

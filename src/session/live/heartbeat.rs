@@ -14,7 +14,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use tokio::time::MissedTickBehavior;
 use zookeeper_client as zk;
 
 use crate::protocol::hold::HoldEvent;
@@ -44,8 +43,6 @@ pub(crate) async fn run(session: Arc<Session>) {
     let mut heartbeats = JoinSet::new();
     let mut sent: Option<Moment> = None;
     let mut at_once = false;
-    let mut looks = tokio::time::interval(session.lease().heartbeat_interval());
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         session.check_clock();
         let kept = session.release_overdue();
@@ -88,7 +85,6 @@ pub(crate) async fn run(session: Arc<Session>) {
             () = tokio::time::sleep(wait) => {}
             _ = live_nodes.changed(), if !by_clock => {}
             Some(_) = heartbeats.join_next() => {}
-            _ = looks.tick(), if session.directory_watches.any() => session.directory_watches.drop_idle(),
             state = states.changed() => {
                 let now = state != zk::SessionState::Disconnected;
                 // States are merged: the connection may have been lost and made again in between.

@@ -18,7 +18,6 @@ use crate::protocol::lease::{Lease, LeaseMargin, LeaseState};
 use crate::protocol::moment::Moment;
 use crate::protocol::numbers::SessionNumber;
 use crate::session::contents::creates::DEFAULT_MAX_BYTES;
-use crate::session::contents::directory_watches::DirectoryWatches;
 use crate::session::contents::holds::{SessionLock, SessionLocks};
 use crate::session::contents::limits::{WatchLimit, Windows};
 use crate::session::contents::nodes::Nodes;
@@ -54,7 +53,6 @@ pub(crate) struct Session {
     /// [`Core::why_ended`]: crate::session::core::Core::why_ended
     pub(crate) running: watch::Sender<()>,
     pub(crate) watches: Arc<WatchLimit>,
-    pub(crate) directory_watches: DirectoryWatches,
     pub(crate) windows: Windows,
     /// Whether the servers, as far as is known, know a read of several nodes.
     reads_together: AtomicBool,
@@ -129,7 +127,6 @@ impl Session {
             unknown_creates: UnknownCreates::default(),
             running: watch::Sender::new(()),
             watches: Arc::default(),
-            directory_watches: DirectoryWatches::default(),
             windows: Windows::default(),
             reads_together: AtomicBool::new(true),
             end_expected: AtomicBool::new(false),
