@@ -343,7 +343,7 @@ impl Modules {
 }
 
 /// Returns whether a file below `src` is compiled for unit tests only.
-fn is_model(path: &Path) -> bool {
+pub(super) fn is_model(path: &Path) -> bool {
     let path = path.to_string_lossy();
     path.contains("simulation/") || path.contains("_model") || path.ends_with("/tests.rs")
 }

@@ -214,7 +214,7 @@ impl LocalOwner {
 
 impl PathLock {
     /// Returns the path lock of one recipe at `path`: the existing one, if the options agree with
-    /// it, or a new one.
+    /// it, or a new one (docs/protocol.md#one-path-lock).
     pub(crate) fn get(
         registry: &Arc<Registry<Key, Self>>,
         client: &Arc<Core>,
