@@ -538,6 +538,8 @@ impl LockGuard<Write> {
                 Ok(hold) => Ok(LockGuard::of(hold)),
                 Err(error) => Err(error.map(Self::of)),
             },
+            // A wait for the other guards of the hold may be a wait for this task itself
+            // (docs/protocol.md#would-deadlock).
             Err(guard) => Err(ConversionError::WouldDeadlock { guard, path }),
         }
     }

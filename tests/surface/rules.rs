@@ -13,7 +13,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use super::{files_below, read, root};
+use super::architecture::is_model;
+use super::{files_below, read, root, sources, without_unit_tests};
 
 const PAGE: &str = "docs/protocol.md";
 
@@ -151,6 +152,27 @@ fn every_cited_anchor_exists() {
         }
     }
     assert!(cited > 40, "{cited}");
+}
+
+/// A reader of a rule finds the code that keeps it. Tests and models do not keep rules.
+#[test]
+fn every_anchor_is_cited_in_code() {
+    let page = read(PAGE);
+    let mark = format!("{PAGE}#");
+    let code: Vec<String> = sources()
+        .iter()
+        .filter(|path| !is_model(path))
+        .map(|path| without_unit_tests(&read(path)).to_owned())
+        .collect();
+    let cited: BTreeSet<&str> = code
+        .iter()
+        .flat_map(|text| anchors_behind(text, &mark))
+        .collect();
+    let uncited: Vec<_> = anchors_behind(&page, "<a id=\"")
+        .into_iter()
+        .filter(|anchor| !cited.contains(anchor))
+        .collect();
+    assert!(uncited.is_empty(), "no code cites {uncited:?}");
 }
 
 /// The names in backquotes in a text.

@@ -21,7 +21,7 @@
 //! [`InSession::grant`]; everything that ends an attempt, or its part in a session, ends in
 //! [`InSession::leave`], which leaves the orphans to cleanup.
 
-use std::ops::{ControlFlow, Range};
+use std::ops::ControlFlow;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -49,6 +49,7 @@ use crate::protocol::acquire::{
 use crate::protocol::hold::HoldState;
 use crate::protocol::late::{Ahead, WaitsFor};
 use crate::protocol::local_queue::Notice;
+use crate::protocol::numbers::{AttemptNumber, HoldNumber};
 use crate::protocol::queue::Queue;
 use crate::session::contents::limits::WindowSlot;
 use crate::session::leftovers::cleanup::Ticket;
@@ -66,12 +67,7 @@ const TRY_LOOKS_EACH: Duration = Duration::from_secs(1);
 /// The attempt is a task on the session's runtime, so the caller needs no timer, and no particular
 /// runtime.
 pub(crate) fn start(path_lock: &Arc<PathLock>, ask: Ask) -> (Pending<Grant>, ProgressReceiver) {
-    start_as(
-        path_lock,
-        ask,
-        path_lock.client().cleanup.numbers(1),
-        Reply::Lock,
-    )
+    start_as(path_lock, ask, 1, Reply::Lock)
 }
 
 /// Tries to acquire this many permits of a semaphore, once. Dropping the future cancels the
@@ -90,27 +86,28 @@ pub(crate) async fn acquire_permits(
         }
         .into());
     }
-    let numbers = path_lock.client().cleanup.numbers(wanted);
-    let (mut pending, _) = start_as(&path_lock, ask, numbers, Reply::Permits);
+    let (mut pending, _) = start_as(&path_lock, ask, wanted, Reply::Permits);
     let grants: Vec<Grant> = pending.result().await?;
     let hold = |grant| Hold::new(Arc::clone(&path_lock), grant);
     Ok(grants.into_iter().map(hold).collect())
 }
 
-/// Starts an attempt with these numbers.
+/// Starts an attempt that wants this many holds.
 fn start_as<T>(
     path_lock: &Arc<PathLock>,
     ask: Ask,
-    numbers: Range<u64>,
+    wanted: u32,
     reply_to: fn(oneshot::Sender<Result<T, TryLockError>>) -> Reply,
 ) -> (Pending<T>, ProgressReceiver) {
     let (client, path) = (path_lock.client(), path_lock.path());
-    let (pending, Caller { reply, cancelled }) = Pending::new(client, path, numbers.start);
+    let number = client.cleanup.number_with(wanted);
+    let (pending, Caller { reply, cancelled }) = Pending::new(client, path, number);
     let (progress, seen) = ProgressSender::new();
     let attempt = Attempt {
         path_lock: Arc::clone(path_lock),
         ask,
-        numbers,
+        number,
+        wanted,
         started: Instant::now(),
         progress,
         reply: Some(reply_to(reply)),
@@ -143,10 +140,10 @@ impl Attempt {
     /// Waits for a slot, in order of arrival. A newcomer to a fair lock, whose order is that of the
     /// nodes, is refused instead (docs/protocol.md#bounded-nodes).
     async fn take_slot(&mut self, stop: &mut Stop) -> Result<(), End> {
-        let exceeds = permits::exceed_a_request(&self.path_lock, self.wanted());
+        let exceeds = permits::exceed_a_request(&self.path_lock, self.wanted);
         // A try looks by itself, and one permit is no more than any limit.
-        if exceeds || self.wanted() > 1 && self.if_busy() == IfBusy::Wait {
-            let too_many = permits::too_many(Arc::clone(&self.path_lock), self.wanted());
+        if exceeds || self.wanted > 1 && self.if_busy() == IfBusy::Wait {
+            let too_many = permits::too_many(Arc::clone(&self.path_lock), self.wanted);
             stop.refuse_by(Some(Box::pin(too_many)));
         }
         if exceeds {
@@ -218,7 +215,7 @@ impl Attempt {
     /// attempt whose session ends starts again in the next one (docs/protocol.md#session-end).
     async fn contend(&mut self, stop: &mut Stop) {
         let path_lock = Arc::clone(&self.path_lock);
-        let (number, kind) = (self.number(), self.ask.kind);
+        let (number, kind) = (self.number, self.ask.kind);
         let _arrived = Arrived {
             path_lock: &path_lock,
             number,
@@ -569,7 +566,12 @@ impl InSession<'_> {
         path_lock
             .queue()
             .with(|queue| queue.stop_waiting(session.number(), name));
-        requests::note_grant(self.seat, name, czxid, !self.queued);
+        path_lock.queue().without_list().granted(
+            &path_lock.client().tasks,
+            session,
+            (name, czxid),
+            !self.queued,
+        );
         if let Some(semaphore) = &path_lock.options().semaphore {
             // On the heap, because many attempts may be queueing.
             return Box::pin(self.take_permits(semaphore, name.to_owned(), czxid)).await;
@@ -584,7 +586,7 @@ impl InSession<'_> {
             session,
             cleanup: &path_lock.client().cleanup,
             directory: path_lock.path().clone(),
-            number,
+            number: HoldNumber::of_attempt(number),
             state,
             token: (czxid, 0),
             how: self.how,
@@ -598,7 +600,7 @@ impl InSession<'_> {
 /// An attempt's turn in the order of arrival, until it is dropped.
 struct Arrived<'a> {
     path_lock: &'a PathLock,
-    number: u64,
+    number: AttemptNumber,
 }
 
 impl Drop for Arrived<'_> {

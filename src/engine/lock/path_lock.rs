@@ -214,7 +214,7 @@ impl LocalOwner {
 
 impl PathLock {
     /// Returns the path lock of one recipe at `path`: the existing one, if the options agree with
-    /// it, or a new one.
+    /// it, or a new one (docs/protocol.md#one-path-lock).
     pub(crate) fn get(
         registry: &Arc<Registry<Key, Self>>,
         client: &Arc<Core>,
@@ -295,7 +295,7 @@ impl PathLock {
         let queue = others
             .first()
             .map(|other| Arc::clone(&other.queue))
-            .unwrap_or_default();
+            .unwrap_or_else(|| Arc::new(SharedQueue::new(path.clone(), options.naming())));
         let path_lock = Arc::new(Self::new(
             Arc::clone(registry),
             Arc::clone(client),
