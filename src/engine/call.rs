@@ -158,11 +158,6 @@ struct ProgressState {
 }
 
 impl ProgressState {
-    fn saw(&mut self, ahead: Option<Ahead>) {
-        self.has_waited |= ahead.is_some();
-        self.waiting.saw(ahead);
-    }
-
     /// Returns what it waits for now: while it waits for a slot, for the attempts that have one.
     fn waiting(&self) -> Waiting {
         let mut waiting = self.waiting.clone();
@@ -215,7 +210,9 @@ impl ProgressSender {
     }
 
     pub(crate) fn set_ahead(&self, ahead: Option<Ahead>) {
-        self.0.known.lock().saw(ahead);
+        let mut known = self.0.known.lock();
+        known.has_waited |= ahead.is_some();
+        known.waiting.saw(ahead);
     }
 
     pub(crate) fn set_waits_for(&self, waits_for: WaitsFor) {

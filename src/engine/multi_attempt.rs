@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use zookeeper_client as zk;
 
-use crate::engine::attempts::attempt::{Stop, Stopped};
+use crate::engine::attempts::attempt::{Reply, Stop, Stopped};
 use crate::engine::attempts::run;
 use crate::engine::call::{Caller, Pending};
 use crate::engine::grant::hold::{Hold, first, first_lost};
@@ -208,7 +208,7 @@ impl MultiAttempt {
         for (index, member) in Arc::clone(&self.members.in_order).iter().enumerate() {
             let ask = self.ask_for(index, member);
             self.tried = self.tried.max(index + 1);
-            let (mut pending, progress) = run::start(&member.path_lock, ask);
+            let (mut pending, progress) = run::start(&member.path_lock, ask, 1, Reply::Lock);
             let granted = tokio::select! {
                 biased;
                 ticket = stop.caller_gone() => return Err(GivenUp::CallerGone(ticket)),
