@@ -90,9 +90,6 @@ impl<T> Pending<T> {
         };
         let answer = waker::contain(self.client.unless_drained(result)).await;
         if answer.is_none() {
-            // First: a grant that came in the meantime is released before the ticket is given up, as
-            // by the drop, so that a flush counts it all the time.
-            self.result = None;
             self.leave();
         }
         self.is_taken();
@@ -115,7 +112,11 @@ impl<T> Pending<T> {
         self.cancel = None;
     }
 
+    /// Tells the task that its caller has left.
     fn leave(&mut self) {
+        // A grant that came in the meantime is released before the ticket is given up, so that a
+        // flush counts it all the time.
+        self.result = None;
         if let Some(cancel) = self.cancel.take() {
             // A flush that is called right after this waits for the ticket. If the task has ended
             // already, the ticket comes back and is dropped.
@@ -126,9 +127,6 @@ impl<T> Pending<T> {
 
 impl<T> Drop for Pending<T> {
     fn drop(&mut self) {
-        // First: a grant that is not taken is released before the task hears that its caller has
-        // left.
-        self.result = None;
         self.leave();
     }
 }
