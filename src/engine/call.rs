@@ -25,6 +25,7 @@ use crate::engine::slots::Slots;
 use crate::error::{AcquireError, Purpose, RequestFailure, TryLockError};
 use crate::protocol::late::{Ahead, Waiting, WaitsFor};
 use crate::protocol::node_name::Kind;
+use crate::protocol::numbers::AttemptNumber;
 use crate::session::core::Core;
 use crate::session::leftovers::cleanup::Ticket;
 use crate::session::threads::mutex::Mutex;
@@ -40,7 +41,7 @@ pub(crate) struct Pending<T> {
     result: Option<oneshot::Receiver<Result<T, TryLockError>>>,
     /// Tells the task that its caller has left. `None` once the caller cannot leave it any more.
     cancel: Option<oneshot::Sender<Ticket>>,
-    number: u64,
+    number: AttemptNumber,
 }
 
 /// The task's side.
@@ -52,7 +53,11 @@ pub(crate) struct Caller<T> {
 
 impl<T> Pending<T> {
     /// Returns the two sides of a task with this number, for a lock at `path`.
-    pub(crate) fn new(client: &Arc<Core>, path: &LockPath, number: u64) -> (Self, Caller<T>) {
+    pub(crate) fn new(
+        client: &Arc<Core>,
+        path: &LockPath,
+        number: AttemptNumber,
+    ) -> (Self, Caller<T>) {
         let (reply, result) = oneshot::channel();
         let (cancel, cancelled) = oneshot::channel();
         let (client, path) = (Arc::clone(client), path.clone());

@@ -42,6 +42,7 @@ use crate::protocol::hold::{
 use crate::protocol::lease::LeaseState;
 use crate::protocol::local_queue::Gone;
 use crate::protocol::node_name::Kind;
+use crate::protocol::numbers::HoldNumber;
 use crate::session::contents::holds::{Bond, Bound, SessionLock};
 use crate::session::leftovers::cleanup::{Cleanup, Done, Item, Orphan, Ticket, finish};
 use crate::session::live::zk_session::Session;
@@ -64,7 +65,7 @@ pub(crate) trait PathNode: Send + Sync {
 
     /// Records that the hold with this number has ended. The deletion of the node, if the node needs
     /// one, is on its way, so that another attempt may start.
-    fn leave(&self, hold: u64);
+    fn leave(&self, hold: HoldNumber);
 
     /// Records that a hold of the node is lost: no further caller has the node. The rest is as for
     /// [`leave`](Self::leave), but for a hold whose node is kept: that one stays.
@@ -75,13 +76,13 @@ pub(crate) trait PathNode: Send + Sync {
     fn mark_gone(&self);
 
     /// Records that the servers say that this node does not exist, and tells all holds that have it.
-    fn tell_gone(&self, hold: u64, node: &Arc<str>);
+    fn tell_gone(&self, hold: HoldNumber, node: &Arc<str>);
 
     /// Returns whether the servers are known to have said that the node does not exist.
     fn is_gone(&self) -> bool;
 
     /// Has the hold with this number keep its node for itself, for a conversion.
-    fn reserve(&self, hold: u64);
+    fn reserve(&self, hold: HoldNumber);
 }
 
 /// A hold of this client, for error messages and `is_acquired_in_this_process`.
@@ -105,9 +106,7 @@ impl LocalOwner {
 /// One held lock.
 pub(crate) struct Held {
     pub(crate) directory: LockPath,
-    /// The number of the attempt that was granted the lock; see
-    /// [`Tickets`](crate::session::leftovers::cleanup::Tickets).
-    number: u64,
+    number: HoldNumber,
     /// The session is weak, so that guards do not keep it.
     session: Weak<Session>,
     cleanup: Cleanup,
@@ -133,7 +132,7 @@ impl Held {
         session: &Arc<Session>,
         cleanup: &Cleanup,
         directory: LockPath,
-        number: u64,
+        number: HoldNumber,
         state: HoldState,
         path_node: Arc<dyn PathNode>,
     ) -> Arc<Self> {
@@ -171,7 +170,7 @@ impl Held {
 
     /// Returns another hold of the same node. Its session does not know it yet: the other one is to
     /// be [registered](Self::register) before the session forgets this one.
-    pub(crate) fn of_same_node(&self, session: &Arc<Session>, number: u64) -> Arc<Self> {
+    pub(crate) fn of_same_node(&self, session: &Arc<Session>, number: HoldNumber) -> Arc<Self> {
         Self::new(
             session,
             &self.cleanup,
@@ -183,8 +182,8 @@ impl Held {
     }
 
     /// Returns a new number, greater than all before, for a hold of the same client.
-    pub(crate) fn next_number(&self) -> u64 {
-        self.cleanup.number()
+    pub(crate) fn next_number(&self) -> HoldNumber {
+        HoldNumber::of_attempt(self.cleanup.number())
     }
 
     /// Reports the end of the hold as part of this call.
@@ -261,14 +260,14 @@ impl Held {
         self.state.borrow().kind()
     }
 
-    /// Returns the number of the attempt that was granted the lock, which is unique in the client.
-    pub(crate) fn number(&self) -> u64 {
+    /// Returns its number, which is unique in the client.
+    pub(crate) fn number(&self) -> HoldNumber {
         self.number
     }
 
-    /// Returns a ticket of that attempt, for a flush.
+    /// Returns a ticket of the attempt that was granted the lock, for a flush.
     pub(crate) fn ticket(&self) -> Ticket {
-        self.cleanup.ticket(self.number)
+        self.cleanup.ticket(self.number.attempt())
     }
 
     /// Reads the clock, so that a starved task cannot hide a loss, and returns how the lock is lost
@@ -562,7 +561,7 @@ impl Held {
                 name: node.as_ref().to_owned(),
                 hand_over: may_pass_on,
             },
-            number: self.number,
+            number: self.number.attempt(),
             until_gone: None,
             done,
         });
@@ -570,7 +569,7 @@ impl Held {
 }
 
 impl SessionLock for Held {
-    fn number(&self) -> u64 {
+    fn number(&self) -> HoldNumber {
         self.number
     }
 
@@ -605,6 +604,8 @@ mod tests {
 
     use super::*;
     use crate::protocol::moment::Moment;
+    use crate::protocol::numbers::SessionNumber;
+    use crate::protocol::numbers::by_value::hold_number;
     use crate::session::leftovers::cleanup::CleanupQueue;
     use crate::session::live::zk_session::SessionOptions;
     use crate::session::threads::waker;
@@ -614,7 +615,7 @@ mod tests {
     async fn expired(server: &Server) -> (Arc<Session>, Arc<Held>) {
         let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
         let (cleanup, _queue) = Cleanup::new();
-        let session = Session::new(1, handle, SessionOptions::default());
+        let session = Session::new(SessionNumber::FIRST, handle, SessionOptions::default());
         let state = HoldState::new("x-lock-0000000000".into(), Kind::Exclusive);
         let held = alone(&session, &cleanup, 0, state);
         (session, held)
@@ -682,7 +683,7 @@ mod tests {
     async fn lease_end_notifies_before_deletion() {
         let server = Server::start().unwrap();
         let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
-        let session = Session::new(1, handle, SessionOptions::default());
+        let session = Session::new(SessionNumber::FIRST, handle, SessionOptions::default());
         session.lease().renewed(clock::now());
         let now = clock::now();
         let end = now.plus(Duration::from_secs(3600));
@@ -763,7 +764,7 @@ mod tests {
             Some(deletion)
         }
 
-        fn leave(&self, _hold: u64) {
+        fn leave(&self, _hold: HoldNumber) {
             self.ended(Ended::Release);
         }
 
@@ -773,13 +774,13 @@ mod tests {
 
         fn mark_gone(&self) {}
 
-        fn tell_gone(&self, _hold: u64, _node: &Arc<str>) {}
+        fn tell_gone(&self, _hold: HoldNumber, _node: &Arc<str>) {}
 
         fn is_gone(&self) -> bool {
             false
         }
 
-        fn reserve(&self, _hold: u64) {}
+        fn reserve(&self, _hold: HoldNumber) {}
     }
 
     /// Returns a hold of a node without other callers, which its session knows.
@@ -791,7 +792,14 @@ mod tests {
         node: Arc<dyn PathNode>,
     ) -> Arc<Held> {
         let directory = LockPath::parse("", "/lock").unwrap();
-        let held = Held::new(session, cleanup, directory, number, state, node);
+        let held = Held::new(
+            session,
+            cleanup,
+            directory,
+            hold_number(number),
+            state,
+            node,
+        );
         held.register(session);
         held
     }
@@ -810,7 +818,7 @@ mod tests {
     async fn leased(server: &Server) -> (Arc<Session>, Arc<Held>, Arc<Node>) {
         let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
         let (cleanup, queue) = Cleanup::new();
-        let session = Session::new(1, handle, SessionOptions::default());
+        let session = Session::new(SessionNumber::FIRST, handle, SessionOptions::default());
         session.lease().renewed(clock::now());
         let state = HoldState::new("x-lock-0000000000".into(), Kind::Exclusive)
             .with_lease_end(Some(an_hour_on()));
@@ -933,7 +941,11 @@ mod tests {
         let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
         let (cleanup, _queue) = Cleanup::new();
         for _ in 0..200 {
-            let session = Session::new(1, handle.clone(), SessionOptions::default());
+            let session = Session::new(
+                SessionNumber::FIRST,
+                handle.clone(),
+                SessionOptions::default(),
+            );
             session.lease().renewed(clock::now());
             let register = |number| {
                 let state = HoldState::new("x-lock-0000000000".into(), Kind::Exclusive);

@@ -16,3 +16,4 @@ pub(crate) mod shared_queue;
 pub(crate) mod slots;
 pub(crate) mod while_held;
 pub(crate) mod who;
+pub(crate) mod without_list;

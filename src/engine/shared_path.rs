@@ -30,8 +30,9 @@ use crate::error::TryLockError;
 use crate::protocol::hold::{Deletion, HoldEvent, HoldState};
 use crate::protocol::late::Waiting;
 use crate::protocol::node_name::Kind;
+use crate::protocol::numbers::{HoldNumber, NodeNumber, SessionNumber};
 use crate::protocol::path_state::{ByKind, HandOff, PassOn, PathState};
-use crate::protocol::waiters::{Arrival, NodeNumber};
+use crate::protocol::waiters::Arrival;
 use crate::session::core::GuardChanges;
 use crate::session::leftovers::cleanup::{Cleanup, Ticket};
 use crate::session::live::zk_session::Session;
@@ -66,7 +67,7 @@ pub(crate) struct SharedAttempt {
     /// How often the lock was granted, and not lost.
     grants: u64,
     /// The number of the session in which it was granted last.
-    granted_in: u64,
+    granted_in: SessionNumber,
     /// Until when the task sleeps; `None` if there is no such task.
     pub(crate) task_sleeps_until: Option<Instant>,
 }
@@ -111,7 +112,7 @@ pub(crate) struct NewLock<'a> {
     /// The directory of the node.
     pub(crate) directory: LockPath,
     /// The number of the hold.
-    pub(crate) number: u64,
+    pub(crate) number: HoldNumber,
     pub(crate) state: HoldState,
     /// The two numbers of the fencing token.
     pub(crate) token: (i64, u64),
@@ -365,7 +366,7 @@ impl SharedState {
         node: NodeNumber,
         of: &Held,
         session: &Arc<Session>,
-        number: u64,
+        number: HoldNumber,
         location: &'static Location<'static>,
     ) -> Arc<Held> {
         let held = of.of_same_node(session, number);
@@ -386,7 +387,7 @@ impl SharedState {
 impl SharedAttempt {
     /// Returns how often the lock was granted, and not lost; 0 if it was not in the session with
     /// this number.
-    pub(crate) fn grants_in(&self, session: Option<u64>) -> u64 {
+    pub(crate) fn grants_in(&self, session: Option<SessionNumber>) -> u64 {
         if session == Some(self.granted_in) {
             self.grants
         } else {
@@ -452,7 +453,7 @@ impl NodeEntry {
         match (next, healthy) {
             (PassOn::To(at, waiter), Some(session)) => {
                 // This happens under the mutex: the next caller to arrive must find the hold.
-                let (number, location) = (at.number(), waiter.location);
+                let (number, location) = (HoldNumber::of_attempt(at.number()), waiter.location);
                 let next = state.add_hold(self.number, held, session, number, location);
                 let attempt = state.shared_attempt(self.kind);
                 attempt.count_grant(session);
@@ -507,7 +508,7 @@ impl PathNode for NodeEntry {
         }
     }
 
-    fn leave(&self, hold: u64) {
+    fn leave(&self, hold: HoldNumber) {
         self.path
             .decide(self.kind, |state| state.path.leave(self.number, hold));
         // This includes a caller that never had it.
@@ -535,7 +536,7 @@ impl PathNode for NodeEntry {
         }
     }
 
-    fn tell_gone(&self, hold: u64, node: &Arc<str>) {
+    fn tell_gone(&self, hold: HoldNumber, node: &Arc<str>) {
         let told = {
             let mut state = self.path.lock();
             let told = state.path.gone(self.number, hold);
@@ -556,7 +557,7 @@ impl PathNode for NodeEntry {
         self.is_gone.load(Ordering::Acquire)
     }
 
-    fn reserve(&self, hold: u64) {
+    fn reserve(&self, hold: HoldNumber) {
         self.path
             .decide(self.kind, |state| state.path.reserve(self.number, hold));
     }
@@ -777,7 +778,7 @@ mod tests {
     impl Scene {
         async fn new(server: &Server) -> Self {
             let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
-            let session = Session::new(1, handle, SessionOptions::default());
+            let session = Session::new(SessionNumber::FIRST, handle, SessionOptions::default());
             let (cleanup, queue) = Cleanup::new();
             let scene = Self {
                 session,
@@ -806,7 +807,7 @@ mod tests {
                 session: &self.session,
                 cleanup: &self.cleanup,
                 directory: LockPath::parse("", "/lock").unwrap(),
-                number: self.cleanup.number(),
+                number: HoldNumber::of_attempt(self.cleanup.number()),
                 state: HoldState::new(node.into(), kind),
                 token: (1, 0),
                 how: How::default(),
@@ -832,7 +833,10 @@ mod tests {
 
         /// Returns an open node of a reader, as its holds know it.
         fn marked_later(&self) -> (Arc<SharedPath>, Arc<NodeEntry>, Arc<Held>) {
-            let (path, number) = (path(UNBOUNDED), self.cleanup.number());
+            let (path, number) = (
+                path(UNBOUNDED),
+                HoldNumber::of_attempt(self.cleanup.number()),
+            );
             let entry = Arc::new(NodeEntry {
                 path: Arc::clone(&path),
                 number: NodeNumber::of_first_hold(number),
@@ -897,7 +901,11 @@ mod tests {
         assert_eq!(scene.deleted(), 1);
         let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
         // Never renewed.
-        scene.session = Session::new(2, handle, SessionOptions::default());
+        scene.session = Session::new(
+            SessionNumber::FIRST.next(),
+            handle,
+            SessionOptions::default(),
+        );
         let reader = scene.reader(&readers);
         assert!(open(&readers, &reader));
         assert!(join(&readers).is_none(), "the session is in doubt");
@@ -951,9 +959,9 @@ mod tests {
     struct NoOwner;
 
     impl NodeOwner for NoOwner {
-        fn deletion_sent(&self, _: u64, _: &str) {}
-        fn gone(&self, _: u64, _: &str, _: Gone<'_>) {}
-        fn next_waiter(&self, _: u64, _: &str) -> Option<Arc<str>> {
+        fn deletion_sent(&self, _: SessionNumber, _: &str) {}
+        fn gone(&self, _: SessionNumber, _: &str, _: Gone<'_>) {}
+        fn next_waiter(&self, _: SessionNumber, _: &str) -> Option<Arc<str>> {
             None
         }
     }

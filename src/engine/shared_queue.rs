@@ -7,7 +7,8 @@
 //! mutex of its waker.
 //!
 //! A mutex and a fair lock at one path share the queue, since their nodes are one order. All callers
-//! of the queue but the end of a hold run on the session's thread.
+//! of the queue but the end of a hold run on the session's thread. What is known of the directory for
+//! grants without a list is beside it, behind a mutex of its own ([`WithoutList`]).
 //!
 //! # Lists
 //! The attempts share the lists of the directory. A list counts only for nodes that were created
@@ -20,12 +21,15 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use zookeeper_client as zk;
 
+use crate::engine::without_list::WithoutList;
 use crate::protocol::local_queue::{Gone, LocalQueue, Notice, Told};
+use crate::protocol::node_name::Naming;
+use crate::protocol::numbers::SessionNumber;
 use crate::protocol::queue::Listing;
-use crate::session::contents::directory_watches::DirectoryWatch;
 use crate::session::contents::nodes::NodeOwner;
 use crate::session::core::Core;
 use crate::session::threads::mutex::Mutex;
+use crate::values::path::LockPath;
 
 /// A list of the directory, for the attempts that share it.
 pub(crate) type ListResult = Result<Listing, zk::Error>;
@@ -33,13 +37,20 @@ pub(crate) type ListResult = Result<Listing, zk::Error>;
 type AttemptQueue = LocalQueue<oneshot::Sender<Notice>, oneshot::Sender<ListResult>>;
 
 /// The local queue of one client at one path, which a mutex and a fair lock share.
-#[derive(Default)]
 pub(crate) struct SharedQueue {
     queue: Mutex<AttemptQueue>,
-    directory: Arc<DirectoryWatch>,
+    without_list: WithoutList,
 }
 
 impl SharedQueue {
+    /// Returns the queue of this directory, of nodes with names of this kind.
+    pub(crate) fn new(directory: LockPath, naming: Naming) -> Self {
+        Self {
+            queue: Mutex::default(),
+            without_list: WithoutList::new(directory, naming),
+        }
+    }
+
     /// Runs one decision of the queue, then sends the notices that come of it.
     pub(crate) fn with<T>(&self, decide: impl FnOnce(&mut AttemptQueue) -> T) -> T {
         let (result, Told { notices, no_list }) = {
@@ -55,22 +66,24 @@ impl SharedQueue {
         result
     }
 
-    /// Returns the watch of the directory.
-    pub(crate) fn directory(&self) -> &Arc<DirectoryWatch> {
-        &self.directory
+    /// Returns what is known of the directory for grants without a list.
+    pub(crate) fn without_list(&self) -> &WithoutList {
+        &self.without_list
     }
 }
 
 impl NodeOwner for SharedQueue {
-    fn deletion_sent(&self, session: u64, name: &str) {
-        self.with(|queue| queue.leaves(session, name));
+    fn deletion_sent(&self, session: SessionNumber, name: &str) {
+        self.without_list.deletion_sent(session, name);
     }
 
-    fn gone(&self, session: u64, name: &str, how: Gone<'_>) {
+    fn gone(&self, session: SessionNumber, name: &str, how: Gone<'_>) {
+        // The proof by numbers comes before the notices: an attempt that is woken may create.
+        self.without_list.gone(session, name, how);
         self.with(|queue| queue.gone(session, name, how));
     }
 
-    fn next_waiter(&self, session: u64, name: &str) -> Option<Arc<str>> {
+    fn next_waiter(&self, session: SessionNumber, name: &str) -> Option<Arc<str>> {
         self.with(|queue| queue.heir(session, name))
     }
 }
@@ -80,7 +93,7 @@ impl NodeOwner for SharedQueue {
 pub(crate) fn ask_list<L, F>(
     queue: &Arc<SharedQueue>,
     client: &Core,
-    session: u64,
+    session: SessionNumber,
     list: L,
 ) -> impl Future<Output = ListResult> + use<L, F>
 where
@@ -100,7 +113,7 @@ where
 /// again, and the next attempt that asks starts another task.
 struct Sending {
     queue: Arc<SharedQueue>,
-    session: u64,
+    session: SessionNumber,
     is_running: bool,
 }
 
@@ -114,7 +127,7 @@ impl Drop for Sending {
 
 /// Lists for as long as attempts ask. A task on the session's runtime, so that an attempt that
 /// leaves does not drop the list of the others.
-async fn send_lists<F>(queue: Arc<SharedQueue>, session: u64, list: impl Fn() -> F + Send)
+async fn send_lists<F>(queue: Arc<SharedQueue>, session: SessionNumber, list: impl Fn() -> F + Send)
 where
     F: Future<Output = ListResult> + Send,
 {

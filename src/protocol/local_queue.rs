@@ -36,9 +36,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::protocol::frontier::Frontier;
-pub(crate) use crate::protocol::frontier::Numbered;
-use crate::protocol::node_name::Kind;
+use crate::protocol::numbers::{AttemptNumber, SessionNumber};
 use crate::protocol::own_nodes::LocalNodes;
 pub(crate) use crate::protocol::own_nodes::{Gone, Neighbour, Notice, Told};
 
@@ -47,15 +45,14 @@ pub(crate) use crate::protocol::own_nodes::{Gone, Neighbour, Notice, Told};
 #[derive(Debug)]
 pub(crate) struct LocalQueue<W, L> {
     /// The session of the fields below.
-    session: u64,
+    session: SessionNumber,
     /// The attempts that have asked to create, and have not created in this session, by number.
     /// Each has its waker while it waits for its turn.
-    to_create: BTreeMap<u64, Option<W>>,
+    to_create: BTreeMap<AttemptNumber, Option<W>>,
     /// The attempts that have sent their creates in this session, or stepped aside, until they
     /// leave. None of them is in `to_create`.
-    passed: BTreeSet<u64>,
+    passed: BTreeSet<AttemptNumber>,
     nodes: LocalNodes<W>,
-    frontier: Frontier,
     lists: Lists<L>,
     told: Told<W, L>,
 }
@@ -81,11 +78,10 @@ impl<L> Default for Lists<L> {
 impl<W, L> Default for LocalQueue<W, L> {
     fn default() -> Self {
         Self {
-            session: 0,
+            session: SessionNumber::default(),
             to_create: BTreeMap::new(),
             passed: BTreeSet::new(),
             nodes: LocalNodes::default(),
-            frontier: Frontier::default(),
             lists: Lists::default(),
             told: Told::default(),
         }
@@ -96,7 +92,12 @@ impl<W, L> Default for LocalQueue<W, L> {
 impl<W, L> LocalQueue<W, L> {
     /// Returns whether an attempt may create a node in a session now. If not, `wake` is kept, and
     /// gets a notice when to ask again.
-    pub(crate) fn may_create(&mut self, number: u64, session: u64, wake: W) -> bool {
+    pub(crate) fn may_create(
+        &mut self,
+        number: AttemptNumber,
+        session: SessionNumber,
+        wake: W,
+    ) -> bool {
         self.begin_session(session);
         self.claim_turn(number);
         let is_next = self
@@ -116,7 +117,7 @@ impl<W, L> LocalQueue<W, L> {
     }
 
     /// Has later arrivals wait for this attempt to create, even if they ask first.
-    pub(crate) fn claim_turn(&mut self, number: u64) {
+    pub(crate) fn claim_turn(&mut self, number: AttemptNumber) {
         if !self.passed.contains(&number) {
             self.to_create.entry(number).or_default();
         }
@@ -124,7 +125,7 @@ impl<W, L> LocalQueue<W, L> {
 
     /// Lets the others go ahead of an attempt that has sent its create, or that pauses as the retry
     /// policy says and creates whenever it returns.
-    pub(crate) fn step_aside(&mut self, number: u64, session: u64) {
+    pub(crate) fn step_aside(&mut self, number: AttemptNumber, session: SessionNumber) {
         if session == self.session {
             self.pass(number);
         }
@@ -132,19 +133,19 @@ impl<W, L> LocalQueue<W, L> {
 
     /// Records that the create of an attempt failed because the directory is missing: attempts that
     /// have not sent theirs wait until it has tried again, or steps aside.
-    pub(crate) fn directory_missing(&mut self, number: u64, session: u64) {
+    pub(crate) fn directory_missing(&mut self, number: AttemptNumber, session: SessionNumber) {
         if session == self.session && self.passed.remove(&number) {
             self.to_create.insert(number, None);
         }
     }
 
     /// Removes an attempt that no longer contends.
-    pub(crate) fn leave(&mut self, number: u64) {
+    pub(crate) fn leave(&mut self, number: AttemptNumber) {
         self.pass(number);
         self.passed.remove(&number);
     }
 
-    fn pass(&mut self, number: u64) {
+    fn pass(&mut self, number: AttemptNumber) {
         let Some(wake) = self.to_create.remove(&number) else {
             return;
         };
@@ -160,7 +161,7 @@ impl<W, L> LocalQueue<W, L> {
 
     /// Begins a newer session, if it is one: forgets everything about the last one, and all
     /// contending attempts create again.
-    fn begin_session(&mut self, session: u64) {
+    fn begin_session(&mut self, session: SessionNumber) {
         if session <= self.session {
             return;
         }
@@ -178,13 +179,12 @@ impl<W, L> LocalQueue<W, L> {
         self.told
             .notices
             .extend(waiting.map(|wake| (wake, Notice::Look)));
-        self.frontier = Frontier::default();
         self.lists.running = false;
         self.drop_lists();
     }
 
     /// Begins a session if it is newer than the current one. Returns whether it is current now.
-    fn enter_if_current(&mut self, session: u64) -> bool {
+    fn enter_if_current(&mut self, session: SessionNumber) -> bool {
         self.begin_session(session);
         session == self.session
     }
@@ -195,7 +195,7 @@ impl<W, L> LocalQueue<W, L> {
     /// Asks for a list that is sent after this call; there is none if the session is not current.
     /// Returns whether the caller must start to send lists, until [`next_list`](Self::next_list)
     /// has none to send.
-    pub(crate) fn ask_list(&mut self, session: u64, tell: L) -> bool {
+    pub(crate) fn ask_list(&mut self, session: SessionNumber, tell: L) -> bool {
         if !self.enter_if_current(session) {
             self.told.no_list.push(tell);
             return false;
@@ -206,7 +206,7 @@ impl<W, L> LocalQueue<W, L> {
 
     /// Begins a list. Returns its receivers; `None` if no list is needed, or a newer session has
     /// begun.
-    pub(crate) fn next_list(&mut self, session: u64) -> Option<Vec<L>> {
+    pub(crate) fn next_list(&mut self, session: SessionNumber) -> Option<Vec<L>> {
         if session != self.session {
             return None;
         }
@@ -218,7 +218,7 @@ impl<W, L> LocalQueue<W, L> {
     }
 
     /// Records that the task that sends the lists has ended before it was done.
-    pub(crate) fn stop_lists(&mut self, session: u64) {
+    pub(crate) fn stop_lists(&mut self, session: SessionNumber) {
         if session == self.session {
             self.lists.running = false;
             self.drop_lists();
@@ -233,13 +233,18 @@ impl<W, L> LocalQueue<W, L> {
 /// Nodes, and the waits in memory.
 impl<W, L> LocalQueue<W, L> {
     /// Returns whether a node of the session is known to exist: then the next one may need no list.
-    pub(crate) fn may_skip_list(&self, session: u64) -> bool {
+    pub(crate) fn may_skip_list(&self, session: SessionNumber) -> bool {
         session == self.session && self.nodes.has_last()
     }
 
     /// Adds a created node. Returns the node of the session right before it, if that is certain
     /// without a list.
-    pub(crate) fn created(&mut self, session: u64, name: &str, sequence: i32) -> Option<Neighbour> {
+    pub(crate) fn created(
+        &mut self,
+        session: SessionNumber,
+        name: &str,
+        sequence: i32,
+    ) -> Option<Neighbour> {
         if !self.enter_if_current(session) {
             return None;
         }
@@ -247,19 +252,19 @@ impl<W, L> LocalQueue<W, L> {
     }
 
     /// Adds a node of the session that is known from a list.
-    pub(crate) fn know(&mut self, session: u64, name: &str) {
+    pub(crate) fn know(&mut self, session: SessionNumber, name: &str) {
         if self.enter_if_current(session) {
             self.nodes.know(name);
         }
     }
 
     /// Returns whether a name is that of a node of the session that can be waited for in memory.
-    pub(crate) fn knows(&self, session: u64, name: &str) -> bool {
+    pub(crate) fn knows(&self, session: SessionNumber, name: &str) -> bool {
         session == self.session && self.nodes.knows(name)
     }
 
     /// Notes how many contenders a list shows before a node.
-    pub(crate) fn set_ahead(&mut self, session: u64, name: &str, ahead: usize) {
+    pub(crate) fn set_ahead(&mut self, session: SessionNumber, name: &str, ahead: usize) {
         if session == self.session {
             self.nodes.set_ahead(name, ahead);
         }
@@ -267,7 +272,7 @@ impl<W, L> LocalQueue<W, L> {
 
     /// Returns how many contenders were before a node when it was created or listed last, as far as
     /// is known.
-    pub(crate) fn ahead(&self, session: u64, name: &str) -> usize {
+    pub(crate) fn ahead(&self, session: SessionNumber, name: &str) -> usize {
         if session == self.session {
             self.nodes.ahead(name)
         } else {
@@ -278,13 +283,24 @@ impl<W, L> LocalQueue<W, L> {
     /// Returns whether a live contender is known to be ahead of the node behind the node `name`:
     /// `name` itself, or a node that it waits for. `leaving` returns whether a node of the session
     /// is being deleted.
-    pub(crate) fn is_live(&self, session: u64, name: &str, leaving: &dyn Fn(&str) -> bool) -> bool {
+    pub(crate) fn is_live(
+        &self,
+        session: SessionNumber,
+        name: &str,
+        leaving: &dyn Fn(&str) -> bool,
+    ) -> bool {
         session == self.session && self.nodes.is_live(name, leaving)
     }
 
     /// Lets the node `own` wait for another node of its session. Returns `false` if that node is
     /// not known; otherwise `wake` gets a notice when it is gone.
-    pub(crate) fn wait(&mut self, session: u64, own: &str, before: &Neighbour, wake: W) -> bool {
+    pub(crate) fn wait(
+        &mut self,
+        session: SessionNumber,
+        own: &str,
+        before: &Neighbour,
+        wake: W,
+    ) -> bool {
         if !self.enter_if_current(session) {
             return false;
         }
@@ -295,7 +311,7 @@ impl<W, L> LocalQueue<W, L> {
     }
 
     /// Records that the attempt with the node `own` watches a node of another session.
-    pub(crate) fn watch(&mut self, session: u64, own: &str, predecessor: &str) {
+    pub(crate) fn watch(&mut self, session: SessionNumber, own: &str, predecessor: &str) {
         self.stop_waiting(session, own);
         if session == self.session {
             self.nodes.watch(own, predecessor);
@@ -304,7 +320,7 @@ impl<W, L> LocalQueue<W, L> {
 
     /// Records that the attempt with the node `own` waits for no node: it lists the directory, or
     /// has the lock.
-    pub(crate) fn stop_waiting(&mut self, session: u64, own: &str) {
+    pub(crate) fn stop_waiting(&mut self, session: SessionNumber, own: &str) {
         if session == self.session {
             let wake = self.nodes.stop_waiting(own);
             self.told.tell(wake, Notice::Look);
@@ -312,7 +328,7 @@ impl<W, L> LocalQueue<W, L> {
     }
 
     /// Returns the node to which a lock held by the node `own` can be handed over.
-    pub(crate) fn heir(&self, session: u64, own: &str) -> Option<Arc<str>> {
+    pub(crate) fn heir(&self, session: SessionNumber, own: &str) -> Option<Arc<str>> {
         if session == self.session {
             self.nodes.heir(own)
         } else {
@@ -321,43 +337,16 @@ impl<W, L> LocalQueue<W, L> {
     }
 
     /// Removes a node that is gone, or whose deletion is refused.
-    pub(crate) fn gone(&mut self, session: u64, name: &str, how: Gone<'_>) {
+    pub(crate) fn gone(&mut self, session: SessionNumber, name: &str, how: Gone<'_>) {
         if session == self.session {
-            // The proof by numbers comes before the notices: an attempt that is woken may create.
-            self.frontier.gone(name, how);
             self.nodes.gone(name, how, &mut self.told.notices);
         }
-    }
-
-    /// Records that the deletion of a node was sent.
-    pub(crate) fn leaves(&mut self, session: u64, name: &str) {
-        if session == self.session {
-            self.frontier.leaves(name);
-        }
-    }
-
-    /// Returns whether the next node of this kind is expected to be first without a list
-    /// (docs/protocol.md#succession).
-    pub(crate) fn expects_first(&self, session: u64, kind: Kind) -> bool {
-        session == self.session && self.frontier.expects(kind)
-    }
-
-    /// Decides whether a created node of the session is first. `directory` is when the directory was
-    /// created that is watched since, and still exists.
-    pub(crate) fn decide_first(&mut self, session: u64, node: Numbered, directory: i64) -> bool {
-        session == self.session && self.frontier.decide_first(node, directory)
-    }
-
-    /// Records that a node of the session is first, and holds the lock. `free` is whether it has
-    /// not waited for others. Returns whether the directory is worth a watch.
-    pub(crate) fn granted(&mut self, session: u64, name: &str, node: Numbered, free: bool) -> bool {
-        self.enter_if_current(session) && self.frontier.granted(name, node, free)
     }
 
     /// Returns whether nothing is left in this session. Knowledge of an older session is dropped
     /// when an attempt begins in a newer one.
     #[cfg(test)]
-    pub(crate) fn is_empty(&self, session: u64) -> bool {
+    pub(crate) fn is_empty(&self, session: SessionNumber) -> bool {
         let lists = !self.lists.running && self.lists.waiting.is_empty();
         let turns = self.to_create.is_empty() && self.passed.is_empty();
         let nodes = session > self.session || self.nodes.is_empty();
@@ -374,6 +363,9 @@ impl<W, L> LocalQueue<W, L> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::numbers::by_value::{
+        attempt_number as attempt, session_number as session,
+    };
 
     type Queue = LocalQueue<&'static str, &'static str>;
 
@@ -388,11 +380,11 @@ mod tests {
     #[test]
     fn sequential_callers_do_not_wait() {
         let mut queue = Queue::default();
-        for number in [5, 6, 4] {
-            assert!(queue.may_create(number, 1, ""));
-            queue.step_aside(number, 1);
+        for number in [5, 6, 4].map(attempt) {
+            assert!(queue.may_create(number, session(1), ""));
+            queue.step_aside(number, session(1));
             // A repetition in the same session.
-            assert!(queue.may_create(number, 1, ""));
+            assert!(queue.may_create(number, session(1), ""));
         }
     }
 
@@ -400,76 +392,85 @@ mod tests {
     #[test]
     fn order_survives_into_next_session() {
         let mut queue = Queue::default();
-        for number in 1..=4 {
-            assert!(queue.may_create(number, 1, ""));
-            queue.step_aside(number, 1);
+        for number in (1..=4).map(attempt) {
+            assert!(queue.may_create(number, session(1), ""));
+            queue.step_aside(number, session(1));
         }
-        queue.leave(2);
-        assert!(!queue.may_create(4, 2, "fourth") && !queue.may_create(3, 2, "third"));
-        assert!(queue.may_create(1, 2, "first"));
+        queue.leave(attempt(2));
+        assert!(
+            !queue.may_create(attempt(4), session(2), "fourth")
+                && !queue.may_create(attempt(3), session(2), "third")
+        );
+        assert!(queue.may_create(attempt(1), session(2), "first"));
         assert_eq!(queue.notices(), []);
-        queue.step_aside(1, 2);
+        queue.step_aside(attempt(1), session(2));
         // It may leave before it asks again.
         assert_eq!(queue.notices(), [("third", Notice::Turn)]);
-        queue.leave(3);
+        queue.leave(attempt(3));
         assert_eq!(queue.notices(), [("fourth", Notice::Turn)]);
-        assert!(queue.may_create(4, 2, "fourth"));
-        queue.step_aside(4, 2);
-        assert!(queue.may_create(9, 2, "ninth"));
+        assert!(queue.may_create(attempt(4), session(2), "fourth"));
+        queue.step_aside(attempt(4), session(2));
+        assert!(queue.may_create(attempt(9), session(2), "ninth"));
     }
 
     // Shows: arrival-order
     #[test]
     fn claimed_turn_precedes_other_creates() {
         let mut queue = Queue::default();
-        queue.claim_turn(1);
-        assert!(!queue.may_create(2, 1, "second"));
-        assert!(queue.may_create(1, 1, "first"));
-        queue.step_aside(1, 1);
+        queue.claim_turn(attempt(1));
+        assert!(!queue.may_create(attempt(2), session(1), "second"));
+        assert!(queue.may_create(attempt(1), session(1), "first"));
+        queue.step_aside(attempt(1), session(1));
         assert_eq!(queue.notices(), [("second", Notice::Turn)]);
-        assert!(queue.may_create(2, 1, "second"));
+        assert!(queue.may_create(attempt(2), session(1), "second"));
         // One that leaves without asking keeps no other waiting.
-        queue.claim_turn(3);
-        queue.leave(3);
-        queue.step_aside(2, 1);
+        queue.claim_turn(attempt(3));
+        queue.leave(attempt(3));
+        queue.step_aside(attempt(2), session(1));
         assert_eq!(queue.notices(), []);
     }
 
     #[test]
     fn retrying_waiter_holds_followers_back() {
         let mut queue = Queue::default();
-        for number in [1, 2] {
-            assert!(queue.may_create(number, 1, ""));
-            queue.step_aside(number, 1);
+        for number in [1, 2].map(attempt) {
+            assert!(queue.may_create(number, session(1), ""));
+            queue.step_aside(number, session(1));
         }
         // The directory was missing, for both.
-        queue.directory_missing(1, 1);
-        queue.directory_missing(2, 1);
-        assert!(!queue.may_create(3, 1, "third") && !queue.may_create(2, 1, "second"));
-        assert!(queue.may_create(1, 1, ""));
-        queue.step_aside(1, 1);
-        assert_eq!(queue.notices(), [("second", Notice::Turn)]);
-        assert!(queue.may_create(2, 1, "") && !queue.may_create(3, 1, "third"));
-        // It fails again, and pauses.
-        queue.directory_missing(1, 1);
-        assert!(!queue.may_create(3, 1, "third"));
-        queue.step_aside(1, 1);
-        queue.step_aside(2, 1);
-        assert!(queue.may_create(3, 1, "third"));
+        queue.directory_missing(attempt(1), session(1));
+        queue.directory_missing(attempt(2), session(1));
         assert!(
-            queue.may_create(1, 1, "first"),
+            !queue.may_create(attempt(3), session(1), "third")
+                && !queue.may_create(attempt(2), session(1), "second")
+        );
+        assert!(queue.may_create(attempt(1), session(1), ""));
+        queue.step_aside(attempt(1), session(1));
+        assert_eq!(queue.notices(), [("second", Notice::Turn)]);
+        assert!(
+            queue.may_create(attempt(2), session(1), "")
+                && !queue.may_create(attempt(3), session(1), "third")
+        );
+        // It fails again, and pauses.
+        queue.directory_missing(attempt(1), session(1));
+        assert!(!queue.may_create(attempt(3), session(1), "third"));
+        queue.step_aside(attempt(1), session(1));
+        queue.step_aside(attempt(2), session(1));
+        assert!(queue.may_create(attempt(3), session(1), "third"));
+        assert!(
+            queue.may_create(attempt(1), session(1), "first"),
             "and does not wait for those that passed it"
         );
-        queue.step_aside(1, 1);
-        queue.directory_missing(2, 1);
+        queue.step_aside(attempt(1), session(1));
+        queue.directory_missing(attempt(2), session(1));
         // Of a session that is over.
-        queue.directory_missing(1, 0);
-        queue.step_aside(2, 1);
-        assert!(queue.may_create(3, 1, "third"));
+        queue.directory_missing(attempt(1), session(0));
+        queue.step_aside(attempt(2), session(1));
+        assert!(queue.may_create(attempt(3), session(1), "third"));
         // One that pauses in a session that is over keeps its turn in the next.
-        assert!(!queue.may_create(2, 2, "second"));
+        assert!(!queue.may_create(attempt(2), session(2), "second"));
         queue.notices();
-        queue.step_aside(1, 1);
+        queue.step_aside(attempt(1), session(1));
         assert_eq!(queue.notices(), []);
     }
 
@@ -477,26 +478,29 @@ mod tests {
     #[test]
     fn list_serves_only_earlier_requests() {
         let mut queue = Queue::default();
-        assert!(queue.ask_list(1, "first") && !queue.ask_list(1, "second"));
-        assert_eq!(queue.next_list(1), Some(vec!["first", "second"]));
-        assert!(!queue.ask_list(1, "third"));
-        assert_eq!(queue.next_list(1), Some(vec!["third"]));
-        assert_eq!(queue.next_list(1), None);
-        assert!(queue.ask_list(1, "fourth"), "the one before has stopped");
-        queue.stop_lists(1);
+        assert!(queue.ask_list(session(1), "first") && !queue.ask_list(session(1), "second"));
+        assert_eq!(queue.next_list(session(1)), Some(vec!["first", "second"]));
+        assert!(!queue.ask_list(session(1), "third"));
+        assert_eq!(queue.next_list(session(1)), Some(vec!["third"]));
+        assert_eq!(queue.next_list(session(1)), None);
+        assert!(
+            queue.ask_list(session(1), "fourth"),
+            "the one before has stopped"
+        );
+        queue.stop_lists(session(1));
         assert_eq!(queue.take_told().no_list, ["fourth"]);
-        assert!(queue.is_empty(1));
+        assert!(queue.is_empty(session(1)));
     }
 
     #[test]
     fn nodes_are_known_per_session() {
         let mut queue = Queue::default();
-        assert!(queue.may_create(1, 1, "") && !queue.may_skip_list(1));
-        queue.step_aside(1, 1);
-        assert_eq!(queue.created(1, "b", 2), None);
-        queue.know(1, "a");
-        queue.set_ahead(1, "b", 5);
-        queue.set_ahead(2, "b", 7);
+        assert!(queue.may_create(attempt(1), session(1), "") && !queue.may_skip_list(session(1)));
+        queue.step_aside(attempt(1), session(1));
+        assert_eq!(queue.created(session(1), "b", 2), None);
+        queue.know(session(1), "a");
+        queue.set_ahead(session(1), "b", 5);
+        queue.set_ahead(session(2), "b", 7);
         let known = |session| {
             let knows = ["a", "b", "c"].map(|name| queue.knows(session, name));
             (
@@ -505,11 +509,15 @@ mod tests {
                 queue.ahead(session, "b"),
             )
         };
-        assert_eq!(known(1), ([true, true, false], true, 5));
-        assert_eq!(known(2), ([false; 3], false, 0));
+        assert_eq!(known(session(1)), ([true, true, false], true, 5));
+        assert_eq!(known(session(2)), ([false; 3], false, 0));
         let is_live = |session, leaves| queue.is_live(session, "b", &|_| leaves);
         assert_eq!(
-            (is_live(1, false), is_live(1, true), is_live(2, false)),
+            (
+                is_live(session(1), false),
+                is_live(session(1), true),
+                is_live(session(2), false)
+            ),
             (true, false, false)
         );
     }
@@ -517,82 +525,55 @@ mod tests {
     #[test]
     fn waits_in_memory_belong_to_session() {
         let mut queue = Queue::default();
-        assert_eq!(queue.created(1, "a", 1), None);
-        let before = queue.created(1, "b", 2).unwrap();
-        assert!(queue.wait(1, "b", &before, "b waits"));
+        assert_eq!(queue.created(session(1), "a", 1), None);
+        let before = queue.created(session(1), "b", 2).unwrap();
+        assert!(queue.wait(session(1), "b", &before, "b waits"));
         let heir = |queue: &Queue, session| queue.heir(session, "a").as_deref() == Some("b");
-        assert!(heir(&queue, 1) && !heir(&queue, 2));
-        queue.stop_waiting(0, "b");
-        queue.watch(0, "b", "theirs");
+        assert!(heir(&queue, session(1)) && !heir(&queue, session(2)));
+        queue.stop_waiting(session(0), "b");
+        queue.watch(session(0), "b", "theirs");
         assert!(
-            heir(&queue, 1),
+            heir(&queue, session(1)),
             "in a session that is over it waited for another"
         );
-        assert!(queue.wait(1, "b", &before, "b waits again"));
+        assert!(queue.wait(session(1), "b", &before, "b waits again"));
         assert_eq!(queue.notices(), [("b waits", Notice::Look)]);
-        queue.stop_waiting(1, "b");
+        queue.stop_waiting(session(1), "b");
         assert_eq!(
-            (queue.notices(), heir(&queue, 1)),
+            (queue.notices(), heir(&queue, session(1))),
             (vec![("b waits again", Notice::Look)], false)
         );
-        assert!(queue.wait(1, "b", &before, "b waits"));
-        queue.watch(1, "b", "theirs");
+        assert!(queue.wait(session(1), "b", &before, "b waits"));
+        queue.watch(session(1), "b", "theirs");
         assert_eq!(
-            (queue.notices(), heir(&queue, 1)),
+            (queue.notices(), heir(&queue, session(1))),
             (vec![("b waits", Notice::Look)], false)
         );
         assert!(
-            queue.is_live(1, "b", &|_| true),
+            queue.is_live(session(1), "b", &|_| true),
             "another session's node is before it"
         );
     }
 
     #[test]
-    fn expectation_belongs_to_its_session() {
-        let mut queue = Queue::default();
-        let node = |sequence| Numbered {
-            kind: Kind::Exclusive,
-            sequence,
-            czxid: 101 + i64::from(sequence),
-        };
-        for (sequence, name, quiet) in [(0, "a", false), (1, "b", false), (2, "c", true)] {
-            assert_eq!(queue.granted(1, name, node(sequence), true), quiet);
-            queue.gone(1, name, Gone::Deleted);
-        }
-        let expects =
-            |queue: &Queue| [0, 1, 2].map(|session| queue.expects_first(session, Kind::Exclusive));
-        assert_eq!(expects(&queue), [false, true, false]);
-        assert!(!queue.decide_first(0, node(3), 100) && queue.decide_first(1, node(3), 100));
-        assert!(queue.granted(1, "d", node(3), true) && !queue.granted(0, "late", node(4), true));
-        assert_eq!(expects(&queue), [false; 3], "while it is there");
-        queue.leaves(0, "d");
-        assert_eq!(
-            expects(&queue),
-            [false; 3],
-            "nor behind one of a session that is over"
-        );
-        queue.leaves(1, "d");
-        assert_eq!(expects(&queue), [false, true, false]);
-        assert!(
-            !queue.decide_first(1, node(5), 100),
-            "another client's is between"
-        );
-        assert_eq!(expects(&queue), [false; 3]);
-    }
-
-    #[test]
     fn newer_session_clears_the_older() {
         let mut queue = Queue::default();
-        for (number, name) in [(1, "a"), (2, "b")] {
-            assert!(queue.may_create(number, 1, ""));
-            queue.step_aside(number, 1);
-            let before = queue.created(1, name, i32::try_from(number).unwrap());
-            assert!(before.is_none_or(|before| queue.wait(1, name, &before, "waits in memory")));
+        for (sequence, name) in [(1, "a"), (2, "b")] {
+            let number = attempt(sequence);
+            assert!(queue.may_create(number, session(1), ""));
+            queue.step_aside(number, session(1));
+            let before = queue.created(session(1), name, i32::try_from(sequence).unwrap());
+            assert!(before.is_none_or(|before| queue.wait(
+                session(1),
+                name,
+                &before,
+                "waits in memory"
+            )));
         }
-        assert!(queue.ask_list(1, "list"));
-        queue.directory_missing(1, 1);
-        assert!(!queue.may_create(3, 1, "waits for its turn"));
-        assert!(!queue.may_create(2, 2, "second"));
+        assert!(queue.ask_list(session(1), "list"));
+        queue.directory_missing(attempt(1), session(1));
+        assert!(!queue.may_create(attempt(3), session(1), "waits for its turn"));
+        assert!(!queue.may_create(attempt(2), session(2), "second"));
         let Told { notices, no_list } = queue.take_told();
         assert_eq!(
             notices,
@@ -602,18 +583,31 @@ mod tests {
             ]
         );
         assert_eq!(no_list, ["list"]);
-        assert!(!queue.knows(2, "a") && !queue.knows(1, "a") && !queue.may_skip_list(2));
-        assert_eq!((queue.ahead(1, "b"), queue.ahead(2, "b")), (0, 0));
-        // Late calls change nothing.
-        queue.gone(1, "a", Gone::Deleted);
+        assert!(
+            !queue.knows(session(2), "a")
+                && !queue.knows(session(1), "a")
+                && !queue.may_skip_list(session(2))
+        );
         assert_eq!(
-            (queue.created(1, "c", 3), queue.ask_list(1, "late")),
+            (queue.ahead(session(1), "b"), queue.ahead(session(2), "b")),
+            (0, 0)
+        );
+        // Late calls change nothing.
+        queue.gone(session(1), "a", Gone::Deleted);
+        assert_eq!(
+            (
+                queue.created(session(1), "c", 3),
+                queue.ask_list(session(1), "late")
+            ),
             (None, false)
         );
         assert_eq!(
-            (queue.next_list(1), queue.take_told().no_list),
+            (queue.next_list(session(1)), queue.take_told().no_list),
             (None, vec!["late"])
         );
-        assert!(queue.may_create(3, 1, "late"), "where its create fails");
+        assert!(
+            queue.may_create(attempt(3), session(1), "late"),
+            "where its create fails"
+        );
     }
 }

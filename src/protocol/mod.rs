@@ -7,9 +7,6 @@ pub(crate) mod counter;
 mod counter_model;
 pub(crate) mod downgrade;
 pub(crate) mod failure;
-mod frontier;
-#[cfg(test)]
-mod frontier_model;
 pub(crate) mod hold;
 #[cfg(feature = "metrics")]
 pub(crate) mod labels;
@@ -18,6 +15,7 @@ pub(crate) mod lease;
 pub(crate) mod local_queue;
 pub(crate) mod moment;
 pub(crate) mod node_name;
+pub(crate) mod numbers;
 pub(crate) mod once;
 mod own_nodes;
 pub(crate) mod path_state;
@@ -32,3 +30,4 @@ pub(crate) mod server_timeout;
 #[cfg(test)]
 mod simulation;
 pub(crate) mod waiters;
+pub(crate) mod without_list;

@@ -37,7 +37,8 @@ use std::time::Duration;
 
 use crate::protocol::moment::Moment;
 use crate::protocol::node_name::Kind;
-use crate::protocol::waiters::{Arrival, NodeNumber, Waiters};
+use crate::protocol::numbers::{HoldNumber, NodeNumber};
+use crate::protocol::waiters::{Arrival, Waiters};
 
 /// How many have one node at most, in a row or together, and for how long after its grant others
 /// are given it, before the next caller queues behind all others by another node.
@@ -107,7 +108,7 @@ struct ClientNode<H> {
     /// The kind as which it was granted.
     kind: Kind,
     /// The holds by which it is held, by their numbers.
-    holds: BTreeMap<u64, H>,
+    holds: BTreeMap<HoldNumber, H>,
     /// When it was granted, and how many have had it since, where all readers that waited together
     /// for it count as one.
     since: Moment,
@@ -183,7 +184,13 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
     }
 
     /// Adds the first hold of a node, which was granted at `since`. The node is closed.
-    pub(crate) fn add(&mut self, number: u64, kind: Kind, hold: H, since: Moment) -> NodeNumber {
+    pub(crate) fn add(
+        &mut self,
+        number: HoldNumber,
+        kind: Kind,
+        hold: H,
+        since: Moment,
+    ) -> NodeNumber {
         let node = NodeNumber::of_first_hold(number);
         let holds = BTreeMap::from([(number, hold)]);
         let holders = 1;
@@ -201,7 +208,7 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
     }
 
     /// Adds another hold of a node.
-    pub(crate) fn enter(&mut self, node: NodeNumber, number: u64, hold: H) {
+    pub(crate) fn enter(&mut self, node: NodeNumber, number: HoldNumber, hold: H) {
         if let Some(node) = self.nodes.get_mut(&node) {
             node.holds.insert(number, hold);
         }
@@ -229,7 +236,7 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
     /// Handles the grant of a node to the attempt of the waiting callers. The first hold of the node
     /// is replaced by `hold`, which is that of a caller. Returns who has the node: the first that
     /// waits, by this hold, or all that wait, the others by further holds. None if none waits.
-    pub(crate) fn granted(&mut self, kind: Kind, number: u64, hold: H) -> Vec<W> {
+    pub(crate) fn granted(&mut self, kind: Kind, number: HoldNumber, hold: H) -> Vec<W> {
         let node = NodeNumber::of_first_hold(number);
         self.waiters_mut(kind).attempt_ends();
         // A hold that has ended has left no node: another attempt starts for those that wait.
@@ -256,7 +263,7 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
     pub(crate) fn released(
         &mut self,
         node: NodeNumber,
-        hold: u64,
+        hold: HoldNumber,
         now: Moment,
         healthy: bool,
     ) -> PassOn<W> {
@@ -304,7 +311,7 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
 
     /// Records that a hold has ended, and that the deletion of its node, if the node needs one, is
     /// on its way.
-    pub(crate) fn leave(&mut self, node: NodeNumber, hold: u64) {
+    pub(crate) fn leave(&mut self, node: NodeNumber, hold: HoldNumber) {
         if let Some(state) = self.nodes.get_mut(&node) {
             state.holds.remove(&hold);
         }
@@ -336,7 +343,7 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
 
     /// Closes the node of a hold that is about to be converted. A hold that has left already closes
     /// nothing: another one may have the node by then.
-    pub(crate) fn reserve(&mut self, node: NodeNumber, hold: u64) {
+    pub(crate) fn reserve(&mut self, node: NodeNumber, hold: HoldNumber) {
         let state = self.nodes.get_mut(&node);
         if let Some(state) = state.filter(|state| state.holds.contains_key(&hold)) {
             state.is_reserved = true;
@@ -346,7 +353,7 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
 
     /// Records that the servers have said that the node does not exist. Returns all its holds, which
     /// the caller must notify; none if this was known. From here on none joins.
-    pub(crate) fn gone(&mut self, node: NodeNumber, hold: u64) -> Vec<H> {
+    pub(crate) fn gone(&mut self, node: NodeNumber, hold: HoldNumber) -> Vec<H> {
         // What an earlier hold learns late is about the node from before the conversion.
         let knows = |state: &ClientNode<H>| !state.is_reserved || state.holds.contains_key(&hold);
         let Some(state) = self.nodes.get_mut(&node).filter(|state| knows(state)) else {
@@ -371,6 +378,7 @@ impl<W, D: Copy + Ord, H: Clone> PathState<W, D, H> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::numbers::by_value::{attempt_number as attempt, hold_number as hold};
 
     const TWO: HandOff = HandOff {
         max: 2,
@@ -381,17 +389,17 @@ mod tests {
     type State<D> = PathState<u64, D, u64>;
 
     fn wait<D: Copy + Ord>(path: &mut State<D>, kind: Kind, number: u64, deadline: Option<D>) {
-        path.wait(kind, Arrival::new(number, false), number, deadline);
+        path.wait(kind, Arrival::new(attempt(number), false), number, deadline);
     }
 
     /// Adds a node, whose first hold is this one, and opens it.
     fn open<D: Copy + Ord>(path: &mut State<D>, kind: Kind, number: u64) -> bool {
-        let node = path.add(number, kind, number, START);
+        let node = path.add(hold(number), kind, number, START);
         path.open(node)
     }
 
     fn node(number: u64) -> NodeNumber {
-        NodeNumber::of_first_hold(number)
+        NodeNumber::of_first_hold(hold(number))
     }
 
     fn holders<D: Copy + Ord>(path: &State<D>) -> Vec<u64> {
@@ -422,8 +430,8 @@ mod tests {
         waiters.attempt_ends();
         assert!(!waiters.is_under_way() && waiters.wants_attempt());
         waiters.attempt_begins();
-        path.add(7, kind, 0, START);
-        assert_eq!(path.granted(kind, 7, 7), [1]);
+        path.add(hold(7), kind, 0, START);
+        assert_eq!(path.granted(kind, hold(7), 7), [1]);
         let waiters = path.waiters(kind);
         assert!(!waiters.is_under_way() && waiters.is_open(node(7)) && !waiters.is_open(node(8)));
         assert_eq!((path.open_hold(kind), holders(&path)), (Some(&7), vec![7]));
@@ -444,17 +452,17 @@ mod tests {
             wait(&mut path, kind, number, None);
         }
         path.waiters_mut(kind).attempt_begins();
-        path.add(7, kind, 7, START);
-        assert_eq!(path.granted(kind, 7, 7), [1, 2]);
-        path.enter(node(7), 8, 8);
+        path.add(hold(7), kind, 7, START);
+        assert_eq!(path.granted(kind, hold(7), 7), [1, 2]);
+        path.enter(node(7), hold(8), 8);
         let waiters = path.waiters(kind);
         assert!(!waiters.is_under_way() && waiters.has_node() && !waiters.is_waited_for());
         assert_eq!(holders(&path), [7, 8]);
         // The bounds are those of a row.
         assert_eq!(path.join(START, true), None);
         assert!(!path.waiters(kind).has_node());
-        assert_eq!(path.released(node(7), 7, START, true), PassOn::Stays);
-        assert_eq!(path.released(node(7), 8, START, true), PassOn::Delete);
+        assert_eq!(path.released(node(7), hold(7), START, true), PassOn::Stays);
+        assert_eq!(path.released(node(7), hold(8), START, true), PassOn::Delete);
     }
 
     /// The grant of an attempt whose lock was lost in the meantime.
@@ -464,9 +472,9 @@ mod tests {
             let mut path = State::<()>::new(TWO);
             wait(&mut path, kind, 1, None);
             path.waiters_mut(kind).attempt_begins();
-            let lost = path.add(7, kind, 7, START);
-            path.leave(lost, 7);
-            assert!(path.granted(kind, 7, 7).is_empty());
+            let lost = path.add(hold(7), kind, 7, START);
+            path.leave(lost, hold(7));
+            assert!(path.granted(kind, hold(7), 7).is_empty());
             assert!(path.waiters(kind).wants_attempt() && holders(&path).is_empty());
         }
     }
@@ -485,11 +493,11 @@ mod tests {
         assert!(!open(&mut path, readers, 3));
         wait(&mut path, readers, 4, None);
         path.waiters_mut(readers).attempt_begins();
-        path.add(5, readers, 5, START);
-        assert_eq!(path.granted(readers, 5, 4), [4]);
+        path.add(hold(5), readers, 5, START);
+        assert_eq!(path.granted(readers, hold(5), 4), [4]);
         assert!(!path.waiters(readers).has_node());
-        assert_eq!(path.released(node(5), 5, START, true), PassOn::Delete);
-        path.leave(node(5), 5);
+        assert_eq!(path.released(node(5), hold(5), START, true), PassOn::Delete);
+        path.leave(node(5), hold(5));
         assert_eq!(holders(&path), [1, 3]);
     }
 
@@ -497,14 +505,14 @@ mod tests {
     #[test]
     fn closed_node_goes_with_its_hold() {
         let mut path = State::<()>::new(TWO);
-        let own = path.add(1, Kind::Exclusive, 1, START);
+        let own = path.add(hold(1), Kind::Exclusive, 1, START);
         wait(&mut path, Kind::Exclusive, 2, None);
         assert_eq!(
             (holders(&path), path.open_hold(Kind::Exclusive)),
             (vec![1], None)
         );
-        assert_eq!(path.released(own, 1, START, true), PassOn::Delete);
-        path.leave(own, 1);
+        assert_eq!(path.released(own, hold(1), START, true), PassOn::Delete);
+        path.leave(own, hold(1));
         assert!(holders(&path).is_empty() && path.waiters(Kind::Exclusive).wants_attempt());
     }
 
@@ -515,16 +523,16 @@ mod tests {
         let mut path = State::<()>::new(TWO);
         assert!(open(&mut path, kind, 1));
         wait(&mut path, kind, 2, None);
-        let passed = path.released(node(1), 1, START, true);
-        assert_eq!(passed, PassOn::To(Arrival::new(2, false), 2));
-        path.enter(node(1), 2, 2);
-        path.reserve(node(1), 1);
+        let passed = path.released(node(1), hold(1), START, true);
+        assert_eq!(passed, PassOn::To(Arrival::new(attempt(2), false), 2));
+        path.enter(node(1), hold(2), 2);
+        path.reserve(node(1), hold(1));
         assert!(path.waiters(kind).has_node() && holders(&path) == [2]);
-        path.reserve(node(1), 2);
+        path.reserve(node(1), hold(2));
         assert!(!path.waiters(kind).has_node() && holders(&path) == [2]);
         wait(&mut path, kind, 3, None);
-        assert_eq!(path.released(node(1), 2, START, true), PassOn::Delete);
-        path.leave(node(1), 2);
+        assert_eq!(path.released(node(1), hold(2), START, true), PassOn::Delete);
+        path.leave(node(1), hold(2));
         assert!(holders(&path).is_empty());
     }
 
@@ -544,17 +552,17 @@ mod tests {
             assert!(open(&mut path, kind, 1));
             for number in 2..2 + joins {
                 assert_eq!(path.join(joins_at, true), Some((node(1), 1)));
-                path.enter(node(1), number, number);
+                path.enter(node(1), hold(number), number);
                 // Those that leave count too.
                 assert_eq!(
-                    path.released(node(1), number, joins_at, true),
+                    path.released(node(1), hold(number), joins_at, true),
                     PassOn::Stays
                 );
             }
             assert_eq!(path.join(joins_at, true), None);
             assert!(!path.waiters(kind).has_node());
             assert_eq!(path.join(START, true), None);
-            assert_eq!(path.released(node(1), 1, START, true), PassOn::Delete);
+            assert_eq!(path.released(node(1), hold(1), START, true), PassOn::Delete);
         }
         let mut doubted = State::<()>::new(bounds);
         assert!(open(&mut doubted, kind, 1));
@@ -577,18 +585,18 @@ mod tests {
         wait(&mut path, kind, 3, None);
         assert!(!path.waiters(kind).wants_attempt());
         assert_eq!(
-            path.released(node(1), 1, START, true),
-            PassOn::To(Arrival::new(3, false), 3)
+            path.released(node(1), hold(1), START, true),
+            PassOn::To(Arrival::new(attempt(3), false), 3)
         );
-        path.leave(node(1), 3);
+        path.leave(node(1), hold(3));
         wait(&mut path, kind, 4, None);
         assert!(!open(&mut path, kind, 5), "another is about to have one");
         path.waiters_mut(kind).attempt_begins();
         assert!(!open(&mut path, kind, 6));
         // A hold that has ended already.
         let mut path = State::<()>::new(TWO);
-        let ended = path.add(7, kind, 7, START);
-        path.leave(ended, 7);
+        let ended = path.add(hold(7), kind, 7, START);
+        path.leave(ended, hold(7));
         assert!(!path.open(ended));
     }
 }

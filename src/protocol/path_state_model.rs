@@ -11,8 +11,10 @@ use proptest::prelude::*;
 
 use crate::protocol::moment::Moment;
 use crate::protocol::node_name::Kind;
+use crate::protocol::numbers::NodeNumber;
+use crate::protocol::numbers::by_value::{attempt_number, hold_number};
 use crate::protocol::path_state::{HandOff, PassOn, PathState};
-use crate::protocol::waiters::{Arrival, NodeNumber, Waiters};
+use crate::protocol::waiters::{Arrival, Waiters};
 
 /// Something that happens, or does not if it cannot.
 #[derive(Clone, Copy, Debug)]
@@ -90,7 +92,7 @@ impl Model {
         Self {
             path: PathState::new(bounds),
             bounds,
-            node: NodeNumber::of_first_hold(0),
+            node: NodeNumber::of_first_hold(hold_number(0)),
             now: Moment::at(Duration::ZERO),
             next: 1,
             waiting: VecDeque::new(),
@@ -106,7 +108,7 @@ impl Model {
     fn arrives(&mut self, deadline: Option<()>) {
         let number = self.next;
         self.next += 1;
-        let at = Arrival::new(number, false);
+        let at = Arrival::new(attempt_number(number), false);
         self.path.wait(WRITERS, at, number, deadline);
         self.waiting.push_back((number, deadline));
     }
@@ -122,7 +124,9 @@ impl Model {
         let number = self.next;
         self.next += 1;
         let is_free = !self.attempt && self.waiting.is_empty();
-        let node = self.path.add(number, WRITERS, number, self.now);
+        let node = self
+            .path
+            .add(hold_number(number), WRITERS, number, self.now);
         assert_eq!(self.path.open(node), is_free, "a second open node");
         if is_free {
             self.node_is(number);
@@ -134,19 +138,19 @@ impl Model {
     /// A hold of a node of its own is released: its node goes.
     fn apart_releases(&mut self) {
         if let Some(hold) = self.apart.pop() {
-            let node = NodeNumber::of_first_hold(hold);
+            let node = NodeNumber::of_first_hold(hold_number(hold));
             assert_eq!(
-                self.path.released(node, hold, self.now, true),
+                self.path.released(node, hold_number(hold), self.now, true),
                 PassOn::Delete
             );
-            self.path.leave(node, hold);
+            self.path.leave(node, hold_number(hold));
         }
     }
 
     /// A node was granted to the hold with this number.
     fn node_is(&mut self, number: u64) {
         self.row = (self.now, 0);
-        self.node = NodeNumber::of_first_hold(number);
+        self.node = NodeNumber::of_first_hold(hold_number(number));
         self.holder = Some(number);
     }
 
@@ -171,16 +175,18 @@ impl Model {
         let Some(holder) = self.holder.take() else {
             return;
         };
-        let next = self.path.released(self.node, holder, self.now, healthy);
+        let next = self
+            .path
+            .released(self.node, hold_number(holder), self.now, healthy);
         let bounds = self.bounds;
         let in_bounds = self.row.1 + 1 < bounds.max && self.now.since(self.row.0) < bounds.time;
         let may = healthy && in_bounds;
         match next {
             PassOn::To(at, number) => {
                 assert!(may, "handed over beyond the bounds");
-                assert_eq!(at.number(), number);
+                assert_eq!(at.number(), attempt_number(number));
                 self.row.1 += 1;
-                self.path.enter(self.node, number, number);
+                self.path.enter(self.node, hold_number(number), number);
                 self.granted(number);
             }
             PassOn::Delete => {
@@ -189,7 +195,7 @@ impl Model {
                     !self.waiters().wants_attempt(),
                     "the node is not on its way out yet"
                 );
-                self.path.leave(self.node, holder);
+                self.path.leave(self.node, hold_number(holder));
             }
             PassOn::Stays => panic!("a second holder"),
         }
@@ -200,10 +206,10 @@ impl Model {
     fn late_release(&mut self) {
         if let Some((node, hold)) = self.lost.take() {
             assert_eq!(
-                self.path.released(node, hold, self.now, true),
+                self.path.released(node, hold_number(hold), self.now, true),
                 PassOn::Delete
             );
-            self.path.leave(node, hold);
+            self.path.leave(node, hold_number(hold));
         }
     }
 
@@ -225,7 +231,7 @@ impl Model {
             }
             Event::Leaves(index) => {
                 if let Some((number, _)) = self.waiting.remove(index) {
-                    let at = Arrival::new(number, false);
+                    let at = Arrival::new(attempt_number(number), false);
                     assert_eq!(self.waiters().take(at), Some(number));
                     assert_eq!(self.waiters().take(at), None);
                     self.after_departure();
@@ -243,8 +249,9 @@ impl Model {
                     // As the servers do: with the number of the attempt.
                     let number = self.next;
                     self.next += 1;
-                    self.path.add(number, WRITERS, number, self.now);
-                    let served = self.path.granted(WRITERS, number, number);
+                    self.path
+                        .add(hold_number(number), WRITERS, number, self.now);
+                    let served = self.path.granted(WRITERS, hold_number(number), number);
                     let [first] = served[..] else {
                         panic!("one has it, and another waits: {served:?}")
                     };
@@ -278,13 +285,14 @@ impl Model {
             }
             Event::Converts => {
                 if let Some(hold) = self.holder.take() {
-                    self.path.reserve(self.node, hold);
+                    self.path.reserve(self.node, hold_number(hold));
                     // No other gets the node.
                     assert_eq!(
-                        self.path.released(self.node, hold, self.now, true),
+                        self.path
+                            .released(self.node, hold_number(hold), self.now, true),
                         PassOn::Delete
                     );
-                    self.path.leave(self.node, hold);
+                    self.path.leave(self.node, hold_number(hold));
                 }
             }
             Event::Waits => self.now = self.now.plus(BOUNDS.time),
@@ -429,7 +437,7 @@ const START: Moment = Moment::at(Duration::ZERO);
 impl SharedModel {
     fn new(bounds: HandOff) -> Self {
         let mut path = PathState::new(bounds);
-        let node = path.add(FIRST, Kind::Shared, FIRST, START);
+        let node = path.add(hold_number(FIRST), Kind::Shared, FIRST, START);
         assert!(path.open(node));
         let (inside, all) = (BTreeSet::from([FIRST]), vec![FIRST]);
         Self {
@@ -446,7 +454,7 @@ impl SharedModel {
     }
 
     fn enters(&mut self, hold: u64) {
-        self.path.enter(self.node, hold, hold);
+        self.path.enter(self.node, hold_number(hold), hold);
         self.inside.insert(hold);
         self.all.push(hold);
     }
@@ -456,11 +464,14 @@ impl SharedModel {
         let was_inside = self.inside.remove(&hold);
         let was_last = was_inside && self.inside.is_empty();
         self.is_open &= !was_inside || healthy && !was_last;
-        match self.path.released(self.node, hold, self.now, healthy) {
+        match self
+            .path
+            .released(self.node, hold_number(hold), self.now, healthy)
+        {
             PassOn::Delete => {
                 assert!(self.inside.is_empty(), "deleted under a reader");
                 self.deletions += u32::from(was_last);
-                self.path.leave(self.node, hold);
+                self.path.leave(self.node, hold_number(hold));
             }
             PassOn::Stays => assert!(!was_last, "never deleted"),
             PassOn::To(..) => panic!("none waits"),
@@ -512,7 +523,11 @@ impl SharedModel {
                 }
             }
             Shared::Gone => {
-                let told: BTreeSet<_> = self.path.gone(self.node, FIRST).into_iter().collect();
+                let told: BTreeSet<_> = self
+                    .path
+                    .gone(self.node, hold_number(FIRST))
+                    .into_iter()
+                    .collect();
                 assert_eq!(told, self.inside, "one is not told");
                 self.inside.clear();
                 self.is_open = false;

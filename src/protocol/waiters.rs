@@ -15,36 +15,28 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::protocol::numbers::{AttemptNumber, NodeNumber};
+
 /// The order of arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Arrival {
     /// `false` before `true`: a caller whose lock was lost before it had it goes before later
     /// callers.
     is_new: bool,
-    /// The number of the caller, which is that of the hold that it gets.
-    number: u64,
+    /// The number of the caller, which the hold has that it gets.
+    number: AttemptNumber,
 }
 
 impl Arrival {
-    pub(crate) fn new(number: u64, again: bool) -> Self {
+    pub(crate) fn new(number: AttemptNumber, again: bool) -> Self {
         Self {
             is_new: !again,
             number,
         }
     }
 
-    pub(crate) fn number(self) -> u64 {
+    pub(crate) fn number(self) -> AttemptNumber {
         self.number
-    }
-}
-
-/// The number of a node: that of the first hold by which this client had it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct NodeNumber(u64);
-
-impl NodeNumber {
-    pub(crate) fn of_first_hold(number: u64) -> Self {
-        Self(number)
     }
 }
 

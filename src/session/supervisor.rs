@@ -33,6 +33,7 @@ use tokio::sync::{Notify, oneshot, watch};
 use zookeeper_client as zk;
 
 use crate::error::{ConnectError, LostReason, RequestFailure};
+use crate::protocol::numbers::SessionNumber;
 use crate::protocol::server_timeout::ConnectionHistory;
 use crate::session::dial::connect::Dialer;
 use crate::session::dial::earlier::Ending;
@@ -205,13 +206,18 @@ impl ClientState {
     }
 
     /// Begins a session, and publishes it to the client's calls.
-    fn begin(&self, number: u64, handle: zk::Client, options: SessionOptions) -> Arc<Session> {
+    fn begin(
+        &self,
+        number: SessionNumber,
+        handle: zk::Client,
+        options: SessionOptions,
+    ) -> Arc<Session> {
         let session = Session::new(number, handle, options);
         let (id, timeout) = (session.session_id(), session.timeout());
         log::count!(session_began);
         log::info!(
             [name: "session.began"]
-            session = number,
+            session = number.get(),
             session_id = format!("{id:#x}"),
             ?timeout,
             "session established"
@@ -291,7 +297,7 @@ pub(super) async fn supervise(
                 Ok(handle) => {
                     // The session is published before the caller is notified, who may need it at
                     // once.
-                    let first = shared.begin(1, handle, options);
+                    let first = shared.begin(SessionNumber::FIRST, handle, options);
                     // If the caller has left, the core has been dropped, and the session is closed
                     // below.
                     let _ = connected.send(Ok(()));
@@ -302,7 +308,7 @@ pub(super) async fn supervise(
             }
         }
         None => match next(&shared, &mut dialer).await {
-            Ok(handle) => shared.begin(1, handle, options),
+            Ok(handle) => shared.begin(SessionNumber::FIRST, handle, options),
             // There was no session, so there is no node.
             Err(closed) => return shared.close(closed, true),
         },
@@ -372,7 +378,7 @@ pub(super) async fn supervise(
             }
         };
         dialer.end_given_up();
-        session = shared.begin(session.number() + 1, handle, options);
+        session = shared.begin(session.number().next(), handle, options);
     }
 }
 
@@ -408,7 +414,7 @@ async fn watch_session(
         if state == zk::SessionState::SyncConnected && !connections.connected(now, last_renewal) {
             let id = session.session_id();
             log::warn!(
-                session = session.number(),
+                session = session.number().get(),
                 session_id = format!("{id:#x}"),
                 "connection after connection was given up before a write was answered: the next session waits longer for its servers"
             );

@@ -223,6 +223,7 @@ mod tests {
 
     use super::*;
     use crate::error::LostReason;
+    use crate::protocol::numbers::SessionNumber;
     use crate::session::live::zk_session::SessionOptions;
 
     /// The directory above is deleted before each create.
@@ -265,7 +266,8 @@ mod tests {
         let options = mode.with_acls(zk::Acls::new(&acls));
         for (handle, is_own) in [(&own, true), (&other, false)] {
             for in_transaction in [true, false] {
-                let session = Session::new(1, own.clone(), SessionOptions::default());
+                let session =
+                    Session::new(SessionNumber::FIRST, own.clone(), SessionOptions::default());
                 let is_done = if in_transaction {
                     let put =
                         |writer: &mut zk::MultiWriter<'_>| writer.add_create("/n-", b"", &options);

@@ -733,7 +733,9 @@ fn type_names_are_unique() {
     let twice: Vec<_> = all.windows(2).filter(|two| two[0] == two[1]).collect();
     assert!(all.len() > 300 && twice.is_empty(), "{twice:?}");
     let public = public_names();
+    // A number is no further word for a lock that is held.
     all.retain(|name| (name.contains("Hold") || name.contains("Held")) && !public.contains(name));
+    all.retain(|name| !name.ends_with("Number"));
     assert!(all.len() <= 4, "{all:?}");
 }
 

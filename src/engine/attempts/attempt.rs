@@ -12,7 +12,6 @@
 //! The end has an order, which a flush relies on (docs/protocol.md#flush): the ticket of what is left
 //! is made, the caller is told, the rest is left to cleanup, and the ticket is dropped.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -27,6 +26,7 @@ use crate::engine::slots::NodeSlot;
 use crate::error::{AcquireError, TryLockError};
 use crate::protocol::acquire::IfBusy;
 use crate::protocol::late::Ahead;
+use crate::protocol::numbers::AttemptNumber;
 use crate::session::leftovers::cleanup::Ticket;
 use crate::session::reports::log;
 use crate::session::threads::BoxFuture;
@@ -36,10 +36,12 @@ use crate::values::path::NodePath;
 pub(crate) struct Attempt {
     pub(crate) path_lock: Arc<PathLock>,
     pub(crate) ask: Ask,
-    /// One for each hold that is wanted, from the time of the call: a flush after it waits for a
-    /// grant that is not taken. The first is its position in the order of arrival, and identifies
-    /// what it leaves to cleanup; see [`Tickets`](crate::session::leftovers::cleanup::Tickets).
-    pub(crate) numbers: Range<u64>,
+    /// Its position in the order of arrival, which identifies what it leaves to cleanup. The holds
+    /// that it gets have this number and those that follow, from the time of the call: a flush after
+    /// it waits for a grant that is not taken.
+    pub(crate) number: AttemptNumber,
+    /// How many holds are wanted.
+    pub(crate) wanted: u32,
     pub(crate) started: Instant,
     pub(crate) progress: ProgressSender,
     /// `None` once the caller has its result, or has left.
@@ -182,16 +184,6 @@ impl Patience {
 }
 
 impl Attempt {
-    /// Returns its position in the order of arrival.
-    pub(crate) fn number(&self) -> u64 {
-        self.numbers.start
-    }
-
-    /// Returns how many holds are wanted.
-    pub(crate) fn wanted(&self) -> u32 {
-        u32::try_from(self.numbers.end.saturating_sub(self.numbers.start)).unwrap_or(u32::MAX)
-    }
-
     pub(crate) fn if_busy(&self) -> IfBusy {
         self.ask.budget.if_busy()
     }
@@ -217,7 +209,7 @@ impl Attempt {
     /// [`Client::flush`](crate::Client::flush) waits until the returned ticket is dropped; it
     /// exists before the caller is told, so that a flush called after that counts it.
     pub(crate) fn tell(&mut self, end: End) -> Option<Ticket> {
-        let ticket = || Some(self.path_lock.client().cleanup.ticket(self.number()));
+        let ticket = || Some(self.path_lock.client().cleanup.ticket(self.number));
         let (ticket, error) = match end {
             End::Again => return None,
             End::CallerGone(ticket) => {
@@ -291,7 +283,7 @@ pub(crate) async fn wait<T>(
         end = stop.wait() => Err(End::from(end)),
         _ = seat.session.ended() => {
             let path = seat.path_lock.path().user();
-            log::debug!(path, session = seat.session.number(), "again in the next session");
+            log::debug!(path, session = seat.session.number().get(), "again in the next session");
             Err(End::Again)
         }
     }

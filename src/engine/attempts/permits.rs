@@ -35,6 +35,7 @@ use crate::protocol::hold::HoldState;
 use crate::protocol::late::WaitsFor;
 use crate::protocol::local_queue::Gone;
 use crate::protocol::node_name::Kind;
+use crate::protocol::numbers::HoldNumber;
 use crate::protocol::permits::{
     NoPermits, PermitsEvent, PermitsOutcome, PermitsRequest, PermitsStep, Seen, Take, Taken,
     Taking, free, lease_beginning,
@@ -76,7 +77,7 @@ impl Attempt {
         semaphore: &SemaphoreOptions,
         stop: &mut Stop,
     ) -> Result<(), End> {
-        let wanted = self.wanted();
+        let wanted = self.wanted;
         let exceeds = wanted > most_at_once(&self.path_lock, semaphore);
         // A try looks by itself, and one permit is no more than any limit.
         if exceeds || wanted > 1 && self.if_busy() == IfBusy::Wait {
@@ -158,8 +159,7 @@ impl<'a> InSession<'a> {
             let ((looked, _), _) = self.wait(both).await?;
             let Answer::Is(seen) = &looked else { break };
             unknown = self.saw(semaphore, seen);
-            let (mut taking, _) =
-                Taking::new(self.attempt.wanted(), semaphore.permits, IfBusy::Fail);
+            let (mut taking, _) = Taking::new(self.attempt.wanted, semaphore.permits, IfBusy::Fail);
             match taking.on(PermitsEvent::Looked(looked)) {
                 PermitsStep::Finish(PermitsOutcome::NotGranted { why, .. }) if certain => {
                     return Err(self.no_permits(semaphore, &semaphore.leases, why));
@@ -182,7 +182,7 @@ impl<'a> InSession<'a> {
         // What the head sees counts from here on.
         self.stop.refuse_by(None);
         let (taking, mut step) = Taking::new(
-            self.attempt.wanted(),
+            self.attempt.wanted,
             semaphore.permits,
             self.attempt.if_busy(),
         );
@@ -391,7 +391,7 @@ impl<'a> InSession<'a> {
         };
         self.attempt.progress.set_waits_for(WaitsFor::Deletion);
         if let Some(seen) = head.seen.take() {
-            let wanted = self.attempt.wanted();
+            let wanted = self.attempt.wanted;
             if let Some(error) = self
                 .wait(orphaned(path_lock, semaphore, session, wanted, &seen))
                 .await?
@@ -428,7 +428,7 @@ impl<'a> InSession<'a> {
             path_lock, session, ..
         } = self.seat;
         let live = seen.leases.len().saturating_sub(seen.leaving);
-        let is_busy = free(seen.limit(semaphore.permits), live) < self.attempt.wanted();
+        let is_busy = free(seen.limit(semaphore.permits), live) < self.attempt.wanted;
         let leases = is_busy.then(|| saw_leases(path_lock, session, semaphore, &seen.leases));
         let (ahead, unknown) = leases.flatten().unzip();
         self.attempt.saw_ahead(ahead);
@@ -453,7 +453,7 @@ impl<'a> InSession<'a> {
             .nodes
             .gone(&path_lock.path().child(&head.lock), Gone::Deleted);
         let leases = &head.semaphore.leases;
-        let grant = |(name, number): (String, u64)| {
+        let grant = |(name, number): (String, HoldNumber)| {
             // Its session has to know it: it beats while it has nodes.
             session.nodes.add(leases.child(&name), no_owner());
             let state = HoldState::new(name.into(), Kind::Exclusive).with_lease_end(lease_end);
@@ -470,7 +470,7 @@ impl<'a> InSession<'a> {
         };
         let grants = names
             .into_iter()
-            .zip(self.attempt.numbers.clone())
+            .zip(self.attempt.number.holds(self.attempt.wanted))
             .map(grant)
             .collect();
         self.left = Orphans::default();
@@ -493,7 +493,7 @@ impl<'a> InSession<'a> {
         End::from(match why {
             NoPermits::Other(why) => return self.not_granted(directory, why),
             NoPermits::TooMany { limit } => {
-                let (path, asked) = (path_lock.path().user().to_owned(), self.attempt.wanted());
+                let (path, asked) = (path_lock.path().user().to_owned(), self.attempt.wanted);
                 AcquireError::TooManyPermits { path, asked, limit }
             }
             NoPermits::LimitMismatch { theirs, lease } => {

@@ -48,6 +48,7 @@ use crate::protocol::acquire::{
 };
 use crate::protocol::hold::HoldState;
 use crate::protocol::late::{Ahead, WaitsFor};
+use crate::protocol::numbers::{AttemptNumber, HoldNumber};
 use crate::protocol::queue::Queue;
 use crate::session::contents::limits::WindowSlot;
 use crate::session::leftovers::cleanup::Ticket;
@@ -71,13 +72,14 @@ pub(crate) fn start<T>(
     reply_to: fn(oneshot::Sender<Result<T, TryLockError>>) -> Reply,
 ) -> (Pending<T>, ProgressReceiver) {
     let (client, path) = (path_lock.client(), path_lock.path());
-    let numbers = client.cleanup.numbers(wanted);
-    let (pending, Caller { reply, cancelled }) = Pending::new(client, path, numbers.start);
+    let number = client.cleanup.number_with(wanted);
+    let (pending, Caller { reply, cancelled }) = Pending::new(client, path, number);
     let (progress, seen) = ProgressSender::new();
     let attempt = Attempt {
         path_lock: Arc::clone(path_lock),
         ask,
-        numbers,
+        number,
+        wanted,
         started: Instant::now(),
         progress,
         reply: Some(reply_to(reply)),
@@ -200,7 +202,7 @@ impl Attempt {
     /// attempt whose session ends starts again in the next one (docs/protocol.md#session-end).
     async fn contend(&mut self, stop: &mut Stop) {
         let path_lock = Arc::clone(&self.path_lock);
-        let (number, kind) = (self.number(), self.ask.kind);
+        let (number, kind) = (self.number, self.ask.kind);
         let _arrived = Arrived {
             path_lock: &path_lock,
             number,
@@ -551,7 +553,12 @@ impl InSession<'_> {
         path_lock
             .queue()
             .with(|queue| queue.stop_waiting(session.number(), name));
-        requests::note_grant(self.seat, name, czxid, !self.queued);
+        path_lock.queue().without_list().granted(
+            &path_lock.client().tasks,
+            session,
+            (name, czxid),
+            !self.queued,
+        );
         if let Some(semaphore) = &path_lock.options().semaphore {
             // On the heap, because many attempts may be queueing.
             return Box::pin(self.take_permits(semaphore, name.to_owned(), czxid)).await;
@@ -566,7 +573,7 @@ impl InSession<'_> {
             session,
             cleanup: &path_lock.client().cleanup,
             directory: path_lock.path().clone(),
-            number,
+            number: HoldNumber::of_attempt(number),
             state,
             token: (czxid, 0),
             how: self.how,
@@ -580,7 +587,7 @@ impl InSession<'_> {
 /// An attempt's turn in the order of arrival, until it is dropped.
 struct Arrived<'a> {
     path_lock: &'a PathLock,
-    number: u64,
+    number: AttemptNumber,
 }
 
 impl Drop for Arrived<'_> {

@@ -65,7 +65,7 @@ impl Call {
 /// Reports that these holds were granted.
 fn begin_holds(report: &Arc<CallReport>, holds: &[Hold]) {
     let Some(first) = holds.first() else { return };
-    let (how, node, session) = (first.how(), first.node(), first.session().number());
+    let (how, node, session) = (first.how(), first.node(), first.session().number().get());
     report.granted(GrantReport {
         how,
         node,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::BuildError;
-use crate::protocol::node_name::{Dialect, Family};
+use crate::protocol::node_name::{Dialect, Family, Naming};
 use crate::protocol::path_state::HandOff;
 use crate::values::options::{Acl, Credentials, MAX_DATA_BYTES, ParentNodes};
 use crate::values::path::LockPath;
@@ -105,6 +105,15 @@ pub(crate) struct SemaphoreOptions {
     pub(crate) limit: LockPath,
     /// The directory of the permits' nodes.
     pub(crate) leases: LockPath,
+}
+
+impl LockOptions {
+    pub(crate) fn naming(&self) -> Naming {
+        Naming {
+            family: self.recipe.family(),
+            dialect: self.dialect,
+        }
+    }
 }
 
 /// Returns why ZooKeeper would refuse nodes with this ACL, or this client could not use them.

@@ -274,7 +274,7 @@ impl PathLock {
         let queue = others
             .first()
             .map(|other| Arc::clone(&other.queue))
-            .unwrap_or_default();
+            .unwrap_or_else(|| Arc::new(SharedQueue::new(path.clone(), options.naming())));
         let key = (path.clone(), recipe);
         let path_lock = Arc::new(Self::new(
             Arc::clone(registry),
@@ -319,10 +319,7 @@ impl PathLock {
 
     /// Returns how the nodes of its queue are named.
     pub(crate) fn naming(&self) -> Naming {
-        Naming {
-            family: self.options.recipe.family(),
-            dialect: self.options.dialect,
-        }
+        self.options.naming()
     }
 
     pub(crate) fn options(&self) -> &LockOptions {

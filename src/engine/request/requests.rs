@@ -9,13 +9,8 @@
 //!
 //! No request is repeated here. A list of a fair lock's directory is shared by all attempts that ask
 //! for one meanwhile (docs/protocol.md#shared-lists).
-//!
-//! Grants without a list are the other half of this file (docs/protocol.md#succession): `create` leaves the
-//! list out where the number of the node is expected to be proof enough, and `is_first` decides
-//! whether it is, by the watch of the directory.
 
 use std::sync::Arc;
-use std::task::{Context, Waker};
 
 use tokio::sync::oneshot;
 use uuid::Uuid;
@@ -26,11 +21,11 @@ use crate::engine::lock::lock_options::LockOptions;
 use crate::engine::lock::path_lock::PathLock;
 use crate::engine::shared_queue;
 use crate::protocol::acquire::{AcquireEvent, OwnNode, Standing};
-use crate::protocol::failure::{Answer, Failure, FailureKind};
-use crate::protocol::local_queue::{Neighbour, Notice, Numbered};
+use crate::protocol::failure::{Answer, FailureKind};
+use crate::protocol::local_queue::{Neighbour, Notice};
 use crate::protocol::node_name::{Child, Dialect, Family, Kind, Naming, classify};
+use crate::protocol::numbers::AttemptNumber;
 use crate::protocol::queue::{Listing, Queue};
-use crate::session::contents::directory_watches::Setting;
 use crate::session::contents::limits::{WatchUse, WindowSlot, changed};
 use crate::session::leftovers::cleanup::{Item, Orphan};
 use crate::session::live::zk_session::{Session, SessionGone};
@@ -43,8 +38,7 @@ use crate::values::path::LockPath;
 pub(crate) struct Seat<'a> {
     pub(crate) path_lock: &'a Arc<PathLock>,
     pub(crate) session: &'a Arc<Session>,
-    /// The number of the attempt, which is its position in the order of arrival.
-    pub(crate) number: u64,
+    pub(crate) number: AttemptNumber,
     pub(crate) kind: Kind,
 }
 
@@ -88,7 +82,7 @@ pub(crate) async fn create(seat: Seat<'_>, slot: WindowSlot, id: String) -> Acqu
     let (path, beginning) = (&path, &beginning);
     let queue = path_lock.queue();
     let may_wait = path_lock.is_fair() && queue.with(|queue| queue.may_skip_list(session.number()));
-    let list_too = !may_wait && !expects_first(seat);
+    let list_too = !may_wait && !queue.without_list().expects_first(session, kind);
     let data = &path_lock.node_data();
     let both = session.request(|handle| async move {
         let create = session.create(&handle, path, data, what);
@@ -136,7 +130,9 @@ pub(crate) async fn create(seat: Seat<'_>, slot: WindowSlot, id: String) -> Acqu
         }
     };
     let standing = match (&create, &list, before) {
-        (Answer::Is(node), None, _) if is_first(seat, node) => Standing::First,
+        (Answer::Is(node), None, _) if queue.without_list().is_first(session, node) => {
+            Standing::First
+        }
         (Answer::Is(_), None, Some(before)) => Standing::Behind(before),
         _ => Standing::Unknown,
     };
@@ -145,126 +141,6 @@ pub(crate) async fn create(seat: Seat<'_>, slot: WindowSlot, id: String) -> Acqu
         create,
         list: list.map(|list| answer(session, Ok(list))),
         standing,
-    }
-}
-
-/// Returns whether the next node is expected to be first without a list
-/// (docs/protocol.md#succession).
-fn expects_first(
-    Seat {
-        path_lock,
-        session,
-        kind,
-        ..
-    }: Seat<'_>,
-) -> bool {
-    let queue = path_lock.queue();
-    queue.with(|queue| queue.expects_first(session.number(), kind))
-        && queue.directory().check_created(session.number()).is_some()
-}
-
-/// Returns whether a node is first, now that its create was answered. The watch of the directory is
-/// checked after that, so that the numbers are comparable (docs/protocol.md#succession).
-fn is_first(seat: Seat<'_>, node: &OwnNode) -> bool {
-    let Seat {
-        path_lock, session, ..
-    } = seat;
-    let (Some(directory), Some(node)) = (
-        path_lock
-            .queue()
-            .directory()
-            .check_created(session.number()),
-        numbered(seat, &node.name, node.czxid),
-    ) else {
-        return false;
-    };
-    path_lock
-        .queue()
-        .with(|queue| queue.decide_first(session.number(), node, directory))
-}
-
-/// Returns the number of a created node; `None` if that or the zxid of its creation is not known.
-fn numbered(Seat { path_lock, .. }: Seat<'_>, name: &str, czxid: Option<i64>) -> Option<Numbered> {
-    match (classify(name, path_lock.naming()), czxid) {
-        (Child::Contender { sequence, kind }, Some(czxid)) => Some(Numbered {
-            kind,
-            sequence,
-            czxid,
-        }),
-        _ => None,
-    }
-}
-
-/// Records that a node is first, and holds the lock. Once that has been so without a wait several
-/// times in a row, the directory is watched, so that the next node may need no list
-/// (docs/protocol.md#succession).
-pub(crate) fn note_grant(seat: Seat<'_>, name: &str, czxid: i64, free: bool) {
-    let Seat {
-        path_lock, session, ..
-    } = seat;
-    let Some(node) = numbered(seat, name, Some(czxid)) else {
-        return;
-    };
-    if path_lock
-        .queue()
-        .with(|queue| queue.granted(session.number(), name, node, free))
-    {
-        watch_directory(path_lock, session);
-    }
-}
-
-/// Watches the directory, unless that is done, or the session can watch no more. The request is
-/// sent when this is called, and a task waits for the answer.
-fn watch_directory(path_lock: &PathLock, session: &Arc<Session>) {
-    let (watch, number, path) = (
-        path_lock.queue().directory(),
-        session.number(),
-        path_lock.path().server(),
-    );
-    // The states are watched before the request is sent: the connection must not be interrupted from
-    // here on.
-    let Some(states) = session.states() else {
-        return;
-    };
-    if !watch.begin(number) {
-        return;
-    }
-    let Some(watching) = session.watches.watch(path, WatchUse::Directory) else {
-        return watch.not_set(number);
-    };
-    session.directory_watches.add(watch);
-    let setting = Setting {
-        session: number,
-        states,
-        watching,
-    };
-    let (watch, session, path) = (Arc::downgrade(watch), Arc::clone(session), path.to_owned());
-    let mut answered = Box::pin(async move {
-        let path = &path;
-        // `exists` would not do: only a session that may read a node is notified of its deletion
-        // (docs/protocol.md#no-access).
-        let set = session
-            .request(|handle| async move { handle.get_and_watch_data(path).await })
-            .await;
-        let Some(watch) = watch.upgrade() else { return };
-        match answer(&session, set) {
-            Answer::Is((_, stat, watcher)) if !stat.is_invalid() => {
-                watch.set(setting, stat.czxid, watcher);
-            }
-            Answer::No(Failure {
-                kind: FailureKind::Refused(_),
-                ..
-            }) => watch.refused(number),
-            Answer::Is(_) | Answer::No(_) => watch.not_set(number),
-        }
-    });
-    // The first poll sends the request.
-    if answered
-        .as_mut()
-        .poll(&mut Context::from_waker(Waker::noop()))
-        .is_pending()
-    {
-        path_lock.client().tasks.start(answered).detach();
     }
 }
 

@@ -48,7 +48,7 @@ pub(crate) async fn downgrade(hold: Arc<Hold>) -> ConversionOutcome {
     let (reply, outcome) = oneshot::channel();
     let counted = hold.session().running.subscribe();
     let client = Arc::clone(hold.path_lock.client());
-    let ticket = client.cleanup.ticket(hold.held.number());
+    let ticket = client.cleanup.ticket(hold.held.number().attempt());
     let task = convert(Arc::clone(&hold));
     let converted = async move {
         let outcome = task.await;
@@ -198,7 +198,7 @@ fn submit(hold: &LockRef, names: Vec<String>, done: Option<Done>) {
         session: Arc::clone(hold.session()),
         directory: hold.path_lock.path().clone(),
         orphan: Orphan::Nodes(names),
-        number: hold.held.number(),
+        number: hold.held.number().attempt(),
         until_gone: None,
         done,
     });

@@ -2,14 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use super::{Caller, Creation, Doing, Lister, ModelClient, Role, Watch, World, copy};
+use super::{Caller, Creation, Doing, Lister, ModelClient, Role, World, copy};
 use crate::protocol::acquire::{
     AcquireEvent, AcquireOutcome, AcquireRequest, AcquireStep, Acquiring, IfBusy, NoGrant, Orphans,
     OwnNode, OwnPredecessor, Standing,
 };
 use crate::protocol::failure::{Answer, FailureKind};
-use crate::protocol::local_queue::{Notice, Numbered};
+use crate::protocol::local_queue::Notice;
 use crate::protocol::node_name::{Child, Kind, classify};
+use crate::protocol::numbers::SessionNumber;
+use crate::protocol::numbers::by_value::attempt_number;
 
 impl World<'_> {
     /// Begins an attempt of a caller.
@@ -63,7 +65,9 @@ impl World<'_> {
         self.clients[self.callers[i].client]
             .contending
             .remove(&number);
-        self.queue(self.callers[i].client, |queue, _| queue.leave(number));
+        self.queue(self.callers[i].client, |queue, _| {
+            queue.leave(attempt_number(number));
+        });
     }
 
     /// The caller leaves, or gets the answer that it does not get the lock.
@@ -177,7 +181,7 @@ impl World<'_> {
                         *session = current;
                     }
                     self.queue(self.callers[i].client, |queue, _| {
-                        queue.step_aside(number, current);
+                        queue.step_aside(attempt_number(number), current);
                     });
                 }
                 self.on(i, contender, AcquireEvent::Retry);
@@ -381,7 +385,7 @@ impl World<'_> {
             let session = *session;
             contending.entry(number).or_default();
             if !self.queue(c, |queue, session| {
-                queue.may_create(number, session, (i, question))
+                queue.may_create(attempt_number(number), session, (i, question))
             }) {
                 self.callers[i].doing = Doing::ForTurn(contender, question);
                 return;
@@ -411,15 +415,13 @@ impl World<'_> {
         let id = self.new_id(i);
         let beginning = self.directory.naming.prefix(&id, self.callers[i].kind);
         let kind = self.callers[i].kind;
-        // A create without a list that does not lead to a grant costs time, but is safe, so a
-        // random choice may leave the list out.
-        let watched = self.clients[c].watch.created().is_some();
-        let tries = watched && self.choices.chance(160);
+        let expects = self.may_be_first(c, kind);
         let list_too = self.queue(c, |queue, session| {
-            let expects = watched && (tries || queue.expects_first(session, kind));
             !(expects || fair && queue.may_skip_list(session))
         });
-        self.queue(c, |queue, session| queue.step_aside(number, session));
+        self.queue(c, |queue, session| {
+            queue.step_aside(attempt_number(number), session);
+        });
         let mut standing = Standing::Unknown;
         let lost = self.choices.rarely(40, 3);
         let create = if lost > 0 {
@@ -434,9 +436,11 @@ impl World<'_> {
             Answer::no(FailureKind::Unknown)
         } else if self.directory.missing {
             if let Some(created) = self.clients[c].contending.get_mut(&number) {
-                *created = 0;
+                *created = SessionNumber::default();
             }
-            self.queue(c, |queue, session| queue.directory_missing(number, session));
+            self.queue(c, |queue, session| {
+                queue.directory_missing(attempt_number(number), session);
+            });
             Answer::no(FailureKind::NoNode)
         } else {
             let node = self.directory.create(self.owner(i), &beginning);
@@ -457,17 +461,8 @@ impl World<'_> {
                 });
                 standing = before.map_or(Standing::Unknown, Standing::Behind);
             }
-            if let (Some(directory), Some(node), false) = (
-                self.clients[c].watch.created(),
-                self.numbered(&node),
-                list_too,
-            ) {
-                if self.queue(c, |queue, session| {
-                    queue.decide_first(session, node, directory)
-                }) {
-                    standing = Standing::First;
-                    self.first_without_list += 1;
-                }
+            if !list_too && self.decide_first(c, &node) {
+                standing = Standing::First;
             }
             Answer::Is(node)
         };
@@ -490,17 +485,6 @@ impl World<'_> {
         );
     }
 
-    pub(super) fn numbered(&self, node: &OwnNode) -> Option<Numbered> {
-        match (classify(&node.name, self.directory.naming), node.czxid) {
-            (Child::Contender { sequence, kind }, Some(czxid)) => Some(Numbered {
-                kind,
-                sequence,
-                czxid,
-            }),
-            _ => None,
-        }
-    }
-
     pub(super) fn after_create(&mut self, i: usize, mut contender: Acquiring, event: AcquireEvent) {
         if self.choices.chance(20) {
             // The caller left while the create was under way.
@@ -516,25 +500,10 @@ impl World<'_> {
             AcquireOutcome::Granted { name, czxid, also } => {
                 self.clean(i, also);
                 let number = self.callers[i].number;
-                let node = self.numbered(&OwnNode {
-                    name: name.clone(),
-                    czxid: Some(czxid),
-                });
-                let (node, free) = (node.expect("a contender"), !self.choices.chance(26));
-                let watch = self.queue(self.callers[i].client, |queue, session| {
-                    queue.granted(session, &name, node, free)
-                });
-                let watch = watch || self.choices.chance(160);
-                let client = &mut self.clients[self.callers[i].client];
-                if watch
-                    && !matches!(client.watch, Watch::Asked)
-                    && client.watch.created().is_none()
-                {
-                    client.watch = Watch::Asked;
-                }
+                self.note_grant(self.callers[i].client, &name, czxid);
                 self.queue(self.callers[i].client, |queue, session| {
                     queue.stop_waiting(session, &name);
-                    queue.leave(number);
+                    queue.leave(attempt_number(number));
                 });
                 self.clients[self.callers[i].client]
                     .contending

@@ -114,6 +114,7 @@ impl World<'_> {
                     }
                     _ => Gone::Unclear,
                 };
+                self.clients[client].without_list.gone(session, &name, how);
                 self.queue(client, |queue, _| queue.gone(session, &name, how));
                 return;
             }

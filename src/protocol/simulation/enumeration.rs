@@ -13,9 +13,10 @@
 //! README](../../../simulation/README.md#all-schedules-with-few-deviations).
 
 use super::choices::{Turns, count};
-use super::{CLIENTS, Caller, Doing, Role, Watch, World};
+use super::{CLIENTS, Caller, Doing, Role, World};
 use crate::protocol::acquire::IfBusy;
 use crate::protocol::node_name::{Family, Kind};
+use crate::protocol::numbers::SessionNumber;
 
 /// The actors, which make steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,7 +24,7 @@ enum Task {
     Caller(usize),
     Deletion(u64),
     /// The task that sends the lists of a client in a session.
-    Lister(usize, u64),
+    Lister(usize, SessionNumber),
     Watch(usize),
 }
 
@@ -66,18 +67,8 @@ impl Schedule<'_> {
                 .iter()
                 .map(move |lister| Task::Lister(c, lister.session))
         });
-        let is_asked = |watch: Watch| {
-            matches!(
-                watch,
-                Watch::Asked
-                    | Watch::Set {
-                        answered: false,
-                        ..
-                    }
-            )
-        };
         let watches = clients()
-            .filter(|(_, client)| is_asked(client.watch))
+            .filter(|(_, client)| client.without_list.is_asked())
             .map(|(c, _)| Task::Watch(c));
         callers
             .chain(deletions)
@@ -168,7 +159,7 @@ impl Schedule<'_> {
             let watches = clients
                 .iter()
                 .enumerate()
-                .filter(|(_, client)| client.watch.created().is_some());
+                .filter(|(_, client)| client.without_list.is_watched());
             events.extend(watches.map(|(c, _)| Event::Interrupt(c)));
         }
         events
@@ -211,12 +202,12 @@ impl Schedule<'_> {
                 Event::Expire(c) => self.world.expire(c),
                 Event::DeleteNode(n) => self.world.delete_by_hand(n),
                 Event::RemoveDirectory => self.world.remove_directory(),
-                Event::Interrupt(c) => self.world.clients[c].watch = Watch::None,
+                Event::Interrupt(c) => self.world.clients[c].without_list.interrupt(),
             }
             self.world.check();
         }
         self.world.check_end();
-        self.world.first_without_list
+        self.world.first_without_list()
     }
 }
 

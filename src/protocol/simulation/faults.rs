@@ -1,13 +1,13 @@
 //! The faults other than lost requests and replies.
 
-use super::{DeletionStage, Doing, PendingDeletion, Watch, World};
+use super::{DeletionStage, Doing, PendingDeletion, World};
 
 impl World<'_> {
     /// Ends the session of a client, which deletes its nodes and drops its requests. Contending
     /// attempts start again in the next one.
     pub(super) fn expire(&mut self, c: usize) {
-        self.clients[c].session += 1;
-        self.clients[c].watch = Watch::None;
+        self.clients[c].session = self.clients[c].session.next();
+        self.clients[c].without_list.interrupt();
         let callers = &self.callers;
         self.directory
             .nodes
@@ -47,38 +47,11 @@ impl World<'_> {
     /// Another process deletes the directory with all nodes. It is created again, now or by the
     /// attempts that miss it.
     pub(super) fn remove_directory(&mut self) {
-        for client in &mut self.clients {
-            client.watch.over();
-        }
+        self.watches_fire();
         while !self.directory.nodes.is_empty() {
             self.delete_by_hand(0);
         }
         self.directory.make_again();
         self.directory.missing = !self.choices.chance(128);
-    }
-
-    /// Takes one step of the watch of a client; or another client creates a foreign child, and
-    /// deletes it.
-    pub(super) fn watch(&mut self, c: usize) {
-        let missing = self.directory.missing;
-        let watch = &mut self.clients[c].watch;
-        match watch {
-            // The watch was not answered, or was interrupted.
-            Watch::Asked | Watch::Set { .. } if self.choices.chance(8) => *watch = Watch::None,
-            Watch::Asked if missing => *watch = Watch::None,
-            Watch::Asked => {
-                *watch = Watch::Set {
-                    czxid: self.directory.czxid,
-                    answered: false,
-                    over: false,
-                };
-            }
-            Watch::Set { answered, .. } => *answered = true,
-            Watch::None if !missing => {
-                self.directory.created += 1;
-                self.directory.zxid += 1;
-            }
-            Watch::None => {}
-        }
     }
 }

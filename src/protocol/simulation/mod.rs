@@ -28,16 +28,19 @@ mod faults;
 mod hold;
 mod schedules;
 mod shared_reads;
+mod without_list;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use self::choices::Choices;
 use self::directory::Directory;
+use self::without_list::Knowledge;
 use crate::protocol::acquire::{AcquireStep, Acquiring, IfBusy, OwnNode};
 use crate::protocol::downgrade::Downgrade;
 use crate::protocol::failure::{Answer, FailureKind};
 use crate::protocol::local_queue::{LocalQueue, Notice, Told};
 use crate::protocol::node_name::{Dialect, Family, Kind, Naming};
+use crate::protocol::numbers::SessionNumber;
 use crate::protocol::queue::Listing;
 
 enum Doing {
@@ -138,52 +141,18 @@ type ListWaker = (usize, usize, usize);
 /// The state that the callers of a client share.
 struct ModelClient {
     queue: LocalQueue<Waker, ListWaker>,
-    session: u64,
+    session: SessionNumber,
     /// The attempts that have asked to create, and the session in which each has created, or
     /// stepped aside.
-    contending: BTreeMap<u64, u64>,
+    contending: BTreeMap<u64, SessionNumber>,
     /// The tasks that send lists, one for each session.
     listers: Vec<Lister>,
-    watch: Watch,
-}
-
-/// The watch of a client on the directory.
-#[derive(Clone, Copy)]
-enum Watch {
-    None,
-    Asked,
-    /// The servers have set it on the directory that was created then. `answered` is whether the
-    /// client knows, `over` whether it has fired, or the connection was interrupted.
-    Set {
-        czxid: i64,
-        answered: bool,
-        over: bool,
-    },
-}
-
-impl Watch {
-    fn over(&mut self) {
-        if let Self::Set { over, .. } = self {
-            *over = true;
-        }
-    }
-
-    /// Returns when the directory was created, if the client knows that it exists since.
-    fn created(self) -> Option<i64> {
-        match self {
-            Self::Set {
-                czxid,
-                answered: true,
-                over: false,
-            } => Some(czxid),
-            _ => None,
-        }
-    }
+    without_list: Knowledge,
 }
 
 /// Sends lists in a session, one after the other.
 struct Lister {
-    session: u64,
+    session: SessionNumber,
     /// The receivers of the list under way, its contents, and when it was sent.
     under_way: Option<(Vec<ListWaker>, Answer<Listing>, usize)>,
 }
@@ -194,10 +163,10 @@ impl ModelClient {
     fn new() -> Self {
         Self {
             queue: LocalQueue::default(),
-            session: 1,
+            session: SessionNumber::FIRST,
             contending: BTreeMap::new(),
             listers: Vec::new(),
-            watch: Watch::None,
+            without_list: Knowledge::default(),
         }
     }
 }
@@ -206,7 +175,7 @@ impl ModelClient {
 struct PendingDeletion {
     id: u64,
     client: usize,
-    session: u64,
+    session: SessionNumber,
     name: String,
     at: DeletionStage,
 }
@@ -244,7 +213,6 @@ struct World<'a> {
     questions: usize,
     /// The questions that have been answered.
     answered: BTreeSet<usize>,
-    first_without_list: usize,
     /// Whether few contend, so that each is often done before another comes.
     few: bool,
     choices: &'a mut Choices,
@@ -264,7 +232,6 @@ impl<'a> World<'a> {
             deleted: 0,
             questions: 0,
             answered: BTreeSet::new(),
-            first_without_list: 0,
             few: false,
             choices,
         }
@@ -274,7 +241,7 @@ impl<'a> World<'a> {
     fn queue<T>(
         &mut self,
         c: usize,
-        change: impl FnOnce(&mut LocalQueue<Waker, ListWaker>, u64) -> T,
+        change: impl FnOnce(&mut LocalQueue<Waker, ListWaker>, SessionNumber) -> T,
     ) -> T {
         let client = &mut self.clients[c];
         let result = change(&mut client.queue, client.session);

@@ -81,7 +81,7 @@ fn simulate(bytes: &[u8], family: Family, active: &[usize]) -> usize {
         }
     }
     world.check_end();
-    world.first_without_list
+    world.first_without_list()
 }
 
 proptest! {

@@ -12,9 +12,10 @@ use std::time::Duration;
 use super::choices::{Choices, Turns, count};
 use crate::protocol::moment::Moment;
 use crate::protocol::node_name::{Dialect, Family, Kind, Naming};
+use crate::protocol::numbers::NodeNumber;
+use crate::protocol::numbers::by_value::hold_number;
 use crate::protocol::path_state::{HandOff, PassOn, PathState};
 use crate::protocol::queue::{Listing, Position, Queue};
-use crate::protocol::waiters::NodeNumber;
 
 const NAMING: Naming = Naming {
     family: Family::ReadWrite,
@@ -158,7 +159,7 @@ impl World<'_> {
             Doing::Waits(name) => {
                 let (client, hold) = (self.callers[i].client, self.number());
                 // The hold has a separate node if another node is open.
-                let number = self.paths[client].add(hold, Kind::Shared, i, NOW);
+                let number = self.paths[client].add(hold_number(hold), Kind::Shared, i, NOW);
                 self.paths[client].open(number);
                 self.callers[i].doing = Doing::Reads {
                     node: self.shared.len(),
@@ -188,17 +189,17 @@ impl World<'_> {
         let (number, _) = self.paths[c].join(NOW, true)?;
         let is_open = |node: &SharedNode| node.client == c && node.number == number;
         let node = self.shared.iter().position(is_open)?;
-        self.paths[c].enter(number, new, i);
+        self.paths[c].enter(number, hold_number(new), i);
         Some(Doing::Reads { node, hold: new })
     }
 
     fn leave(&mut self, node: usize, hold: u64) {
         let SharedNode { client, number, .. } = self.shared[node];
-        match self.paths[client].released(number, hold, NOW, true) {
+        match self.paths[client].released(number, hold_number(hold), NOW, true) {
             PassOn::Stays => {}
             PassOn::Delete => {
                 self.delete_shared(node);
-                self.paths[client].leave(number, hold);
+                self.paths[client].leave(number, hold_number(hold));
             }
             PassOn::To(..) => panic!("none waits in memory"),
         }
@@ -225,7 +226,7 @@ impl World<'_> {
             .enumerate()
             .filter(|(_, node)| names.contains(&node.name))
         {
-            let notified = self.paths[node.client].gone(node.number, 0);
+            let notified = self.paths[node.client].gone(node.number, hold_number(0));
             self.paths[node.client].lose(node.number);
             for (i, caller) in self.callers.iter_mut().enumerate() {
                 let reads = matches!(caller.doing, Doing::Reads { node, .. } if node == number);

@@ -21,13 +21,14 @@ use std::time::Duration;
 
 use crate::protocol::hold::{HoldEvent, Registration};
 use crate::protocol::moment::Moment;
+use crate::protocol::numbers::HoldNumber;
 use crate::session::threads::mutex::Mutex;
 use crate::values::path::LockPath;
 
 /// A lock that is held, or was, as its session sees it.
 pub(crate) trait SessionLock: Send + Sync {
-    /// Returns the number of the attempt that was granted the lock, which is unique in the session.
-    fn number(&self) -> u64;
+    /// Returns the number of the hold, which is unique in the client.
+    fn number(&self) -> HoldNumber;
 
     fn directory(&self) -> &LockPath;
 
@@ -78,12 +79,12 @@ pub(crate) struct SessionLocks(Mutex<Registered>);
 struct Registered {
     /// Locks that are held, or lost with a node that the session or a conversion has. Heartbeats
     /// and the clock go over these only, so that other lost locks do not make them slower.
-    active: BTreeMap<u64, Active>,
+    active: BTreeMap<HoldNumber, Active>,
     /// The ends of the leases that callers have set for active locks, with the numbers of the
     /// locks.
-    hold_lease_ends: BTreeSet<(Moment, u64)>,
+    hold_lease_ends: BTreeSet<(Moment, HoldNumber)>,
     /// Lost locks whose nodes are kept until this moment.
-    kept: BTreeMap<u64, (Moment, Arc<dyn SessionLock>)>,
+    kept: BTreeMap<HoldNumber, (Moment, Arc<dyn SessionLock>)>,
 }
 
 struct Active {
@@ -93,7 +94,12 @@ struct Active {
 }
 
 impl Registered {
-    fn activate(&mut self, number: u64, lock: &Arc<dyn SessionLock>, lease_end: Option<Moment>) {
+    fn activate(
+        &mut self,
+        number: HoldNumber,
+        lock: &Arc<dyn SessionLock>,
+        lease_end: Option<Moment>,
+    ) {
         self.deactivate(number);
         self.active.insert(
             number,
@@ -106,7 +112,7 @@ impl Registered {
             .extend(lease_end.map(|end| (end, number)));
     }
 
-    fn deactivate(&mut self, number: u64) {
+    fn deactivate(&mut self, number: HoldNumber) {
         if let Some(end) = self
             .active
             .remove(&number)
@@ -271,10 +277,11 @@ impl<L: SessionLock> Bound<L> {
 mod tests {
     use super::*;
     use crate::error::LostReason;
+    use crate::protocol::numbers::by_value::hold_number;
 
     #[derive(Debug)]
     struct Lock {
-        number: u64,
+        number: HoldNumber,
         directory: LockPath,
         registration: Mutex<Registration>,
         told: Mutex<Vec<HoldEvent>>,
@@ -283,7 +290,7 @@ mod tests {
     fn lock(number: u64, registration: Registration) -> Arc<Lock> {
         let directory = LockPath::parse("", "/lock").unwrap();
         Arc::new(Lock {
-            number,
+            number: hold_number(number),
             directory,
             registration: Mutex::new(registration),
             told: Mutex::default(),
@@ -291,7 +298,7 @@ mod tests {
     }
 
     impl SessionLock for Lock {
-        fn number(&self) -> u64 {
+        fn number(&self) -> HoldNumber {
             self.number
         }
 
@@ -314,6 +321,10 @@ mod tests {
         fn on(self: Arc<Self>, event: HoldEvent) {
             self.told.lock().push(event);
         }
+    }
+
+    fn numbers<const N: usize>(values: [u64; N]) -> Vec<HoldNumber> {
+        values.map(hold_number).to_vec()
     }
 
     const AT: fn(u64) -> Moment = |seconds| Moment::at(Duration::from_secs(seconds));
@@ -348,7 +359,7 @@ mod tests {
         );
         assert_eq!(holds.all().len(), 3);
         assert_eq!(overdue(20), (vec![], Some(Duration::from_secs(10))));
-        assert_eq!(overdue(30), (vec![2], Some(Duration::from_secs(30))));
+        assert_eq!(overdue(30), (numbers([2]), Some(Duration::from_secs(30))));
         let held = |nodes: Vec<LockNode>| nodes.iter().filter(|node| node.is_held()).count();
         assert_eq!(
             (held(holds.nodes()), held(holds.all())),
@@ -384,34 +395,34 @@ mod tests {
         }
         assert_eq!(
             (holds.next_hold_lease_end(), over(19), over(20)),
-            (Some(AT(20)), vec![], vec![3, 4])
+            (Some(AT(20)), vec![], numbers([3, 4]))
         );
         // Later, none, lost with a node that is kept, released: no earlier end is left of any.
         assert_eq!(update(3, until(Some(50))).1, Some(AT(50)));
         assert_eq!(
             (holds.next_hold_lease_end(), over(30)),
-            (Some(AT(20)), vec![2, 4])
+            (Some(AT(20)), numbers([2, 4]))
         );
         update(4, until(None));
         assert_eq!(
             (holds.next_hold_lease_end(), over(30)),
-            (Some(AT(30)), vec![2])
+            (Some(AT(30)), numbers([2]))
         );
         update(2, Registration::Kept { until: AT(60) });
         assert_eq!(
             (holds.next_hold_lease_end(), over(45)),
-            (Some(AT(40)), vec![5])
+            (Some(AT(40)), numbers([5]))
         );
         update(5, Registration::None);
         assert_eq!(
             (holds.next_hold_lease_end(), over(60)),
-            (Some(AT(50)), vec![3])
+            (Some(AT(50)), numbers([3]))
         );
         // Sooner.
         update(3, until(Some(10)));
         assert_eq!(
             (holds.next_hold_lease_end(), over(10)),
-            (Some(AT(10)), vec![3])
+            (Some(AT(10)), numbers([3]))
         );
         assert_eq!(holds.active().len(), 3);
     }

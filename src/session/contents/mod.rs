@@ -2,7 +2,6 @@
 //! and the engine use it. It keeps books, and sends nothing but a read with a watch.
 
 pub(crate) mod creates;
-pub(crate) mod directory_watches;
 pub(crate) mod holds;
 pub(crate) mod limits;
 pub(crate) mod nodes;

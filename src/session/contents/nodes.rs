@@ -28,6 +28,7 @@ use std::sync::{Arc, Weak};
 use tokio::sync::{oneshot, watch};
 
 use crate::protocol::local_queue::Gone;
+use crate::protocol::numbers::SessionNumber;
 use crate::session::contents::creates::Creates;
 use crate::session::threads::mutex::Mutex;
 use crate::values::path::{LockPath, node_name};
@@ -37,15 +38,15 @@ use crate::values::path::{LockPath, node_name};
 pub(crate) trait NodeOwner: Send + Sync {
     /// Notifies the owner that the deletion of the node `name` of the session with this number was
     /// sent, which is answered before any request that is sent from now on.
-    fn deletion_sent(&self, session: u64, name: &str);
+    fn deletion_sent(&self, session: SessionNumber, name: &str);
 
     /// Notifies the owner that the node `name` of the session with this number is gone, or that its
     /// deletion is refused. Called without any mutex of the session; not for nodes that end with it.
-    fn gone(&self, session: u64, name: &str, how: Gone<'_>);
+    fn gone(&self, session: SessionNumber, name: &str, how: Gone<'_>);
 
     /// Returns the node of a waiter to which a lock that is held by the node `name` can be handed
     /// over (docs/protocol.md#hand-over). `None` if there is none.
-    fn next_waiter(&self, session: u64, name: &str) -> Option<Arc<str>>;
+    fn next_waiter(&self, session: SessionNumber, name: &str) -> Option<Arc<str>>;
 }
 
 /// A node that the servers refuse to delete: it blocks every contender until the session ends.
@@ -57,7 +58,7 @@ pub(crate) struct RefusedOrphan {
 
 /// The nodes of one session.
 pub(crate) struct Nodes {
-    session: u64,
+    session: SessionNumber,
     state: Mutex<KnownNodes>,
     /// How many there are. Heartbeats are sent while there are any.
     count: watch::Sender<usize>,
@@ -89,7 +90,7 @@ struct LeavingNode {
 }
 
 impl Nodes {
-    pub(crate) fn new(session: u64, max_bytes: usize) -> Self {
+    pub(crate) fn new(session: SessionNumber, max_bytes: usize) -> Self {
         Self {
             session,
             state: Mutex::default(),
@@ -280,9 +281,9 @@ mod tests {
     struct Queue;
 
     impl NodeOwner for Queue {
-        fn deletion_sent(&self, _: u64, _: &str) {}
-        fn gone(&self, _: u64, _: &str, _: Gone<'_>) {}
-        fn next_waiter(&self, _: u64, name: &str) -> Option<Arc<str>> {
+        fn deletion_sent(&self, _: SessionNumber, _: &str) {}
+        fn gone(&self, _: SessionNumber, _: &str, _: Gone<'_>) {}
+        fn next_waiter(&self, _: SessionNumber, name: &str) -> Option<Arc<str>> {
             Some(name.into())
         }
     }
@@ -291,7 +292,10 @@ mod tests {
     #[tokio::test]
     async fn node_is_live_or_leaving() {
         let directory = LockPath::parse("", "/a").unwrap();
-        let (nodes, path) = (Nodes::new(1, 1_000), directory.child("n"));
+        let (nodes, path) = (
+            Nodes::new(SessionNumber::FIRST, 1_000),
+            directory.child("n"),
+        );
         let owner: Arc<dyn NodeOwner> = Arc::new(Queue);
         let add = || nodes.add(path.clone(), Arc::downgrade(&owner));
         let seen = || {

@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 use zookeeper_client as zk;
 
 use crate::protocol::moment::Moment;
+use crate::protocol::numbers::AttemptNumber;
 use crate::session::leftovers::cleanup::{Cleanup, Ticket};
 use crate::session::live::zk_session::{Session, expired_by_servers};
 use crate::session::reports::log;
@@ -66,7 +67,9 @@ impl Ending {
     /// The same for a session that has been in use until now. Every flush waits for its end: whose
     /// nodes go with it, and since when no call needs them, is not known any more.
     pub(crate) fn of(self, session: &Session, cleanup: &Cleanup) -> Self {
-        let _left = session.has_nodes().then(|| cleanup.ticket(0));
+        let _left = session
+            .has_nodes()
+            .then(|| cleanup.ticket(AttemptNumber::default()));
         Self {
             last_renewal: session.last_own_renewal(),
             _left,

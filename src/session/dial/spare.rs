@@ -148,7 +148,7 @@ impl Spare {
         match self.take_up(session, order).await {
             TakenUp::By(server, handle) if self.beat_by(session, &handle).await => {
                 log::debug!(
-                    session = session.number(),
+                    session = session.number().get(),
                     server,
                     "a heartbeat by a spare connection"
                 );
@@ -267,7 +267,7 @@ impl Spare {
             Err(_) => None,
         };
         log::debug!(
-            session = session.number(),
+            session = session.number().get(),
             server = &server.given,
             ?error,
             "no spare connection"
@@ -377,6 +377,7 @@ mod tests {
     use zookeeper_test_server::{Match, Op, Server};
 
     use super::*;
+    use crate::protocol::numbers::SessionNumber;
     use crate::session::dial::servers::Servers;
     use crate::session::live::zk_session::SessionOptions;
 
@@ -392,7 +393,7 @@ mod tests {
             .connect(&server.connect_string())
             .await
             .unwrap();
-        let session = Session::new(1, handle, SessionOptions::default());
+        let session = Session::new(SessionNumber::FIRST, handle, SessionOptions::default());
         let members = Servers::parse("a,b,c").unwrap().addresses;
         let spare = Spare::new(&session, connector, members, Duration::from_secs(1)).unwrap();
         let before = spare.order(0);
@@ -413,7 +414,7 @@ mod tests {
         let server = Server::start().unwrap();
         let (connector, servers) = (zk::Client::connector(), server.connect_string());
         let handle = connector.clone().connect(&servers).await.unwrap();
-        let session = Session::new(1, handle, SessionOptions::default());
+        let session = Session::new(SessionNumber::FIRST, handle, SessionOptions::default());
         let addresses = Servers::parse(&servers).unwrap().addresses;
         let spare = Spare::new(&session, connector, addresses, Duration::from_secs(1)).unwrap();
         // The client library's, which would move the session back.

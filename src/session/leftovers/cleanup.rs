@@ -12,12 +12,12 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::ops::Range;
 use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 
 use crate::error::{Lost, LostReason, ReleaseError};
+use crate::protocol::numbers::AttemptNumber;
 use crate::session::contents::creates::AbandonedCreate;
 use crate::session::live::zk_session::Session;
 use crate::values::path::LockPath;
@@ -45,7 +45,7 @@ pub(crate) struct Item {
     pub(crate) directory: LockPath,
     pub(crate) orphan: Orphan,
     /// The number of the attempt that it comes from; see [`Tickets`].
-    pub(crate) number: u64,
+    pub(crate) number: AttemptNumber,
     /// The slot of the attempt, which is free when this is dropped: when the node is gone.
     pub(crate) until_gone: Option<Arc<OwnedSemaphorePermit>>,
     /// Receives the result.
@@ -66,9 +66,9 @@ pub(crate) type CleanupQueue = mpsc::UnboundedReceiver<(Item, Ticket)>;
 #[derive(Default)]
 pub(crate) struct Tickets {
     /// The number of the next attempt.
-    pub(crate) next: u64,
+    pub(crate) next: AttemptNumber,
     /// How many tickets each number has.
-    outstanding: BTreeMap<u64, usize>,
+    outstanding: BTreeMap<AttemptNumber, usize>,
 }
 
 impl Tickets {
@@ -78,12 +78,12 @@ impl Tickets {
     }
 
     /// Returns how many attempts with a number below `limit` have work outstanding.
-    pub(crate) fn count_before(&self, limit: u64) -> usize {
+    pub(crate) fn count_before(&self, limit: AttemptNumber) -> usize {
         self.outstanding.range(..limit).count()
     }
 
     /// Returns whether no attempt with a number below `limit` has work outstanding.
-    pub(crate) fn none_before(&self, limit: u64) -> bool {
+    pub(crate) fn none_before(&self, limit: AttemptNumber) -> bool {
         self.outstanding
             .first_key_value()
             .is_none_or(|(first, _)| *first >= limit)
@@ -92,7 +92,7 @@ impl Tickets {
 
 /// One piece of outstanding work: counted in [`Tickets`] until it is dropped.
 pub(crate) struct Ticket {
-    number: u64,
+    number: AttemptNumber,
     tickets: watch::Sender<Tickets>,
 }
 
@@ -145,26 +145,25 @@ impl Cleanup {
     }
 
     /// Returns the number of a new attempt, greater than all before.
-    pub(crate) fn number(&self) -> u64 {
-        self.numbers(1).start
+    pub(crate) fn number(&self) -> AttemptNumber {
+        self.number_with(1)
     }
 
-    /// Returns so many numbers in a row, greater than all before: one for each hold that a new
-    /// attempt may get.
-    pub(crate) fn numbers(&self, count: u32) -> Range<u64> {
-        let mut numbers = 0..0;
+    /// Returns the number of a new attempt that may get this many holds, each of which has a number.
+    pub(crate) fn number_with(&self, holds: u32) -> AttemptNumber {
+        let mut number = AttemptNumber::default();
         self.pending.send_if_modified(|tickets| {
-            let next = tickets.next + u64::from(count);
-            numbers = std::mem::replace(&mut tickets.next, next)..next;
+            number = tickets.next;
+            tickets.next = number.after(holds);
             // No receiver waits for this change.
             false
         });
-        numbers
+        number
     }
 
     /// Returns a ticket that counts as pending work, for an item that is submitted later, or turns
     /// out not to be needed.
-    pub(crate) fn ticket(&self, number: u64) -> Ticket {
+    pub(crate) fn ticket(&self, number: AttemptNumber) -> Ticket {
         self.pending.send_if_modified(|tickets| {
             *tickets.outstanding.entry(number).or_default() += 1;
             // A flush waits for work to be done, and not for more of it.

@@ -21,15 +21,14 @@
 //! The ticket of an item ends with its work, which a flush waits for; a panic ends it too.
 
 use std::collections::HashMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 
 use tokio::task::{self, JoinError, JoinSet};
 use zookeeper_client as zk;
 
 use crate::error::ReleaseError;
 use crate::protocol::node_name::id;
+use crate::protocol::numbers::SessionNumber;
 use crate::session::leftovers::cleanup::{CleanupQueue, Item, Orphan, Ticket, finish};
 use crate::session::leftovers::deletion::{
     HandOver, delete, delete_after, hand_over, repeat_until_decided,
@@ -38,10 +37,11 @@ use crate::session::live::zk_session::Session;
 use crate::session::reports::journal::TARGET;
 use crate::session::reports::log;
 use crate::session::threads::background::here;
+use crate::session::threads::waker::send_at_once;
 use crate::values::path::LockPath;
 
 /// The session and directory of creates whose outcome is unknown.
-type CreateGroup = (u64, LockPath);
+type CreateGroup = (SessionNumber, LockPath);
 
 /// The items that a finished task leaves to do.
 type OpenItems = Vec<(Item, Ticket)>;
@@ -85,14 +85,11 @@ impl CleanupTasks {
     }
 
     /// Sends the first request of an item at once where it may be, so that what is sent by a task
-    /// that was started after the item was submitted is behind it (docs/protocol.md#succession).
+    /// that was started after the item was submitted is behind it: a create that overtook the
+    /// deletion of its client's last node would wait for that node.
     fn send_now(&mut self, item: Item, ticket: Ticket) {
-        let mut work = Box::pin(alone(item, ticket));
-        // The task polls the work again, and is the one to be woken.
-        let mut first = Context::from_waker(Waker::noop());
-        let begun = catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(&mut first)));
         // After a panic the drop of the item tells its receiver.
-        if matches!(begun, Ok(Poll::Pending)) {
+        if let Some(work) = send_at_once(Box::pin(alone(item, ticket))) {
             self.running.spawn(here(work));
         }
     }

@@ -14,7 +14,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use tokio::time::MissedTickBehavior;
 use zookeeper_client as zk;
 
 use crate::protocol::hold::HoldEvent;
@@ -44,8 +43,6 @@ pub(crate) async fn run(session: Arc<Session>) {
     let mut heartbeats = JoinSet::new();
     let mut sent: Option<Moment> = None;
     let mut at_once = false;
-    let mut looks = tokio::time::interval(session.lease().heartbeat_interval());
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         session.check_clock();
         let kept = session.release_overdue();
@@ -88,7 +85,6 @@ pub(crate) async fn run(session: Arc<Session>) {
             () = tokio::time::sleep(wait) => {}
             _ = live_nodes.changed(), if !by_clock => {}
             Some(_) = heartbeats.join_next() => {}
-            _ = looks.tick(), if session.directory_watches.any() => session.directory_watches.drop_idle(),
             state = states.changed() => {
                 let now = state != zk::SessionState::Disconnected;
                 // States are merged: the connection may have been lost and made again in between.
@@ -142,7 +138,7 @@ async fn send(session: &Arc<Session>) {
     .await;
     let took = clock::now().since(sent);
     if took > session.lease().heartbeat_interval() {
-        let (session, took_ms) = (session.number(), took.as_secs_f64() * 1_000.0);
+        let (session, took_ms) = (session.number().get(), took.as_secs_f64() * 1_000.0);
         log::debug!(
             [name: "heartbeat.late", target: TARGET] session, took_ms,
             "a heartbeat was answered late, or not at all"
@@ -174,7 +170,7 @@ impl HeartbeatConnection<'_> {
     fn failed(&self, error: &zk::Error) {
         // The end of a spare connection is not that of the session.
         let failure = self.spare.is_none().then(|| self.session.judge(error));
-        log::debug!(session = self.session.number(), %error, ?failure, "no heartbeat");
+        log::debug!(session = self.session.number().get(), %error, ?failure, "no heartbeat");
     }
 }
 
@@ -320,15 +316,18 @@ mod tests {
 
     use super::*;
     use crate::protocol::hold::Registration;
+    use crate::protocol::numbers::HoldNumber;
+    use crate::protocol::numbers::SessionNumber;
+    use crate::protocol::numbers::by_value::hold_number;
     use crate::session::contents::holds::SessionLock;
     use crate::session::live::zk_session::SessionOptions;
     use crate::values::path::LockPath;
 
     #[derive(Debug)]
-    struct Lock(u64, LockPath);
+    struct Lock(HoldNumber, LockPath);
 
     impl SessionLock for Lock {
-        fn number(&self) -> u64 {
+        fn number(&self) -> HoldNumber {
             self.0
         }
 
@@ -359,8 +358,8 @@ mod tests {
     }
 
     impl SessionLock for Held {
-        fn number(&self) -> u64 {
-            1
+        fn number(&self) -> HoldNumber {
+            hold_number(1)
         }
 
         fn directory(&self) -> &LockPath {
@@ -393,7 +392,7 @@ mod tests {
     async fn held_lock_is_checked_without_nodes() {
         let server = Server::start().unwrap();
         let handle = zk::Client::connect(&server.connect_string()).await.unwrap();
-        let session = Session::new(1, handle, SessionOptions::default());
+        let session = Session::new(SessionNumber::FIRST, handle, SessionOptions::default());
         session.lease().renewed(clock::now());
         let beats = tokio::spawn(run(Arc::clone(&session)));
         // Looks at a session without nodes first.
@@ -428,8 +427,10 @@ mod tests {
     #[test]
     fn shared_node_is_checked_once() {
         let held = [(1, "/a"), (2, "/b"), (3, "/a"), (4, "/a")].map(|(number, directory)| {
-            let lock: Arc<dyn SessionLock> =
-                Arc::new(Lock(number, LockPath::parse("", directory).unwrap()));
+            let lock: Arc<dyn SessionLock> = Arc::new(Lock(
+                hold_number(number),
+                LockPath::parse("", directory).unwrap(),
+            ));
             LockNode {
                 path: lock.directory().child(&lock.node()),
                 name: lock.node(),
@@ -438,7 +439,7 @@ mod tests {
         });
         let mut nodes = by_node(held.into());
         nodes.sort_by(|a, b| a.path.cmp(&b.path));
-        let told: Vec<(&str, Vec<u64>)> = nodes
+        let told: Vec<(&str, Vec<HoldNumber>)> = nodes
             .iter()
             .map(|node| {
                 (
@@ -447,6 +448,10 @@ mod tests {
                 )
             })
             .collect();
-        assert_eq!(told, [("/a/node", vec![1, 3, 4]), ("/b/node", vec![2])]);
+        let numbers = |values: &[u64]| values.iter().copied().map(hold_number).collect();
+        assert_eq!(
+            told,
+            [("/a/node", numbers(&[1, 3, 4])), ("/b/node", numbers(&[2]))]
+        );
     }
 }

@@ -16,8 +16,8 @@ use crate::error::{Cause, LostReason};
 use crate::protocol::hold::HoldEvent;
 use crate::protocol::lease::{Lease, LeaseMargin, LeaseState};
 use crate::protocol::moment::Moment;
+use crate::protocol::numbers::SessionNumber;
 use crate::session::contents::creates::DEFAULT_MAX_BYTES;
-use crate::session::contents::directory_watches::DirectoryWatches;
 use crate::session::contents::holds::{SessionLock, SessionLocks};
 use crate::session::contents::limits::{WatchLimit, Windows};
 use crate::session::contents::nodes::Nodes;
@@ -31,7 +31,7 @@ use crate::session::threads::mutex::Mutex;
 /// One session, from its establishment to its end: then no lock is held or waited for in it any
 /// more, and no request can be sent in it.
 pub(crate) struct Session {
-    number: u64,
+    number: SessionNumber,
     session_id: i64,
     /// `None` once the session has ended, so that a guard that is kept for long does not keep the
     /// connection of a dead session.
@@ -53,7 +53,6 @@ pub(crate) struct Session {
     /// [`Core::why_ended`]: crate::session::core::Core::why_ended
     pub(crate) running: watch::Sender<()>,
     pub(crate) watches: Arc<WatchLimit>,
-    pub(crate) directory_watches: DirectoryWatches,
     pub(crate) windows: Windows,
     /// Whether the servers, as far as is known, know a read of several nodes.
     reads_together: AtomicBool,
@@ -106,7 +105,11 @@ pub(crate) fn expired_by_servers(last_renewal: Option<Moment>, timeout: Duration
 }
 
 impl Session {
-    pub(crate) fn new(number: u64, handle: zk::Client, options: SessionOptions) -> Arc<Self> {
+    pub(crate) fn new(
+        number: SessionNumber,
+        handle: zk::Client,
+        options: SessionOptions,
+    ) -> Arc<Self> {
         let SessionOptions {
             margin,
             max_node_bytes,
@@ -124,7 +127,6 @@ impl Session {
             unknown_creates: UnknownCreates::default(),
             running: watch::Sender::new(()),
             watches: Arc::default(),
-            directory_watches: DirectoryWatches::default(),
             windows: Windows::default(),
             reads_together: AtomicBool::new(true),
             end_expected: AtomicBool::new(false),
@@ -134,7 +136,7 @@ impl Session {
     }
 
     /// Returns the number of the session within its client, from 1.
-    pub(crate) fn number(&self) -> u64 {
+    pub(crate) fn number(&self) -> SessionNumber {
         self.number
     }
 
@@ -233,7 +235,7 @@ impl Session {
                 node.lock.on(HoldEvent::Ended(reason));
             }
             log::count!(session_ended(reason.label()));
-            let (session, session_id) = (self.number, format!("{:#x}", self.session_id));
+            let (session, session_id) = (self.number.get(), format!("{:#x}", self.session_id));
             log::info!([name: "session.ended"] session, session_id, %reason, "session over");
         }
         // The handle is dropped last, because the drop of its last clone closes the session.
@@ -303,7 +305,7 @@ impl Session {
 
     /// Logs that a lock was lost.
     pub(crate) fn log_loss(&self, lock: &dyn SessionLock, reason: LostReason) {
-        let (path, name, session) = (lock.directory().user(), lock.node(), self.number);
+        let (path, name, session) = (lock.directory().user(), lock.node(), self.number.get());
         let node = &*name;
         if reason == LostReason::Closed && self.end_expected.load(Ordering::Relaxed) {
             log::debug!([name: LOST] path, node, session, "lock lost: the client was closed while it was held");

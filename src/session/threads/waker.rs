@@ -1,10 +1,10 @@
-//! Contains the panics of code that is not ours: wakers of other executors, and tracing
-//! subscribers.
+//! Wakers: a first poll without one, and one that contains the panics of code that is not ours, the
+//! wakers of other executors and tracing subscribers.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Wake, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 
 use tokio::task::JoinSet;
 use zookeeper_client as zk;
@@ -54,6 +54,15 @@ impl Wake for Contained {
 /// panic hook has reported.
 pub(crate) fn contain_panic(call: impl FnOnce()) {
     let _ = catch_unwind(AssertUnwindSafe(call));
+}
+
+/// Polls a future once, so that its first request, if the future can send it without a wait, is sent
+/// before all that its thread sends from now on. Returns the future if it goes on, for a task, which
+/// polls it again and is the one to be woken. A panic ends the future.
+pub(crate) fn send_at_once<F: Future>(mut work: Pin<Box<F>>) -> Option<Pin<Box<F>>> {
+    let mut first = Context::from_waker(Waker::noop());
+    let begun = catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(&mut first)));
+    matches!(begun, Ok(Poll::Pending)).then_some(work)
 }
 
 /// Has the client library establish a session, by a task that is aborted with this future. The

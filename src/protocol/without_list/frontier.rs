@@ -15,8 +15,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::own_nodes::Gone;
-use crate::protocol::node_name::Kind;
+use crate::protocol::node_name::{Child, Kind, Naming, classify};
+use crate::protocol::numbers::SessionNumber;
+use crate::protocol::own_nodes::Gone;
 
 /// How many grants in a row need not have waited until the next node is expected to be first.
 const QUIET: u32 = 3;
@@ -31,6 +32,42 @@ pub(crate) struct Numbered {
     pub(crate) kind: Kind,
     pub(crate) sequence: i32,
     pub(crate) czxid: i64,
+}
+
+impl Numbered {
+    /// Returns the number of a created node; `None` if that or the zxid of its creation is not
+    /// known.
+    pub(crate) fn of(name: &str, czxid: Option<i64>, naming: Naming) -> Option<Self> {
+        match (classify(name, naming), czxid) {
+            (Child::Contender { sequence, kind }, Some(czxid)) => Some(Self {
+                kind,
+                sequence,
+                czxid,
+            }),
+            _ => None,
+        }
+    }
+}
+
+/// The knowledge of the newest session that has been asked about. Knowledge of an earlier session
+/// is forgotten then, and calls for an earlier session change nothing.
+#[derive(Debug, Default)]
+pub(crate) struct SessionFrontier {
+    session: SessionNumber,
+    frontier: Frontier,
+}
+
+impl SessionFrontier {
+    /// Returns the knowledge of a session, which begins empty; `None` if a newer session has begun.
+    pub(crate) fn in_session(&mut self, session: SessionNumber) -> Option<&mut Frontier> {
+        if session > self.session {
+            *self = Self {
+                session,
+                frontier: Frontier::default(),
+            };
+        }
+        (session == self.session).then_some(&mut self.frontier)
+    }
 }
 
 /// The knowledge of one session of one directory.
@@ -214,6 +251,8 @@ impl Frontier {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::node_name::{Dialect, Family};
+    use crate::protocol::numbers::by_value::session_number;
 
     /// The directory of most tests, and a later one.
     const DIRECTORY: i64 = 100;
@@ -452,6 +491,37 @@ mod tests {
         );
         frontier.gone("8", Gone::Deleted);
         assert!(frontier.decide_first(writer(9), DIRECTORY));
+    }
+
+    // Shows: succession
+    #[test]
+    fn knowledge_belongs_to_its_session() {
+        let mut known = SessionFrontier::default();
+        *known.in_session(session_number(1)).unwrap() = after(&[writer(0), writer(1), writer(2)]);
+        assert!(
+            known
+                .in_session(session_number(1))
+                .unwrap()
+                .expects(Kind::Exclusive)
+        );
+        assert!(known.in_session(session_number(0)).is_none());
+        assert_eq!(
+            known.in_session(session_number(2)),
+            Some(&mut Frontier::default())
+        );
+        assert!(known.in_session(session_number(1)).is_none());
+    }
+
+    #[test]
+    fn only_known_contenders_are_numbered() {
+        let naming = Naming {
+            family: Family::Exclusive,
+            dialect: Dialect::Curator,
+        };
+        let of = |name, czxid| Numbered::of(name, czxid, naming);
+        assert_eq!(of("_c_id-lock-0000000007", Some(108)), Some(writer(7)));
+        assert_eq!(of("_c_id-lock-0000000007", None), None);
+        assert_eq!(of("a note", Some(108)), None);
     }
 
     #[test]

@@ -13,8 +13,8 @@ use std::collections::{HashSet, VecDeque};
 use std::rc::Rc;
 
 use super::frontier::{Frontier, Numbered};
-use super::own_nodes::Gone;
 use crate::protocol::node_name::Kind;
+use crate::protocol::own_nodes::Gone;
 
 /// A defect in the rule, to show that the model finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
