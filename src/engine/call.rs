@@ -95,9 +95,6 @@ impl<T> Pending<T> {
         };
         let answer = waker::contain(self.client.unless_drained(result)).await;
         if answer.is_none() {
-            // First: a grant that came in the meantime is released before the ticket is given up, as
-            // by the drop, so that a flush counts it all the time.
-            self.result = None;
             self.leave();
         }
         self.is_taken();
@@ -120,7 +117,11 @@ impl<T> Pending<T> {
         self.cancel = None;
     }
 
+    /// Tells the task that its caller has left.
     fn leave(&mut self) {
+        // A grant that came in the meantime is released before the ticket is given up, so that a
+        // flush counts it all the time.
+        self.result = None;
         if let Some(cancel) = self.cancel.take() {
             // A flush that is called right after this waits for the ticket. If the task has ended
             // already, the ticket comes back and is dropped.
@@ -131,9 +132,6 @@ impl<T> Pending<T> {
 
 impl<T> Drop for Pending<T> {
     fn drop(&mut self) {
-        // First: a grant that is not taken is released before the task hears that its caller has
-        // left.
-        self.result = None;
         self.leave();
     }
 }
@@ -163,11 +161,6 @@ struct ProgressState {
 }
 
 impl ProgressState {
-    fn saw(&mut self, ahead: Option<Ahead>) {
-        self.has_waited |= ahead.is_some();
-        self.waiting.saw(ahead);
-    }
-
     /// Returns what it waits for now: while it waits for a slot, for the attempts that have one.
     fn waiting(&self) -> Waiting {
         let mut waiting = self.waiting.clone();
@@ -220,7 +213,9 @@ impl ProgressSender {
     }
 
     pub(crate) fn set_ahead(&self, ahead: Option<Ahead>) {
-        self.0.known.lock().saw(ahead);
+        let mut known = self.0.known.lock();
+        known.has_waited |= ahead.is_some();
+        known.waiting.saw(ahead);
     }
 
     pub(crate) fn set_waits_for(&self, waits_for: WaitsFor) {

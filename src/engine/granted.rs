@@ -14,7 +14,7 @@ use crate::error::{Lost, LostReason};
 use crate::protocol::hold::LockState;
 use crate::protocol::node_name::Kind;
 use crate::session::contents::holds::SessionLock;
-use crate::session::leftovers::cleanup::{Done, Ticket};
+use crate::session::leftovers::cleanup::Done;
 use crate::session::live::zk_session::Session;
 use crate::session::reports::observer::How;
 use crate::session::threads::waker;
@@ -31,8 +31,9 @@ pub(crate) struct GrantedLock {
 }
 
 /// The only owner of a granted lock: the attempt that is granted it has this value, or the holder
-/// that hands it over, then the channel to the caller, and then the caller's [`Hold`]. Dropping it releases the lock, wherever it
-/// is by then, so a grant that its caller never takes is released too.
+/// that hands it over, then the channel to the caller, and then the caller's [`Hold`]. Dropping it
+/// releases the lock, wherever it is by then, so a grant that its caller never takes is released
+/// too.
 ///
 /// [`Hold`]: crate::engine::grant::hold::Hold
 pub(crate) struct Grant {
@@ -121,17 +122,17 @@ impl GrantedLock {
 
 impl Grant {
     /// Returns the grant of a lock that the callers of its path know.
-    pub(crate) fn new(lock: GrantedLock, how: How) -> Self {
+    pub(crate) fn new(
+        held: Arc<Held>,
+        session: &Arc<Session>,
+        token: (i64, u64),
+        how: How,
+    ) -> Self {
         Self {
-            lock,
+            lock: GrantedLock::new(held, Arc::clone(session), token),
             how,
             done: None,
         }
-    }
-
-    /// Returns a ticket of the attempt that was granted the lock.
-    pub(crate) fn ticket(&self) -> Ticket {
-        self.held.ticket()
     }
 
     /// Releases the lock. `done` receives the result.

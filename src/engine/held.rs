@@ -41,7 +41,6 @@ use crate::protocol::hold::{
 };
 use crate::protocol::lease::LeaseState;
 use crate::protocol::local_queue::Gone;
-use crate::protocol::moment::Moment;
 use crate::protocol::node_name::Kind;
 use crate::protocol::numbers::HoldNumber;
 use crate::session::contents::holds::{Bond, Bound, SessionLock};
@@ -117,7 +116,6 @@ pub(crate) struct Held {
     revocation_requested: AtomicBool,
     /// Whether the caller has the lock; before that the lock is granted, and may be lost unseen.
     had: AtomicBool,
-    granted: Moment,
     /// The node as the callers of this client know it. Their state is kept by this, so that the end
     /// of the hold reaches them even if the handles are gone.
     path_node: Arc<dyn PathNode>,
@@ -128,7 +126,7 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Returns the first hold of a node. The session does not know it yet: before the hold is
+    /// Returns a hold of a node. The session does not know it yet: before the hold is
     /// [registered](Self::register), the callers of this client must know it.
     pub(crate) fn new(
         session: &Arc<Session>,
@@ -136,21 +134,6 @@ impl Held {
         directory: LockPath,
         number: HoldNumber,
         state: HoldState,
-        path_node: Arc<dyn PathNode>,
-    ) -> Arc<Self> {
-        let granted = clock::now();
-        Self::unregistered(
-            session, cleanup, directory, number, state, granted, path_node,
-        )
-    }
-
-    fn unregistered(
-        session: &Arc<Session>,
-        cleanup: &Cleanup,
-        directory: LockPath,
-        number: HoldNumber,
-        state: HoldState,
-        granted: Moment,
         path_node: Arc<dyn PathNode>,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -161,7 +144,6 @@ impl Held {
             state: watch::Sender::new(state),
             revocation_requested: AtomicBool::new(false),
             had: AtomicBool::new(false),
-            granted,
             path_node,
             bound: Bound::default(),
             report: EndReport::default(),
@@ -189,20 +171,14 @@ impl Held {
     /// Returns another hold of the same node. Its session does not know it yet: the other one is to
     /// be [registered](Self::register) before the session forgets this one.
     pub(crate) fn of_same_node(&self, session: &Arc<Session>, number: HoldNumber) -> Arc<Self> {
-        Self::unregistered(
+        Self::new(
             session,
             &self.cleanup,
             self.directory.clone(),
             number,
             HoldState::new(self.name(), self.kind()),
-            self.granted,
             Arc::clone(&self.path_node),
         )
-    }
-
-    /// Returns when this client was granted the node, by its first hold.
-    pub(crate) fn granted(&self) -> Moment {
-        self.granted
     }
 
     /// Returns a new number, greater than all before, for a hold of the same client.
@@ -627,6 +603,7 @@ mod tests {
     use zookeeper_test_server::Server;
 
     use super::*;
+    use crate::protocol::moment::Moment;
     use crate::protocol::numbers::SessionNumber;
     use crate::protocol::numbers::by_value::hold_number;
     use crate::session::leftovers::cleanup::CleanupQueue;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use zookeeper_client as zk;
 
-use crate::engine::attempts::attempt::{Stop, Stopped};
+use crate::engine::attempts::attempt::{Reply, Stop, Stopped};
 use crate::engine::attempts::run;
 use crate::engine::call::{Caller, Pending};
 use crate::engine::grant::hold::{Hold, first, first_lost};
@@ -87,9 +87,6 @@ impl Drop for Acquired {
     }
 }
 
-/// The losses of the members that are held: each resolves with the path lock, and how it was lost.
-type Losses = Vec<BoxFuture<'static, (Arc<PathLock>, LostReason)>>;
-
 /// Acquires all members. Dropping the future stops that, and releases the locks that it has. The
 /// kind of `ask` is that of each member.
 pub(crate) async fn acquire(members: MultiMembers, ask: Ask) -> Result<Acquired, TryLockError> {
@@ -151,8 +148,6 @@ struct MultiAttempt {
     deletions: Deletions,
 }
 
-type MultiReply = oneshot::Sender<Result<Acquired, TryLockError>>;
-
 /// Why all members are given up.
 enum GivenUp {
     /// A member was lost, by its path lock.
@@ -172,7 +167,7 @@ struct Deletions {
 }
 
 impl MultiAttempt {
-    async fn run(mut self, mut stop: Stop, reply: MultiReply) {
+    async fn run(mut self, mut stop: Stop, reply: oneshot::Sender<Result<Acquired, TryLockError>>) {
         let why = loop {
             match self.acquire_all(&mut stop).await {
                 // If the caller has left, the holds come back here, and their drop releases them.
@@ -204,11 +199,12 @@ impl MultiAttempt {
             self.look_before_try(stop).await?;
         }
         let mut holds = Acquired::default();
-        let mut losses = Losses::new();
+        // Those of the members that are held: each resolves with the path lock, and how it was lost.
+        let mut losses: Vec<BoxFuture<'static, (Arc<PathLock>, LostReason)>> = Vec::new();
         for (index, member) in Arc::clone(&self.members.in_order).iter().enumerate() {
             let ask = self.ask_for(index, member);
             self.tried = self.tried.max(index + 1);
-            let (mut pending, progress) = run::start(&member.path_lock, ask);
+            let (mut pending, progress) = run::start(&member.path_lock, ask, 1, Reply::Lock);
             let granted = tokio::select! {
                 biased;
                 ticket = stop.caller_gone() => return Err(GivenUp::CallerGone(ticket)),

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, oneshot};
 
 use crate::engine::call::ProgressReceiver;
-use crate::engine::granted::{Grant, GrantedLock};
+use crate::engine::granted::Grant;
 use crate::engine::held::{Held, LocalOwner, PathNode};
 use crate::error::TryLockError;
 use crate::protocol::hold::{Deletion, HoldEvent, HoldState};
@@ -170,9 +170,9 @@ impl SharedPath {
         });
         let held = Held::new(session, cleanup, directory, number, state, entry);
         let holder = LocalOwner::new(&held, location);
-        self.lock().path.add(number, kind, holder, held.granted());
+        self.lock().path.add(number, kind, holder, clock::now());
         held.register(session);
-        Grant::new(GrantedLock::new(held, Arc::clone(session), token), how)
+        Grant::new(held, session, token, how)
     }
 
     /// Has a reader share the open node, if there is one. If not, `otherwise` happens under the
@@ -202,10 +202,7 @@ impl SharedPath {
             let token = attempt.token;
             drop(state);
             held.register(session);
-            let grant = Grant::new(
-                GrantedLock::new(held, Arc::clone(session), token),
-                How::Shared,
-            );
+            let grant = Grant::new(held, session, token, How::Shared);
             // The session, or the node, may have ended before it was registered.
             if !grant.held.is_lost_or_released() {
                 return Ok(grant);
@@ -288,7 +285,7 @@ impl SharedPath {
         let (waiter, is_abandoned) = {
             let mut state = self.lock();
             let waiters = state.path.waiters_mut(kind);
-            let waiter = waiters.leave(at);
+            let waiter = waiters.take(at);
             let is_abandoned = waiters.abandon_attempt();
             if is_abandoned {
                 state.shared_attempt(kind).left = Some(cleanup.ticket(at.number()));
@@ -327,8 +324,7 @@ impl SharedPath {
                 let grant = first.take().unwrap_or_else(|| {
                     let number = held.next_number();
                     let other = state.add_hold(node, &held, &session, number, waiter.location);
-                    let lock = GrantedLock::new(other, Arc::clone(&session), token);
-                    Grant::new(lock, How::Shared)
+                    Grant::new(other, &session, token, How::Shared)
                 });
                 (waiter, grant)
             };
@@ -462,8 +458,8 @@ impl NodeEntry {
                 let attempt = state.shared_attempt(self.kind);
                 attempt.count_grant(session);
                 attempt.token.1 += 1;
-                let lock = GrantedLock::new(next, Arc::clone(session), attempt.token);
-                NodeAfter::Caller(waiter, Grant::new(lock, How::Memory))
+                let grant = Grant::new(next, session, attempt.token, How::Memory);
+                NodeAfter::Caller(waiter, grant)
             }
             (PassOn::Stays, _) => NodeAfter::Stays,
             // In doubt no caller is next.
@@ -856,10 +852,7 @@ mod tests {
                 Arc::<NodeEntry>::clone(&entry),
             );
             let holder = LocalOwner::new(&held, Location::caller());
-            let node = path
-                .lock()
-                .path
-                .add(number, READERS, holder, held.granted());
+            let node = path.lock().path.add(number, READERS, holder, clock::now());
             held.register(&self.session);
             assert!(path.lock().path.open(node));
             (path, entry, held)

@@ -32,7 +32,8 @@ pub(crate) struct Slots {
 /// deleted.
 pub(crate) struct NodeSlot {
     slots: Arc<Slots>,
-    permit: Arc<OwnedSemaphorePermit>,
+    /// What an orphan keeps until it is deleted.
+    pub(crate) permit: Arc<OwnedSemaphorePermit>,
     waits: AtomicBool,
 }
 
@@ -91,11 +92,6 @@ impl Slots {
 }
 
 impl NodeSlot {
-    /// Returns what an orphan keeps until it is deleted.
-    pub(crate) fn permit(&self) -> Arc<OwnedSemaphorePermit> {
-        Arc::clone(&self.permit)
-    }
-
     /// Sets whether its attempt waits for other contenders.
     pub(crate) fn set_waits(&self, waits: bool) {
         // The attempt says so after each list; only a change counts.

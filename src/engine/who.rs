@@ -135,13 +135,11 @@ async fn read_all(
     directory: &LockPath,
     names: Vec<(String, ContenderKind)>,
 ) -> Result<Vec<Contender>, Error> {
-    let make = |named: NamedContender<'_>, node: NodeRead<'_>, session| {
+    let make = |named: (&str, ContenderKind), node: NodeRead<'_>, session| {
         contender(directory, named, node, session)
     };
     read(path_lock, directory, names, usize::MAX, make).await
 }
-
-type NamedContender<'a> = (&'a str, ContenderKind);
 
 /// Reads the nodes of contenders until `most` are found; missing nodes are left out. `make` gets
 /// each node, and the id of the session that has read it.
@@ -150,7 +148,7 @@ async fn read<T: Send + Sync>(
     directory: &LockPath,
     names: Vec<(String, ContenderKind)>,
     most: usize,
-    make: impl Fn(NamedContender<'_>, NodeRead<'_>, i64) -> T + Sync,
+    make: impl Fn((&str, ContenderKind), NodeRead<'_>, i64) -> T + Sync,
 ) -> Result<Vec<T>, Error> {
     let (mut contenders, make) = (Vec::new(), &make);
     for some in names.chunks(READ_AT_ONCE.min(most)) {

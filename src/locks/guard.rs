@@ -13,7 +13,6 @@ use crate::locks::guards::sealed::{Inside, IsGuard};
 use crate::locks::mode::{Any, Exclusive, Mode, Read, Write, sealed};
 use crate::locks::transaction::Transaction;
 pub use crate::protocol::hold::LockState;
-use crate::protocol::moment::LONGEST;
 use crate::session::threads::BoxFuture;
 use crate::values::path::NodePath;
 use crate::values::shown::Quoted;
@@ -629,7 +628,7 @@ impl<M: Mode> LockGuard<M> {
     pub fn release(
         self,
     ) -> impl Future<Output = Result<(), ReleaseError>> + Send + 'static + use<M> {
-        guard_set::release(self.into_holds())
+        guard_set::release(vec![self.hold])
     }
 
     /// Releases like [`release`](Self::release), and blocks the thread until a server has confirmed
@@ -697,10 +696,6 @@ impl<M: Mode> LockGuard<M> {
 
     fn shares(&self) -> Shares<'_> {
         Shares(std::slice::from_ref(&self.hold))
-    }
-
-    fn into_holds(self) -> Vec<Arc<Hold>> {
-        vec![self.hold]
     }
 
     /// Returns a guard of the same hold in another mode.
@@ -823,16 +818,5 @@ impl<M: Mode> LockGuard<M> {
     #[must_use]
     pub fn path(&self) -> &str {
         self.hold.directory().user()
-    }
-}
-
-/// Returns the deadline of a call with this timeout; `None` if it is so far away that the call
-/// needs none.
-pub(crate) fn after(timeout: Duration) -> Option<std::time::Instant> {
-    // tokio silently replaces a distant instant with a nearer one.
-    if timeout > LONGEST {
-        None
-    } else {
-        std::time::Instant::now().checked_add(timeout)
     }
 }

@@ -16,9 +16,10 @@ use crate::engine::lock::path_lock::{Ask, Budget, PathLock};
 use crate::engine::request::look;
 use crate::engine::who;
 use crate::error::{AcquireError, Error, LostReason, Purpose, ReleaseError, TryLockError};
-use crate::locks::guard::{AnyGuard, LockGuard, after};
+use crate::locks::guard::{AnyGuard, LockGuard};
 use crate::locks::guards::sealed::Inside;
 use crate::locks::mode::{Any, LockKind};
+use crate::protocol::moment::LONGEST;
 use crate::protocol::node_name::Kind;
 use crate::session::core::Core;
 use crate::values::contender::Contender;
@@ -1028,6 +1029,17 @@ pub(crate) fn within(client: &Core, kind: Kind, timeout: Duration) -> Ask {
         asked: timeout,
     });
     Ask::new(kind, budget, Location::caller())
+}
+
+/// Returns the deadline of a call with this timeout; `None` if it is so far away that the call
+/// needs none.
+pub(crate) fn after(timeout: Duration) -> Option<Instant> {
+    // tokio silently replaces a distant instant with a nearer one.
+    if timeout > LONGEST {
+        None
+    } else {
+        Instant::now().checked_add(timeout)
+    }
 }
 
 /// Returns the request of a call with a deadline.

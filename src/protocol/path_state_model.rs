@@ -232,8 +232,8 @@ impl Model {
             Event::Leaves(index) => {
                 if let Some((number, _)) = self.waiting.remove(index) {
                     let at = Arrival::new(attempt_number(number), false);
-                    assert_eq!(self.waiters().leave(at), Some(number));
-                    assert_eq!(self.waiters().leave(at), None);
+                    assert_eq!(self.waiters().take(at), Some(number));
+                    assert_eq!(self.waiters().take(at), None);
                     self.after_departure();
                 }
             }

@@ -88,7 +88,9 @@ impl<W, D: Copy + Ord> Waiters<W, D> {
         );
     }
 
-    fn take(&mut self, at: Arrival) -> Option<W> {
+    /// Removes a caller that waits no more, since it has left or has its answer; `None` if it did not
+    /// wait.
+    pub(crate) fn take(&mut self, at: Arrival) -> Option<W> {
         let WaitingCaller {
             waiter, deadline, ..
         } = self.waiting.remove(&at)?;
@@ -102,11 +104,6 @@ impl<W, D: Copy + Ord> Waiters<W, D> {
     pub(super) fn take_first(&mut self) -> Option<(Arrival, W)> {
         let at = *self.waiting.first_key_value()?.0;
         Some((at, self.take(at)?))
-    }
-
-    /// Removes a waiter whose caller has left; `None` if it waits no more.
-    pub(crate) fn leave(&mut self, at: Arrival) -> Option<W> {
-        self.take(at)
     }
 
     /// Returns whether an attempt must be started.

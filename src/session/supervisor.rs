@@ -407,9 +407,7 @@ async fn watch_session(
     };
     let mut state = states.peek_state();
     loop {
-        // The clock is read first: a renewal that comes between the two is not taken for an old
-        // one.
-        let (now, last_renewal) = (clock::now(), session.lease().last_renewal());
+        let (last_renewal, now) = session.lease().last_renewal_and_now();
         // A connect counts as a disconnect too: states are merged, so that the disconnect before it
         // may not have been seen.
         connections.disconnected(now, last_renewal, session.is_wanted());

@@ -188,10 +188,20 @@ impl Attempt {
         self.ask.budget.if_busy()
     }
 
-    /// Sends the grant to the caller, and has the attempt be over.
+    /// Sends the grant to the caller, and has the attempt be over. If the caller has left, the grant
+    /// comes back here, and its drop releases the lock.
     pub(crate) fn grant(&mut self, granted: Granted) {
-        if let Some(reply) = self.reply.take() {
-            reply.grant(granted);
+        match (self.reply.take(), granted) {
+            (Some(Reply::Lock(reply)), Granted::Lock(grant)) => drop(reply.send(Ok(grant))),
+            (Some(Reply::Permits(reply)), Granted::Permits(grants)) => {
+                drop(reply.send(Ok(grants)));
+            }
+            // Not expected: an attempt is granted something once, and only a semaphore grants
+            // permits, which no caller asks for a lock. The caller takes the attempt for ended, and
+            // the grant is released.
+            (Some(Reply::Lock(_)), Granted::Permits(_))
+            | (Some(Reply::Permits(_)), Granted::Lock(_))
+            | (None, _) => {}
         }
     }
 
@@ -209,8 +219,11 @@ impl Attempt {
             End::Denied(error) => (ticket(), error),
             End::OutOfTime => (ticket(), self.out_of_time()),
         };
-        if let Some(reply) = self.reply.take() {
-            reply.deny(error);
+        // A caller that has left needs no error.
+        match self.reply.take() {
+            Some(Reply::Lock(reply)) => drop(reply.send(Err(error))),
+            Some(Reply::Permits(reply)) => drop(reply.send(Err(error))),
+            None => {}
         }
         ticket
     }
@@ -235,27 +248,6 @@ impl Attempt {
         let (waiting, budget) = (self.progress.waiting(), self.ask.budget);
         self.path_lock
             .out_of_time(waiting, self.ask.kind, budget, budget.waited(self.started))
-    }
-}
-
-impl Reply {
-    /// If the caller has left, the grant comes back here, and its drop releases it.
-    fn grant(self, granted: Granted) {
-        match (self, granted) {
-            (Self::Lock(reply), Granted::Lock(grant)) => drop(reply.send(Ok(grant))),
-            (Self::Permits(reply), Granted::Permits(grants)) => drop(reply.send(Ok(grants))),
-            // Not expected: only a semaphore grants permits, and no caller asks it for a lock. The
-            // caller takes the attempt for ended, and the grant is released.
-            (Self::Lock(_), Granted::Permits(_)) | (Self::Permits(_), Granted::Lock(_)) => {}
-        }
-    }
-
-    /// A caller that has left needs no error.
-    fn deny(self, error: TryLockError) {
-        match self {
-            Self::Lock(reply) => drop(reply.send(Err(error))),
-            Self::Permits(reply) => drop(reply.send(Err(error))),
-        }
     }
 }
 

@@ -20,7 +20,6 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 use crate::engine::attempts::attempt::{Attempt, End, Patience, Stop, wait};
 use crate::engine::request::look::{Subject, error_of, unusable_directory};
 use crate::engine::request::requests::Seat;
-use crate::engine::slots::NodeSlot;
 use crate::error::{AcquireError, Purpose, RequestFailure};
 use crate::protocol::acquire::{
     AcquireEvent, AcquireStep, Acquiring, NoGrant, Orphans, OwnPredecessor,
@@ -87,7 +86,7 @@ impl<'a> InSession<'a> {
         let here = Self {
             seat,
             // Orphans of this session keep the slot even when the attempt has ended.
-            permit: attempt.slot.as_ref().map(NodeSlot::permit),
+            permit: attempt.slot.as_ref().map(|slot| Arc::clone(&slot.permit)),
             attempt,
             stop,
             acquiring,

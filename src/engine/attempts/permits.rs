@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use zookeeper_client as zk;
 
-use crate::engine::attempts::attempt::{End, Granted, wait};
+use crate::engine::attempts::attempt::{Attempt, End, Granted, Stop, wait};
 use crate::engine::attempts::in_session::InSession;
 use crate::engine::granted::Grant;
 use crate::engine::lock::lock_options::SemaphoreOptions;
@@ -69,16 +69,33 @@ fn most_at_once(path_lock: &PathLock, semaphore: &SemaphoreOptions) -> u32 {
     u32::try_from(MAX_BYTES / each).unwrap_or(u32::MAX).max(1)
 }
 
-/// Returns whether one transaction cannot take so many permits.
-pub(crate) fn exceed_a_request(path_lock: &PathLock, wanted: u32) -> bool {
-    let semaphore = path_lock.options().semaphore.as_ref();
-    semaphore.is_some_and(|semaphore| wanted > most_at_once(path_lock, semaphore))
+impl Attempt {
+    /// Has the attempt stopped once it is known that it wants [too many](too_many) permits. Waits for
+    /// that if one transaction cannot take them: no such attempt is granted anything.
+    pub(super) async fn refuse_excess(
+        &self,
+        semaphore: &SemaphoreOptions,
+        stop: &mut Stop,
+    ) -> Result<(), End> {
+        let wanted = self.wanted;
+        let exceeds = wanted > most_at_once(&self.path_lock, semaphore);
+        // A try looks by itself, and one permit is no more than any limit.
+        if exceeds || wanted > 1 && self.if_busy() == IfBusy::Wait {
+            let too_many = too_many(Arc::clone(&self.path_lock), wanted);
+            stop.refuse_by(Some(Box::pin(too_many)));
+        }
+        if exceeds {
+            self.progress.set_waits_for(WaitsFor::Leases);
+            return Err(stop.wait().await.into());
+        }
+        Ok(())
+    }
 }
 
 /// Waits until it is known that so many permits are more than the limit, or than one transaction
 /// can take. The connected server may lag behind, so that they are more than the limit only behind
 /// a `sync`.
-pub(crate) async fn too_many(path_lock: Arc<PathLock>, asked: u32) -> AcquireError {
+async fn too_many(path_lock: Arc<PathLock>, asked: u32) -> AcquireError {
     let path = path_lock.path().user().to_owned();
     if let Some(semaphore) = &path_lock.options().semaphore {
         let most = most_at_once(&path_lock, semaphore);

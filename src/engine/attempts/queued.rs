@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::engine::attempts::attempt::Reply;
 use crate::engine::attempts::run;
 use crate::engine::call::{Pending, ProgressReceiver};
 use crate::engine::granted::Grant;
@@ -26,7 +27,7 @@ pub(crate) struct Queued {
 impl Queued {
     /// Starts an attempt.
     pub(crate) fn start(path_lock: &Arc<PathLock>, ask: Ask) -> Self {
-        let (pending, progress) = run::start(path_lock, ask);
+        let (pending, progress) = run::start(path_lock, ask, 1, Reply::Lock);
         Self {
             path_lock: Arc::clone(path_lock),
             pending,

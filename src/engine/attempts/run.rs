@@ -48,7 +48,6 @@ use crate::protocol::acquire::{
 };
 use crate::protocol::hold::HoldState;
 use crate::protocol::late::{Ahead, WaitsFor};
-use crate::protocol::local_queue::Notice;
 use crate::protocol::numbers::{AttemptNumber, HoldNumber};
 use crate::protocol::queue::Queue;
 use crate::session::contents::limits::WindowSlot;
@@ -61,39 +60,12 @@ const TRY_LOOKS_AFTER: Duration = Duration::from_millis(50);
 /// The longest pause between two of these looks; each is twice as long as the one before.
 const TRY_LOOKS_EACH: Duration = Duration::from_secs(1);
 
-/// Starts an attempt to get the lock. Dropping the result cancels the attempt, which then cleans
-/// up.
+/// Starts an attempt to get so many grants: one of a lock, for [`Reply::Lock`], or permits. Dropping
+/// the result cancels the attempt, which then cleans up.
 ///
 /// The attempt is a task on the session's runtime, so the caller needs no timer, and no particular
 /// runtime.
-pub(crate) fn start(path_lock: &Arc<PathLock>, ask: Ask) -> (Pending<Grant>, ProgressReceiver) {
-    start_as(path_lock, ask, 1, Reply::Lock)
-}
-
-/// Tries to acquire this many permits of a semaphore, once. Dropping the future cancels the
-/// attempt, which then cleans up.
-pub(crate) async fn acquire_permits(
-    path_lock: Arc<PathLock>,
-    wanted: u32,
-    ask: Ask,
-) -> Result<Vec<Hold>, TryLockError> {
-    if let Some(closed) = path_lock.client().refuses(path_lock.path()) {
-        return Err(closed.into());
-    }
-    if wanted == 0 {
-        return Err(AcquireError::ZeroPermits {
-            path: path_lock.path().user().to_owned(),
-        }
-        .into());
-    }
-    let (mut pending, _) = start_as(&path_lock, ask, wanted, Reply::Permits);
-    let grants: Vec<Grant> = pending.result().await?;
-    let hold = |grant| Hold::new(Arc::clone(&path_lock), grant);
-    Ok(grants.into_iter().map(hold).collect())
-}
-
-/// Starts an attempt that wants this many holds.
-fn start_as<T>(
+pub(crate) fn start<T>(
     path_lock: &Arc<PathLock>,
     ask: Ask,
     wanted: u32,
@@ -115,6 +87,28 @@ fn start_as<T>(
     };
     client.tasks.start(attempt.run(cancelled)).detach();
     (pending, seen)
+}
+
+/// Tries to acquire this many permits of a semaphore, once. Dropping the future cancels the
+/// attempt, which then cleans up.
+pub(crate) async fn acquire_permits(
+    path_lock: Arc<PathLock>,
+    wanted: u32,
+    ask: Ask,
+) -> Result<Vec<Hold>, TryLockError> {
+    if let Some(closed) = path_lock.client().refuses(path_lock.path()) {
+        return Err(closed.into());
+    }
+    if wanted == 0 {
+        return Err(AcquireError::ZeroPermits {
+            path: path_lock.path().user().to_owned(),
+        }
+        .into());
+    }
+    let (mut pending, _) = start(&path_lock, ask, wanted, Reply::Permits);
+    let grants: Vec<Grant> = pending.result().await?;
+    let hold = |grant| Hold::new(Arc::clone(&path_lock), grant);
+    Ok(grants.into_iter().map(hold).collect())
 }
 
 impl Attempt {
@@ -140,15 +134,8 @@ impl Attempt {
     /// Waits for a slot, in order of arrival. A newcomer to a fair lock, whose order is that of the
     /// nodes, is refused instead (docs/protocol.md#bounded-nodes).
     async fn take_slot(&mut self, stop: &mut Stop) -> Result<(), End> {
-        let exceeds = permits::exceed_a_request(&self.path_lock, self.wanted);
-        // A try looks by itself, and one permit is no more than any limit.
-        if exceeds || self.wanted > 1 && self.if_busy() == IfBusy::Wait {
-            let too_many = permits::too_many(Arc::clone(&self.path_lock), self.wanted);
-            stop.refuse_by(Some(Box::pin(too_many)));
-        }
-        if exceeds {
-            self.progress.set_waits_for(WaitsFor::Leases);
-            return Err(stop.wait().await.into());
+        if let Some(semaphore) = &self.path_lock.options().semaphore {
+            self.refuse_excess(semaphore, stop).await?;
         }
         let slots = Arc::clone(self.path_lock.slots());
         self.slot = slots.try_take();
@@ -611,40 +598,31 @@ impl Drop for Arrived<'_> {
     }
 }
 
-/// Waits until a create may be sent, by the order of arrival and the session's limit on unanswered
-/// creates. Only the attempt whose turn it is waits for a slot, so that path locks share the slots.
+/// Waits until a create may be sent: until the attempts that arrived earlier have created their
+/// nodes in this session (docs/protocol.md#arrival-order), and there is room among the session's
+/// unanswered creates. Only the attempt whose turn it is waits for a slot, so that path locks share
+/// the slots.
 async fn until_create(seat: Seat<'_>, if_busy: IfBusy) -> WindowSlot {
+    // A try waits for no other attempt's turn, and keeps none waiting.
+    let may_create = |wake| {
+        let queue = seat.path_lock.queue();
+        if_busy == IfBusy::Fail
+            || queue.with(|queue| queue.may_create(seat.number, seat.session.number(), wake))
+    };
     loop {
-        // A try waits for no other attempt's turn, and keeps none waiting.
-        if if_busy == IfBusy::Wait {
-            until_next(seat).await;
+        let (wake, told) = oneshot::channel();
+        if !may_create(wake) {
+            // Whatever the notice says, the turn is checked again.
+            let _ = told.await;
+            continue;
         }
         let slot = seat.session.windows.creates.slot().await;
         // Meanwhile an earlier one may have found the directory missing, and makes it: the turn is
         // its again.
         let (wake, _) = oneshot::channel();
-        if if_busy != IfBusy::Wait || may_create(seat, wake) {
+        if may_create(wake) {
             return slot;
         }
-    }
-}
-
-fn may_create(seat: Seat<'_>, wake: oneshot::Sender<Notice>) -> bool {
-    seat.path_lock
-        .queue()
-        .with(|queue| queue.may_create(seat.number, seat.session.number(), wake))
-}
-
-/// Waits until the attempts that arrived earlier have created their nodes in this session
-/// (docs/protocol.md#arrival-order).
-async fn until_next(seat: Seat<'_>) {
-    loop {
-        let (wake, told) = oneshot::channel();
-        if may_create(seat, wake) {
-            return;
-        }
-        // Whatever the notice says, the turn is checked again.
-        let _ = told.await;
     }
 }
 

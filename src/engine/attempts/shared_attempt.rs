@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
+use crate::engine::attempts::attempt::Reply;
 use crate::engine::attempts::run;
 use crate::engine::call::Pending;
 use crate::engine::grant::hold::Hold;
@@ -53,7 +54,10 @@ pub(crate) async fn acquire(path_lock: Arc<PathLock>, ask: Ask) -> Result<Hold, 
                 return result;
             }
             // Not a function of its own, whose arguments each waiting caller would have room for.
-            let grant = run::start(&path_lock, ask).0.result().await?;
+            let grant = run::start(&path_lock, ask, 1, Reply::Lock)
+                .0
+                .result()
+                .await?;
             let hold = Hold::new(Arc::clone(&path_lock), grant);
             if waits_together {
                 hold.open();
@@ -287,7 +291,7 @@ impl Task {
                 call,
                 ..Ask::new(self.kind, Budget::Forever, location)
             };
-            let (attempt, progress) = run::start(&path_lock, ask);
+            let (attempt, progress) = run::start(&path_lock, ask, 1, Reply::Lock);
             self.attempt = Some(attempt);
             self.shared.lock().shared_attempt(self.kind).progress = Some(progress);
         }
@@ -351,7 +355,7 @@ impl Task {
     fn ended(&mut self, result: Result<Grant, TryLockError>) {
         // The ticket exists before a caller can leave with the grant on its way to it: the caller's
         // flush waits until the grant has come back.
-        let _pending = result.as_ref().ok().map(Grant::ticket);
+        let _pending = result.as_ref().ok().map(|grant| grant.held.ticket());
         let is_wanted = self.shared.lock().path.waiters(self.kind).is_under_way();
         match result {
             Ok(grant) if is_wanted => self.shared.granted(self.kind, grant),

@@ -50,15 +50,6 @@ impl Recipe {
         }
     }
 
-    /// Returns whether each contender has a node from the beginning, so that the order is that of
-    /// arrival.
-    pub(crate) const fn is_fair(self) -> bool {
-        match self {
-            Self::FairLock => true,
-            Self::Mutex | Self::ReadWriteLock | Self::Semaphore | Self::LeaderLatch => false,
-        }
-    }
-
     /// Returns the option that limits how many contenders have a node: its name, default, maximum
     /// and range.
     const fn nodes(self) -> (&'static str, usize, usize, &'static str) {

@@ -49,9 +49,6 @@ use crate::values::path::LockPath;
 /// Values that are shared by key, for as long as something else keeps them.
 pub(crate) struct Registry<K, V>(Mutex<HashMap<K, Weak<V>>>);
 
-/// The references of a [`Registry`].
-pub(crate) type Entries<'a, K, V> = MutexGuard<'a, HashMap<K, Weak<V>>>;
-
 impl<K, V> Default for Registry<K, V> {
     fn default() -> Self {
         Self(Mutex::default())
@@ -61,7 +58,7 @@ impl<K, V> Default for Registry<K, V> {
 impl<K: Eq + Hash, V> Registry<K, V> {
     /// Locks the registry. No value may be dropped while it is locked: its drop calls
     /// [`forget`](Self::forget).
-    pub(crate) fn lock(&self) -> Entries<'_, K, V> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, HashMap<K, Weak<V>>> {
         self.0.lock()
     }
 
@@ -234,59 +231,41 @@ impl PathLock {
             Recipe::Semaphore => path.subdirectory(LOCKS),
             Recipe::Mutex | Recipe::FairLock | Recipe::ReadWriteLock | Recipe::LeaderLatch => path,
         };
+        // The handles that are found are dropped after the registry is unlocked: one of them may be
+        // the last by then, whose drop locks the registry.
+        let others: Vec<Arc<Self>>;
         let mut entries = registry.lock();
-        let other_family = Recipe::ALL
-            .into_iter()
-            .filter(|other| other.family() != recipe.family());
-        for other in other_family {
-            if entries
-                .get(&(path.clone(), other))
-                .is_some_and(|other| other.strong_count() > 0)
-            {
-                return Err(BuildError::MixedRecipes {
-                    path: path.user().to_owned(),
-                });
-            }
+        let known = |recipe| entries.get(&(path.clone(), recipe)).and_then(Weak::upgrade);
+        others = Recipe::ALL.into_iter().filter_map(known).collect();
+        let is_mixed = |other: &Arc<Self>| other.options.recipe.family() != recipe.family();
+        if others.iter().any(is_mixed) {
+            return Err(BuildError::MixedRecipes {
+                path: path.user().to_owned(),
+            });
         }
-        let key = (path.clone(), recipe);
-        if let Some(path_lock) = entries.get(&key).and_then(Weak::upgrade) {
+        if let Some(path_lock) = others.iter().find(|other| other.options.recipe == recipe) {
             if let (Some(theirs), Some(ours)) = (&path_lock.options.semaphore, &options.semaphore) {
                 if theirs.permits != ours.permits {
-                    let (ours, theirs) = (ours.permits, theirs.permits);
-                    // Unlocked first: this may be the last handle, whose drop locks the registry.
-                    drop(entries);
                     return Err(BuildError::LimitMismatch {
                         path: path.user().to_owned(),
-                        ours,
-                        theirs,
+                        ours: ours.permits,
+                        theirs: theirs.permits,
                     });
                 }
             }
             return match asked.agrees_with(path_lock.options()) {
-                Ok(()) => Ok(path_lock),
-                Err(option) => {
-                    // Unlocked first: this may be the last handle, whose drop locks the registry.
-                    drop(entries);
-                    Err(BuildError::ConflictingOptions {
-                        path: path.user().to_owned(),
-                        option,
-                    })
-                }
+                Ok(()) => Ok(Arc::clone(path_lock)),
+                Err(option) => Err(BuildError::ConflictingOptions {
+                    path: path.user().to_owned(),
+                    option,
+                }),
             };
         }
-        let others = Recipe::ALL
-            .into_iter()
-            .filter(|other| other.family() == recipe.family());
-        let others: Vec<Arc<Self>> = others
-            .filter_map(|other| entries.get(&(path.clone(), other)).and_then(Weak::upgrade))
-            .collect();
         // The recipes of one order share a queue, and so the dialect of its nodes' names.
         if others
             .iter()
             .any(|other| other.options.dialect != options.dialect)
         {
-            // Unlocked first: these may be the last handles by now, whose drop locks the registry.
-            drop(entries);
             return Err(BuildError::ConflictingOptions {
                 path: path.user().to_owned(),
                 option: "dialect",
@@ -296,6 +275,7 @@ impl PathLock {
             .first()
             .map(|other| Arc::clone(&other.queue))
             .unwrap_or_else(|| Arc::new(SharedQueue::new(path.clone(), options.naming())));
+        let key = (path.clone(), recipe);
         let path_lock = Arc::new(Self::new(
             Arc::clone(registry),
             Arc::clone(client),
@@ -304,9 +284,6 @@ impl PathLock {
             queue,
         ));
         entries.insert(key, Arc::downgrade(&path_lock));
-        drop(entries);
-        // Unlocked first: these may be the last handles by now, whose drop locks the registry.
-        drop(others);
         Ok(path_lock)
     }
 
@@ -340,6 +317,7 @@ impl PathLock {
         &self.path
     }
 
+    /// Returns how the nodes of its queue are named.
     pub(crate) fn naming(&self) -> Naming {
         self.options.naming()
     }
@@ -401,7 +379,12 @@ impl PathLock {
     /// one list. The other queues look from outside as their recipes say
     /// (docs/protocol.md#seen-from-outside).
     pub(crate) fn is_fair(&self) -> bool {
-        self.options.recipe.is_fair()
+        match self.options.recipe {
+            Recipe::FairLock => true,
+            Recipe::Mutex | Recipe::ReadWriteLock | Recipe::Semaphore | Recipe::LeaderLatch => {
+                false
+            }
+        }
     }
 
     /// Returns the knowledge of the node that is first in the queue.

@@ -154,25 +154,20 @@ fn created(
     session
         .nodes
         .add(path_lock.path().child(&name), path_lock.as_owner());
-    let before = known_before(path_lock, session, &name);
-    (own_node(name, stat), before)
-}
-
-/// Registers a created node, for which fair contenders of the session may wait in memory. Returns
-/// the live node right before it, if that is certain.
-fn known_before(path_lock: &PathLock, session: &Session, name: &str) -> Option<Neighbour> {
-    match classify(name, path_lock.naming()) {
+    let before = match classify(&name, path_lock.naming()) {
+        // Fair contenders of the session may wait for the node in memory.
         Child::Contender { sequence, .. } if path_lock.naming().family != Family::ReadWrite => {
             let leaving = |name: &str| session.nodes.is_leaving(path_lock.path(), name);
             path_lock.queue().with(|queue| {
-                let before = queue.created(session.number(), name, sequence);
+                let before = queue.created(session.number(), &name, sequence);
                 // A waiter reports that live contenders are ahead. If that is not certain, it lists
                 // instead.
                 before.filter(|before| queue.is_live(session.number(), &before.name, &leaving))
             })
         }
         _ => None,
-    }
+    };
+    (own_node(name, stat), before)
 }
 
 /// Creates a directory of a lock and those above it that are missing.

@@ -37,9 +37,9 @@ const NAME: &str = "zk-probe";
 /// How a server is asked by TLS: by its host, over a connection, until a deadline. Returns the
 /// answer, and whether the server has closed the connection; or why there was no handshake, as far
 /// as that is known. There is none if the client library has its own TLS options, or uses no TLS.
-pub(crate) type Handshake =
-    Arc<dyn Fn(&str, TcpStream, Instant) -> Result<StatusAnswer, Option<Diagnosis>> + Send + Sync>;
-type StatusAnswer = (Vec<u8>, bool);
+pub(crate) type Handshake = Arc<
+    dyn Fn(&str, TcpStream, Instant) -> Result<(Vec<u8>, bool), Option<Diagnosis>> + Send + Sync,
+>;
 type Diagnosis = (ServerFailure, Option<String>);
 
 /// How many threads ask.

@@ -24,7 +24,6 @@ use crate::session::live::zk_session::Session;
 use crate::session::reports::log;
 use crate::session::threads::BoxFuture;
 use crate::session::threads::background;
-use crate::session::threads::clock;
 
 /// The name of the threads. Linux shows at most fifteen characters.
 const NAME: &str = "zk-spare";
@@ -346,19 +345,14 @@ fn can_be_kept(session: &Session) -> bool {
 
 /// Returns whether locks are held whose lease was not renewed for this long.
 fn is_due(session: &Session, from: Duration) -> bool {
-    // The clock is read first: a renewal that comes between the two is not taken for an old one.
-    let now = clock::now();
-    can_be_kept(session)
-        && session
-            .lease()
-            .last_renewal()
-            .is_some_and(|renewal| now.since(renewal) >= from)
+    let (last_renewal, now) = session.lease().last_renewal_and_now();
+    can_be_kept(session) && last_renewal.is_some_and(|renewal| now.since(renewal) >= from)
 }
 
 /// Returns how much of the lease is left without a renewal.
 fn left(session: &Session) -> Duration {
-    let renewal = session.lease().last_renewal();
-    let age = renewal.map_or(Duration::MAX, |renewal| clock::now().since(renewal));
+    let (last_renewal, now) = session.lease().last_renewal_and_now();
+    let age = last_renewal.map_or(Duration::MAX, |renewal| now.since(renewal));
     session.lease().duration().saturating_sub(age)
 }
 

@@ -96,20 +96,6 @@ pub(crate) struct Ticket {
     tickets: watch::Sender<Tickets>,
 }
 
-impl Ticket {
-    pub(crate) fn new(tickets: &watch::Sender<Tickets>, number: AttemptNumber) -> Self {
-        tickets.send_if_modified(|tickets| {
-            *tickets.outstanding.entry(number).or_default() += 1;
-            // A flush waits for work to be done, and not for more of it.
-            false
-        });
-        Self {
-            number,
-            tickets: tickets.clone(),
-        }
-    }
-}
-
 impl Drop for Ticket {
     fn drop(&mut self) {
         self.tickets.send_if_modified(|tickets| {
@@ -178,7 +164,15 @@ impl Cleanup {
     /// Returns a ticket that counts as pending work, for an item that is submitted later, or turns
     /// out not to be needed.
     pub(crate) fn ticket(&self, number: AttemptNumber) -> Ticket {
-        Ticket::new(&self.pending, number)
+        self.pending.send_if_modified(|tickets| {
+            *tickets.outstanding.entry(number).or_default() += 1;
+            // A flush waits for work to be done, and not for more of it.
+            false
+        });
+        Ticket {
+            number,
+            tickets: self.pending.clone(),
+        }
     }
 
     /// Returns a receiver of the pending work.

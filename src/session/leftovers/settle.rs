@@ -121,12 +121,6 @@ impl CleanupTasks {
     }
 }
 
-async fn alone(item: Item, ticket: Ticket) -> OpenItems {
-    work(item).await;
-    drop(ticket);
-    OpenItems::new()
-}
-
 /// Finds out which creates of one directory have happened. Returns those as nodes to delete.
 async fn settle_together(items: OpenItems) -> OpenItems {
     let mut found = OpenItems::new();
@@ -206,7 +200,8 @@ async fn look_behind(
     .await
 }
 
-async fn work(item: Item) {
+/// Deletes the node of an item. Leaves nothing else to do.
+async fn alone(item: Item, ticket: Ticket) -> OpenItems {
     let Item {
         session,
         directory,
@@ -232,6 +227,8 @@ async fn work(item: Item) {
     // may have it by then.
     drop(until_gone);
     finish(done, result);
+    drop(ticket);
+    OpenItems::new()
 }
 
 async fn settle(

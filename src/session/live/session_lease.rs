@@ -81,20 +81,24 @@ impl SessionLease {
         self.last_renewal.get()
     }
 
-    /// Returns the state of the lease now.
-    pub(crate) fn state(&self) -> LeaseState {
+    /// Returns when the last write was sent that was answered, and the time now.
+    pub(crate) fn last_renewal_and_now(&self) -> (Option<Moment>, Moment) {
         // The clock is read first: a renewal that comes between the two is not taken for an old
         // one.
         let now = clock::now();
-        self.rule.state(self.last_renewal(), now)
+        (self.last_renewal(), now)
+    }
+
+    /// Returns the state of the lease now.
+    pub(crate) fn state(&self) -> LeaseState {
+        let (last_renewal, now) = self.last_renewal_and_now();
+        self.rule.state(last_renewal, now)
     }
 
     /// Returns how long until the state gets worse without a renewal.
     pub(crate) fn until_next_state(&self) -> Duration {
-        // The clock is read first: a renewal that comes between the two is not taken for an old
-        // one.
-        let now = clock::now();
-        self.rule.until_next_state(self.last_renewal(), now)
+        let (last_renewal, now) = self.last_renewal_and_now();
+        self.rule.until_next_state(last_renewal, now)
     }
 
     /// Returns the moment before which the servers do not expire the session.
