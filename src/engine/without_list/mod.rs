@@ -26,7 +26,7 @@
 //! With that option the two share a flight: then a grant without a list saves a read, and no time.
 //!
 //! # How to take it out
-//! An attempt then always sends a list with its create. Delete:
+//! An attempt then sends a list with each create, unless a fair lock may wait in memory. Delete:
 //! 1. This folder, `protocol/without_list`, `protocol/simulation/without_list.rs`, and the tests
 //!    `in_process/succession.rs`, `in_process/cost/succession.rs`, `suite/replaced_directories.rs`.
 //! 2. What does not compile without these: in `SharedQueue` the field, `new` (its `Default` is
@@ -38,8 +38,8 @@
 //!    in `metrics.rs` and docs/observability.md.
 //! 4. In docs/protocol.md the rules `succession` and `directory-watch`, what links to them, and the
 //!    costs of a lock that was free three times; in `cost.rs` the number of requests of a thousand
-//!    cycles; the patches `directory-watch-ignored`, `incarnation-ignored` and `next-number-ignored`
-//!    of the simulation.
+//!    cycles; of the simulation the patches `directory-watch-ignored`, `incarnation-ignored` and
+//!    `next-number-ignored`, and the entry of `frontier.rs` in mutants.md.
 //!
 //! That cleanup sends a deletion at once, and that shared attempts yield before they begin, stays: a
 //! create that overtakes the deletion of the last holder's node waits for it, also with lists.
