@@ -268,7 +268,7 @@ enum Lock {
     Multi(InterProcessMultiLock),
     /// No lock, for a run that must fail.
     None,
-    /// No lock, whose holder fails.
+    /// No lock, and its holder fails.
     Fails,
 }
 
